@@ -1,0 +1,32 @@
+# pg_herald: LISTEN and NOTIFY that scale.
+#
+#   make && make install        with PG_CONFIG=... for another PostgreSQL
+#   ./check                     builds, and runs every test
+
+EXTENSION = pg_herald
+DATA = sql/pg_herald--1.0.sql
+
+MODULE_big = pg_herald
+OBJS = \
+	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/transaction.o \
+	src/core/log.o src/core/log_reader.o src/core/dispatcher.o \
+	src/core/listener_word.o src/core/wakeup.o src/core/flow.o \
+	src/sender/activation.o src/sender/notify.o src/sender/pending.o \
+	src/sender/publish.o src/sender/retarget.o \
+	src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/signal.o \
+	src/dispatch/watchdog.o \
+	src/listener/deliver.o src/listener/session.o src/listener/subscriptions.o \
+	src/views/views.o
+
+PG_CPPFLAGS = -I$(srcdir)/src
+PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
+	-Wno-declaration-after-statement -Wno-missing-field-initializers
+
+# The server keeps no track of which object depends on which header.
+herald_headers = $(wildcard src/*.h src/*/*.h)
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+$(OBJS) $(OBJS:.o=.bc): $(herald_headers)

@@ -1,0 +1,107 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  The differences between PostgreSQL 15 and 19, and nothing else.
+ *
+ * Code elsewhere is written for the newest server; what older ones call or
+ * declare differently is mapped here, each with the upstream change it
+ * follows.  PG_VERSION_NUM is used in this folder only.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_COMPAT_H
+#define HERALD_COMPAT_H
+
+#include "postgres.h"
+
+#include "lib/dshash.h"
+#include "miscadmin.h"
+#include "optimizer/planner.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procsignal.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
+#error "pg_herald supports PostgreSQL 15 to 19"
+#endif
+
+/*
+ * 17: backends are numbered from 0 by ProcNumber instead of from 1 by
+ * BackendId.  A slot of ours is a number from 0 on.
+ */
+#if PG_VERSION_NUM >= 170000
+#define herald_my_slot()				((uint32) MyProcNumber)
+#define herald_signal_slot(pid, reason, slot) \
+	SendProcSignal((pid), (reason), (ProcNumber) (slot))
+#define herald_my_proc_number()			((int) MyProcNumber)
+#else
+#define herald_my_slot()				((uint32) (MyBackendId - 1))
+#define herald_signal_slot(pid, reason, slot) \
+	SendProcSignal((pid), (reason), (BackendId) ((slot) + 1))
+#define herald_my_proc_number()			((int) MyProc->pgprocno)
+#endif
+
+/* The latch of the process with herald_my_proc_number(). */
+#define herald_proc_latch(number)		(&GetPGProcByNumber(number)->procLatch)
+
+/*
+ * 17: dshash, which learned to take strings for keys, copies a key by a
+ * function that the table names.
+ */
+#if PG_VERSION_NUM >= 170000
+#define HERALD_DSHASH_PARAMETERS(key_size_, entry_size_, compare_, hash_, tranche_) \
+	{ .key_size = (key_size_), .entry_size = (entry_size_), \
+	  .compare_function = (compare_), .hash_function = (hash_), \
+	  .copy_function = dshash_memcpy, .tranche_id = (tranche_) }
+#else
+#define HERALD_DSHASH_PARAMETERS(key_size_, entry_size_, compare_, hash_, tranche_) \
+	{ .key_size = (key_size_), .entry_size = (entry_size_), \
+	  .compare_function = (compare_), .hash_function = (hash_), \
+	  .tranche_id = (tranche_) }
+#endif
+
+/*
+ * 19: the planner hook is told of EXPLAIN's state, if it plans for EXPLAIN.
+ */
+#if PG_VERSION_NUM >= 190000
+#define HERALD_PLANNER_PARAMS \
+	Query *parse, const char *query_string, int cursor_options, \
+	ParamListInfo bound_params, struct ExplainState *es
+#define HERALD_PLANNER_ARGS		parse, query_string, cursor_options, bound_params, es
+#else
+#define HERALD_PLANNER_PARAMS \
+	Query *parse, const char *query_string, int cursor_options, ParamListInfo bound_params
+#define HERALD_PLANNER_ARGS		parse, query_string, cursor_options, bound_params
+#endif
+
+/* 19: the analysis hook may no longer change the jumbled query. */
+#if PG_VERSION_NUM >= 190000
+#define HERALD_ANALYZE_PARAMS	ParseState *pstate, Query *query, const JumbleState *jstate
+#else
+#define HERALD_ANALYZE_PARAMS	ParseState *pstate, Query *query, JumbleState *jstate
+#endif
+#define HERALD_ANALYZE_ARGS		pstate, query, jstate
+
+/* 16: the aclcheck functions of each kind of object became one. */
+#if PG_VERSION_NUM < 160000
+#define object_aclcheck(classid, objectid, roleid, mode) \
+	((void) (classid), pg_proc_aclcheck((objectid), (roleid), (mode)))
+#endif
+
+/*
+ * 19: a tranche is named when its id is taken.  Before, each process is told
+ * the name by itself; fork() passes on what the postmaster knows.
+ */
+#if PG_VERSION_NUM >= 190000
+#define herald_tranche_new(name)		LWLockNewTrancheId(name)
+#define herald_tranche_name(id, name)	((void) (id), (void) (name))
+#else
+#define herald_tranche_new(name)		LWLockNewTrancheId()
+#define herald_tranche_name(id, name)	LWLockRegisterTranche((id), (name))
+#endif
+
+#endif							/* HERALD_COMPAT_H */

@@ -1,0 +1,163 @@
+/*-------------------------------------------------------------------------
+ *
+ * dispatcher.c
+ *	  Taking finished batches from the log, in order, one dispatcher at a time.
+ *
+ * Batches are finished in any order but dispatched in the log's.  Whoever has
+ * finished one tries to become the dispatcher.  If somebody else is, there is
+ * nothing to wait for: that one takes our batch along, or finds, looking once
+ * more after it has let go of the lock, that it came just too late, and tries
+ * again.  So a finished batch with no unfinished one before it is always
+ * somebody's business [D1].
+ *
+ * The dispatcher works in runs: it looks how far the log is finished,
+ * publishes that position, and then marks the listeners of all the batches up
+ * to there.  Publishing first means that a listener which is marked, or which
+ * goes to sleep or joins meanwhile, reads at least that far.  Only after the
+ * marking may the run be recycled: `settled` follows behind.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "dispatcher.h"
+
+/* A run is that many bytes at the most, so that listeners start early. */
+#define RUN_BYTES_MAX	(UINT64_C(64) * 1024)
+
+static bool scan(HeraldLog *log, HeraldPosition from, HeraldPosition *to, bool *damaged);
+static void mark(HeraldLog *log, HeraldPosition from, HeraldPosition to,
+				 const HeraldDispatchCalls *calls);
+static bool has_finished(HeraldLog *log);
+static bool header_is_valid(const HeraldLog *log, HeraldPosition position,
+							const HeraldBatchHeader *header);
+
+
+HeraldDispatchResult
+herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *calls)
+{
+	uint64_t	spent = 0;
+	bool		damaged = false;
+
+	do
+	{
+		HeraldPosition from;
+		HeraldPosition to;
+
+		/* [D1] pairs with the store below and with finish() in log.c */
+		if (atomic_exchange_explicit(&log->dispatching, 1, memory_order_seq_cst) != 0)
+			return HERALD_DISPATCH_ELSEWHERE;
+
+		from = atomic_load_explicit(&log->dispatched, memory_order_relaxed);
+		while (spent < budget && scan(log, from, &to, &damaged))
+		{
+			/*
+			 * [W1] sequentially consistent: pairs with the load in
+			 * herald_wakeup_begin() and the one after a LISTEN has been
+			 * entered in the channel map.  Whoever does not see this position
+			 * is seen by mark(), which comes after it.
+			 */
+			atomic_store_explicit(&log->dispatched, to, memory_order_seq_cst);
+			calls->run_begins(calls->arg);
+			mark(log, from, to, calls);
+
+			/* [L5] release: pairs with the acquire in herald_wakeup_needed(). */
+			atomic_store_explicit(&log->settled, to, memory_order_release);
+			spent += to - from;
+			from = to;
+		}
+
+		/* [D1] pairs with the exchange above, in whoever tried meanwhile. */
+		atomic_store_explicit(&log->dispatching, 0, memory_order_seq_cst);
+
+		if (damaged)
+			return HERALD_DISPATCH_DAMAGED;
+		if (spent >= budget)
+			return has_finished(log) ? HERALD_DISPATCH_MORE : HERALD_DISPATCH_DONE;
+	} while (has_finished(log));
+
+	return HERALD_DISPATCH_DONE;
+}
+
+/* How far is the log finished?  False if not beyond `from`. */
+static bool
+scan(HeraldLog *log, HeraldPosition from, HeraldPosition *to, bool *damaged)
+{
+	/* [L2] acquire: pairs with the reservation's compare-and-swap. */
+	HeraldPosition head = atomic_load_explicit(&log->head, memory_order_acquire);
+	HeraldPosition at = from;
+
+	while (at < head && at - from < RUN_BYTES_MAX)
+	{
+		/* [D1] */
+		uint64_t	word = atomic_load_explicit(herald_log_at(log, at), memory_order_seq_cst);
+		const HeraldBatchHeader *header = (const HeraldBatchHeader *) herald_log_at(log, at);
+
+		if (herald_word_state(word) == HERALD_BATCH_FILLER && herald_word_position(word) == at)
+			at = herald_log_next_segment(log, at);
+		else if (word == herald_word_make(at, HERALD_BATCH_COMMITTED) ||
+				 word == herald_word_make(at, HERALD_BATCH_ABORTED))
+		{
+			if (!header_is_valid(log, at, header))
+			{
+				*damaged = true;
+				break;
+			}
+			at += header->length;
+		}
+		else
+		{
+			*damaged = word != HERALD_BATCH_CLEAR &&
+				word != herald_word_make(at, HERALD_BATCH_RESERVED);
+			break;
+		}
+	}
+
+	*to = at;
+	return at > from;
+}
+
+/* Reads in place: nothing from `settled` on is recycled. */
+static void
+mark(HeraldLog *log, HeraldPosition from, HeraldPosition to, const HeraldDispatchCalls *calls)
+{
+	while (from < to)
+	{
+		const HeraldBatchHeader *header = (const HeraldBatchHeader *) herald_log_at(log, from);
+
+		switch ((HeraldBatchState) herald_word_state(header->word))
+		{
+			case HERALD_BATCH_FILLER:
+				from = herald_log_next_segment(log, from);
+				break;
+			case HERALD_BATCH_COMMITTED:
+				calls->mark_batch(header, calls->arg);
+				from += header->length;
+				break;
+			default:
+				from += header->length;
+				break;
+		}
+	}
+}
+
+/* Is the next batch finished?  [D1] The last look, after letting go. */
+static bool
+has_finished(HeraldLog *log)
+{
+	HeraldPosition at = atomic_load_explicit(&log->dispatched, memory_order_seq_cst);
+	uint64_t	word;
+
+	if (at >= atomic_load_explicit(&log->head, memory_order_seq_cst))
+		return false;
+	word = atomic_load_explicit(herald_log_at(log, at), memory_order_seq_cst);
+	return herald_word_state(word) >= HERALD_BATCH_COMMITTED;
+}
+
+static bool
+header_is_valid(const HeraldLog *log, HeraldPosition position, const HeraldBatchHeader *header)
+{
+	return header->length >= sizeof(HeraldBatchHeader) &&
+		header->length % HERALD_ALIGN == 0 &&
+		header->length <= herald_log_next_segment(log, position) - position;
+}

@@ -1,0 +1,48 @@
+/*-------------------------------------------------------------------------
+ *
+ * dispatcher.h
+ *	  Taking finished batches from the log, in order, one dispatcher at a time.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_DISPATCHER_H
+#define HERALD_DISPATCHER_H
+
+#include "log.h"
+
+/*
+ * Mark everybody whom this committed batch concerns.  The header has been
+ * checked against its position; the entries follow it in one piece and must be
+ * checked one by one.  Called by the dispatcher with the dispatch lock held:
+ * must not throw, allocate, or send a signal [D2].
+ */
+typedef void (*HeraldMarkBatch) (const HeraldBatchHeader *header, void *arg);
+
+/* Called before the first batch of a run: listeners marked earlier may have read on. */
+typedef void (*HeraldRunBegins) (void *arg);
+
+typedef struct HeraldDispatchCalls
+{
+	HeraldRunBegins run_begins;
+	HeraldMarkBatch mark_batch;
+	void	   *arg;
+} HeraldDispatchCalls;
+
+typedef enum HeraldDispatchResult
+{
+	HERALD_DISPATCH_DONE,		/* no finished batch is left */
+	HERALD_DISPATCH_ELSEWHERE,	/* someone else is the dispatcher, and will see ours */
+	HERALD_DISPATCH_MORE,		/* the budget is spent, and work is left: call again */
+	HERALD_DISPATCH_DAMAGED		/* the log holds what no sender wrote */
+} HeraldDispatchResult;
+
+/*
+ * Dispatch finished batches, at most about `budget` bytes of them.  After it
+ * whoever was marked has to be woken: herald_wakeup_pump().
+ */
+extern HeraldDispatchResult herald_dispatch(HeraldLog *log, uint64_t budget,
+											const HeraldDispatchCalls *calls);
+
+#endif							/* HERALD_DISPATCHER_H */

@@ -1,0 +1,91 @@
+/*-------------------------------------------------------------------------
+ *
+ * listener_word.h
+ *	  A listener's state and position in one atomic word.
+ *
+ * The table of states and events is in docs/internals/LISTENER.md; here is one
+ * function per event.  Each says who may call it: "the listener" is the backend
+ * itself, "the dispatcher" whoever holds the dispatch lock, "a waker" whoever
+ * has taken the listener out of the wakeup set.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_LISTENER_WORD_H
+#define HERALD_LISTENER_WORD_H
+
+#include "log_layout.h"
+
+typedef _Atomic uint64_t HeraldListenerWord;
+
+/*
+ * The position beside the state is the next one that the listener will read.
+ * In IDLE and BUSY nothing from there on concerns it (yet), and the position
+ * does not hold the log back; in the other states it does.
+ */
+typedef enum HeraldListenerState
+{
+	HERALD_LISTENER_FREE = 0,	/* nobody listens here */
+	HERALD_LISTENER_IDLE,		/* waits for a command; nothing pending */
+	HERALD_LISTENER_PENDING,	/* in the wakeup set, not signalled yet */
+	HERALD_LISTENER_SIGNALLED,	/* knows, and has not acted on it yet */
+	HERALD_LISTENER_PROCESSING, /* reads the log */
+	HERALD_LISTENER_AGAIN,		/* the same, and there is more than it may know */
+	HERALD_LISTENER_BUSY,		/* in a transaction; nothing pending */
+	HERALD_LISTENER_BUSY_PENDING	/* in a transaction; looks when that ends */
+} HeraldListenerState;
+
+/* Has it something to read, so that its position holds the log back? */
+static inline bool
+herald_listener_is_pending(uint64_t word)
+{
+	unsigned	state = herald_word_state(word);
+
+	return state != HERALD_LISTENER_FREE && state != HERALD_LISTENER_IDLE &&
+		state != HERALD_LISTENER_BUSY;
+}
+
+/* The listener, in a transaction, begins to listen: FREE → BUSY. */
+extern void herald_listener_join(HeraldListenerWord *word, HeraldPosition start);
+
+/* The listener, or the end of its process: anything → FREE. */
+extern void herald_listener_leave(HeraldListenerWord *word);
+
+/*
+ * The dispatcher found a message at `position` for it.  True: it was IDLE and
+ * is PENDING now, so it has to be put into the wakeup set.
+ */
+extern bool herald_listener_mark(HeraldListenerWord *word, HeraldPosition position);
+
+/* A waker: PENDING → SIGNALLED.  False: it is on its way without a signal. */
+extern bool herald_listener_signal(HeraldListenerWord *word);
+
+/*
+ * The listener runs a statement.  Returns the state it was in before: if
+ * SIGNALLED, the turn that may have come with the signal is to be given back.
+ */
+extern HeraldListenerState herald_listener_busy(HeraldListenerWord *word);
+
+/* The listener's transaction has ended.  True: it is SIGNALLED now, by itself. */
+extern bool herald_listener_rest(HeraldListenerWord *word);
+
+/* The listener starts reading.  False: nothing is pending. */
+extern bool herald_listener_begin(HeraldListenerWord *word, HeraldPosition *position);
+
+/* The listener has read up to here, and goes on. */
+extern void herald_listener_advance(HeraldListenerWord *word, HeraldPosition position);
+
+/*
+ * The listener has read up to here, and wants to stop.  False: it is PROCESSING
+ * still (again), because something may have come that it has not seen.
+ */
+extern bool herald_listener_finish(HeraldListenerWord *word, HeraldPosition position);
+
+/*
+ * The listener has read up to here, and leaves the rest for its next turn:
+ * PENDING.  It has to be put into the wakeup set.
+ */
+extern void herald_listener_requeue(HeraldListenerWord *word, HeraldPosition position);
+
+#endif							/* HERALD_LISTENER_WORD_H */

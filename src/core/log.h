@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * log.h
+ *	  The shared log of batches: reserving, filling, finishing, recycling.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_LOG_H
+#define HERALD_LOG_H
+
+#include "log_layout.h"
+
+#define HERALD_CACHE_LINE		64
+
+/* The ring is that many segments; a batch never crosses a segment's border. */
+#define HERALD_SEGMENTS			8
+
+/* Smallest ring: a segment must hold several of the largest notifications. */
+#define HERALD_RING_MIN			(HERALD_SEGMENTS * (UINT64_C(64) * 1024))
+
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free across processes");
+static_assert((HERALD_SEGMENTS & (HERALD_SEGMENTS - 1)) == 0, "a power of two");
+
+typedef struct HeraldLog
+{
+	/* Constant after herald_log_init(). */
+	uint64_t	ring_size;		/* bytes, a power of two */
+	uint64_t	segment_size;	/* bytes, a power of two */
+
+	/* Senders: where the next batch goes.  Only ever grows. */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;
+
+	/*
+	 * Recycler, one at a time (recycling).  tail <= head <= limit == tail +
+	 * ring_size.  Bytes below the tail may be overwritten at any moment;
+	 * bytes from head to limit are zero, up to what senders have written.
+	 */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t limit;
+	_Atomic uint64_t tail;
+	_Atomic uint32_t recycling;
+
+	/*
+	 * Dispatcher, one at a time (dispatching).  settled <= dispatched <= head.
+	 * Listeners read below `dispatched`; below `settled` every listener that
+	 * is concerned has been marked as well.
+	 */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t dispatched;
+	_Atomic uint64_t settled;
+	_Atomic uint32_t dispatching;
+
+	/* Flow control: no progressing listener's position is below this. */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t read_floor;
+
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t ring[];
+} HeraldLog;
+
+/* What a sender says of its batch. */
+typedef struct HeraldBatch
+{
+	uint32_t	count;			/* entries */
+	uint32_t	database;
+	int32_t		sender_pid;
+} HeraldBatch;
+
+/* A ring size in bytes that herald_log_init() takes: rounded down. */
+extern uint64_t herald_log_ring_size(uint64_t wanted);
+
+/* Bytes of memory that a log of this ring size needs. */
+extern size_t herald_log_memory(uint64_t ring_size);
+
+extern void herald_log_init(HeraldLog *log, uint64_t ring_size);
+
+/* The most bytes of entries that one batch can hold. */
+extern uint64_t herald_log_batch_max(const HeraldLog *log);
+
+/*
+ * Reserve room for a batch with entries_length bytes of entries (a multiple of
+ * 8, at most herald_log_batch_max()).  On success the batch is RESERVED and
+ * the caller owns it until it calls herald_log_commit() or herald_log_abort().
+ * False: the ring is full; recycle and try again, or give up.
+ */
+extern bool herald_log_reserve(HeraldLog *log, const HeraldBatch *batch,
+							   uint64_t entries_length, HeraldPosition *position);
+
+/* Copy the entries in.  By the owner, once, before it finishes the batch. */
+extern void herald_log_fill(HeraldLog *log, HeraldPosition position,
+							const void *entries, uint64_t entries_length);
+
+/* Finish a batch, exactly once, by its owner [Q2].  Then dispatch. */
+extern void herald_log_commit(HeraldLog *log, HeraldPosition position, int64_t commit_time);
+extern void herald_log_abort(HeraldLog *log, HeraldPosition position);
+
+/*
+ * Let senders have the segments that lie wholly below `needed`, a position
+ * from herald_wakeup_needed().  True if that made room.
+ */
+extern bool herald_log_recycle(HeraldLog *log, HeraldPosition needed);
+
+/* Is what is left before the limit less than a segment? */
+extern bool herald_log_is_short(HeraldLog *log);
+
+/* The word of the ring in which a position lies. */
+static inline _Atomic uint64_t *
+herald_log_at(HeraldLog *log, HeraldPosition position)
+{
+	return &log->ring[(position & (log->ring_size - 1)) / HERALD_ALIGN];
+}
+
+/* The first position of the segment after the one this position lies in. */
+static inline HeraldPosition
+herald_log_next_segment(const HeraldLog *log, HeraldPosition position)
+{
+	return (position | (log->segment_size - 1)) + 1;
+}
+
+#endif							/* HERALD_LOG_H */

@@ -1,0 +1,216 @@
+/*-------------------------------------------------------------------------
+ *
+ * log_reader.c
+ *	  Reading the log from a listener's position: copy, validate, then use.
+ *
+ * A listener copies a chunk of the log into memory of its own, makes sure that
+ * nobody overwrote it meanwhile, and only then looks at what it got.  So it
+ * holds nothing while it sends to its client, and a length that it acts on can
+ * not change between the check and the use.
+ *
+ * A chunk ends wherever the buffer, the segment or the stretch to be read
+ * ends, which may be in the middle of a batch or an entry; then the next chunk
+ * begins with that entry.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "log_reader.h"
+
+#include <string.h>
+
+static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
+static HeraldReadResult enter_batch(HeraldReader *reader);
+static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
+static void leave_batch(HeraldReader *reader, HeraldPosition next);
+static bool is_copied(const HeraldReader *reader, uint64_t length);
+
+
+bool
+herald_log_copy(HeraldLog *log, HeraldPosition from, uint64_t length, char *to)
+{
+	_Atomic uint64_t *words = herald_log_at(log, from);
+
+	for (uint64_t i = 0; i < length / HERALD_ALIGN; i++)
+	{
+		/*
+		 * [L3] acquire: pairs with the releases in herald_log_fill() and
+		 * zero().  If one of these words belongs to a later lap, the load of
+		 * the tail below finds the tail already past us.
+		 */
+		uint64_t	word = atomic_load_explicit(&words[i], memory_order_acquire);
+
+		memcpy(to + i * HERALD_ALIGN, &word, HERALD_ALIGN);
+	}
+	return from >= atomic_load_explicit(&log->tail, memory_order_relaxed);
+}
+
+void
+herald_reader_begin(HeraldReader *reader, HeraldLog *log, uint32_t database,
+					HeraldPosition from, HeraldPosition end,
+					char *buffer, size_t buffer_size)
+{
+	memset(reader, 0, sizeof(*reader));
+	reader->log = log;
+	reader->database = database;
+	reader->end = end;
+	reader->position = from;
+	reader->checkpoint = from;
+	reader->copied_from = reader->copied_to = from;
+	reader->buffer = buffer;
+	reader->buffer_size = buffer_size;
+}
+
+void
+herald_reader_extend(HeraldReader *reader, HeraldPosition end)
+{
+	assert(end >= reader->end);
+	reader->end = end;
+}
+
+void
+herald_reader_set_buffer(HeraldReader *reader, char *buffer, size_t buffer_size)
+{
+	reader->buffer = buffer;
+	reader->buffer_size = buffer_size;
+	reader->copied_from = reader->copied_to = reader->position;
+}
+
+HeraldReadResult
+herald_reader_next(HeraldReader *reader, HeraldMessage *message)
+{
+	for (;;)
+	{
+		HeraldReadResult result;
+
+		if (reader->in_batch)
+		{
+			if (reader->position < reader->checkpoint + reader->header.length)
+				return next_entry(reader, message);
+			leave_batch(reader, reader->position);
+		}
+		if (reader->position >= reader->end)
+			return HERALD_READ_END;
+
+		result = enter_batch(reader);
+		if (result != HERALD_READ_MESSAGE)
+			return result;
+	}
+}
+
+/*
+ * Look at the word at our position, and go into its batch, or past it if it is
+ * none of ours.  Returns HERALD_READ_MESSAGE when there is nothing to report.
+ */
+static HeraldReadResult
+enter_batch(HeraldReader *reader)
+{
+	HeraldPosition at = reader->position;
+	HeraldPosition border = herald_log_next_segment(reader->log, at);
+	HeraldBatchHeader *header = &reader->header;
+	uint64_t	word;
+
+	if (!is_copied(reader, sizeof(word)))
+		return refill(reader, sizeof(word));
+	memcpy(&word, reader->buffer + (at - reader->copied_from), sizeof(word));
+
+	if (word == herald_word_make(at, HERALD_BATCH_FILLER))
+	{
+		leave_batch(reader, border);
+		return HERALD_READ_MESSAGE;
+	}
+	if (word != herald_word_make(at, HERALD_BATCH_COMMITTED) &&
+		word != herald_word_make(at, HERALD_BATCH_ABORTED))
+		return HERALD_READ_DAMAGED;
+
+	if (!is_copied(reader, sizeof(*header)))
+	{
+		if (at + sizeof(*header) > border)
+			return HERALD_READ_DAMAGED;
+		return refill(reader, sizeof(*header));
+	}
+	memcpy(header, reader->buffer + (at - reader->copied_from), sizeof(*header));
+	if (header->length < sizeof(*header) || header->length % HERALD_ALIGN != 0 ||
+		header->length > border - at)
+		return HERALD_READ_DAMAGED;
+
+	if (herald_word_state(word) == HERALD_BATCH_ABORTED ||
+		header->database != reader->database)
+		leave_batch(reader, at + header->length);
+	else
+	{
+		reader->in_batch = true;
+		reader->position = at + sizeof(*header);
+	}
+	return HERALD_READ_MESSAGE;
+}
+
+static HeraldReadResult
+next_entry(HeraldReader *reader, HeraldMessage *message)
+{
+	HeraldPosition batch_end = reader->checkpoint + reader->header.length;
+	uint64_t	room = batch_end - reader->position;
+	const HeraldEntry *entry;
+
+	if (room < HERALD_ENTRY_MIN)
+		return HERALD_READ_DAMAGED;
+	if (!is_copied(reader, sizeof(*entry)))
+		return refill(reader, sizeof(*entry));
+	entry = (const HeraldEntry *) (reader->buffer + (reader->position - reader->copied_from));
+
+	/* [Q4] The length decides how much must be here before the rest is looked at. */
+	if (entry->length < HERALD_ENTRY_MIN || entry->length > room)
+		return HERALD_READ_DAMAGED;
+	if (!is_copied(reader, entry->length))
+		return refill(reader, entry->length);
+	if (!herald_entry_is_valid(entry, room))
+		return HERALD_READ_DAMAGED;
+
+	reader->position += entry->length;
+	message->batch = reader->checkpoint;
+	message->sender_pid = reader->header.sender_pid;
+	message->commit_time = reader->header.commit_time;
+	message->entry = entry;
+	return HERALD_READ_MESSAGE;
+}
+
+static void
+leave_batch(HeraldReader *reader, HeraldPosition next)
+{
+	reader->in_batch = false;
+	reader->position = next;
+	reader->checkpoint = next;
+}
+
+static bool
+is_copied(const HeraldReader *reader, uint64_t length)
+{
+	return reader->position >= reader->copied_from &&
+		reader->position + length <= reader->copied_to;
+}
+
+/* Copy the next chunk, from our position on; `needed` bytes at the least. */
+static HeraldReadResult
+refill(HeraldReader *reader, uint64_t needed)
+{
+	HeraldPosition stop = herald_log_next_segment(reader->log, reader->position);
+
+	if (needed > reader->buffer_size)
+	{
+		reader->room_needed = needed;
+		return HERALD_READ_ROOM;
+	}
+	if (stop > reader->end)
+		stop = reader->end;
+	if (stop > reader->position + reader->buffer_size)
+		stop = reader->position + reader->buffer_size;
+	if (stop < reader->position + needed)
+		return HERALD_READ_DAMAGED;
+
+	if (!herald_log_copy(reader->log, reader->position, stop - reader->position, reader->buffer))
+		return HERALD_READ_LAPPED;
+	reader->copied_from = reader->position;
+	reader->copied_to = stop;
+	return HERALD_READ_REFILLED;
+}

@@ -1,0 +1,73 @@
+/*-------------------------------------------------------------------------
+ *
+ * log_reader.h
+ *	  Reading the log from a listener's position: copy, validate, then use.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_LOG_READER_H
+#define HERALD_LOG_READER_H
+
+#include "log.h"
+
+typedef enum HeraldReadResult
+{
+	HERALD_READ_MESSAGE,		/* *message is the next one */
+	HERALD_READ_END,			/* everything up to the end has been read */
+	HERALD_READ_REFILLED,		/* a new chunk has been copied: call again */
+	HERALD_READ_ROOM,			/* the buffer is too small: see room_needed */
+	HERALD_READ_LAPPED,			/* the bytes were given to someone else: overrun */
+	HERALD_READ_DAMAGED			/* the bytes are not what a sender writes */
+} HeraldReadResult;
+
+typedef struct HeraldMessage
+{
+	HeraldPosition batch;		/* position of its batch */
+	int32_t		sender_pid;
+	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
+	const HeraldEntry *entry;	/* in the reader's buffer, until the next call */
+} HeraldMessage;
+
+/*
+ * One pass over a stretch of the log.  The fields are the reader's own, but
+ * for `checkpoint`: the start of the batch that is being read, which is where
+ * another pass can begin, and below which this one needs nothing any more.
+ */
+typedef struct HeraldReader
+{
+	HeraldLog  *log;
+	uint32_t	database;		/* batches for other databases are skipped */
+	HeraldPosition end;			/* read no further; a border between batches */
+	HeraldPosition position;	/* next byte to look at */
+	HeraldPosition checkpoint;
+	bool		in_batch;		/* position is inside `header`'s batch */
+	HeraldBatchHeader header;
+	HeraldPosition copied_from; /* what the buffer holds */
+	HeraldPosition copied_to;
+	char	   *buffer;			/* 8-aligned */
+	size_t		buffer_size;	/* bytes, a multiple of 8, at least 64 */
+	uint64_t	room_needed;	/* bytes, after HERALD_READ_ROOM */
+} HeraldReader;
+
+/* Read from one position, where a batch begins, to another. */
+extern void herald_reader_begin(HeraldReader *reader, HeraldLog *log, uint32_t database,
+								HeraldPosition from, HeraldPosition end,
+								char *buffer, size_t buffer_size);
+
+/* Go on in the same pass to an end further away. */
+extern void herald_reader_extend(HeraldReader *reader, HeraldPosition end);
+
+/* After HERALD_READ_ROOM: a larger buffer; what the old one held is copied anew. */
+extern void herald_reader_set_buffer(HeraldReader *reader, char *buffer, size_t buffer_size);
+
+extern HeraldReadResult herald_reader_next(HeraldReader *reader, HeraldMessage *message);
+
+/*
+ * Copy bytes of the log out, within one segment.  False if they were
+ * overwritten, or might have been, while we copied [Q5].
+ */
+extern bool herald_log_copy(HeraldLog *log, HeraldPosition from, uint64_t length, char *to);
+
+#endif							/* HERALD_LOG_READER_H */

@@ -1,0 +1,373 @@
+/*-------------------------------------------------------------------------
+ *
+ * wakeup.c
+ *	  Who is to be woken, and the turns that bound how many are at a time.
+ *
+ * Waking 300 listeners from inside a commit makes 300 processes runnable at
+ * once: the committer pays for 300 signals, and then nobody gets a CPU.
+ * Instead the committer enters them into a set, and at most k of them are
+ * signalled at a time.  Each, when it has read its messages, hands its turn to
+ * the next in the set: a daisy chain, as PostgreSQL's shared invalidation
+ * queue has it for backends that fell behind (Tom Lane, "sinval rewrite",
+ * pgsql-patches, June 2008).  What is sent meanwhile is read in the same pass,
+ * so that the more there is to do, the more each wakeup carries.
+ *
+ * A turn is a number in the holder's slot, not a count that everyone has to
+ * keep right: it is given by an exchange of 0 for the number, and taken back,
+ * by whoever notices first that it is over, by an exchange of the number for
+ * 0.  Only who got the number out of the slot lowers the count of turns [W2].
+ *
+ * [W1] No wakeup is lost.  Two handshakes, each "write mine, then read yours"
+ * on both sides, in one sequentially consistent order:
+ *
+ *	 entering the set, then looking for a turn	(mark, requeue → pump)
+ *	 giving back a turn, then looking into the set	(yield, leave → pump)
+ *
+ *	 publishing a position, then looking at the word	(herald_dispatch → mark)
+ *	 changing the word, then looking at the position	(begin, finish)
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wakeup.h"
+
+#include <string.h>
+
+#define BITS_PER_WORD	64
+
+static bool take_turn(HeraldWakeup *wakeup);
+static void return_turn(HeraldWakeup *wakeup);
+static void set_add(HeraldWakeup *wakeup, uint32_t slot);
+static void set_remove(HeraldWakeup *wakeup, uint32_t slot);
+static bool set_is_empty(HeraldWakeup *wakeup);
+static bool set_take_next(HeraldWakeup *wakeup, uint32_t *slot);
+static bool hand_turn_to(HeraldWakeup *wakeup, uint32_t slot);
+
+static inline _Atomic uint64_t *
+set_words(HeraldWakeup *wakeup)
+{
+	return (_Atomic uint64_t *) herald_wakeup_turn(wakeup, wakeup->slots);
+}
+
+static inline uint32_t
+set_length(uint32_t slots)
+{
+	return (slots + BITS_PER_WORD - 1) / BITS_PER_WORD;
+}
+
+
+size_t
+herald_wakeup_memory(uint32_t slots)
+{
+	static_assert(sizeof(HeraldTurn) == sizeof(uint64_t), "turns keep the set aligned");
+
+	return sizeof(HeraldWakeup) + slots * (sizeof(uint64_t) + sizeof(HeraldTurn)) +
+		set_length(slots) * sizeof(uint64_t);
+}
+
+void
+herald_wakeup_init(HeraldWakeup *wakeup, uint32_t slots, uint32_t turns_max)
+{
+	memset((void *) wakeup, 0, herald_wakeup_memory(slots));
+	wakeup->slots = slots;
+	atomic_init(&wakeup->turns_max, turns_max);
+	atomic_init(&wakeup->next_serial, 1);
+}
+
+void
+herald_wakeup_join(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition start)
+{
+	uint32_t	used = atomic_load_explicit(&wakeup->slots_used, memory_order_relaxed);
+
+	while (used <= slot &&
+		   !atomic_compare_exchange_weak_explicit(&wakeup->slots_used, &used, slot + 1,
+												  memory_order_seq_cst,
+												  memory_order_relaxed))
+		;
+	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->stalled, 0, memory_order_relaxed);
+	herald_listener_join(herald_wakeup_word(wakeup, slot), start);
+}
+
+void
+herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot)
+{
+	herald_listener_leave(herald_wakeup_word(wakeup, slot));
+
+	/* A bit that a dispatcher sets just now is harmless: it is found FREE. */
+	set_remove(wakeup, slot);
+	(void) herald_wakeup_yield(wakeup, slot);
+}
+
+bool
+herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
+{
+	if (!herald_listener_mark(herald_wakeup_word(wakeup, slot), position))
+		return false;
+	set_add(wakeup, slot);
+	return true;
+}
+
+bool
+herald_wakeup_pump(HeraldWakeup *wakeup, HeraldSendSignal send, void *arg)
+{
+	bool		handed_out = false;
+
+	while (!set_is_empty(wakeup) && take_turn(wakeup))
+	{
+		uint32_t	slot;
+
+		if (!set_take_next(wakeup, &slot))
+			return_turn(wakeup);	/* and look once more [W1] */
+		else if (!hand_turn_to(wakeup, slot))
+			(void) herald_wakeup_yield(wakeup, slot);
+		else
+		{
+			send(slot, arg);
+			handed_out = true;
+		}
+	}
+	return handed_out;
+}
+
+bool
+herald_wakeup_busy(HeraldWakeup *wakeup, uint32_t slot)
+{
+	switch (herald_listener_busy(herald_wakeup_word(wakeup, slot)))
+	{
+		case HERALD_LISTENER_PENDING:
+			set_remove(wakeup, slot);
+			return herald_wakeup_yield(wakeup, slot);
+		case HERALD_LISTENER_SIGNALLED:
+			return herald_wakeup_yield(wakeup, slot);
+		default:
+			return false;
+	}
+}
+
+bool
+herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot)
+{
+	return herald_listener_rest(herald_wakeup_word(wakeup, slot));
+}
+
+bool
+herald_wakeup_begin(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
+					HeraldPosition *from, HeraldPosition *to)
+{
+	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
+
+	if (!herald_listener_begin(herald_wakeup_word(wakeup, slot), from))
+		return false;
+
+	/* If we came without being signalled, we need not be any more. */
+	set_remove(wakeup, slot);
+
+	if (atomic_load_explicit(&turn->stalled, memory_order_relaxed) != 0)
+		atomic_store_explicit(&turn->stalled, 0, memory_order_relaxed);
+
+	/* [W1] after the word has changed: pairs with the store in herald_dispatch() */
+	*to = atomic_load_explicit(&log->dispatched, memory_order_seq_cst);
+	return true;
+}
+
+bool
+herald_wakeup_finish(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot, HeraldPosition *to)
+{
+	if (herald_listener_finish(herald_wakeup_word(wakeup, slot), *to))
+		return true;
+
+	/* [W1] as in herald_wakeup_begin() */
+	*to = atomic_load_explicit(&log->dispatched, memory_order_seq_cst);
+	return false;
+}
+
+/*
+ * The turn first: once the listener is in the set again it can be given a new
+ * one, which must not be taken for the old.
+ */
+void
+herald_wakeup_requeue(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition from)
+{
+	(void) herald_wakeup_yield(wakeup, slot);
+	herald_listener_requeue(herald_wakeup_word(wakeup, slot), from);
+	set_add(wakeup, slot);
+}
+
+bool
+herald_wakeup_yield(HeraldWakeup *wakeup, uint32_t slot)
+{
+	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
+
+	if (atomic_load_explicit(&turn->serial, memory_order_relaxed) == 0 ||
+		atomic_exchange_explicit(&turn->serial, 0, memory_order_seq_cst) == 0)
+		return false;
+	return_turn(wakeup);
+	return true;
+}
+
+bool
+herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
+{
+	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
+
+	if (serial == 0 ||
+		!atomic_compare_exchange_strong_explicit(&turn->serial, &serial, 0,
+												 memory_order_seq_cst,
+												 memory_order_relaxed))
+		return false;
+	return_turn(wakeup);
+	return true;
+}
+
+/*
+ * `settled` is read before the words [L5]: everything below it has been marked
+ * by then, so that the word of whoever needs it, and has not read it yet, says
+ * so.  What is not yet settled is needed in any case.
+ */
+HeraldPosition
+herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log)
+{
+	HeraldPosition needed = atomic_load_explicit(&log->settled, memory_order_acquire);
+	uint32_t	used = atomic_load_explicit(&wakeup->slots_used, memory_order_seq_cst);
+
+	for (uint32_t slot = 0; slot < used; slot++)
+	{
+		/* [L6] acquire: pairs with the transitions; its reads are over. */
+		uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot),
+												memory_order_acquire);
+
+		if (herald_listener_is_pending(word) && herald_word_position(word) < needed)
+			needed = herald_word_position(word);
+	}
+	return needed;
+}
+
+int32_t
+herald_wakeup_laggard(HeraldWakeup *wakeup, HeraldPosition needed)
+{
+	for (uint32_t slot = 0; slot < wakeup->slots; slot++)
+	{
+		uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot),
+												memory_order_relaxed);
+
+		if (herald_listener_is_pending(word) && herald_word_position(word) <= needed)
+			return (int32_t) slot;
+	}
+	return -1;
+}
+
+static bool
+take_turn(HeraldWakeup *wakeup)
+{
+	/* [W1] pairs with return_turn() */
+	uint32_t	out = atomic_load_explicit(&wakeup->turns_out, memory_order_seq_cst);
+
+	while (out < atomic_load_explicit(&wakeup->turns_max, memory_order_relaxed))
+	{
+		if (atomic_compare_exchange_weak_explicit(&wakeup->turns_out, &out, out + 1,
+												  memory_order_seq_cst,
+												  memory_order_seq_cst))
+			return true;
+	}
+	return false;
+}
+
+static void
+return_turn(HeraldWakeup *wakeup)
+{
+	/* [W1] pairs with take_turn() */
+	uint32_t	before = atomic_fetch_sub_explicit(&wakeup->turns_out, 1, memory_order_seq_cst);
+
+	assert(before > 0);
+	(void) before;
+}
+
+/*
+ * Write the turn into the slot, then make it SIGNALLED: were it the other way
+ * round, the listener could be through before it had the turn to give back.
+ * False: it is no longer PENDING; the turn is in its slot all the same.
+ */
+static bool
+hand_turn_to(HeraldWakeup *wakeup, uint32_t slot)
+{
+	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
+	uint32_t	serial;
+
+	do
+		serial = atomic_fetch_add_explicit(&wakeup->next_serial, 1, memory_order_relaxed);
+	while (serial == 0);
+
+	/* An older turn that nobody has given back yet is given back here. */
+	if (atomic_exchange_explicit(&turn->serial, serial, memory_order_seq_cst) != 0)
+		return_turn(wakeup);
+
+	return herald_listener_signal(herald_wakeup_word(wakeup, slot));
+}
+
+static void
+set_add(HeraldWakeup *wakeup, uint32_t slot)
+{
+	/* [W1] pairs with set_is_empty() */
+	atomic_fetch_or_explicit(&set_words(wakeup)[slot / BITS_PER_WORD],
+							 UINT64_C(1) << (slot % BITS_PER_WORD), memory_order_seq_cst);
+}
+
+static void
+set_remove(HeraldWakeup *wakeup, uint32_t slot)
+{
+	_Atomic uint64_t *word = &set_words(wakeup)[slot / BITS_PER_WORD];
+	uint64_t	bit = UINT64_C(1) << (slot % BITS_PER_WORD);
+
+	if (atomic_load_explicit(word, memory_order_relaxed) & bit)
+		atomic_fetch_and_explicit(word, ~bit, memory_order_seq_cst);
+}
+
+static bool
+set_is_empty(HeraldWakeup *wakeup)
+{
+	uint32_t	used = set_length(atomic_load_explicit(&wakeup->slots_used, memory_order_seq_cst));
+
+	for (uint32_t i = 0; i < used; i++)
+	{
+		/* [W1] pairs with set_add() */
+		if (atomic_load_explicit(&set_words(wakeup)[i], memory_order_seq_cst) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* Take the first slot at or after the cursor out of the set, going round. */
+static bool
+set_take_next(HeraldWakeup *wakeup, uint32_t *slot)
+{
+	uint32_t	length = set_length(atomic_load_explicit(&wakeup->slots_used, memory_order_seq_cst));
+	uint32_t	cursor = atomic_load_explicit(&wakeup->cursor, memory_order_relaxed);
+	uint32_t	first = cursor / BITS_PER_WORD;
+
+	/* Twice through the cursor's word: first above the cursor, at last below. */
+	for (uint32_t i = 0; i <= length && length > 0; i++)
+	{
+		uint32_t	at = (first + i) % length;
+		uint64_t	from_cursor = ~UINT64_C(0) << (cursor % BITS_PER_WORD);
+		_Atomic uint64_t *word = &set_words(wakeup)[at];
+		uint64_t	bits = atomic_load_explicit(word, memory_order_seq_cst);
+
+		if (i == 0 && first < length)
+			bits &= from_cursor;
+		while (bits != 0)
+		{
+			uint32_t	lowest = (uint32_t) __builtin_ctzll(bits);
+			uint64_t	bit = UINT64_C(1) << lowest;
+
+			if (atomic_fetch_and_explicit(word, ~bit, memory_order_seq_cst) & bit)
+			{
+				*slot = at * BITS_PER_WORD + lowest;
+				atomic_store_explicit(&wakeup->cursor, *slot + 1, memory_order_relaxed);
+				return true;
+			}
+			bits &= ~bit;		/* someone else was faster */
+		}
+	}
+	return false;
+}

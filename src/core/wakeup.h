@@ -1,0 +1,128 @@
+/*-------------------------------------------------------------------------
+ *
+ * wakeup.h
+ *	  Who is to be woken, and the turns that bound how many are at a time.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_WAKEUP_H
+#define HERALD_WAKEUP_H
+
+#include "listener_word.h"
+#include "log.h"
+
+/* What belongs to one listener but is touched once per wakeup, not per message. */
+typedef struct HeraldTurn
+{
+	_Atomic uint32_t serial;	/* which turn it holds; 0: none */
+	_Atomic uint32_t stalled;	/* it made no progress with its last wakeup */
+} HeraldTurn;
+
+typedef struct HeraldWakeup
+{
+	uint32_t	slots;			/* constant */
+	_Atomic uint32_t turns_max; /* k, at least 1 */
+
+	/* Wakers. */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint32_t turns_out;
+	_Atomic uint32_t next_serial;
+	_Atomic uint32_t cursor;	/* where the search for the next one begins */
+	_Atomic uint32_t slots_used;	/* no slot from here on was ever used */
+
+	/*
+	 * words[slots], then turns[slots], then set[]: a bit per slot.  The words
+	 * stand close together because the dispatcher walks over many of them.
+	 */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t words[];
+} HeraldWakeup;
+
+/* Send the signal that goes with a turn.  Called with no lock held [D2]. */
+typedef void (*HeraldSendSignal) (uint32_t slot, void *arg);
+
+extern size_t herald_wakeup_memory(uint32_t slots);
+extern void herald_wakeup_init(HeraldWakeup *wakeup, uint32_t slots, uint32_t turns_max);
+
+/* The listener in this slot. */
+static inline HeraldListenerWord *
+herald_wakeup_word(HeraldWakeup *wakeup, uint32_t slot)
+{
+	return &wakeup->words[slot];
+}
+
+static inline HeraldTurn *
+herald_wakeup_turn(HeraldWakeup *wakeup, uint32_t slot)
+{
+	return (HeraldTurn *) &wakeup->words[wakeup->slots] + slot;
+}
+
+/* The listener begins: FREE → BUSY, with nothing before `start` to read. */
+extern void herald_wakeup_join(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition start);
+
+/*
+ * The listener ends, in whatever state it is.  Gives back its turn: pump
+ * afterwards.
+ */
+extern void herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot);
+
+/*
+ * The dispatcher found a message for this slot.  True: it entered the wakeup
+ * set, and herald_wakeup_pump() must follow once the dispatch lock is released.
+ */
+extern bool herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position);
+
+/*
+ * Signal listeners of the wakeup set while there are turns.  By anybody.  True:
+ * a turn was handed out.
+ */
+extern bool herald_wakeup_pump(HeraldWakeup *wakeup, HeraldSendSignal send, void *arg);
+
+/* The listener runs a statement.  True: it gave back a turn, pump. */
+extern bool herald_wakeup_busy(HeraldWakeup *wakeup, uint32_t slot);
+
+/* The listener's transaction has ended.  True: it has something to read. */
+extern bool herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot);
+
+/*
+ * The listener starts reading.  False: nothing to read.  On success the stretch
+ * from *from to *to is to be read.
+ */
+extern bool herald_wakeup_begin(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
+								HeraldPosition *from, HeraldPosition *to);
+
+/*
+ * The listener has read up to *to.  True: it is IDLE.  False: there may be more;
+ * *to has moved, go on reading.
+ */
+extern bool herald_wakeup_finish(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
+								 HeraldPosition *to);
+
+/*
+ * The listener has read enough for one turn: it goes back into the wakeup set,
+ * with `from` as the position to go on at.  Gives back its turn: pump.
+ */
+extern void herald_wakeup_requeue(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition from);
+
+/* Give back the turn, if there is one.  True: there was, pump.  [W2] */
+extern bool herald_wakeup_yield(HeraldWakeup *wakeup, uint32_t slot);
+
+/*
+ * The watchdog takes back the very turn that it saw out earlier.  True: it was
+ * still out, pump.
+ */
+extern bool herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial);
+
+/*
+ * No listener, now or later, needs anything of the log below this position.
+ * (Later ones start at what is dispatched by then.)
+ */
+extern HeraldPosition herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log);
+
+/*
+ * The slot whose position holds the log back at `needed`, for an error
+ * message; -1 if it is an unfinished transaction, or nobody any more.
+ */
+extern int32_t herald_wakeup_laggard(HeraldWakeup *wakeup, HeraldPosition needed);
+
+#endif							/* HERALD_WAKEUP_H */

@@ -1,0 +1,294 @@
+/*-------------------------------------------------------------------------
+ *
+ * channel_map.c
+ *	  Which backends listen to which channel.
+ *
+ * The server's dshash, keyed by database and channel, in a DSA area of fixed
+ * size that is part of the main shared memory.  Fixed, because a dispatcher
+ * looks channels up inside a commit, where nothing may fail: there is no
+ * segment that would have to be attached first.  Memory can run out, then, but
+ * only for someone who wants to LISTEN, at a point where he can be told.
+ *
+ * Most channels have few listeners; four fit into the entry itself, more are
+ * in an array that doubles.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "lib/dshash.h"
+#include "storage/ipc.h"
+#include "utils/dsa.h"
+#include "utils/memutils.h"
+
+#include "compat/compat.h"
+#include "dispatch/channel_map.h"
+#include "shared.h"
+
+#define SLOTS_IN_ENTRY	4
+
+typedef struct ChannelKey
+{
+	Oid			database;
+	uint32		channel_hash;	/* herald_hash() of the name */
+	char		name[NAMEDATALEN];
+} ChannelKey;
+
+typedef struct Channel
+{
+	ChannelKey	key;
+	uint32		count;
+	uint32		capacity;		/* SLOTS_IN_ENTRY: they are in the entry */
+	union
+	{
+		uint32		in_entry[SLOTS_IN_ENTRY];
+		dsa_pointer array;
+	}			slots;
+} Channel;
+
+static dsa_area *area;
+static dshash_table *channels;
+
+static dshash_parameters table_parameters(void);
+static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
+static dshash_hash hash_key(const void *key, size_t size, void *arg);
+static void make_key(ChannelKey *key, Oid database, const char *channel, uint32 channel_hash);
+static uint32 *channel_slots(Channel *channel);
+static bool grow(Channel *channel);
+static void explain_out_of_memory(void *arg);
+static void report_out_of_memory(void) pg_attribute_noreturn();
+
+
+void
+herald_channels_create(void)
+{
+	dshash_parameters parameters = table_parameters();
+	dshash_table *table;
+	dsa_area   *created;
+
+	created = dsa_create_in_place(herald_registry, herald_shared_registry_size(),
+								  herald_control->registry_tranche, NULL);
+	dsa_pin(created);
+
+	/* The first segment is all there will ever be. */
+	dsa_set_size_limit(created, herald_shared_registry_size());
+
+	table = dshash_create(created, &parameters, NULL);
+	herald_control->channels = dshash_get_hash_table_handle(table);
+	dshash_detach(table);
+	dsa_detach(created);
+}
+
+void
+herald_channels_attach(void)
+{
+	dshash_parameters parameters = table_parameters();
+	MemoryContext oldcontext;
+
+	if (channels != NULL)
+		return;
+
+	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+	if (area == NULL)
+	{
+		area = dsa_attach_in_place(herald_registry, NULL);
+		on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(herald_registry));
+		dsa_pin_mapping(area);
+	}
+	channels = dshash_attach(area, &parameters, herald_control->channels, NULL);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+void
+herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot)
+{
+	ErrorContextCallback context = {.callback = explain_out_of_memory};
+	ChannelKey	key;
+	Channel    *entry;
+	bool		found;
+
+	make_key(&key, database, channel, channel_hash);
+
+	/* dshash says only that a request failed; add what can be done about it. */
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	entry = dshash_find_or_insert(channels, &key, &found);
+	error_context_stack = context.previous;
+
+	if (!found)
+	{
+		entry->count = 0;
+		entry->capacity = SLOTS_IN_ENTRY;
+	}
+	if (entry->count == entry->capacity && !grow(entry))
+	{
+		dshash_release_lock(channels, entry);
+		report_out_of_memory();
+	}
+	channel_slots(entry)[entry->count++] = slot;
+	dshash_release_lock(channels, entry);
+}
+
+void
+herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot)
+{
+	ChannelKey	key;
+	Channel    *entry;
+	uint32	   *slots;
+	uint32		i = 0;
+
+	make_key(&key, database, channel, channel_hash);
+	entry = dshash_find(channels, &key, true);
+	if (entry == NULL)
+		return;
+
+	slots = channel_slots(entry);
+	while (i < entry->count && slots[i] != slot)
+		i++;
+	if (i < entry->count)
+		slots[i] = slots[--entry->count];
+
+	if (entry->count > 0)
+		dshash_release_lock(channels, entry);
+	else
+	{
+		if (entry->capacity > SLOTS_IN_ENTRY)
+			dsa_free(area, entry->slots.array);
+		dshash_delete_entry(channels, entry);
+	}
+}
+
+uint32
+herald_channels_mark(Oid database, const HeraldEntry *log_entry, HeraldPosition position,
+					 uint32 *woken)
+{
+	ChannelKey	key;
+	Channel    *entry;
+	uint32	   *slots;
+	uint32		count;
+
+	make_key(&key, database, herald_entry_channel(log_entry), log_entry->channel_hash);
+	entry = dshash_find(channels, &key, false);
+	if (entry == NULL)
+		return 0;
+
+	slots = channel_slots(entry);
+	count = entry->count;
+	for (uint32 i = 0; i < count; i++)
+		*woken += herald_wakeup_mark(herald_wakeup, slots[i], position);
+	dshash_release_lock(channels, entry);
+	return count;
+}
+
+void
+herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
+{
+	dshash_seq_status scan;
+	Channel    *entry;
+
+	dshash_seq_init(&scan, channels, false);
+	while ((entry = dshash_seq_next(&scan)) != NULL)
+	{
+		HeraldChannelInfo info = {
+			.database = entry->key.database,
+			.name = entry->key.name,
+			.count = entry->count,
+			.slots = channel_slots(entry),
+		};
+
+		visitor(&info, arg);
+	}
+	dshash_seq_term(&scan);
+}
+
+static dshash_parameters
+table_parameters(void)
+{
+	return (dshash_parameters) HERALD_DSHASH_PARAMETERS(sizeof(ChannelKey), sizeof(Channel),
+														compare_keys, hash_key,
+														herald_control->channels_tranche);
+}
+
+static int
+compare_keys(const void *a, const void *b, size_t size, void *arg)
+{
+	const ChannelKey *left = a;
+	const ChannelKey *right = b;
+
+	if (left->database != right->database)
+		return left->database < right->database ? -1 : 1;
+	return strcmp(left->name, right->name);
+}
+
+static dshash_hash
+hash_key(const void *key, size_t size, void *arg)
+{
+	const ChannelKey *channel = key;
+
+	return hash_combine(channel->channel_hash, murmurhash32(channel->database));
+}
+
+static void
+make_key(ChannelKey *key, Oid database, const char *channel, uint32 channel_hash)
+{
+	key->database = database;
+	key->channel_hash = channel_hash;
+	strncpy(key->name, channel, NAMEDATALEN);
+}
+
+static uint32 *
+channel_slots(Channel *channel)
+{
+	if (channel->capacity == SLOTS_IN_ENTRY)
+		return channel->slots.in_entry;
+	return dsa_get_address(area, channel->slots.array);
+}
+
+/* Double the room for listeners.  False if there is no memory. */
+static bool
+grow(Channel *channel)
+{
+	uint32		capacity = channel->capacity * 2;
+	dsa_pointer array;
+
+	array = dsa_allocate_extended(area, capacity * sizeof(uint32), DSA_ALLOC_NO_OOM);
+	if (!DsaPointerIsValid(array))
+		return false;
+
+	memcpy(dsa_get_address(area, array), channel_slots(channel),
+		   channel->count * sizeof(uint32));
+	if (channel->capacity > SLOTS_IN_ENTRY)
+		dsa_free(area, channel->slots.array);
+	channel->slots.array = array;
+	channel->capacity = capacity;
+	return true;
+}
+
+#define OUT_OF_MEMORY_DETAIL \
+	errdetail("The channels that are listened to fill herald.registry_memory (%zu kB).", \
+			  herald_shared_registry_size() / 1024)
+#define OUT_OF_MEMORY_HINT \
+	errhint("Increase herald.registry_memory, or listen to fewer channels.")
+
+static void
+explain_out_of_memory(void *arg)
+{
+	if (geterrcode() == ERRCODE_OUT_OF_MEMORY)
+	{
+		OUT_OF_MEMORY_DETAIL;
+		OUT_OF_MEMORY_HINT;
+	}
+}
+
+static void
+report_out_of_memory(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("out of memory"),
+			 OUT_OF_MEMORY_DETAIL,
+			 OUT_OF_MEMORY_HINT));
+}

@@ -1,0 +1,58 @@
+/*-------------------------------------------------------------------------
+ *
+ * channel_map.h
+ *	  Which backends listen to which channel.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_CHANNEL_MAP_H
+#define HERALD_CHANNEL_MAP_H
+
+#include "postgres.h"
+
+#include "core/log_layout.h"
+
+/* One channel, as herald_channels_scan() shows it. */
+typedef struct HeraldChannelInfo
+{
+	Oid			database;
+	const char *name;
+	uint32		count;			/* listeners */
+	const uint32 *slots;		/* theirs */
+} HeraldChannelInfo;
+
+typedef void (*HeraldChannelVisitor) (const HeraldChannelInfo *channel, void *arg);
+
+/* Create the map in herald_registry.  By the postmaster, at start. */
+extern void herald_channels_create(void);
+
+/*
+ * Attach this process to the map.  Once is enough, and it costs nothing later.
+ * To be called where an error is allowed, before any other function here.
+ */
+extern void herald_channels_attach(void);
+
+/*
+ * Enter a listener, which must not be there yet.  Throws
+ * ERRCODE_OUT_OF_MEMORY when herald.registry_memory is used up, with nothing
+ * changed.
+ */
+extern void herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
+
+/* Take a listener out.  Never fails; it need not be there. */
+extern void herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
+
+/*
+ * Mark the listeners of an entry's channel: there is something for them at
+ * `position`.  Returns how many listeners there are; *woken is increased by
+ * how many of them entered the wakeup set.  By the dispatcher; never fails.
+ */
+extern uint32 herald_channels_mark(Oid database, const HeraldEntry *entry,
+								   HeraldPosition position, uint32 *woken);
+
+/* Visit every channel, in no particular order.  The visitor may throw. */
+extern void herald_channels_scan(HeraldChannelVisitor visitor, void *arg);
+
+#endif							/* HERALD_CHANNEL_MAP_H */

@@ -1,0 +1,182 @@
+/*-------------------------------------------------------------------------
+ *
+ * dispatch.c
+ *	  From finished batches to woken listeners.
+ *
+ * core/dispatcher.c decides who dispatches and what; here its batches meet the
+ * channel map, and the listeners that were marked get their signals, after
+ * the dispatch lock has been released [D2].
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+
+#include "core/dispatcher.h"
+#include "dispatch/channel_map.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/signal.h"
+#include "dispatch/watchdog.h"
+#include "shared.h"
+
+/*
+ * A committing backend dispatches at most that many bytes, its own and
+ * others'; what is left is the watchdog's.  It has no client that waits.
+ */
+#define DISPATCH_BUDGET			(UINT64CONST(1024) * 1024)
+
+/* How long to rely on being told that the dispatch has got further. */
+#define DISPATCH_WAIT_STEP_MS	10
+
+/* One call of herald_dispatch(). */
+typedef struct Marking
+{
+	/* The channel that was marked last in this run: it need not be again. */
+	uint32		last_database;
+	const HeraldEntry *last_entry;
+	uint32		last_listeners;
+
+	uint32		woken;			/* listeners that entered the wakeup set */
+	uint64		concerned;		/* listeners that a message was for, with repeats */
+} Marking;
+
+/* This process is counted in herald_control->dispatch_waiters. */
+static bool is_waiting;
+
+static void run_begins(void *arg);
+static void mark_batch(const HeraldBatchHeader *header, void *arg);
+static bool is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry);
+static void tell_waiters(void);
+
+
+void
+herald_dispatch_run(void)
+{
+	Marking		marking = {0};
+	HeraldDispatchCalls calls = {run_begins, mark_batch, &marking};
+
+	switch (herald_dispatch(herald_log, DISPATCH_BUDGET, &calls))
+	{
+		case HERALD_DISPATCH_ELSEWHERE:
+			return;
+		case HERALD_DISPATCH_MORE:
+			herald_watchdog_wake();
+			break;
+		case HERALD_DISPATCH_DAMAGED:
+			/* Nothing after it could ever be delivered; start afresh. */
+			ereport(PANIC,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("the notification queue of pg_herald is damaged at position %llu",
+							(unsigned long long) herald_log->dispatched)));
+			break;
+		case HERALD_DISPATCH_DONE:
+			break;
+	}
+
+	if (marking.concerned > marking.woken)
+		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
+	if (marking.woken > 0)
+		herald_dispatch_pump();
+	tell_waiters();
+}
+
+void
+herald_dispatch_pump(void)
+{
+	if (herald_wakeup_pump(herald_wakeup, herald_signal_notifications, NULL))
+		herald_watchdog_alert();
+}
+
+void
+herald_dispatch_wait(HeraldPosition position)
+{
+	if (atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst) >= position)
+		return;
+
+	/* [D3] announced before looking: pairs with tell_waiters() */
+	atomic_fetch_add_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
+	is_waiting = true;
+
+	ConditionVariablePrepareToSleep(&herald_control->dispatched);
+	while (atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst) < position)
+	{
+		(void) ConditionVariableTimedSleep(&herald_control->dispatched,
+										   DISPATCH_WAIT_STEP_MS, PG_WAIT_EXTENSION);
+		herald_dispatch_run();
+	}
+	ConditionVariableCancelSleep();
+	herald_dispatch_cancel_wait();
+}
+
+void
+herald_dispatch_cancel_wait(void)
+{
+	if (is_waiting)
+		atomic_fetch_sub_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
+	is_waiting = false;
+}
+
+static void
+run_begins(void *arg)
+{
+	Marking    *marking = arg;
+
+	marking->last_entry = NULL;
+}
+
+/*
+ * The log holds what a sender wrote, so a length that is wrong can only mean
+ * that memory was overwritten; the rest of the batch is skipped here, and each
+ * listener will say so.
+ */
+static void
+mark_batch(const HeraldBatchHeader *header, void *arg)
+{
+	Marking    *marking = arg;
+	HeraldPosition position = herald_word_position(header->word);
+	const char *at = (const char *) (header + 1);
+	const char *end = (const char *) header + header->length;
+
+	while (at < end)
+	{
+		const HeraldEntry *entry = (const HeraldEntry *) at;
+
+		if (!herald_entry_is_valid(entry, end - at))
+			return;
+
+		/* Whoever listens to the same channel as before has been marked already. */
+		if (!is_same_channel(marking, header->database, entry))
+		{
+			marking->last_listeners = herald_channels_mark(header->database, entry, position,
+														   &marking->woken);
+			marking->last_database = header->database;
+			marking->last_entry = entry;
+		}
+		marking->concerned += marking->last_listeners;
+		at += entry->length;
+	}
+}
+
+static bool
+is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry)
+{
+	const HeraldEntry *last = marking->last_entry;
+
+	return last != NULL && marking->last_database == database &&
+		last->channel_hash == entry->channel_hash &&
+		last->channel_length == entry->channel_length &&
+		memcmp(herald_entry_channel(last), herald_entry_channel(entry),
+			   entry->channel_length) == 0;
+}
+
+static void
+tell_waiters(void)
+{
+	/* [D3] after the position has moved: pairs with herald_dispatch_wait() */
+	if (atomic_load_explicit(&herald_control->dispatch_waiters, memory_order_seq_cst) > 0)
+		ConditionVariableBroadcast(&herald_control->dispatched);
+}

@@ -1,0 +1,49 @@
+/*-------------------------------------------------------------------------
+ *
+ * signal.c
+ *	  The one place from which backends are signalled.
+ *
+ * The server's own PROCSIG_NOTIFY_INTERRUPT makes an idle backend that listens
+ * to anything run an empty transaction, at whose commit we are called; a busy
+ * one runs it before it tells its client that it is ready for the next query.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "commands/async.h"
+#include "miscadmin.h"
+
+#include "compat/compat.h"
+#include "dispatch/signal.h"
+#include "shared.h"
+
+void
+herald_signal_notifications(uint32 slot, void *arg)
+{
+	HeraldSlot *listener = &herald_slots[slot];
+	pid_t		pid = atomic_load_explicit(&listener->pid, memory_order_relaxed);
+
+	if (!herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS))
+		return;
+
+	if (pid == MyProcPid)
+		herald_signal_self();
+	else if (pid != 0)
+	{
+		/*
+		 * If that backend is gone by now it has given back its turn, and if
+		 * its slot has a new owner that one runs an empty transaction more.
+		 */
+		(void) herald_signal_slot(pid, PROCSIG_NOTIFY_INTERRUPT, slot);
+		herald_shared_count(HERALD_COUNT_SIGNALS_SENT, 1);
+	}
+}
+
+void
+herald_signal_self(void)
+{
+	notifyInterruptPending = true;
+}

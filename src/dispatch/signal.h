@@ -1,0 +1,27 @@
+/*-------------------------------------------------------------------------
+ *
+ * signal.h
+ *	  The one place from which backends are signalled.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_SIGNAL_H
+#define HERALD_SIGNAL_H
+
+#include "postgres.h"
+
+/*
+ * Tell the listener in this slot that it is its turn to read.  Never fails.
+ * With no lock held.  (A HeraldSendSignal; arg is not used.)
+ */
+extern void herald_signal_notifications(uint32 slot, void *arg);
+
+/*
+ * Let this very backend read before it next tells its client that it is ready
+ * for a query.
+ */
+extern void herald_signal_self(void);
+
+#endif							/* HERALD_SIGNAL_H */

@@ -1,0 +1,230 @@
+/*-------------------------------------------------------------------------
+ *
+ * watchdog.c
+ *	  The background worker that keeps the wakeups going.
+ *
+ * A listener that got a turn may be unable to use it: its client does not read,
+ * its transaction has failed and waits for ROLLBACK, it is stopped in a
+ * debugger.  The watchdog looks every few milliseconds; a turn that it finds
+ * out twice in a row goes to the next listener, so that no chain stalls [W2].
+ * A listener that has not moved for longer is marked as stalled, and flow
+ * control no longer waits for it.
+ *
+ * It also dispatches what committing backends left over.
+ *
+ * While nothing is going on it sleeps until somebody hands out a turn.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "compat/compat.h"
+#include "dispatch/channel_map.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/watchdog.h"
+#include "settings.h"
+#include "shared.h"
+
+/* A turn that is out for two looks, so for 10 to 20 ms, is taken back. */
+#define LOOK_EVERY_MS		10
+
+/* A listener that has not moved for so long is not waited for. */
+#define STALLED_AFTER_MS	100
+
+/* After so long without a turn out, it goes to sleep. */
+#define AWAKE_MS			1000
+
+/* Even asleep it looks now and then, in case that it was not told. */
+#define SLEEP_MS			10000
+
+/* What was seen of a listener when it was looked at last. */
+typedef struct Seen
+{
+	uint32		serial;			/* the turn that it held */
+	uint64		word;			/* its state and position... */
+	TimestampTz since;			/* ... and since when that has not changed */
+} Seen;
+
+PGDLLEXPORT void herald_watchdog_main(Datum arg);
+
+static bool look(Seen *seen, TimestampTz now);
+static bool look_at(uint32 slot, Seen *seen, TimestampTz now, bool *is_active);
+static long sleep_time(TimestampTz now, TimestampTz last_active);
+static void apply_settings(void);
+static void forget_watchdog(int code, Datum arg);
+static void set_latch(void);
+
+
+void
+herald_watchdog_register(void)
+{
+	BackgroundWorker worker = {
+		.bgw_flags = BGWORKER_SHMEM_ACCESS,
+		.bgw_start_time = BgWorkerStart_PostmasterStart,
+		.bgw_restart_time = 1,
+	};
+
+	strlcpy(worker.bgw_name, "pg_herald watchdog", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "pg_herald watchdog", BGW_MAXLEN);
+	strlcpy(worker.bgw_library_name, "pg_herald", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "herald_watchdog_main", BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+}
+
+void
+herald_watchdog_wake(void)
+{
+	atomic_store_explicit(&herald_control->watchdog_sleeps, 0, memory_order_relaxed);
+	set_latch();
+}
+
+void
+herald_watchdog_alert(void)
+{
+	/* [D4] pairs with the exchange in herald_watchdog_main() */
+	if (atomic_load_explicit(&herald_control->watchdog_sleeps, memory_order_seq_cst) != 0 &&
+		atomic_exchange_explicit(&herald_control->watchdog_sleeps, 0, memory_order_seq_cst) != 0)
+		set_latch();
+}
+
+void
+herald_watchdog_main(Datum arg)
+{
+	TimestampTz last_active = GetCurrentTimestamp();
+	Seen	   *seen;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+
+	seen = MemoryContextAllocZero(TopMemoryContext, herald_wakeup->slots * sizeof(Seen));
+	herald_channels_attach();
+	before_shmem_exit(forget_watchdog, (Datum) 0);
+	atomic_store_explicit(&herald_control->watchdog, herald_my_proc_number(),
+						  memory_order_seq_cst);
+	apply_settings();
+
+	while (!ShutdownRequestPending)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		long		sleep_ms;
+
+		if (look(seen, now))
+			last_active = now;
+		herald_dispatch_run();
+		herald_dispatch_pump();
+
+		sleep_ms = sleep_time(now, last_active);
+		if (sleep_ms == SLEEP_MS)
+		{
+			/* [D4] Say so, and look once more: pairs with herald_watchdog_alert() */
+			atomic_exchange_explicit(&herald_control->watchdog_sleeps, 1, memory_order_seq_cst);
+			if (atomic_load_explicit(&herald_wakeup->turns_out, memory_order_seq_cst) > 0)
+				sleep_ms = LOOK_EVERY_MS;
+		}
+
+		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					  sleep_ms, PG_WAIT_EXTENSION) & WL_LATCH_SET)
+		{
+			ResetLatch(MyLatch);
+			last_active = GetCurrentTimestamp();
+		}
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			apply_settings();
+		}
+	}
+	proc_exit(0);
+}
+
+/* Look at every listener.  True: something is going on. */
+static bool
+look(Seen *seen, TimestampTz now)
+{
+	uint32		used = atomic_load_explicit(&herald_wakeup->slots_used, memory_order_relaxed);
+	bool		is_active = atomic_load_explicit(&herald_wakeup->turns_out,
+												 memory_order_seq_cst) > 0;
+	bool		rescued = false;
+
+	for (uint32 slot = 0; slot < used; slot++)
+		rescued |= look_at(slot, &seen[slot], now, &is_active);
+	if (rescued)
+		herald_dispatch_pump();
+	return is_active;
+}
+
+/* True: its turn was taken back. */
+static bool
+look_at(uint32 slot, Seen *seen, TimestampTz now, bool *is_active)
+{
+	HeraldTurn *turn = herald_wakeup_turn(herald_wakeup, slot);
+	uint64		word = atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot),
+											memory_order_relaxed);
+	uint32		serial = atomic_load_explicit(&turn->serial, memory_order_relaxed);
+	bool		rescued = false;
+
+	if (word != seen->word)
+	{
+		seen->word = word;
+		seen->since = now;
+		*is_active = true;
+	}
+	else if (herald_word_state(word) != HERALD_LISTENER_PENDING &&
+			 herald_listener_is_pending(word) &&
+			 TimestampDifferenceExceeds(seen->since, now, STALLED_AFTER_MS))
+		atomic_store_explicit(&turn->stalled, 1, memory_order_relaxed);
+
+	if (serial != 0 && serial == seen->serial)
+	{
+		rescued = herald_wakeup_rescue(herald_wakeup, slot, serial);
+		if (rescued)
+			herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
+	}
+	seen->serial = serial;
+	return rescued;
+}
+
+static long
+sleep_time(TimestampTz now, TimestampTz last_active)
+{
+	return TimestampDifferenceExceeds(last_active, now, AWAKE_MS) ? SLEEP_MS : LOOK_EVERY_MS;
+}
+
+static void
+apply_settings(void)
+{
+	atomic_store_explicit(&herald_wakeup->turns_max, herald_settings_turns(),
+						  memory_order_relaxed);
+	herald_dispatch_pump();
+}
+
+static void
+forget_watchdog(int code, Datum arg)
+{
+	atomic_store_explicit(&herald_control->watchdog, -1, memory_order_seq_cst);
+}
+
+static void
+set_latch(void)
+{
+	int32		number = atomic_load_explicit(&herald_control->watchdog, memory_order_seq_cst);
+
+	if (number >= 0)
+		SetLatch(herald_proc_latch(number));
+}

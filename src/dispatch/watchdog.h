@@ -1,0 +1,27 @@
+/*-------------------------------------------------------------------------
+ *
+ * watchdog.h
+ *	  The background worker that keeps the wakeups going.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_WATCHDOG_H
+#define HERALD_WATCHDOG_H
+
+#include "postgres.h"
+
+/* Have the postmaster run it.  Once, in _PG_init(). */
+extern void herald_watchdog_register(void);
+
+/* There is work left to dispatch.  Never fails. */
+extern void herald_watchdog_wake(void);
+
+/*
+ * A turn has been given out: make sure that the watchdog is awake to see it
+ * come back.  Never fails; cheap when it is.
+ */
+extern void herald_watchdog_alert(void);
+
+#endif							/* HERALD_WATCHDOG_H */

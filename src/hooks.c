@@ -1,0 +1,150 @@
+/*-------------------------------------------------------------------------
+ *
+ * hooks.c
+ *	  Where the server's statements and plans come by.
+ *
+ * Every hook tells the session that a statement is under way.  The utility
+ * hook takes NOTIFY over, and has LISTEN, UNLISTEN and DISCARD ALL done by the
+ * server as well as by us: then whatever is notified past us still arrives.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "optimizer/planner.h"
+#include "parser/analyze.h"
+#include "tcop/utility.h"
+
+#include "compat/compat.h"
+#include "hooks.h"
+#include "listener/session.h"
+#include "listener/subscriptions.h"
+#include "sender/activation.h"
+#include "sender/notify.h"
+#include "sender/retarget.h"
+#include "settings.h"
+
+#define UTILITY_PARAMS \
+	PlannedStmt *pstmt, const char *query_string, bool read_only_tree, \
+	ProcessUtilityContext context, ParamListInfo params, \
+	QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion
+#define UTILITY_ARGS \
+	pstmt, query_string, read_only_tree, context, params, environment, dest, completion
+
+static post_parse_analyze_hook_type prev_analyze_hook;
+static planner_hook_type prev_planner_hook;
+static ExecutorStart_hook_type prev_executor_start_hook;
+static ProcessUtility_hook_type prev_utility_hook;
+
+static void analyze_hook(HERALD_ANALYZE_PARAMS);
+static PlannedStmt *plan_hook(HERALD_PLANNER_PARAMS);
+static void executor_start_hook(QueryDesc *query, int flags);
+static void utility_hook(UTILITY_PARAMS);
+static void run_utility(UTILITY_PARAMS);
+
+
+void
+herald_hooks_install(void)
+{
+	prev_analyze_hook = post_parse_analyze_hook;
+	post_parse_analyze_hook = analyze_hook;
+	prev_planner_hook = planner_hook;
+	planner_hook = plan_hook;
+	prev_executor_start_hook = ExecutorStart_hook;
+	ExecutorStart_hook = executor_start_hook;
+	prev_utility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
+}
+
+static void
+analyze_hook(HERALD_ANALYZE_PARAMS)
+{
+	herald_session_statement();
+	if (prev_analyze_hook)
+		prev_analyze_hook(HERALD_ANALYZE_ARGS);
+}
+
+static PlannedStmt *
+plan_hook(HERALD_PLANNER_PARAMS)
+{
+	PlannedStmt *plan;
+
+	herald_session_statement();
+	plan = prev_planner_hook ? prev_planner_hook(HERALD_PLANNER_ARGS) :
+		standard_planner(HERALD_PLANNER_ARGS);
+	if (herald_activation_is_on())
+		herald_retarget_plan(plan);
+	return plan;
+}
+
+static void
+executor_start_hook(QueryDesc *query, int flags)
+{
+	herald_session_statement();
+	if (prev_executor_start_hook)
+		prev_executor_start_hook(query, flags);
+	else
+		standard_ExecutorStart(query, flags);
+}
+
+static void
+utility_hook(UTILITY_PARAMS)
+{
+	Node	   *statement = pstmt->utilityStmt;
+
+	herald_session_statement();
+
+	switch (nodeTag(statement))
+	{
+		case T_NotifyStmt:
+			if (!herald_enabled || !herald_activation_is_on())
+				break;
+
+			/* What standard_ProcessUtility() would refuse. */
+			if (IsInParallelMode())
+				PreventCommandIfParallelMode("NOTIFY");
+			PreventCommandDuringRecovery("NOTIFY");
+			herald_notify(((NotifyStmt *) statement)->conditionname,
+						  ((NotifyStmt *) statement)->payload);
+			return;
+
+		case T_ListenStmt:
+			run_utility(UTILITY_ARGS);
+			herald_subscriptions_listen(GetCurrentTransactionNestLevel(),
+										((ListenStmt *) statement)->conditionname);
+			return;
+
+		case T_UnlistenStmt:
+			run_utility(UTILITY_ARGS);
+			if (((UnlistenStmt *) statement)->conditionname)
+				herald_subscriptions_unlisten(GetCurrentTransactionNestLevel(),
+											  ((UnlistenStmt *) statement)->conditionname);
+			else
+				herald_subscriptions_unlisten_all(GetCurrentTransactionNestLevel());
+			return;
+
+		case T_DiscardStmt:
+			run_utility(UTILITY_ARGS);
+			if (((DiscardStmt *) statement)->target == DISCARD_ALL)
+				herald_subscriptions_unlisten_all(GetCurrentTransactionNestLevel());
+			return;
+
+		default:
+			break;
+	}
+	run_utility(UTILITY_ARGS);
+}
+
+static void
+run_utility(UTILITY_PARAMS)
+{
+	if (prev_utility_hook)
+		prev_utility_hook(UTILITY_ARGS);
+	else
+		standard_ProcessUtility(UTILITY_ARGS);
+}

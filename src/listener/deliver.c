@@ -1,0 +1,235 @@
+/*-------------------------------------------------------------------------
+ *
+ * deliver.c
+ *	  From the log to the client.
+ *
+ * Runs in the empty transaction that the server runs in an idle backend when
+ * it is signalled.  Reads the log from our first pending position to the
+ * dispatched one, sends what is on our channels, and passes the turn on.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "commands/async.h"
+#include "libpq/pqformat.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "tcop/dest.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+
+#include "core/log_reader.h"
+#include "dispatch/dispatch.h"
+#include "listener/deliver.h"
+#include "listener/session.h"
+#include "listener/subscriptions.h"
+#include "shared.h"
+
+/* A chunk of the log, in bytes.  Grows for an entry that is larger. */
+#define BUFFER_SIZE		(16 * 1024)
+
+/*
+ * So often we go on by ourselves when more has come in while we were reading;
+ * then what we have must go out, and others have their turn.
+ */
+#define ROUNDS_MAX		4
+
+static char *buffer;
+static size_t buffer_size;
+static HeraldPosition awaited;	/* 0: nothing */
+
+static void read_and_send(HeraldPosition from, HeraldPosition to);
+static void read_to_end(HeraldReader *reader, bool send_as_is);
+static void send_message(const HeraldMessage *message, bool as_is);
+static void make_room(HeraldReader *reader);
+static void give_up(const HeraldReader *reader, HeraldReadResult result) pg_attribute_noreturn();
+static bool can_send_as_is(void);
+
+
+void
+herald_deliver_allocate(void)
+{
+	if (buffer == NULL)
+	{
+		buffer = MemoryContextAlloc(TopMemoryContext, BUFFER_SIZE);
+		buffer_size = BUFFER_SIZE;
+	}
+}
+
+void
+herald_deliver_await(HeraldPosition position)
+{
+	awaited = position;
+}
+
+bool
+herald_deliver_is_awaited(void)
+{
+	return awaited != 0;
+}
+
+void
+herald_deliver(void)
+{
+	uint32		slot = herald_shared_my_slot();
+	bool		own_signal = herald_session_take_own_signal();
+	bool		save_exit_on_any_error = ExitOnAnyError;
+	HeraldPosition from;
+	HeraldPosition to;
+
+	/*
+	 * The server runs empty transactions for reasons of its own as well, after
+	 * which it does not flush.  If there is a signal of ours, it flushes after
+	 * the one that it runs, or is about to run, for that.
+	 */
+	if (herald_reasons_take(&herald_slots[slot].reasons) == 0 && !own_signal)
+		return;
+
+	if (awaited != 0)
+	{
+		herald_dispatch_wait(awaited);
+		awaited = 0;
+	}
+
+	if (herald_wakeup_begin(herald_wakeup, herald_log, slot, &from, &to))
+	{
+		ExitOnAnyError = true;
+		read_and_send(from, to);
+		ExitOnAnyError = save_exit_on_any_error;
+	}
+	(void) herald_wakeup_yield(herald_wakeup, slot);
+	herald_dispatch_pump();
+}
+
+static void
+read_and_send(HeraldPosition from, HeraldPosition to)
+{
+	uint32		slot = herald_shared_my_slot();
+	HeraldSlot *mine = &herald_slots[slot];
+	bool		as_is = can_send_as_is();
+	HeraldReader reader;
+
+	atomic_store_explicit(&mine->wakeups,
+						  atomic_load_explicit(&mine->wakeups, memory_order_relaxed) + 1,
+						  memory_order_relaxed);
+	herald_shared_count(HERALD_COUNT_WAKEUPS, 1);
+
+	herald_reader_begin(&reader, herald_log, MyDatabaseId, from, to, buffer, buffer_size);
+	for (int round = 1;; round++)
+	{
+		read_to_end(&reader, as_is);
+		if (herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
+			return;
+		if (round == ROUNDS_MAX)
+		{
+			herald_wakeup_requeue(herald_wakeup, slot, reader.checkpoint);
+			return;
+		}
+		herald_reader_extend(&reader, to);
+	}
+}
+
+static void
+read_to_end(HeraldReader *reader, bool as_is)
+{
+	uint32		slot = herald_shared_my_slot();
+	HeraldSlot *mine = &herald_slots[slot];
+	uint64		delivered = 0;
+	HeraldMessage message;
+
+	for (;;)
+	{
+		HeraldReadResult result = herald_reader_next(reader, &message);
+
+		switch (result)
+		{
+			case HERALD_READ_MESSAGE:
+				if (herald_subscriptions_include(message.entry, message.batch))
+				{
+					send_message(&message, as_is);
+					delivered++;
+				}
+				continue;
+			case HERALD_READ_REFILLED:
+				/* The segments before the one we are in are not ours any more. */
+				herald_listener_advance(herald_wakeup_word(herald_wakeup, slot),
+										reader->checkpoint);
+				continue;
+			case HERALD_READ_ROOM:
+				make_room(reader);
+				continue;
+			case HERALD_READ_END:
+				break;
+			case HERALD_READ_LAPPED:
+			case HERALD_READ_DAMAGED:
+				give_up(reader, result);
+		}
+		break;
+	}
+
+	atomic_store_explicit(&mine->delivered,
+						  atomic_load_explicit(&mine->delivered, memory_order_relaxed) + delivered,
+						  memory_order_relaxed);
+	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
+}
+
+static void
+send_message(const HeraldMessage *message, bool as_is)
+{
+	HeraldEntry *entry = unconstify(HeraldEntry *, message->entry);
+
+	if (as_is)
+	{
+		/* A message buffer that is filled already; it is only read. */
+		StringInfoData body = {
+			.data = entry->body,
+			.len = entry->body_length,
+			.maxlen = entry->body_length,
+			.cursor = 'A',		/* NotificationResponse */
+		};
+
+		pq_endmessage_reuse(&body);
+	}
+	else
+		NotifyMyFrontEnd(herald_entry_channel(entry), herald_entry_payload(entry),
+						 message->sender_pid);
+}
+
+static void
+make_room(HeraldReader *reader)
+{
+	buffer = repalloc_huge(buffer, reader->room_needed);
+	buffer_size = reader->room_needed;
+	herald_reader_set_buffer(reader, buffer, buffer_size);
+}
+
+/* The client has missed messages: it has to know, so the connection ends. */
+static void
+give_up(const HeraldReader *reader, HeraldReadResult result)
+{
+	if (result == HERALD_READ_LAPPED)
+		ereport(FATAL,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("terminating connection because it has missed notifications"),
+				 errdetail("Notifications that this session had not read were overwritten.")));
+	ereport(FATAL,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("the notification queue of pg_herald is damaged at position %llu",
+					(unsigned long long) reader->position)));
+}
+
+/*
+ * An entry of the log is a message of the protocol already, if the client's
+ * encoding needs no conversion.
+ */
+static bool
+can_send_as_is(void)
+{
+	int			client = pg_get_client_encoding();
+
+	return whereToSendOutput == DestRemote &&
+		(client == GetDatabaseEncoding() || client == PG_SQL_ASCII);
+}

@@ -1,0 +1,156 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *	  This backend as a listener: joining, leaving, being busy.
+ *
+ * A backend with a transaction of its client's under way cannot deliver
+ * anything before that ends, so it says in its word that it is BUSY: then it
+ * costs nobody a signal, and looks by itself at the end.  It says so when the
+ * first statement of the transaction comes by one of our hooks.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "tcop/tcopprot.h"
+
+#include "dispatch/dispatch.h"
+#include "dispatch/signal.h"
+#include "listener/deliver.h"
+#include "listener/session.h"
+#include "listener/subscriptions.h"
+#include "shared.h"
+
+static struct
+{
+	bool		is_listener;
+	bool		is_busy;		/* our word says so */
+	bool		statement_seen; /* in this transaction */
+	bool		own_signal;		/* see herald_session_take_own_signal() */
+	bool		exit_registered;
+}			session;
+
+static void leave_at_exit(int code, Datum arg);
+
+
+void
+herald_session_join(void)
+{
+	uint32		slot = herald_shared_my_slot();
+	HeraldSlot *mine = &herald_slots[slot];
+
+	if (session.is_listener)
+		return;
+
+	herald_deliver_allocate();
+	if (!session.exit_registered)
+	{
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+		session.exit_registered = true;
+	}
+
+	atomic_store_explicit(&mine->reasons, 0, memory_order_relaxed);
+	atomic_store_explicit(&mine->database, MyDatabaseId, memory_order_relaxed);
+	atomic_store_explicit(&mine->role, GetSessionUserId(), memory_order_relaxed);
+	atomic_store_explicit(&mine->channels, 0, memory_order_relaxed);
+	atomic_store_explicit(&mine->delivered, 0, memory_order_relaxed);
+	atomic_store_explicit(&mine->wakeups, 0, memory_order_relaxed);
+	atomic_store_explicit(&mine->pid, MyProcPid, memory_order_release);
+
+	herald_wakeup_join(herald_wakeup, slot,
+					   atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst));
+	session.is_listener = true;
+	session.is_busy = true;
+}
+
+void
+herald_session_leave(void)
+{
+	uint32		slot = herald_shared_my_slot();
+
+	if (!session.is_listener)
+		return;
+
+	session.is_listener = false;
+	session.is_busy = false;
+	session.own_signal = false;
+	herald_wakeup_leave(herald_wakeup, slot);
+	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
+	(void) herald_reasons_take(&herald_slots[slot].reasons);
+	herald_dispatch_pump();
+}
+
+void
+herald_session_set_channels(uint32 channels)
+{
+	atomic_store_explicit(&herald_slots[herald_shared_my_slot()].channels, channels,
+						  memory_order_relaxed);
+}
+
+bool
+herald_session_is_listener(void)
+{
+	return session.is_listener;
+}
+
+void
+herald_session_statement(void)
+{
+	session.statement_seen = true;
+	if (!session.is_listener || session.is_busy)
+		return;
+
+	/* A signal that is on its way has nothing more to tell us. */
+	session.is_busy = true;
+	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons);
+	if (herald_wakeup_busy(herald_wakeup, herald_shared_my_slot()))
+		herald_dispatch_pump();
+}
+
+void
+herald_session_end_transaction(void)
+{
+	session.statement_seen = false;
+	if (!session.is_busy)
+		return;
+
+	session.is_busy = false;
+	if (herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
+		herald_deliver_is_awaited())
+	{
+		session.own_signal = true;
+		herald_signal_self();
+	}
+}
+
+bool
+herald_session_is_idle_transaction(void)
+{
+	return session.is_listener && !session.statement_seen && debug_query_string == NULL;
+}
+
+bool
+herald_session_take_own_signal(void)
+{
+	bool		result = session.own_signal;
+
+	session.own_signal = false;
+	return result;
+}
+
+/*
+ * The process may be leaving from anywhere, even out of the channel map's own
+ * code; what it holds would lock us out.
+ */
+static void
+leave_at_exit(int code, Datum arg)
+{
+	LWLockReleaseAll();
+	herald_subscriptions_leave_all();
+	herald_session_leave();
+}

@@ -1,0 +1,135 @@
+/*-------------------------------------------------------------------------
+ *
+ * activation.c
+ *	  Is pg_herald switched on in this database?
+ *
+ * The answer is in pg_extension, for which there is no cache.  But the
+ * extension comes with functions, and changes of pg_proc are announced to
+ * every backend: so what was found is kept until such an announcement.
+ *
+ * A function counts only if it is the extension's own.  Otherwise anyone who
+ * may create a schema named herald could have his function run by everyone who
+ * calls pg_notify().
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/plancache.h"
+#include "utils/syscache.h"
+
+#include "sender/activation.h"
+
+#define EXTENSION_NAME	"pg_herald"
+#define SCHEMA_NAME		"herald"
+
+static struct
+{
+	bool		is_known;		/* what follows is up to date */
+	bool		is_on;
+	bool		callbacks_registered;
+	Oid			notify_function;
+	Oid			usage_function;
+}			activation;
+
+static void look_up(void);
+static Oid	find_function(Oid extension, Oid schema, const char *name,
+						  const Oid *arguments, int count);
+static void forget(Datum arg, int cacheid, uint32 hashvalue);
+
+
+bool
+herald_activation_is_on(void)
+{
+	if (!activation.is_known)
+		look_up();
+	return activation.is_on;
+}
+
+Oid
+herald_activation_notify_function(void)
+{
+	return activation.notify_function;
+}
+
+Oid
+herald_activation_usage_function(void)
+{
+	return activation.usage_function;
+}
+
+static void
+look_up(void)
+{
+	const Oid	texts[] = {TEXTOID, TEXTOID};
+	bool		was_on = activation.is_on;
+	Oid			extension;
+	Oid			schema;
+
+	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
+		return;
+
+	if (!activation.callbacks_registered)
+	{
+		CacheRegisterSyscacheCallback(PROCOID, forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, forget, (Datum) 0);
+		activation.callbacks_registered = true;
+	}
+
+	/* Known from here on, unless an announcement comes while we look. */
+	activation.is_known = true;
+	activation.notify_function = InvalidOid;
+	activation.usage_function = InvalidOid;
+
+	extension = get_extension_oid(EXTENSION_NAME, true);
+	schema = OidIsValid(extension) ? get_namespace_oid(SCHEMA_NAME, true) : InvalidOid;
+	if (OidIsValid(schema))
+	{
+		activation.notify_function = find_function(extension, schema, "pg_notify", texts, 2);
+		activation.usage_function = find_function(extension, schema,
+												  "pg_notification_queue_usage", NULL, 0);
+	}
+	activation.is_on = OidIsValid(activation.notify_function);
+
+	/*
+	 * Plans that were made before have the built-in function in them, which
+	 * is not wrong, but slower.  Plans made with ours depend on it, and go
+	 * when it does.
+	 */
+	if (activation.is_on && !was_on)
+		ResetPlanCache();
+}
+
+/* The extension's own function of that name, or InvalidOid. */
+static Oid
+find_function(Oid extension, Oid schema, const char *name, const Oid *arguments, int count)
+{
+	oidvector  *types = buildoidvector(arguments, count);
+	Oid			function;
+
+	function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
+							   CStringGetDatum(name), PointerGetDatum(types),
+							   ObjectIdGetDatum(schema));
+	pfree(types);
+	if (OidIsValid(function) &&
+		getExtensionOfObject(ProcedureRelationId, function) != extension)
+		return InvalidOid;
+	return function;
+}
+
+static void
+forget(Datum arg, int cacheid, uint32 hashvalue)
+{
+	activation.is_known = false;
+}

@@ -1,0 +1,28 @@
+/*-------------------------------------------------------------------------
+ *
+ * activation.h
+ *	  Is pg_herald switched on in this database?
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_ACTIVATION_H
+#define HERALD_ACTIVATION_H
+
+#include "postgres.h"
+
+/*
+ * Has CREATE EXTENSION pg_herald been run here?  Inside a transaction that can
+ * read catalogs.  Cheap: looked up again only after a change of pg_proc.
+ */
+extern bool herald_activation_is_on(void);
+
+/*
+ * The extension's functions that stand in for built-in ones, or InvalidOid.
+ * Valid after herald_activation_is_on() has said yes.
+ */
+extern Oid	herald_activation_notify_function(void);
+extern Oid	herald_activation_usage_function(void);
+
+#endif							/* HERALD_ACTIVATION_H */

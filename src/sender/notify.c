@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * notify.c
+ *	  NOTIFY, from the statement to the pending notifications.
+ *
+ * What is refused, and in which words, is the server's (commands/async.c), so
+ * that nobody's error handling has to learn anything.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "commands/async.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+
+#include "catalog/pg_proc.h"
+#include "compat/compat.h"
+#include "dispatch/channel_map.h"
+#include "sender/activation.h"
+#include "sender/notify.h"
+#include "sender/pending.h"
+#include "sender/publish.h"
+#include "settings.h"
+#include "shared.h"
+
+/* The server's limit, which it keeps to itself: payloads are shorter. */
+#define PAYLOAD_LENGTH_LIMIT	(BLCKSZ - NAMEDATALEN - 128)
+
+PG_FUNCTION_INFO_V1(herald_pg_notify);
+
+static void check_lengths(size_t channel_length, size_t payload_length);
+
+
+void
+herald_notify(const char *channel, const char *payload)
+{
+	size_t		channel_length = channel ? strlen(channel) : 0;
+	size_t		payload_length = payload ? strlen(payload) : 0;
+
+	/*
+	 * After our batch has been written, only the server's own way is still
+	 * open (for a callback of some other module at the end of the commit).
+	 */
+	if (!herald_enabled || !herald_activation_is_on() || herald_publish_is_reserved())
+	{
+		Async_Notify(channel, payload);
+		return;
+	}
+
+	if (IsParallelWorker())
+		elog(ERROR, "cannot send notifications from a parallel worker");
+	check_lengths(channel_length, payload_length);
+
+	if (Trace_notify)
+		elog(DEBUG1, "herald_notify(%s)", channel);
+
+	/* The commit will look listeners up, and must not fail. */
+	herald_channels_attach();
+
+	if (herald_pending_add(GetCurrentTransactionNestLevel(), channel, channel_length,
+						   payload ? payload : "", payload_length))
+		herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
+	else
+		herald_shared_count(HERALD_COUNT_DUPLICATES, 1);
+}
+
+/*
+ * herald.pg_notify(channel text, payload text) → void
+ *
+ * Takes the place of the built-in pg_notify() in finished plans (retarget.c),
+ * and may be called as well.  NULL for either counts as empty.  Whoever may
+ * not execute the built-in may not execute this.
+ */
+Datum
+herald_pg_notify(PG_FUNCTION_ARGS)
+{
+	const char *channel = PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *payload = PG_ARGISNULL(1) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+	/* Once per call site, as the executor does it for any function. */
+	if (fcinfo->flinfo->fn_extra == NULL)
+	{
+		AclResult	result = object_aclcheck(ProcedureRelationId, F_PG_NOTIFY,
+											 GetUserId(), ACL_EXECUTE);
+
+		if (result != ACLCHECK_OK)
+			aclcheck_error(result, OBJECT_FUNCTION, "pg_notify");
+		fcinfo->flinfo->fn_extra = fcinfo->flinfo;
+	}
+
+	PreventCommandDuringRecovery("NOTIFY");
+	herald_notify(channel, payload);
+	PG_RETURN_VOID();
+}
+
+static void
+check_lengths(size_t channel_length, size_t payload_length)
+{
+	if (channel_length == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("channel name cannot be empty")));
+	if (channel_length >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("channel name too long")));
+	if (payload_length >= PAYLOAD_LENGTH_LIMIT)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("payload string too long")));
+}

@@ -1,0 +1,42 @@
+/*-------------------------------------------------------------------------
+ *
+ * pending.h
+ *	  The notifications of the current transaction that await its commit.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_PENDING_H
+#define HERALD_PENDING_H
+
+#include "postgres.h"
+
+#include "core/log_layout.h"
+
+/*
+ * Add a notification at a subtransaction nesting level (1: the top).  False:
+ * it duplicates one of this transaction, and is not added.  Throws when out of
+ * memory, with nothing changed.
+ */
+extern bool herald_pending_add(int level, const char *channel, size_t channel_length,
+							   const char *payload, size_t payload_length);
+
+/* A subtransaction of this level was committed: what it added is its parent's. */
+extern void herald_pending_subcommit(int level);
+
+/* A subtransaction of this level was rolled back: forget what it added. */
+extern void herald_pending_subabort(int level);
+
+/* The transaction is over, either way.  Never fails. */
+extern void herald_pending_reset(void);
+
+/* How many there are, and their bytes, as entries of the log. */
+extern uint32 herald_pending_count(void);
+extern const char *herald_pending_entries(uint64 *length);
+
+/* The first entry, and the one after: NULL at the end. */
+extern const HeraldEntry *herald_pending_first(void);
+extern const HeraldEntry *herald_pending_next(const HeraldEntry *entry);
+
+#endif							/* HERALD_PENDING_H */

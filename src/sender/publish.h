@@ -1,0 +1,33 @@
+/*-------------------------------------------------------------------------
+ *
+ * publish.h
+ *	  The pending notifications at the transaction's end: reserve, then finish.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_PUBLISH_H
+#define HERALD_PUBLISH_H
+
+#include "postgres.h"
+
+#include "core/log_layout.h"
+
+/*
+ * Before the commit: wait for flow control, reserve a batch, copy the pending
+ * notifications into it.  May throw: then the transaction is rolled back.
+ */
+extern void herald_publish_reserve(void);
+
+/* Is there a batch that this transaction has reserved and not finished? */
+extern bool herald_publish_is_reserved(void);
+
+/*
+ * After the commit is visible, or after the abort: finish the batch, if there
+ * is one, and dispatch.  Never fails.  Returns whether there was one; *end is
+ * the position after it.
+ */
+extern bool herald_publish_finish(bool committed, HeraldPosition *end);
+
+#endif							/* HERALD_PUBLISH_H */

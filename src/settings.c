@@ -1,0 +1,89 @@
+/*-------------------------------------------------------------------------
+ *
+ * settings.c
+ *	  The settings of pg_herald.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "utils/guc.h"
+
+#include "core/log.h"
+#include "settings.h"
+
+/* Upper limits; memory is reserved at start, so these only catch slips. */
+#define QUEUE_MEMORY_MIN_KB		((int) (HERALD_RING_MIN / 1024))
+#define QUEUE_MEMORY_MAX_KB		(8 * 1024 * 1024)
+#define REGISTRY_MEMORY_MIN_KB	1024
+#define REGISTRY_MEMORY_MAX_KB	(8 * 1024 * 1024)
+#define WAKEUP_CONCURRENCY_MAX	65536
+
+bool		herald_enabled = true;
+int			herald_queue_memory_kb = 16 * 1024;
+int			herald_registry_memory_kb = 16 * 1024;
+int			herald_wakeup_concurrency = -1;
+
+static bool check_wakeup_concurrency(int *newval, void **extra, GucSource source);
+
+
+void
+herald_settings_define(void)
+{
+	DefineCustomBoolVariable("herald.enabled",
+							 "Sends notifications by pg_herald instead of the server's own queue.",
+							 "Listeners receive what is sent either way, whatever their own setting.",
+							 &herald_enabled, true,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.queue_memory",
+							"Sets the shared memory for notifications that have not been read by all their listeners.",
+							"Rounded down to a power of two.",
+							&herald_queue_memory_kb, 16 * 1024,
+							QUEUE_MEMORY_MIN_KB, QUEUE_MEMORY_MAX_KB,
+							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.registry_memory",
+							"Sets the shared memory for the channels that are listened to.",
+							NULL,
+							&herald_registry_memory_kb, 16 * 1024,
+							REGISTRY_MEMORY_MIN_KB, REGISTRY_MEMORY_MAX_KB,
+							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.wakeup_concurrency",
+							"Sets how many listeners are woken at a time; each wakes the next.",
+							"-1 means as many as there are CPUs.",
+							&herald_wakeup_concurrency, -1,
+							-1, WAKEUP_CONCURRENCY_MAX,
+							PGC_SIGHUP, 0, check_wakeup_concurrency, NULL, NULL);
+
+	MarkGUCPrefixReserved("herald");
+}
+
+uint32
+herald_settings_turns(void)
+{
+	long		cpus;
+
+	if (herald_wakeup_concurrency > 0)
+		return (uint32) herald_wakeup_concurrency;
+
+	cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	return cpus > 0 ? (uint32) cpus : 1;
+}
+
+static bool
+check_wakeup_concurrency(int *newval, void **extra, GucSource source)
+{
+	if (*newval == 0)
+	{
+		GUC_check_errdetail("At least one listener must be woken at a time.");
+		GUC_check_errhint("Use -1 for as many as there are CPUs.");
+		return false;
+	}
+	return true;
+}

@@ -1,0 +1,24 @@
+/*-------------------------------------------------------------------------
+ *
+ * settings.h
+ *	  The settings of pg_herald.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_SETTINGS_H
+#define HERALD_SETTINGS_H
+
+extern bool herald_enabled;		/* send by pg_herald, not by the stock way */
+extern int	herald_queue_memory_kb;
+extern int	herald_registry_memory_kb;
+extern int	herald_wakeup_concurrency;	/* -1: as many as there are CPUs */
+
+/* Define them and reserve their prefix.  Once, in _PG_init(). */
+extern void herald_settings_define(void);
+
+/* The turns there may be at a time, at least 1. */
+extern uint32 herald_settings_turns(void);
+
+#endif							/* HERALD_SETTINGS_H */

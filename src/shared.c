@@ -1,0 +1,183 @@
+/*-------------------------------------------------------------------------
+ *
+ * shared.c
+ *	  The shared memory of pg_herald.
+ *
+ * One table of all shared structures, and two loops over it: one asks for the
+ * memory, one finds it and, in the postmaster, sets it up.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#include "compat/compat.h"
+#include "dispatch/channel_map.h"
+#include "settings.h"
+#include "shared.h"
+
+#define LOCKS_TRANCHE	"pg_herald"
+
+HeraldLog  *herald_log;
+HeraldWakeup *herald_wakeup;
+HeraldSlot *herald_slots;
+HeraldControl *herald_control;
+void	   *herald_registry;
+
+typedef struct SharedStructure
+{
+	const char *name;
+	void	  **address;
+	Size		(*size) (void);
+	void		(*init) (void);
+} SharedStructure;
+
+static Size log_size(void);
+static void log_init(void);
+static Size wakeup_size(void);
+static void wakeup_init(void);
+static Size slots_size(void);
+static void slots_init(void);
+static Size control_size(void);
+static void control_init(void);
+
+/* The registry comes last: it leaves its handle in the control structure. */
+static const SharedStructure structures[] = {
+	{"pg_herald log", (void **) &herald_log, log_size, log_init},
+	{"pg_herald wakeup", (void **) &herald_wakeup, wakeup_size, wakeup_init},
+	{"pg_herald slots", (void **) &herald_slots, slots_size, slots_init},
+	{"pg_herald control", (void **) &herald_control, control_size, control_init},
+	{"pg_herald registry", &herald_registry, herald_shared_registry_size, herald_channels_create},
+};
+
+static shmem_request_hook_type prev_shmem_request_hook;
+static shmem_startup_hook_type prev_shmem_startup_hook;
+
+static void request(void);
+static void startup(void);
+
+
+void
+herald_shared_install_hooks(void)
+{
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = request;
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup;
+}
+
+uint32
+herald_shared_my_slot(void)
+{
+	/* What has no number among the backends, the watchdog, has the last slot. */
+	return Min(herald_my_slot(), herald_control->slots - 1);
+}
+
+void
+herald_shared_count(HeraldCounter counter, uint64 n)
+{
+	_Atomic uint64_t *mine = &herald_slots[herald_shared_my_slot()].counters[counter];
+
+	/* One writer: no locked instruction is needed to add. */
+	atomic_store_explicit(mine, atomic_load_explicit(mine, memory_order_relaxed) + n,
+						  memory_order_relaxed);
+}
+
+static void
+request(void)
+{
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+
+	for (int i = 0; i < lengthof(structures); i++)
+		RequestAddinShmemSpace(add_size(structures[i].size(), HERALD_CACHE_LINE));
+	RequestNamedLWLockTranche(LOCKS_TRANCHE, 1);
+}
+
+static void
+startup(void)
+{
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	for (int i = 0; i < lengthof(structures); i++)
+	{
+		bool		found;
+
+		*structures[i].address = ShmemInitStruct(structures[i].name, structures[i].size(), &found);
+		if (!found)
+			structures[i].init();
+	}
+	LWLockRelease(AddinShmemInitLock);
+
+	herald_tranche_name(herald_control->registry_tranche, "pg_herald registry");
+	herald_tranche_name(herald_control->channels_tranche, "pg_herald channels");
+}
+
+static Size
+log_size(void)
+{
+	return herald_log_memory(herald_log_ring_size((uint64) herald_queue_memory_kb * 1024));
+}
+
+static void
+log_init(void)
+{
+	herald_log_init(herald_log, herald_log_ring_size((uint64) herald_queue_memory_kb * 1024));
+}
+
+static Size
+wakeup_size(void)
+{
+	return herald_wakeup_memory(MaxBackends);
+}
+
+static void
+wakeup_init(void)
+{
+	herald_wakeup_init(herald_wakeup, MaxBackends, herald_settings_turns());
+}
+
+static Size
+slots_size(void)
+{
+	return mul_size(MaxBackends + 1, sizeof(HeraldSlot));
+}
+
+static void
+slots_init(void)
+{
+	memset((void *) herald_slots, 0, slots_size());
+}
+
+static Size
+control_size(void)
+{
+	return sizeof(HeraldControl);
+}
+
+static void
+control_init(void)
+{
+	memset((void *) herald_control, 0, control_size());
+	herald_control->slots = MaxBackends + 1;
+	herald_control->registry_tranche = herald_tranche_new("pg_herald registry");
+	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
+	atomic_init(&herald_control->watchdog, -1);
+	ConditionVariableInit(&herald_control->dispatched);
+	herald_control->reset_lock = &GetNamedLWLockTranche(LOCKS_TRANCHE)->lock;
+	herald_control->reset_time = GetCurrentTimestamp();
+}
+
+Size
+herald_shared_registry_size(void)
+{
+	return (Size) herald_registry_memory_kb * 1024;
+}

@@ -1,0 +1,101 @@
+/*-------------------------------------------------------------------------
+ *
+ * shared.h
+ *	  The shared memory of pg_herald.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_SHARED_H
+#define HERALD_SHARED_H
+
+#include "postgres.h"
+
+#include "lib/dshash.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+#include "utils/timestamp.h"
+
+#include "core/log.h"
+#include "core/reasons.h"
+#include "core/wakeup.h"
+
+/*
+ * What is counted.  Each process counts in its own slot, where nobody else
+ * writes; herald.stats adds up.  The order is that of the view's columns.
+ */
+typedef enum HeraldCounter
+{
+	HERALD_COUNT_NOTIFICATIONS, /* sent */
+	HERALD_COUNT_BATCHES,		/* transactions that sent them */
+	HERALD_COUNT_DUPLICATES,	/* removed within a transaction */
+	HERALD_COUNT_DELIVERED,		/* sent to clients */
+	HERALD_COUNT_WAKEUPS,		/* passes in which listeners read the log */
+	HERALD_COUNT_SIGNALS_SENT,
+	HERALD_COUNT_SIGNALS_SAVED, /* a listener concerned that needed none */
+	HERALD_COUNT_TURNS_RESCUED, /* taken back by the watchdog */
+	HERALD_COUNT_FLOW_WAITS,	/* transactions that flow control delayed */
+	HERALD_COUNT_REFUSED,		/* transactions refused for a full queue */
+	HERALD_COUNTERS
+} HeraldCounter;
+
+/* One per backend, and one for the watchdog. */
+typedef struct HeraldSlot
+{
+	/* Wakers set bits, the backend takes them. */
+	_Alignas(HERALD_CACHE_LINE) HeraldReasons reasons;
+
+	/* The backend, before it joins and after it leaves; anybody reads. */
+	_Atomic int32_t pid;		/* 0: not a listener */
+	_Atomic uint32_t database;
+	_Atomic uint32_t role;
+	_Atomic uint32_t channels;	/* how many it listens to */
+
+	/* The backend alone; anybody reads. */
+	_Atomic uint64_t delivered; /* since it began to listen */
+	_Atomic uint64_t wakeups;
+	_Atomic uint64_t counters[HERALD_COUNTERS];
+} HeraldSlot;
+
+typedef struct HeraldControl
+{
+	/* Constant after the start. */
+	uint32		slots;			/* length of herald_slots */
+	int			registry_tranche;
+	int			channels_tranche;
+	dshash_table_handle channels;
+
+	/* The watchdog: its process number, or -1, and whether it sleeps deeply. */
+	_Atomic int32_t watchdog;
+	_Atomic uint32_t watchdog_sleeps;
+
+	/* Backends that wait for their own batch to be dispatched. */
+	_Atomic uint32_t dispatch_waiters;
+	ConditionVariable dispatched;
+
+	/* herald.reset_stats(): what the counters stood at, and when. */
+	LWLock	   *reset_lock;
+	uint64		reset_counters[HERALD_COUNTERS];
+	TimestampTz reset_time;
+} HeraldControl;
+
+extern HeraldLog *herald_log;
+extern HeraldWakeup *herald_wakeup;
+extern HeraldSlot *herald_slots;
+extern HeraldControl *herald_control;
+extern void *herald_registry;	/* a DSA area, created in place */
+
+/* Ask for shared memory, and set it up.  Once, in _PG_init(). */
+extern void herald_shared_install_hooks(void);
+
+/* Bytes of herald_registry. */
+extern Size herald_shared_registry_size(void);
+
+/* This process's slot, below herald_control->slots. */
+extern uint32 herald_shared_my_slot(void);
+
+/* Add to this process's counter.  Never fails. */
+extern void herald_shared_count(HeraldCounter counter, uint64 n);
+
+#endif							/* HERALD_SHARED_H */

@@ -1,0 +1,149 @@
+/*-------------------------------------------------------------------------
+ *
+ * transaction.c
+ *	  What happens at the ends of transactions, in which order.
+ *
+ * Before the commit record is written, where errors are still allowed, new
+ * channels are entered in the map and the batch is reserved and filled, in
+ * that order, so that a transaction which listens to what it notifies hears
+ * itself.  After the commit is visible, where nothing may fail, the channels
+ * are settled first, so that nothing arrives after an UNLISTEN; then the batch
+ * is finished and dispatched.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+
+#include "dispatch/dispatch.h"
+#include "listener/deliver.h"
+#include "listener/session.h"
+#include "listener/subscriptions.h"
+#include "sender/pending.h"
+#include "sender/publish.h"
+#include "transaction.h"
+
+static void at_transaction_event(XactEvent event, void *arg);
+static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
+									SubTransactionId parent_id, void *arg);
+static void before_commit(void);
+static void before_prepare(void);
+static void after_end(bool committed);
+static bool hears_itself(void);
+
+
+void
+herald_transaction_register_callbacks(void)
+{
+	RegisterXactCallback(at_transaction_event, NULL);
+	RegisterSubXactCallback(at_subtransaction_event, NULL);
+}
+
+static void
+at_transaction_event(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			before_commit();
+			break;
+		case XACT_EVENT_COMMIT:
+			after_end(true);
+			break;
+		case XACT_EVENT_ABORT:
+			after_end(false);
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			before_prepare();
+			break;
+		case XACT_EVENT_PREPARE:
+			herald_session_end_transaction();
+			break;
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			break;				/* the leader's business */
+	}
+}
+
+static void
+at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
+						SubTransactionId parent_id, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	switch (event)
+	{
+		case SUBXACT_EVENT_COMMIT_SUB:
+			herald_pending_subcommit(level);
+			herald_subscriptions_subcommit(level);
+			break;
+		case SUBXACT_EVENT_ABORT_SUB:
+			herald_pending_subabort(level);
+			herald_subscriptions_subabort(level);
+			break;
+		case SUBXACT_EVENT_START_SUB:
+		case SUBXACT_EVENT_PRE_COMMIT_SUB:
+			break;
+	}
+}
+
+static void
+before_commit(void)
+{
+	if (herald_session_is_idle_transaction())
+	{
+		herald_deliver();
+		return;
+	}
+	herald_subscriptions_prepare();
+	herald_publish_reserve();
+}
+
+/* The server refuses pending LISTENs itself; it does not know our NOTIFYs. */
+static void
+before_prepare(void)
+{
+	if (herald_pending_count() > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")));
+}
+
+static void
+after_end(bool committed)
+{
+	HeraldPosition end;
+
+	if (committed)
+		herald_subscriptions_commit();
+	else
+	{
+		herald_dispatch_cancel_wait();
+		herald_subscriptions_abort();
+	}
+
+	if (herald_publish_finish(committed, &end) && committed && hears_itself())
+		herald_deliver_await(end);
+	herald_pending_reset();
+	herald_session_end_transaction();
+}
+
+/* Does this backend listen to a channel that its transaction has notified? */
+static bool
+hears_itself(void)
+{
+	if (!herald_session_is_listener())
+		return false;
+
+	for (const HeraldEntry *entry = herald_pending_first(); entry;
+		 entry = herald_pending_next(entry))
+	{
+		if (herald_subscriptions_include(entry, PG_UINT64_MAX))
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,292 @@
+/*-------------------------------------------------------------------------
+ *
+ * views.c
+ *	  What the views of schema herald show.
+ *
+ * A user sees the listeners of roles whose privileges he has, and what they
+ * listen to; a member of pg_read_all_stats sees all of them.  Figures that are
+ * read while others change them are each right, but need not be of the same
+ * moment.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "commands/async.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "core/log_reader.h"
+#include "dispatch/channel_map.h"
+#include "shared.h"
+
+PG_FUNCTION_INFO_V1(herald_listeners);
+PG_FUNCTION_INFO_V1(herald_channels);
+PG_FUNCTION_INFO_V1(herald_queue);
+PG_FUNCTION_INFO_V1(herald_stats);
+PG_FUNCTION_INFO_V1(herald_reset_stats);
+PG_FUNCTION_INFO_V1(herald_pg_notification_queue_usage);
+
+#define LISTENERS_COLUMNS	9
+#define CHANNELS_COLUMNS	2
+#define QUEUE_COLUMNS		7
+#define STATS_COLUMNS		(HERALD_COUNTERS + 1)
+
+/* For the channel visitor. */
+typedef struct ChannelRows
+{
+	ReturnSetInfo *result;
+	bool		sees_all;
+} ChannelRows;
+
+static bool sees_all(void);
+static bool sees(uint32 slot);
+static const char *state_name(uint64 word);
+static bool commit_time_at(HeraldPosition position, TimestampTz *time);
+static void add_channel(const HeraldChannelInfo *channel, void *arg);
+static void read_counters(uint64 *totals);
+static uint64 queue_used(void);
+static Datum row(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
+
+
+/*
+ * herald.get_listeners() → setof record: pid, datid, role, state, channels,
+ * pending_bytes, pending_since, delivered, wakeups
+ */
+Datum
+herald_listeners(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	HeraldPosition dispatched = atomic_load(&herald_log->dispatched);
+	bool		all = sees_all();
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
+	{
+		HeraldSlot *listener = &herald_slots[slot];
+		uint64		word = atomic_load(herald_wakeup_word(herald_wakeup, slot));
+		HeraldPosition position = herald_word_position(word);
+		bool		is_pending = herald_listener_is_pending(word);
+		Datum		values[LISTENERS_COLUMNS] = {0};
+		bool		nulls[LISTENERS_COLUMNS] = {0};
+		TimestampTz since = 0;
+
+		if (herald_word_state(word) == HERALD_LISTENER_FREE || !(all || sees(slot)))
+			continue;
+
+		values[0] = Int32GetDatum(atomic_load(&listener->pid));
+		values[1] = ObjectIdGetDatum(atomic_load(&listener->database));
+		values[2] = ObjectIdGetDatum(atomic_load(&listener->role));
+		values[3] = CStringGetTextDatum(state_name(word));
+		values[4] = Int32GetDatum(atomic_load(&listener->channels));
+		values[5] = Int64GetDatum(is_pending && position < dispatched ?
+								  dispatched - position : 0);
+		nulls[6] = !is_pending || !commit_time_at(position, &since);
+		values[6] = TimestampTzGetDatum(since);
+		values[7] = Int64GetDatum(atomic_load(&listener->delivered));
+		values[8] = Int64GetDatum(atomic_load(&listener->wakeups));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * herald.get_channels() → setof record: channel, listeners
+ *
+ * Of the current database; names elsewhere may be in another encoding.
+ */
+Datum
+herald_channels(PG_FUNCTION_ARGS)
+{
+	ChannelRows rows;
+
+	InitMaterializedSRF(fcinfo, 0);
+	rows.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	rows.sees_all = sees_all();
+	herald_channels_attach();
+	herald_channels_scan(add_channel, &rows);
+	return (Datum) 0;
+}
+
+/*
+ * herald.get_queue() → record: head, dispatched, needed, tail, size, used,
+ * usage.  Positions and sizes in bytes; usage is a fraction.
+ */
+Datum
+herald_queue(PG_FUNCTION_ARGS)
+{
+	Datum		values[QUEUE_COLUMNS];
+	bool		nulls[QUEUE_COLUMNS] = {0};
+	uint64		used = queue_used();
+
+	values[0] = Int64GetDatum(atomic_load(&herald_log->head));
+	values[1] = Int64GetDatum(atomic_load(&herald_log->dispatched));
+	values[2] = Int64GetDatum(herald_wakeup_needed(herald_wakeup, herald_log));
+	values[3] = Int64GetDatum(atomic_load(&herald_log->tail));
+	values[4] = Int64GetDatum(herald_log->ring_size);
+	values[5] = Int64GetDatum(used);
+	values[6] = Float8GetDatum((double) used / herald_log->ring_size);
+	return row(fcinfo, values, nulls);
+}
+
+/*
+ * herald.get_stats() → record: the counters in the order of HeraldCounter,
+ * then the time of the last reset
+ */
+Datum
+herald_stats(PG_FUNCTION_ARGS)
+{
+	uint64		totals[HERALD_COUNTERS];
+	Datum		values[STATS_COLUMNS];
+	bool		nulls[STATS_COLUMNS] = {0};
+
+	LWLockAcquire(herald_control->reset_lock, LW_SHARED);
+	read_counters(totals);
+	for (int i = 0; i < HERALD_COUNTERS; i++)
+		values[i] = Int64GetDatum(totals[i] - herald_control->reset_counters[i]);
+	values[HERALD_COUNTERS] = TimestampTzGetDatum(herald_control->reset_time);
+	LWLockRelease(herald_control->reset_lock);
+	return row(fcinfo, values, nulls);
+}
+
+/*
+ * herald.reset_stats() → void
+ *
+ * The counters themselves belong to their processes; remember what they stood
+ * at instead.
+ */
+Datum
+herald_reset_stats(PG_FUNCTION_ARGS)
+{
+	LWLockAcquire(herald_control->reset_lock, LW_EXCLUSIVE);
+	read_counters(herald_control->reset_counters);
+	herald_control->reset_time = GetCurrentTimestamp();
+	LWLockRelease(herald_control->reset_lock);
+	PG_RETURN_VOID();
+}
+
+/*
+ * herald.pg_notification_queue_usage() → float8
+ *
+ * The fuller of the two queues, as a fraction: ours, or the server's own,
+ * where notifications still go that pass us by.
+ */
+Datum
+herald_pg_notification_queue_usage(PG_FUNCTION_ARGS)
+{
+	double		ours = (double) queue_used() / herald_log->ring_size;
+	double		server = DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage,
+															(Datum) 0));
+
+	PG_RETURN_FLOAT8(Max(ours, server));
+}
+
+static bool
+sees_all(void)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
+
+static bool
+sees(uint32 slot)
+{
+	Oid			role = atomic_load(&herald_slots[slot].role);
+
+	return OidIsValid(role) && has_privs_of_role(GetUserId(), role);
+}
+
+static const char *
+state_name(uint64 word)
+{
+	switch ((HeraldListenerState) herald_word_state(word))
+	{
+		case HERALD_LISTENER_FREE:
+			break;
+		case HERALD_LISTENER_IDLE:
+			return "idle";
+		case HERALD_LISTENER_PENDING:
+			return "pending";
+		case HERALD_LISTENER_SIGNALLED:
+			return "signalled";
+		case HERALD_LISTENER_PROCESSING:
+		case HERALD_LISTENER_AGAIN:
+			return "processing";
+		case HERALD_LISTENER_BUSY:
+		case HERALD_LISTENER_BUSY_PENDING:
+			return "busy";
+	}
+	return "free";
+}
+
+/* When was the batch at this position committed?  False if there is none. */
+static bool
+commit_time_at(HeraldPosition position, TimestampTz *time)
+{
+	HeraldBatchHeader header;
+
+	if (position >= atomic_load(&herald_log->dispatched) ||
+		!herald_log_copy(herald_log, position, sizeof(header.word), (char *) &header) ||
+		header.word != herald_word_make(position, HERALD_BATCH_COMMITTED) ||
+		!herald_log_copy(herald_log, position, sizeof(header), (char *) &header))
+		return false;
+	*time = header.commit_time;
+	return true;
+}
+
+static void
+add_channel(const HeraldChannelInfo *channel, void *arg)
+{
+	ChannelRows *rows = arg;
+	Datum		values[CHANNELS_COLUMNS];
+	bool		nulls[CHANNELS_COLUMNS] = {0};
+	int64		listeners = 0;
+
+	if (channel->database != MyDatabaseId)
+		return;
+	for (uint32 i = 0; i < channel->count; i++)
+		listeners += rows->sees_all || sees(channel->slots[i]);
+	if (listeners == 0)
+		return;
+
+	values[0] = CStringGetTextDatum(channel->name);
+	values[1] = Int64GetDatum(listeners);
+	tuplestore_putvalues(rows->result->setResult, rows->result->setDesc, values, nulls);
+}
+
+static void
+read_counters(uint64 *totals)
+{
+	memset(totals, 0, HERALD_COUNTERS * sizeof(uint64));
+	for (uint32 slot = 0; slot < herald_control->slots; slot++)
+	{
+		for (int i = 0; i < HERALD_COUNTERS; i++)
+			totals[i] += atomic_load_explicit(&herald_slots[slot].counters[i],
+											  memory_order_relaxed);
+	}
+}
+
+/* Bytes that some listener has yet to read, or that await their commit. */
+static uint64
+queue_used(void)
+{
+	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_log);
+
+	return atomic_load(&herald_log->head) - needed;
+}
+
+static Datum
+row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+{
+	TupleDesc	descriptor;
+
+	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
+}
