@@ -1,0 +1,1 @@
+"""The benchmark: bench/run measures, stock beside herald."""

@@ -1,0 +1,119 @@
+"""The demo: the stock server and pg_herald in turn, live, in about a minute. Run by ./demo.
+
+    demo.py start | stop
+
+Both clusters live under .demo/ at the top of the tree; herald's is left running.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP))
+
+from bench import demo_view, measure  # noqa: E402
+from bench.live import watch_topology  # noqa: E402
+from harness.cluster import Cluster, ClusterError  # noqa: E402
+from harness.installation import InstallationError  # noqa: E402
+from harness.listeners import ListenersError, probe  # noqa: E402
+
+FOLDER = TOP / ".demo"
+SETTINGS = {"max_connections": 300, "autovacuum": False}
+DBNAME = "postgres"
+TOPOLOGIES = ((1, 100), (100, 100))  # notifiers, listeners; all on one channel
+LOAD_S = 5
+PROBE_LISTENERS = 100
+PROBE_COUNT = 75  # one every 20 ms
+
+
+def stop() -> bool:
+    """Ends and removes what an earlier demo left; returns whether there was something."""
+    found = False
+    for name in ("stock", "herald"):
+        cluster = Cluster.attach(FOLDER / name)
+        if cluster:
+            cluster.remove()
+            found = True
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    return found
+
+
+def show(view, stock: Cluster, herald: Cluster) -> dict[str, dict]:
+    """Runs every topology and the latency probe, on stock and then on herald."""
+    results = {}
+    for name, cluster in (("stock", stock), ("herald", herald)):
+        results[name] = {"latency": None}
+        for notifiers, listeners in TOPOLOGIES:
+            view.begin(name, notifiers, listeners, LOAD_S)
+            result = watch_topology(cluster, LOAD_S, notifiers=notifiers, listeners=listeners,
+                                    dbname=DBNAME, on_tick=view.tick)
+            view.end(result)
+            results[name][notifiers, listeners] = result
+        view.begin_probe(name, PROBE_LISTENERS, PROBE_COUNT * measure.PROBE_INTERVAL_MS / 1000)
+        results[name]["latency"] = probe(cluster, PROBE_LISTENERS, PROBE_COUNT, dbname=DBNAME,
+                                         interval_ms=measure.PROBE_INTERVAL_MS)
+        view.end_probe(results[name]["latency"])
+    return results
+
+
+def print_hints(view, herald: Cluster) -> None:
+    """How to try it by hand, and how to end it."""
+    sudo = "sudo " if os.geteuid() == 0 and os.environ.get("SUDO_USER") else ""
+    view.print_lines([
+        "",
+        "The server with pg_herald goes on running. Try it, in two terminals:",
+        "",
+        f"  {sudo}psql -h {herald.socket_folder} -p {herald.port} -U postgres",
+        "",
+        "  first:   LISTEN news;",
+        "  second:  NOTIFY news, 'hello';",
+        "  first:   SELECT 1;                    -- psql shows what came with the next command",
+        "  either:  SELECT * FROM herald.stats;",
+        "",
+        "Stop it and remove it:  ./demo stop",
+    ])
+
+
+def start() -> None:
+    """The whole demo. Any failure or interrupt removes both clusters."""
+    stop()
+    FOLDER.mkdir()
+    (FOLDER / ".gitignore").write_text("*\n", encoding="utf-8")
+    try:
+        with Cluster(FOLDER / "herald", preload=True, settings=SETTINGS) as herald:
+            with Cluster(FOLDER / "stock", settings=SETTINGS) as stock:
+                herald.create_herald(DBNAME)
+                seconds = 2 * (len(TOPOLOGIES) * LOAD_S + PROBE_COUNT * measure.PROBE_INTERVAL_MS / 1000)
+                with demo_view.open_view(seconds, herald.installation.version) as view:
+                    results = show(view, stock, herald)
+                view.closing_table(results, TOPOLOGIES)
+            print_hints(view, herald)
+            herald.leave_running()
+    except BaseException:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        raise
+
+
+def main() -> int:
+    command = sys.argv[1] if len(sys.argv) == 2 else ""
+    if command == "stop":
+        print("stopped" if stop() else "nothing to stop")
+        return 0
+    if command != "start":
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        start()
+    except KeyboardInterrupt:
+        print("interrupted; everything is stopped", file=sys.stderr)
+        return 130
+    except (measure.MeasureError, ClusterError, ListenersError, InstallationError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+INSERT INTO events (body) VALUES ('something happened');

@@ -1,0 +1,1 @@
+NOTIFY channel_1;

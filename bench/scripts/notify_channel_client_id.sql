@@ -1,0 +1,1 @@
+NOTIFY channel_:client_id;

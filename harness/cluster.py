@@ -1,0 +1,280 @@
+"""A private, throw-away PostgreSQL cluster in a folder of its own.
+
+    with Cluster(preload=True) as cluster:
+        cluster.create_herald()
+        print(cluster.psql("SELECT * FROM herald.stats"))
+
+It listens on a unix socket only, trusts every connection that reaches the socket, and keeps the
+folder to its owner. Server programs refuse to run as root, so as root they run as `postgres`.
+"""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from harness import cleanup
+from harness.installation import Installation, find_installation
+
+SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107
+TEMPORARY_FOLDER = "/var/tmp"  # on disk, and every user can reach it
+SERVER_USERS = ("postgres", "nobody")  # whom root becomes: the first that exists
+SUPERUSER = "postgres"
+START_TIMEOUT_S = 60
+
+
+class ClusterError(RuntimeError):
+    """A server program failed; the message holds what it said."""
+
+
+class Cluster:
+    """One cluster; created by start() or by entering the context.
+
+    folder      where it lives; default: a new folder that is removed with the cluster
+    preload     load pg_herald
+    settings    further lines of postgresql.conf, as a dict
+    """
+
+    def __init__(self, folder: str | os.PathLike | None = None, *, preload: bool = False,
+                 settings: dict[str, object] | None = None, port: int = 5432,
+                 pg_config: str | None = None):
+        self.installation: Installation = find_installation(pg_config)
+        self.wanted_folder = Path(os.path.abspath(folder)) if folder else None
+        self.folder: Path | None = None
+        self.socket_folder: Path | None = None
+        self.port = port
+        self.settings: dict[str, object] = {"shared_preload_libraries": "pg_herald"} if preload else {}
+        self.settings.update(settings or {})
+
+    def __enter__(self) -> "Cluster":
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.remove()
+
+    # ---- life ----
+
+    def create(self) -> None:
+        """Makes the folder and runs initdb; ClusterError if that fails."""
+        cleanup.at_end(self.remove)
+        with cleanup.deferred_signals():  # an initdb torn in two leaves a server behind
+            self.folder = self._make_folder()
+            self.socket_folder = self._make_socket_folder()
+            self._server("initdb", "--pgdata", str(self.data), "--no-sync", "--auth=trust",
+                         "--encoding=UTF8", f"--locale={_locale()}", "--username", SUPERUSER)
+        with open(self.data / "postgresql.conf", "a", encoding="utf-8") as config:
+            config.write("include = 'harness.conf'\n")
+
+    def start(self) -> None:
+        """Starts the server, creating the cluster first if need be, and waits until it answers."""
+        if self.folder is None:
+            self.create()
+        self._write_settings()
+        with cleanup.deferred_signals():
+            try:
+                self._server("pg_ctl", "start", "--wait", f"--timeout={START_TIMEOUT_S}", "--silent",
+                             "--pgdata", str(self.data), "--log", str(self.log_file))
+            except ClusterError as error:
+                raise ClusterError(f"{error}\n{self.log()[-2000:]}") from error
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stops the server, if it runs, and waits until it has; mode as for pg_ctl."""
+        if self.running():
+            self._server("pg_ctl", "stop", "--wait", f"--timeout={START_TIMEOUT_S}", "--silent",
+                         f"--mode={mode}", "--pgdata", str(self.data))
+
+    def crash(self) -> None:
+        """Stops without a checkpoint, so that the next start() has to recover."""
+        self.stop("immediate")
+
+    def restart(self, mode: str = "fast") -> None:
+        """stop() and start(); takes up changed settings."""
+        self.stop(mode)
+        self.start()
+
+    def running(self) -> bool:
+        """Whether the server runs."""
+        if self.folder is None or not (self.data / "postmaster.pid").exists():
+            return False
+        return self._run_as_server("pg_ctl", "status", "--pgdata", str(self.data)).returncode == 0
+
+    def remove(self) -> None:
+        """Ends the server and deletes every folder of the cluster. May be called again."""
+        cleanup.cancel(self.remove)
+        if self.folder is None:
+            return
+        with cleanup.deferred_signals():
+            try:
+                self.stop("immediate")
+            finally:
+                for folder in {self.folder, self.socket_folder}:
+                    shutil.rmtree(folder, ignore_errors=True)
+                if self.wanted_folder and self.wanted_folder.is_symlink():
+                    self.wanted_folder.unlink()
+                self.folder = None
+
+    def leave_running(self) -> None:
+        """Gives the cluster up: it outlives this process. See attach()."""
+        cleanup.cancel(self.remove)
+        self.folder = None
+
+    @classmethod
+    def attach(cls, folder: str | os.PathLike) -> "Cluster | None":
+        """The cluster that another process left in `folder`; None if there is none."""
+        cluster = cls(folder)
+        real = cluster.wanted_folder.resolve()
+        if not (real / "data" / "PG_VERSION").exists():
+            return None
+        cluster.folder = real
+        cluster.socket_folder = Path((real / "socket").read_text(encoding="utf-8"))
+        return cluster
+
+    # ---- use ----
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return self.folder / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """The server's log."""
+        return self.folder / "log"
+
+    def log(self) -> str:
+        """All the server has logged."""
+        return self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
+
+    def postmaster_pid(self) -> int:
+        """The process id of the running server."""
+        return int((self.data / "postmaster.pid").read_text(encoding="utf-8").split("\n", 1)[0])
+
+    def environment(self, dbname: str = "postgres") -> dict[str, str]:
+        """The environment for a client: it connects to this cluster without further options."""
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith("PG") or key == "PG_CONFIG"}
+        environment.update(PGHOST=str(self.socket_folder), PGPORT=str(self.port),
+                           PGUSER=SUPERUSER, PGDATABASE=dbname)
+        return environment
+
+    def client(self, name: str, *arguments: str, dbname: str = "postgres",
+               stdin: str | None = None, timeout_s: float | None = None) -> str:
+        """Runs a client program of the installation and returns what it printed.
+
+        ClusterError if it fails, or has to be killed because it runs longer than timeout_s.
+        """
+        try:
+            result = subprocess.run([self.installation.program(name), *arguments], text=True,
+                                    input=stdin or "", capture_output=True, timeout=timeout_s,
+                                    env=self.environment(dbname))
+        except subprocess.TimeoutExpired as error:
+            raise ClusterError(f"{name} did not end within {timeout_s:g} s") from error
+        if result.returncode != 0:
+            raise ClusterError(f"{name} failed ({result.returncode}): {result.stderr.strip()}")
+        return result.stdout
+
+    def psql(self, sql: str, dbname: str = "postgres") -> str:
+        """Runs statements, each in a transaction of its own; returns unaligned rows, `|` between columns."""
+        return self.client("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-f", "-",
+                           dbname=dbname, stdin=sql).rstrip("\n")
+
+    def create_herald(self, dbname: str = "postgres") -> None:
+        """Switches pg_herald on in a database."""
+        self.psql("CREATE EXTENSION pg_herald", dbname)
+
+    # ---- within ----
+
+    def _make_folder(self) -> Path:
+        if self.wanted_folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="herald-", dir=TEMPORARY_FOLDER))
+            _give_to_server_user(folder)
+            return folder
+        self.wanted_folder.mkdir(parents=True)
+        _give_to_server_user(self.wanted_folder)
+        if self._run_as_server(shutil.which("test"), "-w", str(self.wanted_folder)).returncode == 0:
+            return self.wanted_folder
+        folder = Path(tempfile.mkdtemp(prefix="herald-", dir=TEMPORARY_FOLDER))
+        _give_to_server_user(folder)
+        self.wanted_folder.rmdir()
+        self.wanted_folder.symlink_to(folder)
+        return folder
+
+    def _make_socket_folder(self) -> Path:
+        socket_folder = self.folder
+        if len(os.fsencode(self.folder / f".s.PGSQL.{self.port}.lock")) > SOCKET_PATH_BYTES_MAX:
+            socket_folder = Path(tempfile.mkdtemp(prefix="herald-", dir=TEMPORARY_FOLDER))
+            _give_to_server_user(socket_folder)
+        (self.folder / "socket").write_text(str(socket_folder), encoding="utf-8")
+        return socket_folder
+
+    def _write_settings(self) -> None:
+        settings = {"listen_addresses": "", "unix_socket_directories": self.socket_folder,
+                    "port": self.port, "log_line_prefix": "%m [%p] ", **self.settings}
+        lines = []
+        for name, value in settings.items():
+            text = ("on" if value else "off") if isinstance(value, bool) else str(value)
+            quoted = text.replace("'", "''")
+            lines.append(f"{name} = '{quoted}'\n")
+        (self.data / "harness.conf").write_text("".join(lines), encoding="utf-8")
+
+    def _server(self, name: str, *arguments: str) -> None:
+        result = self._run_as_server(name, *arguments)
+        if result.returncode != 0:
+            raise ClusterError(f"{name} failed ({result.returncode}): {result.stderr.strip()}")
+
+    def _run_as_server(self, name: str, *arguments: str) -> subprocess.CompletedProcess:
+        """Runs a program as the user whom the server runs as.
+
+        In a session of its own, so that a Ctrl-C in the terminal does not tear it in two. Its
+        output goes to a file: the server inherits it, and a pipe would stay open as long.
+        """
+        program = name if os.path.isabs(name) else self.installation.program(name)
+        environment = self.environment() | {"LC_ALL": _locale()}
+        user = _server_user()
+        identity = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+            result = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, stdout=output,
+                                    stderr=output, cwd="/", env=environment,
+                                    start_new_session=True, **identity)
+            output.seek(0)
+            result.stderr = output.read()
+        return result
+
+
+def _server_user() -> str | None:
+    """The user to become for server programs; None: stay oneself."""
+    if os.geteuid() != 0:
+        return None
+    for name in SERVER_USERS:
+        try:
+            return pwd.getpwnam(name).pw_name
+        except KeyError:
+            continue
+    raise ClusterError(f"root must become another user to run a server: none of {SERVER_USERS} exists")
+
+
+def _give_to_server_user(folder: Path) -> None:
+    user = _server_user()
+    if user:
+        shutil.chown(folder, user, pwd.getpwnam(user).pw_gid)
+    folder.chmod(0o700)
+
+
+def _locale() -> str:
+    """C.UTF-8, or C where the system does not know that."""
+    import locale
+    before = locale.setlocale(locale.LC_CTYPE)
+    try:
+        locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+        return "C.UTF-8"
+    except locale.Error:
+        return "C"
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)

@@ -1,0 +1,79 @@
+"""Which PostgreSQL installation to use, and where its programs are.
+
+`python3 -m harness.installation` prints the pg_config that was chosen.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+DEBIAN_PREFIX = Path("/usr/lib/postgresql")
+
+
+class InstallationError(RuntimeError):
+    """No usable PostgreSQL installation."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One PostgreSQL installation."""
+
+    pg_config: str
+    bindir: Path
+    version: str  # as in "PostgreSQL 15.14 (Debian ...)"
+    major: int
+
+    def program(self, name: str) -> str:
+        """The path of a program of this installation; InstallationError if it has none."""
+        path = self.bindir / name
+        if not path.exists():
+            raise InstallationError(f"{self.pg_config}: there is no {name} in {self.bindir}")
+        return str(path)
+
+
+def choose_pg_config() -> str:
+    """$PG_CONFIG, else that of Debian's newest installed server, else the one on PATH.
+
+    An installation of Debian's that has only the client programs does not count.
+    """
+    given = os.environ.get("PG_CONFIG")
+    if given:
+        return given
+    candidates = [
+        (int(folder.name), folder / "bin" / "pg_config")
+        for folder in DEBIAN_PREFIX.glob("*")
+        if folder.name.isdigit() and (folder / "bin" / "postgres").exists()
+    ]
+    for _, pg_config in sorted(candidates, reverse=True):
+        if pg_config.exists():
+            return str(pg_config)
+    found = shutil.which("pg_config")
+    if not found:
+        raise InstallationError("no PostgreSQL server found; set PG_CONFIG to its pg_config")
+    return found
+
+
+def find_installation(pg_config: str | None = None) -> Installation:
+    """Asks pg_config (default: choose_pg_config()) for its folders and version."""
+    pg_config = pg_config or choose_pg_config()
+    try:
+        answer = subprocess.run(
+            [pg_config, "--bindir", "--version"], check=True, capture_output=True, text=True
+        ).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InstallationError(f"cannot run {pg_config}: {error}") from error
+    major = re.search(r"\d+", answer[1])
+    if not major:
+        raise InstallationError(f"{pg_config} names no version: {answer[1]}")
+    return Installation(pg_config, Path(answer[0]), answer[1], int(major.group()))
+
+
+if __name__ == "__main__":
+    try:
+        print(choose_pg_config())
+    except InstallationError as problem:
+        sys.exit(str(problem))

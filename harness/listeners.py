@@ -1,0 +1,105 @@
+"""Listening connections, held by the C program bench/listen (built by bench/Makefile)."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from harness.cluster import Cluster
+
+PROGRAM = Path(__file__).resolve().parent.parent / "bench" / "listen"
+END_TIMEOUT_S = 20
+
+
+class ListenersError(RuntimeError):
+    """The listening program ended, or did not start; its own message is on stderr."""
+
+
+def _command(connections: int, channel: str, options: dict[str, object]) -> list[str]:
+    if not PROGRAM.exists():
+        raise ListenersError(f"{PROGRAM} is not built; run make -C {PROGRAM.parent}")
+    command = [str(PROGRAM), "--connections", str(connections), "--channel", channel]
+    for name, value in options.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    return command
+
+
+class Listeners:
+    """Connections that LISTEN until close(); ready when the constructor returns.
+
+    In `channel`, %d is replaced by the number of the channel. Options are those of the program,
+    with underscores: channels_each, start, heartbeat, check_sequence.
+    """
+
+    def __init__(self, cluster: Cluster, connections: int = 1, channel: str = "channel_1", *,
+                 dbname: str = "postgres", **options: object):
+        self.connections = connections
+        self._process = subprocess.Popen(_command(connections, channel, options), text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         env=cluster.environment(dbname))
+        try:
+            self._answer("ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Listeners":
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.close()
+
+    def count(self) -> dict:
+        """What was heard so far: notifications, min and max per connection, bytes, closed, listen_us."""
+        return self._ask("count")
+
+    def wait(self, total: int, timeout_s: float = 60) -> dict:
+        """count(), once `total` notifications have come over all connections or the time is over.
+
+        The answer's waited_us tells how long that took.
+        """
+        return self._ask(f"wait {total} {int(timeout_s * 1000)}")
+
+    def close(self) -> None:
+        """Closes the connections and ends the program."""
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise ListenersError(f"the listening program did not end within {END_TIMEOUT_S} s") from error
+        finally:
+            self._process.kill()  # nothing to do if it has ended
+            self._process.wait()
+            self._process.stdout.close()
+
+    def _ask(self, command: str) -> dict:
+        try:
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise ListenersError("the listening program has ended") from error
+        return json.loads(self._answer("{"))
+
+    def _answer(self, expected: str) -> str:
+        line = self._process.stdout.readline()
+        if not line.startswith(expected):
+            raise ListenersError(f"the listening program answered {line!r} instead of {expected!r}")
+        return line
+
+
+def probe(cluster: Cluster, listeners: int, count: int, *, interval_ms: int = 20,
+          channel: str = "channel_1", dbname: str = "postgres") -> dict:
+    """Sends `count` notifications at an interval to `listeners` connections, and returns the latencies.
+
+    commit_us, first_us and last_us hold raw microseconds, p50 and p99; `complete` is the number of
+    notifications that every listener heard.
+    """
+    command = _command(listeners, channel, {"probe": count, "interval_ms": interval_ms})
+    result = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            env=cluster.environment(dbname))
+    lines = result.stdout.splitlines()
+    if result.returncode != 0 or len(lines) != 2:
+        raise ListenersError(f"the latency probe failed ({result.returncode})")
+    return json.loads(lines[1])
