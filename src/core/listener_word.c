@@ -11,7 +11,8 @@
  * Every transition is sequentially consistent.  [W1] The argument against lost
  * wakeups needs the dispatcher's "publish the position, then look at the word"
  * against the listener's "change the word, then look at the position" to be in
- * one order that both agree on.
+ * one order that both agree on.  [L6] It also releases what the listener has
+ * read: pairs with the load in herald_wakeup_needed().
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
