@@ -6,7 +6,8 @@
  * A listener that got a turn may be unable to use it: its client does not read,
  * its transaction has failed and waits for ROLLBACK, it is stopped in a
  * debugger.  The watchdog looks every few milliseconds; a turn that it finds
- * out twice in a row goes to the next listener, so that no chain stalls [W2].
+ * out twice in a row, with a listener that has not moved between, goes to the
+ * next one, so that no chain stalls [W2].
  * A listener that has not moved for longer is marked as stalled, and flow
  * control no longer waits for it.
  *
@@ -38,7 +39,7 @@
 #include "settings.h"
 #include "shared.h"
 
-/* A turn that is out for two looks, so for 10 to 20 ms, is taken back. */
+/* So a turn is taken back after 10 to 20 ms without progress. */
 #define LOOK_EVERY_MS		10
 
 /* A listener that has not moved for so long is not waited for. */
@@ -185,18 +186,20 @@ look_at(uint32 slot, Seen *seen, TimestampTz now, bool *is_active)
 		seen->since = now;
 		*is_active = true;
 	}
-	else if (herald_word_state(word) != HERALD_LISTENER_PENDING &&
-			 herald_listener_is_pending(word) &&
-			 TimestampDifferenceExceeds(seen->since, now, STALLED_AFTER_MS))
-		atomic_store_explicit(&turn->stalled, 1, memory_order_relaxed);
-
-	if (serial != 0 && serial == seen->serial)
+	else
 	{
-		rescued = herald_wakeup_rescue(herald_wakeup, slot, serial);
-		if (rescued)
-			herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
+		if (herald_word_state(word) != HERALD_LISTENER_PENDING &&
+			herald_listener_is_pending(word) &&
+			TimestampDifferenceExceeds(seen->since, now, STALLED_AFTER_MS))
+			atomic_store_explicit(&turn->stalled, 1, memory_order_relaxed);
+
+		if (serial == seen->serial)
+			rescued = herald_wakeup_rescue(herald_wakeup, slot, serial);
 	}
 	seen->serial = serial;
+
+	if (rescued)
+		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
 	return rescued;
 }
 

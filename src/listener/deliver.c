@@ -77,6 +77,7 @@ herald_deliver(void)
 	uint32		slot = herald_shared_my_slot();
 	bool		own_signal = herald_session_take_own_signal();
 	bool		save_exit_on_any_error = ExitOnAnyError;
+	HeraldPosition own_batch;
 	HeraldPosition from;
 	HeraldPosition to;
 
@@ -88,11 +89,11 @@ herald_deliver(void)
 	if (herald_reasons_take(&herald_slots[slot].reasons) == 0 && !own_signal)
 		return;
 
-	if (awaited != 0)
-	{
-		herald_dispatch_wait(awaited);
-		awaited = 0;
-	}
+	/* If the wait is cancelled, they will arrive like anybody else's. */
+	own_batch = awaited;
+	awaited = 0;
+	if (own_batch != 0)
+		herald_dispatch_wait(own_batch);
 
 	if (herald_wakeup_begin(herald_wakeup, herald_log, slot, &from, &to))
 	{

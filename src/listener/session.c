@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -98,9 +99,16 @@ herald_session_is_listener(void)
 	return session.is_listener;
 }
 
+/*
+ * In a failed block the transaction has ended already, for us as well; the
+ * ROLLBACK that the block still awaits is not followed by another end.
+ */
 void
 herald_session_statement(void)
 {
+	if (IsAbortedTransactionBlockState())
+		return;
+
 	session.statement_seen = true;
 	if (!session.is_listener || session.is_busy)
 		return;

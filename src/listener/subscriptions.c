@@ -196,6 +196,9 @@ herald_subscriptions_leave_all(void)
 	hash_seq_init(&scan, subscriptions);
 	while ((subscription = hash_seq_search(&scan)) != NULL)
 		drop(subscription);
+
+	/* The abort that may follow has nothing left to undo. */
+	memset(&transaction, 0, sizeof(transaction));
 }
 
 bool
