@@ -29,8 +29,10 @@ herald_flow_backlog(HeraldLog *log, HeraldWakeup *wakeup, uint64_t enough)
 	HeraldPosition floor = atomic_load_explicit(&log->read_floor, memory_order_relaxed);
 
 	/*
-	 * The floor as it was found last is a lower bound, since listeners only
-	 * move forward: mostly that settles it, without looking at anyone.
+	 * Mostly the floor that was found last settles it, without looking at
+	 * anyone.  Listeners move forward; one that is new among those that make
+	 * progress may be below the floor, and is noticed when as much again as
+	 * is allowed has been dispatched.
 	 */
 	if (dispatched <= floor || dispatched - floor <= enough)
 		return dispatched > floor ? dispatched - floor : 0;

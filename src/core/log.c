@@ -52,7 +52,7 @@ herald_log_ring_size(uint64_t wanted)
 {
 	uint64_t	size = HERALD_RING_MIN;
 
-	while (size * 2 <= wanted)
+	while (size * 2 <= wanted && size < HERALD_RING_MAX)
 		size *= 2;
 	return size;
 }
@@ -115,10 +115,11 @@ herald_log_reserve(HeraldLog *log, const HeraldBatch *batch,
 		/*
 		 * [L2] release: pairs with the acquire in herald_dispatch_scan();
 		 * whoever sees the new head also sees zero, or what we write below,
-		 * and no older lap's bytes.
+		 * and no older lap's bytes.  [D1] Sequentially consistent, because
+		 * has_finished() in dispatcher.c looks at the head as well.
 		 */
 	} while (!atomic_compare_exchange_weak_explicit(&log->head, &head, start + length,
-													memory_order_acq_rel,
+													memory_order_seq_cst,
 													memory_order_relaxed));
 
 	if (start != head)
@@ -240,8 +241,10 @@ herald_log_recycle(HeraldLog *log, HeraldPosition needed)
 bool
 herald_log_is_short(HeraldLog *log)
 {
-	return atomic_load_explicit(&log->limit, memory_order_relaxed) -
-		atomic_load_explicit(&log->head, memory_order_relaxed) < log->segment_size;
+	/* In this order, since the limit is always ahead of the head. */
+	HeraldPosition head = atomic_load_explicit(&log->head, memory_order_acquire);
+
+	return atomic_load_explicit(&log->limit, memory_order_relaxed) - head < log->segment_size;
 }
 
 static void

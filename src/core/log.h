@@ -20,6 +20,9 @@
 /* Smallest ring: a segment must hold several of the largest notifications. */
 #define HERALD_RING_MIN			(HERALD_SEGMENTS * (UINT64_C(64) * 1024))
 
+/* Largest ring: a batch's length is 32 bits wide. */
+#define HERALD_RING_MAX			(HERALD_SEGMENTS * (UINT64_C(1) << 31))
+
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free across processes");
 static_assert((HERALD_SEGMENTS & (HERALD_SEGMENTS - 1)) == 0, "a power of two");
 
@@ -50,7 +53,7 @@ typedef struct HeraldLog
 	_Atomic uint64_t settled;
 	_Atomic uint32_t dispatching;
 
-	/* Flow control: no progressing listener's position is below this. */
+	/* Flow control: the lowest position of a progressing listener, as seen last. */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t read_floor;
 
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t ring[];
@@ -64,7 +67,7 @@ typedef struct HeraldBatch
 	int32_t		sender_pid;
 } HeraldBatch;
 
-/* A ring size in bytes that herald_log_init() takes: rounded down. */
+/* A ring size in bytes that herald_log_init() takes: rounded down, within limits. */
 extern uint64_t herald_log_ring_size(uint64_t wanted);
 
 /* Bytes of memory that a log of this ring size needs. */

@@ -132,7 +132,7 @@ enter_batch(HeraldReader *reader)
 	}
 	memcpy(header, reader->buffer + (at - reader->copied_from), sizeof(*header));
 	if (header->length < sizeof(*header) || header->length % HERALD_ALIGN != 0 ||
-		header->length > border - at)
+		header->length > border - at || header->length > reader->end - at)
 		return HERALD_READ_DAMAGED;
 
 	if (herald_word_state(word) == HERALD_BATCH_ABORTED ||

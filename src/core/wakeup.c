@@ -36,12 +36,17 @@
 
 #define BITS_PER_WORD	64
 
+/* Each that many turns nobody's home is looked at. */
+#define CURSOR_DECIDES_EVERY	4
+
 static bool take_turn(HeraldWakeup *wakeup);
 static void return_turn(HeraldWakeup *wakeup);
 static void set_add(HeraldWakeup *wakeup, uint32_t slot);
 static void set_remove(HeraldWakeup *wakeup, uint32_t slot);
 static bool set_is_empty(HeraldWakeup *wakeup);
+static bool set_take_near(HeraldWakeup *wakeup, uint16_t home, uint32_t *slot);
 static bool set_take_next(HeraldWakeup *wakeup, uint32_t *slot);
+static bool set_claim(HeraldWakeup *wakeup, uint32_t slot);
 static bool hand_turn_to(HeraldWakeup *wakeup, uint32_t slot);
 
 static inline _Atomic uint64_t *
@@ -86,6 +91,7 @@ herald_wakeup_join(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition start)
 												  memory_order_relaxed))
 		;
 	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->stalled, 0, memory_order_relaxed);
+	herald_wakeup_set_home(wakeup, slot, HERALD_NO_HOME);
 	herald_listener_join(herald_wakeup_word(wakeup, slot), start);
 }
 
@@ -109,7 +115,7 @@ herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
 }
 
 bool
-herald_wakeup_pump(HeraldWakeup *wakeup, HeraldSendSignal send, void *arg)
+herald_wakeup_pump(HeraldWakeup *wakeup, uint16_t home, HeraldSendSignal send, void *arg)
 {
 	bool		handed_out = false;
 
@@ -117,7 +123,7 @@ herald_wakeup_pump(HeraldWakeup *wakeup, HeraldSendSignal send, void *arg)
 	{
 		uint32_t	slot;
 
-		if (!set_take_next(wakeup, &slot))
+		if (!set_take_near(wakeup, home, &slot) && !set_take_next(wakeup, &slot))
 			return_turn(wakeup);	/* and look once more [W1] */
 		else if (!hand_turn_to(wakeup, slot))
 			(void) herald_wakeup_yield(wakeup, slot);
@@ -128,6 +134,12 @@ herald_wakeup_pump(HeraldWakeup *wakeup, HeraldSendSignal send, void *arg)
 		}
 	}
 	return handed_out;
+}
+
+void
+herald_wakeup_set_home(HeraldWakeup *wakeup, uint32_t slot, uint16_t home)
+{
+	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->home, home, memory_order_relaxed);
 }
 
 bool
@@ -337,6 +349,35 @@ set_is_empty(HeraldWakeup *wakeup)
 	return true;
 }
 
+/*
+ * Take a slot out of the set that is at home on this CPU, from among those
+ * around the cursor.  Waking it there costs no interrupt to another CPU, and so
+ * each chain stays on a CPU of its own.  That must not starve those who are at
+ * home elsewhere: every so often the cursor alone decides.
+ */
+static bool
+set_take_near(HeraldWakeup *wakeup, uint16_t home, uint32_t *slot)
+{
+	uint32_t	serial = atomic_load_explicit(&wakeup->next_serial, memory_order_relaxed);
+	uint32_t	cursor = atomic_load_explicit(&wakeup->cursor, memory_order_relaxed);
+	uint32_t	first = cursor - cursor % BITS_PER_WORD;
+	uint64_t	bits;
+
+	if (home == HERALD_NO_HOME || serial % CURSOR_DECIDES_EVERY == 0 || first >= wakeup->slots)
+		return false;
+
+	bits = atomic_load_explicit(&set_words(wakeup)[first / BITS_PER_WORD], memory_order_seq_cst);
+	for (; bits != 0; bits &= bits - 1)
+	{
+		*slot = first + (uint32_t) __builtin_ctzll(bits);
+		if (atomic_load_explicit(&herald_wakeup_turn(wakeup, *slot)->home,
+								 memory_order_relaxed) == home &&
+			set_claim(wakeup, *slot))
+			return true;
+	}
+	return false;
+}
+
 /* Take the first slot at or after the cursor out of the set, going round. */
 static bool
 set_take_next(HeraldWakeup *wakeup, uint32_t *slot)
@@ -349,25 +390,29 @@ set_take_next(HeraldWakeup *wakeup, uint32_t *slot)
 	for (uint32_t i = 0; i <= length && length > 0; i++)
 	{
 		uint32_t	at = (first + i) % length;
-		uint64_t	from_cursor = ~UINT64_C(0) << (cursor % BITS_PER_WORD);
-		_Atomic uint64_t *word = &set_words(wakeup)[at];
-		uint64_t	bits = atomic_load_explicit(word, memory_order_seq_cst);
+		uint64_t	bits = atomic_load_explicit(&set_words(wakeup)[at], memory_order_seq_cst);
 
 		if (i == 0 && first < length)
-			bits &= from_cursor;
-		while (bits != 0)
+			bits &= ~UINT64_C(0) << (cursor % BITS_PER_WORD);
+		for (; bits != 0; bits &= bits - 1)
 		{
-			uint32_t	lowest = (uint32_t) __builtin_ctzll(bits);
-			uint64_t	bit = UINT64_C(1) << lowest;
-
-			if (atomic_fetch_and_explicit(word, ~bit, memory_order_seq_cst) & bit)
+			*slot = at * BITS_PER_WORD + (uint32_t) __builtin_ctzll(bits);
+			if (set_claim(wakeup, *slot))
 			{
-				*slot = at * BITS_PER_WORD + lowest;
 				atomic_store_explicit(&wakeup->cursor, *slot + 1, memory_order_relaxed);
 				return true;
 			}
-			bits &= ~bit;		/* someone else was faster */
 		}
 	}
 	return false;
+}
+
+/* False: someone else was faster. */
+static bool
+set_claim(HeraldWakeup *wakeup, uint32_t slot)
+{
+	uint64_t	bit = UINT64_C(1) << (slot % BITS_PER_WORD);
+
+	return (atomic_fetch_and_explicit(&set_words(wakeup)[slot / BITS_PER_WORD], ~bit,
+									  memory_order_seq_cst) & bit) != 0;
 }

@@ -17,8 +17,12 @@
 typedef struct HeraldTurn
 {
 	_Atomic uint32_t serial;	/* which turn it holds; 0: none */
-	_Atomic uint32_t stalled;	/* it made no progress with its last wakeup */
+	_Atomic uint16_t stalled;	/* it made no progress with its last wakeup */
+	_Atomic uint16_t home;		/* the CPU that it read on last, or HERALD_NO_HOME */
 } HeraldTurn;
+
+/* A CPU's number that stands for none. */
+#define HERALD_NO_HOME	UINT16_MAX
 
 typedef struct HeraldWakeup
 {
@@ -73,10 +77,14 @@ extern void herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot);
 extern bool herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position);
 
 /*
- * Signal listeners of the wakeup set while there are turns.  By anybody.  True:
- * a turn was handed out.
+ * Signal listeners of the wakeup set while there are turns, preferring those
+ * whose home is the caller's CPU.  By anybody.  True: a turn was handed out.
  */
-extern bool herald_wakeup_pump(HeraldWakeup *wakeup, HeraldSendSignal send, void *arg);
+extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint16_t home,
+							   HeraldSendSignal send, void *arg);
+
+/* The listener says on which CPU it is. */
+extern void herald_wakeup_set_home(HeraldWakeup *wakeup, uint32_t slot, uint16_t home);
 
 /* The listener runs a statement.  True: it gave back a turn, pump. */
 extern bool herald_wakeup_busy(HeraldWakeup *wakeup, uint32_t slot);

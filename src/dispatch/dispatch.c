@@ -87,7 +87,7 @@ herald_dispatch_run(void)
 void
 herald_dispatch_pump(void)
 {
-	if (herald_wakeup_pump(herald_wakeup, herald_signal_notifications, NULL))
+	if (herald_wakeup_pump(herald_wakeup, herald_signal_my_cpu(), herald_signal_notifications, NULL))
 		herald_watchdog_alert();
 }
 

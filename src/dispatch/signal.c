@@ -13,6 +13,8 @@
  */
 #include "postgres.h"
 
+#include <sched.h>
+
 #include "commands/async.h"
 #include "miscadmin.h"
 
@@ -24,10 +26,17 @@ void
 herald_signal_notifications(uint32 slot, void *arg)
 {
 	HeraldSlot *listener = &herald_slots[slot];
-	pid_t		pid = atomic_load_explicit(&listener->pid, memory_order_relaxed);
+	pid_t		pid;
 
 	if (!herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS))
 		return;
+
+	/*
+	 * [S2] Only now look whose slot it is: pairs with herald_session_join().
+	 * Either the slot's new owner clears our bit, or we see his pid, and he
+	 * gets the signal that goes with it.
+	 */
+	pid = atomic_load_explicit(&listener->pid, memory_order_seq_cst);
 
 	if (pid == MyProcPid)
 		herald_signal_self();
@@ -40,6 +49,18 @@ herald_signal_notifications(uint32 slot, void *arg)
 		(void) herald_signal_slot(pid, PROCSIG_NOTIFY_INTERRUPT, slot);
 		herald_shared_count(HERALD_COUNT_SIGNALS_SENT, 1);
 	}
+}
+
+uint16
+herald_signal_my_cpu(void)
+{
+#ifdef __linux__
+	int			cpu = sched_getcpu();
+
+	if (cpu >= 0 && cpu < HERALD_NO_HOME)
+		return (uint16) cpu;
+#endif
+	return HERALD_NO_HOME;
 }
 
 void

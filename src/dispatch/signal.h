@@ -24,4 +24,7 @@ extern void herald_signal_notifications(uint32 slot, void *arg);
  */
 extern void herald_signal_self(void);
 
+/* The CPU that this process runs on, for herald_wakeup_pump(). */
+extern uint16 herald_signal_my_cpu(void);
+
 #endif							/* HERALD_SIGNAL_H */

@@ -23,6 +23,7 @@
 
 #include "core/log_reader.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/signal.h"
 #include "listener/deliver.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
@@ -97,6 +98,7 @@ herald_deliver(void)
 
 	if (herald_wakeup_begin(herald_wakeup, herald_log, slot, &from, &to))
 	{
+		herald_wakeup_set_home(herald_wakeup, slot, herald_signal_my_cpu());
 		ExitOnAnyError = true;
 		read_and_send(from, to);
 		ExitOnAnyError = save_exit_on_any_error;

@@ -55,13 +55,18 @@ herald_session_join(void)
 		session.exit_registered = true;
 	}
 
-	atomic_store_explicit(&mine->reasons, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->database, MyDatabaseId, memory_order_relaxed);
 	atomic_store_explicit(&mine->role, GetSessionUserId(), memory_order_relaxed);
 	atomic_store_explicit(&mine->channels, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->delivered, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->wakeups, 0, memory_order_relaxed);
-	atomic_store_explicit(&mine->pid, MyProcPid, memory_order_release);
+
+	/*
+	 * [S2] First our pid, then clear what was meant for an earlier owner of
+	 * the slot: pairs with herald_signal_notifications().
+	 */
+	atomic_store_explicit(&mine->pid, MyProcPid, memory_order_seq_cst);
+	atomic_exchange_explicit(&mine->reasons, 0, memory_order_seq_cst);
 
 	herald_wakeup_join(herald_wakeup, slot,
 					   atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst));

@@ -1,0 +1,90 @@
+#!/bin/bash
+#
+# canary.sh BUILD
+#	Does the stress find bugs?  Puts one at a time into a copy of the core,
+#	and runs the stress, which has to fail, by a check of its own (exit code 1)
+#	or by an assertion of the core's (134).  A canary that survives all its
+#	seeds fails this script.
+#
+# Uses the object files of BUILD/plain.  Takes CC, CORE and FLAGS from make.
+#
+# Copyright (c) 2026, the pg_herald contributors
+
+set -u
+build=$1
+seeds=4
+seconds=3
+survivors=0
+
+# try NAME FILE SED-EXPRESSION...
+try()
+{
+	local name=$1 file=$2 dir=$build/canary/$1 object seed status
+	shift 2
+	rm -rf "$dir" && mkdir -p "$dir" && cp "$CORE"/*.h "$dir"
+	sed "$@" "$CORE/$file" > "$dir/$file"
+	if cmp -s "$CORE/$file" "$dir/$file"; then
+		echo "canary $name: its place is no longer in $file"
+		survivors=$((survivors + 1))
+		return
+	fi
+	cp "$build"/plain/*.o "$dir"
+	case $file in
+		*.c) $CC $FLAGS -I"$dir" -c -o "$dir/${file%.c}.o" "$dir/$file" || exit 2 ;;
+		*.h) for source in *.c; do
+				$CC $FLAGS -I"$dir" -c -o "$dir/${source%.c}.o" "$source" || exit 2
+			done ;;
+	esac
+	$CC $FLAGS -o "$dir/stress" "$dir"/*.o || exit 2
+
+	for seed in $(seq 1 $seeds); do
+		(timeout 30 "$dir/stress" --seed "$seed" --seconds $seconds --hang-seconds 2
+			exit $?) > "$dir/output" 2>&1
+		status=$?
+		if [ $status -eq 1 ] || [ $status -eq 134 ]; then
+			echo "canary $name: found, $(grep -m 1 -o 'round [0-9]*: .*\|Assertion.*' "$dir/output")"
+			return
+		fi
+	done
+	echo "canary $name: NOT FOUND (exit code $status)"
+	survivors=$((survivors + 1))
+}
+
+# A dispatcher that does not look once more after letting go of the lock [D1].
+try no_last_look dispatcher.c 's/} while (has_finished(log));/} while (false);/'
+
+# A listener that is not told of what comes while it reads [W1].
+try not_again listener_word.c 's/next, HERALD_LISTENER_AGAIN/next, HERALD_LISTENER_PROCESSING/'
+
+# Marking first, publishing the position afterwards [W1].
+try mark_then_publish dispatcher.c \
+	-e '/atomic_store_explicit(&log->dispatched, to, memory_order_seq_cst);/d' \
+	-e 's/^\t*mark(log, from, to, calls);/&\natomic_store_explicit(\&log->dispatched, to, memory_order_seq_cst);/'
+
+# A listener that enters the set before it can be signalled [W1].
+try set_then_requeue wakeup.c \
+	-e '/^herald_wakeup_requeue/,/^}/{/set_add/d;s/^\therald_listener_requeue.*/\tset_add(wakeup, slot);\n&/;}'
+
+# A listener that looks how far the log is before it says that it is reading [W1].
+try look_then_begin wakeup.c \
+	-e '/^herald_wakeup_begin/,/^}/s/^\tHeraldTurn .*/&\n\tHeraldPosition early = atomic_load_explicit(\&log->dispatched, memory_order_seq_cst);/' \
+	-e '/^herald_wakeup_begin/,/^}/s/\*to = atomic_load_explicit.*/*to = early;/'
+
+# A turn that two take back at once [W2].
+try turn_taken_twice wakeup.c \
+	's/atomic_exchange_explicit(&turn->serial, 0, memory_order_seq_cst) == 0)/(atomic_store_explicit(\&turn->serial, 0, memory_order_seq_cst), false))/'
+
+# A turn for which there was nobody, and which is not given back [W2].
+try turn_kept wakeup.c 's/return_turn(wakeup);.*and look once more.*/(void) 0;/'
+
+# A turn overwritten by the next one, and so lost [W2].
+try turn_lost wakeup.c \
+	's/if (atomic_exchange_explicit(&turn->serial, serial, memory_order_seq_cst) != 0)/atomic_store_explicit(\&turn->serial, serial, memory_order_seq_cst); if (false)/'
+
+# A reader that believes whatever it has copied [Q5].
+try unchecked_copy log_reader.c 's/return from >= atomic_load_explicit.*/return true;/'
+
+# A ring whose old bytes are left where new headers will be [Q1].
+try not_zeroed log.c 's/zero(log, old_tail, new_tail);/zero(log, new_tail, new_tail);/'
+
+exit $((survivors > 0))

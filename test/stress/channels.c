@@ -1,0 +1,133 @@
+/*-------------------------------------------------------------------------
+ *
+ * channels.c
+ *	  The stress test's channel map, dispatch calls and signals.
+ *
+ * A plain table under locks stands for the map.  Within a run a listener is
+ * marked once: publishing comes first, so it reads all of the run.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "stress.h"
+
+static void mark_channel(uint32_t channel, uint32_t database, HeraldPosition batch);
+
+
+void
+map_set(uint32_t channel, uint32_t listener, bool on)
+{
+	pthread_rwlock_wrlock(&world.map_lock[channel]);
+	world.map[channel][listener] = on;
+	pthread_rwlock_unlock(&world.map_lock[channel]);
+}
+
+static void
+run_begins(void *arg)
+{
+	(void) arg;
+	memset(world.marked, 0, sizeof(world.marked));
+}
+
+static void
+mark_batch(const HeraldBatchHeader *header, void *arg)
+{
+	const char *at = (const char *) (header + 1);
+	uint64_t	left = header->length - sizeof(*header);
+	uint32_t	entries = 0;
+
+	(void) arg;
+	while (left > 0)
+	{
+		const HeraldEntry *entry = (const HeraldEntry *) at;
+		unsigned	channel;
+
+		if (!herald_entry_is_valid(entry, left) ||
+			sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS)
+			fail("the dispatcher found no entry at %llu + %llu",
+				 (unsigned long long) header->word,
+				 (unsigned long long) (header->length - left));
+		mark_channel(channel, header->database, herald_word_position(header->word));
+		at += entry->length;
+		left -= entry->length;
+		entries++;
+	}
+	if (entries != header->count)
+		fail("batch %llu has %u entries, not %u",
+			 (unsigned long long) header->word, entries, header->count);
+}
+
+static void
+mark_channel(uint32_t channel, uint32_t database, HeraldPosition batch)
+{
+	pthread_rwlock_rdlock(&world.map_lock[channel]);
+	for (uint32_t i = 0; i < LISTENERS; i++)
+	{
+		if (!world.map[channel][i] || world.listeners[i].database != database ||
+			world.marked[i])
+			continue;
+		world.marked[i] = true;
+		(void) herald_wakeup_mark(world.wakeup, world.listeners[i].slot, batch);
+	}
+	pthread_rwlock_unlock(&world.map_lock[channel]);
+}
+
+static void
+send_signal(uint32_t slot, void *arg)
+{
+	(void) arg;
+	for (uint32_t i = 0; i < LISTENERS; i++)
+	{
+		Listener   *listener = &world.listeners[i];
+
+		if (listener->slot != slot)
+			continue;
+		if (herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS))
+		{
+			count(COUNT_SIGNALS);
+			sem_post(&listener->signal);
+		}
+		else
+			count(COUNT_SAVED);
+		return;
+	}
+	fail("a signal for slot %u, where nobody ever listened", slot);
+}
+
+void
+pump(void)
+{
+	/* Two CPUs, and now and then none that is known. */
+	static _Atomic uint16_t calls;
+	uint16_t	home = atomic_fetch_add(&calls, 1) % 3;
+
+	herald_wakeup_pump(world.wakeup, home == 2 ? HERALD_NO_HOME : home, send_signal, NULL);
+}
+
+HeraldDispatchResult
+dispatch_and_pump(uint64_t budget)
+{
+	HeraldDispatchCalls calls = {.run_begins = run_begins,.mark_batch = mark_batch};
+	HeraldDispatchResult result = herald_dispatch(world.log, budget, &calls);
+
+	switch (result)
+	{
+		case HERALD_DISPATCH_DONE:
+			break;
+		case HERALD_DISPATCH_ELSEWHERE:
+			count(COUNT_ELSEWHERE);
+			break;
+		case HERALD_DISPATCH_MORE:
+			count(COUNT_MORE);
+			atomic_store(&world.leftovers, 1);
+			break;
+		case HERALD_DISPATCH_DAMAGED:
+			fail("the dispatcher found the log damaged");
+	}
+	pump();
+	return result;
+}

@@ -1,0 +1,356 @@
+/*-------------------------------------------------------------------------
+ *
+ * listener.c
+ *	  Listening in the stress test, step by step as a backend does it.
+ *
+ * A listener sleeps until it is signalled, takes the mask of reasons, and only
+ * if that says so begins to read.  While everybody is active it also runs
+ * transactions (sending to itself, adding channels), leaves and comes back,
+ * and sticks in the middle of a pass; while things come to rest it does
+ * nothing that it was not signalled for.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stress.h"
+
+#define SELF_ATTEMPTS	5		/* a listener must not wait for itself */
+#define STICK_US		8000
+
+/* How a pass over the log ended. */
+typedef enum Pass
+{
+	PASS_DONE,					/* idle again */
+	PASS_REQUEUED,
+	PASS_LEFT					/* not listening any more */
+} Pass;
+
+static void act_while_active(Listener *listener);
+static bool wait_for_signal(Listener *listener);
+static void open_session(Listener *listener);
+static void close_session(Listener *listener, HeraldPosition stop);
+static void listen(Listener *listener, uint32_t channel);
+static void run_transaction(Listener *listener);
+static void process(Listener *listener);
+static Pass read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to);
+static bool read_to_end(Listener *listener, HeraldReader *reader, int *batches_left);
+static void grow_buffer(Listener *listener, HeraldReader *reader);
+static void receive(Listener *listener, const HeraldMessage *message);
+static void settle_batch(Listener *listener);
+static void stick(Listener *listener);
+
+
+void *
+listener_main(void *arg)
+{
+	Listener   *listener = arg;
+
+	herald_jitter_seed(listener->random ^ UINT64_C(0xAAAA));
+	for (;;)
+	{
+		pthread_barrier_wait(&world.barrier);
+		if (current_phase() == PHASE_EXIT)
+			return NULL;
+		if (!listener->joined)
+			open_session(listener);
+		while (current_phase() < PHASE_VERIFY)
+		{
+			if (wait_for_signal(listener))
+				process(listener);
+			else if (current_phase() == PHASE_ACTIVE)
+				act_while_active(listener);
+			if (!listener->joined)
+				open_session(listener);
+		}
+		pthread_barrier_wait(&world.barrier);
+	}
+}
+
+static void
+act_while_active(Listener *listener)
+{
+	uint64_t	chance = herald_random(&listener->random) % 16;
+
+	if (chance < 6)
+		run_transaction(listener);
+	else if (chance == 6 && listener->ended_count < SESSIONS_MAX - 2)
+		close_session(listener, listener->session.stop);
+}
+
+/* True: we were signalled, for notifications. */
+static bool
+wait_for_signal(Listener *listener)
+{
+	bool		is_parked = current_phase() != PHASE_ACTIVE;
+	struct timespec until;
+
+	if (is_parked)
+	{
+		atomic_store(&listener->parked, 1);
+		while (sem_wait(&listener->signal) != 0 && errno == EINTR)
+			;
+		atomic_fetch_add(&listener->woken, 1);
+		atomic_store(&listener->parked, 0);
+	}
+	else
+	{
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += (long) (herald_random(&listener->random) % 1000000);
+		if (until.tv_nsec >= 1000000000)
+		{
+			until.tv_nsec -= 1000000000;
+			until.tv_sec++;
+		}
+		if (sem_timedwait(&listener->signal, &until) != 0)
+			return false;
+	}
+	return (herald_reasons_take(&listener->reasons) & HERALD_REASON_NOTIFICATIONS) != 0;
+}
+
+/* A transaction that LISTENs to a new set of channels. */
+static void
+open_session(Listener *listener)
+{
+	HeraldPosition start = atomic_load_explicit(&world.log->dispatched, memory_order_seq_cst);
+
+	count(COUNT_SESSIONS);
+	listener->session = (Session) {.stop = start};
+	for (uint32_t channel = 0; channel < CHANNELS; channel++)
+		listener->session.start[channel] = NOT_LISTENING;
+	listener->joined = true;
+	herald_wakeup_join(world.wakeup, listener->slot, start);
+	for (uint32_t channel = 0; channel < CHANNELS; channel++)
+		if (one_in(&listener->random, 2))
+			listen(listener, channel);
+	if (herald_wakeup_rest(world.wakeup, listener->slot))
+		process(listener);
+}
+
+/* Leave, having read everything up to here, in whatever state we are. */
+static void
+close_session(Listener *listener, HeraldPosition stop)
+{
+	settle_batch(listener);
+	listener->session.stop = stop;
+	if (listener->ended_count == SESSIONS_MAX)
+		fail("listener %u: too many sessions", listener->index);
+	listener->ended[listener->ended_count++] = listener->session;
+	for (uint32_t channel = 0; channel < CHANNELS; channel++)
+		if (listener->session.start[channel] != NOT_LISTENING)
+			map_set(channel, listener->index, false);
+	listener->joined = false;
+	herald_wakeup_leave(world.wakeup, listener->slot);
+	pump();
+}
+
+/* Enter the map first, then look where the log is [C1]. */
+static void
+listen(Listener *listener, uint32_t channel)
+{
+	if (listener->session.start[channel] != NOT_LISTENING)
+		return;
+	map_set(channel, listener->index, true);
+	listener->session.start[channel] =
+		atomic_load_explicit(&world.log->dispatched, memory_order_seq_cst);
+}
+
+static void
+run_transaction(Listener *listener)
+{
+	if (herald_wakeup_busy(world.wakeup, listener->slot))
+		pump();
+	if (one_in(&listener->random, 4))
+		listen(listener, herald_random(&listener->random) % CHANNELS);
+	if (one_in(&listener->random, 8))
+		stick(listener);
+	if (one_in(&listener->random, 2))
+		(void) writer_send(&world.writers[SENDERS + listener->index], SELF_ATTEMPTS);
+	if (herald_wakeup_rest(world.wakeup, listener->slot))
+	{
+		count(COUNT_SELF_PASSES);
+		process(listener);
+	}
+}
+
+/* Our turn to read, or we took it ourselves. */
+static void
+process(Listener *listener)
+{
+	HeraldPosition from;
+	HeraldPosition to;
+	HeraldReader reader;
+
+	if (!listener->joined ||
+		!herald_wakeup_begin(world.wakeup, world.log, listener->slot, &from, &to))
+		return;
+	count(COUNT_PASSES);
+	herald_wakeup_set_home(world.wakeup, listener->slot, listener->index % 2);
+	if (from < listener->session.stop)
+		fail("listener %u: sent back from %llu to %llu", listener->index,
+			 (unsigned long long) listener->session.stop, (unsigned long long) from);
+	herald_reader_begin(&reader, world.log, listener->database, from, to,
+						listener->buffer, listener->buffer_size);
+	switch (read_pass(listener, &reader, to))
+	{
+		case PASS_DONE:
+			(void) herald_wakeup_yield(world.wakeup, listener->slot);
+			pump();
+			break;
+		case PASS_REQUEUED:
+			count(COUNT_REQUEUES);
+			herald_wakeup_requeue(world.wakeup, listener->slot, listener->session.stop);
+			pump();
+			break;
+		case PASS_LEFT:
+			break;
+	}
+}
+
+static Pass
+read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to)
+{
+	int			batches_left = 1 + (int) (herald_random(&listener->random) % 40);
+
+	for (;;)
+	{
+		if (!read_to_end(listener, reader, &batches_left))
+			return PASS_LEFT;
+		settle_batch(listener);
+		if (reader->position < to)
+		{
+			/* Enough for one turn, at the border of a batch. */
+			if (current_phase() == PHASE_ACTIVE && one_in(&listener->random, 16) &&
+				listener->ended_count < SESSIONS_MAX - 2)
+			{
+				count(COUNT_LEFT_READING);
+				close_session(listener, reader->position);
+				return PASS_LEFT;
+			}
+			listener->session.stop = reader->position;
+			return PASS_REQUEUED;
+		}
+		listener->session.stop = to;
+		if (herald_wakeup_finish(world.wakeup, world.log, listener->slot, &to))
+			return PASS_DONE;
+		count(COUNT_AGAIN);
+		herald_reader_extend(reader, to);
+	}
+}
+
+/* Read to the end, or so many batches.  False: lapped, and not listening any more. */
+static bool
+read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
+{
+	HeraldListenerWord *word = herald_wakeup_word(world.wakeup, listener->slot);
+	HeraldMessage message;
+
+	for (;;)
+	{
+		switch (herald_reader_next(reader, &message))
+		{
+			case HERALD_READ_MESSAGE:
+				receive(listener, &message);
+				if (reader->position == reader->checkpoint + reader->header.length &&
+					--*batches_left <= 0)
+					return true;
+				break;
+			case HERALD_READ_END:
+				return true;
+			case HERALD_READ_REFILLED:
+				herald_listener_advance(word, reader->checkpoint);
+				stick(listener);
+				break;
+			case HERALD_READ_ROOM:
+				grow_buffer(listener, reader);
+				break;
+			case HERALD_READ_LAPPED:
+				if (!world.overruns)
+					fail("listener %u: lapped at %llu", listener->index,
+						 (unsigned long long) reader->position);
+				count(COUNT_LAPPED);
+				if (listener->last_batch == reader->checkpoint)
+					listener->batch_count = listener->batch_digest = 0;
+				close_session(listener, reader->checkpoint);
+				return false;
+			case HERALD_READ_DAMAGED:
+				fail("listener %u: the log is damaged at %llu", listener->index,
+					 (unsigned long long) reader->position);
+		}
+	}
+}
+
+static void
+grow_buffer(Listener *listener, HeraldReader *reader)
+{
+	free(listener->buffer);
+	listener->buffer_size = HERALD_ALIGN_UP(reader->room_needed);
+	listener->buffer = aligned_alloc(HERALD_ALIGN, listener->buffer_size);
+	herald_reader_set_buffer(reader, listener->buffer, listener->buffer_size);
+}
+
+/* Check all that can be seen of one message; count it if we listen to it. */
+static void
+receive(Listener *listener, const HeraldMessage *message)
+{
+	const HeraldEntry *entry = message->entry;
+	const char *payload = herald_entry_payload(entry);
+	unsigned	channel = CHANNELS;
+	Stamp		stamp;
+
+	memcpy(&stamp, payload, sizeof(stamp));
+	if (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS ||
+		stamp.writer >= WRITERS || message->sender_pid != (int32_t) stamp.writer ||
+		message->commit_time != (int64_t) message->batch ||
+		stamp.length != entry->body_length - HERALD_BODY_PID - entry->channel_length - 2)
+		fail("listener %u: not a message at %llu", listener->index,
+			 (unsigned long long) message->batch);
+	if (!pattern_is_intact(payload, &stamp))
+		fail("listener %u: batch %llu is overwritten", listener->index,
+			 (unsigned long long) message->batch);
+	if (stamp.doomed)
+		fail("listener %u: batch %llu was aborted", listener->index,
+			 (unsigned long long) message->batch);
+	if (message->batch < listener->last_batch ||
+		(message->batch == listener->last_batch && stamp.entry <= listener->last_entry) ||
+		(message->batch != listener->last_batch && stamp.seq <= listener->last_seq[stamp.writer]))
+		fail("listener %u: batch %llu, entry %u of writer %u, seq %u, after batch %llu, entry %u",
+			 listener->index, (unsigned long long) message->batch, stamp.entry, stamp.writer,
+			 stamp.seq, (unsigned long long) listener->last_batch, listener->last_entry);
+
+	if (message->batch != listener->last_batch)
+		settle_batch(listener);
+	listener->last_batch = message->batch;
+	listener->last_entry = stamp.entry;
+	listener->last_seq[stamp.writer] = stamp.seq;
+	if (listener->session.start[channel] <= message->batch)
+	{
+		count(COUNT_RECEIVED);
+		listener->batch_count++;
+		listener->batch_digest += stamp_digest(&stamp);
+	}
+}
+
+/* What was received of the last batch is whole: it counts. */
+static void
+settle_batch(Listener *listener)
+{
+	listener->session.count += listener->batch_count;
+	listener->session.digest += listener->batch_digest;
+	listener->batch_count = listener->batch_digest = 0;
+}
+
+/* A client that does not take its messages for a while. */
+static void
+stick(Listener *listener)
+{
+	if (current_phase() == PHASE_ACTIVE && one_in(&listener->random, 64))
+		usleep((useconds_t) (herald_random(&listener->random) % STICK_US));
+}

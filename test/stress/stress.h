@@ -1,0 +1,199 @@
+/*-------------------------------------------------------------------------
+ *
+ * stress.h
+ *	  The world of the stress test: threads that act as backends on core/.
+ *
+ * Time goes in rounds.  In a round senders send, listeners listen, run
+ * transactions, leave and come back.  Then everything comes to rest by itself,
+ * or the test fails; and what each listener got is compared with what was
+ * sent.  Short rounds find what the next message would have covered up.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_STRESS_H
+#define HERALD_STRESS_H
+
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "dispatcher.h"
+#include "flow.h"
+#include "log_reader.h"
+#include "reasons.h"
+#include "wakeup.h"
+
+#define SENDERS			4
+#define LISTENERS		6
+#define WRITERS			(SENDERS + LISTENERS)	/* listeners send too */
+#define CHANNELS		8
+#define DATABASES		2
+#define SLOTS			130		/* three words of the wakeup set */
+#define SESSIONS_MAX	32		/* that one listener ends in one round */
+#define NOT_LISTENING	UINT64_MAX
+
+/* Threads: senders, listeners, the watchdog, and main. */
+#define THREADS			(SENDERS + LISTENERS + 2)
+
+typedef enum Phase
+{
+	PHASE_ACTIVE,				/* everybody does as he likes */
+	PHASE_QUIESCE,				/* no new work: only what is under way */
+	PHASE_VERIFY,				/* all to the barrier */
+	PHASE_EXIT
+} Phase;
+
+/* What stands at the head of a payload; a pattern follows. */
+typedef struct Stamp
+{
+	uint32_t	writer;
+	uint32_t	seq;			/* of the batch, per writer */
+	uint32_t	entry;			/* within the batch */
+	uint32_t	length;			/* of the payload */
+	uint32_t	doomed;			/* its batch was to be aborted */
+} Stamp;
+
+/* A committed message, as the writer remembers it. */
+typedef struct Sent
+{
+	HeraldPosition batch;
+	uint32_t	channel;
+	uint32_t	database;
+	uint64_t	digest;
+} Sent;
+
+/* The owner's; main reads it between the barriers. */
+typedef struct Writer
+{
+	uint32_t	id;
+	uint64_t	random;
+	uint32_t	seq;
+	Sent	   *sent;			/* this round's */
+	size_t		sent_count;
+	size_t		sent_size;
+	char	   *bytes;			/* room for the largest batch */
+} Writer;
+
+/* One stretch of listening, from join to leave or to the end of the round. */
+typedef struct Session
+{
+	HeraldPosition start[CHANNELS]; /* or NOT_LISTENING */
+	HeraldPosition stop;		/* everything before it has been read */
+	uint64_t	count;			/* messages received */
+	uint64_t	digest;			/* sum of theirs */
+} Session;
+
+typedef struct Listener
+{
+	uint32_t	index;
+	uint32_t	slot;
+	uint32_t	database;
+	uint64_t	random;
+	sem_t		signal;			/* stands for SIGUSR1 */
+	HeraldReasons reasons;
+	_Atomic uint32_t parked;	/* asleep until signalled, in PHASE_QUIESCE */
+	_Atomic uint32_t woken;		/* how often it stopped being so */
+
+	/* The owner's; main reads it between the barriers. */
+	bool		joined;
+	Session		session;
+	HeraldPosition last_batch;	/* the message read last, in the log's order */
+	uint32_t	last_entry;
+	uint32_t	last_seq[WRITERS];
+	uint64_t	batch_count;	/* received of last_batch, not in session yet */
+	uint64_t	batch_digest;
+	Session		ended[SESSIONS_MAX];
+	int			ended_count;
+	char	   *buffer;
+	size_t		buffer_size;
+} Listener;
+
+/* What happened how often: a run in which something never did proves little. */
+typedef enum Count
+{
+	COUNT_ROUNDS, COUNT_BATCHES, COUNT_ABORTS, COUNT_RECEIVED, COUNT_PASSES, COUNT_AGAIN,
+	COUNT_REQUEUES, COUNT_SELF_PASSES, COUNT_SESSIONS, COUNT_LEFT_READING, COUNT_ELSEWHERE,
+	COUNT_MORE, COUNT_SIGNALS, COUNT_SAVED, COUNT_RESCUES, COUNT_RECYCLES, COUNT_FULL,
+	COUNT_FLOW_WAITS, COUNT_LAPPED, COUNTS
+} Count;
+
+typedef struct World
+{
+	HeraldLog  *log;
+	HeraldWakeup *wakeup;
+	uint64_t	seed;
+
+	/* Main's, between the barriers. */
+	pthread_barrier_t barrier;
+	uint32_t	batches_per_sender;
+	bool		rescues;		/* does the watchdog take back turns? */
+	bool		overruns;		/* may senders drop what listeners still need? */
+
+	_Atomic int phase;
+	_Atomic int senders_done;
+	_Atomic int leftovers;		/* for the watchdog to dispatch */
+	_Atomic uint64_t counts[COUNTS];
+
+	/* The channel map. */
+	pthread_rwlock_t map_lock[CHANNELS];
+	bool		map[CHANNELS][LISTENERS];
+
+	/* The dispatcher's. */
+	bool		marked[LISTENERS];	/* in this run */
+
+	Writer		writers[WRITERS];
+	Listener	listeners[LISTENERS];
+} World;
+
+extern World world;
+
+/* Print what is wrong and the whole state, and end the program. */
+extern void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* channels.c: the channel map, dispatching, and signals. */
+extern void map_set(uint32_t channel, uint32_t listener, bool on);
+extern HeraldDispatchResult dispatch_and_pump(uint64_t budget);
+extern void pump(void);
+
+/* writer.c */
+extern void writer_init(Writer *writer, uint32_t id);
+extern bool writer_send(Writer *writer, uint32_t attempts_max);
+extern void *sender_main(void *arg);
+
+/* The payload's pattern: fill it in, and see whether it is still there. */
+extern void pattern_fill(char *payload, const Stamp *stamp);
+extern bool pattern_is_intact(const char *payload, const Stamp *stamp);
+extern uint64_t stamp_digest(const Stamp *stamp);
+
+/* listener.c */
+extern void *listener_main(void *arg);
+
+/* watchdog.c */
+extern void *watchdog_main(void *arg);
+
+/* verify.c */
+extern bool world_is_quiet(void);
+extern void verify_round(void);
+extern void world_print(void);
+
+static inline void
+count(Count which)
+{
+	atomic_fetch_add_explicit(&world.counts[which], 1, memory_order_relaxed);
+}
+
+static inline Phase
+current_phase(void)
+{
+	return (Phase) atomic_load_explicit(&world.phase, memory_order_acquire);
+}
+
+/* True once in `n` times. */
+static inline bool
+one_in(uint64_t *random, uint64_t n)
+{
+	return herald_random(random) % n == 0;
+}
+
+#endif							/* HERALD_STRESS_H */

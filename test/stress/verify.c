@@ -1,0 +1,181 @@
+/*-------------------------------------------------------------------------
+ *
+ * verify.c
+ *	  Has everything come to rest, and did everybody get what was sent?
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "stress.h"
+
+static const char *const state_names[] = {
+	"FREE", "IDLE", "PENDING", "SIGNALLED", "PROCESSING", "AGAIN", "BUSY", "BUSY_PENDING"
+};
+
+static bool nobody_is_woken(void);
+static uint32_t woken_sum(void);
+static bool set_has(uint32_t slot);
+static bool set_is_empty(void);
+static void verify_session(const Listener *listener, const Session *session, const char *which);
+
+
+/*
+ * Nobody is awake, and nothing is left that would wake anyone.  All listeners
+ * must have slept through the whole look.
+ */
+bool
+world_is_quiet(void)
+{
+	uint32_t	woken = woken_sum();
+	HeraldLog  *log = world.log;
+
+	return atomic_load(&world.senders_done) == SENDERS &&
+		nobody_is_woken() &&
+		atomic_load(&world.leftovers) == 0 &&
+		atomic_load(&log->dispatching) == 0 &&
+		atomic_load(&log->settled) == atomic_load(&log->head) &&
+		atomic_load(&world.wakeup->turns_out) == 0 &&
+		set_is_empty() &&
+		nobody_is_woken() && woken_sum() == woken;
+}
+
+static bool
+nobody_is_woken(void)
+{
+	for (int i = 0; i < LISTENERS; i++)
+	{
+		Listener   *listener = &world.listeners[i];
+		uint64_t	word = atomic_load(herald_wakeup_word(world.wakeup, listener->slot));
+
+		if (atomic_load(&listener->parked) == 0 || atomic_load(&listener->reasons) != 0 ||
+			herald_word_state(word) != HERALD_LISTENER_IDLE)
+			return false;
+	}
+	return true;
+}
+
+static uint32_t
+woken_sum(void)
+{
+	uint32_t	sum = 0;
+
+	for (int i = 0; i < LISTENERS; i++)
+		sum += atomic_load(&world.listeners[i].woken);
+	return sum;
+}
+
+static bool
+set_has(uint32_t slot)
+{
+	_Atomic uint64_t *set = (_Atomic uint64_t *) herald_wakeup_turn(world.wakeup, SLOTS);
+
+	return atomic_load(&set[slot / 64]) >> (slot % 64) & 1;
+}
+
+static bool
+set_is_empty(void)
+{
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		if (set_has(slot))
+			return false;
+	return true;
+}
+
+/* With everybody at the barrier: the books must balance. */
+void
+verify_round(void)
+{
+	HeraldLog  *log = world.log;
+	HeraldPosition head = atomic_load(&log->head);
+
+	if (atomic_load(&log->dispatched) != head || atomic_load(&log->settled) != head)
+		fail("something was dispatched behind our back");
+	if (atomic_load(&world.wakeup->turns_out) != 0)
+		fail("turns are out, with nobody awake");
+	if (atomic_load(&log->limit) != atomic_load(&log->tail) + log->ring_size)
+		fail("limit and tail do not belong together");
+
+	for (int i = 0; i < LISTENERS; i++)
+	{
+		Listener   *listener = &world.listeners[i];
+
+		if (atomic_load(&herald_wakeup_turn(world.wakeup, listener->slot)->serial) != 0)
+			fail("listener %d sleeps with a turn", i);
+		for (int ended = 0; ended < listener->ended_count; ended++)
+			verify_session(listener, &listener->ended[ended], "ended");
+		listener->session.stop = head;
+		verify_session(listener, &listener->session, "open");
+
+		/* What is asked of it in the next round. */
+		listener->ended_count = 0;
+		listener->session.count = listener->session.digest = 0;
+		for (int channel = 0; channel < CHANNELS; channel++)
+			if (listener->session.start[channel] != NOT_LISTENING)
+				listener->session.start[channel] = head;
+	}
+	for (int i = 0; i < WRITERS; i++)
+		world.writers[i].sent_count = 0;
+}
+
+static void
+verify_session(const Listener *listener, const Session *session, const char *which)
+{
+	uint64_t	expected_count = 0;
+	uint64_t	expected_digest = 0;
+
+	for (int i = 0; i < WRITERS; i++)
+		for (size_t n = 0; n < world.writers[i].sent_count; n++)
+		{
+			const Sent *sent = &world.writers[i].sent[n];
+
+			if (sent->database != listener->database || sent->batch >= session->stop ||
+				sent->batch < session->start[sent->channel])
+				continue;
+			expected_count++;
+			expected_digest += sent->digest;
+		}
+	if (session->count != expected_count || session->digest != expected_digest)
+		fail("listener %u got %llu messages in an %s session up to %llu, not %llu (digest %s)",
+			 listener->index, (unsigned long long) session->count, which,
+			 (unsigned long long) session->stop, (unsigned long long) expected_count,
+			 session->digest == expected_digest ? "agrees" : "differs");
+}
+
+/* Everything that helps to understand a failure. */
+void
+world_print(void)
+{
+	HeraldLog  *log = world.log;
+
+	fprintf(stderr, "tail %llu settled %llu dispatched %llu head %llu limit %llu\n",
+			(unsigned long long) atomic_load(&log->tail),
+			(unsigned long long) atomic_load(&log->settled),
+			(unsigned long long) atomic_load(&log->dispatched),
+			(unsigned long long) atomic_load(&log->head),
+			(unsigned long long) atomic_load(&log->limit));
+	fprintf(stderr, "word at dispatched %llx, dispatching %u, recycling %u, leftovers %d\n",
+			(unsigned long long) atomic_load(herald_log_at(log, atomic_load(&log->dispatched))),
+			atomic_load(&log->dispatching), atomic_load(&log->recycling),
+			atomic_load(&world.leftovers));
+	fprintf(stderr, "phase %d, senders done %d, rescues %d, overruns %d\n",
+			atomic_load(&world.phase), atomic_load(&world.senders_done),
+			world.rescues, world.overruns);
+	fprintf(stderr, "turns out %u of %u, cursor %u\n", atomic_load(&world.wakeup->turns_out),
+			atomic_load(&world.wakeup->turns_max), atomic_load(&world.wakeup->cursor));
+	for (int i = 0; i < LISTENERS; i++)
+	{
+		Listener   *listener = &world.listeners[i];
+		uint64_t	word = atomic_load(herald_wakeup_word(world.wakeup, listener->slot));
+
+		fprintf(stderr, "listener %d: slot %u %s at %llu, turn %u, reasons %x%s%s\n",
+				i, listener->slot, state_names[herald_word_state(word)],
+				(unsigned long long) herald_word_position(word),
+				atomic_load(&herald_wakeup_turn(world.wakeup, listener->slot)->serial),
+				atomic_load(&listener->reasons), set_has(listener->slot) ? ", in the set" : "",
+				atomic_load(&listener->parked) ? ", parked" : "");
+	}
+}

@@ -1,0 +1,74 @@
+/*-------------------------------------------------------------------------
+ *
+ * watchdog.c
+ *	  The stress test's background worker: rescues turns, dispatches leftovers.
+ *
+ * Turns are rescued in some rounds only, and never while things come to rest:
+ * whatever the core loses must not be found by the watchdog.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <unistd.h>
+
+#include "stress.h"
+
+#define LOOK_EVERY_US	500
+#define RESCUE_LOOKS	5		/* a turn may be out for that many looks */
+
+typedef struct Watched
+{
+	uint32_t	serial;
+	int			looks;
+} Watched;
+
+static void look_at_turns(Watched *watched);
+
+
+void *
+watchdog_main(void *arg)
+{
+	Watched		watched[LISTENERS] = {{0, 0}};
+
+	(void) arg;
+	herald_jitter_seed(world.seed * 77 + 1);
+	for (;;)
+	{
+		pthread_barrier_wait(&world.barrier);
+		if (current_phase() == PHASE_EXIT)
+			return NULL;
+		while (current_phase() < PHASE_VERIFY)
+		{
+			if (atomic_exchange(&world.leftovers, 0) != 0)
+				(void) dispatch_and_pump(world.log->segment_size);
+			if (world.rescues && current_phase() == PHASE_ACTIVE)
+				look_at_turns(watched);
+			usleep(LOOK_EVERY_US);
+		}
+		pthread_barrier_wait(&world.barrier);
+	}
+}
+
+static void
+look_at_turns(Watched *watched)
+{
+	for (uint32_t i = 0; i < LISTENERS; i++)
+	{
+		uint32_t	slot = world.listeners[i].slot;
+		HeraldTurn *turn = herald_wakeup_turn(world.wakeup, slot);
+		uint32_t	serial = atomic_load(&turn->serial);
+
+		if (serial == 0 || serial != watched[i].serial)
+			watched[i] = (Watched) {.serial = serial};
+		else if (++watched[i].looks >= RESCUE_LOOKS)
+		{
+			atomic_store(&turn->stalled, 1);
+			if (herald_wakeup_rescue(world.wakeup, slot, serial))
+			{
+				count(COUNT_RESCUES);
+				pump();
+			}
+		}
+	}
+}

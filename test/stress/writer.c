@@ -1,0 +1,256 @@
+/*-------------------------------------------------------------------------
+ *
+ * writer.c
+ *	  Sending in the stress test: reserve, dawdle, fill, finish, dispatch.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stress.h"
+
+#define ENTRIES_MAX				4
+#define OVERRUN_ATTEMPTS		1	/* then a full ring is taken by force */
+#define OVERRUN_ONE_IN			4	/* so often a short one is, too */
+#define FLOW_WAITS_MAX			20
+
+static uint64_t build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch,
+							Sent *sent);
+static uint64_t payload_length(Writer *writer, uint64_t room);
+static bool reserve(Writer *writer, const HeraldBatch *batch, uint64_t length,
+					uint32_t attempts_max, HeraldPosition *position);
+static void make_room(bool by_force);
+static void wait_for_readers(Writer *writer);
+static void dawdle(Writer *writer);
+static void remember(Writer *writer, const Sent *sent, uint32_t sent_count,
+					 HeraldPosition position);
+
+
+void
+writer_init(Writer *writer, uint32_t id)
+{
+	writer->id = id;
+	writer->random = (world.seed + id) * UINT64_C(0x9E3779B97F4A7C15) | 1;
+	writer->bytes = aligned_alloc(HERALD_ALIGN, world.log->segment_size);
+}
+
+void *
+sender_main(void *arg)
+{
+	Writer	   *writer = arg;
+
+	herald_jitter_seed(writer->random ^ UINT64_C(0x5555));
+	for (;;)
+	{
+		uint32_t	batches;
+
+		pthread_barrier_wait(&world.barrier);
+		if (current_phase() == PHASE_EXIT)
+			return NULL;
+		batches = world.batches_per_sender;
+		for (uint32_t i = 0; i < batches; i++)
+		{
+			wait_for_readers(writer);
+			(void) writer_send(writer, UINT32_MAX);
+			dawdle(writer);
+		}
+		atomic_fetch_add(&world.senders_done, 1);
+		pthread_barrier_wait(&world.barrier);
+	}
+}
+
+/* One transaction with notifications.  False: no room after so many attempts. */
+bool
+writer_send(Writer *writer, uint32_t attempts_max)
+{
+	uint32_t	database = herald_random(&writer->random) % DATABASES;
+	bool		doomed = one_in(&writer->random, 8);
+	HeraldBatch batch;
+	HeraldPosition position;
+	Sent		sent[ENTRIES_MAX];
+	uint64_t	length = build_batch(writer, database, doomed, &batch, sent);
+
+	if (!reserve(writer, &batch, length, attempts_max, &position))
+		return false;
+	dawdle(writer);
+	herald_log_fill(world.log, position, writer->bytes, length);
+	dawdle(writer);
+	if (doomed)
+	{
+		count(COUNT_ABORTS);
+		herald_log_abort(world.log, position);
+	}
+	else
+	{
+		count(COUNT_BATCHES);
+		remember(writer, sent, batch.count, position);
+		herald_log_commit(world.log, position, (int64_t) position);
+	}
+	(void) dispatch_and_pump(one_in(&writer->random, 16) ? 1 : world.log->ring_size);
+	return true;
+}
+
+static uint64_t
+build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, Sent *sent)
+{
+	uint64_t	used = 0;
+	uint32_t	entries = 1 + (uint32_t) (herald_random(&writer->random) % ENTRIES_MAX);
+	Stamp		stamp = {.writer = writer->id,.seq = ++writer->seq,.doomed = doomed};
+
+	for (stamp.entry = 0; stamp.entry < entries; stamp.entry++)
+	{
+		HeraldEntry *entry = (HeraldEntry *) (writer->bytes + used);
+		uint32_t	channel = (uint32_t) (herald_random(&writer->random) % CHANNELS);
+		char		name[16];
+		int			name_length = snprintf(name, sizeof(name), "ch%u", channel);
+		uint64_t	room = (herald_log_batch_max(world.log) - used) / (entries - stamp.entry);
+
+		stamp.length = (uint32_t) payload_length(writer, room);
+		entry->length = (uint32_t) herald_entry_length((uint64_t) name_length, stamp.length);
+		memset(entry->body, 0, entry->length - sizeof(*entry));
+		entry->channel_hash = herald_hash(name, (size_t) name_length, 0);
+		entry->channel_length = (uint32_t) name_length;
+		entry->body_length = (uint32_t) (HERALD_BODY_PID + name_length + 1 + stamp.length + 1);
+		memcpy(entry->body + HERALD_BODY_PID, name, (size_t) name_length);
+		pattern_fill(entry->body + HERALD_BODY_PID + name_length + 1, &stamp);
+		sent[stamp.entry] = (Sent) {
+			.channel = channel,.database = database,.digest = stamp_digest(&stamp)
+		};
+		used += entry->length;
+	}
+	*batch = (HeraldBatch) {
+		.count = entries,.database = database,.sender_pid = (int32_t) writer->id
+	};
+	return used;
+}
+
+/* Mostly small ones, some large, and a few that fill the segment. */
+static uint64_t
+payload_length(Writer *writer, uint64_t room)
+{
+	uint64_t	chance = herald_random(&writer->random) % 100;
+	uint64_t	max = room - sizeof(HeraldEntry) - 32;
+	uint64_t	length;
+
+	if (chance == 0)
+		length = max;
+	else if (chance < 20)
+		length = herald_random(&writer->random) % 8000;
+	else
+		length = herald_random(&writer->random) % 200;
+	if (length < sizeof(Stamp))
+		length = sizeof(Stamp);
+	return length < max ? length : max;
+}
+
+static bool
+reserve(Writer *writer, const HeraldBatch *batch, uint64_t length,
+		uint32_t attempts_max, HeraldPosition *position)
+{
+	for (uint32_t attempt = 0; attempt < attempts_max; attempt++)
+	{
+		if (herald_log_is_short(world.log))
+			make_room(world.overruns && one_in(&writer->random, OVERRUN_ONE_IN));
+		if (herald_log_reserve(world.log, batch, length, position))
+			return true;
+		count(COUNT_FULL);
+		make_room(world.overruns && attempt >= OVERRUN_ATTEMPTS);
+		usleep((useconds_t) (herald_random(&writer->random) % 200));
+	}
+	return false;
+}
+
+static void
+make_room(bool by_force)
+{
+	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.log);
+
+	(void) herald_wakeup_laggard(world.wakeup, needed);
+	if (by_force)
+		needed = atomic_load_explicit(&world.log->settled, memory_order_acquire);
+	if (herald_log_recycle(world.log, needed))
+		count(COUNT_RECYCLES);
+}
+
+/* Flow control, as in a sender that is about to reserve. */
+static void
+wait_for_readers(Writer *writer)
+{
+	uint64_t	enough = world.log->ring_size / 4;
+
+	/* Without it listeners fall behind, which is what overruns need. */
+	for (int i = 0; i < FLOW_WAITS_MAX && !world.overruns; i++)
+	{
+		if (herald_flow_backlog(world.log, world.wakeup, enough) <= enough)
+			return;
+		count(COUNT_FLOW_WAITS);
+		usleep((useconds_t) (herald_random(&writer->random) % 200));
+	}
+}
+
+static void
+dawdle(Writer *writer)
+{
+	uint64_t	chance = herald_random(&writer->random);
+
+	if (chance % 16 == 0)
+		usleep((useconds_t) (chance / 16 % 300));
+	else if (chance % 4 == 0)
+		herald_jitter_pause(0);
+}
+
+static void
+remember(Writer *writer, const Sent *sent, uint32_t sent_count, HeraldPosition position)
+{
+	if (writer->sent_count + sent_count > writer->sent_size)
+	{
+		writer->sent_size = writer->sent_size * 2 + 1024;
+		writer->sent = realloc(writer->sent, writer->sent_size * sizeof(Sent));
+	}
+	for (uint32_t i = 0; i < sent_count; i++)
+	{
+		writer->sent[writer->sent_count] = sent[i];
+		writer->sent[writer->sent_count++].batch = position;
+	}
+}
+
+static uint64_t
+pattern_seed(const Stamp *stamp)
+{
+	return ((uint64_t) stamp->writer << 48 ^ (uint64_t) stamp->seq << 16 ^ stamp->entry) *
+		UINT64_C(0x9E3779B97F4A7C15) | 1;
+}
+
+void
+pattern_fill(char *payload, const Stamp *stamp)
+{
+	uint64_t	random = pattern_seed(stamp);
+
+	memcpy(payload, stamp, sizeof(*stamp));
+	for (uint32_t i = sizeof(*stamp); i < stamp->length; i++)
+		payload[i] = (char) herald_random(&random);
+}
+
+bool
+pattern_is_intact(const char *payload, const Stamp *stamp)
+{
+	uint64_t	random = pattern_seed(stamp);
+
+	for (uint32_t i = sizeof(*stamp); i < stamp->length; i++)
+		if (payload[i] != (char) herald_random(&random))
+			return false;
+	return true;
+}
+
+uint64_t
+stamp_digest(const Stamp *stamp)
+{
+	uint64_t	random = pattern_seed(stamp) ^ stamp->length;
+
+	return herald_random(&random);
+}

@@ -1,0 +1,377 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_dispatcher.c
+ *	  Unit tests of dispatcher.c, on half-finished logs written by hand.
+ *
+ * Guards: batches are dispatched in the log's order, each once, none before
+ * all earlier ones are finished, and none is left behind [D1].
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "support.h"
+
+/* Guards: nothing there, nothing done, the lock released. */
+static void
+test_empty(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+
+	assert_int_equal(dispatch_all(log), 0);
+	assert_int_equal(atomic_load(&log->dispatched), atomic_load(&log->head));
+	free(log);
+}
+
+/* Guards: order, the committed ones only, `settled` behind `dispatched`. */
+static void
+test_order(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldPosition sent[10];
+	Recorder	recorder = {0};
+
+	for (int i = 0; i < 10; i++)
+	{
+		sent[i] = batch_reserve(log, i % 3 ? DATABASE : OTHER_DATABASE, "c", "p");
+		herald_log_abort(log, batch_reserve(log, DATABASE, "c", "never"));
+	}
+	for (int i = 9; i >= 0; i--)
+		herald_log_commit(log, sent[i], i);
+
+	assert_int_equal(dispatch(log, BUDGET_ALL, &recorder), HERALD_DISPATCH_DONE);
+	assert_int_equal(recorder.runs, 1);
+	assert_int_equal(recorder.batches, 10);
+	assert_memory_equal(recorder.positions, sent, sizeof(sent));
+	assert_int_equal(atomic_load(&log->settled), atomic_load(&log->head));
+	assert_int_equal(dispatch_all(log), 0);
+	free(log);
+}
+
+/* Guards: a batch reserved and never finished holds back all behind it. */
+static void
+test_unfinished(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldPosition before = batch_send(log, "before");
+	HeraldPosition open = batch_reserve(log, DATABASE, "c", "open");
+	HeraldPosition behind = batch_send(log, "behind");
+	Recorder	recorder = {0};
+
+	assert_int_equal(dispatch(log, BUDGET_ALL, &recorder), HERALD_DISPATCH_DONE);
+	assert_int_equal(recorder.batches, 1);
+	assert_int_equal(recorder.positions[0], before);
+	assert_int_equal(atomic_load(&log->dispatched), open);
+	assert_int_equal(dispatch_all(log), 0);
+
+	herald_log_commit(log, open, 0);
+	recorder = (Recorder) {0};
+	assert_int_equal(dispatch(log, BUDGET_ALL, &recorder), HERALD_DISPATCH_DONE);
+	assert_int_equal(recorder.batches, 2);
+	assert_int_equal(recorder.positions[0], open);
+	assert_int_equal(recorder.positions[1], behind);
+	free(log);
+}
+
+/* Guards: an aborted batch is passed over, also as the only one there is. */
+static void
+test_aborted(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldPosition open = batch_reserve(log, DATABASE, "c", "open");
+
+	herald_log_abort(log, batch_reserve(log, DATABASE, "c", "never"));
+	assert_int_equal(dispatch_all(log), 0);
+	assert_int_equal(atomic_load(&log->dispatched), open);
+	herald_log_abort(log, open);
+	assert_int_equal(dispatch_all(log), 0);
+	assert_int_equal(atomic_load(&log->dispatched), atomic_load(&log->head));
+	free(log);
+}
+
+/*
+ * Guards: a sender suspended between moving the head and writing its header.
+ * Behind it another one has finished.
+ */
+static void
+test_header_not_written(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldPosition at = atomic_load(&log->head);
+	HeraldBatchHeader *header = header_at(log, at);
+
+	atomic_store(&log->head, at + 64);
+	batch_send(log, "behind");
+	assert_int_equal(dispatch_all(log), 0);
+	assert_int_equal(atomic_load(&log->dispatched), at);
+
+	/* Then the header, from its end on: it counts from its first word on. */
+	header->length = 64;
+	header->count = 1;
+	header->database = DATABASE;
+	assert_int_equal(dispatch_all(log), 0);
+	set_word_at(log, at, herald_word_make(at, HERALD_BATCH_RESERVED));
+	assert_int_equal(dispatch_all(log), 0);
+	herald_log_commit(log, at, 0);
+	assert_int_equal(dispatch_all(log), 2);
+	free(log);
+}
+
+/* Guards: the same at a border: neither the filler nor the batch is there yet. */
+static void
+test_filler_not_written(void **state UNUSED)
+{
+	for (uint64_t left = 8; left <= 64; left += 8)
+	{
+		HeraldLog  *log = log_new();
+		HeraldPosition border = atomic_load(&log->head) + log->segment_size;
+		HeraldPosition at;
+
+		leave_in_segment(log, left);
+		assert_int_equal(dispatch_all(log), 1);
+		at = batch_reserve_length(log, 128, 'b');
+		assert_int_equal(at, border);
+		herald_log_commit(log, at, 0);
+
+		set_word_at(log, border - left, 0);
+		assert_int_equal(dispatch_all(log), 0);
+		assert_int_equal(atomic_load(&log->dispatched), border - left);
+		set_word_at(log, border - left,
+					herald_word_make(border - left, HERALD_BATCH_FILLER));
+		assert_int_equal(dispatch_all(log), 1);
+		free(log);
+	}
+}
+
+/* Guards: a filler whose batch is not finished: the border is passed, no more. */
+static void
+test_filler_then_unfinished(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldPosition border = atomic_load(&log->head) + log->segment_size;
+	HeraldPosition at;
+
+	leave_in_segment(log, 8);
+	at = batch_reserve(log, DATABASE, "c", "open");
+	assert_int_equal(dispatch_all(log), 1);
+	assert_int_equal(atomic_load(&log->dispatched), border);
+	herald_log_commit(log, at, 0);
+	assert_int_equal(dispatch_all(log), 1);
+	free(log);
+}
+
+/* Guards: runs and the budget are bounded, and nothing is lost between them. */
+static void
+test_budget(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	Recorder	recorder = {0};
+	int			sent = 0;
+	int			calls = 0;
+
+	for (; sent < 100; sent++)
+		herald_log_commit(log, batch_reserve_length(log, 4096, 'b'), 0);
+
+	assert_int_equal(dispatch(log, 0, &recorder), HERALD_DISPATCH_MORE);
+	assert_int_equal(recorder.batches, 0);
+
+	while (dispatch(log, 1, &recorder) == HERALD_DISPATCH_MORE)
+	{
+		assert_int_equal(recorder.runs, ++calls);
+		assert_true(recorder.batches <= (calls + 1) * 16);
+		assert_int_equal(atomic_load(&log->dispatching), 0);
+	}
+	assert_int_equal(recorder.batches, sent);
+	assert_in_range(calls, 5, 8);
+	for (int i = 1; i < sent; i++)
+		assert_true(recorder.positions[i - 1] < recorder.positions[i]);
+	assert_int_equal(dispatch(log, 0, &recorder), HERALD_DISPATCH_DONE);
+	free(log);
+}
+
+/* Guards: no budget is spent on a batch that is still open. */
+static void
+test_budget_and_unfinished(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	Recorder	recorder = {0};
+
+	batch_send(log, "one");
+	batch_reserve(log, DATABASE, "c", "open");
+	batch_send(log, "two");
+	assert_int_equal(dispatch(log, 1, &recorder), HERALD_DISPATCH_DONE);
+	assert_int_equal(recorder.batches, 1);
+	free(log);
+}
+
+/*
+ * Guards [D1]: somebody else holds the lock.  We leave it to him without
+ * touching anything; he finds our batch once he looks again.
+ */
+static void
+test_lock_held(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldPosition first = atomic_load(&log->dispatched);
+	Recorder	recorder = {0};
+
+	atomic_store(&log->dispatching, 1);
+	batch_send(log, "mine");
+	assert_int_equal(dispatch(log, BUDGET_ALL, &recorder), HERALD_DISPATCH_ELSEWHERE);
+	assert_int_equal(recorder.runs, 0);
+	assert_int_equal(atomic_load(&log->dispatching), 1);
+	assert_int_equal(atomic_load(&log->dispatched), first);
+
+	atomic_store(&log->dispatching, 0);
+	assert_int_equal(dispatch_all(log), 1);
+	free(log);
+}
+
+/* What happens while a dispatcher is in the middle of its marking. */
+typedef struct Meanwhile
+{
+	HeraldLog  *log;
+	int			left;			/* how many more batches are finished meanwhile */
+	int			marked;
+	int			refused;
+} Meanwhile;
+
+static void
+mark_meanwhile(const HeraldBatchHeader *header, void *arg)
+{
+	Meanwhile  *meanwhile = arg;
+	Recorder	nobody = {0};
+
+	assert_int_equal(header->database, DATABASE);
+	meanwhile->marked++;
+	if (meanwhile->left-- <= 0)
+		return;
+	batch_send(meanwhile->log, "meanwhile");
+	if (dispatch(meanwhile->log, BUDGET_ALL, &nobody) == HERALD_DISPATCH_ELSEWHERE)
+		meanwhile->refused++;
+}
+
+static void
+run_begins_unheeded(void *arg UNUSED)
+{
+}
+
+/* Guards [D1]: what is finished while we dispatch is taken along by us. */
+static void
+test_finished_meanwhile(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	Meanwhile	meanwhile = {.log = log,.left = 50};
+	HeraldDispatchCalls calls = {run_begins_unheeded, mark_meanwhile, &meanwhile};
+
+	batch_send(log, "first");
+	assert_int_equal(herald_dispatch(log, BUDGET_ALL, &calls), HERALD_DISPATCH_DONE);
+	assert_int_equal(meanwhile.marked, 51);
+	assert_int_equal(meanwhile.refused, 50);
+	assert_int_equal(atomic_load(&log->settled), atomic_load(&log->head));
+
+	/* And with the budget spent, we say that there is more. */
+	meanwhile = (Meanwhile) {.log = log,.left = 1};
+	batch_send(log, "first");
+	assert_int_equal(herald_dispatch(log, 1, &calls), HERALD_DISPATCH_MORE);
+	assert_int_equal(herald_dispatch(log, 1, &calls), HERALD_DISPATCH_DONE);
+	assert_int_equal(meanwhile.marked, 2);
+	free(log);
+}
+
+/* Guards: a word that is not this position's stops the dispatcher, unlocked. */
+static void
+test_damaged_word(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldPosition first = batch_send(log, "one");
+	HeraldPosition bad = batch_send(log, "bad");
+	const uint64_t words[] = {
+		1, 2, 3, 4, UINT64_MAX,
+		herald_word_make(bad, HERALD_BATCH_CLEAR),
+		herald_word_make(bad, 5), herald_word_make(bad, 7),
+		herald_word_make(first, HERALD_BATCH_COMMITTED),
+		herald_word_make(bad - log->ring_size, HERALD_BATCH_ABORTED),
+		herald_word_make(bad + log->ring_size, HERALD_BATCH_COMMITTED),
+		herald_word_make(bad + log->ring_size, HERALD_BATCH_FILLER),
+		herald_word_make(bad + 8, HERALD_BATCH_RESERVED),
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+	{
+		Recorder	recorder = {0};
+
+		set_word_at(log, bad, words[i]);
+		assert_int_equal(dispatch(log, BUDGET_ALL, &recorder), HERALD_DISPATCH_DAMAGED);
+		assert_int_equal(recorder.batches, i == 0 ? 1 : 0);
+		assert_int_equal(atomic_load(&log->dispatched), bad);
+		assert_int_equal(atomic_load(&log->settled), bad);
+		assert_int_equal(atomic_load(&log->dispatching), 0);
+	}
+	free(log);
+}
+
+/* Guards: a length that leads out of the segment, or nowhere, stops it too. */
+static void
+test_damaged_length(void **state UNUSED)
+{
+	static const uint32_t lengths[] = {
+		0, 1, 8, 24, 31, 33, 60, 65, 65536, 1 << 20, INT32_MAX,
+		(uint32_t) INT32_MAX + 1, UINT32_MAX - 7, UINT32_MAX
+	};
+	HeraldLog  *log = log_new();
+	HeraldPosition bad;
+
+	batch_send(log, "one");
+	bad = batch_send(log, "bad");
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+		for (unsigned s = HERALD_BATCH_COMMITTED; s <= HERALD_BATCH_ABORTED; s++)
+		{
+			Recorder	recorder = {0};
+
+			set_word_at(log, bad, herald_word_make(bad, s));
+			header_at(log, bad)->length = lengths[i];
+			assert_int_equal(dispatch(log, BUDGET_ALL, &recorder), HERALD_DISPATCH_DAMAGED);
+			assert_int_equal(atomic_load(&log->dispatched), bad);
+		}
+	free(log);
+}
+
+/* Guards: batches at the very end of the ring, with the sanitizer behind it. */
+static void
+test_ring_end(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+
+	for (int i = 0; i < HERALD_SEGMENTS; i++)
+		leave_in_segment(log, i == HERALD_SEGMENTS - 1 ? 8 : 0);
+	assert_int_equal(dispatch_all(log), HERALD_SEGMENTS);
+	assert_true(herald_log_recycle(log, atomic_load(&log->settled)));
+	batch_send(log, "next lap");
+	assert_int_equal(dispatch_all(log), 1);
+	assert_true(atomic_load(&log->dispatched) > 2 * log->ring_size);
+	free(log);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_empty),
+		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_unfinished),
+		cmocka_unit_test(test_aborted),
+		cmocka_unit_test(test_header_not_written),
+		cmocka_unit_test(test_filler_not_written),
+		cmocka_unit_test(test_filler_then_unfinished),
+		cmocka_unit_test(test_budget),
+		cmocka_unit_test(test_budget_and_unfinished),
+		cmocka_unit_test(test_lock_held),
+		cmocka_unit_test(test_finished_meanwhile),
+		cmocka_unit_test(test_damaged_word),
+		cmocka_unit_test(test_damaged_length),
+		cmocka_unit_test(test_ring_end),
+	};
+
+	return cmocka_run_group_tests_name("dispatcher", tests, NULL, NULL);
+}
