@@ -26,6 +26,12 @@ PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 herald_headers = $(wildcard src/*.h src/*/*.h)
 
 PG_CONFIG ?= pg_config
+
+# Assertions, like the server's own, only where the server was built with them.
+ifeq (,$(findstring --enable-cassert,$(shell $(PG_CONFIG) --configure)))
+PG_CPPFLAGS += -DNDEBUG
+endif
+
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 

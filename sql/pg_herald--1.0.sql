@@ -175,6 +175,12 @@ COMMENT ON FUNCTION @extschema@.reset_stats() IS
 REVOKE ALL ON FUNCTION @extschema@.reset_stats() FROM PUBLIC;
 
 -- The views are for everybody; what each shows depends on who looks.
+-- Explicitly, lest default privileges have been taken away from PUBLIC.  (Who
+-- may not execute the built-in pg_notify() may not execute ours either; it asks.)
 GRANT USAGE ON SCHEMA @extschema@ TO PUBLIC;
+GRANT EXECUTE ON FUNCTION
+	@extschema@.pg_notify(text, text), @extschema@.pg_notification_queue_usage(),
+	@extschema@.get_listeners(), @extschema@.get_channels(),
+	@extschema@.get_queue(), @extschema@.get_stats() TO PUBLIC;
 GRANT SELECT ON @extschema@.listeners, @extschema@.channels, @extschema@.queue,
 	@extschema@.stats TO PUBLIC;

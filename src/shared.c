@@ -75,7 +75,7 @@ herald_shared_install_hooks(void)
 uint32
 herald_shared_my_slot(void)
 {
-	/* What has no number among the backends, the watchdog, has the last slot. */
+	/* Whoever has no number among the backends (15, 16: the watchdog) has the last. */
 	return Min(herald_my_slot(), herald_control->slots - 1);
 }
 

@@ -60,7 +60,7 @@ at_transaction_event(XactEvent event, void *arg)
 			before_prepare();
 			break;
 		case XACT_EVENT_PREPARE:
-			herald_session_end_transaction();
+			after_end(true);	/* with nothing reserved: see before_prepare() */
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -91,10 +91,14 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 	}
 }
 
+/*
+ * A function can be called without passing any hook (by the fast path, or as a
+ * simple expression of PL/pgSQL), and notify: that transaction is not idle.
+ */
 static void
 before_commit(void)
 {
-	if (herald_session_is_idle_transaction())
+	if (herald_session_is_idle_transaction() && herald_pending_count() == 0)
 	{
 		herald_deliver();
 		return;
@@ -129,7 +133,7 @@ after_end(bool committed)
 	if (herald_publish_finish(committed, &end) && committed && hears_itself())
 		herald_deliver_await(end);
 	herald_pending_reset();
-	herald_session_end_transaction();
+	herald_session_end_transaction(committed);
 }
 
 /* Does this backend listen to a channel that its transaction has notified? */

@@ -24,6 +24,7 @@
 #include "storage/procsignal.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
+#include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
 #error "pg_herald supports PostgreSQL 15 to 19"
@@ -43,6 +44,13 @@
 #define herald_signal_slot(pid, reason, slot) \
 	SendProcSignal((pid), (reason), (BackendId) ((slot) + 1))
 #define herald_my_proc_number()			((int) MyProc->pgprocno)
+#endif
+
+/* 18: pg_noreturn goes before the declaration, and the attribute is gone. */
+#if PG_VERSION_NUM >= 180000
+#define herald_noreturn					pg_noreturn
+#else
+#define herald_noreturn					pg_attribute_noreturn()
 #endif
 
 /* The latch of the process with herald_my_proc_number(). */

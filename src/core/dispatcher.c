@@ -61,8 +61,11 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 			calls->run_begins(calls->arg);
 			mark(log, from, to, calls);
 
-			/* [L5] release: pairs with the acquire in herald_wakeup_needed(). */
-			atomic_store_explicit(&log->settled, to, memory_order_release);
+			/*
+			 * [L5] release: pairs with the acquire in herald_wakeup_needed().
+			 * Sequentially consistent for [D3], in dispatch/dispatch.c.
+			 */
+			atomic_store_explicit(&log->settled, to, memory_order_seq_cst);
 			spent += to - from;
 			from = to;
 		}

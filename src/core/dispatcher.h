@@ -39,8 +39,10 @@ typedef enum HeraldDispatchResult
 } HeraldDispatchResult;
 
 /*
- * Dispatch finished batches, at most about `budget` bytes of them.  After it
- * whoever was marked has to be woken: herald_wakeup_pump().
+ * Dispatch finished batches, at most about `budget` bytes of them.  Whoever was
+ * marked has to be woken afterwards by herald_wakeup_pump(), whatever the
+ * result: it may be ELSEWHERE although this call has dispatched something, when
+ * another took over for the last look.
  */
 extern HeraldDispatchResult herald_dispatch(HeraldLog *log, uint64_t budget,
 											const HeraldDispatchCalls *calls);

@@ -113,7 +113,7 @@ herald_log_reserve(HeraldLog *log, const HeraldBatch *batch,
 			return false;
 
 		/*
-		 * [L2] release: pairs with the acquire in herald_dispatch_scan();
+		 * [L2] release: pairs with the acquire in scan() of dispatcher.c;
 		 * whoever sees the new head also sees zero, or what we write below,
 		 * and no older lap's bytes.  [D1] Sequentially consistent, because
 		 * has_finished() in dispatcher.c looks at the head as well.

@@ -39,6 +39,7 @@
 /* Each that many turns nobody's home is looked at. */
 #define CURSOR_DECIDES_EVERY	4
 
+static void clear_stalled(HeraldWakeup *wakeup, uint32_t slot);
 static bool take_turn(HeraldWakeup *wakeup);
 static void return_turn(HeraldWakeup *wakeup);
 static void set_add(HeraldWakeup *wakeup, uint32_t slot);
@@ -167,20 +168,23 @@ bool
 herald_wakeup_begin(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
 					HeraldPosition *from, HeraldPosition *to)
 {
-	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
-
 	if (!herald_listener_begin(herald_wakeup_word(wakeup, slot), from))
 		return false;
 
 	/* If we came without being signalled, we need not be any more. */
 	set_remove(wakeup, slot);
-
-	if (atomic_load_explicit(&turn->stalled, memory_order_relaxed) != 0)
-		atomic_store_explicit(&turn->stalled, 0, memory_order_relaxed);
+	clear_stalled(wakeup, slot);
 
 	/* [W1] after the word has changed: pairs with the store in herald_dispatch() */
 	*to = atomic_load_explicit(&log->dispatched, memory_order_seq_cst);
 	return true;
+}
+
+void
+herald_wakeup_advance(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
+{
+	herald_listener_advance(herald_wakeup_word(wakeup, slot), position);
+	clear_stalled(wakeup, slot);
 }
 
 bool
@@ -267,6 +271,16 @@ herald_wakeup_laggard(HeraldWakeup *wakeup, HeraldPosition needed)
 			return (int32_t) slot;
 	}
 	return -1;
+}
+
+/* It moves: flow control counts it again. */
+static void
+clear_stalled(HeraldWakeup *wakeup, uint32_t slot)
+{
+	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
+
+	if (atomic_load_explicit(&turn->stalled, memory_order_relaxed) != 0)
+		atomic_store_explicit(&turn->stalled, 0, memory_order_relaxed);
 }
 
 static bool

@@ -99,6 +99,9 @@ extern bool herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot);
 extern bool herald_wakeup_begin(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
 								HeraldPosition *from, HeraldPosition *to);
 
+/* The listener has read up to here, and goes on. */
+extern void herald_wakeup_advance(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position);
+
 /*
  * The listener has read up to *to.  True: it is IDLE.  False: there may be more;
  * *to has moved, go on reading.

@@ -59,7 +59,7 @@ static void make_key(ChannelKey *key, Oid database, const char *channel, uint32 
 static uint32 *channel_slots(Channel *channel);
 static bool grow(Channel *channel);
 static void explain_out_of_memory(void *arg);
-static void report_out_of_memory(void) pg_attribute_noreturn();
+herald_noreturn static void report_out_of_memory(void);
 
 
 void

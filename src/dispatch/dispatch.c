@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 
+#include "compat/compat.h"
 #include "core/dispatcher.h"
 #include "dispatch/channel_map.h"
 #include "dispatch/dispatch.h"
@@ -40,6 +41,7 @@ typedef struct Marking
 	const HeraldEntry *last_entry;
 	uint32		last_listeners;
 
+	uint32		runs;
 	uint32		woken;			/* listeners that entered the wakeup set */
 	uint64		concerned;		/* listeners that a message was for, with repeats */
 } Marking;
@@ -59,13 +61,15 @@ herald_dispatch_run(void)
 	Marking		marking = {0};
 	HeraldDispatchCalls calls = {run_begins, mark_batch, &marking};
 
-	switch (herald_dispatch(herald_log, DISPATCH_BUDGET, &calls))
+	HeraldDispatchResult result;
+
+	/* Without the watchdog what is left is ours as well. */
+	do
+		result = herald_dispatch(herald_log, DISPATCH_BUDGET, &calls);
+	while (result == HERALD_DISPATCH_MORE && !herald_watchdog_wake());
+
+	switch (result)
 	{
-		case HERALD_DISPATCH_ELSEWHERE:
-			return;
-		case HERALD_DISPATCH_MORE:
-			herald_watchdog_wake();
-			break;
 		case HERALD_DISPATCH_DAMAGED:
 			/* Nothing after it could ever be delivered; start afresh. */
 			ereport(PANIC,
@@ -74,14 +78,17 @@ herald_dispatch_run(void)
 							(unsigned long long) herald_log->dispatched)));
 			break;
 		case HERALD_DISPATCH_DONE:
-			break;
+		case HERALD_DISPATCH_MORE:
+		case HERALD_DISPATCH_ELSEWHERE:
+			break;				/* whatever we have marked has to be woken */
 	}
 
 	if (marking.concerned > marking.woken)
 		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
 	if (marking.woken > 0)
 		herald_dispatch_pump();
-	tell_waiters();
+	if (marking.runs > 0)
+		tell_waiters();
 }
 
 void
@@ -94,7 +101,7 @@ herald_dispatch_pump(void)
 void
 herald_dispatch_wait(HeraldPosition position)
 {
-	if (atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst) >= position)
+	if (atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) >= position)
 		return;
 
 	/* [D3] announced before looking: pairs with tell_waiters() */
@@ -102,7 +109,7 @@ herald_dispatch_wait(HeraldPosition position)
 	is_waiting = true;
 
 	ConditionVariablePrepareToSleep(&herald_control->dispatched);
-	while (atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst) < position)
+	while (atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) < position)
 	{
 		(void) ConditionVariableTimedSleep(&herald_control->dispatched,
 										   DISPATCH_WAIT_STEP_MS, PG_WAIT_EXTENSION);
@@ -126,6 +133,7 @@ run_begins(void *arg)
 	Marking    *marking = arg;
 
 	marking->last_entry = NULL;
+	marking->runs++;
 }
 
 /*

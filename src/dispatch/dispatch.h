@@ -25,7 +25,8 @@ extern void herald_dispatch_run(void);
 extern void herald_dispatch_pump(void);
 
 /*
- * Wait until everything below this position has been dispatched.  May throw
+ * Wait until whom it concerns has been marked for everything below this
+ * position.  May throw
  * (interrupts are served).  By a backend that holds no locks of ours.
  */
 extern void herald_dispatch_wait(HeraldPosition position);

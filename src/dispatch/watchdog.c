@@ -66,7 +66,7 @@ static bool look_at(uint32 slot, Seen *seen, TimestampTz now, bool *is_active);
 static long sleep_time(TimestampTz now, TimestampTz last_active);
 static void apply_settings(void);
 static void forget_watchdog(int code, Datum arg);
-static void set_latch(void);
+static bool set_latch(void);
 
 
 void
@@ -85,11 +85,11 @@ herald_watchdog_register(void)
 	RegisterBackgroundWorker(&worker);
 }
 
-void
+bool
 herald_watchdog_wake(void)
 {
 	atomic_store_explicit(&herald_control->watchdog_sleeps, 0, memory_order_relaxed);
-	set_latch();
+	return set_latch();
 }
 
 void
@@ -98,7 +98,7 @@ herald_watchdog_alert(void)
 	/* [D4] pairs with the exchange in herald_watchdog_main() */
 	if (atomic_load_explicit(&herald_control->watchdog_sleeps, memory_order_seq_cst) != 0 &&
 		atomic_exchange_explicit(&herald_control->watchdog_sleeps, 0, memory_order_seq_cst) != 0)
-		set_latch();
+		(void) set_latch();
 }
 
 void
@@ -151,7 +151,9 @@ herald_watchdog_main(Datum arg)
 			apply_settings();
 		}
 	}
-	proc_exit(0);
+
+	/* Not 0, which would mean that it is not to be started again. */
+	proc_exit(1);
 }
 
 /* Look at every listener.  True: something is going on. */
@@ -223,11 +225,14 @@ forget_watchdog(int code, Datum arg)
 	atomic_store_explicit(&herald_control->watchdog, -1, memory_order_seq_cst);
 }
 
-static void
+/* False: there is no watchdog. */
+static bool
 set_latch(void)
 {
 	int32		number = atomic_load_explicit(&herald_control->watchdog, memory_order_seq_cst);
 
-	if (number >= 0)
-		SetLatch(herald_proc_latch(number));
+	if (number < 0)
+		return false;
+	SetLatch(herald_proc_latch(number));
+	return true;
 }

@@ -15,12 +15,12 @@
 /* Have the postmaster run it.  Once, in _PG_init(). */
 extern void herald_watchdog_register(void);
 
-/* There is work left to dispatch.  Never fails. */
-extern void herald_watchdog_wake(void);
+/* There is work left to dispatch.  False: there is no watchdog.  Never fails. */
+extern bool herald_watchdog_wake(void);
 
 /*
- * A turn has been given out: make sure that the watchdog is awake to see it
- * come back.  Never fails; cheap when it is.
+ * A turn has been given out, or somebody waits for listeners: make sure that the
+ * watchdog is awake and looks.  Never fails; cheap when it is.
  */
 extern void herald_watchdog_alert(void);
 

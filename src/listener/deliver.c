@@ -21,6 +21,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 
+#include "compat/compat.h"
 #include "core/log_reader.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
@@ -46,7 +47,7 @@ static void read_and_send(HeraldPosition from, HeraldPosition to);
 static void read_to_end(HeraldReader *reader, bool send_as_is);
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
-static void give_up(const HeraldReader *reader, HeraldReadResult result) pg_attribute_noreturn();
+herald_noreturn static void give_up(const HeraldReader *reader, HeraldReadResult result);
 static bool can_send_as_is(void);
 
 
@@ -90,7 +91,7 @@ herald_deliver(void)
 	if (herald_reasons_take(&herald_slots[slot].reasons) == 0 && !own_signal)
 		return;
 
-	/* If the wait is cancelled, they will arrive like anybody else's. */
+	/* If the wait is cancelled, the abort sees to it that we are called again. */
 	own_batch = awaited;
 	awaited = 0;
 	if (own_batch != 0)
@@ -158,8 +159,7 @@ read_to_end(HeraldReader *reader, bool as_is)
 				continue;
 			case HERALD_READ_REFILLED:
 				/* The segments before the one we are in are not ours any more. */
-				herald_listener_advance(herald_wakeup_word(herald_wakeup, slot),
-										reader->checkpoint);
+				herald_wakeup_advance(herald_wakeup, slot, reader->checkpoint);
 				continue;
 			case HERALD_READ_ROOM:
 				make_room(reader);

@@ -126,15 +126,24 @@ herald_session_statement(void)
 }
 
 void
-herald_session_end_transaction(void)
+herald_session_end_transaction(bool committed)
 {
+	HeraldListenerWord *word;
+
 	session.statement_seen = false;
-	if (!session.is_busy)
+	if (!session.is_listener ||
+		(committed && !session.is_busy && !herald_deliver_is_awaited()))
 		return;
 
+	/*
+	 * An empty transaction that was to deliver and failed before it could has
+	 * used the signal up; nobody will send another.
+	 */
 	session.is_busy = false;
+	word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
 	if (herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
-		herald_deliver_is_awaited())
+		herald_deliver_is_awaited() ||
+		herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED)
 	{
 		session.own_signal = true;
 		herald_signal_self();
@@ -144,7 +153,8 @@ herald_session_end_transaction(void)
 bool
 herald_session_is_idle_transaction(void)
 {
-	return session.is_listener && !session.statement_seen && debug_query_string == NULL;
+	return session.is_listener && !session.statement_seen && debug_query_string == NULL &&
+		!proc_exit_inprogress;
 }
 
 bool

@@ -33,7 +33,7 @@ extern void herald_session_statement(void);
  * The transaction has ended, committed or not.  If something came in meanwhile
  * it is delivered before the client hears that we are ready.  Never fails.
  */
-extern void herald_session_end_transaction(void);
+extern void herald_session_end_transaction(bool committed);
 
 /*
  * Has nothing happened in this transaction that a client could have asked for?

@@ -34,14 +34,16 @@
 #define EXTENSION_NAME	"pg_herald"
 #define SCHEMA_NAME		"herald"
 
-static struct
+typedef struct Activation
 {
-	bool		is_known;		/* what follows is up to date */
 	bool		is_on;
-	bool		callbacks_registered;
 	Oid			notify_function;
 	Oid			usage_function;
-}			activation;
+} Activation;
+
+static Activation activation;
+static bool is_known;			/* activation is up to date */
+static bool was_announced;		/* a change, since the last look-up began */
 
 static void look_up(void);
 static Oid	find_function(Oid extension, Oid schema, const char *name,
@@ -52,7 +54,7 @@ static void forget(Datum arg, int cacheid, uint32 hashvalue);
 bool
 herald_activation_is_on(void)
 {
-	if (!activation.is_known)
+	if (!is_known)
 		look_up();
 	return activation.is_on;
 }
@@ -72,7 +74,9 @@ herald_activation_usage_function(void)
 static void
 look_up(void)
 {
+	static bool registered = false;
 	const Oid	texts[] = {TEXTOID, TEXTOID};
+	Activation	found = {0};
 	bool		was_on = activation.is_on;
 	Oid			extension;
 	Oid			schema;
@@ -80,27 +84,27 @@ look_up(void)
 	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
 		return;
 
-	if (!activation.callbacks_registered)
+	if (!registered)
 	{
 		CacheRegisterSyscacheCallback(PROCOID, forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(NAMESPACEOID, forget, (Datum) 0);
-		activation.callbacks_registered = true;
+		registered = true;
 	}
 
-	/* Known from here on, unless an announcement comes while we look. */
-	activation.is_known = true;
-	activation.notify_function = InvalidOid;
-	activation.usage_function = InvalidOid;
-
+	was_announced = false;
 	extension = get_extension_oid(EXTENSION_NAME, true);
 	schema = OidIsValid(extension) ? get_namespace_oid(SCHEMA_NAME, true) : InvalidOid;
 	if (OidIsValid(schema))
 	{
-		activation.notify_function = find_function(extension, schema, "pg_notify", texts, 2);
-		activation.usage_function = find_function(extension, schema,
-												  "pg_notification_queue_usage", NULL, 0);
+		found.notify_function = find_function(extension, schema, "pg_notify", texts, 2);
+		found.usage_function = find_function(extension, schema,
+											 "pg_notification_queue_usage", NULL, 0);
 	}
-	activation.is_on = OidIsValid(activation.notify_function);
+	found.is_on = OidIsValid(found.notify_function);
+
+	/* All at once, since any of the above may throw. */
+	activation = found;
+	is_known = !was_announced;
 
 	/*
 	 * Plans that were made before have the built-in function in them, which
@@ -131,5 +135,6 @@ find_function(Oid extension, Oid schema, const char *name, const Oid *arguments,
 static void
 forget(Datum arg, int cacheid, uint32 hashvalue)
 {
-	activation.is_known = false;
+	is_known = false;
+	was_announced = true;
 }

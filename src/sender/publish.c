@@ -17,9 +17,12 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
+#include "utils/timestamp.h"
 
+#include "compat/compat.h"
 #include "core/flow.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/watchdog.h"
 #include "sender/pending.h"
 #include "sender/publish.h"
 #include "shared.h"
@@ -45,8 +48,8 @@ static struct
 static void wait_for_listeners(void);
 static bool wait_for_room(void);
 static void wait_step(long step_ms);
-static void report_full(void) pg_attribute_noreturn();
-static void report_too_large(uint64 length) pg_attribute_noreturn();
+herald_noreturn static void report_full(void);
+herald_noreturn static void report_too_large(uint64 length);
 
 
 void
@@ -112,18 +115,21 @@ wait_for_listeners(void)
 {
 	uint64		backlog_max = herald_log->ring_size / BACKLOG_MAX_OF_RING;
 	long		step_ms = WAIT_STEP_MIN_MS;
+	TimestampTz start;
 
 	if (herald_flow_backlog(herald_log, herald_wakeup, backlog_max) <= backlog_max)
 		return;
 
+	/* The watchdog must be there to tell us whom not to wait for. */
+	herald_watchdog_alert();
 	herald_shared_count(HERALD_COUNT_FLOW_WAITS, 1);
-	for (long waited_ms = 0; waited_ms < WAIT_TOTAL_MAX_MS; waited_ms += step_ms)
+	start = GetCurrentTimestamp();
+	do
 	{
 		wait_step(step_ms);
 		step_ms = Min(step_ms * 2, WAIT_STEP_MAX_MS);
-		if (herald_flow_backlog(herald_log, herald_wakeup, backlog_max / 2) <= backlog_max / 2)
-			break;
-	}
+	} while (herald_flow_backlog(herald_log, herald_wakeup, backlog_max / 2) > backlog_max / 2 &&
+			 !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), WAIT_TOTAL_MAX_MS));
 }
 
 /*
@@ -134,18 +140,19 @@ static bool
 wait_for_room(void)
 {
 	HeraldPosition before = herald_wakeup_needed(herald_wakeup, herald_log);
+	TimestampTz start = GetCurrentTimestamp();
 
-	for (long waited_ms = 0; waited_ms < WAIT_TOTAL_MAX_MS; waited_ms += WAIT_STEP_MAX_MS)
+	herald_watchdog_alert();
+	do
 	{
 		HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_log);
 
-		if (herald_log_recycle(herald_log, needed) || !herald_log_is_short(herald_log))
-			return true;
-		if (needed > before)
+		if (herald_log_recycle(herald_log, needed) || needed > before ||
+			!herald_log_is_short(herald_log))
 			return true;
 		herald_dispatch_run();
 		wait_step(WAIT_STEP_MAX_MS);
-	}
+	} while (!TimestampDifferenceExceeds(start, GetCurrentTimestamp(), WAIT_TOTAL_MAX_MS));
 	return false;
 }
 

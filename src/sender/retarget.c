@@ -8,6 +8,9 @@
  * plan says which oid to call.  It has to be the finished plan: the body of an
  * SQL function that is inlined appears only during planning.
  *
+ * An expression that PL/pgSQL evaluates by itself has been planned too, but
+ * passes no hook when it runs.
+ *
  * What never passes the planner (COPY's defaults, CHECK constraints, arguments
  * of CALL and EXECUTE, the fast-path protocol) keeps calling the built-in, and
  * its notifications arrive the server's own way.

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/pg_authid.h"
 #include "commands/async.h"
 #include "fmgr.h"
@@ -22,6 +23,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 #include "core/log_reader.h"
 #include "dispatch/channel_map.h"
@@ -42,8 +44,14 @@ PG_FUNCTION_INFO_V1(herald_pg_notification_queue_usage);
 /* For the channel visitor. */
 typedef struct ChannelRows
 {
-	ReturnSetInfo *result;
-	bool		sees_all;
+	bool	   *visible;		/* by slot */
+	int			used;
+	int			size;
+	struct
+	{
+		char		name[NAMEDATALEN];
+		int64		listeners;
+	}		   *rows;
 } ChannelRows;
 
 static bool sees_all(void);
@@ -105,13 +113,31 @@ herald_listeners(PG_FUNCTION_ARGS)
 Datum
 herald_channels(PG_FUNCTION_ARGS)
 {
-	ChannelRows rows;
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	ChannelRows found = {.size = 1024};
+	bool		all = sees_all();
+
+	/*
+	 * The scan holds locks of the map: what needs catalogs is done before it,
+	 * and what may write to disk after it.
+	 */
+	found.visible = palloc(herald_wakeup->slots * sizeof(bool));
+	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
+		found.visible[slot] = all || sees(slot);
+	found.rows = palloc(found.size * sizeof(*found.rows));
+	herald_channels_attach();
+	herald_channels_scan(add_channel, &found);
 
 	InitMaterializedSRF(fcinfo, 0);
-	rows.result = (ReturnSetInfo *) fcinfo->resultinfo;
-	rows.sees_all = sees_all();
-	herald_channels_attach();
-	herald_channels_scan(add_channel, &rows);
+	for (int i = 0; i < found.used; i++)
+	{
+		Datum		values[CHANNELS_COLUMNS];
+		bool		nulls[CHANNELS_COLUMNS] = {0};
+
+		values[0] = CStringGetTextDatum(found.rows[i].name);
+		values[1] = Int64GetDatum(found.rows[i].listeners);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
 	return (Datum) 0;
 }
 
@@ -243,21 +269,24 @@ commit_time_at(HeraldPosition position, TimestampTz *time)
 static void
 add_channel(const HeraldChannelInfo *channel, void *arg)
 {
-	ChannelRows *rows = arg;
-	Datum		values[CHANNELS_COLUMNS];
-	bool		nulls[CHANNELS_COLUMNS] = {0};
+	ChannelRows *found = arg;
 	int64		listeners = 0;
 
 	if (channel->database != MyDatabaseId)
 		return;
 	for (uint32 i = 0; i < channel->count; i++)
-		listeners += rows->sees_all || sees(channel->slots[i]);
+		listeners += found->visible[channel->slots[i]];
 	if (listeners == 0)
 		return;
 
-	values[0] = CStringGetTextDatum(channel->name);
-	values[1] = Int64GetDatum(listeners);
-	tuplestore_putvalues(rows->result->setResult, rows->result->setDesc, values, nulls);
+	if (found->used == found->size)
+	{
+		found->size *= 2;
+		found->rows = repalloc_huge(found->rows, found->size * sizeof(*found->rows));
+	}
+	strlcpy(found->rows[found->used].name, channel->name, NAMEDATALEN);
+	found->rows[found->used].listeners = listeners;
+	found->used++;
 }
 
 static void
