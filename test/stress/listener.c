@@ -59,7 +59,7 @@ listener_main(void *arg)
 		pthread_barrier_wait(&world.barrier);
 		if (current_phase() == PHASE_EXIT)
 			return NULL;
-		if (!listener->joined)
+		while (!listener->joined)
 			open_session(listener);
 		while (current_phase() < PHASE_VERIFY)
 		{
@@ -67,7 +67,7 @@ listener_main(void *arg)
 				process(listener);
 			else if (current_phase() == PHASE_ACTIVE)
 				act_while_active(listener);
-			if (!listener->joined)
+			while (!listener->joined)
 				open_session(listener);
 		}
 		pthread_barrier_wait(&world.barrier);
@@ -115,7 +115,10 @@ wait_for_signal(Listener *listener)
 	return (herald_reasons_take(&listener->reasons) & HERALD_REASON_NOTIFICATIONS) != 0;
 }
 
-/* A transaction that LISTENs to a new set of channels. */
+/*
+ * A transaction that LISTENs to a new set of channels.  It may end with the
+ * session closed again, if its first pass finds itself overrun.
+ */
 static void
 open_session(Listener *listener)
 {
