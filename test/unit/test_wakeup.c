@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_wakeup.c
- *	  Unit tests of wakeup.c: the wakeup set, turns, and what is needed.
+ *	  Unit tests of wakeup.c: turns, and what is needed.
  *
  * Guards: nobody who has something to read is forgotten [W1]; turns are
  * conserved in every scenario [W2]; the log is held back exactly as far as
@@ -11,129 +11,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "support.h"
-
-#include "wakeup.h"
-
-#define SLOTS	200				/* over several words of the set, the last one partly */
-
-/* Who was signalled, in order. */
-typedef struct Signals
-{
-	int			count;
-	uint32_t	slots[4 * SLOTS];
-} Signals;
-
-static void
-record_signal(uint32_t slot, void *arg)
-{
-	Signals    *signals = arg;
-
-	assert_true(signals->count < 4 * SLOTS);
-	signals->slots[signals->count++] = slot;
-}
-
-static HeraldWakeup *
-wakeup_new(uint32_t slots, uint32_t turns_max)
-{
-	HeraldWakeup *wakeup = memory_new(herald_wakeup_memory(slots));
-
-	herald_wakeup_init(wakeup, slots, turns_max);
-	return wakeup;
-}
-
-/* All slots joined and idle, with nothing before `start` to read. */
-static HeraldWakeup *
-wakeup_new_idle(uint32_t slots, uint32_t turns_max, HeraldPosition start)
-{
-	HeraldWakeup *wakeup = wakeup_new(slots, turns_max);
-
-	for (uint32_t slot = 0; slot < slots; slot++)
-	{
-		herald_wakeup_join(wakeup, slot, start);
-		assert_false(herald_wakeup_rest(wakeup, slot));
-	}
-	return wakeup;
-}
-
-static unsigned
-state_of(HeraldWakeup *wakeup, uint32_t slot)
-{
-	return herald_word_state(atomic_load(herald_wakeup_word(wakeup, slot)));
-}
-
-static uint32_t
-turn_of(HeraldWakeup *wakeup, uint32_t slot)
-{
-	return atomic_load(&herald_wakeup_turn(wakeup, slot)->serial);
-}
-
-static _Atomic uint64_t *
-set_of(HeraldWakeup *wakeup)
-{
-	return (_Atomic uint64_t *) herald_wakeup_turn(wakeup, wakeup->slots);
-}
-
-static bool
-in_set(HeraldWakeup *wakeup, uint32_t slot)
-{
-	return atomic_load(&set_of(wakeup)[slot / 64]) >> (slot % 64) & 1;
-}
-
-static void
-put_into_set(HeraldWakeup *wakeup, uint32_t slot)
-{
-	atomic_fetch_or(&set_of(wakeup)[slot / 64], UINT64_C(1) << (slot % 64));
-}
-
-/* [W2] As many turns are out as there are numbers in slots. */
-static void
-assert_turns(HeraldWakeup *wakeup, uint32_t out)
-{
-	uint32_t	held = 0;
-
-	for (uint32_t slot = 0; slot < wakeup->slots; slot++)
-		held += turn_of(wakeup, slot) != 0;
-	assert_int_equal(held, out);
-	assert_int_equal(atomic_load(&wakeup->turns_out), out);
-}
-
-static Signals
-pump(HeraldWakeup *wakeup)
-{
-	Signals		signals = {0};
-
-	bool		handed_out = herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
-
-	assert_int_equal(handed_out, signals.count > 0);
-	return signals;
-}
-
-/* Mark a slot and pump: it must be signalled. */
-static void
-signal_slot(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
-{
-	Signals		signals;
-
-	assert_true(herald_wakeup_mark(wakeup, slot, position));
-	signals = pump(wakeup);
-	assert_int_equal(signals.count, 1);
-	assert_int_equal(signals.slots[0], slot);
-	assert_int_equal(state_of(wakeup, slot), HERALD_LISTENER_SIGNALLED);
-	assert_int_not_equal(turn_of(wakeup, slot), 0);
-}
-
-/* A listener's whole pass; returns whether it had a turn to give back. */
-static bool
-read_all(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot)
-{
-	HeraldPosition from;
-	HeraldPosition to;
-
-	assert_true(herald_wakeup_begin(wakeup, log, slot, &from, &to));
-	assert_true(herald_wakeup_finish(wakeup, log, slot, &to));
-	return herald_wakeup_yield(wakeup, slot);
-}
+#include "wakeup_support.h"
 
 /* Guards: the memory is laid out as its size was computed (sanitizer behind it). */
 static void
@@ -191,107 +69,6 @@ test_one_round(void **state UNUSED)
 	assert_false(herald_wakeup_begin(wakeup, log, 7, &from, &to));
 	free(wakeup);
 	free(log);
-}
-
-/* Guards: never more than k at a time, and all in the end, for several k. */
-static void
-test_turns_max(void **state UNUSED)
-{
-	static const uint32_t turns_max[] = {1, 2, 3, 64, SLOTS, 10 * SLOTS};
-
-	for (size_t i = 0; i < sizeof(turns_max) / sizeof(turns_max[0]); i++)
-	{
-		HeraldLog  *log = log_new();
-		HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, turns_max[i], 4096);
-		uint32_t	expected = turns_max[i] < SLOTS ? turns_max[i] : SLOTS;
-		bool		heard[SLOTS] = {false};
-		Signals		signals = {0};
-		int			next = 0;
-
-		for (uint32_t slot = 0; slot < SLOTS; slot++)
-			assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-		herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
-		assert_int_equal(signals.count, expected);
-		assert_turns(wakeup, expected);
-
-		/* The daisy chain: each that is done hands its turn to one other. */
-		while (next < signals.count)
-		{
-			uint32_t	slot = signals.slots[next++];
-
-			assert_false(heard[slot]);
-			heard[slot] = true;
-			assert_true(read_all(wakeup, log, slot));
-			herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
-			assert_true(signals.count - next <= (int) expected);
-		}
-		assert_int_equal(signals.count, SLOTS);
-		assert_turns(wakeup, 0);
-		free(wakeup);
-		free(log);
-	}
-}
-
-/* Guards: raising k while the set is not empty takes effect with the next pump. */
-static void
-test_turns_max_changes(void **state UNUSED)
-{
-	HeraldWakeup *wakeup = wakeup_new_idle(10, 1, 4096);
-
-	for (uint32_t slot = 0; slot < 10; slot++)
-		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-	assert_int_equal(pump(wakeup).count, 1);
-	atomic_store(&wakeup->turns_max, 4);
-	assert_int_equal(pump(wakeup).count, 3);
-	atomic_store(&wakeup->turns_max, 2);
-	assert_true(herald_wakeup_yield(wakeup, 0));
-	assert_int_equal(pump(wakeup).count, 0);
-	assert_turns(wakeup, 3);
-	free(wakeup);
-}
-
-/* Guards: the cursor goes round: who was served last comes last again. */
-static void
-test_cursor_is_fair(void **state UNUSED)
-{
-	for (uint32_t slots = 2; slots <= SLOTS; slots += 33)
-	{
-		HeraldLog  *log = log_new();
-		HeraldWakeup *wakeup = wakeup_new_idle(slots, 1, 4096);
-
-		for (uint32_t slot = 0; slot < slots; slot++)
-			assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-
-		/* Each has more to read at once, and still all others come first. */
-		for (uint32_t round = 0; round < 3 * slots; round++)
-		{
-			Signals		signals = pump(wakeup);
-
-			assert_int_equal(signals.count, 1);
-			assert_int_equal(signals.slots[0], round % slots);
-			assert_true(read_all(wakeup, log, signals.slots[0]));
-			assert_true(herald_wakeup_mark(wakeup, signals.slots[0], atomic_load(&log->dispatched)));
-		}
-		free(wakeup);
-		free(log);
-	}
-}
-
-/* Guards: the only one in the set is found wherever the cursor stands. */
-static void
-test_cursor_finds_any(void **state UNUSED)
-{
-	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
-
-	for (uint32_t cursor = 0; cursor <= SLOTS; cursor++)
-		for (uint32_t slot = 0; slot < SLOTS; slot += 13)
-		{
-			atomic_store(herald_wakeup_word(wakeup, slot), 4096 | HERALD_LISTENER_IDLE);
-			atomic_store(&wakeup->cursor, cursor);
-			signal_slot(wakeup, slot, 4096);
-			assert_true(herald_wakeup_yield(wakeup, slot));
-		}
-	free(wakeup);
 }
 
 /* Guards: a statement gives the turn back, or takes the slot out of the set. */
@@ -508,42 +285,6 @@ test_begin_unasked(void **state UNUSED)
 	free(log);
 }
 
-/* A signal that is acted on before pump() has returned, twice over. */
-typedef struct Eager
-{
-	HeraldWakeup *wakeup;
-	HeraldLog  *log;
-	int			signals;
-} Eager;
-
-static void
-read_at_once(uint32_t slot, void *arg)
-{
-	Eager	   *eager = arg;
-
-	eager->signals++;
-	assert_true(read_all(eager->wakeup, eager->log, slot));
-	if (eager->signals < 100)
-		assert_true(herald_wakeup_mark(eager->wakeup, slot, atomic_load(&eager->log->dispatched)));
-}
-
-/* Guards: pump sees what was entered while it ran, though others are through. */
-static void
-test_pump_sees_new_ones(void **state UNUSED)
-{
-	HeraldLog  *log = log_new();
-	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
-	Eager		eager = {.wakeup = wakeup,.log = log};
-
-	assert_true(herald_wakeup_mark(wakeup, 1, 4096));
-	assert_true(herald_wakeup_mark(wakeup, 199, 4096));
-	herald_wakeup_pump(wakeup, HERALD_NO_HOME, read_at_once, &eager);
-	assert_in_range(eager.signals, 100, 101);
-	assert_turns(wakeup, 0);
-	free(wakeup);
-	free(log);
-}
-
 /* Guards: which states hold the log back, and where. */
 static void
 test_needed(void **state UNUSED)
@@ -658,51 +399,12 @@ test_stalled_is_reset(void **state UNUSED)
 	free(log);
 }
 
-/* Guards: who is at home on the waker's CPU comes first, and nobody starves. */
-static void
-test_home(void **state UNUSED)
-{
-	HeraldLog  *log = log_new();
-	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
-	int			elsewhere = 0;
-	int			before_first_elsewhere = -1;
-
-	/* Even slots live on CPU 0, odd ones on CPU 1; CPU 0 does all the waking. */
-	for (uint32_t slot = 0; slot < SLOTS; slot++)
-	{
-		herald_wakeup_set_home(wakeup, slot, slot % 2);
-		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-	}
-	for (int woken = 0; woken < SLOTS; woken++)
-	{
-		Signals		signals = {0};
-
-		assert_true(herald_wakeup_pump(wakeup, 0, record_signal, &signals));
-		assert_int_equal(signals.count, 1);
-		if (signals.slots[0] % 2 == 1 && elsewhere++ == 0)
-			before_first_elsewhere = woken;
-		assert_true(read_all(wakeup, log, signals.slots[0]));
-
-		/* Those at home always want more: the others still get their turn. */
-		if (signals.slots[0] % 2 == 0)
-			assert_true(herald_wakeup_mark(wakeup, signals.slots[0], UINT64_C(1) << 40));
-	}
-	assert_true(before_first_elsewhere >= 3);
-	assert_in_range(elsewhere, SLOTS / 16, SLOTS / 2);
-	free(wakeup);
-	free(log);
-}
-
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_one_round),
-		cmocka_unit_test(test_turns_max),
-		cmocka_unit_test(test_turns_max_changes),
-		cmocka_unit_test(test_cursor_is_fair),
-		cmocka_unit_test(test_cursor_finds_any),
 		cmocka_unit_test(test_busy),
 		cmocka_unit_test(test_leave),
 		cmocka_unit_test(test_stale_bit),
@@ -711,12 +413,10 @@ main(void)
 		cmocka_unit_test(test_rescue),
 		cmocka_unit_test(test_serial_wraps),
 		cmocka_unit_test(test_begin_unasked),
-		cmocka_unit_test(test_pump_sees_new_ones),
 		cmocka_unit_test(test_needed),
 		cmocka_unit_test(test_needed_and_recycle),
 		cmocka_unit_test(test_slots_used),
 		cmocka_unit_test(test_stalled_is_reset),
-		cmocka_unit_test(test_home),
 	};
 
 	return cmocka_run_group_tests_name("wakeup", tests, NULL, NULL);

@@ -1,0 +1,200 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_wakeup_order.c
+ *	  Unit tests of wakeup.c: who is woken when, and how many at a time.
+ *
+ * Guards: never more than k at a time; everybody in the set is woken in the
+ * end, whoever else wants more, and wherever he is at home.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wakeup_support.h"
+
+/* Guards: never more than k at a time, and all in the end, for several k. */
+static void
+test_turns_max(void **state UNUSED)
+{
+	static const uint32_t turns_max[] = {1, 2, 3, 64, SLOTS, 10 * SLOTS};
+
+	for (size_t i = 0; i < sizeof(turns_max) / sizeof(turns_max[0]); i++)
+	{
+		HeraldLog  *log = log_new();
+		HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, turns_max[i], 4096);
+		uint32_t	expected = turns_max[i] < SLOTS ? turns_max[i] : SLOTS;
+		bool		heard[SLOTS] = {false};
+		Signals		signals = {0};
+		int			next = 0;
+
+		for (uint32_t slot = 0; slot < SLOTS; slot++)
+			assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+		herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
+		assert_int_equal(signals.count, expected);
+		assert_turns(wakeup, expected);
+
+		/* The daisy chain: each that is done hands its turn to one other. */
+		while (next < signals.count)
+		{
+			uint32_t	slot = signals.slots[next++];
+
+			assert_false(heard[slot]);
+			heard[slot] = true;
+			assert_true(read_all(wakeup, log, slot));
+			herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
+			assert_true(signals.count - next <= (int) expected);
+		}
+		assert_int_equal(signals.count, SLOTS);
+		assert_turns(wakeup, 0);
+		free(wakeup);
+		free(log);
+	}
+}
+
+/* Guards: raising k while the set is not empty takes effect with the next pump. */
+static void
+test_turns_max_changes(void **state UNUSED)
+{
+	HeraldWakeup *wakeup = wakeup_new_idle(10, 1, 4096);
+
+	for (uint32_t slot = 0; slot < 10; slot++)
+		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+	assert_int_equal(pump(wakeup).count, 1);
+	atomic_store(&wakeup->turns_max, 4);
+	assert_int_equal(pump(wakeup).count, 3);
+	atomic_store(&wakeup->turns_max, 2);
+	assert_true(herald_wakeup_yield(wakeup, 0));
+	assert_int_equal(pump(wakeup).count, 0);
+	assert_turns(wakeup, 3);
+	free(wakeup);
+}
+
+/* Guards: the cursor goes round: who was served last comes last again. */
+static void
+test_cursor_is_fair(void **state UNUSED)
+{
+	for (uint32_t slots = 2; slots <= SLOTS; slots += 33)
+	{
+		HeraldLog  *log = log_new();
+		HeraldWakeup *wakeup = wakeup_new_idle(slots, 1, 4096);
+
+		for (uint32_t slot = 0; slot < slots; slot++)
+			assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+
+		/* Each has more to read at once, and still all others come first. */
+		for (uint32_t round = 0; round < 3 * slots; round++)
+		{
+			Signals		signals = pump(wakeup);
+
+			assert_int_equal(signals.count, 1);
+			assert_int_equal(signals.slots[0], round % slots);
+			assert_true(read_all(wakeup, log, signals.slots[0]));
+			assert_true(herald_wakeup_mark(wakeup, signals.slots[0], atomic_load(&log->dispatched)));
+		}
+		free(wakeup);
+		free(log);
+	}
+}
+
+/* Guards: the only one in the set is found wherever the cursor stands. */
+static void
+test_cursor_finds_any(void **state UNUSED)
+{
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
+
+	for (uint32_t cursor = 0; cursor <= SLOTS; cursor++)
+		for (uint32_t slot = 0; slot < SLOTS; slot += 13)
+		{
+			atomic_store(herald_wakeup_word(wakeup, slot), 4096 | HERALD_LISTENER_IDLE);
+			atomic_store(&wakeup->cursor, cursor);
+			signal_slot(wakeup, slot, 4096);
+			assert_true(herald_wakeup_yield(wakeup, slot));
+		}
+	free(wakeup);
+}
+
+/* A signal that is acted on before pump() has returned, twice over. */
+typedef struct Eager
+{
+	HeraldWakeup *wakeup;
+	HeraldLog  *log;
+	int			signals;
+} Eager;
+
+static void
+read_at_once(uint32_t slot, void *arg)
+{
+	Eager	   *eager = arg;
+
+	eager->signals++;
+	assert_true(read_all(eager->wakeup, eager->log, slot));
+	if (eager->signals < 100)
+		assert_true(herald_wakeup_mark(eager->wakeup, slot, atomic_load(&eager->log->dispatched)));
+}
+
+/* Guards: pump sees what was entered while it ran, though others are through. */
+static void
+test_pump_sees_new_ones(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
+	Eager		eager = {.wakeup = wakeup,.log = log};
+
+	assert_true(herald_wakeup_mark(wakeup, 1, 4096));
+	assert_true(herald_wakeup_mark(wakeup, 199, 4096));
+	herald_wakeup_pump(wakeup, HERALD_NO_HOME, read_at_once, &eager);
+	assert_in_range(eager.signals, 100, 101);
+	assert_turns(wakeup, 0);
+	free(wakeup);
+	free(log);
+}
+
+/* Guards: who is at home on the waker's CPU comes first, and nobody starves. */
+static void
+test_home(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
+	int			elsewhere = 0;
+	int			before_first_elsewhere = -1;
+
+	/* Even slots live on CPU 0, odd ones on CPU 1; CPU 0 does all the waking. */
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+	{
+		herald_wakeup_set_home(wakeup, slot, slot % 2);
+		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+	}
+	for (int woken = 0; woken < SLOTS; woken++)
+	{
+		Signals		signals = {0};
+
+		assert_true(herald_wakeup_pump(wakeup, 0, record_signal, &signals));
+		assert_int_equal(signals.count, 1);
+		if (signals.slots[0] % 2 == 1 && elsewhere++ == 0)
+			before_first_elsewhere = woken;
+		assert_true(read_all(wakeup, log, signals.slots[0]));
+
+		/* Those at home always want more: the others still get their turn. */
+		if (signals.slots[0] % 2 == 0)
+			assert_true(herald_wakeup_mark(wakeup, signals.slots[0], UINT64_C(1) << 40));
+	}
+	assert_true(before_first_elsewhere >= 3);
+	assert_in_range(elsewhere, SLOTS / 16, SLOTS / 2);
+	free(wakeup);
+	free(log);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_turns_max),
+		cmocka_unit_test(test_turns_max_changes),
+		cmocka_unit_test(test_cursor_is_fair),
+		cmocka_unit_test(test_cursor_finds_any),
+		cmocka_unit_test(test_pump_sees_new_ones),
+		cmocka_unit_test(test_home),
+	};
+
+	return cmocka_run_group_tests_name("wakeup order", tests, NULL, NULL);
+}
