@@ -67,7 +67,7 @@ try set_then_requeue wakeup.c \
 
 # A listener that looks how far the log is before it says that it is reading [W1].
 try look_then_begin wakeup.c \
-	-e '/^herald_wakeup_begin/,/^}/s/^\tHeraldTurn .*/&\n\tHeraldPosition early = atomic_load_explicit(\&log->dispatched, memory_order_seq_cst);/' \
+	-e '/^herald_wakeup_begin/,/^}/s/^{/{\n\tHeraldPosition early = atomic_load_explicit(\&log->dispatched, memory_order_seq_cst);\n/' \
 	-e '/^herald_wakeup_begin/,/^}/s/\*to = atomic_load_explicit.*/*to = early;/'
 
 # A turn that two take back at once [W2].

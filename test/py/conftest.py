@@ -1,0 +1,91 @@
+"""The clusters and connections that the tests use."""
+
+import signal
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from harness.cluster import SUPERUSER, Cluster  # noqa: E402
+from wire import Wire  # noqa: E402
+
+SETTINGS = {"autovacuum": False, "fsync": False, "max_connections": 150}
+
+
+def end_by_signal(_number: int, _frame) -> None:
+    """As if by Ctrl-C, so that the clusters are removed."""
+    raise KeyboardInterrupt
+
+
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, end_by_signal)
+
+
+def started(**options):
+    """Yields a cluster; afterwards its log must tell of no damage."""
+    with Cluster(**options) as cluster:
+        if options["preload"]:
+            cluster.create_herald()
+        yield cluster
+        for word in ("PANIC", "TRAP:", "signal 11", "signal 6", "is damaged"):
+            assert word not in cluster.log(), cluster.log()[-3000:]
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """With pg_herald, as it is by default; it is switched on in database postgres."""
+    yield from started(preload=True, settings=SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """With as little memory as pg_herald takes."""
+    yield from started(preload=True, settings=SETTINGS | {
+        "herald.queue_memory": "512kB", "herald.registry_memory": "1MB"})
+
+
+@pytest.fixture(scope="session")
+def stock():
+    """The server without pg_herald."""
+    yield from started(preload=False, settings=SETTINGS)
+
+
+@pytest.fixture
+def connect():
+    """connect(cluster, dbname, **options) opens a connection that ends with the test."""
+    opened = []
+
+    def open_one(cluster: Cluster, dbname: str = "postgres", **options) -> psycopg.Connection:
+        connection = psycopg.connect(host=str(cluster.socket_folder), port=cluster.port, user=SUPERUSER,
+                                     dbname=dbname, autocommit=True, prepare_threshold=None, **options)
+        opened.append(connection)
+        return connection
+
+    yield open_one
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def wire():
+    """wire(cluster, dbname, **parameters) opens a connection of our own making."""
+    opened = []
+
+    def open_one(cluster: Cluster, dbname: str = "postgres", **parameters: str) -> Wire:
+        opened.append(Wire(cluster, dbname, **parameters))
+        return opened[-1]
+
+    yield open_one
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def database(cluster):
+    """A database of its own for one test, without pg_herald."""
+    cluster.psql("CREATE DATABASE of_a_test")
+    yield "of_a_test"
+    cluster.psql("DROP DATABASE of_a_test WITH (FORCE)")

@@ -1,0 +1,118 @@
+"""What the tests share: waiting, hearing, and signals to backends."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import psycopg
+
+from harness.cluster import Cluster
+
+DEADLINE_S = 20
+
+
+def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> object:
+    """Calls `condition` until it is true, and returns what it returned; fails at the deadline."""
+    end = time.monotonic() + deadline_s
+    while not (result := condition()):
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+        time.sleep(0.005)
+    return result
+
+
+def one(connection: psycopg.Connection, sql: str, *parameters: object) -> object:
+    """The only column of the only row."""
+    (value,), = connection.execute(sql, parameters or None).fetchall()
+    return value
+
+
+# What psycopg handed out beyond what was asked for: it gives whatever one packet held.
+_surplus: WeakKeyDictionary[psycopg.Connection, list[str]] = WeakKeyDictionary()
+
+
+def hear(connection: psycopg.Connection, count: int, deadline_s: float = DEADLINE_S) -> list[str]:
+    """The next `count` payloads, without running any statement; fewer if the deadline comes first."""
+    heard = _surplus.pop(connection, [])
+    end = time.monotonic() + deadline_s
+    while len(heard) < count and (left := end - time.monotonic()) > 0:
+        heard += [n.payload for n in connection.notifies(timeout=left, stop_after=count - len(heard))]
+    _surplus[connection] = heard[count:]
+    return heard[:count]
+
+
+def hear_until(connection: psycopg.Connection, last: str) -> list[str]:
+    """The payloads up to `last`, which must come, and which is not among them."""
+    heard = []
+    while True:
+        got = hear(connection, 1)
+        assert got, f"{last!r} did not come; heard {[word[:40] for word in heard[-5:]]}"
+        if got == [last]:
+            return heard
+        heard += got
+
+
+def notify(connection: psycopg.Connection, channel: str, *payloads: str) -> None:
+    """Sends, each payload in a transaction of its own."""
+    for payload in payloads:
+        connection.execute("SELECT pg_notify(%s, %s)", (channel, payload))
+
+
+def state_of(watcher: psycopg.Connection, pid: int) -> str | None:
+    """A listener's state, or None if it is none."""
+    row = watcher.execute("SELECT state FROM herald.listeners WHERE pid = %s", (pid,)).fetchone()
+    return row and row[0]
+
+
+@contextmanager
+def stopped(pid: int):
+    """Within, the backend does not run at all: what it is given, it holds."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+def left_nothing(watcher: psycopg.Connection) -> bool:
+    """Nobody listens, and nothing waits to be read."""
+    return watcher.execute("SELECT (SELECT count(*) FROM herald.listeners),"
+                           " (SELECT count(*) FROM herald.channels),"
+                           " (SELECT used FROM herald.queue)").fetchone() == (0, 0, 0)
+
+
+@contextmanager
+def load(cluster: Cluster, script: str, clients: int):
+    """Within, pgbench's clients run the script over and over; gives its process."""
+    running = subprocess.Popen(
+        [cluster.installation.program("pgbench"), "-n", f"-c{clients}", "-T600", "-f", "/dev/stdin"],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=cluster.environment())
+    try:
+        running.stdin.write(script.encode() + b"\n")
+        running.stdin.close()
+        yield running
+        assert running.poll() is None, "the load ended by itself"
+    finally:
+        running.kill()
+        running.wait()
+
+
+def watchdog_pid(cluster: Cluster) -> int | None:
+    """The background worker, which is in no view of the server: it is connected to no database."""
+    postmaster = cluster.postmaster_pid()
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="ascii")
+    for pid in children.split():
+        try:
+            if b"pg_herald watchdog" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return int(pid)
+        except FileNotFoundError:
+            pass
+    return None

@@ -1,0 +1,235 @@
+"""Backends that wait: for a slow commit, for a client that does not read, for a turn."""
+
+import os
+import re
+import signal
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from conftest import SETTINGS, started
+from support import DEADLINE_S, hear, notify, one, state_of, until, watchdog_pid
+from wire import cstring, kinds, payloads
+
+KILOBYTES_7 = "x" * 7000
+QUEUE_BYTES = 4 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """Two turns, and no standby for whoever asks for one, by synchronous_commit, so that its commit hangs."""
+    yield from started(preload=True, settings=SETTINGS | {
+        "synchronous_standby_names": "nobody", "synchronous_commit": "local",
+        "herald.wakeup_concurrency": 2, "herald.queue_memory": f"{QUEUE_BYTES}B"})
+
+
+def wait_event(watcher: psycopg.Connection, pid: int) -> str | None:
+    """What a backend waits for."""
+    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid)
+
+
+@contextmanager
+def slow_commit(cluster, wire, watcher: psycopg.Connection, payload: str):
+    """Within, a transaction that has notified c hangs in its commit; afterwards it is committed.
+
+    Gives a function by which it goes on earlier.
+    """
+    watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
+    client = wire(cluster, synchronous_commit="on")
+    client.send(("Q", cstring(f"INSERT INTO written VALUES (1); NOTIFY c, '{payload}'")))
+    hangs = True
+
+    def let_go() -> None:
+        nonlocal hangs
+        if hangs:
+            hangs = False
+            watcher.execute("SELECT pg_cancel_backend(%s)", (client.pid,))
+            assert kinds(client.until_ready()).endswith("Z")
+
+    try:
+        until(lambda: wait_event(watcher, client.pid) == "SyncRep", "the commit hangs")
+        yield let_go
+    finally:
+        let_go()
+
+
+def head(watcher: psycopg.Connection) -> int:
+    """The position to which the queue has been written."""
+    return one(watcher, "SELECT head FROM herald.queue")
+
+
+def send_behind(watcher: psycopg.Connection, client, sql: str) -> None:
+    """Has a client run a statement that notifies, and waits until the notification is in the queue."""
+    before = head(watcher)
+    client.send(("Q", cstring(sql)))
+    until(lambda: head(watcher) > before, "it has notified")
+
+
+def receive_payloads(client, count: int) -> list[str]:
+    """The next payloads, which come without asking."""
+    messages = [client.receive() for _ in range(count)]
+    assert kinds(messages) == "A" * count
+    return payloads(messages)
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds for which the process has run."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+
+
+# ---- a commit that takes long ----
+
+def test_behind_a_slow_commit_uses_no_cpu(slow, connect, wire):
+    """Guards: who waits for its own notification behind a slow commit sleeps, and gets it once that is done."""
+    watcher, client = connect(slow), wire(slow)
+    client.query("LISTEN c")
+    with slow_commit(slow, wire, watcher, "slow") as let_go:
+        send_behind(watcher, client, "NOTIFY c, 'own'")
+        before, began = cpu_s(client.pid), time.monotonic()
+        until(lambda: time.monotonic() - began > 0.5, "half a second of waiting")
+        used = cpu_s(client.pid) - before
+        assert used < 0.1, f"{used:.2f} s of CPU time while waiting"
+        let_go()
+    messages = client.until_ready()
+    assert kinds(messages) == "CAAZ" and payloads(messages) == ["slow", "own"]
+
+
+def test_terminated_behind_a_slow_commit(slow, connect, wire):
+    """Guards: who waits behind a slow commit can be terminated meanwhile; others hear what it has committed."""
+    watcher, client, listener = connect(slow), wire(slow), connect(slow)
+    client.query("LISTEN c")
+    listener.execute("LISTEN c")
+    with slow_commit(slow, wire, watcher, "slow") as let_go:
+        send_behind(watcher, client, "NOTIFY c, 'of the victim'")
+        assert one(watcher, "SELECT pg_terminate_backend(%s, 5000)", client.pid), "it is still there"
+        assert state_of(watcher, client.pid) is None
+        let_go()
+    notify(watcher, "c", "next")
+    assert hear(listener, 3) == ["slow", "of the victim", "next"]
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["nothing pending", "something pending"])
+def test_canceled_behind_a_slow_commit(slow, connect, wire, earlier):
+    """Guards: who waits behind a slow commit can be cancelled meanwhile, loses nothing by it, and hears on."""
+    watcher, client = connect(slow), wire(slow)
+    client.query("LISTEN c")
+    client.query("BEGIN")
+    client.query("SELECT 1")
+    if earlier:
+        notify(watcher, "c", "earlier")
+    with slow_commit(slow, wire, watcher, "slow") as let_go:
+        client.query("NOTIFY c, 'own'")
+        send_behind(watcher, client, "COMMIT")
+        assert one(watcher, "SELECT pg_cancel_backend(%s)", client.pid)
+        heard = payloads(client.until_ready())
+        if earlier and not heard:
+            heard = receive_payloads(client, 1)
+        assert heard == ["earlier"] * earlier
+        let_go()
+    notify(watcher, "c", "later")
+    assert receive_payloads(client, 3) == ["slow", "own", "later"]
+    notify(watcher, "c", "last")
+    assert receive_payloads(client, 1) == ["last"]
+    until(lambda: state_of(watcher, client.pid) == "idle", "it waits for the next")
+
+
+# ---- a client that does not read ----
+
+def context_switches(pid: int) -> int:
+    """How often the process has gone to sleep."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
+
+
+def let_watchdog_fall_asleep(cluster) -> None:
+    """Waits until it has not looked for a while."""
+    pid = until(lambda: watchdog_pid(cluster), "there is a watchdog")
+    since, before = time.monotonic(), context_switches(pid)
+
+    def sleeps() -> bool:
+        nonlocal since, before
+        if (now := context_switches(pid)) != before:
+            since, before = time.monotonic(), now
+        return time.monotonic() - since > 0.3
+
+    until(sleeps, "the watchdog sleeps")
+
+
+def test_mute_client_slows_nobody(slow, connect, wire):
+    """Guards: a client that does not read, with a lot pending, does not slow down each transaction by a
+    second while the watchdog sleeps: whoever waits for it wakes the watchdog."""
+    mute, sender = wire(slow), connect(slow)
+    mute.query("LISTEN c")
+    mute.query("BEGIN")
+    mute.query("SELECT 1")
+    sent = []
+
+    def send() -> None:
+        sent.append(f"{len(sent)} {KILOBYTES_7}")
+        notify(sender, "c", sent[-1])
+
+    while one(sender, "SELECT used FROM herald.queue") < QUEUE_BYTES // 2:
+        send()
+    let_watchdog_fall_asleep(slow)
+    mute.send(("Q", cstring("COMMIT")))
+    until(lambda: state_of(sender, mute.pid) != "busy", "it delivers")
+    waits = one(sender, "SELECT flow_waits FROM herald.stats")
+    began = time.monotonic()
+    for _ in range(6):
+        send()
+    assert time.monotonic() - began < 3
+    assert one(sender, "SELECT flow_waits FROM herald.stats") > waits, "nobody has waited"
+
+    heard = []
+    while len(heard) < len(sent):
+        heard += payloads([mute.receive()])
+    assert heard == sent
+
+
+def test_mute_client_terminated(slow, connect, wire):
+    """Guards: a listener with a lot pending goes at once when it is terminated, though its client does not
+    read, and though it has a temporary table, which it drops in a transaction while it exits."""
+    mute, listener, sender = wire(slow), connect(slow), connect(slow)
+    mute.query("LISTEN c")
+    mute.query("CREATE TEMPORARY TABLE of_the_mute (number integer)")
+    mute.query("BEGIN")
+    mute.query("SELECT 1")
+    for number in range(200):
+        notify(sender, "c", f"{number} {KILOBYTES_7}")
+    assert one(sender, "SELECT pg_terminate_backend(%s, 5000)", mute.pid), "it is still there"
+    assert state_of(sender, mute.pid) is None
+    listener.execute("LISTEN c")
+    notify(sender, "c", "heard")
+    assert hear(listener, 1) == ["heard"]
+
+
+# ---- a turn ----
+
+@pytest.mark.parametrize("watchdog", ["the first", "a new one"])
+def test_failed_blocks_with_every_turn(slow, connect, watchdog):
+    """Guards: with as many failed transaction blocks as there are turns, listeners that can use a turn get
+    one, from the watchdog; also from one that has been terminated and started again."""
+    failed = [connect(slow) for _ in range(2)]
+    listener, sender = connect(slow), connect(slow)
+    for connection in failed:
+        connection.execute("LISTEN c")
+        connection.execute("BEGIN")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("SELECT 1 / 0")
+    listener.execute("LISTEN d")
+    if watchdog == "a new one":
+        before = watchdog_pid(slow)
+        os.kill(before, signal.SIGTERM)
+        until(lambda: watchdog_pid(slow) not in (None, before), "it is started again", DEADLINE_S / 2)
+    rescued = one(sender, "SELECT turns_rescued FROM herald.stats")
+    for number in range(10):
+        notify(sender, "c", f"for the failed {number}")
+        notify(sender, "d", f"for the listener {number}")
+        assert hear(listener, 1) == [f"for the listener {number}"]
+    until(lambda: one(sender, "SELECT turns_rescued FROM herald.stats") >= rescued + 2, "turns were taken back")
+    for connection in failed:
+        connection.execute("ROLLBACK")
+        assert hear(connection, 10) == [f"for the failed {number}" for number in range(10)]

@@ -1,0 +1,107 @@
+"""A tiny client of the protocol, for tests of which message comes before which."""
+
+import socket
+import struct
+
+from harness.cluster import SUPERUSER, Cluster
+
+TIMEOUT_S = 20
+
+
+class Wire:
+    """One connection. Messages are (type, body) with the type as a letter."""
+
+    def __init__(self, cluster: Cluster, dbname: str = "postgres", **parameters: str):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(TIMEOUT_S)
+        self.socket.connect(str(cluster.socket_folder / f".s.PGSQL.{cluster.port}"))
+        self._buffer = b""
+        pairs = {"user": SUPERUSER, "database": dbname, **parameters}
+        body = struct.pack("!I", 196608) + b"".join(
+            cstring(name) + cstring(value) for name, value in pairs.items()) + b"\0"
+        self.socket.sendall(struct.pack("!I", len(body) + 4) + body)
+        self.pid = next(struct.unpack("!I", body[:4])[0] for kind, body in self.until_ready() if kind == "K")
+
+    def close(self) -> None:
+        """Goes without a word: the server notices when it reads or writes next."""
+        self.socket.close()
+
+    def send(self, *messages: tuple[str, bytes]) -> None:
+        """Sends messages in one go."""
+        self.socket.sendall(b"".join(kind.encode() + struct.pack("!I", len(body) + 4) + body
+                                     for kind, body in messages))
+
+    def receive(self) -> tuple[str, bytes]:
+        """The next message; ("", b"") at the end of the connection."""
+        while len(self._buffer) < 5 or len(self._buffer) < 1 + struct.unpack("!I", self._buffer[1:5])[0]:
+            data = self.socket.recv(65536)
+            if not data:
+                return "", b""
+            self._buffer += data
+        length = 1 + struct.unpack("!I", self._buffer[1:5])[0]
+        message, self._buffer = self._buffer[:length], self._buffer[length:]
+        return chr(message[0]), message[5:]
+
+    def until_ready(self) -> list[tuple[str, bytes]]:
+        """All messages up to and including ReadyForQuery."""
+        messages = []
+        while not messages or messages[-1][0] not in ("Z", ""):
+            messages.append(self.receive())
+        return messages
+
+    def query(self, sql: str) -> list[tuple[str, bytes]]:
+        """Runs a simple query; its messages."""
+        self.send(("Q", cstring(sql)))
+        return self.until_ready()
+
+
+def cstring(text: str) -> bytes:
+    """Text as the protocol has it."""
+    return text.encode() + b"\0"
+
+
+def parse(sql: str, name: str = "") -> tuple[str, bytes]:
+    """Parse, without types."""
+    return "P", cstring(name) + cstring(sql) + struct.pack("!H", 0)
+
+
+def bind(name: str = "") -> tuple[str, bytes]:
+    """Bind of the unnamed portal, without parameters."""
+    return "B", cstring("") + cstring(name) + struct.pack("!HHH", 0, 0, 0)
+
+
+def describe(name: str = "") -> tuple[str, bytes]:
+    """Describe of a statement."""
+    return "D", b"S" + cstring(name)
+
+
+def call(function: int, *arguments: str) -> tuple[str, bytes]:
+    """FunctionCall, the fast path, with text arguments and a text result."""
+    body = struct.pack("!IHH", function, 0, len(arguments))
+    for argument in arguments:
+        body += struct.pack("!I", len(argument.encode())) + argument.encode()
+    return "F", body + struct.pack("!H", 0)
+
+
+EXECUTE = ("E", cstring("") + struct.pack("!I", 0))
+SYNC = ("S", b"")
+FLUSH = ("H", b"")
+
+
+def kinds(messages: list[tuple[str, bytes]]) -> str:
+    """The types, in a row; e.g. "CAZ": CommandComplete, Notification, ReadyForQuery."""
+    return "".join(kind for kind, _ in messages)
+
+
+def payloads(messages: list[tuple[str, bytes]]) -> list[str]:
+    """The payloads of the notifications among them."""
+    return [body[4:].split(b"\0")[1].decode() for kind, body in messages if kind == "A"]
+
+
+def fatal(messages: list[tuple[str, bytes]]) -> str | None:
+    """The message of a FATAL error among them."""
+    for kind, body in messages:
+        fields = {field[:1]: field[1:].decode() for field in body.split(b"\0") if field} if kind == "E" else {}
+        if fields.get(b"V") == "FATAL":
+            return fields[b"M"]
+    return None
