@@ -3,34 +3,38 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION pg_herald" to load this file. \quit
 
-COMMENT ON SCHEMA @extschema@ IS 'pg_herald: LISTEN and NOTIFY that scale';
+-- Made here, not by CREATE EXTENSION: so it goes with the extension, and one that
+-- someone else has made is an error instead of a home for superusers' functions.
+CREATE SCHEMA herald;
+
+COMMENT ON SCHEMA herald IS 'pg_herald: LISTEN and NOTIFY that scale';
 
 --
 -- Functions that stand in for built-in ones.  Calls of pg_notify() and
 -- pg_notification_queue_usage() in plans are turned into calls of these.
 --
 
-CREATE FUNCTION @extschema@.pg_notify(channel text, payload text)
+CREATE FUNCTION herald.pg_notify(channel text, payload text)
 RETURNS void
 AS 'MODULE_PATHNAME', 'herald_pg_notify'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.pg_notify(text, text) IS
+COMMENT ON FUNCTION herald.pg_notify(text, text) IS
 'send a notification event; plans call it in place of pg_catalog.pg_notify()';
 
-CREATE FUNCTION @extschema@.pg_notification_queue_usage()
+CREATE FUNCTION herald.pg_notification_queue_usage()
 RETURNS float8
 AS 'MODULE_PATHNAME', 'herald_pg_notification_queue_usage'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.pg_notification_queue_usage() IS
+COMMENT ON FUNCTION herald.pg_notification_queue_usage() IS
 'fraction in use of the fuller notification queue, pg_herald''s or the server''s; plans call it in place of the pg_catalog function';
 
 --
 -- Views
 --
 
-CREATE FUNCTION @extschema@.get_listeners(
+CREATE FUNCTION herald.get_listeners(
 	OUT pid integer,
 	OUT datid oid,
 	OUT role oid,
@@ -44,10 +48,10 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'herald_listeners'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.get_listeners() IS
+COMMENT ON FUNCTION herald.get_listeners() IS
 'the rows of view listeners';
 
-CREATE VIEW @extschema@.listeners AS
+CREATE VIEW herald.listeners AS
 SELECT l.pid,
 	   d.datname,
 	   r.rolname,
@@ -57,45 +61,45 @@ SELECT l.pid,
 	   pg_catalog.clock_timestamp() - l.pending_since AS pending_age,
 	   l.delivered,
 	   l.wakeups
-  FROM @extschema@.get_listeners() l
+  FROM herald.get_listeners() l
   LEFT JOIN pg_catalog.pg_database d ON d.oid = l.datid
   LEFT JOIN pg_catalog.pg_roles r ON r.oid = l.role;
 
-COMMENT ON VIEW @extschema@.listeners IS
+COMMENT ON VIEW herald.listeners IS
 'one row per listening backend: those of your own roles, or all for pg_read_all_stats';
-COMMENT ON COLUMN @extschema@.listeners.pid IS 'process id of the backend';
-COMMENT ON COLUMN @extschema@.listeners.datname IS 'database that it is connected to';
-COMMENT ON COLUMN @extschema@.listeners.rolname IS 'role that it was logged in as when it began to listen';
-COMMENT ON COLUMN @extschema@.listeners.state IS
+COMMENT ON COLUMN herald.listeners.pid IS 'process id of the backend';
+COMMENT ON COLUMN herald.listeners.datname IS 'database that it is connected to';
+COMMENT ON COLUMN herald.listeners.rolname IS 'role that it was logged in as when it began to listen';
+COMMENT ON COLUMN herald.listeners.state IS
 'idle; pending: waits for its turn to be woken; signalled: has been woken; processing: reads; busy: in a transaction, and reads when that ends';
-COMMENT ON COLUMN @extschema@.listeners.channels IS 'number of channels that it listens to';
-COMMENT ON COLUMN @extschema@.listeners.pending_bytes IS
+COMMENT ON COLUMN herald.listeners.channels IS 'number of channels that it listens to';
+COMMENT ON COLUMN herald.listeners.pending_bytes IS
 'length in bytes of the stretch of the queue that it has yet to read; 0 if there is nothing for it';
-COMMENT ON COLUMN @extschema@.listeners.pending_age IS
+COMMENT ON COLUMN herald.listeners.pending_age IS
 'time since the first notification that it has yet to read was committed';
-COMMENT ON COLUMN @extschema@.listeners.delivered IS 'notifications sent to its client since it began to listen';
-COMMENT ON COLUMN @extschema@.listeners.wakeups IS 'times that it read the queue since it began to listen';
+COMMENT ON COLUMN herald.listeners.delivered IS 'notifications sent to its client since it began to listen';
+COMMENT ON COLUMN herald.listeners.wakeups IS 'times that it read the queue since it began to listen';
 
-CREATE FUNCTION @extschema@.get_channels(
+CREATE FUNCTION herald.get_channels(
 	OUT channel text,
 	OUT listeners bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'herald_channels'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.get_channels() IS
+COMMENT ON FUNCTION herald.get_channels() IS
 'the rows of view channels';
 
-CREATE VIEW @extschema@.channels AS
+CREATE VIEW herald.channels AS
 SELECT c.channel, c.listeners
-  FROM @extschema@.get_channels() c;
+  FROM herald.get_channels() c;
 
-COMMENT ON VIEW @extschema@.channels IS
+COMMENT ON VIEW herald.channels IS
 'one row per channel of this database that is listened to: counting listeners of your own roles, or all for pg_read_all_stats';
-COMMENT ON COLUMN @extschema@.channels.channel IS 'name of the channel';
-COMMENT ON COLUMN @extschema@.channels.listeners IS 'number of backends that listen to it';
+COMMENT ON COLUMN herald.channels.channel IS 'name of the channel';
+COMMENT ON COLUMN herald.channels.listeners IS 'number of backends that listen to it';
 
-CREATE FUNCTION @extschema@.get_queue(
+CREATE FUNCTION herald.get_queue(
 	OUT head bigint,
 	OUT dispatched bigint,
 	OUT needed bigint,
@@ -107,24 +111,24 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'herald_queue'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.get_queue() IS
+COMMENT ON FUNCTION herald.get_queue() IS
 'the row of view queue';
 
-CREATE VIEW @extschema@.queue AS
+CREATE VIEW herald.queue AS
 SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.used, q.usage
-  FROM @extschema@.get_queue() q;
+  FROM herald.get_queue() q;
 
-COMMENT ON VIEW @extschema@.queue IS
+COMMENT ON VIEW herald.queue IS
 'one row: the queue of notifications, of all databases; positions and sizes in bytes';
-COMMENT ON COLUMN @extschema@.queue.head IS 'position at which the next transaction''s notifications will be written';
-COMMENT ON COLUMN @extschema@.queue.dispatched IS 'position up to which listeners may read';
-COMMENT ON COLUMN @extschema@.queue.needed IS 'position from which on some listener has yet to read';
-COMMENT ON COLUMN @extschema@.queue.tail IS 'position from which on the memory has not been reused';
-COMMENT ON COLUMN @extschema@.queue.size IS 'memory for notifications: herald.queue_memory, rounded down to a power of two';
-COMMENT ON COLUMN @extschema@.queue.used IS 'bytes that some listener has yet to read, or whose transaction is committing';
-COMMENT ON COLUMN @extschema@.queue.usage IS 'used as a fraction of size';
+COMMENT ON COLUMN herald.queue.head IS 'position at which the next transaction''s notifications will be written';
+COMMENT ON COLUMN herald.queue.dispatched IS 'position up to which listeners may read';
+COMMENT ON COLUMN herald.queue.needed IS 'position from which on some listener has yet to read';
+COMMENT ON COLUMN herald.queue.tail IS 'position from which on the memory has not been reused';
+COMMENT ON COLUMN herald.queue.size IS 'memory for notifications: herald.queue_memory, rounded down to a power of two';
+COMMENT ON COLUMN herald.queue.used IS 'bytes that some listener has yet to read, or whose transaction is committing';
+COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of size';
 
-CREATE FUNCTION @extschema@.get_stats(
+CREATE FUNCTION herald.get_stats(
 	OUT notifications bigint,
 	OUT batches bigint,
 	OUT duplicates_removed bigint,
@@ -140,47 +144,47 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'herald_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.get_stats() IS
+COMMENT ON FUNCTION herald.get_stats() IS
 'the row of view stats';
 
-CREATE VIEW @extschema@.stats AS
+CREATE VIEW herald.stats AS
 SELECT s.notifications, s.batches, s.duplicates_removed, s.delivered, s.wakeups,
 	   s.signals_sent, s.signals_saved, s.turns_rescued, s.flow_waits, s.refused,
 	   s.stats_reset
-  FROM @extschema@.get_stats() s;
+  FROM herald.get_stats() s;
 
-COMMENT ON VIEW @extschema@.stats IS
+COMMENT ON VIEW herald.stats IS
 'one row: what pg_herald has counted, in all databases, since the server''s start or the last reset';
-COMMENT ON COLUMN @extschema@.stats.notifications IS 'notifications issued, without duplicates; those rolled back are among them';
-COMMENT ON COLUMN @extschema@.stats.batches IS 'transactions that put notifications into the queue';
-COMMENT ON COLUMN @extschema@.stats.duplicates_removed IS 'notifications that repeated one of the same transaction';
-COMMENT ON COLUMN @extschema@.stats.delivered IS 'notifications sent to clients';
-COMMENT ON COLUMN @extschema@.stats.wakeups IS 'times that a listener read the queue';
-COMMENT ON COLUMN @extschema@.stats.signals_sent IS 'signals sent to listeners';
-COMMENT ON COLUMN @extschema@.stats.signals_saved IS
+COMMENT ON COLUMN herald.stats.notifications IS 'notifications issued, without duplicates; those rolled back are among them';
+COMMENT ON COLUMN herald.stats.batches IS 'transactions that put notifications into the queue';
+COMMENT ON COLUMN herald.stats.duplicates_removed IS 'notifications that repeated one of the same transaction';
+COMMENT ON COLUMN herald.stats.delivered IS 'notifications sent to clients';
+COMMENT ON COLUMN herald.stats.wakeups IS 'times that a listener read the queue';
+COMMENT ON COLUMN herald.stats.signals_sent IS 'signals sent to listeners';
+COMMENT ON COLUMN herald.stats.signals_saved IS
 'times that a notification found a listener concerned that needed no signal of its own';
-COMMENT ON COLUMN @extschema@.stats.turns_rescued IS 'turns taken back from listeners that did not use them';
-COMMENT ON COLUMN @extschema@.stats.flow_waits IS 'transactions that waited before their commit for listeners to catch up';
-COMMENT ON COLUMN @extschema@.stats.refused IS 'transactions that failed because the queue was full';
-COMMENT ON COLUMN @extschema@.stats.stats_reset IS 'time of the last reset';
+COMMENT ON COLUMN herald.stats.turns_rescued IS 'turns taken back from listeners that did not use them';
+COMMENT ON COLUMN herald.stats.flow_waits IS 'transactions that waited before their commit for listeners to catch up';
+COMMENT ON COLUMN herald.stats.refused IS 'transactions that failed because the queue was full';
+COMMENT ON COLUMN herald.stats.stats_reset IS 'time of the last reset';
 
-CREATE FUNCTION @extschema@.reset_stats()
+CREATE FUNCTION herald.reset_stats()
 RETURNS void
 AS 'MODULE_PATHNAME', 'herald_reset_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.reset_stats() IS
+COMMENT ON FUNCTION herald.reset_stats() IS
 'set the counters of view stats to zero; for superusers and whom they grant it to';
 
-REVOKE ALL ON FUNCTION @extschema@.reset_stats() FROM PUBLIC;
+REVOKE ALL ON FUNCTION herald.reset_stats() FROM PUBLIC;
 
 -- The views are for everybody; what each shows depends on who looks.
 -- Explicitly, lest default privileges have been taken away from PUBLIC.  (Who
 -- may not execute the built-in pg_notify() may not execute ours either; it asks.)
-GRANT USAGE ON SCHEMA @extschema@ TO PUBLIC;
+GRANT USAGE ON SCHEMA herald TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
-	@extschema@.pg_notify(text, text), @extschema@.pg_notification_queue_usage(),
-	@extschema@.get_listeners(), @extschema@.get_channels(),
-	@extschema@.get_queue(), @extschema@.get_stats() TO PUBLIC;
-GRANT SELECT ON @extschema@.listeners, @extschema@.channels, @extschema@.queue,
-	@extschema@.stats TO PUBLIC;
+	herald.pg_notify(text, text), herald.pg_notification_queue_usage(),
+	herald.get_listeners(), herald.get_channels(),
+	herald.get_queue(), herald.get_stats() TO PUBLIC;
+GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
+	herald.stats TO PUBLIC;

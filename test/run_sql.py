@@ -4,8 +4,8 @@
     test/run_sql.py regress herald [TEST...]
     test/run_sql.py isolation stock [TEST...]
 
-Each folder has two lists. What is in `same_as_stock` must give the very same output with pg_herald
-and without it; on a stock cluster only those tests run. `herald_only` has the others.
+Each folder has two lists. What is in `schedule_same_as_stock` must give the very same output with pg_herald
+and without it; on a stock cluster only those tests run. `schedule_herald_only` has the others.
 """
 
 import argparse
@@ -33,7 +33,7 @@ PROGRAMS = {
 
 def scheduled(kind: str, name: str) -> list[str]:
     """The tests of one list, in its order."""
-    lines = (TEST / kind / name).read_text(encoding="utf-8").splitlines()
+    lines = (TEST / kind / f"schedule_{name}").read_text(encoding="utf-8").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 

@@ -78,7 +78,6 @@ GRANT EXECUTE ON FUNCTION pg_notify(text, text) TO PUBLIC;
 
 -- A schema of the same name is not the extension.
 DROP EXTENSION pg_herald;
-DROP SCHEMA herald;
 SELECT current_database() AS database \gset
 GRANT CREATE ON DATABASE :"database" TO regress_nobody;
 SET ROLE regress_nobody;
@@ -98,24 +97,22 @@ DROP SCHEMA herald CASCADE;
 DROP OWNED BY regress_nobody;
 DROP ROLE regress_nobody;
 CREATE EXTENSION pg_herald;
-SELECT extname, nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'pg_herald';
 
 -- Nor is a function that has taken the place of the extension's own.
 ALTER EXTENSION pg_herald DROP FUNCTION herald.pg_notify(text, text);
 CREATE OR REPLACE FUNCTION herald.pg_notify(channel text, payload text) RETURNS void LANGUAGE plpgsql AS
 	'BEGIN RAISE EXCEPTION ''run as %'', current_user; END';
 SELECT pg_notify('c', 'not by the impostor');
-DROP EXTENSION pg_herald;
-DROP SCHEMA herald CASCADE;
+DROP EXTENSION pg_herald CASCADE;
 CREATE EXTENSION pg_herald;
 :mark
 SELECT pg_notify('c', 'by the extension again');
 :taken
 
--- It has its own schema, and only that.
+-- It has its own schema, and takes it along.
 ALTER EXTENSION pg_herald SET SCHEMA public;
 DROP EXTENSION pg_herald;
-CREATE EXTENSION pg_herald SCHEMA public;
+SELECT count(*) FROM pg_namespace WHERE nspname = 'herald';
 CREATE EXTENSION pg_herald;
 
 UNLISTEN *;
