@@ -110,7 +110,6 @@ SELECT pg_notify('c', 'by the extension again');
 :taken
 
 -- It has its own schema, and takes it along.
-ALTER EXTENSION pg_herald SET SCHEMA public;
 DROP EXTENSION pg_herald;
 SELECT count(*) FROM pg_namespace WHERE nspname = 'herald';
 CREATE EXTENSION pg_herald;
