@@ -56,6 +56,9 @@ typedef struct Subscription
 /* In TopMemoryContext; NULL before the first LISTEN. */
 static HTAB *subscriptions;
 
+/* What was found last: messages of one channel tend to come together. */
+static Subscription *found_last;
+
 /* Of this transaction, in its memory. */
 static struct
 {
@@ -204,12 +207,17 @@ herald_subscriptions_leave_all(void)
 bool
 herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch)
 {
-	Subscription *subscription;
+	const char *channel = herald_entry_channel(entry);
+	Subscription *subscription = found_last;
 
 	if (subscriptions == NULL || entry->channel_length >= NAMEDATALEN)
 		return false;
-	subscription = hash_search_with_hash_value(subscriptions, herald_entry_channel(entry),
-											   entry->channel_hash, HASH_FIND, NULL);
+	if (subscription == NULL || subscription->channel_hash != entry->channel_hash ||
+		memcmp(subscription->channel, channel, entry->channel_length + 1) != 0)
+		subscription = hash_search_with_hash_value(subscriptions, channel,
+												   entry->channel_hash, HASH_FIND, NULL);
+	if (subscription != NULL)
+		found_last = subscription;
 	return subscription != NULL && subscription->is_active && subscription->start <= batch;
 }
 
@@ -341,6 +349,7 @@ find(const char *channel, size_t length, HASHACTION action, bool *found)
 static void
 drop(Subscription *subscription)
 {
+	found_last = NULL;
 	if (subscription->is_entered)
 		herald_channels_remove(MyDatabaseId, subscription->channel,
 							   subscription->channel_hash, herald_shared_my_slot());
