@@ -60,7 +60,6 @@ herald_dispatch_run(void)
 {
 	Marking		marking = {0};
 	HeraldDispatchCalls calls = {run_begins, mark_batch, &marking};
-
 	HeraldDispatchResult result;
 
 	/* Without the watchdog what is left is ours as well. */

@@ -111,11 +111,12 @@ herald_session_is_listener(void)
 void
 herald_session_statement(void)
 {
-	if (IsAbortedTransactionBlockState())
+	/* Most backends listen to nothing, and every statement comes by here. */
+	if (!session.is_listener || IsAbortedTransactionBlockState())
 		return;
 
 	session.statement_seen = true;
-	if (!session.is_listener || session.is_busy)
+	if (session.is_busy)
 		return;
 
 	/* A signal that is on its way has nothing more to tell us. */
