@@ -15,7 +15,7 @@ OBJS = \
 	src/sender/publish.o src/sender/retarget.o \
 	src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/signal.o \
 	src/dispatch/watchdog.o \
-	src/listener/deliver.o src/listener/session.o src/listener/subscriptions.o \
+	src/listener/deliver.o src/listener/moderation.o src/listener/session.o src/listener/subscriptions.o \
 	src/views/views.o
 
 PG_CPPFLAGS = -I$(srcdir)/src

@@ -137,6 +137,18 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint16_t home, HeraldSendSignal send, v
 	return handed_out;
 }
 
+uint32_t
+herald_wakeup_waiting(HeraldWakeup *wakeup)
+{
+	uint32_t	used = set_length(atomic_load_explicit(&wakeup->slots_used, memory_order_relaxed));
+	uint32_t	count = 0;
+
+	for (uint32_t i = 0; i < used; i++)
+		count += (uint32_t) __builtin_popcountll(atomic_load_explicit(&set_words(wakeup)[i],
+																	 memory_order_relaxed));
+	return count;
+}
+
 void
 herald_wakeup_set_home(HeraldWakeup *wakeup, uint32_t slot, uint16_t home)
 {

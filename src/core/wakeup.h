@@ -83,6 +83,9 @@ extern bool herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPositi
 extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint16_t home,
 							   HeraldSendSignal send, void *arg);
 
+/* How many are in the wakeup set. */
+extern uint32_t herald_wakeup_waiting(HeraldWakeup *wakeup);
+
 /* The listener says on which CPU it is. */
 extern void herald_wakeup_set_home(HeraldWakeup *wakeup, uint32_t slot, uint16_t home);
 

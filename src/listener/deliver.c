@@ -26,6 +26,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "listener/deliver.h"
+#include "listener/moderation.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
 #include "shared.h"
@@ -100,8 +101,10 @@ herald_deliver(void)
 	if (herald_wakeup_begin(herald_wakeup, herald_log, slot, &from, &to))
 	{
 		herald_wakeup_set_home(herald_wakeup, slot, herald_signal_my_cpu());
+		herald_moderation_begin(herald_session_take_statement());
 		ExitOnAnyError = true;
 		read_and_send(from, to);
+		herald_moderation_end();
 		ExitOnAnyError = save_exit_on_any_error;
 	}
 	(void) herald_wakeup_yield(herald_wakeup, slot);
@@ -125,6 +128,8 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 	for (int round = 1;; round++)
 	{
 		read_to_end(&reader, as_is);
+		if (herald_moderation_linger(to))
+			round = 0;
 		if (herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
 			return;
 		if (round == ROUNDS_MAX)
@@ -153,6 +158,7 @@ read_to_end(HeraldReader *reader, bool as_is)
 			case HERALD_READ_MESSAGE:
 				if (herald_subscriptions_include(message.entry, message.batch))
 				{
+					herald_moderation_sent(message.sender_pid);
 					send_message(&message, as_is);
 					delivered++;
 				}

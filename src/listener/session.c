@@ -32,6 +32,7 @@ static struct
 	bool		is_listener;
 	bool		is_busy;		/* our word says so */
 	bool		statement_seen; /* in this transaction */
+	bool		statement_before;	/* see herald_session_take_statement() */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
 	bool		exit_registered;
 }			session;
@@ -116,6 +117,7 @@ herald_session_statement(void)
 		return;
 
 	session.statement_seen = true;
+	session.statement_before = true;
 	if (session.is_busy)
 		return;
 
@@ -156,6 +158,15 @@ herald_session_is_idle_transaction(void)
 {
 	return session.is_listener && !session.statement_seen && debug_query_string == NULL &&
 		!proc_exit_inprogress;
+}
+
+bool
+herald_session_take_statement(void)
+{
+	bool		result = session.statement_before;
+
+	session.statement_before = false;
+	return result;
 }
 
 bool

@@ -41,6 +41,12 @@ extern void herald_session_end_transaction(bool committed);
  */
 extern bool herald_session_is_idle_transaction(void);
 
+/*
+ * Has the client run a statement since we were asked last?  Then it may be
+ * waiting for the server to be ready.
+ */
+extern bool herald_session_take_statement(void);
+
 /* Were we told to read by the end of our own transaction?  Forgets it. */
 extern bool herald_session_take_own_signal(void);
 

@@ -51,6 +51,29 @@ test_turns_max(void **state UNUSED)
 	}
 }
 
+/* Guards: those who wait are counted, and only those. */
+static void
+test_waiting(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
+	Signals		signals = {0};
+
+	assert_int_equal(herald_wakeup_waiting(wakeup), 0);
+	for (uint32_t slot = 1; slot < SLOTS; slot++)
+		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 1);
+
+	herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
+	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 3);
+	assert_true(read_all(wakeup, log, signals.slots[0]));
+	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 3);
+	herald_wakeup_leave(wakeup, SLOTS - 1);
+	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 4);
+	free(wakeup);
+	free(log);
+}
+
 /* Guards: raising k while the set is not empty takes effect with the next pump. */
 static void
 test_turns_max_changes(void **state UNUSED)
@@ -189,6 +212,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_turns_max),
+		cmocka_unit_test(test_waiting),
 		cmocka_unit_test(test_turns_max_changes),
 		cmocka_unit_test(test_cursor_is_fair),
 		cmocka_unit_test(test_cursor_finds_any),

@@ -1,0 +1,34 @@
+/*-------------------------------------------------------------------------
+ *
+ * moderation.h
+ *	  Fewer, fuller wakeups while notifications keep coming.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_MODERATION_H
+#define HERALD_MODERATION_H
+
+#include "postgres.h"
+
+#include "core/log_layout.h"
+
+/*
+ * A delivery begins.  If the client waits for us there is no waiting in it.
+ */
+extern void herald_moderation_begin(bool client_waits);
+
+/* It sends a message of this backend's. */
+extern void herald_moderation_sent(int32 sender_pid);
+
+/*
+ * All up to `position` is read.  True: we have waited a moment for more, and
+ * what there was before has gone to the client.
+ */
+extern bool herald_moderation_linger(HeraldPosition position);
+
+/* It ends, and the turn is about to be passed on: wait a little before, if need be. */
+extern void herald_moderation_end(void);
+
+#endif							/* HERALD_MODERATION_H */
