@@ -104,9 +104,15 @@ def topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int
         return sustained(held, pgbench(cluster, notifiers, *script_load(script, seconds)), each)
 
 
-def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32) -> dict:
-    """Inserts a row per transaction, and notifies one listener if the script does."""
-    cluster.psql("DROP TABLE IF EXISTS events; CREATE TABLE events (body text); CHECKPOINT", DBNAME)
+def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32,
+           commit_delay_us: int = 0) -> dict:
+    """Inserts a row per transaction, and notifies one listener if the script does.
+
+    commit_delay_us     how long the server waits before each flush: stands for a slower disk
+    """
+    cluster.psql("DROP TABLE IF EXISTS events; CREATE TABLE events (body text); CHECKPOINT; "
+                 f"ALTER DATABASE {DBNAME} SET commit_delay = {commit_delay_us}; "
+                 f"ALTER DATABASE {DBNAME} SET commit_siblings = 1", DBNAME)
     with Listeners(cluster, 1, dbname=DBNAME) as held:
         load = pgbench(cluster, clients, *script_load(script, seconds))
         expected = load["transactions"] if "notify" in script else 0

@@ -62,13 +62,18 @@ def _topology(name: str, title: str, target: float | None, **parameters) -> Scen
                  Target(target) if target else None)
 
 
-def _insert_notify() -> Scenario:
-    alone = partial(measure.insert, script="insert")
-    notify = partial(measure.insert, script="insert_notify")
-    return Scenario("insert_notify", "INSERT + NOTIFY against INSERT alone, 32 clients, synchronous_commit on",
+def _insert_notify(name: str, disk: str, commit_delay_us: int = 0) -> Scenario:
+    def run(script: str) -> Callable:
+        return partial(measure.insert, script=script, commit_delay_us=commit_delay_us)
+
+    alone = run("insert")
+    notify = run("insert_notify")
+    no_op = run("insert_and_no_op")  # what any second statement costs
+    return Scenario(name, f"INSERT + NOTIFY against INSERT alone, 32 clients, synchronous_commit on{disk}",
                     "tps", Case("INSERT, herald", "herald", alone),
                     Case("INSERT + NOTIFY, herald", "herald", notify), Target(0.97),
-                    beside=(Case("INSERT + NOTIFY, stock", "stock", notify),))
+                    beside=(Case("INSERT + NOTIFY, stock", "stock", notify),
+                            Case("INSERT + a statement that does nothing, herald", "herald", no_op)))
 
 
 def _commit_latency() -> Scenario:
@@ -100,7 +105,8 @@ SCENARIOS = (
               notifiers=100, listeners=100, channel="channel_%d", script="notify_channel_client_id"),
     _topology("eight_to_three_hundred", "8 notifiers, 300 listeners, one channel", 80,
               notifiers=8, listeners=300),
-    _insert_notify(),
+    _insert_notify("insert_notify", ""),
+    _insert_notify("insert_notify_slower_disk", ", a flush takes 2 ms longer", commit_delay_us=2000),
     _commit_latency(),
     _both("last_listener_latency", "the last of 300 listeners hears it, median", "us",
           partial(measure.latency, listeners=300, of="last_us"), Target(1.0, at_least=False)),

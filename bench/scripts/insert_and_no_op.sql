@@ -1,0 +1,2 @@
+INSERT INTO events (body) VALUES ('something happened')\;
+DISCARD SEQUENCES;
