@@ -86,6 +86,7 @@ static void
 executor_start_hook(QueryDesc *query, int flags)
 {
 	herald_session_statement();
+	herald_retarget_back(query->plannedstmt);
 	if (prev_executor_start_hook)
 		prev_executor_start_hook(query, flags);
 	else

@@ -16,6 +16,10 @@
 
 #include "postgres.h"
 
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
+#error "pg_herald supports PostgreSQL 15 to 19"
+#endif
+
 #include "lib/dshash.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
@@ -25,10 +29,6 @@
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
-
-#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
-#error "pg_herald supports PostgreSQL 15 to 19"
-#endif
 
 /*
  * 17: backends are numbered from 0 by ProcNumber instead of from 1 by

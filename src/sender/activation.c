@@ -3,8 +3,8 @@
  * activation.c
  *	  Is pg_herald switched on in this database?
  *
- * The answer is in pg_extension, for which there is no cache.  But the
- * extension comes with functions, and changes of pg_proc are announced to
+ * The answer is in pg_extension, for which there is no cache before 18.  But
+ * the extension comes with functions, and changes of pg_proc are announced to
  * every backend: so what was found is kept until such an announcement.
  *
  * A function counts only if it is the extension's own.  Otherwise anyone who
@@ -33,6 +33,7 @@
 
 #define EXTENSION_NAME	"pg_herald"
 #define SCHEMA_NAME		"herald"
+#define LOOK_UPS_MAX	10
 
 typedef struct Activation
 {
@@ -91,16 +92,23 @@ look_up(void)
 		registered = true;
 	}
 
-	was_announced = false;
-	extension = get_extension_oid(EXTENSION_NAME, true);
-	schema = OidIsValid(extension) ? get_namespace_oid(SCHEMA_NAME, true) : InvalidOid;
-	if (OidIsValid(schema))
+	/* Once more if there was a change meanwhile; but not for ever. */
+	for (int attempt = 0; attempt < LOOK_UPS_MAX; attempt++)
 	{
-		found.notify_function = find_function(extension, schema, "pg_notify", texts, 2);
-		found.usage_function = find_function(extension, schema,
-											 "pg_notification_queue_usage", NULL, 0);
+		was_announced = false;
+		found = (Activation) {0};
+		extension = get_extension_oid(EXTENSION_NAME, true);
+		schema = OidIsValid(extension) ? get_namespace_oid(SCHEMA_NAME, true) : InvalidOid;
+		if (OidIsValid(schema))
+		{
+			found.notify_function = find_function(extension, schema, "pg_notify", texts, 2);
+			found.usage_function = find_function(extension, schema,
+												 "pg_notification_queue_usage", NULL, 0);
+		}
+		found.is_on = OidIsValid(found.notify_function);
+		if (!was_announced)
+			break;
 	}
-	found.is_on = OidIsValid(found.notify_function);
 
 	/* All at once, since any of the above may throw. */
 	activation = found;
@@ -129,7 +137,12 @@ find_function(Oid extension, Oid schema, const char *name, const Oid *arguments,
 	if (OidIsValid(function) &&
 		getExtensionOfObject(ProcedureRelationId, function) != extension)
 		return InvalidOid;
-	return function;
+
+	/*
+	 * The executor looks it up by its oid.  With that in the cache as well, it
+	 * is found for as long as what we have found here holds.
+	 */
+	return SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)) ? function : InvalidOid;
 }
 
 static void

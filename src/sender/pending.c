@@ -39,7 +39,7 @@
 
 /* The arena's first size in bytes; and what is kept between transactions. */
 #define ARENA_SIZE_MIN			1024
-#define ARENA_SIZE_KEPT			(64 * 1024)
+#define ARENA_SIZE_KEPT			((uint64) 64 * 1024)
 
 /* A place of the hash: offset in the arena / 8, plus 1; 0 is empty. */
 typedef struct HashPlace
@@ -326,7 +326,7 @@ hash_make_room(void)
 	if (pending.places && (uint64) (pending.count + 1) * 2 <= (uint64) pending.places_mask + 1)
 		return;
 
-	places = pending.places ? ((uint64) pending.places_mask + 1) * 2 : HASH_FROM_COUNT * 4;
+	places = pending.places ? ((uint64) pending.places_mask + 1) * 2 : (uint64) HASH_FROM_COUNT * 4;
 	while (places < (uint64) (pending.count + 1) * 2)
 		places *= 2;
 

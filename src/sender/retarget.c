@@ -32,12 +32,26 @@
 #include "sender/activation.h"
 #include "sender/retarget.h"
 
+typedef struct Functions
+{
+	Oid			notify;
+	Oid			usage;
+} Functions;
+
 typedef struct Retargeting
 {
+	Functions	from;
+	Functions	to;
 	bool		notify;			/* that function was found and replaced */
 	bool		usage;
 } Retargeting;
 
+static const Functions built_in = {F_PG_NOTIFY, F_PG_NOTIFICATION_QUEUE_USAGE};
+
+/* What the newest of this session's plans that we have changed calls. */
+static Functions ours;
+
+static void walk_statement(PlannedStmt *plan, Retargeting *context);
 static void walk_plan(Plan *plan, Retargeting *context);
 static void walk_plans(List *plans, Retargeting *context);
 static void walk_join_or_scan(Plan *plan, Retargeting *context);
@@ -50,16 +64,36 @@ static void depend_on(PlannedStmt *plan, Oid function);
 void
 herald_retarget_plan(PlannedStmt *plan)
 {
-	Retargeting context = {0};
+	Functions	current = {herald_activation_notify_function(), herald_activation_usage_function()};
+	Retargeting context = {.from = built_in, .to = current};
 
-	walk_plan(plan->planTree, &context);
-	walk_plans(plan->subplans, &context);
+	walk_statement(plan, &context);
 
 	/* A plan that is kept must not outlive the extension. */
 	if (context.notify)
-		depend_on(plan, herald_activation_notify_function());
+		depend_on(plan, current.notify);
 	if (context.usage)
-		depend_on(plan, herald_activation_usage_function());
+		depend_on(plan, current.usage);
+	if (context.notify || context.usage)
+		ours = current;
+}
+
+void
+herald_retarget_back(PlannedStmt *plan)
+{
+	Retargeting context = {.from = ours, .to = built_in};
+
+	if (!OidIsValid(ours.notify) ||
+		(herald_activation_is_on() && herald_activation_notify_function() == ours.notify))
+		return;
+	walk_statement(plan, &context);
+}
+
+static void
+walk_statement(PlannedStmt *plan, Retargeting *context)
+{
+	walk_plan(plan->planTree, context);
+	walk_plans(plan->subplans, context);
 }
 
 static void
@@ -180,15 +214,14 @@ replace(Node *node, void *context)
 	{
 		FuncExpr   *call = (FuncExpr *) node;
 
-		if (call->funcid == F_PG_NOTIFY)
+		if (call->funcid == found->from.notify)
 		{
-			call->funcid = herald_activation_notify_function();
+			call->funcid = found->to.notify;
 			found->notify = true;
 		}
-		else if (call->funcid == F_PG_NOTIFICATION_QUEUE_USAGE &&
-				 OidIsValid(herald_activation_usage_function()))
+		else if (call->funcid == found->from.usage && OidIsValid(found->to.usage))
 		{
-			call->funcid = herald_activation_usage_function();
+			call->funcid = found->to.usage;
 			found->usage = true;
 		}
 	}

@@ -20,4 +20,10 @@
  */
 extern void herald_retarget_plan(PlannedStmt *plan);
 
+/*
+ * Put the built-in functions back into a plan about to run, if the extension
+ * that it was made with is gone: a function in SQL keeps its plans while it runs.
+ */
+extern void herald_retarget_back(PlannedStmt *plan);
+
 #endif							/* HERALD_RETARGET_H */

@@ -158,7 +158,7 @@ herald_queue(PG_FUNCTION_ARGS)
 	values[3] = Int64GetDatum(atomic_load(&herald_log->tail));
 	values[4] = Int64GetDatum(herald_log->ring_size);
 	values[5] = Int64GetDatum(used);
-	values[6] = Float8GetDatum((double) used / herald_log->ring_size);
+	values[6] = Float8GetDatum((double) used / (double) herald_log->ring_size);
 	return row(fcinfo, values, nulls);
 }
 
@@ -207,7 +207,7 @@ herald_reset_stats(PG_FUNCTION_ARGS)
 Datum
 herald_pg_notification_queue_usage(PG_FUNCTION_ARGS)
 {
-	double		ours = (double) queue_used() / herald_log->ring_size;
+	double		ours = (double) queue_used() / (double) herald_log->ring_size;
 	double		server = DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage,
 															(Datum) 0));
 

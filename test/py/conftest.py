@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -51,6 +52,17 @@ def small():
 def stock():
     """The server without pg_herald."""
     yield from started(preload=False, settings=SETTINGS)
+
+
+@pytest.fixture
+def both(cluster, stock):
+    """both(function): what it returns, which must be the same with pg_herald and on the stock server."""
+    def run(function: Callable[[Cluster], object]) -> object:
+        theirs = function(stock)
+        assert function(cluster) == theirs
+        return theirs
+
+    return run
 
 
 @pytest.fixture

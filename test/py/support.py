@@ -31,6 +31,15 @@ def one(connection: psycopg.Connection, sql: str, *parameters: object) -> object
     return value
 
 
+def outcome(connection: psycopg.Connection, sql: str, *parameters: object) -> object:
+    """What a statement comes to: its rows, None if it has none, or its error as "SQLSTATE: message"."""
+    try:
+        cursor = connection.execute(sql, parameters or None)
+        return cursor.fetchall() if cursor.description else None
+    except psycopg.Error as error:
+        return f"{error.sqlstate}: {error.diag.message_primary}"
+
+
 # What psycopg handed out beyond what was asked for: it gives whatever one packet held.
 _surplus: WeakKeyDictionary[psycopg.Connection, list[str]] = WeakKeyDictionary()
 

@@ -1,9 +1,10 @@
 """Clients and databases with other encodings than UTF-8; each on a stock server as well."""
 
+import psycopg
 import pytest
 
 from support import hear, notify
-from wire import fatal, payloads
+from wire import fatal, kinds, payloads
 
 
 @pytest.fixture(params=["cluster", "stock"])
@@ -48,20 +49,108 @@ def test_client_without_encoding(either, connect, wire):
     assert payloads([ascii_client.receive()]) == ["日本 é"]
 
 
-def test_database_in_latin1(either, connect):
+@pytest.fixture
+def database_in(either):
+    """database_in(encoding): a database in that encoding; with pg_herald switched on where it is."""
+    def create(encoding: str) -> str:
+        either.psql(f"CREATE DATABASE encoded ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+        if loads_herald(either):
+            either.create_herald("encoded")
+        return "encoded"
+
+    yield create
+    either.psql("DROP DATABASE IF EXISTS encoded WITH (FORCE)")
+
+
+def loads_herald(cluster) -> bool:
+    """Whether it is the one with pg_herald."""
+    return bool(cluster.settings.get("shared_preload_libraries"))
+
+
+@pytest.mark.parametrize("encoding, channel, words", [
+    ("LATIN1", "größe", ["schön", "x" * 7998 + "é"]),
+    ("EUC_JP", "日本", ["東京", "plain", "カ" * 3000, "ｶﾅ"]),
+    ("WIN1251", "привет", ["мир", "№ 1"]),
+    ("EUC_KR", "한국", ["서울"]),
+])
+def test_database_in_another_encoding(either, database_in, connect, encoding, channel, words):
     """Guards: in a database of another encoding what is stored is in that, and converted for the client."""
-    either.psql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-    try:
-        if either.settings.get("shared_preload_libraries"):
-            either.create_herald("latin")
-        listener, sender = connect(either, "latin"), connect(either, "latin")
-        listener.execute('LISTEN "größe"')
-        notify(sender, "größe", "schön", "x" * 7998 + "é")
-        assert hear(listener, 2) == ["schön", "x" * 7998 + "é"]
-        if either.settings.get("shared_preload_libraries"):
-            assert sender.execute("SELECT channel FROM herald.channels").fetchall() == [("größe",)]
-    finally:
-        either.psql("DROP DATABASE latin WITH (FORCE)")
+    dbname = database_in(encoding)
+    listener, sender = connect(either, dbname), connect(either, dbname)
+    listener.execute(f'LISTEN "{channel}"')
+    notify(sender, channel, *words)
+    sender.execute(f"NOTIFY \"{channel}\", '{words[0]}'")
+    assert hear(listener, len(words) + 1) == [*words, words[0]]
+    if loads_herald(either):
+        assert sender.execute("SELECT channel FROM herald.channels").fetchall() == [(channel,)]
+
+
+def test_length_counts_in_the_servers_encoding(either, database_in, connect):
+    """Guards: the limit of 7999 bytes is on what the server stores, not on what the client has sent."""
+    euc, utf8 = connect(either, database_in("EUC_JP")), connect(either)
+    for connection, bytes_each in ((euc, 2), (utf8, 3)):
+        most = 7999 // bytes_each
+        connection.execute("LISTEN c")
+        notify(connection, "c", "日" * most)
+        assert hear(connection, 1) == ["日" * most]
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="payload string too long"):
+            notify(connection, "c", "日" * (most + 1))
+
+
+def test_database_without_encoding(either, database_in, connect, wire):
+    """Guards: a database in SQL_ASCII passes bytes on as they are; to a client that has said what it wants
+    they must be that, or its connection ends."""
+    dbname = database_in("SQL_ASCII")
+    raw, utf8, latin1 = (wire(either, dbname, client_encoding=encoding)
+                         for encoding in ("SQL_ASCII", "UTF8", "LATIN1"))
+    sender = connect(either, dbname, client_encoding="SQL_ASCII")
+    for client in (raw, utf8, latin1):
+        client.query("LISTEN c")
+    notify(sender, "c", "日本")
+    for client in (raw, utf8, latin1):
+        assert payloads([client.receive()]) == ["日本"]
+    sender.execute("SELECT pg_notify('c', convert_from('\\xff'::bytea, 'SQL_ASCII'))")
+    for client in (raw, latin1):
+        kind, body = client.receive()
+        assert kind == "A" and body[4:] == b"c\0\xff\0"
+    assert fatal(utf8.until_ready()) == 'invalid byte sequence for encoding "UTF8": 0xff'
+
+
+@pytest.mark.parametrize("when", ["idle", "at the end of its transaction", "after its own commit"])
+def test_when_the_conversion_fails(either, connect, wire, when):
+    """Guards: what cannot be converted ends the connection whenever it is delivered; a commit of its own,
+    after which it is, stands; nobody else notices."""
+    client, utf8, sender = wire(either, client_encoding="LATIN1"), connect(either), connect(either)
+    utf8.execute("LISTEN c")
+    client.query("LISTEN c")
+    if when == "idle":
+        notify(sender, "c", "日本")
+        messages = client.until_ready()
+        assert kinds(messages) == "E"
+    elif when == "at the end of its transaction":
+        client.query("BEGIN; SELECT 1")
+        notify(sender, "c", "日本")
+        messages = client.query("COMMIT")
+        assert kinds(messages) == "CE"
+    else:
+        messages = client.query("DO $$ BEGIN PERFORM pg_notify('c', chr(26085) || chr(26412)); END $$")
+        assert kinds(messages) == "CE"
+    assert fatal(messages).endswith('has no equivalent in encoding "LATIN1"')
+    assert hear(utf8, 1) == ["日本"]
+    notify(sender, "c", "next")
+    assert hear(utf8, 1) == ["next"]
+
+
+def test_channel_that_cannot_be_converted(either, connect, wire):
+    """Guards: a channel's name ends the connection as a payload does, but only of those who listen to it."""
+    client, other, sender = wire(either, client_encoding="LATIN1"), wire(either, client_encoding="LATIN1"), \
+        connect(either)
+    client.query("DO $$ BEGIN EXECUTE 'LISTEN ' || chr(26085); END $$; LISTEN c")
+    other.query("LISTEN c")
+    notify(sender, "日", "x")
+    notify(sender, "c", "end")
+    assert fatal(client.until_ready()).endswith('has no equivalent in encoding "LATIN1"')
+    assert payloads([other.receive()]) == ["end"]
 
 
 def test_encoding_changed_midway(either, connect):
