@@ -24,6 +24,10 @@ SERVER_USERS = ("postgres", "nobody")  # whom root becomes: the first that exist
 SUPERUSER = "postgres"
 START_TIMEOUT_S = 60
 
+# What a server's log says when memory was overwritten, an assertion failed, or the like.
+SIGNS_OF_DAMAGE = ("PANIC", "TRAP:", "signal 11", "signal 6", "is damaged", "problem in alloc set",
+                   "runtime error:", "AddressSanitizer")
+
 
 class ClusterError(RuntimeError):
     """A server program failed; the message holds what it said."""
@@ -151,6 +155,11 @@ class Cluster:
     def log(self) -> str:
         """All the server has logged."""
         return self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
+
+    def damage(self) -> str:
+        """The end of the log if it tells of damage, else nothing."""
+        log = self.log()
+        return log[-3000:] if any(sign in log for sign in SIGNS_OF_DAMAGE) else ""
 
     def postmaster_pid(self) -> int:
         """The process id of the running server."""

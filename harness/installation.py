@@ -38,19 +38,23 @@ class Installation:
 def choose_pg_config() -> str:
     """$PG_CONFIG, else that of Debian's newest installed server, else the one on PATH.
 
-    An installation of Debian's that has only the client programs does not count.
+    An installation of Debian's that has only the client programs does not count. $PG_MAJOR asks for
+    one major version of Debian's.
     """
     given = os.environ.get("PG_CONFIG")
     if given:
         return given
+    wanted = os.environ.get("PG_MAJOR")
     candidates = [
         (int(folder.name), folder / "bin" / "pg_config")
-        for folder in DEBIAN_PREFIX.glob("*")
+        for folder in DEBIAN_PREFIX.glob(wanted or "*")
         if folder.name.isdigit() and (folder / "bin" / "postgres").exists()
     ]
     for _, pg_config in sorted(candidates, reverse=True):
         if pg_config.exists():
             return str(pg_config)
+    if wanted:
+        raise InstallationError(f"there is no server of PostgreSQL {wanted} in {DEBIAN_PREFIX}")
     found = shutil.which("pg_config")
     if not found:
         raise InstallationError("no PostgreSQL server found; set PG_CONFIG to its pg_config")

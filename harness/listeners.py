@@ -48,6 +48,11 @@ class Listeners:
     def __exit__(self, *_exception) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int:
+        """The process id of the listening program."""
+        return self._process.pid
+
     def count(self) -> dict:
         """What was heard so far: notifications, min and max per connection, bytes, closed, listen_us."""
         return self._ask("count")

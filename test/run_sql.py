@@ -76,8 +76,8 @@ def main() -> int:
         differences = output / "regression.diffs"
         if status != 0 and differences.exists():
             print(differences.read_text(encoding="utf-8", errors="replace"))
-        if "PANIC" in cluster.log() or "TRAP:" in cluster.log():
-            print(cluster.log())
+        if cluster.damage():
+            print(cluster.damage())
             status = 1
     return status
 

@@ -32,7 +32,7 @@
 #include "shared.h"
 
 /* A chunk of the log, in bytes.  Grows for an entry that is larger. */
-#define BUFFER_SIZE		(16 * 1024)
+#define BUFFER_SIZE		((size_t) 16 * 1024)
 
 /*
  * So often we go on by ourselves when more has come in while we were reading;
@@ -195,8 +195,8 @@ send_message(const HeraldMessage *message, bool as_is)
 		/* A message buffer that is filled already; it is only read. */
 		StringInfoData body = {
 			.data = entry->body,
-			.len = entry->body_length,
-			.maxlen = entry->body_length,
+			.len = (int) entry->body_length,
+			.maxlen = (int) entry->body_length,
 			.cursor = 'A',		/* NotificationResponse */
 		};
 
