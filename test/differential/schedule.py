@@ -1,0 +1,104 @@
+"""What a schedule is made of, and how a person reads and replays it."""
+
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Statement:
+    """One SQL statement, and what the player has to know of it.
+
+    sql         with $1, $2, ... for the arguments
+    listens     channels that it may begin to listen to
+    notifies    channels that it may notify
+    ends        it may end a transaction although it runs in a block
+    changes     it may change what the session listens to
+    in_block    alone, it makes sense in a transaction block only
+    """
+
+    sql: str
+    arguments: tuple[str | None, ...] = ()
+    listens: frozenset[str] = frozenset()
+    notifies: frozenset[str] = frozenset()
+    ends: bool = False
+    changes: bool = False
+    in_block: bool = False
+
+    def text(self) -> str:
+        """The statement with its arguments in their places."""
+        text = self.sql
+        for number, argument in reversed(list(enumerate(self.arguments, 1))):
+            text = text.replace(f"${number}", literal(argument))
+        return text
+
+
+SYNC = Statement("-- Sync")
+
+# What a script says of a step's way.
+NOTES = {
+    "simple": "",
+    "extended": ", extended protocol",
+    "prepared": ", extended protocol, the statement is kept",
+    "pipeline": ", pipeline; up to each Sync, one transaction",
+    "herald": ", only with pg_herald",
+    "reconnect": ": end it, and open another",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one session is given in one go.
+
+    how is "simple" (all statements in one query string), "extended" (one, by the extended
+    protocol), "prepared" (one, by a statement of that protocol which is kept), "pipeline" (each by
+    the extended protocol; Syncs where SYNC stands, and at the end), "herald" (a setting that only
+    that server has), or "reconnect" (the connection ends, and another takes its place).
+    """
+
+    session: int
+    how: str
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps, one after the other.
+
+    mixed       some notifications go pg_herald's way and some the server's own, on the same server:
+                then the two kinds are not in one order, and the player does not ask for it.
+    """
+
+    steps: tuple[Step, ...]
+    mixed: bool = False
+
+
+def literal(text: str | None) -> str:
+    """A string constant."""
+    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """A quoted name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def script(steps: list[Step], first_line: str = "") -> str:
+    """The steps for psql: paste each into the session that it names."""
+    lines = [first_line] if first_line else []
+    for number, step in enumerate(steps, 1):
+        lines.append(f"-- step {number}, connection {step.session}{NOTES[step.how]}")
+        lines += _psql(step)
+    return "\n".join(lines) + "\n"
+
+
+def _psql(step: Step) -> list[str]:
+    """psql sends statements with `\\;` between them as one query string, as one pipeline's segment is."""
+    lines, string = [], []
+    for statement in (*step.statements, SYNC):
+        if statement is not SYNC:
+            string.append(statement.text())
+            continue
+        if string:
+            lines.append(" \\; ".join(string) + ";")
+        if statement is SYNC and step.how == "pipeline":
+            lines.append("-- Sync")
+        string = []
+    return lines

@@ -1,0 +1,72 @@
+"""Guards: whatever clients do, they see the same with pg_herald as on the stock server."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from pair import rounds
+from player import Difference, NoAnswer, Player
+from schedule import Schedule, Step
+from statements import plain
+
+SECONDS = float(os.environ.get("HERALD_DIFFERENTIAL_SECONDS", "25"))
+SEED = os.environ.get("HERALD_DIFFERENTIAL_SEED")
+
+
+def simple(session: int, *sql: str) -> Step:
+    """A step of one query string."""
+    return Step(session, "simple", tuple(plain(one) for one in sql))
+
+
+def test_random_schedules(player):
+    """Guards: random schedules. Prints seeds, and a script for psql when the servers differ."""
+    assert rounds(player, int(SEED) if SEED else None, SECONDS) > 0
+    assert player.notifications > player.steps_played / 10, "hardly anything was notified"
+
+
+@pytest.mark.parametrize("steps, what", [
+    ((Step(0, "herald", (plain("NOTIFY barrier, 'only here'"),)),), None),
+    ((Step(0, "herald", (plain("LISTEN a"),)), simple(1, "NOTIFY a")), "what connection 0 hears differs"),
+    ((Step(0, "herald", (plain("NOTIFY a"),)), simple(1, "NOTIFY a")), "all that was notified differs"),
+    ((Step(0, "herald", (plain("BEGIN"),)), simple(0, "SELECT 1")), "the answer to connection 0 differs"),
+    ((simple(0, "LISTEN a"), simple(0, "BEGIN", "NOTIFY a"), Step(0, "herald", (plain("COMMIT"),))),
+     "the answer to connection 0 differs"),
+], ids=["nothing", "heard", "notified", "state", "own"])
+def test_finds_a_difference(player, monkeypatch, steps, what):
+    """Guards: the player sees it when one server alone is made to do something."""
+    monkeypatch.setattr(player, "_allowed", lambda step: True)
+    if what is None:
+        player.play(Schedule(steps))
+        return
+    with pytest.raises(Difference, match=what):
+        player.play(Schedule(steps))
+
+
+def test_sees_a_crash(player):
+    """Guards: a server that crashes is a difference, and what comes next is played after its recovery."""
+    player.play(Schedule(()))
+    os.kill(player.sides[1].sessions[0].pid, signal.SIGKILL)
+    with pytest.raises(NoAnswer):
+        while True:
+            player.play(Schedule((simple(1, "SELECT 1"),)))
+    player.play(Schedule((simple(1, "SELECT 1"),)))
+
+
+def test_expects_silence_in_a_block(player):
+    """Guards: a connection that gets something between its steps is seen."""
+    player.play(Schedule((simple(0, "BEGIN"),)))
+    session = player.sides[0].sessions[0]
+    session.send(("Q", b"SELECT 1\0"))
+    player.known[0].in_block = True
+    with pytest.raises(Difference, match="unasked"):
+        until_difference(player)
+    player.connected = False
+
+
+def until_difference(player: Player) -> None:
+    """Looks again until the answer has come, for a limited time."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        player._expect_silence(0)
