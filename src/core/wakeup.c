@@ -265,7 +265,7 @@ herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log)
 		uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot),
 												memory_order_acquire);
 
-		if (herald_listener_is_pending(word) && herald_word_position(word) < needed)
+		if (herald_word_position(word) < needed && herald_listener_is_pending(word))
 			needed = herald_word_position(word);
 	}
 	return needed;

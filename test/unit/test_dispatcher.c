@@ -182,7 +182,7 @@ test_budget(void **state UNUSED)
 		assert_int_equal(atomic_load(&log->dispatching), 0);
 	}
 	assert_int_equal(recorder.batches, sent);
-	assert_in_range(calls, 5, 8);
+	assert_true(calls >= 5 && calls <= 8);
 	for (int i = 1; i < sent; i++)
 		assert_true(recorder.positions[i - 1] < recorder.positions[i]);
 	assert_int_equal(dispatch(log, 0, &recorder), HERALD_DISPATCH_DONE);

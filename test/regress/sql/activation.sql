@@ -91,7 +91,10 @@ SELECT pg_notify('c', 'not by the impostor');
 EXECUTE send('not by the impostor');
 EXECUTE usage;
 SELECT pg_notification_queue_usage() < 1;
+-- From 18 on the error says where in the extension's script.
+\set SHOW_CONTEXT never
 CREATE EXTENSION pg_herald;
+\set SHOW_CONTEXT errors
 SELECT pg_notify('c', 'not by the impostor');
 DROP SCHEMA herald CASCADE;
 DROP OWNED BY regress_nobody;

@@ -11,7 +11,10 @@ SET herald.queue_memory = '1MB';
 SET herald.registry_memory = '1MB';
 SET herald.wakeup_concurrency = 1;
 ALTER SYSTEM SET herald.wakeup_concurrency = 0;
+-- From 17 on the message has units in the range.
+\set VERBOSITY sqlstate
 ALTER SYSTEM SET herald.queue_memory = '100kB';
+\set VERBOSITY default
 SET herald.no_such_setting = 1;
 
 -- Switched off, what this session sends goes the server's way, and arrives.

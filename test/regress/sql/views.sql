@@ -1,10 +1,12 @@
 -- Guards: what the views show, to whom; and that each object says what it is.
 
--- Every object of the extension, and every column of its views, has a comment.
-WITH RECURSIVE member AS (
+-- From 17 on the types of the views' rows are members as well.
+CREATE TEMP VIEW member AS
 	SELECT classid, objid FROM pg_depend
-	WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
-		AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_herald'))
+	WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid <> 'pg_type'::regclass
+		AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_herald');
+
+-- Every object of the extension, and every column of its views, has a comment.
 SELECT pg_describe_object(classid, objid, 0) AS without_comment
 FROM member WHERE obj_description(objid, classid::regclass::name) IS NULL
 UNION ALL
@@ -15,7 +17,7 @@ SELECT obj_description(oid, 'pg_extension') IS NOT NULL AS extension_has_one
 	FROM pg_extension WHERE extname = 'pg_herald';
 
 -- The objects themselves.
-\dx+ pg_herald
+SELECT pg_describe_object(classid, objid, 0) AS object FROM member ORDER BY 1;
 \d herald.listeners
 \d herald.channels
 \d herald.queue
