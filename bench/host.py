@@ -23,8 +23,11 @@ def _first(path: str, key: str) -> str:
 
 
 def _commit() -> str:
-    result = subprocess.run(["git", "-C", str(TOP), "describe", "--always", "--dirty", "--abbrev=12"],
-                            capture_output=True, text=True)
+    try:
+        result = subprocess.run(["git", "-C", str(TOP), "describe", "--always", "--dirty", "--abbrev=12"],
+                                capture_output=True, text=True)
+    except FileNotFoundError:  # git itself is missing
+        return "unknown"
     return result.stdout.strip() or "unknown"
 
 
@@ -47,10 +50,12 @@ def describe(clusters: dict[str, Cluster], dbname: str, parameters: dict) -> dic
     }
 
 
-def print_header(description: dict) -> None:
-    """Prints the description for people."""
+def header(description: dict) -> list[str]:
+    """The description for people, line by line."""
+    lines = []
     for key, value in description.items():
         if isinstance(value, dict):
             value = ", ".join(f"{name} {part}" for name, part in value.items())
-        print(f"{key + ':':<12} {value}")
-    print()
+        if key != "kind":
+            lines.append(f"{key + ':':<12} {value}")
+    return lines

@@ -38,6 +38,9 @@ usage(void)
 		 "                         is missing, duplicated and out of order\n"
 		 "  --probe COUNT          send COUNT notifications, print latencies, end\n"
 		 "  --interval-ms MS       time between two of them (20)\n"
+		 "  --paced SECONDS        send so long, print how long deliveries took, end\n"
+		 "  --rate R               that many per second (default: as fast as it goes)\n"
+		 "  --paced-senders N      from that many connections (1)\n"
 		 "Commands on stdin: count | wait TOTAL MS | quit");
 }
 
@@ -87,6 +90,17 @@ whole_number(const char *option, const char *text, int min)
 	return (int) value;
 }
 
+static double
+number_above_zero(const char *option, const char *text)
+{
+	char	   *end;
+	double		value = strtod(text, &end);
+
+	if (*text == 0 || *end != 0 || !(value > 0))
+		die("--%s takes a number above 0, not \"%s\"", option, text);
+	return value;
+}
+
 static Options
 parse_options(int argc, char **argv)
 {
@@ -100,11 +114,15 @@ parse_options(int argc, char **argv)
 		{"check-sequence", required_argument, NULL, 'q'},
 		{"probe", required_argument, NULL, 'p'},
 		{"interval-ms", required_argument, NULL, 'i'},
+		{"paced", required_argument, NULL, 't'},
+		{"rate", required_argument, NULL, 'r'},
+		{"paced-senders", required_argument, NULL, 'x'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0}
 	};
 	Options		options = {
-		.conninfo = "",.channel = "channel_1",.connections = 1,.channels_each = 1,.interval_ms = 20
+		.conninfo = "",.channel = "channel_1",.connections = 1,.channels_each = 1,.interval_ms = 20,
+		.paced_senders = 1
 	};
 	int			index = 0;
 	int			letter;
@@ -131,9 +149,7 @@ parse_options(int argc, char **argv)
 				options.conninfo = optarg;
 				break;
 			case 'b':
-				options.heartbeat_s = strtod(optarg, NULL);
-				if (options.heartbeat_s <= 0)
-					die("--heartbeat takes a number of seconds above 0");
+				options.heartbeat_s = number_above_zero(name, optarg);
 				break;
 			case 'q':
 				options.senders = whole_number(name, optarg, 1);
@@ -143,6 +159,15 @@ parse_options(int argc, char **argv)
 				break;
 			case 'i':
 				options.interval_ms = whole_number(name, optarg, 1);
+				break;
+			case 't':
+				options.paced_s = number_above_zero(name, optarg);
+				break;
+			case 'r':
+				options.rate = number_above_zero(name, optarg);
+				break;
+			case 'x':
+				options.paced_senders = whole_number(name, optarg, 1);
 				break;
 			case 'h':
 				usage();
@@ -257,7 +282,7 @@ main(int argc, char **argv)
 {
 	Client		client = {.options = parse_options(argc, argv)};
 
-	raise_file_limit(client.options.connections);
+	raise_file_limit(client.options.connections + client.options.paced_senders);
 	if (client.options.senders > 0)
 	{
 		client.context = sequence_create(client.options.connections, client.options.senders);
@@ -268,6 +293,8 @@ main(int argc, char **argv)
 	fflush(stdout);
 	if (client.options.probe_count > 0)
 		probe_run(&client);
+	else if (client.options.paced_s > 0)
+		paced_run(&client);
 	else
 		hold(&client);
 

@@ -58,6 +58,9 @@ typedef struct Options
 	int			senders;		/* --check-sequence, 0: off */
 	int			probe_count;	/* 0: hold the connections instead */
 	int			interval_ms;
+	double		paced_s;		/* above 0: send for so long instead */
+	double		rate;			/* notifications per second, 0: as fast as it goes */
+	int			paced_senders;
 } Options;
 
 typedef struct Client
@@ -104,5 +107,8 @@ extern void sequence_print(const SequenceCheck *check);
 
 /* probe.c */
 extern void probe_run(Client *client);
+
+/* paced.c */
+extern void paced_run(Client *client);
 
 #endif

@@ -1,18 +1,23 @@
 """What one measurement on one cluster does.
 
-Each function returns a dict whose "value" is the figure to compare; the rest goes with it into
-the results. MeasureError means that there is no figure.
+Each function returns figures; "value" is the one to compare where there is one, and names carry
+their unit otherwise. MeasureError means that there is no figure.
 """
 
+import json
 import os
 import re
+import resource
+import subprocess
 import time
 from pathlib import Path
 
+from bench.cpu import CpuClock
 from harness.cluster import Cluster, ClusterError
 from harness.listeners import Listeners, ListenersError, probe
 
-SCRIPTS = Path(__file__).resolve().parent / "scripts"
+BENCH = Path(__file__).resolve().parent
+SCRIPTS = BENCH / "scripts"
 DBNAME = "bench"
 PGBENCH_THREADS_MAX = 4
 PGBENCH_TIMEOUT_S = 600  # far beyond any --seconds; a server that hangs must not hang us
@@ -21,6 +26,8 @@ SETTLE_S = 0.1  # how long to look out for notifications that should not come
 PROBE_INTERVAL_MS = 20
 PGBENCH_SCALE = 10
 SELECTS_PER_S = 30_000  # roughly, on one core; sets the length of a run
+CLIENTS_CPU_NOTE = ("Clients' CPU: the share of pgbench and bench/listen in the CPU time that they and the "
+                    "server used.")
 
 
 class MeasureError(RuntimeError):
@@ -57,13 +64,18 @@ def parse_pgbench(output: str) -> dict:
 
 
 def pgbench(cluster: Cluster, clients: int, *further: str) -> dict:
-    """Runs pgbench and returns its figures, see parse_pgbench()."""
+    """Runs pgbench and returns its figures, see parse_pgbench(), and its own CPU seconds as cpu_s."""
+    def children_s() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before_s = children_s()
     try:
         output = cluster.client("pgbench", *pgbench_arguments(clients, *further), dbname=DBNAME,
                                 timeout_s=PGBENCH_TIMEOUT_S)
     except ClusterError as error:
         raise MeasureError(str(error).splitlines()[-1]) from error
-    return parse_pgbench(output)
+    return parse_pgbench(output) | {"cpu_s": children_s() - before_s}
 
 
 def sustained(held: Listeners, load: dict, listeners_each: int) -> dict:
@@ -82,6 +94,8 @@ def sustained(held: Listeners, load: dict, listeners_each: int) -> dict:
     elapsed_s = load["transactions"] / load["tps"] + drained["waited_us"] / 1e6
     return {
         "value": load["transactions"] / elapsed_s,
+        "tps": load["transactions"] / elapsed_s,
+        "pgbench_tps": load["tps"],
         "deliveries_per_s": count["notifications"] / elapsed_s,
         "delivered": count["notifications"] == expected and evenly and count["closed"] == 0,
         "expected": expected,
@@ -94,14 +108,45 @@ def sustained(held: Listeners, load: dict, listeners_each: int) -> dict:
 
 def topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int,
              channel: str = "channel_1", script: str = "notify_channel_1",
-             channels_each: int = 1) -> dict:
+             channels_each: int = 1, heartbeat_s: float = 0) -> dict:
     """Notifies as fast as it goes for some seconds, and then waits until all is delivered.
 
     With %d in the channel's name each notification goes to one listener, otherwise to all.
+
+    heartbeat_s     how often each listener sends a SELECT 1 of its own; 0: never
     """
     each = 1 if "%d" in channel else listeners
-    with Listeners(cluster, listeners, channel, dbname=DBNAME, channels_each=channels_each) as held:
-        return sustained(held, pgbench(cluster, notifiers, *script_load(script, seconds)), each)
+    options = {"heartbeat": heartbeat_s} if heartbeat_s else {}
+    with Listeners(cluster, listeners, channel, dbname=DBNAME, channels_each=channels_each,
+                   **options) as held:
+        clock = CpuClock(cluster.postmaster_pid(), held.pid)
+        load = pgbench(cluster, notifiers, *script_load(script, seconds))
+        figures = sustained(held, load, each)
+        return figures | clock.read(load["cpu_s"])
+
+
+def script_tps(cluster: Cluster, seconds: float, *, script: str, clients: int) -> dict:
+    """Transactions per second of one of bench/scripts, with nobody listening."""
+    load = pgbench(cluster, clients, *script_load(script, seconds))
+    return {"value": load["tps"], "tps": load["tps"]}
+
+
+def ping_pong(cluster: Cluster, seconds: float, *, idle_listeners: int = 0) -> dict:
+    """Two connections notify each other in turn; others listen meanwhile, each to a channel of its own."""
+    def run() -> dict:
+        command = [str(BENCH / "pingpong"), "--seconds", f"{seconds:g}"]
+        result = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, capture_output=True,
+                                env=cluster.environment(DBNAME), timeout=seconds + DRAIN_TIMEOUT_S)
+        if result.returncode != 0:
+            raise MeasureError(f"pingpong failed: {result.stderr.strip()}")
+        return json.loads(result.stdout)
+
+    if idle_listeners == 0:
+        return run() | {"delivered": True}
+    with Listeners(cluster, idle_listeners, "idle_%d", dbname=DBNAME) as held:
+        figures = run()
+        heard = held.count()
+    return figures | {"delivered": heard["notifications"] == 0 and heard["closed"] == 0}
 
 
 def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32,
@@ -112,13 +157,17 @@ def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32,
     """
     cluster.psql("DROP TABLE IF EXISTS events; CREATE TABLE events (body text); CHECKPOINT; "
                  f"ALTER DATABASE {DBNAME} SET commit_delay = {commit_delay_us}; "
-                 f"ALTER DATABASE {DBNAME} SET commit_siblings = 1", DBNAME)
-    with Listeners(cluster, 1, dbname=DBNAME) as held:
-        load = pgbench(cluster, clients, *script_load(script, seconds))
-        expected = load["transactions"] if "notify" in script else 0
-        held.wait(expected, DRAIN_TIMEOUT_S)
-        heard = held.count()["notifications"]
-    return {"value": load["tps"], "delivered": heard == expected, "pgbench": load}
+                 f"ALTER DATABASE {DBNAME} SET commit_siblings = 0", DBNAME)
+    try:
+        with Listeners(cluster, 1, dbname=DBNAME) as held:
+            load = pgbench(cluster, clients, *script_load(script, seconds))
+            expected = load["transactions"] if "notify" in script else 0
+            held.wait(expected, DRAIN_TIMEOUT_S)
+            heard = held.count()["notifications"]
+    finally:
+        cluster.psql(f"ALTER DATABASE {DBNAME} RESET commit_delay; "
+                     f"ALTER DATABASE {DBNAME} RESET commit_siblings")
+    return {"value": load["tps"], "tps": load["tps"], "delivered": heard == expected, "pgbench": load}
 
 
 def latency(cluster: Cluster, seconds: float, *, listeners: int, of: str) -> dict:
@@ -159,4 +208,4 @@ def listen_time(cluster: Cluster, _seconds: float, *, channels: int) -> dict:
     return {"value": listen_us / 1000, "delivered": heard == 2}
 
 
-MEASURE_ERRORS = (MeasureError, ClusterError, ListenersError)
+MEASURE_ERRORS = (MeasureError, ClusterError, ListenersError, subprocess.TimeoutExpired)

@@ -1,0 +1,13 @@
+"""The families of benchmarks, in the order of the report."""
+
+from importlib import import_module
+
+from bench.family import Family
+
+NAMES = ("targets", "signalling", "scalability", "duplicates", "writers", "latency", "wakeups", "idle_cost",
+         "peers", "micro")
+
+
+def load(names: list[str]) -> list[Family]:
+    """The families with these names, in the order of the report."""
+    return [import_module(f"bench.families.{name}").FAMILY for name in NAMES if name in names]

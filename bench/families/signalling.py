@@ -1,0 +1,80 @@
+"""One listener, and NOTIFY from more and more connections: what redundant signals cost.
+
+The columns are those of the published tables about signals to a listener that has one pending.
+"""
+
+from bench import figures, measure
+from bench.family import Case, Family, Plot, Point, Table, both
+from bench.plots import line_by_case
+
+NOTIFIERS = (1, 2, 4, 8, 16, 32, 64, 128)
+QUICK_NOTIFIERS = (1, 8, 64)
+LIMIT = "SELECT 1"
+CASES = ("stock", "herald")
+
+
+def points(quick: bool) -> list[Point]:
+    """A point for each number of connections."""
+    return [Point({"notifiers": notifiers}, (*both(measure.topology, notifiers=notifiers, listeners=1),
+                                             _limit(notifiers)))
+            for notifiers in (QUICK_NOTIFIERS if quick else NOTIFIERS)]
+
+
+def _limit(clients: int) -> Case:
+    """The cheapest statement there is: what the protocol and the clients allow."""
+    return Case(LIMIT, lambda context: measure.script_tps(context.clusters["herald"], context.seconds / 2,
+                                                          script="select_1", clients=clients))
+
+
+def _published(lines: list[dict]) -> Table:
+    rows = []
+    for point, tps in figures.group(lines, "tps"):
+        stock, herald = (tps.get(case, []) for case in CASES)
+        rows.append((point["notifiers"], figures.average(stock), figures.average(herald),
+                     figures.difference(figures.average(herald), figures.average(stock)),
+                     figures.deviation(stock), figures.deviation(herald)))
+    return Table("Averages", ("connections", "tps (stock)", "tps (herald)", "relative difference",
+                              "stddev (stock)", "stddev (herald)"), rows)
+
+
+def _raw(lines: list[dict]) -> Table:
+    rows = []
+    for case in CASES:
+        for point, tps in figures.group(lines, "tps"):
+            values = tps.get(case)
+            if values:
+                rows.append((case, point["notifiers"], len(values), min(values), max(values),
+                             figures.average(values)))
+    return Table("Rounds", ("version", "connections", "rounds", "min tps", "max tps", "average tps"), rows)
+
+
+def _limits(lines: list[dict]) -> Table:
+    rows = []
+    for point, tps in figures.group(lines, "tps"):
+        share = [figures.middle(figures.ratios(lines, "tps", case, LIMIT, **point)) for case in CASES]
+        clients = [figures.middle(figures.values(lines, "cpu_client_share", case, **point)) for case in CASES]
+        rows.append((point["notifiers"], figures.ratio(figures.ratios(lines, "tps", **point)),
+                     figures.with_spread(tps.get(LIMIT, [])), *map(figures.percent, share),
+                     *map(figures.percent, clients)))
+    return Table("How near to the limit", (
+        "connections", "herald / stock", "SELECT 1, tps", "stock of SELECT 1", "herald of SELECT 1",
+        "clients' CPU (stock)", "clients' CPU (herald)"), rows,
+        "SELECT 1 with nobody listening is what the protocol and pgbench allow at this number of "
+        f"connections. {measure.CLIENTS_CPU_NOTE}")
+
+
+def tables(lines: list[dict]) -> list[Table]:
+    """The published table, its raw data, and how near to the limit."""
+    return [_published(lines), _raw(lines), _limits(lines)]
+
+
+def plots(lines: list[dict]) -> list[Plot]:
+    """tps over connections."""
+    return [Plot("signalling", "NOTIFY to 1 listener", lambda axes: line_by_case(
+        axes, lines, "notifiers", "tps", log_y=False, xlabel="connections that notify", ylabel="tps",
+        cases=(*CASES, LIMIT)))]
+
+
+FAMILY = Family(
+    name="signalling", title="Signalling", points=points, tables=tables, plots=plots, seconds=2,
+    question="How many notifications a second reach one listener, as more and more connections notify?")

@@ -1,0 +1,117 @@
+"""What a family of benchmarks is made of; bench/families holds one module for each.
+
+A family asks one question. Its points are the steps along the way (8 notifiers, 16, ...); at each
+point some cases are measured in turn (stock, herald, a peer). What a case returns goes to the raw
+lines as it is; tables and plots are made from those lines alone.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from bench import measure
+from harness.cluster import Cluster
+
+# Autovacuum would load the machine at moments of its own choosing.
+SETTINGS = {"max_connections": 1300, "shared_buffers": "128MB", "autovacuum": False}
+
+
+class Skipped(Exception):
+    """This case cannot be run here; the message says why, and the report shows it."""
+
+
+def start_cluster(stack: ExitStack, name: str, settings: dict) -> Cluster:
+    """A started cluster, "stock" or "herald", with database measure.DBNAME, until the stack ends.
+
+    In herald's the extension is created; settings that begin with herald. go to herald only.
+    """
+    chosen = SETTINGS | {key: value for key, value in settings.items()
+                         if name == "herald" or not key.startswith("herald.")}
+    cluster = stack.enter_context(Cluster(preload=name == "herald", settings=chosen))
+    cluster.psql(f"CREATE DATABASE {measure.DBNAME}")
+    if name == "herald":
+        cluster.create_herald(measure.DBNAME)
+    return cluster
+
+
+@dataclass
+class Context:
+    """What a case has at hand while it runs."""
+
+    clusters: dict[str, Cluster]  # "stock" and "herald", started
+    seconds: float  # how long one measurement is to take
+    quick: bool  # leave out what takes long
+    stack: ExitStack  # the family's own: what is entered here ends with the family
+    settings: dict = field(default_factory=dict)  # what the user asked for, for every cluster
+    _further: dict[str, Cluster] = field(default_factory=dict)
+
+    def cluster_with(self, name: str, settings: dict) -> Cluster:
+        """A further cluster ("stock" or "herald") with other settings, started on first use."""
+        key = json.dumps([name, settings], sort_keys=True)
+        if key not in self._further:
+            self._further[key] = start_cluster(self.stack, name, self.settings | settings)
+        return self._further[key]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One side of a comparison; run returns figures, or raises one of measure.MEASURE_ERRORS or Skipped."""
+
+    name: str
+    run: Callable[[Context], dict]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One step of a family, named by its parameters (which must be JSON)."""
+
+    parameters: dict
+    cases: tuple[Case, ...]
+    rounds: int | None = None  # None: as many as the run
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report. Cells may be text or numbers; see figures.py for how they look."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of the report; name is the stem of its file."""
+
+    name: str
+    title: str
+    draw: Callable  # (matplotlib.axes.Axes) -> None
+    note: str = ""
+
+
+def _none(_lines: list[dict]) -> list:
+    return []
+
+
+@dataclass(frozen=True)
+class Family:
+    """A question, and how it is answered. tables() and plots() get this family's measured lines only."""
+
+    name: str
+    title: str
+    question: str  # one sentence: what it shows
+    points: Callable[[bool], list[Point]]  # (quick) -> points; the first one is what --smoke runs
+    tables: Callable[[list[dict]], list[Table]]
+    plots: Callable[[list[dict]], list[Plot]] = _none
+    seconds: float = 2  # of one measurement, if the user says nothing
+    quick_seconds: float = 1
+
+
+def both(run: Callable[..., dict], **parameters) -> tuple[Case, Case]:
+    """The cases "stock" and "herald" of run(cluster, seconds, **parameters)."""
+    def on(name: str) -> Case:
+        return Case(name, lambda context: run(context.clusters[name], context.seconds, **parameters))
+
+    return on("stock"), on("herald")

@@ -1,0 +1,93 @@
+/*-------------------------------------------------------------------------
+ *
+ * micro.h
+ *	  What the measured operations of core/ share.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef MICRO_H
+#define MICRO_H
+
+#include "dispatcher.h"
+#include "flow.h"
+#include "log_reader.h"
+#include "wakeup.h"
+
+#include <time.h>
+
+#define RING_SIZE		(UINT64_C(16) << 20)	/* as herald.queue_memory by default */
+#define DATABASE		5u
+#define OTHER_DATABASE	6u
+#define TURNS			2		/* as on a machine with two CPUs */
+
+/* What the size of an operation counts. */
+typedef enum SizeOf
+{
+	SIZE_NOTHING,				/* it has none: always 1 */
+	SIZE_BYTES,					/* of a channel's name */
+	SIZE_ENTRIES,				/* notifications in a batch */
+	SIZE_LISTENERS,				/* slots that somebody listens in */
+	SIZE_THREADS				/* that do the same at once */
+} SizeOf;
+
+/* What an operation works on; what it does not need stays unset. */
+typedef struct Bench
+{
+	uint32_t	size;
+	HeraldLog  *log;
+	char	   *entries;		/* of one batch */
+	uint64_t	entries_length;
+	HeraldPosition *positions;	/* of the batches that were prepared */
+	HeraldWakeup **wakeups;		/* all alike, so that a loop is long enough */
+	uint32_t	wakeups_count;
+	uint32_t   *slots;			/* in random order */
+	uint64_t	spent_ns;		/* CPU time of all threads, if run() starts any */
+} Bench;
+
+/*
+ * One thing to measure.  create() makes what stays for good; prepare() brings
+ * that into the state in which run() can do n operations.  Only run() is
+ * measured.  A NULL function is one that has nothing to do.
+ */
+typedef struct Operation
+{
+	const char *name;
+	SizeOf		size_of;
+	void		(*create) (Bench *bench);
+	void		(*prepare) (Bench *bench, uint64_t n);
+	void		(*run) (Bench *bench, uint64_t n);
+
+	/* How many operations follow one prepare(), if about so many are wanted. */
+	uint64_t	(*loop) (const Bench *bench, uint64_t wanted);
+} Operation;
+
+extern const Operation log_operations[];
+extern const Operation wakeup_operations[];
+extern const Operation thread_operations[];
+
+/* micro.c: zeroed memory, until the operation has been measured */
+extern void *allocate(size_t bytes);
+
+extern uint64_t clock_ns(clockid_t clock);
+
+/* log_operations.c */
+extern void log_create(Bench *bench);
+extern void log_reset(Bench *bench, uint64_t n);
+extern uint64_t log_loop(const Bench *bench, uint64_t wanted);
+extern HeraldPosition log_reserve(Bench *bench, uint32_t database);
+extern HeraldPosition log_send(Bench *bench, uint32_t database);
+extern void log_dispatch(Bench *bench);
+
+/* wakeup_operations.c */
+extern HeraldWakeup *wakeup_create(uint32_t slots);
+
+/* Keeps the compiler from leaving out what computes this. */
+static inline void
+consume(uint64_t value)
+{
+	__asm__ volatile ("" : : "r" (value) : "memory");
+}
+
+#endif							/* MICRO_H */

@@ -1,0 +1,266 @@
+/*-------------------------------------------------------------------------
+ *
+ * thread_operations.c
+ *	  What it costs when several threads do the same at once.
+ *
+ * An operation is one operation of one thread: with no contention it takes as
+ * long with two threads as with one.  Threads that do not run at the same time,
+ * because the machine is busy, meet less than they would.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "micro.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define THREADS_MAX		64
+#define WORDS_PER_LINE	(HERALD_CACHE_LINE / sizeof(uint64_t))
+#define ROUND			100000
+
+typedef struct Worker
+{
+	Bench	   *bench;
+	uint32_t	number;
+	uint64_t	n;
+	void		(*work) (Bench *bench, uint32_t number, uint64_t n);
+	pthread_barrier_t *barrier;
+	uint64_t	spent_ns;		/* CPU time of its own */
+} Worker;
+
+/* Each worker on a CPU of its own, as far as there are some. */
+static void
+pin(uint32_t number)
+{
+	static cpu_set_t allowed;
+	static bool known;
+	cpu_set_t	mine;
+	int			skip;
+
+	/* The first worker asks, before there are others: later it is pinned itself. */
+	if (!known && sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+		return;
+	known = true;
+	skip = (int) number % CPU_COUNT(&allowed);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+	{
+		if (CPU_ISSET(cpu, &allowed) && skip-- == 0)
+		{
+			CPU_ZERO(&mine);
+			CPU_SET(cpu, &mine);
+			(void) sched_setaffinity(0, sizeof(mine), &mine);
+			return;
+		}
+	}
+}
+
+/* Begins when all others do. */
+static void *
+run_worker(void *arg)
+{
+	Worker	   *worker = arg;
+
+	uint64_t	start_ns;
+
+	pin(worker->number);
+	pthread_barrier_wait(worker->barrier);
+	start_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	worker->work(worker->bench, worker->number, worker->n);
+	worker->spent_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns;
+	return NULL;
+}
+
+/* The first worker is the caller. */
+static void
+run_threads(Bench *bench, uint64_t n, void (*work) (Bench *bench, uint32_t number, uint64_t n))
+{
+	pthread_t	threads[THREADS_MAX];
+	Worker		workers[THREADS_MAX];
+	pthread_barrier_t barrier;
+
+	if (bench->size > THREADS_MAX)
+		abort();
+	pthread_barrier_init(&barrier, NULL, bench->size);
+	for (uint32_t i = 0; i < bench->size; i++)
+	{
+		workers[i] = (Worker) {.bench = bench,.number = i,.n = n,.work = work,.barrier = &barrier};
+		if (i == 0)
+			pin(0);
+		else if (pthread_create(&threads[i], NULL, run_worker, &workers[i]) != 0)
+			abort();
+	}
+	run_worker(&workers[0]);
+	bench->spent_ns = workers[0].spent_ns;
+	for (uint32_t i = 1; i < bench->size; i++)
+	{
+		pthread_join(threads[i], NULL);
+		bench->spent_ns += workers[i].spent_ns;
+	}
+	pthread_barrier_destroy(&barrier);
+}
+
+/* A log with batches of one notification, and a wakeup with room for all. */
+static void
+create(Bench *bench)
+{
+	uint32_t	threads = bench->size;
+
+	bench->size = 1;
+	log_create(bench);
+	bench->size = threads;
+	herald_log_init(bench->log, RING_SIZE);
+	bench->wakeups = allocate(sizeof(HeraldWakeup *));
+	bench->wakeups[0] = wakeup_create(THREADS_MAX * WORDS_PER_LINE);
+}
+
+static uint64_t
+share_of_ring(const Bench *bench, uint64_t wanted)
+{
+	return log_loop(bench, wanted * bench->size) / bench->size;
+}
+
+static uint64_t
+one_round(const Bench *bench, uint64_t wanted)
+{
+	(void) bench;
+	return wanted < ROUND ? wanted : ROUND;
+}
+
+static void
+reserve(Bench *bench, uint32_t number, uint64_t n)
+{
+	(void) number;
+	for (uint64_t i = 0; i < n; i++)
+		consume(log_reserve(bench, DATABASE));
+}
+
+static void
+run_reserve(Bench *bench, uint64_t n)
+{
+	run_threads(bench, n, reserve);
+}
+
+/* As sender/publish.c does it: recycle, reserve, fill, commit, dispatch. */
+static void
+send_and_dispatch(Bench *bench, uint32_t number, uint64_t n)
+{
+	HeraldLog  *log = bench->log;
+	HeraldWakeup *wakeup = bench->wakeups[0];
+	HeraldBatch batch = {.count = 1,.database = DATABASE,.sender_pid = (int32_t) number};
+
+	for (uint64_t i = 0; i < n; i++)
+	{
+		HeraldPosition position;
+
+		if (herald_log_is_short(log))
+			(void) herald_log_recycle(log, herald_wakeup_needed(wakeup, log));
+		while (!herald_log_reserve(log, &batch, bench->entries_length, &position))
+		{
+			sched_yield();
+			(void) herald_log_recycle(log, herald_wakeup_needed(wakeup, log));
+		}
+		herald_log_fill(log, position, bench->entries, bench->entries_length);
+		herald_log_commit(log, position, 1);
+		log_dispatch(bench);
+	}
+}
+
+static void
+run_send_and_dispatch(Bench *bench, uint64_t n)
+{
+	run_threads(bench, n, send_and_dispatch);
+}
+
+/* A listener's whole life for one message, in its own word only. */
+static void
+cycle_word(HeraldListenerWord *word, uint64_t n)
+{
+	HeraldPosition position;
+
+	for (uint64_t i = 0; i < n; i++)
+	{
+		(void) herald_listener_mark(word, RING_SIZE);
+		(void) herald_listener_signal(word);
+		(void) herald_listener_begin(word, &position);
+		(void) herald_listener_finish(word, position);
+	}
+}
+
+static void
+cycle_neighbour(Bench *bench, uint32_t number, uint64_t n)
+{
+	cycle_word(herald_wakeup_word(bench->wakeups[0], number), n);
+}
+
+static void
+cycle_apart(Bench *bench, uint32_t number, uint64_t n)
+{
+	cycle_word(herald_wakeup_word(bench->wakeups[0], number * 2 * WORDS_PER_LINE), n);
+}
+
+static void
+run_cycle_neighbours(Bench *bench, uint64_t n)
+{
+	run_threads(bench, n, cycle_neighbour);
+}
+
+static void
+run_cycle_apart(Bench *bench, uint64_t n)
+{
+	run_threads(bench, n, cycle_apart);
+}
+
+static void
+ignore_signal(uint32_t slot, void *arg)
+{
+	(void) slot;
+	(void) arg;
+}
+
+/*
+ * Each wakes a listener of its own, with turns enough for all: they share
+ * nothing but the set and the count of turns.  Either may hand out the other's
+ * turn, so a listener that finds itself not signalled reads all the same.
+ */
+static void
+wake_own(Bench *bench, uint32_t number, uint64_t n)
+{
+	HeraldWakeup *wakeup = bench->wakeups[0];
+	uint32_t	slot = number * 2 * WORDS_PER_LINE;
+
+	for (uint64_t i = 0; i < n; i++)
+	{
+		HeraldPosition from;
+		HeraldPosition to;
+
+		(void) herald_wakeup_mark(wakeup, slot, RING_SIZE);
+		(void) herald_wakeup_pump(wakeup, HERALD_NO_HOME, ignore_signal, NULL);
+		if (herald_wakeup_begin(wakeup, bench->log, slot, &from, &to))
+		{
+			to = RING_SIZE;
+			(void) herald_wakeup_finish(wakeup, bench->log, slot, &to);
+		}
+		(void) herald_wakeup_yield(wakeup, slot);
+		(void) herald_wakeup_pump(wakeup, HERALD_NO_HOME, ignore_signal, NULL);
+	}
+}
+
+static void
+run_wake_own(Bench *bench, uint64_t n)
+{
+	atomic_store(&bench->wakeups[0]->turns_max, bench->size);
+	run_threads(bench, n, wake_own);
+}
+
+const Operation thread_operations[] = {
+	{"reserve_at_once", SIZE_THREADS, create, log_reset, run_reserve, share_of_ring},
+	{"send_dispatch_at_once", SIZE_THREADS, create, NULL, run_send_and_dispatch, NULL},
+	{"words_in_one_line", SIZE_THREADS, create, NULL, run_cycle_neighbours, one_round},
+	{"words_in_own_lines", SIZE_THREADS, create, NULL, run_cycle_apart, one_round},
+	{"wake_at_once", SIZE_THREADS, create, NULL, run_wake_own, one_round},
+	{0}
+};

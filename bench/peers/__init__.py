@@ -1,0 +1,1 @@
+"""Other publish/subscribe servers, and one client for them and for PostgreSQL."""

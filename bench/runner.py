@@ -1,0 +1,178 @@
+"""Measures pg_herald against the stock server, side by side in one run; bench/run starts it.
+
+Two clusters that differ in nothing but the loaded module stand side by side; one at a time is
+under load, in turn. Raw lines go to bench/results/<time>.jsonl, a report to <time>.html.
+"""
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench import families, host, measure, page, raw
+from bench.family import Context, Family, Point, Skipped, start_cluster
+from bench.progress import PlainProgress, open_progress
+from harness.cluster import ClusterError
+from harness.installation import InstallationError
+
+RESULTS = Path(__file__).resolve().parent / "results"
+ROUNDS = 3
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line; ends the program if it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="bench/run", description="Measures pg_herald beside the stock server, alternating. "
+        "Raw lines and a report go to bench/results/.")
+    parser.add_argument("names", nargs="*", metavar="FAMILY", help="default: all; see --list")
+    parser.add_argument("--list", action="store_true", help="print the families and end")
+    parser.add_argument("--repeat", type=int, metavar="N",
+                        help=f"rounds, each measures every case once ({ROUNDS})")
+    parser.add_argument("--seconds", type=float, metavar="S",
+                        help="of each measurement (depends on the family)")
+    parser.add_argument("--quick", action="store_true", help="one round, short, fewer points")
+    parser.add_argument("--smoke", action="store_true", help="one point of each family, to see that it works")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
+                        help="a further setting for both clusters; herald.* goes to herald only")
+    parser.add_argument("--as-installed", action="store_true",
+                        help="install and build nothing, measure what is installed")
+    arguments = parser.parse_args()
+    arguments.quick = arguments.quick or arguments.smoke
+    arguments.repeat = ROUNDS if arguments.repeat is None and not arguments.quick else arguments.repeat or 1
+    if arguments.repeat < 1 or arguments.seconds is not None and arguments.seconds <= 0:
+        parser.error("--repeat and --seconds must be above 0")
+    unknown = set(arguments.names) - set(families.NAMES)
+    if unknown:
+        parser.error(f"no such family: {', '.join(sorted(unknown))}; see --list")
+    if any("=" not in setting for setting in arguments.set):
+        parser.error("--set takes NAME=VALUE")
+    arguments.settings = dict(setting.split("=", 1) for setting in arguments.set)
+    return arguments
+
+
+class Plan:
+    """What is to be measured: families, their points, and how often."""
+
+    def __init__(self, chosen: list[Family], arguments: argparse.Namespace):
+        self.smoke = arguments.smoke
+        self.repeat = arguments.repeat
+        self.points = {family.name: family.points(arguments.quick) for family in chosen}
+        if self.smoke:
+            self.points = {name: points[:1] for name, points in self.points.items()}
+
+    def rounds(self, point: Point) -> int:
+        """How often a point is measured."""
+        return 1 if self.smoke else point.rounds or self.repeat
+
+    def measurements(self) -> int:
+        """How many measurements there are in all."""
+        return sum(self.rounds(point) * len(point.cases)
+                   for points in self.points.values() for point in points)
+
+
+def measure_point(family: Family, point: Point, rounds: int, context: Context, progress: PlainProgress,
+                  record: Callable[[dict], None]) -> None:
+    """Measures every case in every round, forwards and backwards in turn.
+
+    A case that fails is recorded with its error and does not end the run, whatever the error; one
+    that is skipped is not tried again.
+    """
+    cases = list(point.cases)
+    for number in range(rounds):
+        for case in list(cases if number % 2 == 0 else reversed(cases)):
+            line = {"kind": "measurement", "family": family.name, "point": point.parameters,
+                    "case": case.name, "round": number}
+            progress.begin(f"{family.name}: {raw.name(point.parameters)}, {case.name}")
+            began = time.monotonic()
+            try:
+                line["figures"] = case.run(context)
+            except Skipped as why:
+                line |= {"kind": "skipped", "why": str(why)}
+                cases.remove(case)
+                progress.leave_out(rounds - number - 1)
+            except measure.MEASURE_ERRORS as error:
+                line["error"] = str(error)
+            except Exception as error:  # pylint: disable=broad-except
+                traceback.print_exc()
+                line["error"] = f"{type(error).__name__}: {error}"
+            record(line | {"took_s": round(time.monotonic() - began, 2)})
+            progress.end(line)
+
+
+def run_family(family: Family, plan: Plan, context: Context, progress: PlainProgress, lines: list[dict],
+               record: Callable[[dict], None]) -> None:
+    """Measures all points of a family, and prints its tables."""
+    progress.family(family)
+    with context.stack:
+        for point in plan.points[family.name]:
+            measure_point(family, point, plan.rounds(point), context, progress, record)
+    measured = raw.Run({}, lines).measured(family.name)
+    for table in family.tables(measured) if measured else []:
+        progress.table(table)
+
+
+def run(arguments: argparse.Namespace, chosen: list[Family]) -> int:
+    """The whole run; returns the exit status."""
+    began = time.monotonic()
+    plan = Plan(chosen, arguments)
+    RESULTS.mkdir(exist_ok=True)
+    results = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    lines: list[dict] = []
+    broken = False
+    with ExitStack() as stack:
+        output = stack.enter_context(results.open("w", encoding="utf-8"))
+
+        def write(line: dict) -> None:
+            output.write(json.dumps(line) + "\n")
+            output.flush()
+
+        def record(line: dict) -> None:
+            lines.append(line)
+            write(line)
+
+        progress = stack.enter_context(open_progress(plan.measurements()))
+        clusters = {name: start_cluster(stack, name, arguments.settings) for name in ("stock", "herald")}
+        description = {"kind": "run"} | host.describe(clusters, measure.DBNAME, {
+            "repeat": arguments.repeat, "seconds": arguments.seconds, "quick": arguments.quick,
+            "smoke": arguments.smoke, "families": [family.name for family in chosen]})
+        write(description)
+        for text in host.header(description):
+            progress.print(text)
+        for family in chosen:
+            seconds = arguments.seconds or (family.quick_seconds if arguments.quick else family.seconds)
+            context = Context(clusters, seconds, arguments.quick, ExitStack(), arguments.settings)
+            try:
+                run_family(family, plan, context, progress, lines, record)
+            except Exception:  # pylint: disable=broad-except
+                traceback.print_exc()  # the other families' figures are still worth having
+                broken = True
+    report = results.with_suffix(".html")
+    report.write_text(page.render(raw.Run(description, lines)), encoding="utf-8")
+    print(f"\n{time.monotonic() - began:.0f} s. Raw lines: {results.relative_to(RESULTS.parent.parent)}, "
+          f"report: {report.relative_to(RESULTS.parent.parent)}")
+    return 1 if broken or any(line["kind"] == "measurement" and raw.trouble(line) for line in lines) else 0
+
+
+def main() -> int:
+    """The command."""
+    arguments = parse_arguments()
+    if arguments.list:
+        for family in families.load(list(families.NAMES)):
+            print(f"{family.name:<12} {family.title}. {family.question}")
+        return 0
+    try:
+        return run(arguments, families.load(arguments.names or list(families.NAMES)))
+    except KeyboardInterrupt:
+        print("interrupted; everything is stopped", file=sys.stderr)
+        return 130
+    except (ClusterError, InstallationError) as error:
+        print(f"bench/run: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

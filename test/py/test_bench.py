@@ -1,0 +1,199 @@
+"""The benchmarks: that they work, not how fast anything is."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(TOP))
+
+from bench import figures, profiling, raw  # noqa: E402
+
+MARK = "HERALD_TEST_MARK"
+SMOKE_TIMEOUT_S = 300
+END_TIMEOUT_S = 90
+
+pytestmark = pytest.mark.timeout(2 * SMOKE_TIMEOUT_S)
+
+if subprocess.run([TOP / "bench/run", "--help"], capture_output=True).returncode != 0:
+    pytest.skip("what the benchmarks need is not installed (scripts/install-deps bench)",
+                allow_module_level=True)
+
+
+def start(*arguments: str) -> tuple[subprocess.Popen, str]:
+    """bench/run in a process of its own; the mark is in the environment of all that it starts."""
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen([TOP / "bench/run", "--as-installed", *arguments], text=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               env=os.environ | {MARK: mark}, start_new_session=True)
+    return process, mark
+
+
+def marked(mark: str) -> dict[int, list[str]]:
+    """The command lines of the processes that carry a mark."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
+                    found[int(folder.name)] = (folder / "cmdline").read_text(errors="replace").split("\0")
+            except OSError:
+                pass  # it has ended meanwhile, or is another user's
+    return found
+
+
+def wait_until(condition, what: str, timeout_s: float):
+    """Returns the condition's value once it has one."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    pytest.fail(f"{what}: not within {timeout_s} s")
+
+
+def running(mark: str, *programs: str) -> dict[int, list[str]]:
+    """Of the processes that carry a mark, those that run one of some programs."""
+    return {pid: words for pid, words in marked(mark).items() if os.path.basename(words[0]) in programs}
+
+
+def temporary_folders(mark: str) -> set[str]:
+    """The temporary folders of ours that stand in the command lines of marked processes."""
+    return {found[0] for words in marked(mark).values() for word in words
+            for found in [re.match(r"/(var/)?tmp/herald-[^/]+", word)] if found}
+
+
+@pytest.fixture
+def ended():
+    """ended(process, mark) notes a run; whatever is left of it after the test is ended and removed."""
+    runs = []
+    yield lambda process, mark: runs.append((process, mark))
+    for process, mark in runs:
+        folders = temporary_folders(mark)
+        process.terminate()
+        try:
+            process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        for pid in marked(mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        process.wait()
+        process.stdout.close()
+
+
+def test_smoke_run_measures_every_family_and_writes_a_report(ended):
+    """Every family measures one point without an error, and the page of it needs nothing else."""
+    process, mark = start("--smoke")
+    ended(process, mark)
+    output, _ = process.communicate(timeout=SMOKE_TIMEOUT_S)
+    assert process.returncode == 0, output[-4000:]
+    results = TOP / output.rpartition("Raw lines: ")[2].partition(",")[0]
+    run = raw.Run.load(results)
+    listed = subprocess.run([TOP / "bench/run", "--list"], text=True, capture_output=True, check=True).stdout
+    assert run.families() == [line.split()[0] for line in listed.splitlines()]
+    page = results.with_suffix(".html").read_text(encoding="utf-8")
+    assert page.count("<h2") == len(run.families())
+    for outside in ("src=", "<link", "<script", "@import", "url(http"):
+        assert outside not in page
+    assert "stock" in page and "herald" in page and "<svg" in page
+    assert not marked(mark)
+
+
+@pytest.mark.parametrize(("program", "number"), [
+    ("initdb", signal.SIGINT), ("pgbench", signal.SIGINT), ("pgbench", signal.SIGTERM),
+    ("pingpong", signal.SIGTERM), ("perf", signal.SIGINT)])
+def test_interrupt_leaves_nothing(ended, program, number):
+    """A signal while the servers are made, in a measurement or in a profile ends every process and folder."""
+    process, mark = start("--quick", "scalability")
+    ended(process, mark)
+    wait_until(lambda: running(mark, program) or process.poll() is not None, f"{program} runs",
+               SMOKE_TIMEOUT_S)
+    if process.poll() is not None and program == "perf":
+        pytest.skip("perf may not record here")
+    folders = temporary_folders(mark)
+    os.kill(process.pid, number)
+    output, _ = process.communicate(timeout=END_TIMEOUT_S)
+    assert process.returncode == (130 if number == signal.SIGINT else 128 + number), output[-2000:]
+    wait_until(lambda: not marked(mark), "all processes end", END_TIMEOUT_S)
+    assert len(folders) == {"initdb": 1, "perf": 3}.get(program, 2)
+    assert [folder for folder in folders if os.path.exists(folder)] == []
+
+
+def test_report_of_the_same_lines_is_the_same(tmp_path):
+    """Page and plots come from the raw lines alone, byte for byte; a torn last line does not matter."""
+    lines = ['{"kind": "run", "host": "a & b"}']
+    lines += ['{"kind": "measurement", "family": "signalling", "point": {"notifiers": %d}, "case": "%s", '
+              '"round": 0, "figures": {"tps": %d}}' % measured
+              for measured in ((1, "stock", 100), (1, "herald", 250), (8, "stock", 50), (8, "herald", 400))]
+    made = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "run.jsonl").write_text("\n".join([*lines, '{"kind": "measu']), encoding="utf-8")
+        subprocess.run([TOP / "bench/report", "run.jsonl", "--svg", "plots"], cwd=folder, check=True)
+        made.append({path.name: path.read_bytes() for path in folder.rglob("*.[hs][tv][mg]*")})
+    assert made[0] == made[1]
+    assert set(made[0]) == {"run.html", "signalling.svg"}
+    page = made[0]["run.html"].decode()
+    assert "a &amp; b" in page and "+150.0 %" in page and "+700.0 %" in page
+
+
+def test_ratio_is_the_median_of_the_rounds_ratios():
+    """A ratio compares measurements of one round, and leaves out a round that lacks one."""
+    measured = ((0, "stock", 10), (0, "herald", 20), (1, "herald", 40), (1, "stock", 10), (2, "herald", 90))
+    lines = [{"point": {"notifiers": 1}, "case": case, "round": number, "figures": {"tps": tps}}
+             for number, case, tps in measured]
+    assert figures.ratios(lines, "tps", notifiers=1) == [2, 4]
+    assert figures.ratio(figures.ratios(lines, "tps", notifiers=1)) == "3.0 (2.0–4.0)"
+
+
+PERF_SCRIPT = """
+ 11
+\tffffffff81 try_to_wake_up ([kernel.kallsyms])
+\tffffffff82 __x64_sys_kill ([kernel.kallsyms])
+\t     98ac9 __GI_kill (inlined)
+\t     45821 [unknown] (/usr/lib/postgresql/15/bin/postgres)
+\t     28494 AtCommit_Notify (/usr/lib/postgresql/15/bin/postgres)
+\t     47d35 PostgresMain (/usr/lib/postgresql/15/bin/postgres)
+
+ 12
+\t     28494 [unknown] (/usr/lib/postgresql/15/bin/postgres)
+\t     28495 LWLockAcquire (/usr/lib/postgresql/15/bin/postgres)
+\t     47d35 PostgresMain (/usr/lib/postgresql/15/bin/postgres)
+
+ 12
+\t     28494 mark_batch (/usr/lib/postgresql/15/lib/pg_herald.so)
+\t     47d35 PostgresMain (/usr/lib/postgresql/15/bin/postgres)
+
+ 13
+\t     28494 palloc (/usr/lib/postgresql/15/bin/postgres)
+\t     28495 proc_exit (/usr/lib/postgresql/15/bin/postgres)
+\t     47d35 PostgresMain (/usr/lib/postgresql/15/bin/postgres)
+
+ 10
+\t     28494 PostmasterMain (/usr/lib/postgresql/15/bin/postgres)
+"""
+
+
+def test_profile_counts_every_sample_once():
+    """A sample belongs to the innermost group on its stack; starting and ending backends to none."""
+    found = profiling.summarize(profiling.parse(PERF_SCRIPT, postmaster=10))
+    assert found["samples"] == 3
+    assert found["groups"] == pytest.approx({
+        "signals sent: kill()": 1 / 3, "locks": 1 / 3, "pg_herald's own code": 1 / 3})
+    assert dict(found["top"]).keys() == {"kill()", "static, below LWLockAcquire()", "mark_batch()"}
+    assert [line[:2] for line in found["tree"]][:3] == [
+        [0, "PostgresMain"], [1, "AtCommit_Notify"], [2, "kill()"]]
