@@ -18,9 +18,9 @@ are compared: is_denied() and is_prepare_refused().
 """
 
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 
-from schedule import Schedule, Step, script
+from schedule import SYNC, Schedule, Step, script
 from sessions import BARRIER, BEGINNING, Session, Side, database_of
 from statements import SESSIONS, plain
 
@@ -52,8 +52,9 @@ class Known:
     missed: set[str] = field(default_factory=set)     # notified by others during this block
 
     def further(self, channels) -> set[str]:
-        """Those that it does not listen to yet, if it listens at all."""
-        return set(channels) - self.listening if self.listening else set()
+        """Those that it does not listen to yet, if it listens at all: perhaps only since a chained COMMIT."""
+        listens = self.listening or (self.ended and self.to_listen)
+        return set(channels) - self.listening if listens else set()
 
 
 class Player:
@@ -160,6 +161,8 @@ class Player:
         if step.how == "herald" or any("taking" in s.sql or "takes" in s.sql for s in step.statements):
             # Within one transaction, duplicates are only removed from what goes the same way.
             return not known.in_block
+        if step.how == "pipeline" and _goes_on_after_end(step):
+            return False
         if step.statements[0].in_block and len(step.statements) == 1 and not known.in_block:
             return False  # the schedule has other errors enough
 
@@ -293,6 +296,11 @@ class Player:
     def _script(self) -> str:
         return script(self.played, f"-- in databases made by setup.sql; in each connection first: "
                       f"{'; '.join(BEGINNING[1:])};")
+
+
+def _goes_on_after_end(step: Step) -> bool:
+    """Between the two, a server that has to wait for the next message is idle, and may deliver, or not."""
+    return any(one.ends and after is not SYNC for one, after in pairwise(step.statements))
 
 
 def is_denied(message: tuple) -> bool:

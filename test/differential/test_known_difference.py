@@ -30,8 +30,14 @@ MISSED_OWN = (Step(0, "simple", (plain("BEGIN"), plain("NOTIFY a", **NOTIFY_A), 
 MISSED_CHAINED = (simple(0, "NOTIFY a", **NOTIFY_A), simple(0, "BEGIN"), simple(0, "NOTIFY a", **NOTIFY_A),
                   simple(0, "COMMIT AND CHAIN", ends=True), simple(0, "LISTEN a", **LISTEN_A),
                   simple(0, "COMMIT", ends=True))
-CASES = pytest.mark.parametrize("steps", [MISSED_BEFORE, MISSED_AFTER, MISSED_OWN, MISSED_CHAINED],
-                                ids=["notified before", "notified after", "own", "own, chained"])
+# It listens only since the transaction before, which was chained to this one.
+MISSED_IN_CHAIN = (simple(0, "UNLISTEN *", changes=True), simple(0, "BEGIN"),
+                   simple(0, "LISTEN b", listens=frozenset("b"), changes=True),
+                   simple(0, "COMMIT AND CHAIN", ends=True), simple(1, "NOTIFY a", **NOTIFY_A),
+                   simple(0, "LISTEN a", **LISTEN_A), simple(0, "COMMIT", ends=True))
+CASES = pytest.mark.parametrize(
+    "steps", [MISSED_BEFORE, MISSED_AFTER, MISSED_OWN, MISSED_CHAINED, MISSED_IN_CHAIN],
+    ids=["notified before", "notified after", "own", "own, chained", "in a chain"])
 
 
 @CASES
