@@ -104,7 +104,6 @@ herald_deliver(void)
 		herald_moderation_begin(herald_session_take_statement());
 		ExitOnAnyError = true;
 		read_and_send(from, to);
-		herald_moderation_end();
 		ExitOnAnyError = save_exit_on_any_error;
 	}
 	(void) herald_wakeup_yield(herald_wakeup, slot);
@@ -131,9 +130,13 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 		if (herald_moderation_linger(to))
 			round = 0;
 		if (herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
+		{
+			herald_moderation_end();
 			return;
+		}
 		if (round == ROUNDS_MAX)
 		{
+			herald_moderation_end();
 			herald_wakeup_requeue(herald_wakeup, slot, reader.checkpoint);
 			return;
 		}

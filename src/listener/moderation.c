@@ -29,7 +29,10 @@
  */
 #include "postgres.h"
 
+#include <poll.h>
+
 #include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "tcop/dest.h"
@@ -70,13 +73,14 @@ static struct
 	instr_time	ended_at;		/* the delivery before */
 }			moderation;
 
+static bool wait_a_moment(long us);
 static uint64 us_since(instr_time start);
 
 
 void
 herald_moderation_begin(bool client_waits)
 {
-	moderation.is_off = client_waits || whereToSendOutput != DestRemote;
+	moderation.is_off = client_waits || pq_is_send_pending() || whereToSendOutput != DestRemote;
 	moderation.is_hot = us_since(moderation.ended_at) < APART_US;
 	moderation.several = false;
 	moderation.lingers = 0;
@@ -102,8 +106,8 @@ herald_moderation_linger(HeraldPosition position)
 
 	/* Meanwhile the log is not held back on our account. */
 	herald_wakeup_advance(herald_wakeup, herald_shared_my_slot(), position);
-	pq_flush();
-	pg_usleep(Min((long) STEP_US * (1 + moderation.lingers), LINGER_US));
+	if (!wait_a_moment(Min((long) STEP_US * (1 + moderation.lingers), LINGER_US)))
+		return false;
 	moderation.lingers++;
 	return true;
 }
@@ -114,7 +118,6 @@ herald_moderation_end(void)
 	HeraldPosition seen = moderation.began_at;
 	instr_time	start;
 	uint32		turns = atomic_load_explicit(&herald_wakeup->turns_max, memory_order_relaxed);
-	bool		flushed = false;
 
 	INSTR_TIME_SET_CURRENT(start);
 	while (!moderation.is_off && !InterruptPending)
@@ -128,12 +131,25 @@ herald_moderation_end(void)
 			break;
 		seen = now;
 
-		if (!flushed)
-			pq_flush();
-		flushed = true;
-		pg_usleep(STEP_US);
+		if (!wait_a_moment(STEP_US))
+			break;
 	}
 	INSTR_TIME_SET_CURRENT(moderation.ended_at);
+}
+
+/*
+ * What there is goes to the client first.  False: the client has something for us, or
+ * does not take what we have.
+ */
+static bool
+wait_a_moment(long us)
+{
+	struct pollfd client = {.fd = MyProcPort->sock, .events = POLLIN};
+	struct timespec timeout = {.tv_nsec = us * 1000};
+
+	if (pq_flush_if_writable() != 0 || pq_is_send_pending())
+		return false;
+	return ppoll(&client, 1, &timeout, NULL) <= 0;
 }
 
 static uint64
