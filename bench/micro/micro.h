@@ -43,6 +43,7 @@ typedef struct Bench
 	HeraldWakeup **wakeups;		/* all alike, so that a loop is long enough */
 	uint32_t	wakeups_count;
 	uint32_t   *slots;			/* in random order */
+	uint32_t   *all_slots;		/* each once, in order */
 	uint64_t	spent_ns;		/* CPU time of all threads, if run() starts any */
 } Bench;
 

@@ -59,6 +59,10 @@ create_with_log(Bench *bench, uint32_t wakeups)
 	for (uint32_t i = 0; i < wakeups; i++)
 		bench->wakeups[i] = wakeup_create(bench->size);
 
+	bench->all_slots = allocate(bench->size * sizeof(uint32_t));
+	for (uint32_t i = 0; i < bench->size; i++)
+		bench->all_slots[i] = i;
+
 	bench->slots = allocate(SLOTS_DRAWN * sizeof(uint32_t));
 	for (uint32_t i = 0; i < SLOTS_DRAWN; i++)
 	{
@@ -141,8 +145,7 @@ run_mark(Bench *bench, uint64_t n)
 {
 	(void) n;
 	for (uint32_t i = 0; i < bench->wakeups_count; i++)
-		for (uint32_t slot = 0; slot < bench->size; slot++)
-			consume(herald_wakeup_mark(bench->wakeups[i], slot, MESSAGE));
+		consume(herald_wakeup_mark_all(bench->wakeups[i], bench->all_slots, bench->size, MESSAGE));
 }
 
 /* ---- waking ---- */
@@ -163,7 +166,7 @@ run_pump_empty(Bench *bench, uint64_t n)
 	Signals		signals = {0};
 
 	for (uint64_t i = 0; i < n; i++)
-		consume(herald_wakeup_pump(bench->wakeups[0], 0, note_signal, &signals));
+		consume(herald_wakeup_pump(bench->wakeups[0], HERALD_ALL_TURNS, 0, note_signal, &signals));
 }
 
 /* A listener's pass, from its signal to handing its turn on. */
@@ -179,7 +182,7 @@ read_and_hand_over(Bench *bench, HeraldWakeup *wakeup, uint32_t slot, Signals *s
 	if (!herald_wakeup_finish(wakeup, bench->log, slot, &to))
 		abort();
 	(void) herald_wakeup_yield(wakeup, slot);
-	(void) herald_wakeup_pump(wakeup, (uint16_t) (slot % 2), note_signal, signals);
+	(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, (uint16_t) (slot % 2), note_signal, signals);
 }
 
 /* One of all listeners is notified, each time another one. */
@@ -194,7 +197,7 @@ run_wake_one(Bench *bench, uint64_t n)
 		Signals		signals = {0};
 
 		(void) herald_wakeup_mark(wakeup, slot, MESSAGE);
-		(void) herald_wakeup_pump(wakeup, 0, note_signal, &signals);
+		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, 0, note_signal, &signals);
 		read_and_hand_over(bench, wakeup, slot, &signals);
 	}
 }
@@ -209,9 +212,8 @@ run_wake_all(Bench *bench, uint64_t n)
 		HeraldWakeup *wakeup = bench->wakeups[i];
 		Signals		signals = {0};
 
-		for (uint32_t slot = 0; slot < bench->size; slot++)
-			(void) herald_wakeup_mark(wakeup, slot, MESSAGE);
-		(void) herald_wakeup_pump(wakeup, 0, note_signal, &signals);
+		(void) herald_wakeup_mark_all(wakeup, bench->all_slots, bench->size, MESSAGE);
+		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, 0, note_signal, &signals);
 		for (uint32_t read = 0; read < bench->size; read++)
 		{
 			uint32_t	slot = signals.slots[0];

@@ -17,6 +17,10 @@
  * by whoever notices first that it is over, by an exchange of the number for
  * 0.  Only who got the number out of the slot lowers the count of turns [W2].
  *
+ * The committer hands out one turn and answers its client; the listener that
+ * got it hands out the others as well when it passes on its own.  Nobody is
+ * forgotten as long as one turn is out.
+ *
  * [W1] No wakeup is lost.  Two handshakes, each "write mine, then read yours"
  * on both sides, in one sequentially consistent order:
  *
@@ -42,7 +46,7 @@
 static void clear_stalled(HeraldWakeup *wakeup, uint32_t slot);
 static bool take_turn(HeraldWakeup *wakeup);
 static void return_turn(HeraldWakeup *wakeup);
-static void set_add(HeraldWakeup *wakeup, uint32_t slot);
+static void set_add(HeraldWakeup *wakeup, uint32_t word, uint64_t bits);
 static void set_remove(HeraldWakeup *wakeup, uint32_t slot);
 static bool set_is_empty(HeraldWakeup *wakeup);
 static bool set_take_near(HeraldWakeup *wakeup, uint16_t home, uint32_t *slot);
@@ -106,21 +110,43 @@ herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot)
 	(void) herald_wakeup_yield(wakeup, slot);
 }
 
-bool
-herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
+/*
+ * Neighbours enter the set together: who has been marked and is not in it yet
+ * can at worst be through already, and is found so.
+ */
+uint32_t
+herald_wakeup_mark_all(HeraldWakeup *wakeup, const uint32_t *slots, uint32_t count,
+					   HeraldPosition position)
 {
-	if (!herald_listener_mark(herald_wakeup_word(wakeup, slot), position))
-		return false;
-	set_add(wakeup, slot);
-	return true;
+	uint32_t	entered = 0;
+	uint32_t	word = 0;
+	uint64_t	bits = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (!herald_listener_mark(herald_wakeup_word(wakeup, slots[i]), position))
+			continue;
+		if (bits != 0 && slots[i] / BITS_PER_WORD != word)
+		{
+			set_add(wakeup, word, bits);
+			bits = 0;
+		}
+		word = slots[i] / BITS_PER_WORD;
+		bits |= UINT64_C(1) << (slots[i] % BITS_PER_WORD);
+		entered++;
+	}
+	if (bits != 0)
+		set_add(wakeup, word, bits);
+	return entered;
 }
 
 bool
-herald_wakeup_pump(HeraldWakeup *wakeup, uint16_t home, HeraldSendSignal send, void *arg)
+herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
+				   HeraldSendSignal send, void *arg)
 {
-	bool		handed_out = false;
+	uint32_t	handed_out = 0;
 
-	while (!set_is_empty(wakeup) && take_turn(wakeup))
+	while (handed_out < turns && !set_is_empty(wakeup) && take_turn(wakeup))
 	{
 		uint32_t	slot;
 
@@ -131,10 +157,10 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint16_t home, HeraldSendSignal send, v
 		else
 		{
 			send(slot, arg);
-			handed_out = true;
+			handed_out++;
 		}
 	}
-	return handed_out;
+	return handed_out > 0;
 }
 
 uint32_t
@@ -219,7 +245,7 @@ herald_wakeup_requeue(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition from)
 {
 	(void) herald_wakeup_yield(wakeup, slot);
 	herald_listener_requeue(herald_wakeup_word(wakeup, slot), from);
-	set_add(wakeup, slot);
+	set_add(wakeup, slot / BITS_PER_WORD, UINT64_C(1) << (slot % BITS_PER_WORD));
 }
 
 bool
@@ -344,11 +370,10 @@ hand_turn_to(HeraldWakeup *wakeup, uint32_t slot)
 }
 
 static void
-set_add(HeraldWakeup *wakeup, uint32_t slot)
+set_add(HeraldWakeup *wakeup, uint32_t word, uint64_t bits)
 {
 	/* [W1] pairs with set_is_empty() */
-	atomic_fetch_or_explicit(&set_words(wakeup)[slot / BITS_PER_WORD],
-							 UINT64_C(1) << (slot % BITS_PER_WORD), memory_order_seq_cst);
+	atomic_fetch_or_explicit(&set_words(wakeup)[word], bits, memory_order_seq_cst);
 }
 
 static void

@@ -24,6 +24,9 @@ typedef struct HeraldTurn
 /* A CPU's number that stands for none. */
 #define HERALD_NO_HOME	UINT16_MAX
 
+/* As many turns as there are. */
+#define HERALD_ALL_TURNS	UINT32_MAX
+
 typedef struct HeraldWakeup
 {
 	uint32_t	slots;			/* constant */
@@ -71,16 +74,29 @@ extern void herald_wakeup_join(HeraldWakeup *wakeup, uint32_t slot, HeraldPositi
 extern void herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot);
 
 /*
- * The dispatcher found a message for this slot.  True: it entered the wakeup
- * set, and herald_wakeup_pump() must follow once the dispatch lock is released.
+ * The dispatcher found a message for these slots.  Returns how many of them
+ * entered the wakeup set; if any, herald_wakeup_pump() must follow once the
+ * dispatch lock is released.
  */
-extern bool herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position);
+extern uint32_t herald_wakeup_mark_all(HeraldWakeup *wakeup, const uint32_t *slots,
+									   uint32_t count, HeraldPosition position);
+
+/* The same for one slot.  True: it entered the wakeup set. */
+static inline bool
+herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
+{
+	return herald_wakeup_mark_all(wakeup, &slot, 1, position) > 0;
+}
 
 /*
- * Signal listeners of the wakeup set while there are turns, preferring those
- * whose home is the caller's CPU.  By anybody.  True: a turn was handed out.
+ * Signal listeners of the wakeup set while there are turns, `turns` (at least
+ * 1) of them at most, preferring those whose home is the caller's CPU.  By
+ * anybody.  True: a turn was handed out.
+ *
+ * Turns may be left then that nobody holds: whoever got one has to pump for
+ * all of them, at the latest when it gives its own back.
  */
-extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint16_t home,
+extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
 							   HeraldSendSignal send, void *arg);
 
 /* How many are in the wakeup set. */

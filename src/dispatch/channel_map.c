@@ -167,7 +167,6 @@ herald_channels_mark(Oid database, const HeraldEntry *log_entry, HeraldPosition 
 {
 	ChannelKey	key;
 	Channel    *entry;
-	uint32	   *slots;
 	uint32		count;
 
 	make_key(&key, database, herald_entry_channel(log_entry), log_entry->channel_hash);
@@ -175,10 +174,8 @@ herald_channels_mark(Oid database, const HeraldEntry *log_entry, HeraldPosition 
 	if (entry == NULL)
 		return 0;
 
-	slots = channel_slots(entry);
 	count = entry->count;
-	for (uint32 i = 0; i < count; i++)
-		*woken += herald_wakeup_mark(herald_wakeup, slots[i], position);
+	*woken += herald_wakeup_mark_all(herald_wakeup, channel_slots(entry), count, position);
 	dshash_release_lock(channels, entry);
 	return count;
 }

@@ -52,6 +52,7 @@ static bool is_waiting;
 static void run_begins(void *arg);
 static void mark_batch(const HeraldBatchHeader *header, void *arg);
 static bool is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry);
+static void pump(uint32 turns_at_most);
 static void tell_waiters(void);
 
 
@@ -85,7 +86,7 @@ herald_dispatch_run(void)
 	if (marking.concerned > marking.woken)
 		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
 	if (marking.woken > 0)
-		herald_dispatch_pump();
+		pump(1);
 	if (marking.runs > 0)
 		tell_waiters();
 }
@@ -93,8 +94,7 @@ herald_dispatch_run(void)
 void
 herald_dispatch_pump(void)
 {
-	if (herald_wakeup_pump(herald_wakeup, herald_signal_my_cpu(), herald_signal_notifications, NULL))
-		herald_watchdog_alert();
+	pump(HERALD_ALL_TURNS);
 }
 
 void
@@ -178,6 +178,14 @@ is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entr
 		last->channel_length == entry->channel_length &&
 		memcmp(herald_entry_channel(last), herald_entry_channel(entry),
 			   entry->channel_length) == 0;
+}
+
+static void
+pump(uint32 turns_at_most)
+{
+	if (herald_wakeup_pump(herald_wakeup, turns_at_most, herald_signal_my_cpu(),
+						   herald_signal_notifications, NULL))
+		herald_watchdog_alert();
 }
 
 static void

@@ -15,9 +15,10 @@
 #include "core/log_layout.h"
 
 /*
- * Dispatch what is finished and wake whom it concerns, unless another process
- * is at it.  Never fails.  To be called after a batch was finished; the process
- * must have attached the channel map, or else must know that it has no batch.
+ * Dispatch what is finished and wake the first of those whom it concerns, unless
+ * another process is at it.  Never fails.  To be called after a batch was
+ * finished; the process must have attached the channel map, or else must know
+ * that it has no batch.
  */
 extern void herald_dispatch_run(void);
 

@@ -169,6 +169,8 @@ read_to_end(HeraldReader *reader, bool as_is)
 			case HERALD_READ_REFILLED:
 				/* The segments before the one we are in are not ours any more. */
 				herald_wakeup_advance(herald_wakeup, slot, reader->checkpoint);
+				/* There is much to read: the other turns need not wait for our end. */
+				herald_dispatch_pump();
 				continue;
 			case HERALD_READ_ROOM:
 				make_room(reader);

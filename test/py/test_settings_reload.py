@@ -130,8 +130,8 @@ def test_no_such_setting(session):
 def test_wakeup_concurrency_takes_effect(settable, session, connect):
     """Guards: once it is reloaded, so many of four listeners are signalled at a time; all of them hear."""
     listeners, sender = [connect(settable) for _ in range(4)], connect(settable)
-    for listener in listeners:
-        listener.execute("LISTEN c")
+    for number, listener in enumerate(listeners):
+        listener.execute(f"LISTEN c{number}")
     sent = []
 
     def signalled() -> int:
@@ -140,7 +140,8 @@ def test_wakeup_concurrency_takes_effect(settable, session, connect):
             for pid in [watchdog_pid(settable), *(listener.info.backend_pid for listener in listeners)]:
                 held.enter_context(stopped(pid))
             sent.append(f"{len(sent)}")
-            notify(sender, "c", sent[-1])
+            for number in range(len(listeners)):  # each commit signals one
+                notify(sender, f"c{number}", sent[-1])
             count = one(sender, "SELECT count(*) FROM herald.listeners WHERE state = 'signalled'")
         for listener in listeners:
             assert hear(listener, 1) == [sent[-1]]

@@ -63,7 +63,10 @@ try mark_then_publish dispatcher.c \
 
 # A listener that enters the set before it can be signalled [W1].
 try set_then_requeue wakeup.c \
-	-e '/^herald_wakeup_requeue/,/^}/{/set_add/d;s/^\therald_listener_requeue.*/\tset_add(wakeup, slot);\n&/;}'
+	-e '/^herald_wakeup_requeue/,/^}/{s/^\therald_listener_requeue.*//;s/^\tset_add.*/&\n\therald_listener_requeue(herald_wakeup_word(wakeup, slot), from);/;}'
+
+# Listeners marked together, of whom only the last neighbours enter the set [W1].
+try only_the_last_enter wakeup.c '/^herald_wakeup_mark_all/,/^}/s/^\t\t\tset_add.*/\t\t\t(void) 0;/'
 
 # A listener that looks how far the log is before it says that it is reading [W1].
 try look_then_begin wakeup.c \

@@ -64,6 +64,9 @@ mark_batch(const HeraldBatchHeader *header, void *arg)
 static void
 mark_channel(uint32_t channel, uint32_t database, HeraldPosition batch)
 {
+	uint32_t	slots[LISTENERS];
+	uint32_t	count = 0;
+
 	pthread_rwlock_rdlock(&world.map_lock[channel]);
 	for (uint32_t i = 0; i < LISTENERS; i++)
 	{
@@ -71,8 +74,9 @@ mark_channel(uint32_t channel, uint32_t database, HeraldPosition batch)
 			world.marked[i])
 			continue;
 		world.marked[i] = true;
-		(void) herald_wakeup_mark(world.wakeup, world.listeners[i].slot, batch);
+		slots[count++] = world.listeners[i].slot;
 	}
+	(void) herald_wakeup_mark_all(world.wakeup, slots, count, batch);
 	pthread_rwlock_unlock(&world.map_lock[channel]);
 }
 
@@ -99,13 +103,13 @@ send_signal(uint32_t slot, void *arg)
 }
 
 void
-pump(void)
+pump(uint32_t turns)
 {
 	/* Two CPUs, and now and then none that is known. */
 	static _Atomic uint16_t calls;
 	uint16_t	home = atomic_fetch_add(&calls, 1) % 3;
 
-	herald_wakeup_pump(world.wakeup, home == 2 ? HERALD_NO_HOME : home, send_signal, NULL);
+	herald_wakeup_pump(world.wakeup, turns, home == 2 ? HERALD_NO_HOME : home, send_signal, NULL);
 }
 
 HeraldDispatchResult
@@ -128,6 +132,6 @@ dispatch_and_pump(uint64_t budget)
 		case HERALD_DISPATCH_DAMAGED:
 			fail("the dispatcher found the log damaged");
 	}
-	pump();
+	pump(1);
 	return result;
 }

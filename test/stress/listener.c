@@ -151,7 +151,7 @@ close_session(Listener *listener, HeraldPosition stop)
 			map_set(channel, listener->index, false);
 	listener->joined = false;
 	herald_wakeup_leave(world.wakeup, listener->slot);
-	pump();
+	pump(HERALD_ALL_TURNS);
 }
 
 /* Enter the map first, then look where the log is [C1]. */
@@ -169,7 +169,7 @@ static void
 run_transaction(Listener *listener)
 {
 	if (herald_wakeup_busy(world.wakeup, listener->slot))
-		pump();
+		pump(HERALD_ALL_TURNS);
 	if (one_in(&listener->random, 4))
 		listen(listener, herald_random(&listener->random) % CHANNELS);
 	if (one_in(&listener->random, 8))
@@ -205,12 +205,12 @@ process(Listener *listener)
 	{
 		case PASS_DONE:
 			(void) herald_wakeup_yield(world.wakeup, listener->slot);
-			pump();
+			pump(HERALD_ALL_TURNS);
 			break;
 		case PASS_REQUEUED:
 			count(COUNT_REQUEUES);
 			herald_wakeup_requeue(world.wakeup, listener->slot, listener->session.stop);
-			pump();
+			pump(HERALD_ALL_TURNS);
 			break;
 		case PASS_LEFT:
 			break;

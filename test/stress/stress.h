@@ -154,7 +154,7 @@ extern void fail(const char *format, ...) __attribute__((format(printf, 1, 2), n
 /* channels.c: the channel map, dispatching, and signals. */
 extern void map_set(uint32_t channel, uint32_t listener, bool on);
 extern HeraldDispatchResult dispatch_and_pump(uint64_t budget);
-extern void pump(void);
+extern void pump(uint32_t turns);
 
 /* writer.c */
 extern void writer_init(Writer *writer, uint32_t id);

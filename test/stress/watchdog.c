@@ -67,7 +67,7 @@ look_at_turns(Watched *watched)
 			if (herald_wakeup_rescue(world.wakeup, slot, serial))
 			{
 				count(COUNT_RESCUES);
-				pump();
+				pump(HERALD_ALL_TURNS);
 			}
 		}
 	}

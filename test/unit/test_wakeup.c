@@ -399,10 +399,50 @@ test_stalled_is_reset(void **state UNUSED)
 	free(log);
 }
 
+static int
+holds(const uint32_t *slots, int count, uint32_t slot)
+{
+	while (count > 0 && slots[count - 1] != slot)
+		count--;
+	return count > 0;
+}
+
+/* Guards: of many slots in any order those enter the set that are not in it, and no others. */
+static void
+test_mark_all(void **state UNUSED)
+{
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
+	uint32_t	slots[SLOTS];
+
+	/* 37 and 200 have no common factor: each slot once, jumping from word to word. */
+	for (uint32_t i = 0; i < SLOTS; i++)
+		slots[i] = i * 37 % SLOTS;
+
+	assert_int_equal(herald_wakeup_mark_all(wakeup, slots, 0, 4096), 0);
+	assert_int_equal(herald_wakeup_waiting(wakeup), 0);
+
+	(void) herald_wakeup_busy(wakeup, 63);
+	herald_wakeup_leave(wakeup, 64);
+	assert_int_equal(herald_wakeup_mark_all(wakeup, slots, 50, 4096),
+					 50 - holds(slots, 50, 63) - holds(slots, 50, 64));
+	assert_int_equal(herald_wakeup_mark_all(wakeup, slots, SLOTS, 4096),
+					 SLOTS - 50 - (1 - holds(slots, 50, 63)) - (1 - holds(slots, 50, 64)));
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+	{
+		bool		enters = slot != 63 && slot != 64;
+
+		assert_int_equal(in_set(wakeup, slot), enters);
+		assert_int_equal(state_of(wakeup, slot) == HERALD_LISTENER_PENDING, enters);
+	}
+	assert_int_equal(state_of(wakeup, 63), HERALD_LISTENER_BUSY_PENDING);
+	free(wakeup);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_mark_all),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_one_round),
 		cmocka_unit_test(test_busy),

@@ -29,7 +29,7 @@ test_turns_max(void **state UNUSED)
 
 		for (uint32_t slot = 0; slot < SLOTS; slot++)
 			assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-		herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
+		herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals);
 		assert_int_equal(signals.count, expected);
 		assert_turns(wakeup, expected);
 
@@ -41,7 +41,7 @@ test_turns_max(void **state UNUSED)
 			assert_false(heard[slot]);
 			heard[slot] = true;
 			assert_true(read_all(wakeup, log, slot));
-			herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
+			herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals);
 			assert_true(signals.count - next <= (int) expected);
 		}
 		assert_int_equal(signals.count, SLOTS);
@@ -49,6 +49,32 @@ test_turns_max(void **state UNUSED)
 		free(wakeup);
 		free(log);
 	}
+}
+
+/* Guards: one turn is enough, whoever has got it hands out all that are left. */
+static void
+test_turns_at_most(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 3, 4096);
+	Signals		signals = {0};
+
+	assert_false(herald_wakeup_pump(wakeup, 1, HERALD_NO_HOME, record_signal, &signals));
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+	assert_true(herald_wakeup_pump(wakeup, 1, HERALD_NO_HOME, record_signal, &signals));
+	assert_int_equal(signals.count, 1);
+	assert_turns(wakeup, 1);
+	assert_true(herald_wakeup_pump(wakeup, 1, HERALD_NO_HOME, record_signal, &signals));
+	assert_turns(wakeup, 2);
+
+	assert_true(read_all(wakeup, log, signals.slots[0]));
+	assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals));
+	assert_int_equal(signals.count, 4);
+	assert_turns(wakeup, 3);
+	assert_false(herald_wakeup_pump(wakeup, 1, HERALD_NO_HOME, record_signal, &signals));
+	free(wakeup);
+	free(log);
 }
 
 /* Guards: those who wait are counted, and only those. */
@@ -64,7 +90,7 @@ test_waiting(void **state UNUSED)
 		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 1);
 
-	herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
+	herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals);
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 3);
 	assert_true(read_all(wakeup, log, signals.slots[0]));
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 3);
@@ -165,7 +191,7 @@ test_pump_sees_new_ones(void **state UNUSED)
 
 	assert_true(herald_wakeup_mark(wakeup, 1, 4096));
 	assert_true(herald_wakeup_mark(wakeup, 199, 4096));
-	herald_wakeup_pump(wakeup, HERALD_NO_HOME, read_at_once, &eager);
+	herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, read_at_once, &eager);
 	assert_true(eager.signals >= 100 && eager.signals <= 101);
 	assert_turns(wakeup, 0);
 	free(wakeup);
@@ -191,7 +217,7 @@ test_home(void **state UNUSED)
 	{
 		Signals		signals = {0};
 
-		assert_true(herald_wakeup_pump(wakeup, 0, record_signal, &signals));
+		assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, 0, record_signal, &signals));
 		assert_int_equal(signals.count, 1);
 		if (signals.slots[0] % 2 == 1 && elsewhere++ == 0)
 			before_first_elsewhere = woken;
@@ -212,6 +238,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_turns_max),
+		cmocka_unit_test(test_turns_at_most),
 		cmocka_unit_test(test_waiting),
 		cmocka_unit_test(test_turns_max_changes),
 		cmocka_unit_test(test_cursor_is_fair),

@@ -101,8 +101,8 @@ static inline Signals
 pump(HeraldWakeup *wakeup)
 {
 	Signals		signals = {0};
-
-	bool		handed_out = herald_wakeup_pump(wakeup, HERALD_NO_HOME, record_signal, &signals);
+	bool		handed_out = herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME,
+												record_signal, &signals);
 
 	assert_int_equal(handed_out, signals.count > 0);
 	return signals;
