@@ -8,6 +8,12 @@
  * costs nobody a signal, and looks by itself at the end.  It says so when the
  * first statement of the transaction comes by one of our hooks.
  *
+ * A transaction block that has failed is still a block: for us the transaction
+ * is over, and no callback will tell of the ROLLBACK that the client owes, but
+ * nothing can be delivered before that.  So we remain BUSY, and tell the server
+ * that there is something to deliver: it runs an empty transaction as soon as
+ * it is out of the block, and that has an end.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -37,6 +43,8 @@ static struct
 	bool		exit_registered;
 }			session;
 
+static bool may_remain_in_block(void);
+static bool rest(void);
 static void leave_at_exit(int code, Datum arg);
 
 
@@ -105,10 +113,7 @@ herald_session_is_listener(void)
 	return session.is_listener;
 }
 
-/*
- * In a failed block the transaction has ended already, for us as well; the
- * ROLLBACK that the block still awaits is not followed by another end.
- */
+/* What comes in a failed block is none, and is not followed by another end. */
 void
 herald_session_statement(void)
 {
@@ -131,26 +136,43 @@ herald_session_statement(void)
 void
 herald_session_end_transaction(bool committed)
 {
-	HeraldListenerWord *word;
-
 	session.statement_seen = false;
 	if (!session.is_listener ||
 		(committed && !session.is_busy && !herald_deliver_is_awaited()))
 		return;
+
+	if ((!committed && may_remain_in_block()) || rest())
+	{
+		session.own_signal = true;
+		herald_signal_self();
+	}
+}
+
+/*
+ * Is the client to be left in a failed block?  Before the end of the callbacks
+ * the server's state does not tell that from a COMMIT that has failed, or an
+ * implicit block; then the empty transaction follows at once.
+ */
+static bool
+may_remain_in_block(void)
+{
+	return session.is_busy && TransactionBlockStatusCode() == 'T';
+}
+
+/* Busy no longer.  True: there is something to deliver. */
+static bool
+rest(void)
+{
+	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
 
 	/*
 	 * An empty transaction that was to deliver and failed before it could has
 	 * used the signal up; nobody will send another.
 	 */
 	session.is_busy = false;
-	word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
-	if (herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
+	return herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
 		herald_deliver_is_awaited() ||
-		herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED)
-	{
-		session.own_signal = true;
-		herald_signal_self();
-	}
+		herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED;
 }
 
 bool

@@ -1,11 +1,12 @@
 """Transactions, procedures and poolers, as a listener and as a sender."""
 
 import threading
+from contextlib import suppress
 
 import psycopg
 import pytest
 
-from support import hear, hear_until, left_nothing, notify, one, until
+from support import hear, hear_until, left_nothing, notify, one, stopped, until, watchdog_pid
 
 
 def test_listener_in_a_failed_block(cluster, connect):
@@ -23,22 +24,64 @@ def test_listener_in_a_failed_block(cluster, connect):
         assert hear(listener, 2) == [f"within {number}", f"after {number}"]
 
 
-def test_failed_block_holds_no_turn(cluster, connect):
-    """Guards: listeners whose block has failed, and that cannot use a turn, keep none from others."""
+FAILURES = {
+    "in a statement": (["BEGIN", "SELECT 1 / 0"], "ROLLBACK"),
+    "before a statement is known": (["BEGIN", "SELEC 1"], "ROLLBACK"),
+    "ended by COMMIT": (["BEGIN", "SELECT 1 / 0"], "COMMIT"),
+    "in a subtransaction": (["BEGIN", "SAVEPOINT s", "SELECT 1 / 0"], "ROLLBACK TO s; COMMIT"),
+    "in a subtransaction, all rolled back": (["BEGIN", "SAVEPOINT s", "SELECT 1 / 0"], "ROLLBACK"),
+    "in a chain": (["BEGIN", "COMMIT AND CHAIN", "SELECT 1 / 0"], "ROLLBACK"),
+    "ended by a chain": (["BEGIN", "SELECT 1 / 0"], "ROLLBACK AND CHAIN; SELECT 1; COMMIT"),
+    "failed again": (["BEGIN", "SELECT 1 / 0", "SELECT 1"], "ROLLBACK"),
+}
+
+
+@pytest.mark.parametrize("statements, end", FAILURES.values(), ids=FAILURES)
+def test_failed_block_takes_no_turn(cluster, connect, statements, end):
+    """Guards: listeners whose block has failed are given no turn, which they could not use: nobody waits
+    for the watchdog, which is stopped. They hear all of it once the block ends."""
     failed = [connect(cluster) for _ in range(8)]
     listener, sender = connect(cluster), connect(cluster)
     for connection in failed:
         connection.execute("LISTEN c")
-        connection.execute("BEGIN")
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            connection.execute("SELECT 1 / 0")
+        for statement in statements:
+            with suppress(psycopg.Error):
+                connection.execute(statement)
     listener.execute("LISTEN c")
-    for number in range(20):
-        notify(sender, "c", str(number))
-        assert hear(listener, 1) == [str(number)]
-    for connection in failed:
-        connection.execute("ROLLBACK")
-        assert hear(connection, 20) == [str(number) for number in range(20)]
+    with stopped(watchdog_pid(cluster)):
+        for number in range(20):
+            notify(sender, "c", str(number))
+            assert hear(listener, 1) == [str(number)]
+        for connection in failed:
+            connection.execute(end)
+            assert hear(connection, 20) == [str(number) for number in range(20)]
+
+
+@pytest.mark.parametrize("failure", [
+    "BEGIN; INSERT INTO parent DEFAULT VALUES; SET CONSTRAINTS ALL DEFERRED; INSERT INTO child VALUES (0); COMMIT",
+    "SELECT 1; SELECT 1 / 0",
+    "BEGIN; SELECT 1; ROLLBACK; SELECT 1 / 0",
+    "BEGIN; SELECT 1; ROLLBACK AND CHAIN; ROLLBACK",
+    "CALL pg_temp.fails()",
+], ids=["COMMIT fails", "implicit block", "after a block", "chain", "procedure"])
+def test_failure_that_leaves_no_block(cluster, connect, failure):
+    """Guards: a failure after which no block remains does not make a listener deaf, nor does it wait for the
+    watchdog."""
+    listener, sender = connect(cluster), connect(cluster)
+    listener.execute("""
+        CREATE TEMPORARY TABLE parent (id integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY);
+        CREATE TEMPORARY TABLE child (id integer REFERENCES parent DEFERRABLE);
+        CREATE OR REPLACE PROCEDURE pg_temp.fails() LANGUAGE plpgsql AS
+        $$BEGIN COMMIT; PERFORM 1 / 0; END$$
+    """)
+    listener.execute("LISTEN c")
+    with stopped(watchdog_pid(cluster)):
+        for number in range(5):
+            with suppress(psycopg.Error):
+                listener.execute(failure)
+            assert listener.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            notify(sender, "c", str(number))
+            assert hear(listener, 1) == [str(number)]
 
 
 def test_listener_in_a_chain(cluster, connect):

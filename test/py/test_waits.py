@@ -4,14 +4,14 @@ import os
 import re
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from conftest import SETTINGS, started
-from support import DEADLINE_S, hear, notify, one, state_of, until, watchdog_pid
+from support import DEADLINE_S, hear, notify, one, state_of, stopped, until, watchdog_pid
 from wire import cstring, kinds, payloads
 
 KILOBYTES_7 = "x" * 7000
@@ -209,27 +209,28 @@ def test_mute_client_terminated(slow, connect, wire):
 # ---- a turn ----
 
 @pytest.mark.parametrize("watchdog", ["the first", "a new one"])
-def test_failed_blocks_with_every_turn(slow, connect, watchdog):
-    """Guards: with as many failed transaction blocks as there are turns, listeners that can use a turn get
+def test_stopped_with_every_turn(slow, connect, watchdog):
+    """Guards: with as many stopped listeners as there are turns, listeners that can use a turn get
     one, from the watchdog; also from one that has been terminated and started again."""
-    failed = [connect(slow) for _ in range(2)]
+    stuck = [connect(slow) for _ in range(2)]
     listener, sender = connect(slow), connect(slow)
-    for connection in failed:
-        connection.execute("LISTEN c")
-        connection.execute("BEGIN")
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            connection.execute("SELECT 1 / 0")
+    for number, connection in enumerate(stuck):
+        connection.execute(f"LISTEN stuck_{number}")
     listener.execute("LISTEN d")
     if watchdog == "a new one":
         before = watchdog_pid(slow)
         os.kill(before, signal.SIGTERM)
         until(lambda: watchdog_pid(slow) not in (None, before), "it is started again", DEADLINE_S / 2)
     rescued = one(sender, "SELECT turns_rescued FROM herald.stats")
-    for number in range(10):
-        notify(sender, "c", f"for the failed {number}")
-        notify(sender, "d", f"for the listener {number}")
-        assert hear(listener, 1) == [f"for the listener {number}"]
-    until(lambda: one(sender, "SELECT turns_rescued FROM herald.stats") >= rescued + 2, "turns were taken back")
-    for connection in failed:
-        connection.execute("ROLLBACK")
-        assert hear(connection, 10) == [f"for the failed {number}" for number in range(10)]
+    with ExitStack() as held:
+        for connection in stuck:
+            held.enter_context(stopped(connection.info.backend_pid))
+        for number in range(10):
+            notify(sender, "stuck_0", f"{number}")
+            notify(sender, "stuck_1", f"{number}")
+            notify(sender, "d", f"for the listener {number}")
+            assert hear(listener, 1) == [f"for the listener {number}"]
+        until(lambda: one(sender, "SELECT turns_rescued FROM herald.stats") >= rescued + 2,
+              "turns were taken back")
+    for connection in stuck:
+        assert hear(connection, 10) == [f"{number}" for number in range(10)]
