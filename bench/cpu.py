@@ -13,12 +13,22 @@ NANOSECONDS = 1e9
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def _run_s(pid: int) -> float:
-    """The CPU seconds of a process of one thread; 0 if it is gone."""
+def _thread_s(folder: Path) -> float:
+    """The CPU seconds of a thread, by its folder in /proc; 0 if it is gone."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()[0]) / NANOSECONDS
+        return int((folder / "schedstat").read_text(encoding="utf-8").split()[0]) / NANOSECONDS
     except (OSError, IndexError):
         return 0.0
+
+
+def _run_s(pid: int) -> float:
+    """The CPU seconds of a process of one thread; 0 if it is gone."""
+    return _thread_s(Path(f"/proc/{pid}"))
+
+
+def threads_s(pids: list[int]) -> float:
+    """The CPU seconds of processes, all their threads together; nothing for what is gone."""
+    return sum(_thread_s(task) for pid in pids for task in Path(f"/proc/{pid}/task").glob("*"))
 
 
 def _reaped_s(pid: int) -> float:
@@ -27,9 +37,10 @@ def _reaped_s(pid: int) -> float:
     return (int(fields[13]) + int(fields[14])) / TICKS_PER_S
 
 
-def children(pid: int) -> list[int]:
-    """The processes that a process has started and that still run."""
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+def server_processes(postmaster: int) -> list[int]:
+    """The postmaster, and the processes that it has started and that still run."""
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="utf-8")
+    return [postmaster, *map(int, children.split())]
 
 
 class CpuClock:
@@ -43,7 +54,7 @@ class CpuClock:
         self._listen_began_s = _run_s(listen)
 
     def _server_s(self) -> float:
-        running = sum(map(_run_s, [self._postmaster, *children(self._postmaster)]))
+        running = sum(map(_run_s, server_processes(self._postmaster)))
         return running + _reaped_s(self._postmaster)
 
     def read(self, pgbench_s: float) -> dict[str, float]:

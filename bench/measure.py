@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.cpu import CpuClock
 from harness.cluster import Cluster, ClusterError
 from harness.listeners import Listeners, ListenersError, probe
+from harness.private_server import ServerError
 
 BENCH = Path(__file__).resolve().parent
 SCRIPTS = BENCH / "scripts"
@@ -208,4 +209,4 @@ def listen_time(cluster: Cluster, _seconds: float, *, channels: int) -> dict:
     return {"value": listen_us / 1000, "delivered": heard == 2}
 
 
-MEASURE_ERRORS = (MeasureError, ClusterError, ListenersError, subprocess.TimeoutExpired)
+MEASURE_ERRORS = (MeasureError, ClusterError, ServerError, ListenersError, subprocess.TimeoutExpired)

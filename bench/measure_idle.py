@@ -53,10 +53,9 @@ def listening_memory(cluster: Cluster, _seconds: float, *, channels: int) -> dic
     first_private_kb    how much its own has grown by its first LISTEN
     """
     rest = LISTEN.format(first=2, last=channels + 1)
-    output = cluster.client("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-f", "-", dbname=DBNAME,
-                            stdin=MEMORY + MEMORY + LISTEN.format(first=1, last=1) + MEMORY + rest + MEMORY +
-                            "SELECT 'channels', count(*) FROM pg_listening_channels();",
-                            timeout_s=PGBENCH_TIMEOUT_S)
+    output = cluster.psql(MEMORY + MEMORY + LISTEN.format(first=1, last=1) + MEMORY + rest + MEMORY +
+                          "SELECT 'channels', count(*) FROM pg_listening_channels();",
+                          DBNAME, timeout_s=PGBENCH_TIMEOUT_S)
     rows = [line.split("|") for line in output.splitlines() if line]
     memory = [[int(kb) for kb in row] for row in rows if row[0] != "channels"]
     if len(memory) != 4 or rows[-1] != ["channels", str(channels + 1)]:

@@ -1,11 +1,8 @@
 """Latencies, by the listening client: one process that sends and hears, with one clock."""
 
-import json
-import subprocess
-
 from bench.measure import DBNAME, PROBE_INTERVAL_MS, MeasureError
 from harness.cluster import Cluster
-from harness.listeners import PROGRAM, probe
+from harness.listeners import probe, run_once
 
 PACED_TIMEOUT_S = 120
 PROBES_MIN = 10
@@ -44,19 +41,10 @@ def paced(cluster: Cluster, seconds: float, *, senders: int, listeners: int,
     See bench/paced.c. The rate that was reached counts the time until all was delivered. commit_us is
     from when it was due as well; late_us: how late the client was to send.
     """
-    command = [str(PROGRAM), "--connections", str(listeners), "--paced", f"{seconds:g}",
-               "--paced-senders", str(senders)]
+    options = {"paced": f"{seconds:g}", "paced_senders": senders}
     if rate:
-        command += ["--rate", f"{rate:.3f}"]
-    try:
-        result = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                env=cluster.environment(DBNAME), timeout=PACED_TIMEOUT_S)
-    except subprocess.TimeoutExpired as error:
-        raise MeasureError(f"the paced load did not end within {PACED_TIMEOUT_S} s") from error
-    lines = result.stdout.splitlines()
-    if result.returncode != 0 or len(lines) != 2:
-        raise MeasureError(f"the paced load failed ({result.returncode})")
-    told = json.loads(lines[1])
+        options["rate"] = f"{rate:.3f}"
+    told = run_once(cluster, listeners, dbname=DBNAME, timeout_s=PACED_TIMEOUT_S, **options)
     if told["delivered"] != told["expected"] or told["committed"] != told["sent"] or not told["sent"]:
         raise MeasureError(f"{told['delivered']:,} of {told['expected']:,} notifications were delivered")
     figures = {"sent": told["sent"], "reached_per_s": told["sent"] / told["elapsed_s"],

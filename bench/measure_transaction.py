@@ -58,9 +58,8 @@ def notify_many(cluster: Cluster, notifications: int, channels: int, *, savepoin
     peak_shared_mb      how much more shared memory it has touched
     """
     transaction = TRANSACTION.format(notifications=notifications, channels=channels, savepoints=savepoints)
-    output = cluster.client("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-f", "-", dbname=DBNAME,
-                            stdin=FUNCTION + WARM_UP + MEMORY + repeat * transaction + MEMORY,
-                            timeout_s=PGBENCH_TIMEOUT_S)
+    output = cluster.psql(FUNCTION + WARM_UP + MEMORY + repeat * transaction + MEMORY, DBNAME,
+                          timeout_s=PGBENCH_TIMEOUT_S)
     rows = {}
     for line in output.splitlines():
         name, *numbers = line.split("|")

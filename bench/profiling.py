@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench.cpu import children
+from bench.cpu import server_processes
 from bench.family import Skipped
 from harness.cluster import Cluster
 
@@ -92,8 +92,7 @@ def _recording(cluster: Cluster, file: Path):
         raise Skipped("perf is not installed (Debian's package linux-perf)")
     control_read, control_write = os.pipe()
     answer_read, answer_write = os.pipe()
-    postmaster = cluster.postmaster_pid()
-    processes = ",".join(map(str, [postmaster, *children(postmaster)]))
+    processes = ",".join(map(str, server_processes(cluster.postmaster_pid())))
     command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(FREQUENCY_HZ),
                "--call-graph", f"dwarf,{STACK_BYTES}", "-o", str(file), "-p", processes,
                "--delay=-1", "--control", f"fd:{control_read},{answer_write}"]

@@ -33,6 +33,15 @@ def cancel(callback: Callable[[], None]) -> None:
         _callbacks.remove(callback)
 
 
+def interrupt_by_signals() -> None:
+    """Makes SIGTERM and SIGHUP a KeyboardInterrupt instead, as by Ctrl-C; to be called before at_end().
+
+    For tests: their frameworks take SystemExit for a failure of the test.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+
+
 class deferred_signals:
     """Inside this `with` block a signal waits until the block's end.
 

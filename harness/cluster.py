@@ -5,22 +5,19 @@
         print(cluster.psql("SELECT * FROM herald.stats"))
 
 It listens on a unix socket only, trusts every connection that reaches the socket, and keeps the
-folder to its owner. Server programs refuse to run as root, so as root they run as `postgres`.
+folder to its owner: us, or for root another user (server_user.py).
 """
 
 import os
-import pwd
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-from harness import cleanup
+from harness import cleanup, server_user
 from harness.installation import Installation, find_installation
 
 SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107
-TEMPORARY_FOLDER = "/var/tmp"  # on disk, and every user can reach it
-SERVER_USERS = ("postgres", "nobody")  # whom root becomes: the first that exists
 SUPERUSER = "postgres"
 START_TIMEOUT_S = 60
 
@@ -66,15 +63,12 @@ class Cluster:
     # ---- life ----
 
     def create(self) -> None:
-        """Makes the folder and runs initdb; ClusterError if that fails."""
+        """Makes the folders and what is in them; ClusterError if that fails."""
         cleanup.at_end(self.remove)
         with cleanup.deferred_signals():  # an initdb torn in two leaves a server behind
             self.folder = self._make_folder()
             self.socket_folder = self._make_socket_folder()
-            self._server("initdb", "--pgdata", str(self.data), "--no-sync", "--auth=trust",
-                         "--encoding=UTF8", f"--locale={_locale()}", "--username", SUPERUSER)
-        with open(self.data / "postgresql.conf", "a", encoding="utf-8") as config:
-            config.write("include = 'harness.conf'\n")
+            self._make_data()
 
     def start(self) -> None:
         """Starts the server, creating the cluster first if need be, and waits until it answers."""
@@ -107,7 +101,7 @@ class Cluster:
         """Whether the server runs."""
         if self.folder is None or not (self.data / "postmaster.pid").exists():
             return False
-        return self._run_as_server("pg_ctl", "status", "--pgdata", str(self.data)).returncode == 0
+        return self.run_as_server_user("pg_ctl", "status", "--pgdata", str(self.data)).returncode == 0
 
     def remove(self) -> None:
         """Ends the server and deletes every folder of the cluster. May be called again."""
@@ -189,28 +183,43 @@ class Cluster:
             raise ClusterError(f"{name} failed ({result.returncode}): {result.stderr.strip()}")
         return result.stdout
 
-    def psql(self, sql: str, dbname: str = "postgres") -> str:
+    def psql(self, sql: str, dbname: str = "postgres", timeout_s: float | None = None) -> str:
         """Runs statements, each in a transaction of its own; returns unaligned rows, `|` between columns."""
         return self.client("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-f", "-",
-                           dbname=dbname, stdin=sql).rstrip("\n")
+                           dbname=dbname, stdin=sql, timeout_s=timeout_s).rstrip("\n")
 
     def create_herald(self, dbname: str = "postgres") -> None:
         """Switches pg_herald on in a database."""
         self.psql("CREATE EXTENSION pg_herald", dbname)
 
+    def run_as_server_user(self, name: str, *arguments: str) -> subprocess.CompletedProcess:
+        """Runs a program of the installation, or one by its path, as the user whom the server runs as.
+
+        All that it has printed is in the result's stderr. Whether it failed, the caller must look.
+        """
+        program = name if os.path.isabs(name) else self.installation.program(name)
+        environment = self.environment() | {"LC_ALL": _locale()}
+        # To a file: a server inherits it, and a pipe would stay open as long as that. In a session of
+        # its own, so that a Ctrl-C in the terminal does not tear it in two.
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+            result = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, stdout=output,
+                                    stderr=output, cwd="/", env=environment,
+                                    start_new_session=True, **server_user.identity())
+            output.seek(0)
+            result.stderr = output.read()
+        return result
+
     # ---- within ----
 
     def _make_folder(self) -> Path:
         if self.wanted_folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="herald-", dir=TEMPORARY_FOLDER))
-            _give_to_server_user(folder)
-            return folder
+            return server_user.make_folder()
         self.wanted_folder.mkdir(parents=True)
-        _give_to_server_user(self.wanted_folder)
-        if self._run_as_server(shutil.which("test"), "-w", str(self.wanted_folder)).returncode == 0:
+        self.wanted_folder.chmod(0o700)
+        server_user.give(self.wanted_folder)
+        if self.run_as_server_user(shutil.which("test"), "-w", str(self.wanted_folder)).returncode == 0:
             return self.wanted_folder
-        folder = Path(tempfile.mkdtemp(prefix="herald-", dir=TEMPORARY_FOLDER))
-        _give_to_server_user(folder)
+        folder = server_user.make_folder()
         self.wanted_folder.rmdir()
         self.wanted_folder.symlink_to(folder)
         return folder
@@ -218,10 +227,16 @@ class Cluster:
     def _make_socket_folder(self) -> Path:
         socket_folder = self.folder
         if len(os.fsencode(self.folder / f".s.PGSQL.{self.port}.lock")) > SOCKET_PATH_BYTES_MAX:
-            socket_folder = Path(tempfile.mkdtemp(prefix="herald-", dir=TEMPORARY_FOLDER))
-            _give_to_server_user(socket_folder)
+            socket_folder = server_user.make_folder()
         (self.folder / "socket").write_text(str(socket_folder), encoding="utf-8")
         return socket_folder
+
+    def _make_data(self) -> None:
+        """Makes the data folder; another kind of cluster may get it elsewhere."""
+        self._server("initdb", "--pgdata", str(self.data), "--no-sync", "--auth=trust",
+                     "--encoding=UTF8", f"--locale={_locale()}", "--username", SUPERUSER)
+        with open(self.data / "postgresql.conf", "a", encoding="utf-8") as config:
+            config.write("include = 'harness.conf'\n")
 
     def _write_settings(self) -> None:
         settings = {"listen_addresses": "", "unix_socket_directories": self.socket_folder,
@@ -234,46 +249,9 @@ class Cluster:
         (self.data / "harness.conf").write_text("".join(lines), encoding="utf-8")
 
     def _server(self, name: str, *arguments: str) -> None:
-        result = self._run_as_server(name, *arguments)
+        result = self.run_as_server_user(name, *arguments)
         if result.returncode != 0:
             raise ClusterError(f"{name} failed ({result.returncode}): {result.stderr.strip()}")
-
-    def _run_as_server(self, name: str, *arguments: str) -> subprocess.CompletedProcess:
-        """Runs a program as the user whom the server runs as.
-
-        In a session of its own, so that a Ctrl-C in the terminal does not tear it in two. Its
-        output goes to a file: the server inherits it, and a pipe would stay open as long.
-        """
-        program = name if os.path.isabs(name) else self.installation.program(name)
-        environment = self.environment() | {"LC_ALL": _locale()}
-        user = _server_user()
-        identity = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-            result = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, stdout=output,
-                                    stderr=output, cwd="/", env=environment,
-                                    start_new_session=True, **identity)
-            output.seek(0)
-            result.stderr = output.read()
-        return result
-
-
-def _server_user() -> str | None:
-    """The user to become for server programs; None: stay oneself."""
-    if os.geteuid() != 0:
-        return None
-    for name in SERVER_USERS:
-        try:
-            return pwd.getpwnam(name).pw_name
-        except KeyError:
-            continue
-    raise ClusterError(f"root must become another user to run a server: none of {SERVER_USERS} exists")
-
-
-def _give_to_server_user(folder: Path) -> None:
-    user = _server_user()
-    if user:
-        shutil.chown(folder, user, pwd.getpwnam(user).pw_gid)
-    folder.chmod(0o700)
 
 
 def _locale() -> str:

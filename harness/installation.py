@@ -1,4 +1,4 @@
-"""Which PostgreSQL installation to use, and where its programs are.
+"""Which PostgreSQL installation to use, and where programs are.
 
 `python3 -m harness.installation` prints the pg_config that was chosen.
 """
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEBIAN_PREFIX = Path("/usr/lib/postgresql")
+SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"  # not on every user's PATH
 
 
 class InstallationError(RuntimeError):
-    """No usable PostgreSQL installation."""
+    """Something is missing on this machine: PostgreSQL, another program, or a user to run servers as."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Installation:
         if not path.exists():
             raise InstallationError(f"{self.pg_config}: there is no {name} in {self.bindir}")
         return str(path)
+
+
+def system_program(name: str) -> str | None:
+    """The path of a program on PATH, or among those that only root has there; None if there is none."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}")
 
 
 def choose_pg_config() -> str:

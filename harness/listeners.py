@@ -94,6 +94,20 @@ class Listeners:
         return line
 
 
+def run_once(cluster: Cluster, connections: int, channel: str = "channel_1", *, dbname: str,
+             timeout_s: float | None = None, **options: object) -> dict:
+    """Runs the program for one measurement (options probe or paced), and returns what it has printed.
+
+    ListenersError if it fails; subprocess.TimeoutExpired if it has to be killed.
+    """
+    result = subprocess.run(_command(connections, channel, options), text=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, env=cluster.environment(dbname), timeout=timeout_s)
+    lines = result.stdout.splitlines()
+    if result.returncode != 0 or len(lines) != 2:
+        raise ListenersError(f"the listening program's measurement failed ({result.returncode})")
+    return json.loads(lines[1])
+
+
 def probe(cluster: Cluster, listeners: int, count: int, *, interval_ms: int = 20,
           channel: str = "channel_1", dbname: str = "postgres") -> dict:
     """Sends `count` notifications at an interval to `listeners` connections, and returns the latencies.
@@ -101,10 +115,4 @@ def probe(cluster: Cluster, listeners: int, count: int, *, interval_ms: int = 20
     commit_us, first_us and last_us hold raw microseconds, p50 and p99; `complete` is the number of
     notifications that every listener heard.
     """
-    command = _command(listeners, channel, {"probe": count, "interval_ms": interval_ms})
-    result = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            env=cluster.environment(dbname))
-    lines = result.stdout.splitlines()
-    if result.returncode != 0 or len(lines) != 2:
-        raise ListenersError(f"the latency probe failed ({result.returncode})")
-    return json.loads(lines[1])
+    return run_once(cluster, listeners, channel, dbname=dbname, probe=count, interval_ms=interval_ms)

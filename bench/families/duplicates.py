@@ -63,12 +63,13 @@ def points(quick: bool) -> list[Point]:
     return [*found, Point({"n": REFUSED_COUNT, "m": REFUSED_COUNT, "refused": True}, (refused,), rounds=1)]
 
 
-def _time_row(lines: list[dict], point: dict) -> tuple:
-    def of(figure: str, case: str) -> float | None:
-        return figures.middle(figures.values(lines, figure, case, **point))
+def _middle(lines: list[dict], point: dict, figure: str, case: str) -> float | None:
+    return figures.middle(figures.values(lines, figure, case, **point))
 
+
+def _time_row(lines: list[dict], point: dict) -> tuple:
     def commit_ms(case: str) -> float | None:
-        us = of("commit_us", case)
+        us = _middle(lines, point, "commit_us", case)
         return None if us is None else us / 1000
 
     before, after = PUBLISHED.get((point["n"], point["m"]), (None, None))
@@ -80,12 +81,9 @@ def _time_row(lines: list[dict], point: dict) -> tuple:
 
 
 def _memory_row(lines: list[dict], point: dict) -> tuple:
-    def of(figure: str, case: str) -> float | None:
-        return figures.middle(figures.values(lines, figure, case, **point))
-
-    return (f"{point['n']:,}", f"{point['m']:,}", of("peak_private_mb", "stock"),
-            of("peak_private_mb", "herald"), of("peak_shared_mb", "stock"), of("peak_shared_mb", "herald"),
-            of("peak_mb", "stock"), of("peak_mb", "herald"))
+    return (f"{point['n']:,}", f"{point['m']:,}",
+            *(_middle(lines, point, figure, case)
+              for figure in ("peak_private_mb", "peak_shared_mb", "peak_mb") for case in ("stock", "herald")))
 
 
 def _refusal_note(lines: list[dict]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Skipped, Table
 from bench.measure import MeasureError
+from bench.programs import build
 
 FOLDER = Path(__file__).resolve().parent.parent / "micro"
 PROGRAM = FOLDER / "build" / "micro"
@@ -87,15 +88,8 @@ OPERATIONS = (
 )
 
 
-@functools.cache
-def _build() -> None:
-    result = subprocess.run(["make", "-s", "-C", str(FOLDER)], capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise MeasureError(f"make -C {FOLDER} failed: {result.stderr.strip()[-500:]}")
-
-
 def _time(context: Context, operation: Operation, size: int) -> dict:
-    _build()
+    build(FOLDER)
     command = [str(PROGRAM), operation.name, str(size), "--ms", f"{1000 * context.seconds:g}"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if result.returncode != 0:
@@ -106,7 +100,7 @@ def _time(context: Context, operation: Operation, size: int) -> dict:
 @functools.cache
 def _counted(operation: str, sizes: tuple[int, ...]) -> dict[int, float]:
     """Instructions per operation, by size; one run of callgrind for all of them, and for all rounds."""
-    _build()
+    build(FOLDER)
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise Skipped("valgrind is not installed (Debian's package valgrind)")

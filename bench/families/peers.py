@@ -10,8 +10,9 @@ from bench import cpu, figures, plots
 from bench.family import SETTINGS, Case, Context, Family, Plot, Point, Table
 from bench.measure import DBNAME
 from bench.peers.client import publish
-from bench.peers.servers import LOOPBACK, SUBSCRIBER_BUFFER_MB, Nats, Redis, Server, free_port
+from bench.peers.servers import SUBSCRIBER_BUFFER_MB, Nats, Peer, Redis
 from harness.cluster import Cluster
+from harness.ports import LOOPBACK, free_port
 
 TOPOLOGIES = ((1, 1), (100, 1), (1, 100), (100, 100), (8, 300))
 QUICK_TOPOLOGIES = ((1, 1), (1, 100), (100, 100))
@@ -34,9 +35,9 @@ class Servers:
     """The servers of this family, started on first use, and ended with the family."""
 
     def __init__(self) -> None:
-        self._started: dict[str, Server | Cluster] = {}
+        self._started: dict[str, Peer | Cluster] = {}
 
-    def peer(self, context: Context, name: str) -> Server:
+    def peer(self, context: Context, name: str) -> Peer:
         """Redis or NATS; Skipped if it is not installed."""
         if name not in self._started:
             self._started[name] = context.stack.enter_context(PEERS[name]())
@@ -58,7 +59,7 @@ class Servers:
 def _measure(context: Context, servers: Servers, system: str, transport: str, **load) -> dict:
     if system in PEERS:
         peer = servers.peer(context, system)
-        address = peer.unix_socket if transport == "unix" else peer.tcp
+        address = str(peer.unix_socket) if transport == "unix" else f"{LOOPBACK}:{peer.port}"
         return publish(system, address, context.seconds, pids=peer.pids, **load) | {"version": peer.version}
     if transport == "unix":
         cluster = context.clusters[system]
@@ -70,8 +71,7 @@ def _measure(context: Context, servers: Servers, system: str, transport: str, **
 
 
 def _backends(cluster: Cluster) -> list[int]:
-    postmaster = cluster.postmaster_pid()
-    return [postmaster, *cpu.children(postmaster)]
+    return cpu.server_processes(cluster.postmaster_pid())
 
 
 def points(quick: bool) -> list[Point]:

@@ -6,8 +6,8 @@ from weakref import WeakKeyDictionary
 from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
 from bench.measure_writers import insert_with_trigger
-from bench.standby import Standby, wait_for_standby
 from harness.cluster import Cluster
+from harness.standby import Standby
 
 CLIENTS = (1, 8, 32, 128)
 ALSO_CLIENTS = (32, 128)  # of the other ways to commit
@@ -38,7 +38,7 @@ def _with_standby(context: Context, name: str) -> Cluster:
     primary = context.cluster_with(name, STANDBY_SETTINGS)
     if primary not in _standbys:
         standby = context.stack.enter_context(Standby(primary))
-        wait_for_standby(primary, standby)
+        standby.make_synchronous()
         _standbys[primary] = standby
     return primary
 

@@ -1,38 +1,18 @@
 """Runs bench/peers/pubsub, one client for PostgreSQL, Redis and NATS."""
 
-import functools
 import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.cpu import NANOSECONDS
+from bench.cpu import threads_s
 from bench.measure import MeasureError
+from bench.programs import build
 
 FOLDER = Path(__file__).resolve().parent
 PROGRAM = FOLDER / "build" / "pubsub"
 DRAIN_TIMEOUT_S = 60
 END_TIMEOUT_S = 30
-
-
-@functools.cache
-def build() -> None:
-    """Builds the program where that is not done; MeasureError if it cannot be."""
-    result = subprocess.run(["make", "-s", "-C", str(FOLDER)], capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise MeasureError(f"make -C {FOLDER} failed: {result.stderr.strip()[-500:]}")
-
-
-def _threads_cpu_s(pids: list[int]) -> float:
-    """The CPU seconds of processes, all their threads together; nothing for what is gone."""
-    total_ns = 0
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").glob("*"):
-            try:
-                total_ns += int((task / "schedstat").read_text(encoding="utf-8").split()[0])
-            except OSError:
-                continue
-    return total_ns / NANOSECONDS
 
 
 def publish(protocol: str, address: str, seconds: float, *, publishers: int, subscribers: int, depth: int,
@@ -44,7 +24,7 @@ def publish(protocol: str, address: str, seconds: float, *, publishers: int, sub
     publishes_per_s counts to the moment when the last subscriber has the last message. The server's
     CPU time and the client's are those of the publishing alone, without connecting.
     """
-    build()
+    build(FOLDER)
     command = [str(PROGRAM), "--protocol", protocol, "--address", address, "--publishers", str(publishers),
                "--subscribers", str(subscribers), "--depth", str(depth), "--seconds", f"{seconds:g}",
                "--drain", str(DRAIN_TIMEOUT_S)]
@@ -54,11 +34,11 @@ def publish(protocol: str, address: str, seconds: float, *, publishers: int, sub
             if process.stdout.readline().strip() != "ready":
                 raise MeasureError(process.stderr.read().strip() or "pubsub ended early")
             server = pids()
-            before_s = _threads_cpu_s(server)
+            before_s = threads_s(server)
             process.stdin.write("go\n")
             process.stdin.flush()
             line = process.stdout.readline()
-            server_s = _threads_cpu_s(server) - before_s
+            server_s = threads_s(server) - before_s
             if not line:
                 raise MeasureError(process.stderr.read().strip() or "pubsub ended early")
             process.stdin.close()

@@ -48,7 +48,7 @@ class ValgrindCluster(Cluster):
 
     def _wrapper(self) -> Path:
         """A program that pg_ctl takes for the server."""
-        self._run_as_server(shutil.which("mkdir"), "-p", str(self.findings_folder))
+        self.run_as_server_user(shutil.which("mkdir"), "-p", str(self.findings_folder))
         suppressions = self.folder / "valgrind.supp"  # a copy, which the server's user can read
         shutil.copyfile(ANALYSIS / "valgrind.supp", suppressions)
         valgrind = ["valgrind", "--quiet", "--trace-children=yes", "--leak-check=no", "--track-origins=yes",

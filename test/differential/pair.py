@@ -1,7 +1,6 @@
 """Two servers, stock and with pg_herald, and random schedules for them."""
 
 import random
-import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from harness import cleanup
 from harness.cluster import Cluster
 from player import Difference, Player
 from schedule import Schedule
@@ -26,8 +26,7 @@ set_hypothesis_home_dir(RESULTS / "hypothesis")
 @contextmanager
 def pair():
     """Yields a Player. Afterwards neither server's log may tell of damage."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end_by_signal)
+    cleanup.interrupt_by_signals()  # Hypothesis would try to shrink what leads to a SystemExit
     with Cluster(preload=False, settings=SETTINGS) as stock, \
             Cluster(preload=True, settings=SETTINGS | SETTINGS_HERALD) as herald:
         prepare_server(stock, False)
@@ -39,11 +38,6 @@ def pair():
             player.close()
         for cluster in (stock, herald):
             assert not cluster.damage()
-
-
-def end_by_signal(_number: int, _frame) -> None:
-    """As if by Ctrl-C: Hypothesis would take SystemExit for a failure, and try to shrink it."""
-    raise KeyboardInterrupt
 
 
 def rounds(player: Player, first_seed: int | None, seconds: float, tell=print) -> int:

@@ -9,7 +9,7 @@ from zlib import crc32
 from harness.cluster import Cluster, ClusterError
 from schedule import SYNC, Step
 from statements import CHANNELS, ROLES, SESSION_OF_OTHER_DATABASE, SESSIONS
-from wire import EXECUTE, Wire, bind, cstring, parse
+from wire import EXECUTE, Wire, bind, cstring
 
 SETTINGS = {"autovacuum": False, "fsync": False, "max_prepared_transactions": SESSIONS,
             "log_min_messages": "log", "log_min_error_statement": "panic"}

@@ -6,8 +6,9 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.installation import system_program
+
 POLICY = Path("/usr/sbin/policy-rc.d")
-SYSTEM_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 class PackagesError(RuntimeError):
@@ -16,7 +17,7 @@ class PackagesError(RuntimeError):
 
 def present(test: list[str]) -> bool:
     """Whether a command that only works with the package works."""
-    program = shutil.which(test[0], path=SYSTEM_PATH)
+    program = system_program(test[0])
     if not program:
         return False
     return subprocess.run([program, *test[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

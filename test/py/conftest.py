@@ -1,6 +1,5 @@
 """The clusters and connections that the tests use."""
 
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +9,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
+from harness import cleanup  # noqa: E402
 from harness.cluster import SUPERUSER, Cluster  # noqa: E402
 from wire import Wire  # noqa: E402
 
 SETTINGS = {"autovacuum": False, "fsync": False, "max_connections": 150}
 
-
-def end_by_signal(_number: int, _frame) -> None:
-    """As if by Ctrl-C, so that the clusters are removed."""
-    raise KeyboardInterrupt
-
-
-for number in (signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, end_by_signal)
+cleanup.interrupt_by_signals()
 
 
 def started(**options):

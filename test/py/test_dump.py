@@ -157,8 +157,8 @@ class Upgraded(Cluster):
         command = [self.installation.program("pg_upgrade"), "--link", "--no-sync", "--username", "postgres",
                    "-b", self.installation.bindir, "-B", self.installation.bindir, "-d", old.data,
                    "-D", self.data, "-p", old.port, "-P", self.port, "-s", self.socket_folder, *options]
-        result = self._run_as_server("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(self.folder),
-                                     *map(str, command))
+        result = self.run_as_server_user("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(self.folder),
+                                         *map(str, command))
         reports = [path.read_text(encoding="utf-8") for path in self.data.rglob("loadable_libraries.txt")]
         return "\n".join([result.stderr, *reports])
 

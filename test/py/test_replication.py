@@ -4,8 +4,8 @@ import psycopg
 import pytest
 
 from conftest import SETTINGS, started
-from harness import cleanup
 from harness.cluster import Cluster
+from harness.standby import Standby
 from support import hear, hear_until, load, notify, one, outcome, until, watchdog_pid
 from wire import kinds
 
@@ -23,25 +23,6 @@ HOT_STANDBY = {
     "SELECT pg_notification_queue_usage()": [(0.0,)],
     "SELECT count(*) FROM item": [(10,)],
 }
-
-
-class Standby(Cluster):
-    """A standby, made from a base backup of its primary; start() begins to follow it."""
-
-    def __init__(self, primary: Cluster):
-        super().__init__(settings=primary.settings)
-        self.primary = primary
-
-    def create(self) -> None:
-        """Takes the backup, and has its manifest checked."""
-        cleanup.at_end(self.remove)
-        with cleanup.deferred_signals():
-            self.folder = self._make_folder()
-            self.socket_folder = self._make_socket_folder()
-            self._server("pg_basebackup", "--pgdata", str(self.data), "--write-recovery-conf",
-                         "--checkpoint=fast", "--no-sync", "--host", str(self.primary.socket_folder),
-                         "--port", str(self.primary.port))
-            self._server("pg_verifybackup", str(self.data))
 
 
 def loads_herald(cluster: Cluster) -> bool:
@@ -68,7 +49,7 @@ def item(primary):
     primary.psql("DROP TABLE item; DROP FUNCTION tell")
 
 
-def followed(standby: Cluster) -> bool:
+def followed(standby: Standby) -> bool:
     """Whether the standby has replayed all that the primary has flushed."""
     position = standby.primary.psql("SELECT pg_current_wal_flush_lsn()")
     return standby.psql(f"SELECT pg_last_wal_replay_lsn() >= '{position}'") == "t"

@@ -15,7 +15,7 @@ def test_single_user(preload, connect):
     for cluster in started(preload=preload, settings=SETTINGS):
         cluster.stop()
         script = "\n".join(STATEMENTS) + "\n"
-        output = cluster._run_as_server(
+        output = cluster.run_as_server_user(
             "/bin/sh", "-c", 'printf %s "$0" | "$@"', script, cluster.installation.program("postgres"),
             "--single", "-D", str(cluster.data), "postgres").stderr
         assert [line.split("ERROR:  ")[1] for line in output.splitlines() if "ERROR: " in line] == \

@@ -1,7 +1,6 @@
 """Listeners over TCP with TLS, who log in with a password by SCRAM; on a stock server as well."""
 
 import shutil
-import socket
 import subprocess
 import threading
 
@@ -10,17 +9,11 @@ import pytest
 
 from conftest import SETTINGS, started
 from harness.cluster import Cluster
+from harness.ports import free_port
 from support import hear, load, notify, one, outcome
 
 PASSWORD = "not so secret"
 NOTIFICATIONS = 10_000
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def secure(cluster: Cluster) -> None:
