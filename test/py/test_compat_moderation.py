@@ -1,0 +1,71 @@
+"""Notifications that keep coming (listener/moderation.c): fewer wakeups, and nobody waits for them."""
+
+import statistics
+import time
+
+import pytest
+
+from harness.listeners import Listeners
+from support import load, notify, one
+from wire import Wire, kinds
+
+SENDERS = 8
+EACH = 4000     # notifications of each
+
+QUERIES = 500
+HEARD_BEFORE = 5  # so that it is at work, and not just back from the query before
+TIMES_MAX = 10
+LATER_MAX_S = 0.001
+
+
+@pytest.mark.parametrize("listening, fewer", [(1, 8), (20, 2)], ids=["1", "20"])
+def test_flood_of_several_senders(cluster, connect, listening, fewer):
+    """Guards: while several senders notify as fast as they can, each listener hears each message once, and
+    each sender's in order, with far fewer wakeups; then single ones arrive, though nothing follows them."""
+    sender = connect(cluster)
+    script = "\\set n :n + 1\nSELECT pg_notify('flood', :client_id || ':' || :n);"
+    total = SENDERS * EACH
+    with Listeners(cluster, listening, "flood", check_sequence=SENDERS) as listeners:
+        before = one(sender, "SELECT wakeups FROM herald.stats")
+        cluster.client("pgbench", "-n", f"-c{SENDERS}", f"-t{EACH}", "-D", "n=0", "-f", "/dev/stdin",
+                       stdin=script, timeout_s=50)
+        counts = listeners.wait(listening * total, 30)
+        assert counts["min"] == counts["max"] == total, counts
+        wakeups = one(sender, "SELECT wakeups FROM herald.stats") - before
+        print(f"{listening * total} messages, {wakeups} wakeups")
+        assert wakeups < listening * total / fewer
+
+        for number in range(1, 11):
+            notify(sender, "flood", f"0:{EACH + number}")
+            counts = listeners.wait(listening * (total + number), 20)
+            assert counts["min"] == total + number, f"single notification {number} did not come"
+    assert counts["sequence"] == {"received": listening * (total + 10), "out_of_order": 0, "duplicated": 0,
+                                  "missing": 0, "malformed": 0}
+
+
+def seconds_of_a_query(client: Wire) -> float:
+    """How long it takes, with the notifications that come before its answer."""
+    began = time.monotonic()
+    assert kinds(client.query("SELECT 1")).replace("A", "") == "TDCZ"
+    return time.monotonic() - began
+
+
+def hear_some(client: Wire) -> None:
+    """Reads a few notifications."""
+    assert kinds([client.receive() for _ in range(HEARD_BEFORE)]) == "A" * HEARD_BEFORE
+
+
+def test_query_of_a_listener_in_the_flood(cluster, connect, wire):
+    """Guards: a listener that stays awake for what is coming answers its own client's queries meanwhile about
+    as soon as a session that does not listen."""
+    listener, other = wire(cluster), wire(cluster)
+    listener.query("LISTEN flood")
+    of_listener, of_other = [], []
+    with load(cluster, "\\sleep 50 us\nNOTIFY flood;", clients=4):
+        for _ in range(QUERIES):
+            for times, client in ((of_listener, listener), (of_other, other)):
+                hear_some(listener)
+                times.append(seconds_of_a_query(client))
+    listens, does_not = statistics.median(of_listener), statistics.median(of_other)
+    print(f"medians: {listens * 1e6:.0f} us, not listening {does_not * 1e6:.0f} us")
+    assert listens <= TIMES_MAX * does_not + LATER_MAX_S
