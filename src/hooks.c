@@ -129,6 +129,12 @@ utility_hook(UTILITY_PARAMS)
 				herald_subscriptions_unlisten_all(GetCurrentTransactionNestLevel());
 			return;
 
+		case T_TransactionStmt:
+			run_utility(UTILITY_ARGS);
+			if (((TransactionStmt *) statement)->chain)
+				herald_session_chain();
+			return;
+
 		case T_DiscardStmt:
 			run_utility(UTILITY_ARGS);
 			if (((DiscardStmt *) statement)->target == DISCARD_ALL)

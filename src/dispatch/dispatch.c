@@ -86,7 +86,7 @@ herald_dispatch_run(void)
 	if (marking.concerned > marking.woken)
 		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
 	if (marking.woken > 0)
-		pump(1);
+		pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
 	if (marking.runs > 0)
 		tell_waiters();
 }

@@ -86,6 +86,12 @@ herald_watchdog_register(void)
 }
 
 bool
+herald_watchdog_runs(void)
+{
+	return atomic_load_explicit(&herald_control->watchdog, memory_order_relaxed) >= 0;
+}
+
+bool
 herald_watchdog_wake(void)
 {
 	atomic_store_explicit(&herald_control->watchdog_sleeps, 0, memory_order_relaxed);

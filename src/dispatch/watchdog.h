@@ -15,6 +15,9 @@
 /* Have the postmaster run it.  Once, in _PG_init(). */
 extern void herald_watchdog_register(void);
 
+/* Is there one? */
+extern bool herald_watchdog_runs(void);
+
 /* There is work left to dispatch.  False: there is no watchdog.  Never fails. */
 extern bool herald_watchdog_wake(void);
 

@@ -96,7 +96,13 @@ herald_deliver(void)
 	own_batch = awaited;
 	awaited = 0;
 	if (own_batch != 0)
+	{
+		/* Others' batches may come first; a turn that came with one we could not use. */
+		if (herald_wakeup_busy(herald_wakeup, slot))
+			herald_dispatch_pump();
 		herald_dispatch_wait(own_batch);
+		(void) herald_wakeup_rest(herald_wakeup, slot);
+	}
 
 	if (herald_wakeup_begin(herald_wakeup, herald_log, slot, &from, &to))
 	{

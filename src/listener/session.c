@@ -12,7 +12,8 @@
  * is over, and no callback will tell of the ROLLBACK that the client owes, but
  * nothing can be delivered before that.  So we remain BUSY, and tell the server
  * that there is something to deliver: it runs an empty transaction as soon as
- * it is out of the block, and that has an end.
+ * it is out of the block, and that has an end.  The same between the
+ * transactions of a chain.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -39,11 +40,12 @@ static struct
 	bool		is_busy;		/* our word says so */
 	bool		statement_seen; /* in this transaction */
 	bool		statement_before;	/* see herald_session_take_statement() */
+	bool		chains;			/* the end of this transaction begins another */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
 	bool		exit_registered;
 }			session;
 
-static bool may_remain_in_block(void);
+static bool may_fail_in_block(void);
 static bool rest(void);
 static void leave_at_exit(int code, Datum arg);
 
@@ -134,14 +136,23 @@ herald_session_statement(void)
 }
 
 void
+herald_session_chain(void)
+{
+	session.chains = true;
+}
+
+void
 herald_session_end_transaction(bool committed)
 {
+	bool		may_remain = session.is_busy && (session.chains || (!committed && may_fail_in_block()));
+
+	session.chains = false;
 	session.statement_seen = false;
 	if (!session.is_listener ||
 		(committed && !session.is_busy && !herald_deliver_is_awaited()))
 		return;
 
-	if ((!committed && may_remain_in_block()) || rest())
+	if (may_remain || rest())
 	{
 		session.own_signal = true;
 		herald_signal_self();
@@ -154,9 +165,9 @@ herald_session_end_transaction(bool committed)
  * implicit block; then the empty transaction follows at once.
  */
 static bool
-may_remain_in_block(void)
+may_fail_in_block(void)
 {
-	return session.is_busy && TransactionBlockStatusCode() == 'T';
+	return TransactionBlockStatusCode() == 'T';
 }
 
 /* Busy no longer.  True: there is something to deliver. */

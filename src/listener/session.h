@@ -29,6 +29,9 @@ extern bool herald_session_is_listener(void);
 /* A statement begins: we are busy until the transaction ends.  Never fails. */
 extern void herald_session_statement(void);
 
+/* The transaction is to end with another one begun (AND CHAIN).  Never fails. */
+extern void herald_session_chain(void);
+
 /*
  * The transaction has ended, committed or not.  If something came in meanwhile
  * it is delivered before the client hears that we are ready.  Never fails.

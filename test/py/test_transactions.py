@@ -31,6 +31,9 @@ FAILURES = {
     "in a subtransaction": (["BEGIN", "SAVEPOINT s", "SELECT 1 / 0"], "ROLLBACK TO s; COMMIT"),
     "in a subtransaction, all rolled back": (["BEGIN", "SAVEPOINT s", "SELECT 1 / 0"], "ROLLBACK"),
     "in a chain": (["BEGIN", "COMMIT AND CHAIN", "SELECT 1 / 0"], "ROLLBACK"),
+    "in a chain, before a statement": (["BEGIN", "COMMIT AND CHAIN", "SELEC 1"], "ROLLBACK"),
+    "idle in a chain": (["BEGIN", "COMMIT AND CHAIN"], "COMMIT"),
+    "idle in a chain after ROLLBACK": (["BEGIN", "ROLLBACK AND CHAIN"], "COMMIT"),
     "ended by a chain": (["BEGIN", "SELECT 1 / 0"], "ROLLBACK AND CHAIN; SELECT 1; COMMIT"),
     "failed again": (["BEGIN", "SELECT 1 / 0", "SELECT 1"], "ROLLBACK"),
 }

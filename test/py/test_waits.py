@@ -234,3 +234,48 @@ def test_stopped_with_every_turn(slow, connect, watchdog):
               "turns were taken back")
     for connection in stuck:
         assert hear(connection, 10) == [f"{number}" for number in range(10)]
+
+
+def test_own_batch_behind_a_slow_commit_takes_no_turn(slow, connect, wire):
+    """Guards: a listener that waits for its own notification, behind a commit that hangs, is given no turn for
+    what is dispatched meanwhile: the other listener hears that without help from the watchdog, which is stopped."""
+    watcher, listener = connect(slow), connect(slow)
+    listener.execute("LISTEN c")
+    own = [wire(slow) for _ in range(2)]
+    for client in own:
+        client.query("LISTEN c")
+    for number in range(3):
+        with slow_commit(slow, wire, watcher, f"first {number}") as first, \
+                slow_commit(slow, wire, watcher, f"second {number}") as second:
+            for client in own:
+                send_behind(watcher, client, f"NOTIFY c, 'own {number}'")
+            with stopped(watchdog_pid(slow)):
+                first()
+                assert hear(listener, 1, 3) == [f"first {number}"]
+            second()
+        expected = [f"second {number}", *[f"own {number}"] * 2]
+        assert hear(listener, 3) == expected
+        for client in own:
+            heard = payloads(client.until_ready())
+            while len(heard) < 4:
+                heard += payloads([client.receive()])
+            assert heard == [f"first {number}", *expected]
+
+
+def test_no_watchdog(connect, wire):
+    """Guards: where the server has no place for a watchdog, a mute client makes nobody else deaf."""
+    for cluster in started(preload=True, settings=SETTINGS | {
+            "max_worker_processes": 0, "herald.wakeup_concurrency": 4}):
+        mute, listener, sender = wire(cluster), connect(cluster), connect(cluster)
+        assert watchdog_pid(cluster) is None
+        for _ in range(3):
+            mute.query("LISTEN c")
+            listener.execute("LISTEN c")
+            for number in range(100):
+                notify(sender, "c", f"{number} {KILOBYTES_7}")
+                assert len(hear(listener, 1)) == 1, f"message {number} did not come"
+            receive_payloads(mute, 100)
+            listener.execute("UNLISTEN *")
+        mute.close()
+        listener.close()
+        sender.close()
