@@ -253,7 +253,8 @@ herald_wakeup_yield(HeraldWakeup *wakeup, uint32_t slot)
 {
 	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
 
-	if (atomic_load_explicit(&turn->serial, memory_order_relaxed) == 0 ||
+	/* [W2] Not relaxed: at exit it must not come before the store that made the word FREE. */
+	if (atomic_load_explicit(&turn->serial, memory_order_seq_cst) == 0 ||
 		atomic_exchange_explicit(&turn->serial, 0, memory_order_seq_cst) == 0)
 		return false;
 	return_turn(wakeup);

@@ -152,6 +152,14 @@ herald_session_end_transaction(bool committed)
 		(committed && !session.is_busy && !herald_deliver_is_awaited()))
 		return;
 
+	/*
+	 * [S1] An empty transaction that fails before it could deliver has used up
+	 * its signal.  Take the reasons before the look at the word: a signal that
+	 * they stand for would never come.
+	 */
+	if (!committed)
+		(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons);
+
 	if (may_remain || rest())
 	{
 		session.own_signal = true;

@@ -1,0 +1,367 @@
+/*
+ * ring.pml
+ *	  Memory that is used again: src/core/log.c (reserve, recycle), scan() and
+ *	  mark() of dispatcher.c, herald_wakeup_needed() of wakeup.c, and
+ *	  herald_log_copy() of log_reader.c.
+ *
+ * Processes: SENDERS, each with BATCHES batches of one word (a header) or two;
+ * a listener that pins its position; with STRAGGLER, a reader whom nobody waits
+ * for, as if its pin had been given up. The second word of a batch is a payload,
+ * the user's, who writes what a header would be that says COMMITTED in the next
+ * lap, one word too early.
+ *
+ * The ring is two segments of two words, so that it is used again and again,
+ * and a batch of two words never begins in the midst of a segment (filler).
+ *
+ * A step is one access to shared memory, with what is local to the process
+ * around it: sequential consistency. In C the accesses to the ring, its tail
+ * and its limit are acquires, releases and relaxed ones [L1] [L2] [L3]; what
+ * those allow beyond this is not checked here (test/stress does, with
+ * ThreadSanitizer). Dispatching is done under a lock that is waited for
+ * (dispatch.pml has the try-lock), and a listener's transitions are single
+ * steps, as wakeup.pml allows.
+ *
+ * Checked: a sender finds zeros where it writes; a dispatcher takes nothing for
+ * finished that its sender has not finished, and finds its run unchanged when
+ * it marks; a listener is never lapped; what any reader takes for valid is what
+ * was sent [Q5]; once nothing can move any more, the listener has read all.
+ *
+ * Must fail: the variants of the table in `run`.
+ *
+ * Size: 3 million states; with a straggler and one sender 1 million.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ */
+#ifndef SENDERS
+#define SENDERS		2
+#endif
+#ifndef BATCHES
+#define BATCHES		2
+#endif
+
+#define SEGMENT		2
+#define RING		4
+#define END			24			/* more than all batches take */
+
+#define RESERVED	1
+#define COMMITTED	2
+#define FILLER		4
+#define WORD(p, s)			((p) * 8 + (s))
+#define STATE(w)			((w) % 8)
+#define NEXT_SEGMENT(at)	(((at) / SEGMENT + 1) * SEGMENT)
+#define AT(p)				ring[(p) % RING]
+
+mtype = { IDLE, PENDING, PROCESSING, AGAIN };
+
+byte ring[RING];
+byte head = RING;				/* one lap up */
+byte tail = RING;
+byte limit = RING + RING;
+bit recycling;
+byte dispatched = RING;
+byte settled = RING;
+bit dispatching;
+mtype state = IDLE;				/* the listener's word */
+byte position = RING;
+
+/* What is known only here, to check by. */
+byte sent[END];					/* what was written at each position, or PAYLOAD */
+#define PAYLOAD		7
+#define FORGED(p)	WORD((p) + RING, COMMITTED)
+#define SENT(p)		(sent[p] == PAYLOAD -> FORGED(p) : sent[p])
+byte read_to = RING;
+
+#define IS_PENDING	(state != IDLE)
+
+/* ---- wakeup.c: herald_wakeup_needed() ---- */
+
+inline look_at_word()
+{
+#ifdef NOBODY_IS_PINNED
+	skip
+#else
+	needed = (IS_PENDING && position < needed -> position : needed)		/* [L6] */
+#endif
+}
+
+inline herald_wakeup_needed()
+{
+#ifdef WORD_BEFORE_SETTLED
+	needed = END;
+	look_at_word();
+	needed = (settled < needed -> settled : needed)
+#else
+	needed = settled;			/* [L5] */
+	look_at_word()
+#endif
+}
+
+/* ---- log.c ---- */
+
+inline zero()
+{
+	at = old_tail;
+	do
+	:: atomic { at < needed -> AT(at) = 0; at++ }
+	:: else -> break
+	od;
+	at = 0
+}
+
+inline herald_log_recycle()
+{
+	needed = needed / SEGMENT * SEGMENT;
+	if
+	:: needed > tail ->
+		atomic { found = recycling; recycling = 1 };		/* [L4] */
+		if
+		:: found
+		:: else ->
+			old_tail = tail;
+			if
+			:: needed > old_tail ->
+#if defined(TAIL_AFTER_ZERO)
+				zero();
+				tail = needed;
+				limit = needed + RING
+#elif defined(LIMIT_BEFORE_ZERO)
+				tail = needed;
+				limit = needed + RING;
+				zero()
+#elif defined(NO_ZERO)
+				tail = needed;
+				limit = needed + RING
+#else
+				tail = needed;			/* [L3] */
+				zero();
+				limit = needed + RING	/* [L1] */
+#endif
+			:: else
+			fi;
+			recycling = 0
+		fi
+	:: needed <= tail
+	fi;
+	atomic { needed = 0; old_tail = 0; found = 0 }
+}
+
+inline herald_log_reserve()
+{
+	seen = head;
+	do
+	:: true ->
+		start = (seen + size <= NEXT_SEGMENT(seen) -> seen : NEXT_SEGMENT(seen));
+		if
+		:: start + size > limit ->			/* [L1] */
+			start = 0;
+			herald_wakeup_needed();
+			herald_log_recycle();
+			seen = head
+		:: start + size <= limit ->
+			d_step {						/* [L2] */
+				found = (head == seen);
+				if
+				:: found -> head = start + size
+				:: else -> seen = head
+				fi
+			};
+			if :: found -> found = 0; break :: else fi
+		fi
+	od;
+	if
+	:: start != seen -> d_step {
+		assert(AT(seen) == 0);
+		AT(seen) = WORD(seen, FILLER);
+		sent[seen] = WORD(seen, FILLER) }
+	:: else
+	fi;
+	d_step { assert(AT(start) == 0); AT(start) = WORD(start, RESERVED) }
+}
+
+inline finish()
+{
+	d_step {
+		assert(AT(start) == WORD(start, RESERVED));
+		sent[start] = WORD(start, COMMITTED);
+		AT(start) = WORD(start, COMMITTED)
+	}
+}
+
+/* ---- dispatcher.c ---- */
+
+inline scan()
+{
+	atomic { at = from; seen = head };			/* [L2] */
+	do
+	:: atomic { at < seen ->
+		if
+		:: AT(at) == WORD(at, FILLER) -> at = NEXT_SEGMENT(at)
+		:: AT(at) == WORD(at, COMMITTED) ->
+			assert(sent[at] == WORD(at, COMMITTED));		/* by its sender, not by a payload */
+			at = at + (sent[at + 1] == PAYLOAD -> 2 : 1)		/* header->length */
+		:: AT(at) == 0 || AT(at) == WORD(at, RESERVED) -> break
+		:: else -> assert(false)							/* damaged */
+		fi }
+	:: else -> break
+	od;
+	seen = 0
+}
+
+inline mark()
+{
+	do
+	:: from < at ->
+		if
+		:: AT(from) == WORD(from, FILLER) -> from = NEXT_SEGMENT(from)
+		:: AT(from) == WORD(from, COMMITTED) ->
+			/* herald_listener_mark() */
+			atomic {
+				if
+				:: state == IDLE && position <= from -> state = PENDING; position = from
+				:: state == PROCESSING -> state = AGAIN
+				:: else
+				fi
+			};
+			from = from + (sent[from + 1] == PAYLOAD -> 2 : 1)
+		:: AT(from) != WORD(from, FILLER) && AT(from) != WORD(from, COMMITTED) ->
+			assert(false)									/* recycled under our hands */
+		fi
+	:: else -> break
+	od
+}
+
+inline herald_dispatch()
+{
+	atomic { !dispatching -> dispatching = 1; from = dispatched };
+	scan();
+	if
+	:: at > from ->
+		dispatched = at;					/* [W1] */
+#ifdef SETTLED_BEFORE_MARK
+		settled = at;
+		mark()
+#else
+		mark();
+		settled = at						/* [L5] */
+#endif
+	:: else
+	fi;
+	atomic { dispatching = 0; from = 0; at = 0 }
+}
+
+/* ---- the processes ---- */
+
+proctype sender()
+{
+	byte n, size, seen, start, needed, old_tail, at, from;
+	bit found;
+
+	do
+	:: n < BATCHES ->
+		n++;
+		if :: size = 1 :: size = 2 fi;
+		herald_log_reserve();
+		/* herald_log_fill() */
+		if
+		:: size == 2 -> d_step {
+			assert(AT(start + 1) == 0);
+			AT(start + 1) = FORGED(start + 1);
+			sent[start + 1] = PAYLOAD }
+		:: else
+		fi;
+		finish();
+		atomic { seen = 0; start = 0; size = 0 };
+		herald_dispatch()
+	:: else -> break
+	od
+}
+
+proctype listener()
+{
+	byte at, to, word;
+
+end_idle:
+	do
+	:: atomic { state == PENDING -> state = PROCESSING; at = position };
+		assert(at == read_to || at > read_to);
+		to = dispatched;
+		do
+		:: true ->
+			do
+			:: at < to ->
+				/* herald_log_copy() */
+				word = AT(at);
+				atomic { assert(at >= tail); assert(word == SENT(at)); word = 0; at++ };
+				if
+				:: at % SEGMENT == 0 -> position = at			/* herald_listener_advance() */
+				:: else
+				fi
+			:: else -> break
+			od;
+			/* herald_listener_finish() */
+			atomic {
+				position = to;
+				read_to = to;
+				if
+				:: state == PROCESSING -> state = IDLE; break
+				:: else -> state = PROCESSING
+				fi
+			};
+			to = dispatched
+		od;
+		atomic { at = 0; to = 0 }
+	od
+}
+
+#ifdef STRAGGLER
+/* Copies what is left of a segment, and believes it if the tail says so. */
+proctype straggler()
+{
+	byte from, to, first, second, end_of_copy;
+
+	atomic { dispatched > RING -> from = RING; to = dispatched };
+	do
+	:: from + 1 < to -> from++
+	:: break
+	od;
+	end_of_copy = (to < NEXT_SEGMENT(from) -> to : NEXT_SEGMENT(from));
+#ifdef CHECK_BEFORE_COPY
+	if
+	:: from >= tail -> first = AT(from)
+	:: from < tail -> goto lapped
+	fi;
+	if :: from + 1 < end_of_copy -> second = AT(from + 1) :: else fi;
+#else
+	first = AT(from);
+	if :: from + 1 < end_of_copy -> second = AT(from + 1) :: else fi;
+	if
+	:: from >= tail					/* [Q5] */
+	:: from < tail -> goto lapped
+	fi;
+#endif
+	assert(first == SENT(from));
+	assert(from + 1 >= end_of_copy || second == SENT(from + 1));
+lapped:
+	skip
+}
+#endif
+
+init
+{
+	byte i;
+
+	atomic {
+		do
+		:: i < SENDERS -> run sender(); i++
+		:: else -> break
+		od;
+		run listener();
+#ifdef STRAGGLER
+		run straggler()
+#endif
+	};
+	timeout;
+	assert(dispatched == head && settled == head && state == IDLE);
+end_checked:
+	false
+}
