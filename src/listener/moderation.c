@@ -47,8 +47,11 @@
  */
 #define STEP_US			50
 
-/* Two deliveries that are no further apart are as good as one. */
-#define APART_US		200
+/*
+ * Two deliveries that are no further apart are as good as one: that is about
+ * what a wakeup costs, so that the listener hardly got to sleep.
+ */
+#define APART_US		40
 
 /*
  * Lingering begins with one step, and each time that it was worth it takes a
