@@ -19,7 +19,8 @@
  *
  * The committer hands out one turn and answers its client; the listener that
  * got it hands out the others as well when it passes on its own.  Nobody is
- * forgotten as long as one turn is out.
+ * forgotten as long as one turn is out, and its holder moves or is rescued:
+ * where there is no watchdog, the committer hands out all.
  *
  * [W1] No wakeup is lost.  Two handshakes, each "write mine, then read yours"
  * on both sides, in one sequentially consistent order:
