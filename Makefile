@@ -13,7 +13,7 @@ OBJS = \
 	src/core/listener_word.o src/core/wakeup.o src/core/flow.o \
 	src/sender/activation.o src/sender/notify.o src/sender/pending.o \
 	src/sender/publish.o src/sender/retarget.o \
-	src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/signal.o \
+	src/dispatch/answer_first.o src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/signal.o \
 	src/dispatch/watchdog.o \
 	src/listener/deliver.o src/listener/moderation.o src/listener/session.o src/listener/subscriptions.o \
 	src/views/views.o

@@ -21,6 +21,7 @@
 #include "tcop/utility.h"
 
 #include "compat/compat.h"
+#include "dispatch/answer_first.h"
 #include "hooks.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
@@ -28,6 +29,7 @@
 #include "sender/notify.h"
 #include "sender/retarget.h"
 #include "settings.h"
+#include "transaction.h"
 
 #define UTILITY_PARAMS \
 	PlannedStmt *pstmt, const char *query_string, bool read_only_tree, \
@@ -41,6 +43,7 @@ static planner_hook_type prev_planner_hook;
 static ExecutorStart_hook_type prev_executor_start_hook;
 static ProcessUtility_hook_type prev_utility_hook;
 
+static void statement_begins(void);
 static void analyze_hook(HERALD_ANALYZE_PARAMS);
 static PlannedStmt *plan_hook(HERALD_PLANNER_PARAMS);
 static void executor_start_hook(QueryDesc *query, int flags);
@@ -62,9 +65,18 @@ herald_hooks_install(void)
 }
 
 static void
+statement_begins(void)
+{
+	if (!herald_transaction_is_ours)
+		return;
+	herald_answer_first_overdue();
+	herald_session_statement();
+}
+
+static void
 analyze_hook(HERALD_ANALYZE_PARAMS)
 {
-	herald_session_statement();
+	statement_begins();
 	if (prev_analyze_hook)
 		prev_analyze_hook(HERALD_ANALYZE_ARGS);
 }
@@ -74,7 +86,7 @@ plan_hook(HERALD_PLANNER_PARAMS)
 {
 	PlannedStmt *plan;
 
-	herald_session_statement();
+	statement_begins();
 	plan = prev_planner_hook ? prev_planner_hook(HERALD_PLANNER_ARGS) :
 		standard_planner(HERALD_PLANNER_ARGS);
 	if (herald_activation_is_on())
@@ -85,7 +97,7 @@ plan_hook(HERALD_PLANNER_PARAMS)
 static void
 executor_start_hook(QueryDesc *query, int flags)
 {
-	herald_session_statement();
+	statement_begins();
 	herald_retarget_back(query->plannedstmt);
 	if (prev_executor_start_hook)
 		prev_executor_start_hook(query, flags);
@@ -98,7 +110,7 @@ utility_hook(UTILITY_PARAMS)
 {
 	Node	   *statement = pstmt->utilityStmt;
 
-	herald_session_statement();
+	statement_begins();
 
 	switch (nodeTag(statement))
 	{

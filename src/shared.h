@@ -70,6 +70,9 @@ typedef struct HeraldControl
 	_Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;
 
+	/* When notifications were committed last: a TimestampTz. */
+	_Atomic int64_t last_commit;
+
 	/* Backends that wait for their own batch to be dispatched. */
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;

@@ -18,6 +18,7 @@
 
 #include "access/xact.h"
 
+#include "dispatch/answer_first.h"
 #include "dispatch/dispatch.h"
 #include "listener/deliver.h"
 #include "listener/session.h"
@@ -25,6 +26,8 @@
 #include "sender/pending.h"
 #include "sender/publish.h"
 #include "transaction.h"
+
+bool		herald_transaction_is_ours;
 
 static void at_transaction_event(XactEvent event, void *arg);
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
@@ -45,6 +48,9 @@ herald_transaction_register_callbacks(void)
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
+	if (!herald_transaction_is_ours)
+		return;
+
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
@@ -73,8 +79,12 @@ static void
 at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 						SubTransactionId parent_id, void *arg)
 {
-	int			level = GetCurrentTransactionNestLevel();
+	int			level;
 
+	if (!herald_transaction_is_ours)
+		return;
+
+	level = GetCurrentTransactionNestLevel();
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
@@ -134,6 +144,7 @@ after_end(bool committed)
 		herald_deliver_await(end);
 	herald_pending_reset();
 	herald_session_end_transaction(committed);
+	herald_transaction_is_ours = herald_session_is_listener() || herald_answer_first_is_owed();
 }
 
 /* Does this backend listen to a channel that its transaction has notified? */

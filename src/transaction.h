@@ -10,6 +10,16 @@
 #ifndef HERALD_TRANSACTION_H
 #define HERALD_TRANSACTION_H
 
+#include "postgres.h"
+
+/*
+ * Does what this backend does concern us?  Most transactions neither notify nor
+ * listen, in backends that do not listen either, and are to cost nothing: at
+ * their statements and ends this is all that is looked at.  Set by whoever
+ * gives the end of the transaction something to do.
+ */
+extern bool herald_transaction_is_ours;
+
 /* Once, in _PG_init(). */
 extern void herald_transaction_register_callbacks(void);
 

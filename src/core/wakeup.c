@@ -17,8 +17,8 @@
  * by whoever notices first that it is over, by an exchange of the number for
  * 0.  Only who got the number out of the slot lowers the count of turns [W2].
  *
- * The committer hands out one turn and answers its client; the listener that
- * got it hands out the others as well when it passes on its own.  Nobody is
+ * The committer hands out one turn, the listener that got it hands out the
+ * others as well when it passes on its own.  Nobody is
  * forgotten as long as one turn is out, and its holder moves or is rescued:
  * where there is no watchdog, the committer hands out all.
  *

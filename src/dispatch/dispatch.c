@@ -18,6 +18,7 @@
 
 #include "compat/compat.h"
 #include "core/dispatcher.h"
+#include "dispatch/answer_first.h"
 #include "dispatch/channel_map.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
@@ -49,6 +50,7 @@ typedef struct Marking
 /* This process is counted in herald_control->dispatch_waiters. */
 static bool is_waiting;
 
+static bool mark_finished(void);
 static void run_begins(void *arg);
 static void mark_batch(const HeraldBatchHeader *header, void *arg);
 static bool is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry);
@@ -58,6 +60,21 @@ static void tell_waiters(void);
 
 void
 herald_dispatch_run(void)
+{
+	if (mark_finished())
+		pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
+}
+
+void
+herald_dispatch_run_committed(TimestampTz committed_at)
+{
+	if (mark_finished() && !herald_answer_first(committed_at))
+		pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
+}
+
+/* Dispatch what there is.  True: listeners are to be woken. */
+static bool
+mark_finished(void)
 {
 	Marking		marking = {0};
 	HeraldDispatchCalls calls = {run_begins, mark_batch, &marking};
@@ -85,10 +102,9 @@ herald_dispatch_run(void)
 
 	if (marking.concerned > marking.woken)
 		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
-	if (marking.woken > 0)
-		pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
 	if (marking.runs > 0)
 		tell_waiters();
+	return marking.woken > 0;
 }
 
 void

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "core/log_layout.h"
+#include "utils/timestamp.h"
 
 /*
  * Dispatch what is finished and wake the first of those whom it concerns, unless
@@ -21,6 +22,12 @@
  * that it has no batch.
  */
 extern void herald_dispatch_run(void);
+
+/*
+ * The same after a commit, at that time: in calm times they are woken when the
+ * client has its answer.
+ */
+extern void herald_dispatch_run_committed(TimestampTz committed_at);
 
 /* Signal listeners of the wakeup set while there are turns.  Never fails. */
 extern void herald_dispatch_pump(void);

@@ -33,6 +33,7 @@
 #include "listener/session.h"
 #include "listener/subscriptions.h"
 #include "shared.h"
+#include "transaction.h"
 
 static struct
 {
@@ -139,6 +140,7 @@ void
 herald_session_chain(void)
 {
 	session.chains = true;
+	herald_transaction_is_ours = true;
 }
 
 void

@@ -27,6 +27,7 @@
 #include "listener/session.h"
 #include "listener/subscriptions.h"
 #include "shared.h"
+#include "transaction.h"
 
 typedef enum ActionKind
 {
@@ -243,6 +244,7 @@ add_action(ActionKind kind, int level, const char *channel)
 		transaction.actions_size = size;
 	}
 
+	herald_transaction_is_ours = true;
 	action = &transaction.actions[transaction.actions_used++];
 	action->kind = kind;
 	action->level = level;

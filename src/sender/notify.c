@@ -29,6 +29,7 @@
 #include "sender/publish.h"
 #include "settings.h"
 #include "shared.h"
+#include "transaction.h"
 
 /* The server's limit, which it keeps to itself: payloads are shorter. */
 #define PAYLOAD_LENGTH_LIMIT	(BLCKSZ - NAMEDATALEN - 128)
@@ -64,6 +65,7 @@ herald_notify(const char *channel, const char *payload)
 	/* The commit will look listeners up, and must not fail. */
 	herald_channels_attach();
 
+	herald_transaction_is_ours = true;
 	if (herald_pending_add(GetCurrentTransactionNestLevel(), channel, channel_length,
 						   payload ? payload : "", payload_length))
 		herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);

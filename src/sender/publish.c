@@ -102,10 +102,17 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 	batch.is_reserved = false;
 	*end = batch.end;
 	if (committed)
-		herald_log_commit(herald_log, batch.position, GetCurrentTransactionStopTimestamp());
+	{
+		TimestampTz now = GetCurrentTransactionStopTimestamp();
+
+		herald_log_commit(herald_log, batch.position, now);
+		herald_dispatch_run_committed(now);
+	}
 	else
+	{
 		herald_log_abort(herald_log, batch.position);
-	herald_dispatch_run();
+		herald_dispatch_run();
+	}
 	return true;
 }
 
