@@ -8,13 +8,14 @@ DATA = sql/pg_herald--1.0.sql
 
 MODULE_big = pg_herald
 OBJS = \
-	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/transaction.o \
+	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/transaction.o src/waits.o \
 	src/core/log.o src/core/log_reader.o src/core/dispatcher.o \
-	src/core/listener_word.o src/core/wakeup.o src/core/flow.o \
-	src/sender/activation.o src/sender/notify.o src/sender/pending.o \
+	src/core/listener_word.o src/core/wakeup.o src/core/flow.o src/core/spilled.o \
+	src/sender/activation.o src/sender/notify.o src/sender/overflow.o src/sender/pending.o \
 	src/sender/publish.o src/sender/retarget.o \
-	src/dispatch/answer_first.o src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/signal.o \
-	src/dispatch/watchdog.o \
+	src/queue/files.o src/queue/large.o src/queue/spill.o \
+	src/dispatch/answer_first.o src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/lag.o \
+	src/dispatch/signal.o src/dispatch/watchdog.o \
 	src/listener/deliver.o src/listener/moderation.o src/listener/session.o src/listener/subscriptions.o \
 	src/views/views.o
 
@@ -27,8 +28,14 @@ herald_headers = $(wildcard src/*.h src/*/*.h)
 
 PG_CONFIG ?= pg_config
 
-# Assertions, like the server's own, only where the server was built with them.
-ifeq (,$(findstring --enable-cassert,$(shell $(PG_CONFIG) --configure)))
+# For tests: named places at which a process can be made to wait, fail or die.
+ifdef STOP_POINTS
+OBJS += src/stop_point.o
+PG_CPPFLAGS += -DHERALD_STOP_POINTS
+endif
+
+# Assertions, like the server's own, only where the server was built with them, or for tests.
+ifeq (,$(STOP_POINTS)$(findstring --enable-cassert,$(shell $(PG_CONFIG) --configure)))
 PG_CPPFLAGS += -DNDEBUG
 endif
 

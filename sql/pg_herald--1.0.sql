@@ -42,6 +42,7 @@ CREATE FUNCTION herald.get_listeners(
 	OUT channels integer,
 	OUT pending_bytes bigint,
 	OUT pending_since timestamptz,
+	OUT lagging_since timestamptz,
 	OUT delivered bigint,
 	OUT wakeups bigint)
 RETURNS SETOF record
@@ -59,6 +60,7 @@ SELECT l.pid,
 	   l.channels,
 	   l.pending_bytes,
 	   pg_catalog.clock_timestamp() - l.pending_since AS pending_age,
+	   l.lagging_since,
 	   l.delivered,
 	   l.wakeups
   FROM herald.get_listeners() l
@@ -74,9 +76,11 @@ COMMENT ON COLUMN herald.listeners.state IS
 'idle; pending: waits for its turn to be woken; signalled: has been woken; processing: reads; busy: in a transaction, and reads when that ends';
 COMMENT ON COLUMN herald.listeners.channels IS 'number of channels that it listens to';
 COMMENT ON COLUMN herald.listeners.pending_bytes IS
-'length in bytes of the stretch of the queue that it has yet to read; 0 if there is nothing for it';
+'length in bytes of the stretch of the queue that it has yet to read, with the files of large transactions; 0 if there is nothing for it';
 COMMENT ON COLUMN herald.listeners.pending_age IS
 'time since the first notification that it has yet to read was committed';
+COMMENT ON COLUMN herald.listeners.lagging_since IS
+'while it is further behind than herald.log_lag: commit time of the first notification that it had yet to read when that was found; null again once it is less than half of that behind';
 COMMENT ON COLUMN herald.listeners.delivered IS 'notifications sent to its client since it began to listen';
 COMMENT ON COLUMN herald.listeners.wakeups IS 'times that it read the queue since it began to listen';
 
@@ -105,6 +109,7 @@ CREATE FUNCTION herald.get_queue(
 	OUT needed bigint,
 	OUT tail bigint,
 	OUT size bigint,
+	OUT spilled bigint,
 	OUT used bigint,
 	OUT usage float8)
 RETURNS record
@@ -115,7 +120,7 @@ COMMENT ON FUNCTION herald.get_queue() IS
 'the row of view queue';
 
 CREATE VIEW herald.queue AS
-SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.used, q.usage
+SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage
   FROM herald.get_queue() q;
 
 COMMENT ON VIEW herald.queue IS
@@ -125,8 +130,10 @@ COMMENT ON COLUMN herald.queue.dispatched IS 'position up to which listeners may
 COMMENT ON COLUMN herald.queue.needed IS 'position from which on some listener has yet to read';
 COMMENT ON COLUMN herald.queue.tail IS 'position from which on the memory has not been reused';
 COMMENT ON COLUMN herald.queue.size IS 'memory for notifications: herald.queue_memory, rounded down to a power of two';
-COMMENT ON COLUMN herald.queue.used IS 'bytes that some listener has yet to read, or whose transaction is committing';
-COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of size';
+COMMENT ON COLUMN herald.queue.spilled IS 'bytes of the queue in temporary files';
+COMMENT ON COLUMN herald.queue.used IS
+'bytes that some listener has yet to read, or whose transaction is committing; with the files of large transactions, until they are deleted';
+COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of herald.max_queue_size';
 
 CREATE FUNCTION herald.get_stats(
 	OUT notifications bigint,
@@ -138,7 +145,9 @@ CREATE FUNCTION herald.get_stats(
 	OUT signals_saved bigint,
 	OUT turns_rescued bigint,
 	OUT flow_waits bigint,
-	OUT refused bigint,
+	OUT segments_spilled bigint,
+	OUT segments_dropped bigint,
+	OUT overruns bigint,
 	OUT stats_reset timestamptz)
 RETURNS record
 AS 'MODULE_PATHNAME', 'herald_stats'
@@ -149,8 +158,8 @@ COMMENT ON FUNCTION herald.get_stats() IS
 
 CREATE VIEW herald.stats AS
 SELECT s.notifications, s.batches, s.duplicates_removed, s.delivered, s.wakeups,
-	   s.signals_sent, s.signals_saved, s.turns_rescued, s.flow_waits, s.refused,
-	   s.stats_reset
+	   s.signals_sent, s.signals_saved, s.turns_rescued, s.flow_waits, s.segments_spilled,
+	   s.segments_dropped, s.overruns, s.stats_reset
   FROM herald.get_stats() s;
 
 COMMENT ON VIEW herald.stats IS
@@ -165,7 +174,10 @@ COMMENT ON COLUMN herald.stats.signals_saved IS
 'times that a notification found a listener concerned that needed no signal of its own';
 COMMENT ON COLUMN herald.stats.turns_rescued IS 'turns taken back from listeners that did not use them';
 COMMENT ON COLUMN herald.stats.flow_waits IS 'transactions that waited before their commit for listeners to catch up';
-COMMENT ON COLUMN herald.stats.refused IS 'transactions that failed because the queue was full';
+COMMENT ON COLUMN herald.stats.segments_spilled IS 'segments of the queue written to temporary files, for listeners that had not read them';
+COMMENT ON COLUMN herald.stats.segments_dropped IS
+'segments of the queue given up although listeners had not read them: past herald.max_queue_size, or for want of disk space';
+COMMENT ON COLUMN herald.stats.overruns IS 'times that a listener missed notifications by that';
 COMMENT ON COLUMN herald.stats.stats_reset IS 'time of the last reset';
 
 CREATE FUNCTION herald.reset_stats()
@@ -178,6 +190,14 @@ COMMENT ON FUNCTION herald.reset_stats() IS
 
 REVOKE ALL ON FUNCTION herald.reset_stats() FROM PUBLIC;
 
+CREATE FUNCTION herald.watchdog_pid()
+RETURNS integer
+AS 'MODULE_PATHNAME', 'herald_watchdog_process'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION herald.watchdog_pid() IS
+'process id of the background worker "pg_herald watchdog", which pg_stat_activity does not show; null if it does not run';
+
 -- The views are for everybody; what each shows depends on who looks.
 -- Explicitly, lest default privileges have been taken away from PUBLIC.  (Who
 -- may not execute the built-in pg_notify() may not execute ours either; it asks.)
@@ -185,6 +205,6 @@ GRANT USAGE ON SCHEMA herald TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
 	herald.pg_notify(text, text), herald.pg_notification_queue_usage(),
 	herald.get_listeners(), herald.get_channels(),
-	herald.get_queue(), herald.get_stats() TO PUBLIC;
+	herald.get_queue(), herald.get_stats(), herald.watchdog_pid() TO PUBLIC;
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
 	herald.stats TO PUBLIC;

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
 #include <unistd.h>
 
 #include "utils/guc.h"
@@ -22,11 +23,18 @@
 #define REGISTRY_MEMORY_MIN_KB	1024
 #define REGISTRY_MEMORY_MAX_KB	(8 * 1024 * 1024)
 #define WAKEUP_CONCURRENCY_MAX	65536
+#define PAYLOAD_MAX				(256 * 1024 * 1024)
+
+/* The server keeps its limit to itself: payloads are shorter than this + 1. */
+#define PAYLOAD_MAX_OF_SERVER	(BLCKSZ - NAMEDATALEN - 128 - 1)
 
 bool		herald_enabled = true;
 int			herald_queue_memory_kb = 16 * 1024;
 int			herald_registry_memory_kb = 16 * 1024;
+int			herald_max_queue_size_kb = 8 * 1024 * 1024;
+int			herald_log_lag_kb = 64 * 1024;
 int			herald_wakeup_concurrency = -1;
+int			herald_max_payload = PAYLOAD_MAX_OF_SERVER;
 
 static bool check_wakeup_concurrency(int *newval, void **extra, GucSource source);
 
@@ -40,12 +48,35 @@ herald_settings_define(void)
 							 &herald_enabled, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 
+	DefineCustomIntVariable("herald.log_lag",
+							"Sets how far a listener may fall behind before that is logged.",
+							"By the size of the notifications that it has yet to read, when it stays so far "
+							"behind for a second. -1 turns this off.",
+							&herald_log_lag_kb, 64 * 1024,
+							-1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.max_payload",
+							"Sets the greatest length of a notification's payload.",
+							"The server's own limit is the default; not every driver is prepared for more.",
+							&herald_max_payload, PAYLOAD_MAX_OF_SERVER,
+							0, PAYLOAD_MAX,
+							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+
 	DefineCustomIntVariable("herald.queue_memory",
 							"Sets the shared memory for notifications that have not been read by all their listeners.",
 							"Rounded down to a power of two.",
 							&herald_queue_memory_kb, 16 * 1024,
 							QUEUE_MEMORY_MIN_KB, QUEUE_MEMORY_MAX_KB,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.max_queue_size",
+							"Sets how much of the queue of notifications is kept for listeners that fall behind.",
+							"What does not fit into herald.queue_memory is in temporary files. "
+							"Listeners that are further behind miss notifications, and are told so or disconnected.",
+							&herald_max_queue_size_kb, 8 * 1024 * 1024,
+							0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.registry_memory",
 							"Sets the shared memory for the channels that are listened to.",

@@ -13,6 +13,9 @@
 extern bool herald_enabled;		/* send by pg_herald, not by the stock way */
 extern int	herald_queue_memory_kb;
 extern int	herald_registry_memory_kb;
+extern int	herald_max_queue_size_kb;
+extern int	herald_max_payload;	/* bytes */
+extern int	herald_log_lag_kb;	/* -1: do not log it */
 extern int	herald_wakeup_concurrency;	/* -1: as many as there are CPUs */
 
 /* Define them and reserve their prefix.  Once, in _PG_init(). */

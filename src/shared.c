@@ -19,15 +19,24 @@
 
 #include "compat/compat.h"
 #include "dispatch/channel_map.h"
+#include "queue/files.h"
+#include "queue/large.h"
+#include "queue/spill.h"
 #include "settings.h"
 #include "shared.h"
+#include "stop_point.h"
+#include "waits.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
+#define LOCKS			2
 
 HeraldLog  *herald_log;
 HeraldWakeup *herald_wakeup;
 HeraldSlot *herald_slots;
 HeraldControl *herald_control;
+HeraldFiles *herald_files;
+HeraldSpill *herald_spill;
+HeraldLarge *herald_large;
 void	   *herald_registry;
 
 typedef struct SharedStructure
@@ -52,7 +61,11 @@ static const SharedStructure structures[] = {
 	{"pg_herald log", (void **) &herald_log, log_size, log_init},
 	{"pg_herald wakeup", (void **) &herald_wakeup, wakeup_size, wakeup_init},
 	{"pg_herald slots", (void **) &herald_slots, slots_size, slots_init},
+	{"pg_herald files", (void **) &herald_files, herald_files_shared_size, herald_files_shared_init},
+	{"pg_herald spill", (void **) &herald_spill, herald_spill_shared_size, herald_spill_shared_init},
+	{"pg_herald large", (void **) &herald_large, herald_large_shared_size, herald_large_shared_init},
 	{"pg_herald control", (void **) &herald_control, control_size, control_init},
+	HERALD_STOP_POINTS_STRUCTURE
 	{"pg_herald registry", &herald_registry, herald_shared_registry_size, herald_channels_create},
 };
 
@@ -97,7 +110,7 @@ request(void)
 
 	for (int i = 0; i < lengthof(structures); i++)
 		RequestAddinShmemSpace(add_size(structures[i].size(), HERALD_CACHE_LINE));
-	RequestNamedLWLockTranche(LOCKS_TRANCHE, 1);
+	RequestNamedLWLockTranche(LOCKS_TRANCHE, LOCKS);
 }
 
 static void
@@ -119,6 +132,7 @@ startup(void)
 
 	herald_tranche_name(herald_control->registry_tranche, "pg_herald registry");
 	herald_tranche_name(herald_control->channels_tranche, "pg_herald channels");
+	herald_waits_define();
 }
 
 static Size
@@ -166,13 +180,16 @@ control_size(void)
 static void
 control_init(void)
 {
+	LWLockPadded *locks = GetNamedLWLockTranche(LOCKS_TRANCHE);
+
 	memset((void *) herald_control, 0, control_size());
 	herald_control->slots = MaxBackends + 1;
 	herald_control->registry_tranche = herald_tranche_new("pg_herald registry");
 	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
 	atomic_init(&herald_control->watchdog, -1);
 	ConditionVariableInit(&herald_control->dispatched);
-	herald_control->reset_lock = &GetNamedLWLockTranche(LOCKS_TRANCHE)->lock;
+	herald_control->reset_lock = &locks[0].lock;
+	herald_control->spill_lock = &locks[1].lock;
 	herald_control->reset_time = GetCurrentTimestamp();
 }
 

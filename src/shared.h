@@ -36,7 +36,9 @@ typedef enum HeraldCounter
 	HERALD_COUNT_SIGNALS_SAVED, /* a listener concerned that needed none */
 	HERALD_COUNT_TURNS_RESCUED, /* taken back by the watchdog */
 	HERALD_COUNT_FLOW_WAITS,	/* transactions that flow control delayed */
-	HERALD_COUNT_REFUSED,		/* transactions refused for a full queue */
+	HERALD_COUNT_SEGMENTS_SPILLED,	/* written to temporary files */
+	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, for the limit or for want of disk */
+	HERALD_COUNT_OVERRUNS,		/* listeners that missed something by that */
 	HERALD_COUNTERS
 } HeraldCounter;
 
@@ -56,6 +58,9 @@ typedef struct HeraldSlot
 	_Atomic uint64_t delivered; /* since it began to listen */
 	_Atomic uint64_t wakeups;
 	_Atomic uint64_t counters[HERALD_COUNTERS];
+
+	/* The watchdog, and the backend before it joins; anybody reads. */
+	_Atomic int64_t lagging_since;	/* a TimestampTz; 0: it does not lag */
 } HeraldSlot;
 
 typedef struct HeraldControl
@@ -77,6 +82,8 @@ typedef struct HeraldControl
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;
 
+	LWLock	   *spill_lock;		/* see queue/spill.c */
+
 	/* herald.reset_stats(): what the counters stood at, and when. */
 	LWLock	   *reset_lock;
 	uint64		reset_counters[HERALD_COUNTERS];
@@ -87,6 +94,12 @@ extern HeraldLog *herald_log;
 extern HeraldWakeup *herald_wakeup;
 extern HeraldSlot *herald_slots;
 extern HeraldControl *herald_control;
+typedef struct HeraldFiles HeraldFiles;
+typedef struct HeraldSpill HeraldSpill;
+typedef struct HeraldLarge HeraldLarge;
+extern HeraldFiles *herald_files;	/* queue/files.c alone looks into it */
+extern HeraldSpill *herald_spill;	/* queue/spill.c alone */
+extern HeraldLarge *herald_large;	/* queue/large.c alone */
 extern void *herald_registry;	/* a DSA area, created in place */
 
 /* Ask for shared memory, and set it up.  Once, in _PG_init(). */

@@ -23,6 +23,7 @@
 #include "listener/deliver.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
+#include "sender/overflow.h"
 #include "sender/pending.h"
 #include "sender/publish.h"
 #include "transaction.h"
@@ -36,6 +37,7 @@ static void before_commit(void);
 static void before_prepare(void);
 static void after_end(bool committed);
 static bool hears_itself(void);
+static bool is_listened_to(const HeraldEntry *entry);
 
 
 void
@@ -138,11 +140,15 @@ after_end(bool committed)
 	{
 		herald_dispatch_cancel_wait();
 		herald_subscriptions_abort();
+
+		/* As long as its batch is not finished nobody else deletes the file. */
+		herald_overflow_end(false);
 	}
 
 	if (herald_publish_finish(committed, &end) && committed && hears_itself())
 		herald_deliver_await(end);
 	herald_pending_reset();
+	herald_overflow_end(committed);
 	herald_session_end_transaction(committed);
 	herald_transaction_is_ours = herald_session_is_listener() || herald_answer_first_is_owed();
 }
@@ -151,14 +157,11 @@ after_end(bool committed)
 static bool
 hears_itself(void)
 {
-	if (!herald_session_is_listener())
-		return false;
+	return herald_session_is_listener() && herald_publish_concerns(is_listened_to);
+}
 
-	for (const HeraldEntry *entry = herald_pending_first(); entry;
-		 entry = herald_pending_next(entry))
-	{
-		if (herald_subscriptions_include(entry, PG_UINT64_MAX))
-			return true;
-	}
-	return false;
+static bool
+is_listened_to(const HeraldEntry *entry)
+{
+	return herald_subscriptions_include(entry, PG_UINT64_MAX);
 }

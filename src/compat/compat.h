@@ -27,6 +27,7 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "utils/acl.h"
+#include "utils/backend_status.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
 
@@ -53,8 +54,9 @@
 #define herald_noreturn					pg_attribute_noreturn()
 #endif
 
-/* The latch of the process with herald_my_proc_number(). */
+/* The latch, and the process id, of the process with herald_my_proc_number(). */
 #define herald_proc_latch(number)		(&GetPGProcByNumber(number)->procLatch)
+#define herald_proc_pid(number)			(GetPGProcByNumber(number)->pid)
 
 /*
  * 17: dshash, which learned to take strings for keys, copies a key by a
@@ -110,6 +112,20 @@
 #else
 #define herald_tranche_new(name)		LWLockNewTrancheId()
 #define herald_tranche_name(id, name)	LWLockRegisterTranche((id), (name))
+#endif
+
+/* 17: an extension's wait events have names. */
+#if PG_VERSION_NUM >= 170000
+#define herald_wait_event_new(name)		WaitEventExtensionNew(name)
+#else
+#define herald_wait_event_new(name)		((void) (name), PG_WAIT_EXTENSION)
+#endif
+
+/* 16: the snapshot of what backends do is read by an index, from 1 on, under a new name. */
+#if PG_VERSION_NUM >= 160000
+#define herald_backend_status(index)	(&pgstat_get_local_beentry_by_index(index)->backendStatus)
+#else
+#define herald_backend_status(index)	(&pgstat_fetch_stat_local_beentry(index)->backendStatus)
 #endif
 
 #endif							/* HERALD_COMPAT_H */

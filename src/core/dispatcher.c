@@ -22,6 +22,8 @@
  */
 #include "dispatcher.h"
 
+#include "stop_point.h"
+
 /* A run is that many bytes at the most, so that listeners start early. */
 #define RUN_BYTES_MAX	(UINT64_C(64) * 1024)
 
@@ -44,10 +46,13 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 		HeraldPosition from;
 		HeraldPosition to;
 
+		HERALD_HOLD_POINT("dispatch-try");
+
 		/* [D1] pairs with the store below and with finish() in log.c */
 		if (atomic_exchange_explicit(&log->dispatching, 1, memory_order_seq_cst) != 0)
 			return HERALD_DISPATCH_ELSEWHERE;
 
+		HERALD_HOLD_POINT("dispatch-locked");
 		from = atomic_load_explicit(&log->dispatched, memory_order_relaxed);
 		while (spent < budget && scan(log, from, &to, &damaged))
 		{
@@ -58,8 +63,10 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 			 * is seen by mark(), which comes after it.
 			 */
 			atomic_store_explicit(&log->dispatched, to, memory_order_seq_cst);
+			HERALD_HOLD_POINT("dispatch-published");
 			calls->run_begins(calls->arg);
 			mark(log, from, to, calls);
+			HERALD_HOLD_POINT("dispatch-marked");
 
 			/*
 			 * [L5] release: pairs with the acquire in herald_wakeup_needed().
@@ -70,8 +77,11 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 			from = to;
 		}
 
+		HERALD_HOLD_POINT("dispatch-unlock");
+
 		/* [D1] pairs with the exchange above, in whoever tried meanwhile. */
 		atomic_store_explicit(&log->dispatching, 0, memory_order_seq_cst);
+		HERALD_HOLD_POINT("dispatch-unlocked");
 
 		if (damaged)
 			return HERALD_DISPATCH_DAMAGED;
@@ -96,12 +106,14 @@ scan(HeraldLog *log, HeraldPosition from, HeraldPosition *to, bool *damaged)
 		uint64_t	word = atomic_load_explicit(herald_log_at(log, at), memory_order_seq_cst);
 		const HeraldBatchHeader *header = (const HeraldBatchHeader *) herald_log_at(log, at);
 
-		if (herald_word_state(word) == HERALD_BATCH_FILLER && herald_word_position(word) == at)
+		if (word == herald_word_make(at, HERALD_BATCH_FILLER) &&
+			herald_log_next_segment(log, at) <= head)
 			at = herald_log_next_segment(log, at);
 		else if (word == herald_word_make(at, HERALD_BATCH_COMMITTED) ||
+				 word == herald_word_make(at, HERALD_BATCH_REFERENCE) ||
 				 word == herald_word_make(at, HERALD_BATCH_ABORTED))
 		{
-			if (!header_is_valid(log, at, header))
+			if (!header_is_valid(log, at, header) || header->length > head - at)
 			{
 				*damaged = true;
 				break;
@@ -134,6 +146,7 @@ mark(HeraldLog *log, HeraldPosition from, HeraldPosition to, const HeraldDispatc
 				from = herald_log_next_segment(log, from);
 				break;
 			case HERALD_BATCH_COMMITTED:
+			case HERALD_BATCH_REFERENCE:
 				calls->mark_batch(header, calls->arg);
 				from += header->length;
 				break;

@@ -10,7 +10,8 @@
  *
  * A listener that makes no progress must not slow down anybody.  One that is
  * in a transaction (BUSY) is not counted, nor is one that the watchdog has
- * found standing still (stalled), until it is seen to move.
+ * found standing still (stalled), until it is seen to move; nor one that reads
+ * what is no longer in the ring, and has a long way to go.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,7 +19,8 @@
  */
 #include "flow.h"
 
-static HeraldPosition compute_floor(HeraldWakeup *wakeup, HeraldPosition dispatched);
+static HeraldPosition compute_floor(HeraldLog *log, HeraldWakeup *wakeup,
+									HeraldPosition dispatched);
 static bool is_progressing(HeraldWakeup *wakeup, uint32_t slot, uint64_t word);
 
 
@@ -38,14 +40,15 @@ herald_flow_backlog(HeraldLog *log, HeraldWakeup *wakeup, uint64_t enough)
 		return dispatched > floor ? dispatched - floor : 0;
 
 	/* A figure: nobody's memory depends on it, so its order does not matter. */
-	floor = compute_floor(wakeup, dispatched);
+	floor = compute_floor(log, wakeup, dispatched);
 	atomic_store_explicit(&log->read_floor, floor, memory_order_relaxed);
 	return dispatched - floor;
 }
 
 static HeraldPosition
-compute_floor(HeraldWakeup *wakeup, HeraldPosition dispatched)
+compute_floor(HeraldLog *log, HeraldWakeup *wakeup, HeraldPosition dispatched)
 {
+	HeraldPosition tail = atomic_load_explicit(&log->tail, memory_order_relaxed);
 	HeraldPosition floor = dispatched;
 	uint32_t	used = atomic_load_explicit(&wakeup->slots_used, memory_order_relaxed);
 
@@ -54,7 +57,8 @@ compute_floor(HeraldWakeup *wakeup, HeraldPosition dispatched)
 		uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot),
 												memory_order_relaxed);
 
-		if (herald_word_position(word) < floor && is_progressing(wakeup, slot, word))
+		if (herald_word_position(word) < floor && herald_word_position(word) >= tail &&
+			is_progressing(wakeup, slot, word))
 			floor = herald_word_position(word);
 	}
 	return floor;

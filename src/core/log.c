@@ -41,8 +41,11 @@
 
 #include <string.h>
 
+#include "stop_point.h"
+
 static void write_header(HeraldLog *log, HeraldPosition position,
 						 const HeraldBatchHeader *header);
+static void set_commit_time(HeraldLog *log, HeraldPosition position, int64_t commit_time);
 static void finish(HeraldLog *log, HeraldPosition position, HeraldBatchState state);
 static void zero(HeraldLog *log, HeraldPosition from, HeraldPosition to);
 
@@ -176,15 +179,28 @@ herald_log_fill(HeraldLog *log, HeraldPosition position,
 void
 herald_log_commit(HeraldLog *log, HeraldPosition position, int64_t commit_time)
 {
-	atomic_store_explicit(&herald_log_at(log, position)[HERALD_HEADER_COMMIT_TIME],
-						  (uint64_t) commit_time, memory_order_release);
+	set_commit_time(log, position, commit_time);
 	finish(log, position, HERALD_BATCH_COMMITTED);
+}
+
+void
+herald_log_commit_reference(HeraldLog *log, HeraldPosition position, int64_t commit_time)
+{
+	set_commit_time(log, position, commit_time);
+	finish(log, position, HERALD_BATCH_REFERENCE);
 }
 
 void
 herald_log_abort(HeraldLog *log, HeraldPosition position)
 {
 	finish(log, position, HERALD_BATCH_ABORTED);
+}
+
+static void
+set_commit_time(HeraldLog *log, HeraldPosition position, int64_t commit_time)
+{
+	atomic_store_explicit(&herald_log_at(log, position)[HERALD_HEADER_COMMIT_TIME],
+						  (uint64_t) commit_time, memory_order_release);
 }
 
 /*
@@ -224,8 +240,11 @@ herald_log_recycle(HeraldLog *log, HeraldPosition needed)
 		 * First say that these bytes are no longer to be believed, then
 		 * change them.  [L3] The stores in zero() and herald_log_fill() are
 		 * releases, so that a reader which sees one of them sees this too.
+		 * [F1] release: pairs with herald_log_copy(); who finds the bytes gone
+		 * finds what was done before to save them.
 		 */
-		atomic_store_explicit(&log->tail, new_tail, memory_order_relaxed);
+		atomic_store_explicit(&log->tail, new_tail, memory_order_release);
+		HERALD_HOLD_POINT("tail-moved");
 		zero(log, old_tail, new_tail);
 
 		/* [L1] release: pairs with the acquire in herald_log_reserve(). */

@@ -45,6 +45,12 @@ typedef struct HeraldLog
 	_Atomic uint32_t recycling;
 
 	/*
+	 * What is below is gone, though somebody needed it.  Only ever grows.  A
+	 * listener below it has been overrun, and holds nothing back.
+	 */
+	_Atomic uint64_t lost;
+
+	/*
 	 * Dispatcher, one at a time (dispatching).  settled <= dispatched <= head.
 	 * Listeners read below `dispatched`; below `settled` every listener that
 	 * is concerned has been marked as well.
@@ -93,11 +99,15 @@ extern void herald_log_fill(HeraldLog *log, HeraldPosition position,
 
 /* Finish a batch, exactly once, by its owner [Q2].  Then dispatch. */
 extern void herald_log_commit(HeraldLog *log, HeraldPosition position, int64_t commit_time);
+/* The same for a batch that is a reference to a file. */
+extern void herald_log_commit_reference(HeraldLog *log, HeraldPosition position,
+										int64_t commit_time);
 extern void herald_log_abort(HeraldLog *log, HeraldPosition position);
 
 /*
- * Let senders have the segments that lie wholly below `needed`, a position
- * from herald_wakeup_needed().  True if that made room.
+ * Let senders have the segments that lie wholly below `needed`: a position
+ * from herald_wakeup_needed(), or one up to which they have been saved or given
+ * up; never above `settled`.  True if that made room.
  */
 extern bool herald_log_recycle(HeraldLog *log, HeraldPosition needed);
 

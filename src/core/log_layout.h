@@ -15,6 +15,12 @@
  * payload, each with its NUL), so that a listener whose encoding is the
  * database's sends it on without looking into it.
  *
+ * What is too large for a segment is in a file, with a reference to it in the
+ * log: a batch whose first entry says which file (no channel; the payload is
+ * its number and its length in bytes, in decimal), followed by an entry for
+ * each of its channels, with no payload, for the dispatcher.  If those are too
+ * many as well, one entry with neither channel nor payload stands for all.
+ *
  * A segment that has no room left for the next batch ends with a filler: one
  * word, at the position where the batch would have begun.  Every position is
  * a multiple of 8, so that a filler always has room.
@@ -49,7 +55,8 @@ typedef enum HeraldBatchState
 	HERALD_BATCH_RESERVED = 1,	/* its transaction is still committing */
 	HERALD_BATCH_COMMITTED = 2, /* visible: may be dispatched */
 	HERALD_BATCH_ABORTED = 3,	/* to be skipped */
-	HERALD_BATCH_FILLER = 4		/* the log goes on at the next segment */
+	HERALD_BATCH_FILLER = 4,	/* the log goes on at the next segment */
+	HERALD_BATCH_REFERENCE = 5	/* as COMMITTED, but its entries are in a file */
 } HeraldBatchState;
 
 #define HERALD_STATE_MASK		((uint64_t) (HERALD_ALIGN - 1))
@@ -122,6 +129,20 @@ static inline const char *
 herald_entry_payload(const HeraldEntry *entry)
 {
 	return entry->body + HERALD_BODY_PID + entry->channel_length + 1;
+}
+
+/* Bytes of the payload, without the NUL. */
+static inline uint64_t
+herald_entry_payload_length(const HeraldEntry *entry)
+{
+	return (uint64_t) entry->body_length - HERALD_BODY_PID - entry->channel_length - 2;
+}
+
+/* In a reference: does it concern every listener of the database? */
+static inline bool
+herald_entry_is_for_all(const HeraldEntry *entry)
+{
+	return entry->channel_length == 0 && herald_entry_payload_length(entry) == 0;
 }
 
 /*

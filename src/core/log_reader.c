@@ -18,12 +18,15 @@
  */
 #include "log_reader.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
 static HeraldReadResult enter_batch(HeraldReader *reader);
+static HeraldReadResult enter_file(HeraldReader *reader);
 static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
 static void leave_batch(HeraldReader *reader, HeraldPosition next);
+static bool copy_from_log(HeraldReader *reader, uint64_t length);
 static bool is_copied(const HeraldReader *reader, uint64_t length);
 
 
@@ -32,6 +35,9 @@ herald_log_copy(HeraldLog *log, HeraldPosition from, uint64_t length, char *to)
 {
 	_Atomic uint64_t *words = herald_log_at(log, from);
 
+	/* [F1] acquire, here and at the end: pairs with herald_log_recycle(). */
+	if (from < atomic_load_explicit(&log->tail, memory_order_acquire))
+		return false;
 	for (uint64_t i = 0; i < length / HERALD_ALIGN; i++)
 	{
 		/*
@@ -43,7 +49,7 @@ herald_log_copy(HeraldLog *log, HeraldPosition from, uint64_t length, char *to)
 
 		memcpy(to + i * HERALD_ALIGN, &word, HERALD_ALIGN);
 	}
-	return from >= atomic_load_explicit(&log->tail, memory_order_relaxed);
+	return from >= atomic_load_explicit(&log->tail, memory_order_acquire);
 }
 
 void
@@ -60,6 +66,24 @@ herald_reader_begin(HeraldReader *reader, HeraldLog *log, uint32_t database,
 	reader->copied_from = reader->copied_to = from;
 	reader->buffer = buffer;
 	reader->buffer_size = buffer_size;
+}
+
+void
+herald_reader_use_spilled(HeraldReader *reader, HeraldReadSpilled read_spilled)
+{
+	reader->read_spilled = read_spilled;
+}
+
+void
+herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file)
+{
+	reader->read_file = read_file;
+}
+
+void
+herald_reader_skip(HeraldReader *reader)
+{
+	leave_batch(reader, reader->end);
 }
 
 void
@@ -86,9 +110,15 @@ herald_reader_next(HeraldReader *reader, HeraldMessage *message)
 
 		if (reader->in_batch)
 		{
-			if (reader->position < reader->checkpoint + reader->header.length)
+			if (reader->is_reference && !reader->in_file)
+			{
+				result = enter_file(reader);
+				if (result != HERALD_READ_MESSAGE)
+					return result;
+			}
+			if (reader->position < reader->entries_end)
 				return next_entry(reader, message);
-			leave_batch(reader, reader->position);
+			leave_batch(reader, reader->checkpoint + reader->header.length);
 		}
 		if (reader->position >= reader->end)
 			return HERALD_READ_END;
@@ -117,10 +147,13 @@ enter_batch(HeraldReader *reader)
 
 	if (word == herald_word_make(at, HERALD_BATCH_FILLER))
 	{
+		if (border > reader->end)
+			return HERALD_READ_DAMAGED;
 		leave_batch(reader, border);
 		return HERALD_READ_MESSAGE;
 	}
 	if (word != herald_word_make(at, HERALD_BATCH_COMMITTED) &&
+		word != herald_word_make(at, HERALD_BATCH_REFERENCE) &&
 		word != herald_word_make(at, HERALD_BATCH_ABORTED))
 		return HERALD_READ_DAMAGED;
 
@@ -142,15 +175,40 @@ enter_batch(HeraldReader *reader)
 	{
 		reader->in_batch = true;
 		reader->position = at + sizeof(*header);
+		reader->entries_end = at + header->length;
+		reader->is_reference = herald_word_state(word) == HERALD_BATCH_REFERENCE;
 	}
+	return HERALD_READ_MESSAGE;
+}
+
+/* Follow a reference: its first entry names the file, which is read instead. */
+static HeraldReadResult
+enter_file(HeraldReader *reader)
+{
+	HeraldMessage message = {.entry = NULL};
+	HeraldReadResult result = next_entry(reader, &message);
+	unsigned long long file;
+	unsigned long long length;
+
+	if (result != HERALD_READ_MESSAGE)
+		return result;
+	if (message.entry == NULL || message.entry->channel_length != 0 ||
+		sscanf(herald_entry_payload(message.entry), "%llu %llu", &file, &length) != 2 ||
+		length % HERALD_ALIGN != 0)
+		return HERALD_READ_DAMAGED;
+
+	reader->in_file = true;
+	reader->file = file;
+	reader->position = 0;
+	reader->entries_end = length;
+	reader->copied_from = reader->copied_to = 0;
 	return HERALD_READ_MESSAGE;
 }
 
 static HeraldReadResult
 next_entry(HeraldReader *reader, HeraldMessage *message)
 {
-	HeraldPosition batch_end = reader->checkpoint + reader->header.length;
-	uint64_t	room = batch_end - reader->position;
+	uint64_t	room = reader->entries_end - reader->position;
 	const HeraldEntry *entry;
 
 	if (room < HERALD_ENTRY_MIN)
@@ -181,6 +239,11 @@ leave_batch(HeraldReader *reader, HeraldPosition next)
 	reader->in_batch = false;
 	reader->position = next;
 	reader->checkpoint = next;
+	if (reader->in_file)
+	{
+		reader->in_file = false;
+		reader->copied_from = reader->copied_to = next;
+	}
 }
 
 static bool
@@ -194,23 +257,44 @@ is_copied(const HeraldReader *reader, uint64_t length)
 static HeraldReadResult
 refill(HeraldReader *reader, uint64_t needed)
 {
-	HeraldPosition stop = herald_log_next_segment(reader->log, reader->position);
+	uint64_t	stop = reader->entries_end;
+	bool		success;
 
 	if (needed > reader->buffer_size)
 	{
 		reader->room_needed = needed;
 		return HERALD_READ_ROOM;
 	}
-	if (stop > reader->end)
-		stop = reader->end;
+	if (!reader->in_file)
+	{
+		stop = herald_log_next_segment(reader->log, reader->position);
+		if (stop > reader->end)
+			stop = reader->end;
+	}
 	if (stop > reader->position + reader->buffer_size)
 		stop = reader->position + reader->buffer_size;
 	if (stop < reader->position + needed)
 		return HERALD_READ_DAMAGED;
 
-	if (!herald_log_copy(reader->log, reader->position, stop - reader->position, reader->buffer))
+	if (reader->in_file)
+		success = reader->read_file &&
+			reader->read_file(reader->file, reader->position, stop - reader->position,
+							  reader->buffer);
+	else
+		success = copy_from_log(reader, stop - reader->position);
+	if (!success)
 		return HERALD_READ_LAPPED;
+
+	reader->bytes_read += stop - reader->position;
 	reader->copied_from = reader->position;
 	reader->copied_to = stop;
 	return HERALD_READ_REFILLED;
+}
+
+static bool
+copy_from_log(HeraldReader *reader, uint64_t length)
+{
+	return herald_log_copy(reader->log, reader->position, length, reader->buffer) ||
+		(reader->read_spilled &&
+		 reader->read_spilled(reader->position, length, reader->buffer));
 }

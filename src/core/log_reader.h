@@ -31,6 +31,15 @@ typedef struct HeraldMessage
 } HeraldMessage;
 
 /*
+ * Copy bytes of the log that are no longer in the ring, from wherever they are
+ * kept; within one segment.  False: they are gone.
+ */
+typedef bool (*HeraldReadSpilled) (HeraldPosition from, uint64_t length, char *to);
+
+/* Copy bytes of the file that a reference names.  False: it is gone. */
+typedef bool (*HeraldReadFile) (uint64_t file, uint64_t offset, uint64_t length, char *to);
+
+/*
  * One pass over a stretch of the log.  The fields are the reader's own, but
  * for `checkpoint`: the start of the batch that is being read, which is where
  * another pass can begin, and below which this one needs nothing any more.
@@ -40,12 +49,19 @@ typedef struct HeraldReader
 	HeraldLog  *log;
 	uint32_t	database;		/* batches for other databases are skipped */
 	HeraldPosition end;			/* read no further; a border between batches */
-	HeraldPosition position;	/* next byte to look at */
+	uint64_t	position;		/* next byte to look at: of the log, or of `file` */
 	HeraldPosition checkpoint;
 	bool		in_batch;		/* position is inside `header`'s batch */
 	HeraldBatchHeader header;
-	HeraldPosition copied_from; /* what the buffer holds */
-	HeraldPosition copied_to;
+	uint64_t	entries_end;	/* of the batch's entries, where `position` is */
+	bool		is_reference;	/* its entries are in a file... */
+	bool		in_file;		/* ... which we read instead of the log */
+	uint64_t	file;
+	uint64_t	bytes_read;		/* in this pass */
+	uint64_t	copied_from;	/* what the buffer holds */
+	uint64_t	copied_to;
+	HeraldReadSpilled read_spilled; /* NULL: what is not in the ring is gone */
+	HeraldReadFile read_file;	/* NULL: what is in files is gone */
 	char	   *buffer;			/* 8-aligned */
 	size_t		buffer_size;	/* bytes, a multiple of 8, at least 64 */
 	uint64_t	room_needed;	/* bytes, after HERALD_READ_ROOM */
@@ -55,6 +71,13 @@ typedef struct HeraldReader
 extern void herald_reader_begin(HeraldReader *reader, HeraldLog *log, uint32_t database,
 								HeraldPosition from, HeraldPosition end,
 								char *buffer, size_t buffer_size);
+
+/* What is not in the ring can be had by these functions. */
+extern void herald_reader_use_spilled(HeraldReader *reader, HeraldReadSpilled read_spilled);
+extern void herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file);
+
+/* Leave out what has not been read yet: the pass is at its end. */
+extern void herald_reader_skip(HeraldReader *reader);
 
 /* Go on in the same pass to an end further away. */
 extern void herald_reader_extend(HeraldReader *reader, HeraldPosition end);

@@ -39,6 +39,8 @@
 
 #include <string.h>
 
+#include "stop_point.h"
+
 #define BITS_PER_WORD	64
 
 /* Each that many turns nobody's home is looked at. */
@@ -105,6 +107,7 @@ void
 herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot)
 {
 	herald_listener_leave(herald_wakeup_word(wakeup, slot));
+	HERALD_HOLD_POINT("exit-word-free");
 
 	/* A bit that a dispatcher sets just now is harmless: it is found FREE. */
 	set_remove(wakeup, slot);
@@ -151,6 +154,7 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
 	{
 		uint32_t	slot;
 
+		HERALD_HOLD_POINT("turn-taken");
 		if (!set_take_near(wakeup, home, &slot) && !set_take_next(wakeup, &slot))
 			return_turn(wakeup);	/* and look once more [W1] */
 		else if (!hand_turn_to(wakeup, slot))
@@ -246,6 +250,7 @@ herald_wakeup_requeue(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition from)
 {
 	(void) herald_wakeup_yield(wakeup, slot);
 	herald_listener_requeue(herald_wakeup_word(wakeup, slot), from);
+	HERALD_HOLD_POINT("requeued");
 	set_add(wakeup, slot / BITS_PER_WORD, UINT64_C(1) << (slot % BITS_PER_WORD));
 }
 
@@ -285,6 +290,9 @@ HeraldPosition
 herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log)
 {
 	HeraldPosition needed = atomic_load_explicit(&log->settled, memory_order_acquire);
+
+	/* [F2] acquire: pairs with give_up_below(); a word below it was seen there. */
+	HeraldPosition lost = atomic_load_explicit(&log->lost, memory_order_acquire);
 	uint32_t	used = atomic_load_explicit(&wakeup->slots_used, memory_order_seq_cst);
 
 	for (uint32_t slot = 0; slot < used; slot++)
@@ -293,7 +301,8 @@ herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log)
 		uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot),
 												memory_order_acquire);
 
-		if (herald_word_position(word) < needed && herald_listener_is_pending(word))
+		if (herald_word_position(word) < needed && herald_word_position(word) >= lost &&
+			herald_listener_is_pending(word))
 			needed = herald_word_position(word);
 	}
 	return needed;
@@ -368,6 +377,7 @@ hand_turn_to(HeraldWakeup *wakeup, uint32_t slot)
 	if (atomic_exchange_explicit(&turn->serial, serial, memory_order_seq_cst) != 0)
 		return_turn(wakeup);
 
+	HERALD_HOLD_POINT("turn-in-slot");
 	return herald_listener_signal(herald_wakeup_word(wakeup, slot));
 }
 

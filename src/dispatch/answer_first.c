@@ -94,12 +94,17 @@ herald_answer_first_overdue(void)
 	}
 }
 
-/* Two that look at the same time may both find it calm: no harm. */
+/*
+ * Two that look at the same time may both find it calm: no harm.  Under load
+ * most leave the time as it is, and with it the cache line.
+ */
 static bool
 is_calm(TimestampTz committed_at)
 {
 	int64		before = atomic_load_explicit(&herald_control->last_commit, memory_order_relaxed);
 
+	if (committed_at - before < CALM_US / 10)
+		return false;
 	atomic_store_explicit(&herald_control->last_commit, committed_at, memory_order_relaxed);
 	return committed_at - before > CALM_US;
 }

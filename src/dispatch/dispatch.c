@@ -14,16 +14,17 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "pgstat.h"
 
 #include "compat/compat.h"
 #include "core/dispatcher.h"
+#include "core/stop_point.h"
 #include "dispatch/answer_first.h"
 #include "dispatch/channel_map.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "dispatch/watchdog.h"
 #include "shared.h"
+#include "waits.h"
 
 /*
  * A committing backend dispatches at most that many bytes, its own and
@@ -53,6 +54,7 @@ static bool is_waiting;
 static bool mark_finished(void);
 static void run_begins(void *arg);
 static void mark_batch(const HeraldBatchHeader *header, void *arg);
+static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken);
 static bool is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry);
 static void pump(uint32 turns_at_most);
 static void tell_waiters(void);
@@ -100,8 +102,14 @@ mark_finished(void)
 			break;				/* whatever we have marked has to be woken */
 	}
 
+	HERALD_HOLD_POINT("dispatch-done");
 	if (marking.concerned > marking.woken)
 		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
+	if (marking.woken == 0 && marking.concerned > 0)
+	{
+		/* Whoever has marked them before may be stopped: then the watchdog wakes them. */
+		herald_watchdog_alert();
+	}
 	if (marking.runs > 0)
 		tell_waiters();
 	return marking.woken > 0;
@@ -126,8 +134,10 @@ herald_dispatch_wait(HeraldPosition position)
 	ConditionVariablePrepareToSleep(&herald_control->dispatched);
 	while (atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) < position)
 	{
+		HERALD_STOP_POINT("await-own-batch");
 		(void) ConditionVariableTimedSleep(&herald_control->dispatched,
-										   DISPATCH_WAIT_STEP_MS, PG_WAIT_EXTENSION);
+										   DISPATCH_WAIT_STEP_MS,
+										   herald_wait(HERALD_WAIT_DISPATCH));
 		herald_dispatch_run();
 	}
 	ConditionVariableCancelSleep();
@@ -172,16 +182,35 @@ mark_batch(const HeraldBatchHeader *header, void *arg)
 			return;
 
 		/* Whoever listens to the same channel as before has been marked already. */
-		if (!is_same_channel(marking, header->database, entry))
+		if (herald_entry_is_for_all(entry) ||
+			!is_same_channel(marking, header->database, entry))
 		{
-			marking->last_listeners = herald_channels_mark(header->database, entry, position,
-														   &marking->woken);
+			marking->last_listeners = herald_entry_is_for_all(entry) ?
+				mark_database(header->database, position, &marking->woken) :
+				herald_channels_mark(header->database, entry, position, &marking->woken);
 			marking->last_database = header->database;
 			marking->last_entry = entry;
 		}
 		marking->concerned += marking->last_listeners;
 		at += entry->length;
 	}
+}
+
+/* Mark all listeners of a database; returns how many there are. */
+static uint32
+mark_database(Oid database, HeraldPosition position, uint32 *woken)
+{
+	uint32		count = 0;
+
+	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
+	{
+		if (atomic_load(&herald_slots[slot].pid) == 0 ||
+			atomic_load(&herald_slots[slot].database) != database)
+			continue;
+		*woken += herald_wakeup_mark(herald_wakeup, slot, position);
+		count++;
+	}
+	return count;
 }
 
 static bool

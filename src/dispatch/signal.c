@@ -19,6 +19,7 @@
 #include "miscadmin.h"
 
 #include "compat/compat.h"
+#include "core/stop_point.h"
 #include "dispatch/signal.h"
 #include "shared.h"
 
@@ -28,8 +29,10 @@ herald_signal_notifications(uint32 slot, void *arg)
 	HeraldSlot *listener = &herald_slots[slot];
 	pid_t		pid;
 
+	HERALD_HOLD_POINT("turn-handed-out");
 	if (!herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS))
 		return;
+	HERALD_HOLD_POINT("reason-added");
 
 	/*
 	 * [S2] Only now look whose slot it is: pairs with herald_session_join().

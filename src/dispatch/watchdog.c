@@ -11,7 +11,7 @@
  * A listener that has not moved for longer is marked as stalled, and flow
  * control no longer waits for it.
  *
- * It also dispatches what committing backends left over.
+ * It also dispatches what committing backends left over, and logs who lags.
  *
  * While nothing is going on it sleeps until somebody hands out a turn.
  *
@@ -22,7 +22,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -30,14 +29,20 @@
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "compat/compat.h"
+#include "core/stop_point.h"
 #include "dispatch/channel_map.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/lag.h"
 #include "dispatch/watchdog.h"
+#include "queue/files.h"
+#include "queue/spill.h"
 #include "settings.h"
 #include "shared.h"
+#include "waits.h"
 
 /* So a turn is taken back after 10 to 20 ms without progress. */
 #define LOOK_EVERY_MS		10
@@ -51,6 +56,9 @@
 /* Even asleep it looks now and then, in case that it was not told. */
 #define SLEEP_MS			10000
 
+/* And more often while somebody is so far behind that there are files. */
+#define SLEEP_WITH_FILES_MS	1000
+
 /* What was seen of a listener when it was looked at last. */
 typedef struct Seen
 {
@@ -58,6 +66,9 @@ typedef struct Seen
 	uint64		word;			/* its state and position... */
 	TimestampTz since;			/* ... and since when that has not changed */
 } Seen;
+
+/* herald_files has our temp_tablespaces. */
+static bool tablespaces_known;
 
 PGDLLEXPORT void herald_watchdog_main(Datum arg);
 
@@ -91,6 +102,14 @@ herald_watchdog_runs(void)
 	return atomic_load_explicit(&herald_control->watchdog, memory_order_relaxed) >= 0;
 }
 
+int
+herald_watchdog_pid(void)
+{
+	int32		number = atomic_load_explicit(&herald_control->watchdog, memory_order_relaxed);
+
+	return number < 0 ? 0 : herald_proc_pid(number);
+}
+
 bool
 herald_watchdog_wake(void)
 {
@@ -111,12 +130,15 @@ void
 herald_watchdog_main(Datum arg)
 {
 	TimestampTz last_active = GetCurrentTimestamp();
+	bool		was_alerted = false;
 	Seen	   *seen;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 
+	/* For the files that it may look into. */
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, "pg_herald watchdog");
 	seen = MemoryContextAllocZero(TopMemoryContext, herald_wakeup->slots * sizeof(Seen));
 	herald_channels_attach();
 	before_shmem_exit(forget_watchdog, (Datum) 0);
@@ -129,25 +151,39 @@ herald_watchdog_main(Datum arg)
 		TimestampTz now = GetCurrentTimestamp();
 		long		sleep_ms;
 
+		HERALD_STOP_POINT("watchdog-look");
 		if (look(seen, now))
 			last_active = now;
 		herald_dispatch_run();
-		herald_dispatch_pump();
+
+		/* Whoever has alerted us is about to wake them, when its client has its answer. */
+		if (!was_alerted)
+			herald_dispatch_pump();
+		was_alerted = false;
+		herald_spill_trim();
+
+		/* Never waits for a process that writes. */
+		if (!tablespaces_known)
+			tablespaces_known = herald_files_set_tablespaces(GetConfigOption("temp_tablespaces", false, false));
 
 		sleep_ms = sleep_time(now, last_active);
 		if (sleep_ms == SLEEP_MS)
 		{
 			/* [D4] Say so, and look once more: pairs with herald_watchdog_alert() */
 			atomic_exchange_explicit(&herald_control->watchdog_sleeps, 1, memory_order_seq_cst);
-			if (atomic_load_explicit(&herald_wakeup->turns_out, memory_order_seq_cst) > 0)
+			if (atomic_load_explicit(&herald_wakeup->turns_out, memory_order_seq_cst) > 0 ||
+				herald_wakeup_waiting(herald_wakeup) > 0)
 				sleep_ms = LOOK_EVERY_MS;
+			else if (herald_spill_has_files())
+				sleep_ms = SLEEP_WITH_FILES_MS;
 		}
 
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					  sleep_ms, PG_WAIT_EXTENSION) & WL_LATCH_SET)
+					  sleep_ms, herald_wait(HERALD_WAIT_WATCHDOG)) & WL_LATCH_SET)
 		{
 			ResetLatch(MyLatch);
 			last_active = GetCurrentTimestamp();
+			was_alerted = sleep_ms != LOOK_EVERY_MS;
 		}
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -205,6 +241,7 @@ look_at(uint32 slot, Seen *seen, TimestampTz now, bool *is_active)
 			rescued = herald_wakeup_rescue(herald_wakeup, slot, serial);
 	}
 	seen->serial = serial;
+	*is_active |= herald_lag_look(slot, word, now);
 
 	if (rescued)
 		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
@@ -222,6 +259,7 @@ apply_settings(void)
 {
 	atomic_store_explicit(&herald_wakeup->turns_max, herald_settings_turns(),
 						  memory_order_relaxed);
+	tablespaces_known = false;
 	herald_dispatch_pump();
 }
 

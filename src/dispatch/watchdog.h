@@ -18,6 +18,9 @@ extern void herald_watchdog_register(void);
 /* Is there one? */
 extern bool herald_watchdog_runs(void);
 
+/* Its process id; 0: there is none. */
+extern int	herald_watchdog_pid(void);
+
 /* There is work left to dispatch.  False: there is no watchdog.  Never fails. */
 extern bool herald_watchdog_wake(void);
 

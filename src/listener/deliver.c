@@ -23,12 +23,15 @@
 
 #include "compat/compat.h"
 #include "core/log_reader.h"
+#include "core/stop_point.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "listener/deliver.h"
 #include "listener/moderation.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
+#include "queue/large.h"
+#include "queue/spill.h"
 #include "shared.h"
 
 /* A chunk of the log, in bytes.  Grows for an entry that is larger. */
@@ -40,15 +43,22 @@
  */
 #define ROUNDS_MAX		4
 
+/* A turn's worth of reading, in bytes.  Who has more to read lets others go first. */
+#define TURN_BYTES		((uint64) 256 * 1024)
+
+/* Who listens here is told on it that notifications are missing. */
+#define RESET_CHANNEL	"herald_reset"
+
 static char *buffer;
 static size_t buffer_size;
 static HeraldPosition awaited;	/* 0: nothing */
 
 static void read_and_send(HeraldPosition from, HeraldPosition to);
-static void read_to_end(HeraldReader *reader, bool send_as_is);
+static bool read_on(HeraldReader *reader, HeraldPosition *to, bool send_as_is);
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
-herald_noreturn static void give_up(const HeraldReader *reader, HeraldReadResult result);
+static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
+herald_noreturn static void report_damage(const HeraldReader *reader);
 static bool can_send_as_is(void);
 
 
@@ -84,6 +94,8 @@ herald_deliver(void)
 	HeraldPosition from;
 	HeraldPosition to;
 
+	HERALD_STOP_POINT("deliver-called");
+
 	/*
 	 * The server runs empty transactions for reasons of its own as well, after
 	 * which it does not flush.  If there is a signal of ours, it flushes after
@@ -91,6 +103,7 @@ herald_deliver(void)
 	 */
 	if (herald_reasons_take(&herald_slots[slot].reasons) == 0 && !own_signal)
 		return;
+	HERALD_STOP_POINT("deliver-begin");
 
 	/* If the wait is cancelled, the abort sees to it that we are called again. */
 	own_batch = awaited;
@@ -109,10 +122,13 @@ herald_deliver(void)
 		herald_wakeup_set_home(herald_wakeup, slot, herald_signal_my_cpu());
 		herald_moderation_begin(herald_session_take_statement());
 		ExitOnAnyError = true;
+		HERALD_FAULT_POINT("deliver-read");
 		read_and_send(from, to);
 		ExitOnAnyError = save_exit_on_any_error;
 	}
+	HERALD_HOLD_POINT("deliver-done");
 	(void) herald_wakeup_yield(herald_wakeup, slot);
+	HERALD_HOLD_POINT("turn-given-back");
 	herald_dispatch_pump();
 }
 
@@ -130,32 +146,46 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 	herald_shared_count(HERALD_COUNT_WAKEUPS, 1);
 
 	herald_reader_begin(&reader, herald_log, MyDatabaseId, from, to, buffer, buffer_size);
+	herald_reader_use_spilled(&reader, herald_spill_read);
+	herald_reader_use_files(&reader, herald_large_read);
 	for (int round = 1;; round++)
 	{
-		read_to_end(&reader, as_is);
-		if (herald_moderation_linger(to))
+		bool		at_end = read_on(&reader, &to, as_is);
+
+		if (at_end && herald_moderation_linger(to))
 			round = 0;
-		if (herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
+		HERALD_HOLD_POINT("deliver-all-read");
+		if (at_end && herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
 		{
 			herald_moderation_end();
-			return;
+			break;
 		}
-		if (round == ROUNDS_MAX)
+		if (!at_end || round == ROUNDS_MAX)
 		{
 			herald_moderation_end();
 			herald_wakeup_requeue(herald_wakeup, slot, reader.checkpoint);
-			return;
+			break;
 		}
 		herald_reader_extend(&reader, to);
 	}
+
+	/* A long payload is rare. */
+	if (buffer_size > TURN_BYTES)
+	{
+		buffer = repalloc(buffer, BUFFER_SIZE);
+		buffer_size = BUFFER_SIZE;
+	}
 }
 
-static void
-read_to_end(HeraldReader *reader, bool as_is)
+/* False: not at the end yet, but we have read our share. */
+static bool
+read_on(HeraldReader *reader, HeraldPosition *to, bool as_is)
 {
 	uint32		slot = herald_shared_my_slot();
 	HeraldSlot *mine = &herald_slots[slot];
 	uint64		delivered = 0;
+	bool		at_end = false;
+	HeraldPosition begin = reader->checkpoint;
 	HeraldMessage message;
 
 	for (;;)
@@ -167,25 +197,45 @@ read_to_end(HeraldReader *reader, bool as_is)
 			case HERALD_READ_MESSAGE:
 				if (herald_subscriptions_include(message.entry, message.batch))
 				{
+					HERALD_FAULT_POINT("deliver-message");
 					herald_moderation_sent(message.sender_pid);
 					send_message(&message, as_is);
 					delivered++;
+					HERALD_FAULT_POINT("deliver-message-sent");
 				}
 				continue;
 			case HERALD_READ_REFILLED:
 				/* The segments before the one we are in are not ours any more. */
 				herald_wakeup_advance(herald_wakeup, slot, reader->checkpoint);
-				/* There is much to read: the other turns need not wait for our end. */
+				if (ProcDiePending)
+					CHECK_FOR_INTERRUPTS();
+				if (reader->bytes_read < TURN_BYTES)
+					continue;
+
+				/*
+				 * The word holds no place within a batch: that is read whole.
+				 * And one batch at least is read, however much a buffer that
+				 * has grown takes at once.
+				 */
+				if (!reader->in_batch && reader->checkpoint == begin)
+					continue;
+				if (!reader->in_batch)
+					break;
+				(void) herald_wakeup_yield(herald_wakeup, slot);
 				herald_dispatch_pump();
 				continue;
 			case HERALD_READ_ROOM:
 				make_room(reader);
 				continue;
 			case HERALD_READ_END:
+				at_end = true;
 				break;
 			case HERALD_READ_LAPPED:
+				tell_overrun(reader, to);
+				at_end = true;
+				break;
 			case HERALD_READ_DAMAGED:
-				give_up(reader, result);
+				report_damage(reader);
 		}
 		break;
 	}
@@ -194,6 +244,7 @@ read_to_end(HeraldReader *reader, bool as_is)
 						  atomic_load_explicit(&mine->delivered, memory_order_relaxed) + delivered,
 						  memory_order_relaxed);
 	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
+	return at_end;
 }
 
 static void
@@ -226,15 +277,43 @@ make_room(HeraldReader *reader)
 	herald_reader_set_buffer(reader, buffer, buffer_size);
 }
 
-/* The client has missed messages: it has to know, so the connection ends. */
+/*
+ * The client has missed messages, and has to know.  One that listens for that
+ * goes on with what comes next; any other is disconnected, which every client
+ * library takes as a reason to start afresh.
+ */
 static void
-give_up(const HeraldReader *reader, HeraldReadResult result)
+tell_overrun(HeraldReader *reader, HeraldPosition *to)
 {
-	if (result == HERALD_READ_LAPPED)
+	uint32		slot = herald_shared_my_slot();
+
+	/* Who was overrun has been counted; nobody has given up what we came for. */
+	if (herald_word_position(atomic_load(herald_wakeup_word(herald_wakeup, slot))) >=
+		atomic_load(&herald_log->lost))
+		herald_spill_count_unread(slot);
+
+	if (!herald_subscriptions_include_name(RESET_CHANNEL))
 		ereport(FATAL,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("terminating connection because it has missed notifications"),
-				 errdetail("Notifications that this session had not read were overwritten.")));
+				 errdetail("This session had not read them when herald.max_queue_size was reached, or the disk was full."),
+				 errhint("A session that listens to channel \"%s\" is told so there instead.",
+						 RESET_CHANNEL)));
+
+	/*
+	 * From here on all is kept for us again.  What we were to read up to may be
+	 * gone by now as well; and to tell the client can take long.
+	 */
+	*to = atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst);
+	herald_reader_extend(reader, *to);
+	herald_reader_skip(reader);
+	herald_wakeup_advance(herald_wakeup, slot, *to);
+	NotifyMyFrontEnd(RESET_CHANNEL, "notifications were missed", MyProcPid);
+}
+
+static void
+report_damage(const HeraldReader *reader)
+{
 	ereport(FATAL,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("the notification queue of pg_herald is damaged at position %llu",

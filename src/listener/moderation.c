@@ -38,8 +38,10 @@
 #include "tcop/dest.h"
 #include "tcop/tcopprot.h"
 
+#include "compat/compat.h"
 #include "listener/moderation.h"
 #include "shared.h"
+#include "waits.h"
 
 /*
  * One step of waiting; any signal ends it early.  The kernel adds some 50 us to
@@ -149,10 +151,14 @@ wait_a_moment(long us)
 {
 	struct pollfd client = {.fd = MyProcPort->sock, .events = POLLIN};
 	struct timespec timeout = {.tv_nsec = us * 1000};
+	int			result;
 
 	if (pq_flush_if_writable() != 0 || pq_is_send_pending())
 		return false;
-	return ppoll(&client, 1, &timeout, NULL) <= 0;
+	pgstat_report_wait_start(herald_wait(HERALD_WAIT_MODERATION));
+	result = ppoll(&client, 1, &timeout, NULL);
+	pgstat_report_wait_end();
+	return result <= 0;
 }
 
 static uint64

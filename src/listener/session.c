@@ -27,11 +27,14 @@
 #include "storage/lwlock.h"
 #include "tcop/tcopprot.h"
 
+#include "core/stop_point.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
+#include "dispatch/watchdog.h"
 #include "listener/deliver.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
+#include "queue/spill.h"
 #include "shared.h"
 #include "transaction.h"
 
@@ -44,7 +47,11 @@ static struct
 	bool		chains;			/* the end of this transaction begins another */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
 	bool		exit_registered;
+	int			failures;		/* of empty transactions, one after another */
 }			session;
+
+/* So many are survived: the first may have been cancelled. */
+#define FAILURES_MAX	3
 
 static bool may_fail_in_block(void);
 static bool rest(void);
@@ -72,6 +79,7 @@ herald_session_join(void)
 	atomic_store_explicit(&mine->channels, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->delivered, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->wakeups, 0, memory_order_relaxed);
+	atomic_store_explicit(&mine->lagging_since, 0, memory_order_relaxed);
 
 	/*
 	 * [S2] First our pid, then clear what was meant for an earlier owner of
@@ -101,6 +109,8 @@ herald_session_leave(void)
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
 	(void) herald_reasons_take(&herald_slots[slot].reasons);
 	herald_dispatch_pump();
+	if (herald_spill_has_files())
+		herald_watchdog_alert();	/* perhaps nobody needs them any more */
 }
 
 void
@@ -148,8 +158,16 @@ herald_session_end_transaction(bool committed)
 {
 	bool		may_remain = session.is_busy && (session.chains || (!committed && may_fail_in_block()));
 
+	bool		was_empty = !session.is_busy && !session.statement_seen;
+
 	session.chains = false;
 	session.statement_seen = false;
+	if (committed && session.failures > 0)
+	{
+		if (session.failures >= FAILURES_MAX)
+			ExitOnAnyError = false;
+		session.failures = 0;
+	}
 	if (!session.is_listener ||
 		(committed && !session.is_busy && !herald_deliver_is_awaited()))
 		return;
@@ -164,6 +182,12 @@ herald_session_end_transaction(bool committed)
 
 	if (may_remain || rest())
 	{
+		/*
+		 * Something of the server's or of another module's fails each time
+		 * before we can deliver: the client is better told than kept waiting.
+		 */
+		if (!committed && was_empty && ++session.failures >= FAILURES_MAX)
+			ExitOnAnyError = true;
 		session.own_signal = true;
 		herald_signal_self();
 	}
@@ -229,6 +253,8 @@ static void
 leave_at_exit(int code, Datum arg)
 {
 	LWLockReleaseAll();
+	HERALD_HOLD_POINT("exit");
 	herald_subscriptions_leave_all();
+	HERALD_HOLD_POINT("exit-without-channels");
 	herald_session_leave();
 }

@@ -23,6 +23,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "core/stop_point.h"
 #include "dispatch/channel_map.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
@@ -139,6 +140,7 @@ herald_subscriptions_prepare(void)
 			herald_channels_attach();
 			herald_session_join();
 			entered = true;
+			HERALD_STOP_POINT("listen-joined");
 		}
 		herald_channels_add(MyDatabaseId, subscription->channel,
 							subscription->channel_hash, herald_shared_my_slot());
@@ -146,6 +148,8 @@ herald_subscriptions_prepare(void)
 	}
 	if (!entered)
 		return;
+
+	HERALD_STOP_POINT("listen-entered");
 
 	/* [W1] after the entries are in the map: pairs with herald_dispatch() */
 	start = atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst);
@@ -220,6 +224,14 @@ herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch)
 	if (subscription != NULL)
 		found_last = subscription;
 	return subscription != NULL && subscription->is_active && subscription->start <= batch;
+}
+
+bool
+herald_subscriptions_include_name(const char *channel)
+{
+	Subscription *subscription = find(channel, strlen(channel), HASH_FIND, NULL);
+
+	return subscription != NULL && subscription->is_active;
 }
 
 static void

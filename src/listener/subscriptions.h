@@ -45,4 +45,7 @@ extern void herald_subscriptions_leave_all(void);
  */
 extern bool herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch);
 
+/* Does this backend listen to the channel, by a committed LISTEN? */
+extern bool herald_subscriptions_include_name(const char *channel);
+
 #endif							/* HERALD_SUBSCRIPTIONS_H */

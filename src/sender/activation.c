@@ -29,6 +29,7 @@
 #include "utils/plancache.h"
 #include "utils/syscache.h"
 
+#include "core/stop_point.h"
 #include "sender/activation.h"
 
 #define EXTENSION_NAME	"pg_herald"
@@ -105,6 +106,7 @@ look_up(void)
 			found.usage_function = find_function(extension, schema,
 												 "pg_notification_queue_usage", NULL, 0);
 		}
+		HERALD_STOP_POINT("activation-look-up");
 		found.is_on = OidIsValid(found.notify_function);
 		if (!was_announced)
 			break;

@@ -31,9 +31,6 @@
 #include "shared.h"
 #include "transaction.h"
 
-/* The server's limit, which it keeps to itself: payloads are shorter. */
-#define PAYLOAD_LENGTH_LIMIT	(BLCKSZ - NAMEDATALEN - 128)
-
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
 static void check_lengths(size_t channel_length, size_t payload_length);
@@ -113,7 +110,7 @@ check_lengths(size_t channel_length, size_t payload_length)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("channel name too long")));
-	if (payload_length >= PAYLOAD_LENGTH_LIMIT)
+	if (payload_length > (size_t) herald_max_payload)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("payload string too long")));

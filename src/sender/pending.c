@@ -18,6 +18,10 @@
  * places can simply be emptied: nobody inserted earlier was pushed aside by
  * them.  (Growing the hash inserts in the arena's order again.)
  *
+ * Entries that would not fit into a segment of the log any more are written to
+ * a file (overflow.c): it holds what is before `written`, the arena what comes
+ * after.  The hash remains: 16 to 32 bytes for each entry.
+ *
  * The hash is built when there are enough entries to make it worthwhile, as in
  * PostgreSQL since 13.  The idea of constant-time elimination was first
  * proposed by Gianni Ciolli, pgsql-hackers, April 2011.
@@ -32,7 +36,13 @@
 #include "port/pg_bswap.h"
 #include "utils/memutils.h"
 
+#include "compat/compat.h"
+#include "core/log.h"
+#include "core/stop_point.h"
+#include "sender/overflow.h"
 #include "sender/pending.h"
+#include "settings.h"
+#include "shared.h"
 
 /* From this many entries on, a hash finds duplicates. */
 #define HASH_FROM_COUNT			16
@@ -48,8 +58,8 @@ typedef struct HashPlace
 	uint32		hash;			/* of channel and payload */
 } HashPlace;
 
-/* Offsets of entries, in units of 8 bytes, must fit. */
-#define ARENA_SIZE_MAX			((uint64) (PG_UINT32_MAX - 1) * HERALD_ALIGN)
+/* Offsets of entries, in units of 8 bytes, must fit into HashPlace. */
+#define LENGTH_MAX				((uint64) (PG_UINT32_MAX - 1) * HERALD_ALIGN)
 
 /* Where a subtransaction's entries begin. */
 typedef struct Level
@@ -63,7 +73,10 @@ static struct
 {
 	char	   *arena;			/* in TopMemoryContext */
 	uint64		size;			/* bytes allocated */
-	uint64		used;
+	uint64		used;			/* bytes of all entries */
+	uint64		written;		/* those in the file, before the arena's */
+	bool		has_file;
+	bool		is_damaged;		/* the file cannot be read: the transaction fails */
 	uint32		count;			/* entries */
 
 	HashPlace  *places;			/* NULL: no hash (yet) */
@@ -77,15 +90,17 @@ static struct
 static void open_level(int level);
 static void close_levels(int level, bool rollback);
 static HeraldEntry *append_room(uint64 length);
-static void write_entry(HeraldEntry *entry, const char *channel, size_t channel_length,
-						const char *payload, size_t payload_length);
 static uint32 hash_entry(const HeraldEntry *entry);
 static bool is_duplicate(const HeraldEntry *entry, uint32 hash);
+static bool is_same_at(uint64 offset, const HeraldEntry *entry);
 static bool same(const HeraldEntry *a, const HeraldEntry *b);
 static void hash_make_room(void);
-static void hash_insert(const HeraldEntry *entry, uint32 hash);
+static void hash_insert(uint64 offset, uint32 hash);
 static void hash_remove_from(uint64 start);
-static HeraldEntry *entry_at(uint64 offset);
+static const HeraldEntry *entry_at(uint64 offset);
+static void write_out(void);
+herald_noreturn static void report_damaged(void);
+herald_noreturn static void report_too_large(void);
 
 
 bool
@@ -93,22 +108,31 @@ herald_pending_add(int level, const char *channel, size_t channel_length,
 				   const char *payload, size_t payload_length)
 {
 	uint64		length = herald_entry_length(channel_length, payload_length);
-	HeraldEntry *entry = append_room(length);
+	HeraldEntry *entry;
 	uint32		hash;
+
+	if (pending.is_damaged)
+		report_damaged();
+	if (pending.used + length > Min(LENGTH_MAX, (uint64) herald_max_queue_size_kb * 1024) &&
+		pending.used + length > herald_log_batch_max(herald_log))
+		report_too_large();
+	entry = append_room(length);
 
 	/* Whatever may fail comes before the entry counts. */
 	if (pending.count + 1 >= HASH_FROM_COUNT)
 		hash_make_room();
+	HERALD_STOP_POINT("pending-hash");
 	if (level > 1)
 		open_level(level);
+	HERALD_STOP_POINT("pending-level");
 
-	write_entry(entry, channel, channel_length, payload, payload_length);
+	herald_pending_write_entry(entry, channel, channel_length, payload, payload_length);
 	hash = pending.places ? hash_entry(entry) : 0;
 	if (is_duplicate(entry, hash))
 		return false;
 
 	if (pending.places)
-		hash_insert(entry, hash);
+		hash_insert(pending.used, hash);
 	pending.used += length;
 	pending.count++;
 	return true;
@@ -129,8 +153,9 @@ herald_pending_subabort(int level)
 void
 herald_pending_reset(void)
 {
-	pending.used = 0;
+	pending.used = pending.written = 0;
 	pending.count = 0;
+	pending.has_file = pending.is_damaged = false;
 	pending.levels_used = 0;
 	if (pending.places)
 	{
@@ -158,18 +183,19 @@ herald_pending_entries(uint64 *length)
 	return pending.arena;
 }
 
-const HeraldEntry *
-herald_pending_first(void)
+bool
+herald_pending_has_file(void)
 {
-	return pending.count > 0 ? entry_at(0) : NULL;
+	return pending.has_file || pending.used > herald_log_batch_max(herald_log);
 }
 
-const HeraldEntry *
-herald_pending_next(const HeraldEntry *entry)
+uint64
+herald_pending_complete_file(void)
 {
-	uint64		next = (const char *) entry - pending.arena + entry->length;
-
-	return next < pending.used ? entry_at(next) : NULL;
+	if (pending.is_damaged)
+		report_damaged();
+	write_out();
+	return pending.used;
 }
 
 /* Remember where this level's entries begin, if it has none yet. */
@@ -210,6 +236,7 @@ close_levels(int level, bool rollback)
 			if (pending.places)
 				hash_remove_from(innermost->start);
 			pending.used = innermost->start;
+			pending.written = Min(pending.written, pending.used);
 			pending.count = innermost->start_count;
 		}
 		else if (level - 1 > 1 &&
@@ -227,32 +254,32 @@ close_levels(int level, bool rollback)
 static HeraldEntry *
 append_room(uint64 length)
 {
-	uint64		needed = pending.used + length;
+	uint64		needed;
 
+	if (pending.used > pending.written &&
+		pending.used - pending.written + length > herald_log_batch_max(herald_log))
+		write_out();
+
+	needed = pending.used - pending.written + length;
 	if (needed > pending.size)
 	{
 		uint64		size = Max(ARENA_SIZE_MIN, pending.size * 2);
 
 		while (size < needed)
 			size *= 2;
-		if (size > ARENA_SIZE_MAX)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("too many notifications in one transaction"),
-					 errdetail("Its notifications would take more than %llu bytes.",
-							   (unsigned long long) ARENA_SIZE_MAX)));
+		HERALD_STOP_POINT("pending-arena");
 		if (pending.arena == NULL)
 			pending.arena = MemoryContextAllocHuge(TopMemoryContext, size);
 		else
 			pending.arena = repalloc_huge(pending.arena, size);
 		pending.size = size;
 	}
-	return entry_at(pending.used);
+	return (HeraldEntry *) (pending.arena + (pending.used - pending.written));
 }
 
-static void
-write_entry(HeraldEntry *entry, const char *channel, size_t channel_length,
-			const char *payload, size_t payload_length)
+void
+herald_pending_write_entry(HeraldEntry *entry, const char *channel, size_t channel_length,
+						   const char *payload, size_t payload_length)
 {
 	uint64		length = herald_entry_length(channel_length, payload_length);
 	int32		pid = pg_hton32(MyProcPid);
@@ -292,19 +319,33 @@ is_duplicate(const HeraldEntry *entry, uint32 hash)
 			 i = (i + 1) & pending.places_mask)
 		{
 			if (pending.places[i].hash == hash &&
-				same(entry, entry_at((uint64) (pending.places[i].entry - 1) * HERALD_ALIGN)))
+				is_same_at((uint64) (pending.places[i].entry - 1) * HERALD_ALIGN, entry))
 				return true;
 		}
 		return false;
 	}
 
-	for (const HeraldEntry *other = herald_pending_first(); other;
-		 other = herald_pending_next(other))
+	for (uint64 at = 0; at < pending.used;)
 	{
+		const HeraldEntry *other = entry_at(at);
+
+		if (other == NULL)
+			report_damaged();
 		if (same(entry, other))
 			return true;
+		at += other->length;
 	}
 	return false;
+}
+
+static bool
+is_same_at(uint64 offset, const HeraldEntry *entry)
+{
+	const HeraldEntry *other = entry_at(offset);
+
+	if (other == NULL)
+		report_damaged();
+	return same(entry, other);
 }
 
 static bool
@@ -336,19 +377,25 @@ hash_make_room(void)
 	pending.places_mask = places - 1;
 	if (old)
 		pfree(old);
-	for (const HeraldEntry *entry = herald_pending_first(); entry;
-		 entry = herald_pending_next(entry))
-		hash_insert(entry, hash_entry(entry));
+	for (uint64 at = 0; at < pending.used;)
+	{
+		const HeraldEntry *entry = entry_at(at);
+
+		if (entry == NULL)
+			report_damaged();
+		hash_insert(at, hash_entry(entry));
+		at += entry->length;
+	}
 }
 
 static void
-hash_insert(const HeraldEntry *entry, uint32 hash)
+hash_insert(uint64 offset, uint32 hash)
 {
 	uint32		i = hash & pending.places_mask;
 
 	while (pending.places[i].entry != 0)
 		i = (i + 1) & pending.places_mask;
-	pending.places[i].entry = ((const char *) entry - pending.arena) / HERALD_ALIGN + 1;
+	pending.places[i].entry = offset / HERALD_ALIGN + 1;
 	pending.places[i].hash = hash;
 }
 
@@ -360,19 +407,63 @@ hash_insert(const HeraldEntry *entry, uint32 hash)
 static void
 hash_remove_from(uint64 start)
 {
-	for (uint64 at = start; at < pending.used; at += entry_at(at)->length)
+	for (uint64 at = start; at < pending.used && !pending.is_damaged;)
 	{
+		const HeraldEntry *entry = entry_at(at);
 		uint32		id = at / HERALD_ALIGN + 1;
-		uint32		i = hash_entry(entry_at(at)) & pending.places_mask;
+		uint32		i;
 
+		if (entry == NULL)
+			return;				/* the transaction will fail */
+		i = hash_entry(entry) & pending.places_mask;
 		while (pending.places[i].entry != id)
 			i = (i + 1) & pending.places_mask;
 		pending.places[i].entry = 0;
+		at += entry->length;
 	}
 }
 
-static HeraldEntry *
+/* Valid until the next call.  NULL, and the transaction is lost: the file cannot be read. */
+static const HeraldEntry *
 entry_at(uint64 offset)
 {
-	return (HeraldEntry *) (pending.arena + offset);
+	const HeraldEntry *entry;
+
+	if (offset >= pending.written)
+		return (const HeraldEntry *) (pending.arena + (offset - pending.written));
+
+	entry = herald_overflow_read(offset, pending.written);
+	if (entry == NULL)
+		pending.is_damaged = true;
+	return entry;
+}
+
+/* What the arena holds goes to the file. */
+static void
+write_out(void)
+{
+	if (pending.used > pending.written)
+		herald_overflow_write(pending.written, pending.arena, pending.used - pending.written);
+	pending.has_file = true;
+	pending.written = pending.used;
+}
+
+static void
+report_damaged(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("could not read the notifications of this transaction from its temporary file"),
+			 errdetail("The server's log says what failed.")));
+}
+
+static void
+report_too_large(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("too many notifications in one transaction"),
+			 errdetail("They would take more than herald.max_queue_size (%d kB).",
+					   herald_max_queue_size_kb),
+			 errhint("Increase herald.max_queue_size, or set herald.enabled to off for this transaction.")));
 }

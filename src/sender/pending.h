@@ -35,8 +35,17 @@ extern void herald_pending_reset(void);
 extern uint32 herald_pending_count(void);
 extern const char *herald_pending_entries(uint64 *length);
 
-/* The first entry, and the one after: NULL at the end. */
-extern const HeraldEntry *herald_pending_first(void);
-extern const HeraldEntry *herald_pending_next(const HeraldEntry *entry);
+/*
+ * Are some of them in a file, because they are more than a batch can hold?
+ * Then herald_pending_entries() is not for use, and to complete the file, which
+ * may throw, tells its length.
+ */
+extern bool herald_pending_has_file(void);
+extern uint64 herald_pending_complete_file(void);
+
+/* Write an entry in the form that it has in the log, all of its length. */
+extern void herald_pending_write_entry(HeraldEntry *entry, const char *channel,
+									   size_t channel_length, const char *payload,
+									   size_t payload_length);
 
 #endif							/* HERALD_PENDING_H */

@@ -15,23 +15,25 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
 #include "compat/compat.h"
 #include "core/flow.h"
+#include "core/stop_point.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/watchdog.h"
+#include "queue/spill.h"
+#include "sender/overflow.h"
 #include "sender/pending.h"
 #include "sender/publish.h"
 #include "shared.h"
+#include "waits.h"
 
 /*
  * Flow control.  Past the threshold a sender waits in steps until the
  * listeners have caught up to half of it, or for the limit, whichever is
- * first.  With the ring full it waits on as long as listeners move, however
- * slowly, and gives up when none has moved for the limit.
+ * first.
  */
 #define BACKLOG_MAX_OF_RING		4	/* a quarter */
 #define WAIT_STEP_MIN_MS		1
@@ -41,15 +43,15 @@
 static struct
 {
 	bool		is_reserved;
+	bool		is_reference;	/* the notifications are in a file */
+	const char *entries;		/* what was put into the log */
 	HeraldPosition position;
 	HeraldPosition end;
 }			batch;
 
 static void wait_for_listeners(void);
-static bool wait_for_room(void);
-static void wait_step(long step_ms);
-herald_noreturn static void report_full(void);
-herald_noreturn static void report_too_large(uint64 length);
+static void wait_for_room(void);
+static void wait_step(HeraldWait wait, long step_ms);
 
 
 void
@@ -60,30 +62,39 @@ herald_publish_reserve(void)
 		.database = MyDatabaseId,
 		.sender_pid = MyProcPid,
 	};
-	const char *entries;
 	uint64		length;
 
 	if (info.count == 0)
+	{
+		herald_overflow_end(false); /* all of it was rolled back */
 		return;
+	}
 
-	entries = herald_pending_entries(&length);
-	if (length > herald_log_batch_max(herald_log))
-		report_too_large(length);
+	batch.is_reference = herald_pending_has_file();
+	if (batch.is_reference)
+	{
+		uint64		in_file = herald_pending_complete_file();
+
+		herald_overflow_publish(in_file);
+		batch.entries = herald_overflow_reference(&length, &info.count);
+	}
+	else
+		batch.entries = herald_pending_entries(&length);
 
 	wait_for_listeners();
+	HERALD_STOP_POINT("publish-reserve");
 	if (herald_log_is_short(herald_log))
-		(void) herald_log_recycle(herald_log, herald_wakeup_needed(herald_wakeup, herald_log));
-
+		(void) herald_spill_make_room();
 	while (!herald_log_reserve(herald_log, &info, length, &batch.position))
-	{
-		if (!wait_for_room())
-			report_full();
-	}
+		wait_for_room();
 
 	/* From here to the end of the transaction the batch is ours to finish. */
 	batch.is_reserved = true;
 	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
-	herald_log_fill(herald_log, batch.position, entries, length);
+	if (batch.is_reference)
+		herald_overflow_place(batch.position);
+	herald_log_fill(herald_log, batch.position, batch.entries, length);
+	HERALD_STOP_POINT("publish-reserved");
 	herald_shared_count(HERALD_COUNT_BATCHES, 1);
 }
 
@@ -101,19 +112,41 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 
 	batch.is_reserved = false;
 	*end = batch.end;
+	HERALD_HOLD_POINT("publish-committed");
 	if (committed)
 	{
 		TimestampTz now = GetCurrentTransactionStopTimestamp();
 
-		herald_log_commit(herald_log, batch.position, now);
+		if (batch.is_reference)
+			herald_log_commit_reference(herald_log, batch.position, now);
+		else
+			herald_log_commit(herald_log, batch.position, now);
+		HERALD_HOLD_POINT("publish-finished");
 		herald_dispatch_run_committed(now);
 	}
 	else
 	{
 		herald_log_abort(herald_log, batch.position);
+		HERALD_HOLD_POINT("publish-finished");
 		herald_dispatch_run();
 	}
+	HERALD_HOLD_POINT("publish-dispatched");
 	return true;
+}
+
+bool
+herald_publish_concerns(HeraldEntryTest test)
+{
+	const char *end = batch.entries + (batch.end - batch.position - sizeof(HeraldBatchHeader));
+
+	for (const char *at = batch.entries; at < end; at += ((const HeraldEntry *) at)->length)
+	{
+		const HeraldEntry *entry = (const HeraldEntry *) at;
+
+		if (test(entry) || (batch.is_reference && herald_entry_is_for_all(entry)))
+			return true;
+	}
+	return false;
 }
 
 /* Flow control: do not run away from the listeners that make progress. */
@@ -133,72 +166,31 @@ wait_for_listeners(void)
 	start = GetCurrentTimestamp();
 	do
 	{
-		wait_step(step_ms);
+		wait_step(HERALD_WAIT_FLOW_CONTROL, step_ms);
 		step_ms = Min(step_ms * 2, WAIT_STEP_MAX_MS);
 	} while (herald_flow_backlog(herald_log, herald_wakeup, backlog_max / 2) > backlog_max / 2 &&
 			 !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), WAIT_TOTAL_MAX_MS));
 }
 
 /*
- * The ring is full.  True: try again.  False: what it is full of is needed by
- * someone who has not moved for as long as we may wait.
+ * The ring is full of what is being committed or dispatched, or another process
+ * is about to make room.  As for a lock, we wait as long as it takes.
  */
-static bool
+static void
 wait_for_room(void)
 {
-	HeraldPosition before = herald_wakeup_needed(herald_wakeup, herald_log);
-	TimestampTz start = GetCurrentTimestamp();
-
+	HERALD_STOP_POINT("publish-no-room");
 	herald_watchdog_alert();
-	do
-	{
-		HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_log);
-
-		if (herald_log_recycle(herald_log, needed) || needed > before ||
-			!herald_log_is_short(herald_log))
-			return true;
-		herald_dispatch_run();
-		wait_step(WAIT_STEP_MAX_MS);
-	} while (!TimestampDifferenceExceeds(start, GetCurrentTimestamp(), WAIT_TOTAL_MAX_MS));
-	return false;
+	herald_dispatch_run();
+	if (!herald_spill_make_room())
+		wait_step(HERALD_WAIT_QUEUE_ROOM, WAIT_STEP_MIN_MS);
 }
 
 static void
-wait_step(long step_ms)
+wait_step(HeraldWait wait, long step_ms)
 {
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 step_ms, PG_WAIT_EXTENSION);
+					 step_ms, herald_wait(wait));
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
-}
-
-static void
-report_full(void)
-{
-	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_log);
-	int32		laggard = herald_wakeup_laggard(herald_wakeup, needed);
-
-	herald_shared_count(HERALD_COUNT_REFUSED, 1);
-	ereport(ERROR,
-			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-			 errmsg("too many notifications in the queue of pg_herald (herald.queue_memory is %llu kB)",
-					(unsigned long long) (herald_log->ring_size / 1024)),
-			 laggard >= 0 ?
-			 errdetail("The listening backend with PID %d has not read the oldest of them, and makes no progress.",
-					   (int) atomic_load_explicit(&herald_slots[laggard].pid, memory_order_relaxed)) :
-			 errdetail("A transaction that has sent notifications has been committing since before the oldest of them."),
-			 errhint("See herald.listeners. End that backend's transaction, or increase herald.queue_memory.")));
-}
-
-static void
-report_too_large(uint64 length)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-			 errmsg("too many notifications in one transaction"),
-			 errdetail("They take %llu bytes; with herald.queue_memory at %llu kB a transaction may take %llu.",
-					   (unsigned long long) length,
-					   (unsigned long long) (herald_log->ring_size / 1024),
-					   (unsigned long long) herald_log_batch_max(herald_log)),
-			 errhint("Increase herald.queue_memory, or set herald.enabled to off for this transaction.")));
 }

@@ -30,4 +30,8 @@ extern bool herald_publish_is_reserved(void);
  */
 extern bool herald_publish_finish(bool committed, HeraldPosition *end);
 
+/* Is some channel that was published one for which `test` says yes?  Until herald_pending_reset(). */
+typedef bool (*HeraldEntryTest) (const HeraldEntry *entry);
+extern bool herald_publish_concerns(HeraldEntryTest test);
+
 #endif							/* HERALD_PUBLISH_H */

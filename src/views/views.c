@@ -25,8 +25,12 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-#include "core/log_reader.h"
 #include "dispatch/channel_map.h"
+#include "dispatch/lag.h"
+#include "dispatch/watchdog.h"
+#include "queue/large.h"
+#include "queue/spill.h"
+#include "settings.h"
 #include "shared.h"
 
 PG_FUNCTION_INFO_V1(herald_listeners);
@@ -34,11 +38,12 @@ PG_FUNCTION_INFO_V1(herald_channels);
 PG_FUNCTION_INFO_V1(herald_queue);
 PG_FUNCTION_INFO_V1(herald_stats);
 PG_FUNCTION_INFO_V1(herald_reset_stats);
+PG_FUNCTION_INFO_V1(herald_watchdog_process);
 PG_FUNCTION_INFO_V1(herald_pg_notification_queue_usage);
 
-#define LISTENERS_COLUMNS	9
+#define LISTENERS_COLUMNS	10
 #define CHANNELS_COLUMNS	2
-#define QUEUE_COLUMNS		7
+#define QUEUE_COLUMNS		8
 #define STATS_COLUMNS		(HERALD_COUNTERS + 1)
 
 /* For the channel visitor. */
@@ -57,22 +62,21 @@ typedef struct ChannelRows
 static bool sees_all(void);
 static bool sees(uint32 slot);
 static const char *state_name(uint64 word);
-static bool commit_time_at(HeraldPosition position, TimestampTz *time);
 static void add_channel(const HeraldChannelInfo *channel, void *arg);
 static void read_counters(uint64 *totals);
 static uint64 queue_used(void);
+static double usage(uint64 used);
 static Datum row(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 
 
 /*
  * herald.get_listeners() → setof record: pid, datid, role, state, channels,
- * pending_bytes, pending_since, delivered, wakeups
+ * pending_bytes, pending_since, lagging_since, delivered, wakeups
  */
 Datum
 herald_listeners(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	HeraldPosition dispatched = atomic_load(&herald_log->dispatched);
 	bool		all = sees_all();
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -80,11 +84,10 @@ herald_listeners(PG_FUNCTION_ARGS)
 	{
 		HeraldSlot *listener = &herald_slots[slot];
 		uint64		word = atomic_load(herald_wakeup_word(herald_wakeup, slot));
-		HeraldPosition position = herald_word_position(word);
-		bool		is_pending = herald_listener_is_pending(word);
 		Datum		values[LISTENERS_COLUMNS] = {0};
 		bool		nulls[LISTENERS_COLUMNS] = {0};
-		TimestampTz since = 0;
+		TimestampTz pending_since = 0;
+		TimestampTz lagging_since = atomic_load(&listener->lagging_since);
 
 		if (herald_word_state(word) == HERALD_LISTENER_FREE || !(all || sees(slot)))
 			continue;
@@ -94,12 +97,13 @@ herald_listeners(PG_FUNCTION_ARGS)
 		values[2] = ObjectIdGetDatum(atomic_load(&listener->role));
 		values[3] = CStringGetTextDatum(state_name(word));
 		values[4] = Int32GetDatum(atomic_load(&listener->channels));
-		values[5] = Int64GetDatum(is_pending && position < dispatched ?
-								  dispatched - position : 0);
-		nulls[6] = !is_pending || !commit_time_at(position, &since);
-		values[6] = TimestampTzGetDatum(since);
-		values[7] = Int64GetDatum(atomic_load(&listener->delivered));
-		values[8] = Int64GetDatum(atomic_load(&listener->wakeups));
+		values[5] = Int64GetDatum(herald_lag_bytes(word));
+		nulls[6] = !herald_lag_since(word, &pending_since);
+		values[6] = TimestampTzGetDatum(pending_since);
+		nulls[7] = lagging_since == 0;
+		values[7] = TimestampTzGetDatum(lagging_since);
+		values[8] = Int64GetDatum(atomic_load(&listener->delivered));
+		values[9] = Int64GetDatum(atomic_load(&listener->wakeups));
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 	return (Datum) 0;
@@ -142,7 +146,7 @@ herald_channels(PG_FUNCTION_ARGS)
 }
 
 /*
- * herald.get_queue() → record: head, dispatched, needed, tail, size, used,
+ * herald.get_queue() → record: head, dispatched, needed, tail, size, spilled, used,
  * usage.  Positions and sizes in bytes; usage is a fraction.
  */
 Datum
@@ -157,8 +161,9 @@ herald_queue(PG_FUNCTION_ARGS)
 	values[2] = Int64GetDatum(herald_wakeup_needed(herald_wakeup, herald_log));
 	values[3] = Int64GetDatum(atomic_load(&herald_log->tail));
 	values[4] = Int64GetDatum(herald_log->ring_size);
-	values[5] = Int64GetDatum(used);
-	values[6] = Float8GetDatum((double) used / (double) herald_log->ring_size);
+	values[5] = Int64GetDatum(herald_spill_bytes());
+	values[6] = Int64GetDatum(used);
+	values[7] = Float8GetDatum(usage(used));
 	return row(fcinfo, values, nulls);
 }
 
@@ -199,6 +204,19 @@ herald_reset_stats(PG_FUNCTION_ARGS)
 }
 
 /*
+ * herald.watchdog_pid() → integer; null if there is no watchdog
+ */
+Datum
+herald_watchdog_process(PG_FUNCTION_ARGS)
+{
+	int			pid = herald_watchdog_pid();
+
+	if (pid == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(pid);
+}
+
+/*
  * herald.pg_notification_queue_usage() → float8
  *
  * The fuller of the two queues, as a fraction: ours, or the server's own,
@@ -207,7 +225,7 @@ herald_reset_stats(PG_FUNCTION_ARGS)
 Datum
 herald_pg_notification_queue_usage(PG_FUNCTION_ARGS)
 {
-	double		ours = (double) queue_used() / (double) herald_log->ring_size;
+	double		ours = usage(queue_used());
 	double		server = DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage,
 															(Datum) 0));
 
@@ -251,21 +269,6 @@ state_name(uint64 word)
 	return "free";
 }
 
-/* When was the batch at this position committed?  False if there is none. */
-static bool
-commit_time_at(HeraldPosition position, TimestampTz *time)
-{
-	HeraldBatchHeader header;
-
-	if (position >= atomic_load(&herald_log->dispatched) ||
-		!herald_log_copy(herald_log, position, sizeof(header.word), (char *) &header) ||
-		header.word != herald_word_make(position, HERALD_BATCH_COMMITTED) ||
-		!herald_log_copy(herald_log, position, sizeof(header), (char *) &header))
-		return false;
-	*time = header.commit_time;
-	return true;
-}
-
 static void
 add_channel(const HeraldChannelInfo *channel, void *arg)
 {
@@ -301,13 +304,20 @@ read_counters(uint64 *totals)
 	}
 }
 
-/* Bytes that some listener has yet to read, or that await their commit. */
+/* Bytes that some listener has yet to read, or that await their commit; those in files too. */
 static uint64
 queue_used(void)
 {
 	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_log);
 
-	return atomic_load(&herald_log->head) - needed;
+	return atomic_load(&herald_log->head) - needed + herald_large_bytes();
+}
+
+/* As a fraction of all that the queue can hold. */
+static double
+usage(uint64 used)
+{
+	return (double) used / Max((double) herald_max_queue_size_kb * 1024, herald_log->ring_size);
 }
 
 static Datum

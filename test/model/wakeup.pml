@@ -8,7 +8,8 @@
  * run STATEMENTS statements of their clients', and may exit (at rest or in the
  * midst of reading) EXITS times, their slots going to new backends; with
  * WATCHDOG, somebody who takes turns back. With STUCK, listener 0 may stop for
- * ever with its turn; with OPEN_TRANSACTION, in its statement. With AWAITS, a
+ * ever with its turn; with OPEN_TRANSACTION, in its statement. With REMAINS, the
+ * end of a transaction may leave it BUSY, as the next begins. With AWAITS, a
  * listener may wait for a batch of its own before it reads.
  *
  * A step is one access to shared memory, with what is local to the process
@@ -316,8 +317,7 @@ inline put_turn_into_slot()
 #else
 	:: gave -> return_turn()
 #endif
-	:: else
-	fi
+	:: else fi
 }
 
 /* hand_turn_to(). True, in `moved`: it is SIGNALLED. */
@@ -411,8 +411,7 @@ inline mark_one(s)
 	:: listed & BIT(s) ->
 		herald_listener_mark(s, position);
 		atomic { entering = entering | (moved << s); moved = 0; seen = 0 }
-	:: else
-	fi
+	:: else fi
 }
 
 proctype committer()
@@ -449,8 +448,7 @@ proctype committer()
 		atomic { dispatching = 0; listed = 0; position = 0 };
 		if
 		:: entering -> entering = 0; herald_wakeup_pump(1)
-		:: else
-		fi
+		:: else fi
 	:: else -> break
 	od
 }
@@ -476,8 +474,7 @@ inline herald_wakeup_busy()
 	if
 	:: was == PENDING -> set_remove(me); take_out(me)
 	:: was == SIGNALLED -> take_out(me)
-	:: else
-	fi;
+	:: else fi;
 	was = 0;
 	if
 	:: gave ->
@@ -485,11 +482,10 @@ inline herald_wakeup_busy()
 #ifndef BUSY_DOES_NOT_PUMP
 		herald_wakeup_pump(ALL_TURNS)
 #endif
-	:: else
-	fi
+	:: else fi
 }
 
-/* herald_session_end_transaction() */
+/* rest(), of session.c */
 inline end_transaction()
 {
 	herald_listener_rest(me);
@@ -499,6 +495,27 @@ inline end_transaction()
 	fi;
 	atomic { moved = 0; seen = 0 }
 }
+
+#ifdef REMAINS
+/*
+ * COMMIT AND CHAIN, or a block that may have failed (may_remain, of session.c):
+ * it stays BUSY, and tells itself. The empty transaction that this leads to ends
+ * as any other.
+ */
+#ifdef REMAINS_SILENTLY
+#define tell_itself		skip
+#else
+#define tell_itself		d_step { own_signal = 1; interrupt[me] = 1 }
+#endif
+#define herald_session_end_transaction \
+	if \
+	:: tell_itself \
+	:: end_transaction() \
+	fi
+#define IS_BUSY(s)	(STATE(word[s]) == BUSY || STATE(word[s]) == BUSY_PENDING)
+#else
+#define herald_session_end_transaction	end_transaction()
+#endif
 
 #define read_to_end \
 	assert(from <= to && (got[me] & BITS(from, to)) == 0); \
@@ -573,23 +590,31 @@ end_idle:
 					fi
 				od;
 				atomic { from = 0; to = 0; moved = 0; seen = 0 }
-			:: else
-			fi;
+			:: else fi;
 			herald_wakeup_yield(me);
 			herald_wakeup_pump(ALL_TURNS)
-		:: else
-		fi
+		:: else fi
+#ifdef REMAINS
+		;
+		if :: IS_BUSY(me) -> end_transaction() :: else fi
+#endif
 
 #if STATEMENTS > 0
 	:: atomic { statements < STATEMENTS -> statements++;
 		/* herald_session_statement() */
+#ifdef REMAINS
+		if :: IS_BUSY(me) -> goto in_transaction :: else fi;
+#endif
 		reasons[me] = 0 };
 		herald_wakeup_busy();
+#ifdef REMAINS
+in_transaction:
+#endif
 		/* The transaction, which need not end. */
 #ifdef OPEN_TRANSACTION
 		if :: me == 0 -> goto stuck :: true fi;
 #endif
-		end_transaction()
+		herald_session_end_transaction
 #endif
 
 #if EXITS > 0

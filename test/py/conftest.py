@@ -11,6 +11,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from harness import cleanup  # noqa: E402
 from harness.cluster import SUPERUSER, Cluster  # noqa: E402
+from harness.prefix import Prefix  # noqa: E402
+from faults import FUNCTIONS, Scene  # noqa: E402
+from laggards import SMALLEST  # noqa: E402
 from wire import Wire  # noqa: E402
 
 SETTINGS = {"autovacuum": False, "fsync": False, "max_connections": 150}
@@ -44,6 +47,31 @@ def small():
 def stock():
     """The server without pg_herald."""
     yield from started(preload=False, settings=SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def stop_points():
+    """The pg_config of a server whose module was built with stop points."""
+    with Prefix() as prefix:
+        prefix.install("STOP_POINTS=1")
+        yield prefix.pg_config
+
+
+@pytest.fixture(scope="session")
+def faulty(stop_points):
+    """With stop points, as little memory as there can be, and two turns."""
+    for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
+            "herald.wakeup_concurrency": 2, "max_connections": 40}):
+        cluster.psql(FUNCTIONS)
+        yield cluster
+
+
+@pytest.fixture
+def scene(faulty, connect):
+    """Survivors of whatever the test does; afterwards nothing is left behind."""
+    scene = Scene(faulty, connect)
+    yield scene
+    scene.end()
 
 
 @pytest.fixture

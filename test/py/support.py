@@ -1,6 +1,7 @@
 """What the tests share: waiting, hearing, and signals to backends."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -125,3 +126,45 @@ def watchdog_pid(cluster: Cluster) -> int | None:
         except FileNotFoundError:
             pass
     return None
+
+
+def reconnect(cluster: Cluster, connect: Callable) -> psycopg.Connection:
+    """A connection, once the server takes it."""
+    def attempt():
+        try:
+            return connect(cluster)
+        except psycopg.OperationalError:
+            return None
+    return until(attempt, "the server takes connections")
+
+
+def works_from_the_start(cluster: Cluster, connect: Callable) -> None:
+    """Nothing is left from before the server's crash or restart, and notifications arrive."""
+    watcher, listener = reconnect(cluster, connect), reconnect(cluster, connect)
+    assert left_nothing(watcher)
+    assert watcher.execute("SELECT notifications, delivered, head = dispatched"
+                           " FROM herald.stats, herald.queue").fetchone() == (0, 0, True)
+    listener.execute("LISTEN c")
+    notify(watcher, "c", "1", "2")
+    assert hear(listener, 2) == ["1", "2"]
+    until(lambda: watchdog_pid(cluster), "the watchdog runs")
+
+
+def context_switches(pid: int) -> int:
+    """How often the process has gone to sleep."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
+
+
+def let_watchdog_fall_asleep(cluster: Cluster) -> None:
+    """Waits until it has not looked for a while."""
+    pid = until(lambda: watchdog_pid(cluster), "there is a watchdog")
+    since, before = time.monotonic(), context_switches(pid)
+
+    def sleeps() -> bool:
+        nonlocal since, before
+        if (now := context_switches(pid)) != before:
+            since, before = time.monotonic(), now
+        return time.monotonic() - since > 0.3
+
+    until(sleeps, "the watchdog sleeps")

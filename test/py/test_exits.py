@@ -7,7 +7,7 @@ import threading
 import psycopg
 import pytest
 
-from support import hear, left_nothing, notify, one, state_of, stopped, until, watchdog_pid
+from support import hear, left_nothing, notify, one, state_of, stopped, until, watchdog_pid, works_from_the_start
 
 
 def pid_of(connection: psycopg.Connection) -> int:
@@ -156,28 +156,6 @@ def test_canceled_and_gone_at_random(cluster, connect):
     assert [word for word in heard if word.startswith("kept")] == [f"kept {number}" for number in range(500)]
     until(lambda: one(watcher, "SELECT count(*) FROM herald.listeners") == 1, "only one is left")
     assert watcher.execute("SELECT * FROM herald.channels").fetchall() == [("c", 1)]
-
-
-def reconnect(cluster, connect):
-    """A connection, once the server takes it."""
-    def attempt():
-        try:
-            return connect(cluster)
-        except psycopg.OperationalError:
-            return None
-    return until(attempt, "the server takes connections")
-
-
-def works_from_the_start(cluster, connect) -> None:
-    """Nothing is left from before, and notifications arrive."""
-    watcher, listener = reconnect(cluster, connect), reconnect(cluster, connect)
-    assert left_nothing(watcher)
-    assert watcher.execute("SELECT notifications, delivered, head = dispatched"
-                           " FROM herald.stats, herald.queue").fetchone() == (0, 0, True)
-    listener.execute("LISTEN c")
-    notify(watcher, "c", "1", "2")
-    assert hear(listener, 2) == ["1", "2"]
-    until(lambda: watchdog_pid(cluster), "the watchdog runs")
 
 
 @pytest.mark.parametrize("role", ["idle listener", "busy listener", "sender", "watchdog"])

@@ -17,6 +17,9 @@ ALL = {
     "herald.enabled": ("user", "off", {"maybe": 'parameter "herald.enabled" requires a Boolean value'}),
     "herald.queue_memory": ("postmaster", "32MB", {"100kB": OUTSIDE, "9GB": OUTSIDE, "much": INVALID}),
     "herald.registry_memory": ("postmaster", "8MB", {"1kB": OUTSIDE, "9GB": OUTSIDE, "": INVALID}),
+    "herald.log_lag": ("sighup", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "far": INVALID}),
+    "herald.max_payload": ("superuser", "1MB", {"-1": OUTSIDE, "257MB": OUTSIDE, "long": INVALID}),
+    "herald.max_queue_size": ("sighup", "1GB", {"-1": OUTSIDE, "3TB": INVALID, "endless": INVALID}),
     "herald.wakeup_concurrency": ("sighup", "3", {"0": INVALID, "-2": OUTSIDE, "65537": OUTSIDE,
                                                   "few": INVALID}),
 }
@@ -112,6 +115,7 @@ def test_set_by_a_session(session, setting):
     context, value, _ = ALL[setting]
     expected = {
         "user": None,
+        "superuser": None,  # which this session is
         "sighup": f'55P02: parameter "{setting}" cannot be changed now',
         "postmaster": f'55P02: parameter "{setting}" cannot be changed without restarting the server',
     }[context]

@@ -214,9 +214,9 @@ def test_many_listeners_and_senders(cluster, connect):
     assert sorted(heard[0]) == sorted(f"{number} {repeat}" for number in range(30) for repeat in range(20))
     assert all(one_heard == heard[0] for one_heard in heard)
 
-    notifications, batches, duplicates, delivered, refused = watcher.execute(
-        "SELECT notifications, batches, duplicates_removed, delivered, refused FROM herald.stats").fetchone()
-    assert (notifications, batches, duplicates, delivered, refused) == (600, 600, 600, 18000, 0)
+    notifications, batches, duplicates, delivered, overruns = watcher.execute(
+        "SELECT notifications, batches, duplicates_removed, delivered, overruns FROM herald.stats").fetchone()
+    assert (notifications, batches, duplicates, delivered, overruns) == (600, 600, 600, 18000, 0)
     assert watcher.execute("SELECT count(*), sum(delivered), max(channels), sum(pending_bytes)"
                            " FROM herald.listeners").fetchone() == (30, 18000, 1, 0)
     assert watcher.execute("SELECT * FROM herald.channels").fetchall() == [("c", 30)]

@@ -16,6 +16,7 @@
 #include "stress.h"
 
 static void mark_channel(uint32_t channel, uint32_t database, HeraldPosition batch);
+static void mark_database(uint32_t database, HeraldPosition batch);
 
 
 void
@@ -44,14 +45,20 @@ mark_batch(const HeraldBatchHeader *header, void *arg)
 	while (left > 0)
 	{
 		const HeraldEntry *entry = (const HeraldEntry *) at;
-		unsigned	channel;
+		unsigned	channel = CHANNELS;
 
 		if (!herald_entry_is_valid(entry, left) ||
-			sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS)
+			(entry->channel_length > 0 &&
+			 (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS)) ||
+			(entry->channel_length == 0 &&
+			 herald_word_state(header->word) != HERALD_BATCH_REFERENCE))
 			fail("the dispatcher found no entry at %llu + %llu",
 				 (unsigned long long) header->word,
 				 (unsigned long long) (header->length - left));
-		mark_channel(channel, header->database, herald_word_position(header->word));
+		if (herald_entry_is_for_all(entry))
+			mark_database(header->database, herald_word_position(header->word));
+		else if (entry->channel_length > 0)
+			mark_channel(channel, header->database, herald_word_position(header->word));
 		at += entry->length;
 		left -= entry->length;
 		entries++;
@@ -78,6 +85,18 @@ mark_channel(uint32_t channel, uint32_t database, HeraldPosition batch)
 	}
 	(void) herald_wakeup_mark_all(world.wakeup, slots, count, batch);
 	pthread_rwlock_unlock(&world.map_lock[channel]);
+}
+
+static void
+mark_database(uint32_t database, HeraldPosition batch)
+{
+	for (uint32_t i = 0; i < LISTENERS; i++)
+	{
+		if (world.listeners[i].database != database || world.marked[i])
+			continue;
+		world.marked[i] = true;
+		(void) herald_wakeup_mark(world.wakeup, world.listeners[i].slot, batch);
+	}
 }
 
 static void

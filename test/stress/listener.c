@@ -22,8 +22,10 @@
 
 #include "stress.h"
 
-#define SELF_ATTEMPTS	5		/* a listener must not wait for itself */
 #define STICK_US		8000
+#define LAG_ONE_IN		24
+#define LAG_LAPS		3
+#define LAG_LOOK_US		500
 
 /* How a pass over the log ended. */
 typedef enum Pass
@@ -37,15 +39,19 @@ static void act_while_active(Listener *listener);
 static bool wait_for_signal(Listener *listener);
 static void open_session(Listener *listener);
 static void close_session(Listener *listener, HeraldPosition stop);
+static void end_session(Listener *listener, HeraldPosition stop);
 static void listen(Listener *listener, uint32_t channel);
 static void run_transaction(Listener *listener);
 static void process(Listener *listener);
 static Pass read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to);
 static bool read_to_end(Listener *listener, HeraldReader *reader, int *batches_left);
+static bool tell_overrun(Listener *listener, HeraldReader *reader);
+static void note_moved(Listener *listener, HeraldPosition position);
 static void grow_buffer(Listener *listener, HeraldReader *reader);
 static void receive(Listener *listener, const HeraldMessage *message);
 static void settle_batch(Listener *listener);
 static void stick(Listener *listener);
+static void lag(Listener *listener);
 
 
 void *
@@ -141,17 +147,24 @@ open_session(Listener *listener)
 static void
 close_session(Listener *listener, HeraldPosition stop)
 {
-	settle_batch(listener);
-	listener->session.stop = stop;
-	if (listener->ended_count == SESSIONS_MAX)
-		fail("listener %u: too many sessions", listener->index);
-	listener->ended[listener->ended_count++] = listener->session;
+	end_session(listener, stop);
 	for (uint32_t channel = 0; channel < CHANNELS; channel++)
 		if (listener->session.start[channel] != NOT_LISTENING)
 			map_set(channel, listener->index, false);
 	listener->joined = false;
 	herald_wakeup_leave(world.wakeup, listener->slot);
 	pump(HERALD_ALL_TURNS);
+}
+
+/* What has been received of it is for the books. */
+static void
+end_session(Listener *listener, HeraldPosition stop)
+{
+	settle_batch(listener);
+	listener->session.stop = stop;
+	if (listener->ended_count == SESSIONS_MAX + RESETS_MAX)
+		fail("listener %u: too many sessions", listener->index);
+	listener->ended[listener->ended_count++] = listener->session;
 }
 
 /* Enter the map first, then look where the log is [C1]. */
@@ -174,8 +187,9 @@ run_transaction(Listener *listener)
 		listen(listener, herald_random(&listener->random) % CHANNELS);
 	if (one_in(&listener->random, 8))
 		stick(listener);
+	lag(listener);
 	if (one_in(&listener->random, 2))
-		(void) writer_send(&world.writers[SENDERS + listener->index], SELF_ATTEMPTS);
+		writer_send(&world.writers[SENDERS + listener->index]);
 	if (herald_wakeup_rest(world.wakeup, listener->slot))
 	{
 		count(COUNT_SELF_PASSES);
@@ -201,6 +215,10 @@ process(Listener *listener)
 			 (unsigned long long) listener->session.stop, (unsigned long long) from);
 	herald_reader_begin(&reader, world.log, listener->database, from, to,
 						listener->buffer, listener->buffer_size);
+	herald_reader_use_spilled(&reader, spill_read);
+	herald_reader_use_files(&reader, large_read);
+	listener->pinned = from;
+	lag(listener);
 	switch (read_pass(listener, &reader, to))
 	{
 		case PASS_DONE:
@@ -210,11 +228,13 @@ process(Listener *listener)
 		case PASS_REQUEUED:
 			count(COUNT_REQUEUES);
 			herald_wakeup_requeue(world.wakeup, listener->slot, listener->session.stop);
+			note_moved(listener, listener->session.stop);
 			pump(HERALD_ALL_TURNS);
 			break;
 		case PASS_LEFT:
 			break;
 	}
+	spill_end_reading();
 }
 
 static Pass
@@ -243,12 +263,13 @@ read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to)
 		listener->session.stop = to;
 		if (herald_wakeup_finish(world.wakeup, world.log, listener->slot, &to))
 			return PASS_DONE;
+		note_moved(listener, listener->session.stop);
 		count(COUNT_AGAIN);
 		herald_reader_extend(reader, to);
 	}
 }
 
-/* Read to the end, or so many batches.  False: lapped, and not listening any more. */
+/* Read to the end, or so many batches.  False: overrun, and not listening any more. */
 static bool
 read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
 {
@@ -269,25 +290,74 @@ read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
 				return true;
 			case HERALD_READ_REFILLED:
 				herald_listener_advance(word, reader->checkpoint);
+				note_moved(listener, reader->checkpoint);
 				stick(listener);
+				lag(listener);
 				break;
 			case HERALD_READ_ROOM:
 				grow_buffer(listener, reader);
 				break;
 			case HERALD_READ_LAPPED:
-				if (!world.overruns)
-					fail("listener %u: lapped at %llu", listener->index,
-						 (unsigned long long) reader->position);
-				count(COUNT_LAPPED);
-				if (listener->last_batch == reader->checkpoint)
-					listener->batch_count = listener->batch_digest = 0;
-				close_session(listener, reader->checkpoint);
-				return false;
+				if (!tell_overrun(listener, reader))
+					return false;
+				break;
 			case HERALD_READ_DAMAGED:
 				fail("listener %u: the log is damaged at %llu", listener->index,
 					 (unsigned long long) reader->position);
 		}
 	}
+}
+
+/*
+ * Only who is, or has been, below `lost` may be told so, and the spiller must
+ * have said who that is [F2]; or else it has got to a large transaction whose
+ * file was given up.  Whatever it had not read is missing; what was
+ * sent later is not.  False: it took that as a reason to leave.
+ */
+static bool
+tell_overrun(Listener *listener, HeraldReader *reader)
+{
+	HeraldPosition at = reader->checkpoint;
+	bool		is_excused = at < listener->excused || large_take_missed();
+
+	if (listener->pinned >= atomic_load(&world.log->lost) && !is_excused)
+		fail("listener %u: lapped at %llu, though it was not overrun", listener->index,
+			 (unsigned long long) at);
+	if (atomic_exchange(&listener->reported, 0) == 0 && !is_excused)
+		fail("listener %u: lapped at %llu, and nobody has said so", listener->index,
+			 (unsigned long long) at);
+
+	/* Half a batch is none. */
+	if (listener->last_batch == at)
+		listener->batch_count = listener->batch_digest = 0;
+	if (one_in(&listener->random, 4))
+	{
+		count(COUNT_DISCONNECTS);
+		close_session(listener, at);
+		return false;
+	}
+
+	count(COUNT_RESETS);
+	end_session(listener, at);
+	herald_reader_skip(reader);
+	listener->session.stop = reader->end;
+	listener->session.count = listener->session.digest = 0;
+	for (uint32_t channel = 0; channel < CHANNELS; channel++)
+		if (listener->session.start[channel] < reader->end)
+			listener->session.start[channel] = reader->end;
+	return true;
+}
+
+/*
+ * Our word has moved.  If it was below `lost` until then, others may have
+ * recycled without us, as far as was settled.
+ */
+static void
+note_moved(Listener *listener, HeraldPosition position)
+{
+	if (listener->pinned < atomic_load(&world.log->lost))
+		listener->excused = atomic_load(&world.log->settled);
+	listener->pinned = position;
 }
 
 static void
@@ -356,4 +426,19 @@ stick(Listener *listener)
 {
 	if (current_phase() == PHASE_ACTIVE && one_in(&listener->random, 64))
 		usleep((useconds_t) (herald_random(&listener->random) % STICK_US));
+}
+
+/* One that does not for so long that the others are laps ahead. */
+static void
+lag(Listener *listener)
+{
+	HeraldPosition until;
+
+	if (!world.lags || !one_in(&listener->random, LAG_ONE_IN))
+		return;
+	count(COUNT_LAGS);
+	until = atomic_load(&world.log->head) +
+		herald_random(&listener->random) % (LAG_LAPS * world.log->ring_size);
+	while (current_phase() == PHASE_ACTIVE && atomic_load(&world.log->head) < until)
+		usleep(LAG_LOOK_US);
 }

@@ -35,7 +35,9 @@ static _Thread_local uint64_t jitter_state = 1;
 static const char *const count_names[COUNTS] = {
 	"rounds", "batches", "aborts", "received", "passes", "again", "requeues", "self passes",
 	"sessions", "left reading", "dispatched elsewhere", "more to dispatch", "signals",
-	"signals saved", "rescues", "recycles", "ring full", "flow waits", "lapped"
+	"signals saved", "rescues", "recycles", "ring full", "flow waits", "lags", "spilled",
+	"read from files", "disk full", "dropped", "overrun by limit", "overrun by error",
+	"resets", "disconnects", "large", "read from large files"
 };
 
 static void parse_arguments(int argc, char **argv, unsigned *seconds, unsigned *hang_seconds);
@@ -135,9 +137,13 @@ run_round(uint64_t *random, double hang_seconds)
 {
 	double		hang = now() + hang_seconds;
 
-	world.batches_per_sender = one_in(random, 16) ? 150 : 1 + herald_random(random) % 12;
+	world.batches_per_sender = 1 + herald_random(random) % (one_in(random, 4) ? 150 : 12);
 	world.rescues = one_in(random, 2);
-	world.overruns = one_in(random, 3);
+	world.flow_control = one_in(random, 2);
+	world.lags = one_in(random, 2);
+	world.disk_fills = one_in(random, 4);
+	world.bytes_in_files = one_in(random, 2) ? UINT64_MAX :
+		herald_random(random) % HERALD_SEGMENTS * world.log->segment_size;
 	atomic_store(&world.wakeup->turns_max, 1 + herald_random(random) % 3);
 	atomic_store(&world.senders_done, 0);
 	atomic_store(&world.phase, PHASE_ACTIVE);

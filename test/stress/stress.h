@@ -22,6 +22,7 @@
 #include "flow.h"
 #include "log_reader.h"
 #include "reasons.h"
+#include "spilled.h"
 #include "wakeup.h"
 
 #define SENDERS			4
@@ -30,7 +31,8 @@
 #define CHANNELS		8
 #define DATABASES		2
 #define SLOTS			130		/* three words of the wakeup set */
-#define SESSIONS_MAX	32		/* that one listener ends in one round */
+#define SESSIONS_MAX	32		/* that one listener ends by itself in one round */
+#define RESETS_MAX		4096	/* and that end for it */
 #define NOT_LISTENING	UINT64_MAX
 
 /* Threads: senders, listeners, the watchdog, and main. */
@@ -75,7 +77,10 @@ typedef struct Writer
 	char	   *bytes;			/* room for the largest batch */
 } Writer;
 
-/* One stretch of listening, from join to leave or to the end of the round. */
+/*
+ * One stretch of listening without a gap: from join, or an overrun, to the next
+ * overrun, leave, or the end of the round.
+ */
 typedef struct Session
 {
 	HeraldPosition start[CHANNELS]; /* or NOT_LISTENING */
@@ -94,6 +99,7 @@ typedef struct Listener
 	HeraldReasons reasons;
 	_Atomic uint32_t parked;	/* asleep until signalled, in PHASE_QUIESCE */
 	_Atomic uint32_t woken;		/* how often it stopped being so */
+	_Atomic uint32_t reported;	/* as overrun, and it has not noticed yet */
 
 	/* The owner's; main reads it between the barriers. */
 	bool		joined;
@@ -103,8 +109,10 @@ typedef struct Listener
 	uint32_t	last_seq[WRITERS];
 	uint64_t	batch_count;	/* received of last_batch, not in session yet */
 	uint64_t	batch_digest;
-	Session		ended[SESSIONS_MAX];
+	Session		ended[SESSIONS_MAX + RESETS_MAX];
 	int			ended_count;
+	HeraldPosition pinned;		/* what our word says, or said until just now */
+	HeraldPosition excused;		/* below this we may be lapped, as we were overrun */
 	char	   *buffer;
 	size_t		buffer_size;
 } Listener;
@@ -115,20 +123,27 @@ typedef enum Count
 	COUNT_ROUNDS, COUNT_BATCHES, COUNT_ABORTS, COUNT_RECEIVED, COUNT_PASSES, COUNT_AGAIN,
 	COUNT_REQUEUES, COUNT_SELF_PASSES, COUNT_SESSIONS, COUNT_LEFT_READING, COUNT_ELSEWHERE,
 	COUNT_MORE, COUNT_SIGNALS, COUNT_SAVED, COUNT_RESCUES, COUNT_RECYCLES, COUNT_FULL,
-	COUNT_FLOW_WAITS, COUNT_LAPPED, COUNTS
+	COUNT_FLOW_WAITS, COUNT_LAGS, COUNT_SPILLED, COUNT_READ_SPILLED, COUNT_DISK_FULL,
+	COUNT_DROPPED, COUNT_OVERRUN_LIMIT, COUNT_OVERRUN_ERROR, COUNT_RESETS, COUNT_DISCONNECTS,
+	COUNT_LARGE, COUNT_READ_LARGE,
+	COUNTS
 } Count;
 
 typedef struct World
 {
 	HeraldLog  *log;
 	HeraldWakeup *wakeup;
+	HeraldSpilled spilled;
 	uint64_t	seed;
 
 	/* Main's, between the barriers. */
 	pthread_barrier_t barrier;
 	uint32_t	batches_per_sender;
 	bool		rescues;		/* does the watchdog take back turns? */
-	bool		overruns;		/* may senders drop what listeners still need? */
+	bool		flow_control;	/* do senders wait for listeners? */
+	bool		lags;			/* do listeners fall behind by laps? */
+	bool		disk_fills;		/* do writes fail? */
+	uint64_t	bytes_in_files; /* may be; past that the oldest are dropped */
 
 	_Atomic int phase;
 	_Atomic int senders_done;
@@ -158,7 +173,11 @@ extern void pump(uint32_t turns);
 
 /* writer.c */
 extern void writer_init(Writer *writer, uint32_t id);
-extern bool writer_send(Writer *writer, uint32_t attempts_max);
+extern void writer_send(Writer *writer);
+
+/* Now and then, let others run for a while. */
+extern void dawdle(uint64_t *random);
+
 extern void *sender_main(void *arg);
 
 /* The payload's pattern: fill it in, and see whether it is still there. */
@@ -168,6 +187,30 @@ extern uint64_t stamp_digest(const Stamp *stamp);
 
 /* listener.c */
 extern void *listener_main(void *arg);
+
+/* spill.c: as src/queue/spill.h has it. */
+extern bool spill_make_room(uint64_t *random);
+extern void spill_trim(void);
+extern bool spill_read(HeraldPosition from, uint64_t length, char *to);
+extern void spill_end_reading(void);
+extern int	spill_count_files(void);
+extern bool spill_give_up_oldest(void);
+extern void spill_lock(void);
+extern void spill_unlock(void);
+extern void spill_leave_room(uint64_t bytes);	/* under the lock */
+
+/* large.c: as src/queue/large.h has it. */
+extern uint64_t large_write(const char *bytes, uint64_t length, uint64_t *random);
+extern void large_place(uint64_t number, HeraldPosition position);
+extern void large_forget(uint64_t number);
+extern int	large_count(void);
+extern uint64_t large_bytes(void);
+extern HeraldPosition large_oldest(void);
+extern void large_delete_below(HeraldPosition position);
+extern bool large_read(uint64_t number, uint64_t offset, uint64_t length, char *to);
+
+/* Did the caller's last reading end at a file that was given up? */
+extern bool large_take_missed(void);
 
 /* watchdog.c */
 extern void *watchdog_main(void *arg);

@@ -99,6 +99,11 @@ verify_round(void)
 	if (atomic_load(&log->limit) != atomic_load(&log->tail) + log->ring_size)
 		fail("limit and tail do not belong together");
 
+	spill_trim();
+	if (herald_spilled_bytes(&world.spilled) != 0 || spill_count_files() != 0 || large_count() != 0)
+		fail("%d files and %d large ones are left, with nobody to read them",
+			 spill_count_files(), large_count());
+
 	for (int i = 0; i < LISTENERS; i++)
 	{
 		Listener   *listener = &world.listeners[i];
@@ -161,9 +166,14 @@ world_print(void)
 			(unsigned long long) atomic_load(herald_log_at(log, atomic_load(&log->dispatched))),
 			atomic_load(&log->dispatching), atomic_load(&log->recycling),
 			atomic_load(&world.leftovers));
-	fprintf(stderr, "phase %d, senders done %d, rescues %d, overruns %d\n",
+	fprintf(stderr, "spilled %llu to %llu, lost %llu, in files at most %llu, the disk %s\n",
+			(unsigned long long) atomic_load(&world.spilled.from),
+			(unsigned long long) atomic_load(&world.spilled.to),
+			(unsigned long long) atomic_load(&log->lost),
+			(unsigned long long) world.bytes_in_files, world.disk_fills ? "fills" : "is empty");
+	fprintf(stderr, "phase %d, senders done %d, rescues %d, lags %d\n",
 			atomic_load(&world.phase), atomic_load(&world.senders_done),
-			world.rescues, world.overruns);
+			world.rescues, world.lags);
 	fprintf(stderr, "turns out %u of %u, cursor %u\n", atomic_load(&world.wakeup->turns_out),
 			atomic_load(&world.wakeup->turns_max), atomic_load(&world.wakeup->cursor));
 	for (int i = 0; i < LISTENERS; i++)

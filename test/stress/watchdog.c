@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * watchdog.c
- *	  The stress test's background worker: rescues turns, dispatches leftovers.
+ *	  The stress test's background worker: rescues turns, dispatches leftovers,
+ *	  deletes files.
  *
  * Turns are rescued in some rounds only, and never while things come to rest:
  * whatever the core loses must not be found by the watchdog.
@@ -44,6 +45,7 @@ watchdog_main(void *arg)
 				(void) dispatch_and_pump(world.log->segment_size);
 			if (world.rescues && current_phase() == PHASE_ACTIVE)
 				look_at_turns(watched);
+			spill_trim();
 			usleep(LOOK_EVERY_US);
 		}
 		pthread_barrier_wait(&world.barrier);

@@ -15,18 +15,18 @@
 #include "stress.h"
 
 #define ENTRIES_MAX				4
-#define OVERRUN_ATTEMPTS		1	/* then a full ring is taken by force */
-#define OVERRUN_ONE_IN			4	/* so often a short one is, too */
 #define FLOW_WAITS_MAX			20
+#define LARGE_ONE_IN			24
 
 static uint64_t build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch,
 							Sent *sent);
+static uint64_t build_reference(Writer *writer, uint64_t number, uint64_t length,
+								HeraldBatch *batch, const Sent *sent);
+static HeraldEntry *put_entry(char *at, const char *channel, uint64_t payload_length);
 static uint64_t payload_length(Writer *writer, uint64_t room);
-static bool reserve(Writer *writer, const HeraldBatch *batch, uint64_t length,
-					uint32_t attempts_max, HeraldPosition *position);
-static void make_room(bool by_force);
+static void reserve(Writer *writer, const HeraldBatch *batch, uint64_t length,
+					HeraldPosition *position);
 static void wait_for_readers(Writer *writer);
-static void dawdle(Writer *writer);
 static void remember(Writer *writer, const Sent *sent, uint32_t sent_count,
 					 HeraldPosition position);
 
@@ -56,43 +56,58 @@ sender_main(void *arg)
 		for (uint32_t i = 0; i < batches; i++)
 		{
 			wait_for_readers(writer);
-			(void) writer_send(writer, UINT32_MAX);
-			dawdle(writer);
+			writer_send(writer);
+			dawdle(&writer->random);
 		}
 		atomic_fetch_add(&world.senders_done, 1);
 		pthread_barrier_wait(&world.barrier);
 	}
 }
 
-/* One transaction with notifications.  False: no room after so many attempts. */
-bool
-writer_send(Writer *writer, uint32_t attempts_max)
+/* One transaction with notifications. */
+void
+writer_send(Writer *writer)
 {
 	uint32_t	database = herald_random(&writer->random) % DATABASES;
 	bool		doomed = one_in(&writer->random, 8);
+	bool		is_large = one_in(&writer->random, LARGE_ONE_IN);
+	uint64_t	number = 0;
 	HeraldBatch batch;
 	HeraldPosition position;
 	Sent		sent[ENTRIES_MAX];
 	uint64_t	length = build_batch(writer, database, doomed, &batch, sent);
+	uint32_t	sent_count = batch.count;
 
-	if (!reserve(writer, &batch, length, attempts_max, &position))
-		return false;
-	dawdle(writer);
+	if (is_large)
+	{
+		number = large_write(writer->bytes, length, &writer->random);
+		length = build_reference(writer, number, length, &batch, sent);
+	}
+	reserve(writer, &batch, length, &position);
+	dawdle(&writer->random);
+	if (is_large)
+		large_place(number, position);
+	dawdle(&writer->random);
 	herald_log_fill(world.log, position, writer->bytes, length);
-	dawdle(writer);
+	dawdle(&writer->random);
 	if (doomed)
 	{
 		count(COUNT_ABORTS);
+		if (is_large)
+			large_forget(number);
+		dawdle(&writer->random);
 		herald_log_abort(world.log, position);
 	}
 	else
 	{
 		count(COUNT_BATCHES);
-		remember(writer, sent, batch.count, position);
-		herald_log_commit(world.log, position, (int64_t) position);
+		remember(writer, sent, sent_count, position);
+		if (is_large)
+			herald_log_commit_reference(world.log, position, (int64_t) position);
+		else
+			herald_log_commit(world.log, position, (int64_t) position);
 	}
 	(void) dispatch_and_pump(one_in(&writer->random, 16) ? 1 : world.log->ring_size);
-	return true;
 }
 
 static uint64_t
@@ -104,19 +119,14 @@ build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, 
 
 	for (stamp.entry = 0; stamp.entry < entries; stamp.entry++)
 	{
-		HeraldEntry *entry = (HeraldEntry *) (writer->bytes + used);
+		HeraldEntry *entry;
 		uint32_t	channel = (uint32_t) (herald_random(&writer->random) % CHANNELS);
 		char		name[16];
 		int			name_length = snprintf(name, sizeof(name), "ch%u", channel);
 		uint64_t	room = (herald_log_batch_max(world.log) - used) / (entries - stamp.entry);
 
 		stamp.length = (uint32_t) payload_length(writer, room);
-		entry->length = (uint32_t) herald_entry_length((uint64_t) name_length, stamp.length);
-		memset(entry->body, 0, entry->length - sizeof(*entry));
-		entry->channel_hash = herald_hash(name, (size_t) name_length, 0);
-		entry->channel_length = (uint32_t) name_length;
-		entry->body_length = (uint32_t) (HERALD_BODY_PID + name_length + 1 + stamp.length + 1);
-		memcpy(entry->body + HERALD_BODY_PID, name, (size_t) name_length);
+		entry = put_entry(writer->bytes + used, name, stamp.length);
 		pattern_fill(entry->body + HERALD_BODY_PID + name_length + 1, &stamp);
 		sent[stamp.entry] = (Sent) {
 			.channel = channel,.database = database,.digest = stamp_digest(&stamp)
@@ -127,6 +137,46 @@ build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, 
 		.count = entries,.database = database,.sender_pid = (int32_t) writer->id
 	};
 	return used;
+}
+
+/* Which file, how long; then its channels, or all. */
+static uint64_t
+build_reference(Writer *writer, uint64_t number, uint64_t length, HeraldBatch *batch,
+				const Sent *sent)
+{
+	char		name[48];
+	int			name_length = snprintf(name, sizeof(name), "%llu %llu",
+									   (unsigned long long) number, (unsigned long long) length);
+	HeraldEntry *entry = put_entry(writer->bytes, "", (uint64_t) name_length);
+	uint64_t	used = entry->length;
+	uint32_t	channels = one_in(&writer->random, 4) ? 0 : batch->count;
+
+	memcpy(entry->body + HERALD_BODY_PID + 1, name, (size_t) name_length);
+	for (uint32_t i = 0; i < channels; i++)
+	{
+		snprintf(name, sizeof(name), "ch%u", sent[i].channel);
+		used += put_entry(writer->bytes + used, name, 0)->length;
+	}
+	if (channels == 0)
+		used += put_entry(writer->bytes + used, "", 0)->length;
+	batch->count = channels == 0 ? 2 : 1 + channels;
+	return used;
+}
+
+/* The payload is left to the caller. */
+static HeraldEntry *
+put_entry(char *at, const char *channel, uint64_t payload_length)
+{
+	HeraldEntry *entry = (HeraldEntry *) at;
+	size_t		length = strlen(channel);
+
+	entry->length = (uint32_t) herald_entry_length(length, payload_length);
+	memset(entry->body, 0, entry->length - sizeof(*entry));
+	entry->channel_hash = herald_hash(channel, length, 0);
+	entry->channel_length = (uint32_t) length;
+	entry->body_length = (uint32_t) (HERALD_BODY_PID + length + 1 + payload_length + 1);
+	memcpy(entry->body + HERALD_BODY_PID, channel, length);
+	return entry;
 }
 
 /* Mostly small ones, some large, and a few that fill the segment. */
@@ -148,33 +198,19 @@ payload_length(Writer *writer, uint64_t room)
 	return length < max ? length : max;
 }
 
-static bool
-reserve(Writer *writer, const HeraldBatch *batch, uint64_t length,
-		uint32_t attempts_max, HeraldPosition *position)
-{
-	for (uint32_t attempt = 0; attempt < attempts_max; attempt++)
-	{
-		if (herald_log_is_short(world.log))
-			make_room(world.overruns && one_in(&writer->random, OVERRUN_ONE_IN));
-		if (herald_log_reserve(world.log, batch, length, position))
-			return true;
-		count(COUNT_FULL);
-		make_room(world.overruns && attempt >= OVERRUN_ATTEMPTS);
-		usleep((useconds_t) (herald_random(&writer->random) % 200));
-	}
-	return false;
-}
-
+/* Whoever lags, there is room in the end: nobody gives up. */
 static void
-make_room(bool by_force)
+reserve(Writer *writer, const HeraldBatch *batch, uint64_t length, HeraldPosition *position)
 {
-	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.log);
-
-	(void) herald_wakeup_laggard(world.wakeup, needed);
-	if (by_force)
-		needed = atomic_load_explicit(&world.log->settled, memory_order_acquire);
-	if (herald_log_recycle(world.log, needed))
-		count(COUNT_RECYCLES);
+	if (herald_log_is_short(world.log))
+		(void) spill_make_room(&writer->random);
+	while (!herald_log_reserve(world.log, batch, length, position))
+	{
+		count(COUNT_FULL);
+		(void) dispatch_and_pump(world.log->ring_size);
+		if (!spill_make_room(&writer->random))
+			usleep((useconds_t) (herald_random(&writer->random) % 200));
+	}
 }
 
 /* Flow control, as in a sender that is about to reserve. */
@@ -183,8 +219,8 @@ wait_for_readers(Writer *writer)
 {
 	uint64_t	enough = world.log->ring_size / 4;
 
-	/* Without it listeners fall behind, which is what overruns need. */
-	for (int i = 0; i < FLOW_WAITS_MAX && !world.overruns; i++)
+	/* Without it listeners fall behind, which is what spilling needs. */
+	for (int i = 0; i < FLOW_WAITS_MAX && world.flow_control; i++)
 	{
 		if (herald_flow_backlog(world.log, world.wakeup, enough) <= enough)
 			return;
@@ -193,10 +229,10 @@ wait_for_readers(Writer *writer)
 	}
 }
 
-static void
-dawdle(Writer *writer)
+void
+dawdle(uint64_t *random)
 {
-	uint64_t	chance = herald_random(&writer->random);
+	uint64_t	chance = herald_random(random);
 
 	if (chance % 16 == 0)
 		usleep((useconds_t) (chance / 16 % 300));

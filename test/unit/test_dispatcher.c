@@ -289,7 +289,7 @@ test_damaged_word(void **state UNUSED)
 	const uint64_t words[] = {
 		1, 2, 3, 4, UINT64_MAX,
 		herald_word_make(bad, HERALD_BATCH_CLEAR),
-		herald_word_make(bad, 5), herald_word_make(bad, 7),
+		herald_word_make(bad, 6), herald_word_make(bad, 7),
 		herald_word_make(first, HERALD_BATCH_COMMITTED),
 		herald_word_make(bad - log->ring_size, HERALD_BATCH_ABORTED),
 		herald_word_make(bad + log->ring_size, HERALD_BATCH_COMMITTED),

@@ -142,6 +142,33 @@ test_slowest(void **state UNUSED)
 	world_free(&world);
 }
 
+/* Guards: who reads what is no longer in the ring is not waited for; who reads its oldest is. */
+static void
+test_below_tail(void **state UNUSED)
+{
+	World		world = world_new();
+
+	herald_wakeup_join(world.wakeup, 3, world.start);
+	atomic_store(herald_wakeup_word(world.wakeup, 3),
+				 herald_word_make(world.start + 6000, HERALD_LISTENER_PENDING));
+	set_listener(&world, 2000, HERALD_LISTENER_PROCESSING);
+	atomic_store(&world.log->tail, world.start + 2000);
+	assert_int_equal(backlog(&world, 0), 8000);
+	atomic_store(&world.log->tail, world.start + 2008);
+	assert_int_equal(backlog(&world, 0), 4000);
+	assert_int_equal(atomic_load(&world.log->read_floor), world.start + 6000);
+
+	/* It comes nearer, and is back in the ring. */
+	atomic_store(&world.log->read_floor, world.start);
+	set_listener(&world, 2008, HERALD_LISTENER_PROCESSING);
+	assert_int_equal(backlog(&world, 0), 7992);
+
+	/* All of them below: nobody is waited for. */
+	atomic_store(&world.log->tail, world.start + 8000);
+	assert_int_equal(backlog(&world, 0), 0);
+	world_free(&world);
+}
+
 int
 main(void)
 {
@@ -151,6 +178,7 @@ main(void)
 		cmocka_unit_test(test_cached_floor),
 		cmocka_unit_test(test_floor_ahead),
 		cmocka_unit_test(test_slowest),
+		cmocka_unit_test(test_below_tail),
 	};
 
 	return cmocka_run_group_tests_name("flow", tests, NULL, NULL);

@@ -308,7 +308,7 @@ test_damaged_word(void **state UNUSED)
 		0, 1, 2, 3, 4, UINT64_MAX,
 		herald_word_make(first, HERALD_BATCH_CLEAR),
 		herald_word_make(first, HERALD_BATCH_RESERVED),
-		herald_word_make(first, 5), herald_word_make(first, 6), herald_word_make(first, 7),
+		herald_word_make(first, 6), herald_word_make(first, 7),
 		herald_word_make(first - log->ring_size, HERALD_BATCH_COMMITTED),
 		herald_word_make(first + log->ring_size, HERALD_BATCH_COMMITTED),
 		herald_word_make(first + 8, HERALD_BATCH_ABORTED),

@@ -323,6 +323,64 @@ test_needed(void **state UNUSED)
 	free(log);
 }
 
+/*
+ * Guards: who is below `lost` holds nothing back; who is at it, or has come so
+ * far, does, in every state in which it has something to read.
+ */
+static void
+test_needed_lost(void **state UNUSED)
+{
+	static const unsigned states[] = {
+		HERALD_LISTENER_PENDING, HERALD_LISTENER_SIGNALLED, HERALD_LISTENER_PROCESSING,
+		HERALD_LISTENER_AGAIN, HERALD_LISTENER_BUSY_PENDING
+	};
+	HeraldLog  *log = log_new();
+	HeraldPosition start = atomic_load(&log->settled);
+	HeraldPosition end = start + 4 * log->segment_size;
+	HeraldPosition lost = start + log->segment_size;
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, start);
+
+	atomic_store(&log->head, end);
+	atomic_store(&log->dispatched, end);
+	atomic_store(&log->settled, end);
+	atomic_store(&log->lost, lost);
+	for (size_t s = 0; s < sizeof(states) / sizeof(states[0]); s++)
+	{
+		_Atomic uint64_t *overrun = herald_wakeup_word(wakeup, 150);
+		_Atomic uint64_t *other = herald_wakeup_word(wakeup, 7);
+
+		atomic_store(overrun, start | states[s]);
+		assert_int_equal(herald_wakeup_needed(wakeup, log), end);
+		atomic_store(overrun, (lost - 8) | states[s]);
+		assert_int_equal(herald_wakeup_needed(wakeup, log), end);
+
+		/* It does not hide anyone who is further on. */
+		atomic_store(other, (lost + 800) | states[s]);
+		assert_int_equal(herald_wakeup_needed(wakeup, log), lost + 800);
+		atomic_store(overrun, lost | states[s]);
+		assert_int_equal(herald_wakeup_needed(wakeup, log), lost);
+		atomic_store(&log->lost, lost + 8);
+		assert_int_equal(herald_wakeup_needed(wakeup, log), lost + 800);
+		atomic_store(overrun, (lost + 8) | states[s]);
+		assert_int_equal(herald_wakeup_needed(wakeup, log), lost + 8);
+
+		atomic_store(&log->lost, lost);
+		atomic_store(overrun, end | HERALD_LISTENER_IDLE);
+		atomic_store(other, end | HERALD_LISTENER_IDLE);
+	}
+
+	/* Overrun, it skips to the end, is idle, and is marked there: it counts again. */
+	atomic_store(herald_wakeup_word(wakeup, 150), start | HERALD_LISTENER_PROCESSING);
+	assert_true(herald_wakeup_finish(wakeup, log, 150, &(HeraldPosition) {end}));
+	atomic_store(&log->settled, end + 800);
+	atomic_store(&log->dispatched, end + 800);
+	assert_int_equal(herald_wakeup_needed(wakeup, log), end + 800);
+	assert_true(herald_wakeup_mark(wakeup, 150, end + 80));
+	assert_int_equal(herald_wakeup_needed(wakeup, log), end + 80);
+	free(wakeup);
+	free(log);
+}
+
 /* Guards: of several, the one furthest behind counts; advancing lets go. */
 static void
 test_needed_and_recycle(void **state UNUSED)
@@ -454,6 +512,7 @@ main(void)
 		cmocka_unit_test(test_serial_wraps),
 		cmocka_unit_test(test_begin_unasked),
 		cmocka_unit_test(test_needed),
+		cmocka_unit_test(test_needed_lost),
 		cmocka_unit_test(test_needed_and_recycle),
 		cmocka_unit_test(test_slots_used),
 		cmocka_unit_test(test_stalled_is_reset),

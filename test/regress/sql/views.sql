@@ -28,12 +28,13 @@ SELECT count(*) FROM herald.listeners;
 LISTEN a;
 LISTEN b;
 SELECT pid = pg_backend_pid() AS me, datname = current_database() AS here, rolname = current_user AS i,
-	state, channels, pending_bytes, pending_age, delivered FROM herald.listeners;
+	state, channels, pending_bytes, pending_age, lagging_since, delivered FROM herald.listeners;
 SELECT * FROM herald.channels ORDER BY channel;
 NOTIFY a \; NOTIFY b \; NOTIFY c;
 SELECT channels, delivered, wakeups > 0 AS woken FROM herald.listeners;
 SELECT head = dispatched AS all_dispatched, needed <= head AS not_beyond, tail <= needed AS kept,
-	head > 0 AS used_once, size, used, usage FROM herald.queue;
+	head > 0 AS used_once, size, spilled, used, usage FROM herald.queue;
+SELECT herald.watchdog_pid() > 0 AS watchdog_runs;
 UNLISTEN a;
 SELECT channels, delivered FROM herald.listeners;
 SELECT * FROM herald.channels;
@@ -44,12 +45,14 @@ SELECT * FROM herald.channels;
 -- The figures add up.
 LISTEN a;
 SELECT herald.reset_stats();
-SELECT notifications, batches, duplicates_removed, delivered, refused, flow_waits FROM herald.stats;
+SELECT notifications, batches, duplicates_removed, delivered, flow_waits, segments_spilled,
+	segments_dropped, overruns FROM herald.stats;
 NOTIFY a \; NOTIFY a \; NOTIFY b;
 BEGIN;
 NOTIFY a, 'rolled back';
 ROLLBACK;
-SELECT notifications, batches, duplicates_removed, delivered, refused, flow_waits FROM herald.stats;
+SELECT notifications, batches, duplicates_removed, delivered, flow_waits, segments_spilled,
+	segments_dropped, overruns FROM herald.stats;
 SELECT stats_reset BETWEEN now() - interval '1 minute' AND now() AS just_now FROM herald.stats;
 
 -- Everybody sees his own; pg_read_all_stats sees all.

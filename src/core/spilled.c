@@ -1,0 +1,262 @@
+/*-------------------------------------------------------------------------
+ *
+ * spilled.c
+ *	  Which stretch of the log has been saved elsewhere, and what is lost.
+ *
+ * The ring is the log's end.  When senders need the memory of a segment that
+ * some listener has yet to read, it is saved first, whoever needs it and
+ * however many they are.  What is saved is one stretch of the log that ends
+ * where the ring begins:
+ *
+ *		from ........ to == tail ........ dispatched ........ head
+ *		  |   saved   |           the ring                     |
+ *
+ * Where it would grow past a limit, or cannot be saved, the oldest is deleted,
+ * and `lost` moves up: a listener below it has missed something, is told so,
+ * and is no longer waited for.
+ *
+ * [F1] Readers take no lock: a segment is saved as a whole before `to` covers
+ * it, and only then is its memory given away, so that a reader that finds its
+ * bytes overwritten finds them saved, or else they are gone.
+ *
+ * A listener that is below `lost` may be lucky, and never notice: it was just
+ * about to go on.  But others have recycled without it meanwhile, even under
+ * the spiller's hands.  So a segment counts as saved only if it was still in
+ * the ring afterwards.
+ *
+ * [F2] Who is passed over has been reported: `lost` moves up after that, and
+ * whoever recycles loads it before the words.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "spilled.h"
+
+#include "stop_point.h"
+
+typedef struct Spiller
+{
+	HeraldSpilled *spilled;
+	HeraldLog  *log;
+	HeraldWakeup *wakeup;
+	const HeraldSpillCalls *calls;
+} Spiller;
+
+static bool keep_within_limit(const Spiller *spiller, uint64_t bytes, uint64_t bytes_max);
+static uint64_t bytes_kept(const Spiller *spiller);
+static bool save_segment(const Spiller *spiller, HeraldPosition segment);
+static bool give_up_oldest(const Spiller *spiller, HeraldOverrunReason reason);
+static void give_up_below(const Spiller *spiller, HeraldPosition position,
+						  HeraldOverrunReason reason);
+static void delete_below(const Spiller *spiller, HeraldPosition position);
+
+
+bool
+herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
+					uint64_t bytes_max, const HeraldSpillCalls *calls)
+{
+	const Spiller spiller = {spilled, log, wakeup, calls};
+	HeraldPosition segment = atomic_load_explicit(&log->tail, memory_order_relaxed);
+	HeraldPosition next = segment + log->segment_size;
+	HeraldPosition needed;
+
+	/* Below `settled` nobody writes any more, and everyone concerned is marked. */
+	if (!herald_log_is_short(log) ||
+		atomic_load_explicit(&log->settled, memory_order_acquire) < next)
+		return false;
+
+	needed = herald_wakeup_needed(wakeup, log);
+	delete_below(&spiller, needed);
+
+	/* If it is saved already, an earlier attempt did not come to recycle it. */
+	if (needed < next && !herald_spilled_has(spilled, segment))
+	{
+		if (!keep_within_limit(&spiller, log->segment_size, bytes_max))
+			give_up_below(&spiller, next, HERALD_OVERRUN_LIMIT);
+		if (herald_wakeup_needed(wakeup, log) < next && save_segment(&spiller, segment))
+		{
+			HERALD_HOLD_POINT("spill-saved");
+
+			/* [F1] release: pairs with the acquire in herald_spilled_has(). */
+			atomic_store_explicit(&spilled->to, next, memory_order_release);
+			HERALD_HOLD_POINT("spill-published");
+		}
+	}
+	return herald_log_recycle(log, next);
+}
+
+void
+herald_spilled_trim(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
+					const HeraldSpillCalls *calls)
+{
+	const Spiller spiller = {spilled, log, wakeup, calls};
+
+	delete_below(&spiller, herald_wakeup_needed(wakeup, log));
+}
+
+void
+herald_spilled_leave_room(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
+						  uint64_t bytes, uint64_t bytes_max, const HeraldSpillCalls *calls)
+{
+	const Spiller spiller = {spilled, log, wakeup, calls};
+
+	delete_below(&spiller, herald_wakeup_needed(wakeup, log));
+	(void) keep_within_limit(&spiller, bytes, bytes_max);
+}
+
+bool
+herald_spilled_give_up_oldest(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
+							  const HeraldSpillCalls *calls)
+{
+	const Spiller spiller = {spilled, log, wakeup, calls};
+
+	return give_up_oldest(&spiller, HERALD_OVERRUN_ERROR);
+}
+
+bool
+herald_spilled_has(HeraldSpilled *spilled, HeraldPosition segment)
+{
+	/* [F1] acquire: pairs with herald_spilled_move() and delete_below(). */
+	return segment < atomic_load_explicit(&spilled->to, memory_order_acquire) &&
+		segment >= atomic_load_explicit(&spilled->from, memory_order_acquire);
+}
+
+uint64_t
+herald_spilled_bytes(HeraldSpilled *spilled)
+{
+	HeraldPosition from = atomic_load_explicit(&spilled->from, memory_order_relaxed);
+	HeraldPosition to = atomic_load_explicit(&spilled->to, memory_order_relaxed);
+
+	return to > from ? to - from : 0;
+}
+
+/* False: with that many bytes more there would be too many, whatever is given up. */
+static bool
+keep_within_limit(const Spiller *spiller, uint64_t bytes, uint64_t bytes_max)
+{
+	while (bytes_kept(spiller) + bytes > bytes_max)
+	{
+		if (!give_up_oldest(spiller, HERALD_OVERRUN_LIMIT))
+			return false;
+	}
+	return true;
+}
+
+static uint64_t
+bytes_kept(const Spiller *spiller)
+{
+	return herald_spilled_bytes(spiller->spilled) +
+		(spiller->calls->others_bytes ? spiller->calls->others_bytes() : 0);
+}
+
+/* False: it was given up, or is no longer there. */
+static bool
+save_segment(const Spiller *spiller, HeraldPosition segment)
+{
+	while (!spiller->calls->save(segment))
+	{
+		if (!give_up_oldest(spiller, HERALD_OVERRUN_ERROR))
+		{
+			give_up_below(spiller, segment + spiller->log->segment_size, HERALD_OVERRUN_ERROR);
+			return false;
+		}
+	}
+
+	/* As in herald_log_copy(): it was recycled meanwhile, and what we have may be torn. */
+	if (atomic_load_explicit(&spiller->log->tail, memory_order_relaxed) != segment)
+	{
+		spiller->calls->remove(segment);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * False: there is nothing.  What is not settled yet is no laggard's: its
+ * transaction may still fail, and its listeners are yet to be marked.
+ */
+static bool
+give_up_oldest(const Spiller *spiller, HeraldOverrunReason reason)
+{
+	HeraldPosition segment = UINT64_MAX;
+	HeraldPosition other = UINT64_MAX;
+
+	if (herald_spilled_bytes(spiller->spilled) > 0)
+		segment = atomic_load_explicit(&spiller->spilled->from, memory_order_relaxed);
+	if (spiller->calls->others_oldest)
+		other = spiller->calls->others_oldest();
+
+	if (other >= atomic_load_explicit(&spiller->log->settled, memory_order_acquire))
+		other = UINT64_MAX;
+
+	/* Of what is not in the log only those who get there will miss it: they find out. */
+	if (other < segment)
+	{
+		spiller->calls->others_remove(other + HERALD_ALIGN);
+		spiller->calls->dropped();
+	}
+	else if (segment != UINT64_MAX)
+		give_up_below(spiller, segment + spiller->log->segment_size, reason);
+	return other != UINT64_MAX || segment != UINT64_MAX;
+}
+
+/*
+ * Whoever has not read up to here has missed something.  The word of a
+ * listener that is below `lost` holds nothing back any more; so first say who
+ * that is: it may go on any moment, and find that others have recycled without
+ * it.
+ */
+static void
+give_up_below(const Spiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
+{
+	HeraldPosition before = atomic_load_explicit(&spiller->log->lost, memory_order_relaxed);
+
+	for (uint32_t slot = 0; slot < spiller->wakeup->slots; slot++)
+	{
+		uint64_t	word = atomic_load_explicit(herald_wakeup_word(spiller->wakeup, slot),
+												memory_order_seq_cst);
+
+		if (herald_listener_is_pending(word) &&
+			herald_word_position(word) >= before && herald_word_position(word) < position)
+			spiller->calls->overrun(slot, reason);
+	}
+
+	/* [F2] release: pairs with the acquire in herald_wakeup_needed().  Segments go in order. */
+	assert(position > before);
+	atomic_store_explicit(&spiller->log->lost, position, memory_order_seq_cst);
+	spiller->calls->dropped();
+	delete_below(spiller, position);
+}
+
+/* If nothing is left, the next segment that is saved begins a new stretch. */
+static void
+delete_below(const Spiller *spiller, HeraldPosition position)
+{
+	HeraldSpilled *spilled = spiller->spilled;
+	uint64_t	size = spiller->log->segment_size;
+	HeraldPosition from = atomic_load_explicit(&spilled->from, memory_order_relaxed);
+	HeraldPosition to = atomic_load_explicit(&spilled->to, memory_order_relaxed);
+	HeraldPosition tail = atomic_load_explicit(&spiller->log->tail, memory_order_relaxed);
+
+	/* Others have recycled more, which nobody needed: nor does anybody need what is before it. */
+	if (to < tail && position < tail)
+		position = tail;
+	while (from < to && from + size <= position)
+	{
+		HeraldPosition segment = from;
+
+		from += size;
+		atomic_store_explicit(&spilled->from, from, memory_order_release);
+		HERALD_HOLD_POINT("spill-retired");
+		spiller->calls->remove(segment);
+	}
+	if (from >= to)
+	{
+		/* `to` last: whoever sees the new one sees the new `from` too. */
+		atomic_store_explicit(&spilled->from, tail, memory_order_release);
+		atomic_store_explicit(&spilled->to, tail, memory_order_release);
+	}
+	if (spiller->calls->others_remove)
+		spiller->calls->others_remove(position);
+}

@@ -1,0 +1,88 @@
+/*-------------------------------------------------------------------------
+ *
+ * spilled.h
+ *	  Which stretch of the log has been saved elsewhere, and what is lost.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_SPILLED_H
+#define HERALD_SPILLED_H
+
+#include "log.h"
+#include "wakeup.h"
+
+/* Written by one process at a time, which holds a lock: the spiller. */
+typedef struct HeraldSpilled
+{
+	_Atomic uint64_t from;
+	_Atomic uint64_t to;
+} HeraldSpilled;
+
+/* Why listeners miss something. */
+typedef enum HeraldOverrunReason
+{
+	HERALD_OVERRUN_LIMIT,		/* there may not be more */
+	HERALD_OVERRUN_ERROR		/* it could not be saved */
+} HeraldOverrunReason;
+
+/* Where segments are saved.  Called by the spiller; none may throw. */
+typedef struct HeraldSpillCalls
+{
+	/*
+	 * Save this segment of the ring.  False: it could not be.  It may be
+	 * recycled meanwhile, so that what is saved is of no use; therefore loads
+	 * from the ring must come before the return (a read barrier, or acquire).
+	 */
+	bool		(*save) (HeraldPosition segment);
+
+	/* Delete one that was saved; there may be none. */
+	void		(*remove) (HeraldPosition segment);
+
+	/* Something was given up; and each listener that needed it. */
+	void		(*dropped) (void);
+	void		(*overrun) (uint32_t slot, HeraldOverrunReason reason);
+
+	/*
+	 * What is kept elsewhere besides segments and counts for the same limit:
+	 * how much, the position in the log that the oldest belongs to (UINT64_MAX:
+	 * there is none), and a way to delete what belongs below a position.  NULL:
+	 * there is nothing of the kind.
+	 */
+	uint64_t	(*others_bytes) (void);
+	HeraldPosition (*others_oldest) (void);
+	void		(*others_remove) (HeraldPosition below);
+} HeraldSpillCalls;
+
+/*
+ * Let senders have the oldest segment of the ring.  If a listener needs it, it
+ * is saved first; at most `bytes_max` are.  By the spiller.  True: that made
+ * room.
+ */
+extern bool herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
+								uint64_t bytes_max, const HeraldSpillCalls *calls);
+
+/* Delete what nobody needs.  By the spiller. */
+extern void herald_spilled_trim(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
+								const HeraldSpillCalls *calls);
+
+/*
+ * Leave room for that many bytes besides segments, of `bytes_max`, at the
+ * expense of what is oldest.  By the spiller.
+ */
+extern void herald_spilled_leave_room(HeraldSpilled *spilled, HeraldLog *log,
+									  HeraldWakeup *wakeup, uint64_t bytes,
+									  uint64_t bytes_max, const HeraldSpillCalls *calls);
+
+/* Give up what is oldest, because saving failed.  By the spiller.  False: there is nothing. */
+extern bool herald_spilled_give_up_oldest(HeraldSpilled *spilled, HeraldLog *log,
+										  HeraldWakeup *wakeup, const HeraldSpillCalls *calls);
+
+/* Has this segment been saved as a whole?  By anybody; it can be deleted any moment. */
+extern bool herald_spilled_has(HeraldSpilled *spilled, HeraldPosition segment);
+
+/* Bytes that are saved. */
+extern uint64_t herald_spilled_bytes(HeraldSpilled *spilled);
+
+#endif							/* HERALD_SPILLED_H */

@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * stop_point.h
+ *	  Named places at which a test can have a process wait, fail or die.
+ *
+ * Some races need one process to stand still between two steps of its own while
+ * another does something; left alone that happens once in a million.  A stop
+ * point names such a place.  A test arms it from SQL (stop_point.c), and the
+ * next process that comes by does what it was armed for.
+ *
+ * They are there only if the module was built with `make STOP_POINTS=1`.  In a
+ * release build they are nothing at all.  docs/internals/TESTING.md tells more.
+ *
+ * The idea is that of PostgreSQL's injection points.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_STOP_POINT_H
+#define HERALD_STOP_POINT_H
+
+/* What is allowed at this place. */
+typedef enum HeraldStopPointKind
+{
+	HERALD_STOP_KIND_HOLD,		/* no error: a lock is held, or the commit is done */
+	HERALD_STOP_KIND_FAULT,		/* an error may be thrown, but interrupts are not served */
+	HERALD_STOP_KIND_STOP		/* both */
+} HeraldStopPointKind;
+
+extern void herald_stop_point(const char *name, HeraldStopPointKind kind);
+
+#ifdef HERALD_STOP_POINTS
+#define HERALD_HOLD_POINT(name)		herald_stop_point((name), HERALD_STOP_KIND_HOLD)
+#define HERALD_FAULT_POINT(name)	herald_stop_point((name), HERALD_STOP_KIND_FAULT)
+#define HERALD_STOP_POINT(name)		herald_stop_point((name), HERALD_STOP_KIND_STOP)
+#else
+#define HERALD_HOLD_POINT(name)		((void) 0)
+#define HERALD_FAULT_POINT(name)	((void) 0)
+#define HERALD_STOP_POINT(name)		((void) 0)
+#endif
+
+#endif							/* HERALD_STOP_POINT_H */

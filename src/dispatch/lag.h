@@ -1,0 +1,32 @@
+/*-------------------------------------------------------------------------
+ *
+ * lag.h
+ *	  How far listeners are behind, and a log line about who is far behind.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_LAG_H
+#define HERALD_LAG_H
+
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+/* Bytes that a listener with this word has yet to read; 0: nothing is for it. */
+extern uint64 herald_lag_bytes(uint64 word);
+
+/*
+ * When was the first of it committed?  False: there is nothing, or it cannot
+ * be told.  Needs a resource owner; may throw.
+ */
+extern bool herald_lag_since(uint64 word, TimestampTz *since);
+
+/*
+ * The watchdog has seen this word: log the listener if it lags, once until it
+ * has caught up.  True: look again soon, it may have to be logged.
+ */
+extern bool herald_lag_look(uint32 slot, uint64 word, TimestampTz now);
+
+#endif							/* HERALD_LAG_H */

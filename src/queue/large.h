@@ -1,0 +1,64 @@
+/*-------------------------------------------------------------------------
+ *
+ * large.h
+ *	  The files of transactions that are too large for a segment of the log.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_LARGE_H
+#define HERALD_LARGE_H
+
+#include "postgres.h"
+
+#include "core/log.h"
+#include "storage/fd.h"
+
+/* Shared memory, for shared.c. */
+extern Size herald_large_shared_size(void);
+extern void herald_large_shared_init(void);
+
+/*
+ * A new file for this transaction.  Sets *number before it can fail in a way
+ * that needs herald_large_forget().  May throw.
+ */
+extern File herald_large_create(uint64 *number);
+
+/*
+ * The file is complete: count its bytes, at the expense of what is oldest if
+ * herald.max_queue_size is passed.  Before room is reserved in the log for the
+ * reference.
+ */
+extern void herald_large_complete(uint64 number, uint64 bytes);
+
+/* The reference has its place in the log.  Never throws. */
+extern void herald_large_place(uint64 number, HeraldPosition position);
+
+/*
+ * The transaction was rolled back, and its batch, if it has one, is not finished
+ * yet: nobody else has deleted the file.  It is closed.  Never throws.
+ */
+extern void herald_large_forget(uint64 number);
+
+/* Delete the files whose references lie below `position`.  Under spill_lock. */
+extern void herald_large_delete_below(HeraldPosition position);
+
+/* The oldest file's reference; PG_UINT64_MAX: none.  Under spill_lock. */
+extern HeraldPosition herald_large_oldest(void);
+
+/* How many there are, those of unfinished transactions included; and their bytes. */
+extern int	herald_large_count(void);
+extern uint64 herald_large_bytes(void);
+
+/*
+ * Bytes of those whose references lie from one position up to another.  False:
+ * not to `wait`, and somebody changes the table just now.
+ */
+extern bool herald_large_bytes_between(HeraldPosition from, HeraldPosition to, bool wait,
+									   uint64 *bytes);
+
+/* Copy bytes of a file.  A HeraldReadFile; by a listener, in a transaction. */
+extern bool herald_large_read(uint64 number, uint64 offset, uint64 length, char *to);
+
+#endif							/* HERALD_LARGE_H */

@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * overflow.h
+ *	  The pending notifications that are too many for a segment: a file.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_OVERFLOW_H
+#define HERALD_OVERFLOW_H
+
+#include "postgres.h"
+
+#include "core/log_layout.h"
+
+/*
+ * Write entries to this transaction's file, which is created if there is none,
+ * at an offset where what stood before is no longer wanted.  Throws when that
+ * is impossible.
+ */
+extern void herald_overflow_write(uint64 offset, const char *entries, uint64 length);
+
+/*
+ * The entry at an offset, until the next call; `end` is the offset up to which
+ * has been written.  NULL: it cannot be read.  Never throws.
+ */
+extern const HeraldEntry *herald_overflow_read(uint64 offset, uint64 end);
+
+/*
+ * The file is complete with `length` bytes of entries: hand it to the queue.
+ * May throw.
+ */
+extern void herald_overflow_publish(uint64 length);
+
+/* The entries of the reference; herald_overflow_publish() has been called. */
+extern const char *herald_overflow_reference(uint64 *length, uint32 *count);
+
+/* The reference has its place in the log.  Never throws. */
+extern void herald_overflow_place(HeraldPosition position);
+
+/* The transaction is over.  Never throws. */
+extern void herald_overflow_end(bool committed);
+
+#endif							/* HERALD_OVERFLOW_H */

@@ -1,0 +1,302 @@
+/*-------------------------------------------------------------------------
+ *
+ * spill.c
+ *	  The stress test's spiller: src/queue/spill.c, with memory for files.
+ *
+ * A file is memory that is found by its segment's number.  As with real ones,
+ * creating, opening and deleting are atomic (a mutex), writing and reading are
+ * not, and who has a file open keeps it though it is deleted.  So the core's
+ * memory ordering alone is between the writing and the reading of the bytes.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "stress.h"
+
+#define FILES_MAX	1024
+#define FAIL_ONE_IN	4			/* writes, when the disk is full */
+#define WORDS_AT_ONCE	512		/* then the disk may make us wait */
+
+typedef struct File
+{
+	HeraldPosition segment;
+	int			users;			/* under files_mutex; the name counts as one */
+	char		bytes[];
+} File;
+
+/* The file system. */
+static pthread_mutex_t files_mutex = PTHREAD_MUTEX_INITIALIZER;
+static File *files[FILES_MAX];
+
+static pthread_mutex_t spill_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* The file that this thread reads. */
+static _Thread_local File *reading;
+
+static void verify_files(bool made_room);
+static bool save(HeraldPosition segment);
+static bool write_whole(File *file, HeraldPosition segment);
+static void delete_file(HeraldPosition segment);
+static void count_dropped(void);
+static void note_overrun(uint32_t slot, HeraldOverrunReason reason);
+static File *file_create(HeraldPosition segment);
+static File *file_open(HeraldPosition segment);
+static void file_close(File *file);
+static File **file_place(HeraldPosition segment);
+
+static const HeraldSpillCalls spill_calls = {
+	.save = save,
+	.remove = delete_file,
+	.dropped = count_dropped,
+	.overrun = note_overrun,
+	.others_bytes = large_bytes,
+	.others_oldest = large_oldest,
+	.others_remove = large_delete_below,
+};
+
+
+bool
+spill_make_room(uint64_t *random)
+{
+	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.log);
+	bool		made_room;
+
+	dawdle(random);				/* and what is needed may have changed */
+	if (herald_log_recycle(world.log, needed))
+		count(COUNT_RECYCLES);
+	if (!herald_log_is_short(world.log))
+		return true;
+	if (pthread_mutex_trylock(&spill_mutex) != 0)
+		return false;
+	made_room = herald_spilled_move(&world.spilled, world.log, world.wakeup,
+									world.bytes_in_files, &spill_calls);
+	verify_files(made_room);
+	pthread_mutex_unlock(&spill_mutex);
+	return made_room;
+}
+
+void
+spill_trim(void)
+{
+	if ((herald_spilled_bytes(&world.spilled) == 0 && large_count() == 0) ||
+		pthread_mutex_trylock(&spill_mutex) != 0)
+		return;
+	herald_spilled_trim(&world.spilled, world.log, world.wakeup, &spill_calls);
+	pthread_mutex_unlock(&spill_mutex);
+}
+
+void
+spill_lock(void)
+{
+	pthread_mutex_lock(&spill_mutex);
+}
+
+void
+spill_unlock(void)
+{
+	pthread_mutex_unlock(&spill_mutex);
+}
+
+void
+spill_leave_room(uint64_t bytes)
+{
+	herald_spilled_leave_room(&world.spilled, world.log, world.wakeup, bytes,
+							  world.bytes_in_files, &spill_calls);
+	verify_files(true);
+	if (herald_spilled_bytes(&world.spilled) > 0 &&
+		herald_spilled_bytes(&world.spilled) + large_bytes() + bytes > world.bytes_in_files)
+		fail("there is no room for %llu bytes more", (unsigned long long) bytes);
+}
+
+bool
+spill_give_up_oldest(void)
+{
+	bool		result;
+
+	spill_lock();
+	result = herald_spilled_give_up_oldest(&world.spilled, world.log, world.wakeup, &spill_calls);
+	verify_files(false);
+	spill_unlock();
+	return result;
+}
+
+/* A HeraldReadSpilled. */
+bool
+spill_read(HeraldPosition from, uint64_t length, char *to)
+{
+	HeraldPosition segment = from & ~(world.log->segment_size - 1);
+
+	if (!herald_spilled_has(&world.spilled, segment))
+		return false;
+	if (reading == NULL || reading->segment != segment)
+	{
+		spill_end_reading();
+		reading = file_open(segment);
+		if (reading == NULL)
+			return false;		/* deleted just now */
+	}
+	memcpy(to, reading->bytes + (from - segment), length);
+	count(COUNT_READ_SPILLED);
+	return true;
+}
+
+void
+spill_end_reading(void)
+{
+	if (reading != NULL)
+		file_close(reading);
+	reading = NULL;
+}
+
+/* By the spiller, or with everybody at the barrier. */
+int
+spill_count_files(void)
+{
+	int			found = 0;
+
+	for (int i = 0; i < FILES_MAX; i++)
+		found += files[i] != NULL;
+	return found;
+}
+
+/* Every segment of the stretch has its file, no other has, and they are not too many. */
+static void
+verify_files(bool made_room)
+{
+	uint64_t	bytes = herald_spilled_bytes(&world.spilled);
+
+	if (bytes != (uint64_t) spill_count_files() * world.log->segment_size)
+		fail("%llu bytes are in files, but there are %d files",
+			 (unsigned long long) bytes, spill_count_files());
+	if (made_room && bytes > world.bytes_in_files)
+		fail("%llu bytes are in files", (unsigned long long) bytes);
+}
+
+static bool
+save(HeraldPosition segment)
+{
+	File	   *file = file_create(segment);
+	bool		written = write_whole(file, segment);
+
+	file_close(file);
+	if (written)
+		count(COUNT_SPILLED);
+	else
+		delete_file(segment);
+	return written;
+}
+
+/* Atomic loads, because others may recycle the segment meanwhile. */
+static bool
+write_whole(File *file, HeraldPosition segment)
+{
+	_Atomic uint64_t *words = herald_log_at(world.log, segment);
+	uint64_t	count_words = world.log->segment_size / HERALD_ALIGN;
+	uint64_t	full_at = UINT64_MAX;
+	static uint64_t random;		/* under spill_mutex */
+
+	if (random == 0)
+		random = world.seed | 1;
+	if (world.disk_fills && one_in(&random, FAIL_ONE_IN))
+		full_at = herald_random(&random) % count_words;
+
+	for (uint64_t i = 0; i < count_words; i++)
+	{
+		uint64_t	word = atomic_load_explicit(&words[i], memory_order_acquire);
+
+		if (i == full_at)
+		{
+			count(COUNT_DISK_FULL);
+			return false;
+		}
+		if (i % WORDS_AT_ONCE == 0)
+			dawdle(&random);
+		memcpy(file->bytes + i * HERALD_ALIGN, &word, HERALD_ALIGN);
+	}
+	return true;
+}
+
+static void
+count_dropped(void)
+{
+	count(COUNT_DROPPED);
+}
+
+static void
+note_overrun(uint32_t slot, HeraldOverrunReason reason)
+{
+	for (uint32_t i = 0; i < LISTENERS; i++)
+		if (world.listeners[i].slot == slot)
+			atomic_store(&world.listeners[i].reported, 1);
+	count(reason == HERALD_OVERRUN_LIMIT ? COUNT_OVERRUN_LIMIT : COUNT_OVERRUN_ERROR);
+}
+
+static File *
+file_create(HeraldPosition segment)
+{
+	File	   *file = malloc(sizeof(File) + world.log->segment_size);
+
+	file->segment = segment;
+	file->users = 2;
+	pthread_mutex_lock(&files_mutex);
+	if (*file_place(segment) != NULL)
+		fail("segment %llu is to be written, and there is a file of %llu",
+			 (unsigned long long) segment, (unsigned long long) (*file_place(segment))->segment);
+	*file_place(segment) = file;
+	pthread_mutex_unlock(&files_mutex);
+	return file;
+}
+
+static File *
+file_open(HeraldPosition segment)
+{
+	File	   *file;
+
+	pthread_mutex_lock(&files_mutex);
+	file = *file_place(segment);
+	if (file != NULL && file->segment == segment)
+		file->users++;
+	else
+		file = NULL;
+	pthread_mutex_unlock(&files_mutex);
+	return file;
+}
+
+static void
+file_close(File *file)
+{
+	bool		is_last;
+
+	pthread_mutex_lock(&files_mutex);
+	is_last = --file->users == 0;
+	pthread_mutex_unlock(&files_mutex);
+	if (is_last)
+		free(file);
+}
+
+static void
+delete_file(HeraldPosition segment)
+{
+	File	   *file;
+
+	pthread_mutex_lock(&files_mutex);
+	file = *file_place(segment);
+	if (file != NULL && file->segment == segment)
+		*file_place(segment) = NULL;
+	else
+		file = NULL;
+	pthread_mutex_unlock(&files_mutex);
+	if (file != NULL)
+		file_close(file);
+}
+
+/* Its place: there are more than can be in use, and it must be free of older ones. */
+static File **
+file_place(HeraldPosition segment)
+{
+	return &files[segment / world.log->segment_size % FILES_MAX];
+}

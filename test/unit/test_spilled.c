@@ -1,0 +1,384 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_spilled.c
+ *	  Unit tests of spilled.c: what is saved, deleted, given up, and when.
+ *
+ * Guards: a segment is saved only for those who need it, counts as saved only
+ * when it is so as a whole, and is deleted when nobody needs it; past the limit
+ * and in case of errors the oldest goes, and those concerned are known.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wakeup_support.h"
+
+#include "spilled.h"
+
+#define NO_LIMIT	UINT64_MAX
+#define NOTED_MAX	32
+
+/* What was asked of the place where segments are saved. */
+static struct
+{
+	HeraldLog  *log;
+	HeraldWakeup *wakeup;
+	HeraldSpilled spilled;
+	HeraldPosition start;
+	uint64_t	size;			/* of a segment */
+	int			fail;			/* so many times */
+	HeraldPosition recycle_to;	/* by another process, during the next save */
+	HeraldPosition kept[NOTED_MAX];
+	int			kept_count;
+	int			saves;
+	int			dropped;
+	int			overruns[2];	/* by reason */
+	uint32_t	overrun_slot;
+}			world;
+
+static bool
+save(HeraldPosition segment)
+{
+	/* Still in the ring, and not covered yet: nobody looks for it here [F1]. */
+	assert_int_equal(segment, atomic_load(&world.log->tail));
+	assert_false(herald_spilled_has(&world.spilled, segment));
+	assert_true(atomic_load(&world.log->settled) >= segment + world.size);
+	world.saves++;
+	if (world.fail > 0)
+	{
+		world.fail--;
+		return false;
+	}
+	assert_true(world.kept_count < NOTED_MAX);
+	world.kept[world.kept_count++] = segment;
+	if (world.recycle_to != 0)
+		assert_true(herald_log_recycle(world.log, world.recycle_to));
+	world.recycle_to = 0;
+	return true;
+}
+
+static void
+forget(HeraldPosition segment)
+{
+	/* Not covered any more: whoever looks for it now finds it gone. */
+	assert_false(herald_spilled_has(&world.spilled, segment));
+	for (int i = 0; i < world.kept_count; i++)
+		if (world.kept[i] == segment)
+		{
+			world.kept[i] = world.kept[--world.kept_count];
+			return;
+		}
+	fail_msg("what was not saved is deleted");
+}
+
+static void
+note_dropped(void)
+{
+	world.dropped++;
+}
+
+static void
+note_overrun(uint32_t slot, HeraldOverrunReason reason)
+{
+	/* Still waited for: whoever is passed over has been reported [F2]. */
+	assert_true(herald_word_position(atomic_load(herald_wakeup_word(world.wakeup, slot))) >=
+				atomic_load(&world.log->lost));
+	world.overruns[reason]++;
+	world.overrun_slot = slot;
+}
+
+static const HeraldSpillCalls calls = {
+	.save = save,
+	.remove = forget,
+	.dropped = note_dropped,
+	.overrun = note_overrun,
+};
+
+/* Seven segments full of what is settled, and less than one left; all idle. */
+static int
+setup(void **state UNUSED)
+{
+	memset((void *) &world, 0, sizeof(world));
+	world.log = log_new();
+	world.size = world.log->segment_size;
+	world.start = atomic_load(&world.log->tail);
+	world.wakeup = wakeup_new_idle(SLOTS, 1, world.start);
+	for (int i = 0; i < HERALD_SEGMENTS - 1; i++)
+		leave_in_segment(world.log, 0);
+	batch_send(world.log, "a little more");
+	dispatch_all(world.log);
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		atomic_store(herald_wakeup_word(world.wakeup, slot),
+					 atomic_load(&world.log->settled) | HERALD_LISTENER_IDLE);
+	return 0;
+}
+
+static int
+teardown(void **state UNUSED)
+{
+	free(world.wakeup);
+	free(world.log);
+	return 0;
+}
+
+/* The border of a segment, counted from the first. */
+static HeraldPosition
+border(int segments)
+{
+	return world.start + (uint64_t) segments * world.size;
+}
+
+static void
+set_listener(uint32_t slot, HeraldPosition position, unsigned state)
+{
+	atomic_store(herald_wakeup_word(world.wakeup, slot), herald_word_make(position, state));
+}
+
+/* Move the oldest segment, and fill what that frees, to be short again. */
+static bool
+move(uint64_t bytes_max)
+{
+	bool		made_room = herald_spilled_move(&world.spilled, world.log, world.wakeup,
+												bytes_max, &calls);
+
+	if (made_room && !herald_log_is_short(world.log))
+	{
+		leave_in_segment(world.log, 0);
+		batch_send(world.log, "a little more");
+		dispatch_all(world.log);
+	}
+	return made_room;
+}
+
+static void
+trim(void)
+{
+	herald_spilled_trim(&world.spilled, world.log, world.wakeup, &calls);
+}
+
+/* The saved stretch, in segments from the first; all of it is kept, and nothing else. */
+static void
+assert_saved(int from, int to)
+{
+	assert_int_equal(herald_spilled_bytes(&world.spilled), (uint64_t) (to - from) * world.size);
+	assert_int_equal(world.kept_count, to - from);
+	for (int i = 0; i < 2 * HERALD_SEGMENTS; i++)
+		assert_int_equal(herald_spilled_has(&world.spilled, border(i)), i >= from && i < to);
+}
+
+/* Guards: what nobody needs is not saved, only recycled. */
+static void
+test_nobody(void **state UNUSED)
+{
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(atomic_load(&world.log->tail), border(1));
+	assert_int_equal(world.saves, 0);
+	assert_saved(1, 1);
+
+	/* Nor is it given up, where nothing may be saved. */
+	assert_true(move(0));
+	assert_int_equal(world.dropped, 0);
+	assert_int_equal(atomic_load(&world.log->lost), 0);
+}
+
+/* Guards: nothing is moved that is still written or dispatched, or needs not be. */
+static void
+test_not_yet(void **state UNUSED)
+{
+	HeraldPosition settled = atomic_load(&world.log->settled);
+
+	atomic_store(&world.log->settled, border(1) - 8);
+	assert_false(move(NO_LIMIT));
+	atomic_store(&world.log->settled, border(1));
+	assert_true(move(NO_LIMIT));
+	atomic_store(&world.log->settled, settled);
+	assert_true(herald_log_recycle(world.log, border(4)));
+	assert_false(herald_spilled_move(&world.spilled, world.log, world.wakeup, NO_LIMIT, &calls));
+	assert_int_equal(atomic_load(&world.log->tail), border(4));
+	assert_int_equal(world.saves, 0);
+}
+
+/* Guards: for a laggard all is kept, until it has read it, segment by segment. */
+static void
+test_laggard(void **state UNUSED)
+{
+	set_listener(99, border(0) + 800, HERALD_LISTENER_BUSY_PENDING);
+	for (int i = 1; i <= 12; i++)
+	{
+		assert_true(move(NO_LIMIT));
+		assert_int_equal(atomic_load(&world.log->tail), border(i));
+		assert_saved(0, i);
+	}
+	trim();
+	assert_saved(0, 12);
+	set_listener(99, border(1) - 8, HERALD_LISTENER_PROCESSING);
+	trim();
+	assert_saved(0, 12);
+	set_listener(99, border(1), HERALD_LISTENER_PROCESSING);
+	trim();
+	assert_saved(1, 12);
+	set_listener(99, border(7) + 8, HERALD_LISTENER_PROCESSING);
+	assert_true(move(NO_LIMIT));
+	assert_saved(7, 13);
+	set_listener(99, border(13), HERALD_LISTENER_PROCESSING);
+	trim();
+	assert_saved(13, 13);
+	assert_int_equal(world.dropped, 0);
+
+	/* It has come into the ring: a new stretch begins where it is. */
+	assert_true(move(NO_LIMIT));
+	assert_saved(13, 14);
+}
+
+/* Guards: past the limit the oldest goes, and only who needed it is overrun. */
+static void
+test_limit(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	set_listener(98, border(1), HERALD_LISTENER_PENDING);
+	set_listener(97, border(0), HERALD_LISTENER_IDLE);
+	for (int i = 1; i <= 3; i++)
+		assert_true(move(3 * world.size + 8));
+	assert_saved(0, 3);
+	assert_int_equal(world.dropped, 0);
+
+	assert_true(move(3 * world.size + 8));
+	assert_saved(1, 4);
+	assert_int_equal(world.dropped, 1);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 1);
+	assert_int_equal(world.overrun_slot, 99);
+	assert_int_equal(atomic_load(&world.log->lost), border(1));
+
+	/* It is not counted twice; and then nobody is left for whom to save. */
+	assert_true(move(3 * world.size + 8));
+	assert_saved(2, 4);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 2);
+	assert_int_equal(world.overrun_slot, 98);
+
+	/* What is left goes without anybody's loss. */
+	assert_true(move(3 * world.size + 8));
+	assert_saved(6, 6);
+	assert_int_equal(world.dropped, 2);
+}
+
+/* Guards: where nothing may be saved the ring's oldest is given up at once. */
+static void
+test_no_room_at_all(void **state UNUSED)
+{
+	set_listener(99, border(0) + 8, HERALD_LISTENER_AGAIN);
+	assert_true(move(world.size - 8));
+	assert_int_equal(world.saves, 0);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 1);
+	assert_int_equal(atomic_load(&world.log->lost), border(1));
+	assert_int_equal(atomic_load(&world.log->tail), border(1));
+	assert_saved(1, 1);
+}
+
+/* Guards: if it cannot be saved, the oldest is deleted until it can. */
+static void
+test_errors(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	set_listener(98, border(2), HERALD_LISTENER_PENDING);
+	for (int i = 1; i <= 3; i++)
+		assert_true(move(NO_LIMIT));
+	world.fail = 2;
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.saves, 3 + 3);
+	assert_saved(2, 4);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 1);
+	assert_int_equal(world.overrun_slot, 99);
+	assert_int_equal(atomic_load(&world.log->lost), border(2));
+
+	/* For ever: all that was saved goes, and the segment itself, which is recycled. */
+	world.fail = 100;
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.fail, 100 - 3);
+	assert_saved(5, 5);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 2);
+	assert_int_equal(atomic_load(&world.log->lost), border(5));
+
+	/* Nobody is left who needs any more. */
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.fail, 100 - 3);
+}
+
+/*
+ * Guards: what another process recycles meanwhile is torn, does not count, and
+ * is deleted; and the saved stretch has no gap, but begins anew behind it.
+ */
+static void
+test_recycled_while_saved(void **state)
+{
+	for (int ahead = 1; ahead <= 3; ahead++)
+	{
+		set_listener(99, border(0), HERALD_LISTENER_PENDING);
+		assert_true(move(NO_LIMIT));
+		world.recycle_to = border(1 + ahead);
+		assert_false(move(NO_LIMIT));
+		assert_int_equal(world.saves, 2);
+		assert_saved(0, 1);
+		assert_int_equal(atomic_load(&world.log->tail), border(1 + ahead));
+
+		for (int i = 0; i < ahead; i++)
+			leave_in_segment(world.log, 0);
+		batch_send(world.log, "a little more");
+		dispatch_all(world.log);
+		assert_true(move(NO_LIMIT));
+		assert_saved(1 + ahead, 2 + ahead);
+		teardown(state);
+		setup(state);
+	}
+}
+
+/* Guards: saved, but not recycled since another process was about to: not saved anew. */
+static void
+test_recycling_elsewhere(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	atomic_store(&world.log->recycling, 1);
+	assert_false(move(NO_LIMIT));
+	assert_saved(0, 1);
+	assert_int_equal(atomic_load(&world.log->tail), border(0));
+	atomic_store(&world.log->recycling, 0);
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.saves, 1);
+	assert_saved(0, 1);
+	assert_int_equal(atomic_load(&world.log->tail), border(1));
+}
+
+/* Guards: the same, and nobody needs it any more by then: nothing is left behind. */
+static void
+test_recycling_elsewhere_in_vain(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	atomic_store(&world.log->recycling, 1);
+	assert_false(move(NO_LIMIT));
+	atomic_store(&world.log->recycling, 0);
+	set_listener(99, border(3), HERALD_LISTENER_PENDING);
+	trim();
+	assert_saved(0, 0);
+	assert_true(move(NO_LIMIT));
+	assert_saved(1, 1);
+	assert_int_equal(world.saves, 1);
+}
+
+#define world_test(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		world_test(test_nobody),
+		world_test(test_not_yet),
+		world_test(test_laggard),
+		world_test(test_limit),
+		world_test(test_no_room_at_all),
+		world_test(test_errors),
+		world_test(test_recycled_while_saved),
+		world_test(test_recycling_elsewhere),
+		world_test(test_recycling_elsewhere_in_vain),
+	};
+
+	return cmocka_run_group_tests_name("spilled", tests, NULL, NULL);
+}
