@@ -1,0 +1,318 @@
+"""Faults on the way to temporary files and from them, and of clients in the midst of something large."""
+
+import os
+import struct
+
+import psycopg
+import pytest
+
+from faults import Doing, Points, Scene, pid_of
+from laggards import KILOBYTES_7, RING_BYTES, files
+from support import hear, notify, one, reconnect, state_of, stopped, until, works_from_the_start
+from wire import Wire, cstring
+
+# Points on the way of a segment to its file. An error at the first two means that it cannot be written.
+WRITING = ["spill-create", "spill-written"]
+SPILLING = [*WRITING, "spill-saved", "spill-published", "tail-moved"]
+
+# Points on the way of a large transaction to its file, all before its commit.
+OVERFLOWING = ["large-entered", "overflow-write", "overflow-written", "overflow-complete",
+               "overflow-referenced"]
+
+MANY = 5000
+
+
+def send_and_hear(scene: Scene, victim: psycopg.Connection, laps: float) -> list[str]:
+    """The victim sends that many rings full, as far as it gets; what the listeners have heard of it."""
+    sent = []
+    for number in range(int(laps * RING_BYTES / len(KILOBYTES_7))):
+        payload = f"{number} {KILOBYTES_7}"
+        failed = False
+        try:
+            notify(victim, "c", payload)
+        except psycopg.Error:
+            failed = True  # before its commit, or afterwards
+        if not failed or hear(scene.listeners[0], 1, 0.2) == [payload]:
+            sent.append(payload)
+            assert all(hear(listener, 1) == [payload] for listener in scene.listeners[failed:])
+        if victim.closed:
+            break
+    return sent
+
+
+@pytest.mark.parametrize("action", ["terminate", "cancel"])
+@pytest.mark.parametrize("point", ["files-choose-place", *SPILLING])
+def test_spiller(scene, point, action):
+    """Guards: a sender that goes, or is cancelled, while it writes others' notifications to a file; the
+    laggard hears just what the others hear."""
+    laggard, victim = scene.listener(), scene.connect()
+    laggard.execute("BEGIN; SELECT 1")
+    scene.points.arm(point, action, pid_of(victim))
+    sent = send_and_hear(scene, victim, 2)
+    scene.points.reached(point)
+    sent += send_and_hear(scene, scene.sender, 1)
+    laggard.execute("COMMIT")
+    assert hear(laggard, len(sent)) == sent
+    scene.goes_on(also=[laggard])
+
+
+def test_deletion_stands_still(scene):
+    """Guards: while whoever deletes a file is stopped, others go on, and new files are written."""
+    laggard = scene.listener()
+    laggard.execute("BEGIN; SELECT 1")
+    sent = send_and_hear(scene, scene.sender, 2)
+    scene.points.arm("spill-retired")
+    laggard.execute("COMMIT")
+    assert hear(laggard, len(sent)) == sent
+    scene.goes_on(also=[laggard])  # the watchdog is awake
+    scene.points.waiter("spill-retired")
+    scene.goes_on(also=[laggard])
+    laggard.execute("BEGIN; SELECT 1")
+    sent = send_and_hear(scene, scene.sender, 0.5)
+    scene.points.release("spill-retired")
+    sent += send_and_hear(scene, scene.sender, 2)
+    laggard.execute("COMMIT")
+    assert hear(laggard, len(sent)) == sent
+    scene.goes_on(also=[laggard])
+
+
+@pytest.mark.parametrize("point", WRITING)
+def test_segment_cannot_be_written(scene, point):
+    """Guards: an error of any kind while a segment is written costs the laggards what is in it, and nobody
+    else anything; the sender does not fail."""
+    laggard = scene.listener()
+    laggard.execute("LISTEN herald_reset")
+    laggard.execute("BEGIN; SELECT 1")
+    scene.points.arm(point, "error", pid_of(scene.sender))
+    send_and_hear(scene, scene.sender, 2)
+    assert not one(scene.watcher, "SELECT stop_armed(%s)", point)
+    assert f'error at stop point "{point}"' in scene.cluster.log()
+    laggard.execute("COMMIT")
+    assert hear(laggard, 1) == ["notifications were missed"]
+    scene.goes_on(also=[laggard])
+
+
+@pytest.mark.parametrize("point", SPILLING)
+def test_spiller_stands_still(scene, point):
+    """Guards: while a sender is stopped in the midst of writing a file, the others go on as long as there is
+    room, and wait then; afterwards everybody hears everything."""
+    laggard, victim = scene.listener(), scene.connect()
+    laggard.execute("BEGIN; SELECT 1")
+    (*sent, own), doing = scene.send_until_standing(point, victim, "c")
+    for listener in scene.listeners:
+        assert hear(listener, len(sent)) == sent
+    before = scene.send()
+    for listener in scene.listeners:
+        assert hear(listener, 5) == before
+    scene.points.release(point)
+    assert doing.end() is None
+    scene.goes_on([own])
+    laggard.execute("COMMIT")
+    assert hear(laggard, len(sent) + 11) == [*sent, *before, own, *(f"number {n}" for n in range(5, 10))]
+
+
+def test_large_transaction_behind_a_spiller_that_stands_still(scene):
+    """Guards: a large transaction that cannot complete its file, because a spiller stands still, can be
+    cancelled, and holds nobody up, nor when it fails."""
+    laggard, victim, large = scene.listener(), scene.connect(), scene.connect()
+    laggard.execute("BEGIN; SELECT 1")
+    large.execute("BEGIN")
+    large.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+    (*sent, own), doing = scene.send_until_standing("spill-saved", victim, "c")
+    for listener in scene.listeners:
+        assert hear(listener, len(sent)) == sent
+    commit = Doing(large, "COMMIT")
+    until(lambda: one(scene.watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s",
+                      pid_of(large)) == "Extension", "the commit waits")
+    scene.watcher.execute("SELECT pg_cancel_backend(%s)", (pid_of(large),))
+    assert isinstance(commit.end(), psycopg.errors.QueryCanceled)
+    scene.goes_on()
+    scene.points.release("spill-saved")
+    assert doing.end() is None
+    scene.goes_on([own])
+
+
+def test_reload_while_a_spiller_stands_still(scene):
+    """Guards: the watchdog, which has temp_tablespaces to tell, does not wait for the spiller: it takes over
+    other settings, and turns from those who do not use them."""
+    laggard, victim = scene.listener(), scene.connect()
+    laggard.execute("BEGIN; SELECT 1")
+    (*sent, own), doing = scene.send_until_standing("spill-saved", victim, "c")
+    for listener in scene.listeners:
+        assert hear(listener, len(sent)) == sent
+    scene.watcher.execute("ALTER SYSTEM SET herald.wakeup_concurrency = 1")
+    scene.watcher.execute("SELECT pg_reload_conf()")
+    until(lambda: one(scene.watcher, "SHOW herald.wakeup_concurrency") == "1", "the settings are read")
+    for listener in scene.listeners:
+        with stopped(pid_of(listener)):
+            payloads = scene.send()
+            for other in scene.listeners:
+                assert other is listener or hear(other, 5) == payloads
+        assert hear(listener, 5) == payloads
+    scene.points.release("spill-saved")
+    assert doing.end() is None
+    scene.goes_on([own])
+    scene.watcher.execute("ALTER SYSTEM RESET herald.wakeup_concurrency")
+    scene.watcher.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
+@pytest.mark.parametrize("point", OVERFLOWING)
+def test_large_transaction(scene, point, action):
+    """Guards: a large transaction that fails or goes in any stage before its commit sends nothing and leaves
+    no file; if its session is still there, it can send again."""
+    victim = scene.connect()
+    scene.points.arm(point, action, pid_of(victim))
+    statement = f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n"
+    with pytest.raises(psycopg.Error):
+        victim.execute(statement)
+    until(lambda: not files(scene.cluster.data), "the file is deleted")
+    scene.goes_on()
+    if action != "terminate":
+        victim.execute(statement)
+        scene.goes_on([str(n) for n in range(1, MANY + 1)])
+
+
+@pytest.mark.parametrize("point", ["files-choose-place", "large-entered", "overflow-write",
+                                   "overflow-written"])
+@pytest.mark.parametrize("before", [10, MANY], ids=["in memory", "in the file"])
+def test_large_transaction_in_a_savepoint(scene, point, before):
+    """Guards: an error while the file is written, in a savepoint that is rolled back, costs that savepoint
+    alone."""
+    if before == MANY and point in ("files-choose-place", "large-entered"):
+        return  # the file is there already
+    victim = scene.connect()
+    victim.execute("BEGIN")
+    victim.execute(f"SELECT count(pg_notify('c', 'before ' || n)) FROM generate_series(1, {before}) n")
+    victim.execute("SAVEPOINT s")
+    scene.points.arm(point, "error", pid_of(victim))
+    with pytest.raises(psycopg.errors.InternalError_):
+        victim.execute(f"SELECT count(pg_notify('c', 'rolled back ' || n)) FROM generate_series(1, {MANY}) n")
+    victim.execute("ROLLBACK TO s")
+    victim.execute(f"SELECT count(pg_notify('c', 'after ' || n)) FROM generate_series(1, {MANY}) n")
+    victim.execute("COMMIT")
+    scene.goes_on([*(f"before {n}" for n in range(1, before + 1)),
+                   *(f"after {n}" for n in range(1, MANY + 1))])
+
+
+@pytest.mark.parametrize("point", [*OVERFLOWING, "publish-reserve"])
+def test_large_transaction_stands_still(scene, point):
+    """Guards: a large transaction that stands still before it has its place in the log holds nobody up."""
+    victim = scene.connect()
+    scene.points.arm(point, "wait", pid_of(victim))
+    doing = Doing(victim, f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+    scene.points.waiter(point)
+    scene.goes_on()
+    assert doing.runs()
+    scene.points.release(point)
+    assert doing.end() is None
+    scene.goes_on([str(n) for n in range(1, MANY + 1)])
+
+
+@pytest.mark.parametrize("needed", ["for a duplicate", "for a rollback"])
+def test_own_file_cannot_be_read(scene, needed):
+    """Guards: a large transaction whose file has been damaged under its hands fails, at the latest when it
+    commits, instead of sending something else; its session goes on."""
+    victim = scene.connect()
+    victim.execute("BEGIN")
+    victim.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+    victim.execute("SAVEPOINT s")
+    victim.execute(f"SELECT count(pg_notify('c', 'more ' || n)) FROM generate_series(1, {MANY}) n")
+    os.truncate(*files(scene.cluster.data), 0)
+    if needed == "for a rollback":
+        victim.execute("ROLLBACK TO s")
+    with pytest.raises(psycopg.errors.IoError, match="could not read the notifications of this transaction"):
+        notify(victim, "c", *(str(n) for n in range(1, MANY, 500)))
+        victim.execute("COMMIT")
+    victim.execute("ROLLBACK")
+    notify(victim, "c", "heard")
+    scene.goes_on(["heard"])
+
+
+@pytest.mark.parametrize("content", ["segments", "a large transaction"])
+@pytest.mark.parametrize("action", ["error", "terminate"])
+def test_reader(scene, content, action):
+    """Guards: a laggard that fails or goes when it opens its file is disconnected, rather than that something
+    is left out; the file is deleted then, the others hear on."""
+    victim = scene.listener()
+    victim.execute("BEGIN; SELECT 1")
+    sent = send_and_hear(scene, scene.sender, 2) if content == "segments" else []
+    if not sent:
+        scene.sender.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+        for listener in scene.listeners:
+            assert len(hear(listener, MANY)) == MANY
+    scene.points.arm("files-open", action, pid_of(victim))
+    with pytest.raises(psycopg.Error):
+        victim.execute("COMMIT")
+        hear(victim, MANY)
+        victim.execute("SELECT 1")
+    scene.goes_on()
+    until(lambda: one(scene.watcher, "SELECT count(*) FROM herald.listeners") == 3, "it has gone")
+    until(lambda: not files(scene.cluster.data), "the files are deleted")
+
+
+# ---- kill -9 ----
+
+@pytest.mark.parametrize("point", ["spill-create", "spill-written", "spill-published", "tail-moved",
+                                   "overflow-write", "overflow-complete", "publish-reserved", "files-open"])
+def test_killed(faulty, connect, point):
+    """Guards: kill -9 of a process that writes or reads files: after the server's restart there is none, and
+    all works."""
+    watcher, laggard, sender = connect(faulty), connect(faulty), connect(faulty)
+    laggard.execute("LISTEN c")
+    laggard.execute("BEGIN; SELECT 1")
+    is_large = point in OVERFLOWING or point in ("publish-reserved", "files-open")
+    Points(watcher).arm(point, "kill")
+    with pytest.raises(psycopg.OperationalError):
+        for number in range(200):
+            if is_large:
+                sender.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+                laggard.execute("COMMIT")
+            notify(sender, "c", f"{number} {KILOBYTES_7}")
+    with pytest.raises(psycopg.OperationalError):
+        until(lambda: watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashes")
+    reconnect(faulty, connect)
+    assert files(faulty.data) == []
+    works_from_the_start(faulty, connect)
+
+
+# ---- clients ----
+
+def test_client_goes_in_the_midst_of_a_large_message(scene):
+    """Guards: a client that goes without a word while it is sent a message of 20 MB, of which it has read a
+    part: its backend ends, the file is deleted, the others hear on."""
+    client = Wire(scene.cluster)
+    client.query("LISTEN d")
+    scene.sender.execute("SET herald.max_payload = '256MB'")
+    scene.sender.execute("SELECT pg_notify('d', repeat('x', 20000000))")
+    scene.goes_on()
+    assert client.socket.recv(100000)
+    assert state_of(scene.watcher, client.pid) == "processing" and files(scene.cluster.data)
+    client.close()
+    until(lambda: state_of(scene.watcher, client.pid) is None, "it has gone")
+    until(lambda: not files(scene.cluster.data), "the file is deleted")
+    scene.goes_on()
+
+
+def test_client_is_terminated_in_the_midst_of_a_large_message(scene):
+    """Guards: the same when the client stays, does not read, and its backend is terminated."""
+    client = Wire(scene.cluster)
+    client.query("LISTEN d")
+    scene.sender.execute("SET herald.max_payload = '256MB'")
+    scene.sender.execute("SELECT pg_notify('d', repeat('x', 20000000))")
+    until(lambda: state_of(scene.watcher, client.pid) == "processing", "it is being sent")
+    assert one(scene.watcher, "SELECT pg_terminate_backend(%s, 10000)", client.pid), "it is still there"
+    until(lambda: not files(scene.cluster.data), "the file is deleted")
+    scene.goes_on()
+    client.close()
+
+
+def test_client_goes_in_the_midst_of_its_statement(scene):
+    """Guards: of a NOTIFY that has not been sent to the server in full nothing is heard."""
+    client = Wire(scene.cluster)
+    body = cstring(f"SELECT pg_notify('c', '{'x' * 7000}')")
+    client.socket.sendall(b"Q" + struct.pack("!I", len(body) + 4) + body[:5000])
+    client.close()
+    until(lambda: one(scene.watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", client.pid) == 0,
+          "its backend has gone")
+    scene.goes_on()

@@ -1,0 +1,296 @@
+"""What happens to a backend in each stage of a notification: the others notice nothing of it."""
+
+import psycopg
+import pytest
+
+from faults import Doing, Points, pid_of
+from laggards import files
+from support import hear, notify, one, reconnect, stopped, until, watchdog_pid, works_from_the_start
+
+# Points on a sender's way, before its commit: an error may be thrown there.
+BEFORE_COMMIT = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "publish-reserve",
+                 "publish-reserved"]
+
+# And after it: none may. For each, how many of three listeners hear nothing more while it stands still.
+AFTER_COMMIT = {
+    "publish-committed": 3,  # what comes later in the log waits for it
+    "publish-finished": 0,  # others take its batch along
+    "dispatch-try": 0,
+    "dispatch-locked": 3,  # there is one dispatcher at a time
+    "dispatch-published": 3,
+    "dispatch-marked": 3,
+    "dispatch-unlock": 3,
+    "dispatch-unlocked": 0,
+    "dispatch-done": 0,  # others, or the watchdog, wake whom it has marked
+    "publish-dispatched": 0,
+    "turn-taken": 0,  # there is another turn
+    "turn-in-slot": 1,  # it alone knows whose that is
+    "turn-handed-out": 1,
+    "reason-added": 1,
+}
+
+# Points on a listener's way, and whether an error may be thrown there. If so the connection ends by it; at
+# the first one for the server's own reason: it was about to read a message from the client.
+LISTENING = {"deliver-begin": True, "deliver-read": True, "deliver-message": True,
+             "deliver-message-sent": True, "deliver-all-read": False, "deliver-done": False,
+             "turn-given-back": False}
+
+
+def with_actions(points: dict[str, bool] | list[str]) -> list[tuple[str, str]]:
+    """Each point with what can happen there."""
+    throws = points if isinstance(points, dict) else dict.fromkeys(points, True)
+    return [(point, action) for point in points for action in ("terminate", "cancel", "error")
+            if throws[point] or action != "error"]
+
+
+def ids(value: object) -> str:
+    """A test's name for its parameter."""
+    return str(value)
+
+
+# ---- a sender ----
+
+@pytest.mark.parametrize("point, action", with_actions(BEFORE_COMMIT), ids=ids)
+def test_sender_before_commit(scene, point, action):
+    """Guards: a sender that fails or goes before its commit sends nothing, and holds nobody up; if it is
+    still there, it can send again."""
+    victim = scene.connect()
+    scene.points.arm(point, action, pid_of(victim))
+    with pytest.raises(psycopg.Error):
+        victim.execute("NOTIFY c, 'never sent'")
+    scene.points.reached(point)
+    scene.goes_on()
+    if action != "terminate":
+        notify(victim, "c", "sent now")
+        scene.goes_on(["sent now"])
+
+
+@pytest.mark.parametrize("point", ["pending-arena", "pending-hash", "pending-level"])
+def test_sender_in_a_subtransaction(scene, point):
+    """Guards: an error while a notification is noted, in a savepoint that is rolled back, costs that
+    savepoint alone."""
+    victim = scene.connect()
+    victim.execute("BEGIN")
+    notify(victim, "c", *(f"before {number}" for number in range(20)))
+    victim.execute("SAVEPOINT s")
+    notify(victim, "c", "rolled back")
+    scene.points.arm(point, "error", pid_of(victim))
+    with pytest.raises(psycopg.errors.InternalError_):
+        notify(victim, "c", *(f"rolled back {number} {'x' * 1000}" for number in range(5)))
+    victim.execute("ROLLBACK TO s")
+    notify(victim, "c", "rolled back", "after")
+    victim.execute("COMMIT")
+    scene.goes_on([*(f"before {number}" for number in range(20)), "rolled back", "after"])
+
+
+@pytest.mark.parametrize("point, action", with_actions(dict.fromkeys(AFTER_COMMIT, False)), ids=ids)
+def test_sender_after_commit(scene, point, action):
+    """Guards: a sender that is cancelled or goes after its commit has sent."""
+    victim = scene.connect()
+    scene.points.arm(point, action, pid_of(victim))
+    with stopped(watchdog_pid(scene.cluster)):  # which could be the one to hand out the turn
+        try:
+            victim.execute("NOTIFY c, 'sent'")
+        except psycopg.Error:
+            pass
+        scene.points.reached(point)
+    scene.goes_on(["sent"])
+
+
+@pytest.mark.parametrize("point, deaf", AFTER_COMMIT.items(), ids=ids)
+def test_sender_stands_still(scene, point, deaf):
+    """Guards: while a sender is stopped after its commit, other senders go on, as do the listeners that can
+    hear without it; when it goes on, everybody has heard everything once and in order."""
+    victim = scene.connect()
+    doing = scene.stand_still(point, victim, "NOTIFY c, 'of the victim'")
+    sent = scene.send()
+    heard = {}
+
+    def hears(listener: psycopg.Connection) -> bool:
+        heard[listener] = heard.get(listener, []) + hear(listener, 6 - len(heard.get(listener, [])), 0.02)
+        return len(heard[listener]) == 6
+
+    until(lambda: sum(map(hears, scene.listeners)) >= 3 - deaf, f"all but {deaf} of the listeners hear")
+    assert scene.points.waiter(point) == pid_of(victim)
+    scene.points.release(point)
+    assert doing.end() is None
+    until(lambda: all(map(hears, scene.listeners)), "all listeners hear")
+    assert all(words == ["of the victim", *sent] for words in heard.values())
+    scene.goes_on()
+
+
+def test_reserved_stands_still(scene):
+    """Guards: what comes after a transaction that does not get on with its commit waits for it, as long as it
+    takes, and can be cancelled meanwhile when the queue is full of that; nothing of it is lost."""
+    victim, impatient = scene.connect(), scene.connect()
+    scene.points.arm("publish-reserved", "wait", pid_of(victim))
+    doing = Doing(victim, "NOTIFY c, 'of the victim'")
+    scene.points.waiter("publish-reserved")
+    (*sent, _), waits = scene.send_until_standing("publish-no-room", impatient, "c")
+    assert len(sent) > 50, "the queue was not full"
+    scene.points.release("publish-no-room")
+    scene.watcher.execute("SELECT pg_cancel_backend(%s)", (pid_of(impatient),))
+    assert isinstance(waits.end(), psycopg.errors.QueryCanceled)
+    patient = f"has waited {'x' * 7000}"
+    waits = Doing(scene.sender, f"NOTIFY c, '{patient}'")
+    assert hear(scene.listeners[0], 1, 0.1) == [] and waits.runs()
+    scene.points.release("publish-reserved")
+    assert doing.end() is None and waits.end() is None
+    scene.goes_on(["of the victim", *sent, patient])
+
+
+# ---- a listener ----
+
+@pytest.mark.parametrize("point, action", with_actions(LISTENING), ids=ids)
+def test_listener(scene, point, action):
+    """Guards: a listener that fails or goes while it delivers takes nothing from the others, no turn either;
+    one that is still there hears all."""
+    victim = scene.listener()
+    scene.points.arm(point, action, pid_of(victim))
+    notify(scene.sender, "c", "first")
+    scene.points.reached(point)
+    if action == "cancel":
+        scene.goes_on(["first"], also=[victim])
+        return
+    scene.goes_on(["first"])
+    with pytest.raises(psycopg.OperationalError):
+        hear(victim, 10)
+        victim.execute("SELECT 1")
+    until(lambda: one(scene.watcher, "SELECT count(*) FROM herald.listeners") == 3, "it has gone")
+
+
+def test_listener_fails_at_the_end_of_its_transaction(scene):
+    """Guards: a listener that fails before it could deliver what came during its transaction delivers it
+    next; it is not left with a signal that nobody will send."""
+    victim = scene.listener()
+    for number in range(3):
+        victim.execute("BEGIN; SELECT 1")
+        notify(scene.sender, "c", "first")
+        scene.points.arm("deliver-begin", "error", pid_of(victim))
+        with pytest.raises(psycopg.errors.InternalError_):
+            victim.execute("COMMIT")
+        scene.goes_on(["first"], also=[victim])
+
+
+@pytest.mark.parametrize("point", LISTENING)
+def test_listener_stands_still(scene, point):
+    """Guards: while a listener is stopped on its way, with a turn or without, the others hear; it hears
+    everything when it goes on."""
+    victim = scene.listener()
+    scene.points.arm(point, "wait", pid_of(victim))
+    notify(scene.sender, "c", "first")
+    scene.points.waiter(point)
+    for listener in scene.listeners:
+        assert hear(listener, 1) == ["first"]
+    sent = scene.send()
+    for listener in scene.listeners:
+        assert hear(listener, 5) == sent
+    scene.points.release(point)
+    assert hear(victim, 6) == ["first", *sent]
+    scene.goes_on(also=[victim])
+
+
+@pytest.mark.parametrize("point", ["exit", "exit-without-channels", "exit-word-free"])
+def test_listener_on_its_way_out(scene, point):
+    """Guards: a listener that stands still while it exits, with something for it, holds nobody up; and
+    nothing of it is left."""
+    victims = [scene.listener() for _ in range(3)]
+    for victim in victims:
+        scene.points.arm(point, "wait", pid_of(victim))
+        scene.watcher.execute("SELECT pg_terminate_backend(%s)", (pid_of(victim),))
+        scene.points.waiter(point)
+        scene.goes_on()
+    scene.points.release(point)
+    until(lambda: one(scene.watcher, "SELECT count(*) FROM herald.listeners") == 3, "they have gone")
+    scene.goes_on()
+
+
+@pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
+@pytest.mark.parametrize("point", ["listen-joined", "listen-entered"])
+def test_listen_fails(scene, point, action):
+    """Guards: of a LISTEN that fails nothing is left, whether it would have been the backend's first or not;
+    it can be tried again."""
+    for first in (True, False):
+        victim = scene.connect()
+        if not first:
+            victim.execute("LISTEN c")
+        scene.points.arm(point, action, pid_of(victim))
+        with pytest.raises(psycopg.Error):
+            victim.execute("LISTEN d")
+        if action == "terminate":
+            until(lambda: one(scene.watcher, "SELECT count(*) FROM herald.listeners") == 3, "it has gone")
+        assert one(scene.watcher, "SELECT count(*) FROM herald.channels") == 1
+        scene.goes_on(also=[victim] if not first and action != "terminate" else [])
+        if action != "terminate":
+            assert one(scene.watcher, "SELECT count(*) FROM herald.listeners") == (3 if first else 4)
+            victim.execute("LISTEN d")
+            notify(scene.sender, "d", "heard")
+            assert hear(victim, 1) == ["heard"]
+            victim.close()
+            until(lambda: one(scene.watcher, "SELECT count(*) FROM herald.listeners") == 3, "it has gone")
+
+
+@pytest.mark.parametrize("point", ["listen-joined", "listen-entered"])
+def test_listen_stands_still(scene, point):
+    """Guards: a LISTEN that stands still before its commit holds nobody up; what was committed by then and
+    what comes afterwards is not mixed up."""
+    victim = scene.connect()
+    scene.points.arm(point, "wait", pid_of(victim))
+    doing = Doing(victim, "LISTEN c")
+    scene.points.waiter(point)
+    scene.goes_on()
+    scene.points.release(point)
+    assert doing.end() is None
+    # In between it may have heard of it: it was entered, but its start is taken afterwards.
+    scene.goes_on(also=[victim])
+
+
+@pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
+def test_awaits_own_batch(scene, action):
+    """Guards: a listener whose wait for its own notification ends by an error has sent it, and hears it if
+    it is still there; nobody is counted as waiting for ever."""
+    victim, slow = scene.listener(), scene.connect()
+    scene.points.arm("publish-reserved", "wait", pid_of(slow))
+    doing = Doing(slow, "NOTIFY c, 'slow'")
+    scene.points.waiter("publish-reserved")
+    scene.points.arm("await-own-batch", action, pid_of(victim))
+    try:
+        victim.execute("NOTIFY c, 'own'")
+    except psycopg.Error:
+        pass
+    scene.points.reached("await-own-batch")
+    scene.points.release("publish-reserved")
+    assert doing.end() is None
+    scene.goes_on(["slow", "own"], also=[] if action == "terminate" else [victim])
+
+
+# ---- kill -9 ----
+
+# A backend that is killed has the server start afresh, so that little depends on where it was.
+KILLED = ["publish-reserved", "publish-committed", "publish-finished", "dispatch-published", "dispatch-done",
+          "reason-added", "deliver-begin", "deliver-read", "deliver-message-sent", "turn-given-back",
+          "listen-entered", "watchdog-look"]
+
+
+@pytest.fixture
+def mortal(faulty, connect):
+    """The cluster, for tests in which it crashes; afterwards it works from the start, and no file is left."""
+    yield faulty
+    works_from_the_start(faulty, connect)
+    assert files(faulty.data) == []
+
+
+@pytest.mark.parametrize("point", KILLED)
+def test_killed(mortal, connect, point):
+    """Guards: kill -9 of a backend in any stage; the server starts afresh, and all works."""
+    watcher, listener, victim = connect(mortal), connect(mortal), connect(mortal)
+    listener.execute("LISTEN c")
+    Points(watcher).arm(point, "kill")
+    for sql in ("NOTIFY c, 'the last'", "LISTEN d"):
+        try:
+            victim.execute(sql)
+        except psycopg.OperationalError:
+            break
+    with pytest.raises(psycopg.OperationalError):
+        until(lambda: watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashes")
+    reconnect(mortal, connect)

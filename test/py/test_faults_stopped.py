@@ -1,0 +1,119 @@
+"""Processes that are stopped as by a debugger (SIGSTOP), at the worst moment.
+
+For a moment, or for as long as HERALD_STOPPED_S says; see docs/internals/TESTING.md.
+"""
+
+import os
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from faults import Doing, pid_of
+from support import (
+    DEADLINE_S, hear, let_watchdog_fall_asleep, notify, one, stopped, until, watchdog_pid,
+)
+
+STOPPED_S = float(os.environ.get("HERALD_STOPPED_S", "1"))
+PAUSE_S = 0.02
+WATCHDOG_SLEEPS_S = 10  # if nobody wakes it
+
+pytestmark = pytest.mark.timeout(60 + 3 * STOPPED_S)
+
+
+@contextmanager
+def stopped_at(scene, point: str, victim, sql: str | None = None):
+    """Within, the victim is stopped at this point, on the way of this statement if it is to run one."""
+    scene.points.arm(point, "wait", pid_of(victim))
+    with stopped(watchdog_pid(scene.cluster)):  # which could be the one to hand out the turn
+        doing = Doing(victim, sql) if sql else None
+        if not sql:
+            notify(scene.sender, "c", "of the victim")
+        scene.points.waiter(point)
+    with stopped(pid_of(victim)):
+        scene.points.release(point)
+        yield
+    assert doing is None or doing.end() is None
+
+
+def send_meanwhile(scene, heard_by: list) -> list[str]:
+    """Notifies for as long as the process is to be stopped; these listeners hear each message at once."""
+    sent = []
+    end = time.monotonic() + STOPPED_S
+    while time.monotonic() < end:
+        sent += scene.send(1)
+        for listener in heard_by:
+            assert hear(listener, 1, DEADLINE_S) == sent[-1:]
+        time.sleep(PAUSE_S)
+    return sent
+
+
+@pytest.mark.parametrize("point", ["dispatch-published", "dispatch-marked"])
+def test_dispatcher(scene, point):
+    """Guards: while the dispatcher is stopped with the dispatch lock senders go on; when it goes on
+    everything is heard. (What is in the log waits meanwhile: the lock cannot be taken from it.)"""
+    with stopped_at(scene, point, scene.connect(), "NOTIFY c, 'of the victim'"):
+        sent = send_meanwhile(scene, [])
+        scene.listener("d").close()  # to come and to go needs no dispatcher
+    assert len(sent) > 3
+    scene.goes_on(["of the victim", *sent])
+
+
+@pytest.mark.parametrize("point", ["dispatch-unlocked", "dispatch-done", "turn-taken"])
+def test_waker(scene, point):
+    """Guards: while a dispatcher is stopped after it has marked listeners, and before it wakes one, they are
+    woken by others; soon, though the watchdog slept when it began."""
+    let_watchdog_fall_asleep(scene.cluster)
+    with stopped_at(scene, point, scene.connect(), "NOTIFY c, 'of the victim'"):
+        sent = scene.send(1)
+        for listener in scene.listeners:
+            assert hear(listener, 2, WATCHDOG_SLEEPS_S / 2) == ["of the victim", *sent]
+        send_meanwhile(scene, scene.listeners)
+    scene.goes_on()
+
+
+@pytest.mark.parametrize("point", ["deliver-begin", "deliver-read", "deliver-message", "deliver-done"])
+def test_listener_with_a_turn(scene, point):
+    """Guards: while a listener is stopped with a turn the others hear at once; it hears all when it goes
+    on."""
+    victim = scene.listener()
+    with stopped_at(scene, point, victim):
+        for listener in scene.listeners:
+            assert hear(listener, 1) == ["of the victim"]
+        sent = send_meanwhile(scene, scene.listeners)
+    assert hear(victim, 1 + len(sent)) == ["of the victim", *sent]
+    scene.goes_on(also=[victim])
+
+
+def test_every_turn(scene):
+    """Guards: while as many listeners as there are turns are stopped with one each, the others hear."""
+    victims = [scene.listener() for _ in range(2)]
+    with stopped_at(scene, "deliver-read", victims[0]):
+        with stopped_at(scene, "deliver-read", victims[1]):
+            for listener in scene.listeners:
+                assert hear(listener, 2) == ["of the victim"] * 2
+            sent = send_meanwhile(scene, scene.listeners)
+    for victim in victims:
+        assert hear(victim, 2 + len(sent)) == ["of the victim"] * 2 + sent
+    scene.goes_on(also=victims)
+
+
+def test_watchdog(scene):
+    """Guards: while the background worker is stopped, notifications go their way; it is there again
+    afterwards."""
+    with stopped(watchdog_pid(scene.cluster)):
+        send_meanwhile(scene, scene.listeners)
+    scene.goes_on()
+    victims = [scene.listener() for _ in range(2)]
+    rescued = one(scene.watcher, "SELECT turns_rescued FROM herald.stats")
+    with stopped(pid_of(victims[0])), stopped(pid_of(victims[1])):
+        scene.goes_on()
+        until(lambda: one(scene.watcher, "SELECT turns_rescued FROM herald.stats") > rescued,
+              "it takes turns back")
+
+
+def test_sender_in_its_commit(scene):
+    """Guards: while a sender is stopped in its commit, what comes after it waits, and its senders do not."""
+    with stopped_at(scene, "publish-reserved", scene.connect(), "NOTIFY c, 'of the victim'"):
+        sent = send_meanwhile(scene, [])
+    scene.goes_on(["of the victim", *sent])
