@@ -1,0 +1,346 @@
+"""Who takes part: senders, and listeners of several kinds, each a thread with a connection."""
+
+import threading
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+from link import Failed, Link, Lost
+from oracle import LOST, Account, Wrong, write
+
+if TYPE_CHECKING:
+    from stage import Stage
+
+CHANNELS = tuple(f"c{number}" for number in range(6))
+RESET = "herald_reset"
+MISSED = "it has missed notifications"
+CANCELLED = "57014"
+LENGTHS = (20,) * 6 + (200,) * 6 + (2000,) * 2 + (7900,)
+LARGE_MAX = 900_000          # characters of a large payload
+BIG_PART = 0.005             # of the transactions
+FEW_MS = (1, 3, 10)
+
+
+class Actor(threading.Thread):
+    """One connection after the other, until told to stop.
+
+    expendable  others may cancel what it does, and end its connection
+    """
+
+    kind = ""
+
+    def __init__(self, stage: "Stage", number: int, database: str, expendable: bool = False):
+        super().__init__(daemon=True, name=f"{self.kind} {number} in {database}")
+        self.stage = stage
+        self.number = number
+        self.database = database
+        self.expendable = expendable
+        self.random = Random(f"{stage.seed} {self.name}")
+        self.link: Link | None = None
+        self.pid = 0
+        self.links = 0
+        self.acted = 0
+        self.alive_at = time.monotonic()
+        self.asked_to_end = threading.Event()
+
+    def run(self) -> None:
+        """Goes on from connection to connection; what is Wrong ends the run."""
+        try:
+            while not self.asked_to_end.is_set():
+                try:
+                    self._live()
+                except Lost as lost:
+                    self._has_lost(str(lost))
+                finally:
+                    self._leave()
+        except Exception as problem:
+            self.stage.report(f"{self.name}, {self.links}. connection: {type(problem).__name__}: {problem}")
+
+    def end(self) -> None:
+        """It is to come to its end."""
+        self.asked_to_end.set()
+
+    def _live(self) -> None:
+        self.link = Link(self.stage.cluster, self.database)
+        self.links += 1
+        self.begin()
+        self.pid = self.link.pid
+        while not self.asked_to_end.is_set():
+            self._lives()
+            self.act()
+            self.acted += 1
+        self.finish()
+
+    def _leave(self) -> None:
+        self.pid = 0
+        if self.link is not None:
+            self.link.close(politely=not self.expendable or self.random.random() < 0.5)
+            self.link = None
+
+    def _has_lost(self, why: str) -> None:
+        if MISSED in why:
+            self.stage.count("overruns told")
+        elif not self.expendable:
+            raise Wrong(f"lost its connection: {why}")
+
+    def _lives(self) -> None:
+        self.alive_at = time.monotonic()
+
+    def begin(self) -> None:
+        """On a new connection."""
+
+    def act(self) -> None:
+        """What it does again and again."""
+
+    def finish(self) -> None:
+        """What it does before it ends."""
+
+    def pause(self, seconds: float) -> None:
+        """Waits, or until it is to end."""
+        end = time.monotonic() + seconds
+        while not self.asked_to_end.is_set() and (left := end - time.monotonic()) > 0:
+            self._lives()
+            self.asked_to_end.wait(min(left, 1))
+
+
+class Sender(Actor):
+    """Notifies, in all ways that there are."""
+
+    kind = "sender"
+
+    def begin(self) -> None:
+        self.sender = f"s{self.number}.{self.links}"
+
+    def act(self) -> None:
+        self.asked_to_end.wait(self.random.random() * 2 * self.stage.pause_s)
+        styles = [self._plain] * 8 + [self._function] * 4 + [self._savepoints] * 4 + [self._rolled_back] * 2
+        if self.random.random() < BIG_PART:
+            is_large = self.stage.has_herald(self.database) and self.random.random() < 0.7
+            styles = [self._large if is_large else self._many]
+        try:
+            self.random.choice(styles)()
+        except Failed as failed:
+            if failed.sqlstate != CANCELLED:
+                raise
+            self.stage.count("cancelled")
+            self.link.run("ROLLBACK")
+
+    # ---- styles ----
+
+    def _plain(self) -> None:
+        channel = self.random.choice(CHANNELS)
+        self._commit({channel: 1}, lambda first: [f"NOTIFY {channel}, '{self._write(first[channel])}'"])
+
+    def _function(self) -> None:
+        channel = self.random.choice(CHANNELS)
+        counts = {channel: self.random.randrange(1, 4)}
+        self._commit(counts, lambda first: ["SELECT " + ", ".join(
+            f"pg_notify('{channel}', '{self._write(first[channel] + i)}')" for i in range(counts[channel]))])
+
+    def _savepoints(self) -> None:
+        one, two = self.random.sample(CHANNELS, 2)
+        timeout = [f"SET LOCAL statement_timeout = {self.random.choice(FEW_MS)}"]
+        timeout *= self.random.random() < 0.1
+        self._commit({one: 2, two: 1}, lambda first: [
+            "BEGIN", *timeout, f"NOTIFY {one}, '{self._write(first[one])}'",
+            "SAVEPOINT a", f"NOTIFY {one}, '{self._write(LOST)}'", "ROLLBACK TO a",
+            "SAVEPOINT b", f"INSERT INTO soak VALUES ('{two}', '{self._write(first[two])}')", "RELEASE b",
+            f"NOTIFY {one}, '{self._write(first[one] + 1)}'", "COMMIT"])
+
+    def _rolled_back(self) -> None:
+        channel = self.random.choice(CHANNELS)
+        for sql in ("BEGIN", f"NOTIFY {channel}, '{self._write(LOST)}'",
+                    f"SELECT pg_notify('{channel}', '{self._write(LOST)}')", "ROLLBACK"):
+            self.link.run(sql)
+
+    def _large(self) -> None:
+        channel = self.random.choice(CHANNELS)
+        length = self.random.randrange(20_000, LARGE_MAX)
+        self._commit({channel: 1}, lambda first: [
+            f"SELECT pg_notify('{channel}', '{write(self.sender, first[channel], length)}')"])
+
+    def _many(self) -> None:
+        """More than fits into a segment of the queue."""
+        channel = self.random.choice(CHANNELS)
+        count = self.random.randrange(500, 3000)
+        self._commit({channel: count}, lambda first: [
+            f"SELECT count(pg_notify('{channel}', rpad('{self.sender} ' || n || ' 100 ', 100, 'x')))"
+            f" FROM generate_series({first[channel]}, {first[channel] + count - 1}) n"])
+
+    # ---- within ----
+
+    def _write(self, number: int | str) -> str:
+        return write(self.sender, number, self.random.choice(LENGTHS))
+
+    def _commit(self, counts: dict[str, int], statements) -> None:
+        ledger = self.stage.ledger
+        first = ledger.issue(self.database, self.sender, counts)
+        for sql in statements(first):
+            self.link.run(sql)
+        ledger.commit(self.database, self.sender, counts)
+
+
+class Listener(Actor):
+    """Listens to all channels, and reads what comes."""
+
+    kind = "listener"
+    channels_to_choose = (len(CHANNELS),)
+
+    def begin(self) -> None:
+        self.account = Account(self.stage.ledger, self.database)
+        self.own = f"own_{self.kind}_{self.number}_{self.links}"
+        self.barriers = 0
+        self.ready = False
+        self.link.run(f"LISTEN {self.own}")
+        if self.number % 2:
+            self.link.run(f"LISTEN {RESET}")
+        self.listen(*self.random.sample(CHANNELS, self.random.choice(self.channels_to_choose)))
+
+    def listen(self, *channels: str) -> None:
+        """LISTEN, in one transaction."""
+        self.account.listens(*channels)
+        self.link.run("; ".join(f"LISTEN {channel}" for channel in channels))
+        self.account.has_begun()
+
+    def act(self) -> None:
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            self.take(self.link.notifications(0.1))
+
+    def take(self, notifications: list[tuple[str, str]]) -> None:
+        """Accounts for what was heard."""
+        for channel, payload in notifications:
+            if channel == self.own:
+                self.heard_own = payload
+            elif channel == RESET:
+                self.stage.count("overruns told")
+                self.account.has_missed()
+            elif self.stage.falsify(self):
+                continue
+            else:
+                self.account.hears(channel, payload)
+        self._lives()
+        self.stage.count("heard", len(notifications))
+
+    def compare(self) -> None:
+        """Hears a notification of its own, and has then heard all that was committed before."""
+        committed = self.stage.ledger.committed(self.database)
+        self.barriers += 1
+        self.heard_own = None
+        self.link.run(f"NOTIFY {self.own}, '{self.barriers}'")
+        while found := self.link.notifications():
+            self.take(found)
+        if self.heard_own != str(self.barriers):
+            raise Wrong("did not hear its own notification before its statement was answered")
+        self.account.has_heard_all(committed)
+        self.stage.count("compared")
+
+    def finish(self) -> None:
+        for _ in range(50):
+            try:
+                return self.compare()
+            except Failed as failed:
+                self.must_be_cancelled(failed)
+
+    def must_be_cancelled(self, failed: Failed) -> None:
+        """It is none of our doing that this failed."""
+        if not self.expendable or failed.sqlstate != CANCELLED:
+            raise failed
+        self.stage.count("cancelled")
+
+
+class Watcher(Listener):
+    """Listens to everything from the beginning to the end."""
+
+    kind = "watcher"
+
+    def act(self) -> None:
+        super().act()
+        if self.random.random() < 0.2:
+            self.compare()
+
+
+class Visitor(Listener):
+    """Comes and goes, and changes what it listens to."""
+
+    kind = "visitor"
+    channels_to_choose = (1, 2, 3)
+
+    def act(self) -> None:
+        end = time.monotonic() + self.random.random()
+        while time.monotonic() < end and not self.asked_to_end.is_set():
+            self.take(self.link.notifications(0.05))
+        try:
+            self.random.choice((self._change, self._change, self.compare, self._take_back, self._go))()
+        except Failed as failed:
+            # Who knows what was cancelled begins anew.
+            self.must_be_cancelled(failed)
+            raise Lost("by itself") from None
+
+    def _change(self) -> None:
+        self.compare()
+        gone = self.random.choice(sorted(self.account.channels))
+        more = self.random.choice(CHANNELS)
+        self.link.run(f"UNLISTEN {gone}")
+        self.take(self.link.notifications())
+        self.account.listens_no_more(gone)
+        self.listen(more)
+
+    def _take_back(self) -> None:
+        """LISTEN and UNLISTEN, rolled back; nobody is to hear of it."""
+        others = [channel for channel in CHANNELS if channel not in self.account.channels]
+        if others:
+            self.link.run("BEGIN; SAVEPOINT a; "
+                          f"LISTEN {others[0]}; UNLISTEN *; ROLLBACK TO a; SELECT 1; COMMIT")
+        self.compare()
+
+    def _go(self) -> None:
+        self.compare()
+        raise Lost("by itself")
+
+    def _has_lost(self, why: str) -> None:
+        if why != "by itself":
+            super()._has_lost(why)
+
+
+class Laggard(Listener):
+    """Stays in a transaction, or does not read its socket, for a long time; then hears all of it."""
+
+    kind = "laggard"
+
+    def act(self) -> None:
+        in_transaction = self.random.random() < 0.6
+        try:
+            if in_transaction:
+                self.link.run("BEGIN; SELECT 1")
+            self.pause(self.random.random() * self.stage.lag_s)
+            if in_transaction:
+                self.link.run("COMMIT")
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                self.take(self.link.notifications(0.1))
+            self.compare()
+        except Failed as failed:
+            self.must_be_cancelled(failed)
+            self.link.run("ROLLBACK")
+
+
+class Flicker(Actor):
+    """LISTEN and UNLISTEN, 1,000 times a second together with its like."""
+
+    kind = "flicker"
+
+    def act(self) -> None:
+        began = time.monotonic()
+        statements = max(2, self.stage.flickers_a_second // 10)
+        for _ in range(statements // 2):
+            channel = self.random.choice((self.random.choice(CHANNELS), f"f{self.random.randrange(50)}"))
+            for what in ("LISTEN", "UNLISTEN"):
+                try:
+                    self.link.run(f"{what} {channel}")
+                except Failed as failed:
+                    if failed.sqlstate != CANCELLED:
+                        raise
+        self.link.notifications()
+        self.stage.count("listens", statements // 2 * 2)
+        self.asked_to_end.wait(max(0, 0.1 - (time.monotonic() - began)))
