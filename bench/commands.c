@@ -8,6 +8,11 @@
  *	wait TOTAL MS		answers when TOTAL notifications have come over all
  *						connections, at the latest after MS milliseconds; the
  *						answer's waited_us says how long that took
+ *	query MS SQL		sends SQL over every connection, and answers as `wait`
+ *						does when each has answered (not with --heartbeat)
+ *	stop				reads no socket from now on: the server's processes that
+ *						have something to send will have to wait
+ *	start				reads them again
  *	quit				ends the program, as the end of the input does
  */
 #include <errno.h>
@@ -15,12 +20,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "listen.h"
 
 static void print_counts(const Client *client, uint64_t waited_ns);
 static bool run_command(Client *client, const char *line);
+static void begin_wait(Client *client, uint64_t total, uint64_t ready, uint64_t wait_ms);
+static uint64_t answers(const Client *client);
+static uint64_t query_all(const Client *client, const char *sql);
+static void watch_sockets(Client *client, bool watched);
 
 /* Reads what stdin has, and runs each whole line.  Returns false to end. */
 bool
@@ -56,7 +66,8 @@ commands_check_wait(Client *client, uint64_t now_ns)
 {
 	if (!client->waiting)
 		return;
-	if (client->notifications < client->wait_total && now_ns < client->wait_deadline_ns)
+	if ((client->notifications < client->wait_total || answers(client) < client->wait_ready) &&
+		now_ns < client->wait_deadline_ns)
 		return;
 	client->waiting = false;
 	print_counts(client, now_ns - client->wait_start_ns);
@@ -67,22 +78,76 @@ run_command(Client *client, const char *line)
 {
 	uint64_t	total;
 	uint64_t	wait_ms;
+	int			sql = 0;
 
 	if (strcmp(line, "quit") == 0)
 		return false;
 	if (strcmp(line, "count") == 0)
 		print_counts(client, 0);
 	else if (sscanf(line, "wait %" SCNu64 " %" SCNu64, &total, &wait_ms) == 2)
+		begin_wait(client, total, 0, wait_ms);
+	else if (sscanf(line, "query %" SCNu64 " %n", &wait_ms, &sql) == 1)
+		begin_wait(client, 0, answers(client) + query_all(client, line + sql), wait_ms);
+	else if (strcmp(line, "stop") == 0 || strcmp(line, "start") == 0)
 	{
-		client->waiting = true;
-		client->wait_total = total;
-		client->wait_start_ns = clock_ns();
-		client->wait_deadline_ns = client->wait_start_ns + wait_ms * 1000000;
-		commands_check_wait(client, client->wait_start_ns);
+		watch_sockets(client, strcmp(line, "start") == 0);
+		print_counts(client, 0);
 	}
 	else
 		die("unknown command: %s", line);
 	return true;
+}
+
+static void
+begin_wait(Client *client, uint64_t total, uint64_t ready, uint64_t wait_ms)
+{
+	client->waiting = true;
+	client->wait_total = total;
+	client->wait_ready = ready;
+	client->wait_start_ns = clock_ns();
+	client->wait_deadline_ns = client->wait_start_ns + wait_ms * 1000000;
+	commands_check_wait(client, client->wait_start_ns);
+}
+
+/* A connection that has ended does not answer any more. */
+static uint64_t
+answers(const Client *client)
+{
+	return client->ready_count + (uint64_t) client->closed;
+}
+
+/* Returns over how many connections it was sent. */
+static uint64_t
+query_all(const Client *client, const char *sql)
+{
+	uint64_t	sent = 0;
+
+	for (int i = 0; i < client->options.connections; i++)
+	{
+		Connection *conn = &client->listeners[i];
+
+		if (conn->open && !connection_query(conn, sql))
+			die("connection %u does not take the query", conn->number);
+		sent += conn->open;
+	}
+	return sent;
+}
+
+static void
+watch_sockets(Client *client, bool watched)
+{
+	if (client->stopped != watched)
+		return;
+	client->stopped = !watched;
+	for (int i = 0; i < client->options.connections; i++)
+	{
+		Connection *conn = &client->listeners[i];
+		struct epoll_event event = {.events = EPOLLIN,.data.ptr = conn};
+
+		if (conn->open &&
+			epoll_ctl(client->epoll_fd, watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, conn->fd, &event) != 0)
+			die("epoll_ctl: %s", strerror(errno));
+	}
 }
 
 static void

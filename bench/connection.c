@@ -220,6 +220,7 @@ handle_frame(Client *client, Connection *conn, const uint8_t *frame, size_t size
 			break;
 		case 'Z':
 			conn->ready_count++;
+			client->ready_count++;
 			break;
 		case 'E':
 			print_error(conn, frame + HEADER_SIZE, size - HEADER_SIZE);

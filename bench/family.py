@@ -44,6 +44,7 @@ class Context:
     quick: bool  # leave out what takes long
     stack: ExitStack  # the family's own: what is entered here ends with the family
     settings: dict = field(default_factory=dict)  # what the user asked for, for every cluster
+    full: bool = False  # take the time that it takes
     _further: dict[str, Cluster] = field(default_factory=dict)
 
     def cluster_with(self, name: str, settings: dict) -> Cluster:
@@ -91,7 +92,7 @@ class Plot:
     note: str = ""
 
 
-def _none(_lines: list[dict]) -> list:
+def _none(*_lines: list[dict]) -> list:
     return []
 
 
@@ -105,6 +106,7 @@ class Family:
     points: Callable[[bool], list[Point]]  # (quick) -> points; the first one is what --smoke runs
     tables: Callable[[list[dict]], list[Table]]
     plots: Callable[[list[dict]], list[Plot]] = _none
+    full_points: Callable[[], list[Point]] = _none  # further ones of --full
     seconds: float = 2  # of one measurement, if the user says nothing
     quick_seconds: float = 1
 

@@ -41,7 +41,7 @@ usage(void)
 		 "  --paced SECONDS        send so long, print how long deliveries took, end\n"
 		 "  --rate R               that many per second (default: as fast as it goes)\n"
 		 "  --paced-senders N      from that many connections (1)\n"
-		 "Commands on stdin: count | wait TOTAL MS | quit");
+		 "Commands on stdin: count | wait TOTAL MS | query MS SQL | stop | start | quit");
 }
 
 /* Prints a message to stderr and ends the program with status 1. */
@@ -267,7 +267,7 @@ hold(Client *client)
 		{
 			if (events[i].data.ptr == NULL)
 				going = commands_read(client);
-			else
+			else if (!client->stopped)
 				connection_read(client, events[i].data.ptr);
 		}
 		if (client->options.heartbeat_s > 0)

@@ -71,13 +71,16 @@ typedef struct Client
 	int			closed;			/* connections that ended by themselves */
 	uint64_t	notifications;	/* over all listeners */
 	uint64_t	bytes;
+	uint64_t	ready_count;	/* ReadyForQuery frames, over all listeners */
 	uint64_t	listen_us;		/* time spent in LISTEN, all connections */
+	bool		stopped;		/* reads no listener's socket */
 	NotificationHandler on_notification;	/* NULL: count only */
 	void	   *context;
 
-	/* the `wait` command that is under way, if any */
+	/* the command that is under way and waits, if any */
 	bool		waiting;
-	uint64_t	wait_total;
+	uint64_t	wait_total;		/* for so many notifications, */
+	uint64_t	wait_ready;		/* and so many ReadyForQuery frames or ended connections */
 	uint64_t	wait_start_ns;
 	uint64_t	wait_deadline_ns;
 } Client;

@@ -10,6 +10,8 @@ import re
 import resource
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.cpu import CpuClock
@@ -27,6 +29,7 @@ SETTLE_S = 0.1  # how long to look out for notifications that should not come
 PROBE_INTERVAL_MS = 20
 PGBENCH_SCALE = 10
 SELECTS_PER_S = 30_000  # roughly, on one core; sets the length of a run
+WRONG = ("missing", "duplicated", "out_of_order", "malformed")  # what --check-sequence of bench/listen counts
 CLIENTS_CPU_NOTE = ("Clients' CPU: the share of pgbench and bench/listen in the CPU time that they and the "
                     "server used.")
 
@@ -47,7 +50,10 @@ def script_load(script: str, seconds: float) -> tuple[str, ...]:
 
 
 def parse_pgbench(output: str) -> dict:
-    """tps, transactions and latency_ms from what pgbench printed; MeasureError if they are not there."""
+    """tps, transactions and latency_ms from what pgbench printed; MeasureError if they are not there.
+
+    late_ms_max     how late a transaction began at the worst; None without --rate
+    """
     def figure(pattern: str) -> float:
         found = re.search(pattern, output)
         if not found:
@@ -57,14 +63,16 @@ def parse_pgbench(output: str) -> dict:
     transactions = int(figure(r"actually processed: (\d+)"))
     if transactions == 0:
         raise MeasureError("pgbench finished no transaction")
+    late = re.search(r"schedule lag: avg [\d.]+ \(max ([\d.]+)\) ms", output)
     return {
         "tps": figure(r"tps = ([\d.]+) \(without"),
         "transactions": transactions,
         "latency_ms": figure(r"latency average = ([\d.]+)"),
+        "late_ms_max": float(late[1]) if late else None,
     }
 
 
-def pgbench(cluster: Cluster, clients: int, *further: str) -> dict:
+def pgbench(cluster: Cluster, clients: int, *further: str, timeout_s: float = PGBENCH_TIMEOUT_S) -> dict:
     """Runs pgbench and returns its figures, see parse_pgbench(), and its own CPU seconds as cpu_s."""
     def children_s() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -73,7 +81,7 @@ def pgbench(cluster: Cluster, clients: int, *further: str) -> dict:
     before_s = children_s()
     try:
         output = cluster.client("pgbench", *pgbench_arguments(clients, *further), dbname=DBNAME,
-                                timeout_s=PGBENCH_TIMEOUT_S)
+                                timeout_s=timeout_s)
     except ClusterError as error:
         raise MeasureError(str(error).splitlines()[-1]) from error
     return parse_pgbench(output) | {"cpu_s": children_s() - before_s}
@@ -105,6 +113,15 @@ def sustained(held: Listeners, load: dict, listeners_each: int) -> dict:
         "count": count,
         "pgbench": load,
     }
+
+
+def heard_exactly(count: dict, sent: int) -> bool:
+    """Whether each listener has heard so many notifications: of each sender every one, once, in order.
+
+    count       what Listeners.count() says of listeners with check_sequence
+    """
+    return (count["closed"] == 0 and count["min"] == count["max"] == sent
+            and not any(count["sequence"][what] for what in WRONG))
 
 
 def topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int,
@@ -171,10 +188,35 @@ def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32,
     return {"value": load["tps"], "tps": load["tps"], "delivered": heard == expected, "pgbench": load}
 
 
-def latency(cluster: Cluster, seconds: float, *, listeners: int, of: str) -> dict:
-    """One NOTIFY every 20 ms; the value is the median of `of` (commit_us or last_us)."""
+@contextmanager
+def _notified_beside(cluster: Cluster, listeners: int) -> Iterator[None]:
+    """Within, others listen to channel_1 and are notified as often as a probe sends, at random moments."""
+    if listeners == 0:
+        yield
+        return
+    command = [cluster.installation.program("pgbench"), *pgbench_arguments(1, *script_load(
+        "notify_channel_1", PGBENCH_TIMEOUT_S)), "--rate", str(1000 / PROBE_INTERVAL_MS)]
+    with Listeners(cluster, listeners, dbname=DBNAME):
+        load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                env=cluster.environment(DBNAME))
+        try:
+            yield
+            if load.poll() is not None:
+                raise MeasureError("pgbench, which notifies others, has ended by itself")
+        finally:
+            load.kill()
+            load.wait()
+
+
+def latency(cluster: Cluster, seconds: float, *, listeners: int, of: str, beside: int = 0) -> dict:
+    """One NOTIFY every 20 ms; the value is the median of `of` (commit_us or last_us).
+
+    beside      so many others, on another channel, are notified as often by somebody else
+    """
     count = max(10, int(seconds * 1000 / PROBE_INTERVAL_MS))
-    times = probe(cluster, listeners, count, interval_ms=PROBE_INTERVAL_MS, dbname=DBNAME)
+    with _notified_beside(cluster, beside):
+        times = probe(cluster, listeners, count, interval_ms=PROBE_INTERVAL_MS, channel="probe",
+                      dbname=DBNAME)
     if times[of]["p50"] is None:
         raise MeasureError(f"no {of} of {count}")
     return {"value": times[of]["p50"], "p99": times[of]["p99"],

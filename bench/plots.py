@@ -82,6 +82,17 @@ def bars_by_case(axes, lines: list[dict], x: str, figure: str, *, log_y: bool = 
     _finish(axes, log_y, xlabel, ylabel or figure, len(shown))
 
 
+def legend_above(axes, share: float) -> None:
+    """Puts the legend above the bars; the y axis grows by that share of its length to make room."""
+    bottom, top = axes.get_ylim()
+    if axes.get_yscale() == "log":
+        axes.set_ylim(bottom, top * (top / bottom) ** share)
+    else:
+        axes.set_ylim(bottom, top + (top - bottom) * share)
+    unique = dict(zip(*reversed(axes.get_legend_handles_labels())))
+    axes.legend(unique.values(), unique.keys(), loc="upper center", ncols=2)
+
+
 def mark_places(axes, places: list) -> None:
     """Marks the x axis at these numbers, and nowhere else."""
     from matplotlib.ticker import NullLocator

@@ -34,6 +34,8 @@ def parse_arguments() -> argparse.Namespace:
                         help=f"rounds, each measures every case once ({ROUNDS})")
     parser.add_argument("--seconds", type=float, metavar="S",
                         help="of each measurement (depends on the family)")
+    parser.add_argument("--full", action="store_true",
+                        help="further points, and some that take as long as their aim says, up to 10 minutes")
     parser.add_argument("--quick", action="store_true", help="one round, short, fewer points")
     parser.add_argument("--smoke", action="store_true", help="one point of each family, to see that it works")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
@@ -42,6 +44,8 @@ def parse_arguments() -> argparse.Namespace:
                         help="install and build nothing, measure what is installed")
     arguments = parser.parse_args()
     arguments.quick = arguments.quick or arguments.smoke
+    if arguments.full and arguments.quick:
+        parser.error("--full goes with neither --quick nor --smoke")
     arguments.repeat = ROUNDS if arguments.repeat is None and not arguments.quick else arguments.repeat or 1
     if arguments.repeat < 1 or arguments.seconds is not None and arguments.seconds <= 0:
         parser.error("--repeat and --seconds must be above 0")
@@ -60,7 +64,8 @@ class Plan:
     def __init__(self, chosen: list[Family], arguments: argparse.Namespace):
         self.smoke = arguments.smoke
         self.repeat = arguments.repeat
-        self.points = {family.name: family.points(arguments.quick) for family in chosen}
+        self.points = {family.name: family.points(arguments.quick)
+                       + (family.full_points() if arguments.full else []) for family in chosen}
         if self.smoke:
             self.points = {name: points[:1] for name, points in self.points.items()}
 
@@ -137,14 +142,15 @@ def run(arguments: argparse.Namespace, chosen: list[Family]) -> int:
         progress = stack.enter_context(open_progress(plan.measurements()))
         clusters = {name: start_cluster(stack, name, arguments.settings) for name in ("stock", "herald")}
         description = {"kind": "run"} | host.describe(clusters, measure.DBNAME, {
-            "repeat": arguments.repeat, "seconds": arguments.seconds, "quick": arguments.quick,
-            "smoke": arguments.smoke, "families": [family.name for family in chosen]})
+            "repeat": arguments.repeat, "seconds": arguments.seconds, "full": arguments.full,
+            "quick": arguments.quick, "smoke": arguments.smoke, "families": [family.name for family in chosen]})
         write(description)
         for text in host.header(description):
             progress.print(text)
         for family in chosen:
             seconds = arguments.seconds or (family.quick_seconds if arguments.quick else family.seconds)
-            context = Context(clusters, seconds, arguments.quick, ExitStack(), arguments.settings)
+            context = Context(clusters, seconds, arguments.quick, ExitStack(), arguments.settings,
+                              full=arguments.full)
             try:
                 run_family(family, plan, context, progress, lines, record)
             except Exception:  # pylint: disable=broad-except

@@ -4,8 +4,8 @@ from importlib import import_module
 
 from bench.family import Family
 
-NAMES = ("targets", "signalling", "scalability", "duplicates", "writers", "latency", "wakeups", "idle_cost",
-         "peers", "micro")
+NAMES = ("targets", "signalling", "scalability", "duplicates", "huge", "writers", "latency", "wakeups",
+         "laggard", "mute", "idle_cost", "peers", "micro")
 
 
 def load(names: list[str]) -> list[Family]:

@@ -4,19 +4,16 @@ from functools import partial
 
 from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Skipped, Table
-from bench.measure_transaction import notify_many, refusal
+from bench.measure_transaction import notify_many
 
 COUNTS = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 QUICK_COUNTS = (10, 1_000, 10_000, 100_000)
 SAVEPOINT_COUNTS = (100, 1_000, 10_000, 100_000)
 QUICK_SAVEPOINT_COUNTS = (1_000, 10_000)
-REFUSED_COUNT = 100_000
 REPEAT_MAX = 10  # as published
 REPEATED_MAX = 10_000  # notifications, from which on a transaction is made only once
 
-# One transaction's notifications must fit an eighth of the queue: 40 bytes each, a million of them.
-LARGE_QUEUE_MEMORY = "512MB"
-FITS_DEFAULT_MAX = 10_000
+FITS_MEMORY_MAX = 10_000  # different notifications; more go to a temporary file
 
 # Stock keeps a memory context of 8 kB for every subtransaction that has notified.
 SAVEPOINT_STOCK_KB = 8.5
@@ -40,11 +37,8 @@ def _check_memory(savepoints: int) -> None:
 def _run(context: Context, name: str, n: int, m: int, savepoints: bool) -> dict:
     if savepoints:
         _check_memory(n)
-    cluster = context.clusters[name]
-    if name == "herald" and m > FITS_DEFAULT_MAX:
-        cluster = context.cluster_with("herald", {"herald.queue_memory": LARGE_QUEUE_MEMORY})
     repeat = 1 if n > REPEATED_MAX else REPEAT_MAX
-    return notify_many(cluster, n, m, savepoints=savepoints, repeat=repeat)
+    return notify_many(context.clusters[name], n, m, savepoints=savepoints, repeat=repeat)
 
 
 def _point(n: int, m: int, savepoints: bool = False) -> Point:
@@ -54,13 +48,10 @@ def _point(n: int, m: int, savepoints: bool = False) -> Point:
 
 
 def points(quick: bool) -> list[Point]:
-    """The published table, larger ones, the same with savepoints, and one that the default refuses."""
+    """The published table, larger ones, and the same with savepoints."""
     counts = QUICK_COUNTS if quick else COUNTS
     found = [_point(n, 1) for n in counts] + [_point(n, n) for n in counts]
-    found += [_point(n, n, True) for n in (QUICK_SAVEPOINT_COUNTS if quick else SAVEPOINT_COUNTS)]
-    refused = Case("herald, default queue_memory",
-                   lambda context: refusal(context.clusters["herald"], REFUSED_COUNT, REFUSED_COUNT))
-    return [*found, Point({"n": REFUSED_COUNT, "m": REFUSED_COUNT, "refused": True}, (refused,), rounds=1)]
+    return found + [_point(n, n, True) for n in (QUICK_SAVEPOINT_COUNTS if quick else SAVEPOINT_COUNTS)]
 
 
 def _middle(lines: list[dict], point: dict, figure: str, case: str) -> float | None:
@@ -86,14 +77,6 @@ def _memory_row(lines: list[dict], point: dict) -> tuple:
               for figure in ("peak_private_mb", "peak_shared_mb", "peak_mb") for case in ("stock", "herald")))
 
 
-def _refusal_note(lines: list[dict]) -> str:
-    messages = [line["figures"]["message"] for line in lines if line.get("figures", {}).get("refused")]
-    if not messages:
-        return ""
-    return (f" With the default of 16 MB a transaction with n = m = {REFUSED_COUNT:,} is refused at its "
-            f"commit, and the session goes on: {messages[0]}")
-
-
 def tables(lines: list[dict]) -> list[Table]:
     """Time per NOTIFY as published, memory, and both with savepoints."""
     plain = figures.points(figures.select(lines, savepoints=False))
@@ -109,8 +92,8 @@ def tables(lines: list[dict]) -> list[Table]:
               f"(least–most) of the rounds, each of {REPEAT_MAX} transactions up to n = "
               f"{REPEATED_MAX:,}, of one beyond. "
               "Nobody listens. A commit's time includes a round trip of the client. Above m = "
-              f"{FITS_DEFAULT_MAX:,} herald has herald.queue_memory = {LARGE_QUEUE_MEMORY}, because one "
-              "transaction's notifications must fit an eighth of it." + _refusal_note(lines)),
+              f"{FITS_MEMORY_MAX:,} a transaction does not fit an eighth of herald.queue_memory, and herald "
+              "writes it to a temporary file."),
         Table("Memory of the notifying backend at its peak", memory_columns,
               [_memory_row(lines, point) for point in plain],
               "How much the backend's peak grew: its own memory; shared memory that it touched for the first "

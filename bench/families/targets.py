@@ -77,6 +77,16 @@ def _insert_notify(name: str, disk: str, commit_delay_us: int = 0, in_quick: boo
     ), Target(0.97), in_quick=in_quick)
 
 
+def _commit_latency_beside() -> Scenario:
+    def case(name: str, listeners: int, beside: int) -> Case:
+        return _case(name, "herald", measure.latency, listeners=listeners, of="commit_us", beside=beside)
+
+    baseline, subject = "1 listener, 300 beside", "300 listeners, 1 beside"
+    return Scenario("commit_latency_beside",
+                    "the same, with others notified as often: caches are as cold for both", "us",
+                    baseline, subject, (case(baseline, 1, 300), case(subject, 300, 1)), in_quick=False)
+
+
 def _commit_latency() -> Scenario:
     def case(name: str, cluster: str, listeners: int) -> Case:
         return _case(name, cluster, measure.latency, listeners=listeners, of="commit_us")
@@ -84,6 +94,7 @@ def _commit_latency() -> Scenario:
     baseline, subject = "1 listener, herald", "300 listeners, herald"
     return Scenario("commit_latency", "commit of a NOTIFY every 20 ms, 300 listeners against 1, median", "us",
                     baseline, subject, (case(baseline, "herald", 1), case(subject, "herald", 300),
+                                        case("1 listener, stock", "stock", 1),
                                         case("300 listeners, stock", "stock", 300)),
                     Target(1.2, at_least=False))
 
@@ -108,6 +119,7 @@ SCENARIOS = (
     _insert_notify("insert_notify_slower_disk", ", a flush takes 2 ms longer", commit_delay_us=2000,
                    in_quick=False),
     _commit_latency(),
+    _commit_latency_beside(),
     _both("last_listener_latency", "the last of 300 listeners hears it, median", "us", measure.latency,
           Target(1.0, at_least=False), in_quick=False, listeners=300, of="last_us"),
     Scenario("idle_cost", "pgbench -S -M prepared, scale 10: loaded but unused against not loaded", "tps",

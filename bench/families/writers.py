@@ -117,10 +117,7 @@ def _draw_commits(axes, lines: list[dict]) -> None:
     shown = [PLAIN["stock"], "stock", PLAIN["herald"], "herald"]
     plots.bars_by_case(axes, figures.select(lines, clients=DELAYED_CLIENTS), "commit", "tps", log_y=True,
                        ylabel="transactions per second", cases=shown, names=names.get)
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom, top * (top / bottom) ** 0.35)  # the legend stands above the bars
-    unique = dict(zip(*reversed(axes.get_legend_handles_labels())))
-    axes.legend(unique.values(), unique.keys(), loc="upper center", ncols=2)
+    plots.legend_above(axes, 0.35)
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:

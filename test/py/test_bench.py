@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,10 @@ TOP = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(TOP))
 
 from bench import figures, profiling, raw  # noqa: E402
+from bench.family import start_cluster  # noqa: E402
+from bench.measure import DBNAME, heard_exactly  # noqa: E402
+from bench.measure_laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
+from harness.listeners import Listeners  # noqa: E402
 
 MARK = "HERALD_TEST_MARK"
 SMOKE_TIMEOUT_S = 300
@@ -158,6 +162,65 @@ def test_ratio_is_the_median_of_the_rounds_ratios():
              for number, case, tps in measured]
     assert figures.ratios(lines, "tps", notifiers=1) == [2, 4]
     assert figures.ratio(figures.ratios(lines, "tps", notifiers=1)) == "3.0 (2.0–4.0)"
+
+
+@pytest.fixture(scope="module")
+def server():
+    """start(name), for a server as bench/run has it: "stock" or "herald"."""
+    with ExitStack() as stack:
+        started = {}
+
+        def start_once(name):
+            if name not in started:
+                started[name] = start_cluster(stack, name, {"max_connections": 30})
+            return started[name]
+
+        yield start_once
+
+
+def notify(cluster, payloads):
+    """Sends each in a transaction of its own."""
+    cluster.psql("".join(f"NOTIFY channel_1, '{payload}';" for payload in payloads), DBNAME)
+
+
+@pytest.mark.parametrize("name", ["stock", "herald"])
+@pytest.mark.parametrize(("fall_behind", "go_on"), [
+    (Laggards.begin, Laggards.commit), (Laggards.stop, Laggards.start)])
+def test_laggards_hear_nothing_until_they_go_on(server, name, fall_behind, go_on):
+    """What is measured beside listeners that are behind is measured while they are."""
+    cluster = server(name)
+    with Laggards(cluster, 3) as laggards, Listeners(cluster, 1, dbname=DBNAME) as others:
+        fall_behind(laggards)
+        notify(cluster, [f"0.{number} {'x' * 7000}" for number in range(1, 200)])  # more than a socket holds
+        assert others.wait(199)["notifications"] == 199
+        assert laggards.count()["notifications"] == 0
+        go_on(laggards)
+        laggards.wait(3 * 199)
+        assert heard_exactly(laggards.count(), 199)
+
+
+@pytest.mark.parametrize(("payloads", "exact"), [
+    (["0.1", "1.1", "0.2", "1.2"], True), (["0.1", "0.1"], False), (["0.1", "0.3"], False),
+    (["0.2", "0.1"], False), (["0.1", "x"], False), (["0.1", "99.1"], False)])
+def test_client_sees_what_is_wrong_with_the_sequence(server, payloads, exact):
+    """A notification that is missing, twice there, out of order or nobody's is not passed over."""
+    cluster = server("stock")
+    with Laggards(cluster, 2) as laggards:
+        notify(cluster, payloads)
+        laggards.wait(2 * len(payloads))
+        assert heard_exactly(laggards.count(), len(payloads)) is exact
+        assert not heard_exactly(laggards.count(), len(payloads) + 1)
+
+
+def test_laggards_are_behind_on_disk(server):
+    """Those in a transaction need files from the first moment, one copy for all, and no file stays."""
+    cluster = server("herald")
+    measured = {behind: in_transaction(cluster, 1, behind=behind) for behind in (1, 3)}
+    for behind, found in measured.items():
+        assert found["delivered"] and found["exact"], behind
+        assert 0 < found["disk_mb"] < found["sent_mb"]
+        assert found["caught_up_per_s"] > 0 and found["behind_s"] >= 1
+    assert disk_bytes(cluster) == 0
 
 
 PERF_SCRIPT = """
