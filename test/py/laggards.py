@@ -1,5 +1,6 @@
 """Listeners that fall behind, and the temporary files with what they have yet to read."""
 
+import os
 import re
 from pathlib import Path
 
@@ -75,7 +76,10 @@ def counted(watcher: psycopg.Connection) -> tuple[int, int, int]:
 
 def files(folder: Path) -> list[Path]:
     """The queue's temporary files in a data folder or in that of a tablespace."""
-    return sorted(folder.rglob("pgsql_tmp*.fileset/herald.*"), key=lambda path: int(path.suffix[1:]))
+    # os.walk passes over a folder that is deleted under it; Path.rglob fails there.
+    found = (Path(inside, name) for inside, _, names in os.walk(folder) if inside.endswith(".fileset")
+             for name in names if name.startswith("herald."))
+    return sorted(found, key=lambda path: int(path.suffix[1:]))
 
 
 def no_files_left(cluster: Cluster, watcher: psycopg.Connection) -> None:

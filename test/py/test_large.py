@@ -10,6 +10,7 @@ import pytest
 
 from conftest import SETTINGS, started
 from harness.cluster import Cluster
+import laggards
 from laggards import SMALLEST, no_leak
 from support import hear, load, notify, one, outcome, until
 
@@ -27,7 +28,7 @@ def small():
 
 def files(cluster: Cluster) -> list[str]:
     """The files of large transactions."""
-    return [path.name for path in Path(cluster.data).glob("base/pgsql_tmp/*.fileset/herald.large.*")]
+    return [path.name for path in laggards.files(cluster.data) if path.name.startswith("herald.large.")]
 
 
 def send_many(sender: psycopg.Connection, channel: str, prefix: str = "") -> list[str]:

@@ -1,5 +1,7 @@
 """Standbys, backups, logical decoding and logical replication; each on a stock server as well."""
 
+import os
+
 import psycopg
 import pytest
 
@@ -95,7 +97,7 @@ def test_backup_under_load(primary, connect):
     with load(primary, "NOTIFY load, 'x';", clients=2):
         hear(listener, 1)
         with Standby(primary) as standby:
-            names = [str(path.relative_to(standby.data)) for path in standby.data.rglob("*")]
+            names = [name for _, folders, files in os.walk(standby.data) for name in folders + files]
             assert "PG_VERSION" in names
             assert [name for name in names if "herald" in name] == []
             assert one(connect(standby), "SELECT pg_is_in_recovery()")
