@@ -308,20 +308,6 @@ herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log)
 	return needed;
 }
 
-int32_t
-herald_wakeup_laggard(HeraldWakeup *wakeup, HeraldPosition needed)
-{
-	for (uint32_t slot = 0; slot < wakeup->slots; slot++)
-	{
-		uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot),
-												memory_order_relaxed);
-
-		if (herald_listener_is_pending(word) && herald_word_position(word) <= needed)
-			return (int32_t) slot;
-	}
-	return -1;
-}
-
 /* It moves: flow control counts it again. */
 static void
 clear_stalled(HeraldWakeup *wakeup, uint32_t slot)

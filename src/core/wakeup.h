@@ -149,10 +149,4 @@ extern bool herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t s
  */
 extern HeraldPosition herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log);
 
-/*
- * The slot whose position holds the log back at `needed`, for an error
- * message; -1 if it is an unfinished transaction, or nobody any more.
- */
-extern int32_t herald_wakeup_laggard(HeraldWakeup *wakeup, HeraldPosition needed);
-
 #endif							/* HERALD_WAKEUP_H */

@@ -52,6 +52,7 @@ typedef struct Marking
 static bool is_waiting;
 
 static bool mark_finished(void);
+static void wake_first(void);
 static void run_begins(void *arg);
 static void mark_batch(const HeraldBatchHeader *header, void *arg);
 static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken);
@@ -64,14 +65,21 @@ void
 herald_dispatch_run(void)
 {
 	if (mark_finished())
-		pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
+		wake_first();
 }
 
 void
 herald_dispatch_run_committed(TimestampTz committed_at)
 {
 	if (mark_finished() && !herald_answer_first(committed_at))
-		pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
+		wake_first();
+}
+
+/* Who gets that turn hands out the others; if it does not, the watchdog sees to it. */
+static void
+wake_first(void)
+{
+	pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
 }
 
 /* Dispatch what there is.  True: listeners are to be woken. */

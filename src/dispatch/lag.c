@@ -140,10 +140,8 @@ bytes_of(uint64 word, bool wait, uint64 *bytes)
 static bool
 read_log(HeraldPosition position, uint64 length, void *to)
 {
-	bool		success = herald_log_copy(herald_log, position, length, to) ||
+	return herald_log_copy(herald_log, position, length, to) ||
 		herald_spill_read(position, length, to);
-
-	return success;
 }
 
 static void

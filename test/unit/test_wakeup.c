@@ -303,7 +303,6 @@ test_needed(void **state UNUSED)
 	atomic_store(&log->dispatched, start + 3 * log->segment_size);
 	atomic_store(&log->settled, start + 2 * log->segment_size);
 	assert_int_equal(herald_wakeup_needed(wakeup, log), start + 2 * log->segment_size);
-	assert_int_equal(herald_wakeup_laggard(wakeup, start + 2 * log->segment_size), -1);
 	for (uint32_t slot = 0; slot < SLOTS; slot++)
 		herald_wakeup_join(wakeup, slot, start);
 
@@ -311,13 +310,10 @@ test_needed(void **state UNUSED)
 		for (uint64_t offset = 0; offset <= 3 * log->segment_size; offset += log->segment_size / 2)
 		{
 			HeraldPosition expected = start + 2 * log->segment_size;
-			bool		laggard = holds[s] && offset <= 2 * log->segment_size;
-
-			if (laggard)
+			if (holds[s] && offset <= 2 * log->segment_size)
 				expected = start + offset;
 			atomic_store(herald_wakeup_word(wakeup, 150), (start + offset) | s);
 			assert_int_equal(herald_wakeup_needed(wakeup, log), expected);
-			assert_int_equal(herald_wakeup_laggard(wakeup, expected), laggard ? 150 : -1);
 		}
 	free(wakeup);
 	free(log);
@@ -405,7 +401,6 @@ test_needed_and_recycle(void **state UNUSED)
 	assert_int_equal(atomic_load(&log->tail), start + log->segment_size);
 	assert_true(herald_wakeup_finish(wakeup, log, 2, &to));
 	assert_int_equal(herald_wakeup_needed(wakeup, log), start + 2 * log->segment_size);
-	assert_int_equal(herald_wakeup_laggard(wakeup, herald_wakeup_needed(wakeup, log)), 1);
 
 	herald_wakeup_leave(wakeup, 1);
 	assert_int_equal(herald_wakeup_needed(wakeup, log), start + 4 * log->segment_size);
