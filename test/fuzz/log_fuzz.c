@@ -26,6 +26,8 @@
 #include "dispatcher.h"
 #include "log_reader.h"
 
+#include "../unit/entry.h"
+
 #define SEGMENT_BYTES	512
 #define RING_BYTES		(HERALD_SEGMENTS * SEGMENT_BYTES)
 #define BUFFER_MIN		64
@@ -147,23 +149,6 @@ begin_log(void)
 	atomic_init(&log_->read_floor, start);
 }
 
-static uint64_t
-write_entry(char *to, const char *channel, const char *payload, uint64_t payload_length)
-{
-	HeraldEntry *entry = (HeraldEntry *) to;
-	size_t		channel_length = strlen(channel);
-	uint64_t	length = herald_entry_length(channel_length, payload_length);
-
-	memset(to, 0, length);
-	entry->length = (uint32_t) length;
-	entry->channel_hash = herald_hash(channel, channel_length, 0);
-	entry->channel_length = (uint32_t) channel_length;
-	entry->body_length = (uint32_t) (HERALD_BODY_PID + channel_length + 1 + payload_length + 1);
-	memcpy(entry->body + HERALD_BODY_PID, channel, channel_length);
-	memcpy(entry->body + HERALD_BODY_PID + channel_length + 1, payload, payload_length);
-	return length;
-}
-
 /* An entry whose payload is a number and so many x. */
 static uint64_t
 write_numbered(char *to, int number, unsigned more)
@@ -172,7 +157,7 @@ write_numbered(char *to, int number, unsigned more)
 	int			length = snprintf(payload, sizeof(payload), "%d ", number);
 
 	memset(payload + length, 'x', more);
-	return write_entry(to, "channel", payload, length + more);
+	return entry_write(to, "channel", payload, length + more);
 }
 
 static void
@@ -283,8 +268,8 @@ send_reference(const char *numbers, uint64_t length)
 	char		entries[512] __attribute__((aligned(8)));
 	HeraldPosition position;
 
-	length = write_entry(entries, "", numbers, length);
-	length += write_entry(entries + length, "channel", "", 0);
+	length = entry_write(entries, "", numbers, length);
+	length += entry_write(entries + length, "channel", "", 0);
 	position = reserve(DATABASE, entries, length);
 	if (position != 0)
 		herald_log_commit_reference(log_, position, 1);

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "dispatcher.h"
+#include "entry.h"
 #include "log_reader.h"
 
 #define DATABASE		5u		/* the listener's */
@@ -92,24 +93,6 @@ static inline HeraldEntry *
 entry_at(HeraldLog *log, HeraldPosition position)
 {
 	return (HeraldEntry *) herald_log_at(log, position);
-}
-
-/* Write an entry; returns its length.  `to` has room for it. */
-static inline uint64_t
-entry_write(char *to, const char *channel, const char *payload, size_t payload_length)
-{
-	size_t		channel_length = strlen(channel);
-	uint64_t	length = herald_entry_length(channel_length, payload_length);
-	HeraldEntry *entry = (HeraldEntry *) to;
-
-	memset(to, 0, length);
-	entry->length = (uint32_t) length;
-	entry->channel_hash = herald_hash(channel, channel_length, 0);
-	entry->channel_length = (uint32_t) channel_length;
-	entry->body_length = (uint32_t) (HERALD_BODY_PID + channel_length + 1 + payload_length + 1);
-	memcpy(entry->body + HERALD_BODY_PID, channel, channel_length);
-	memcpy(entry->body + HERALD_BODY_PID + channel_length + 1, payload, payload_length);
-	return length;
 }
 
 /* Reserve a batch of these bytes and fill it; the ring must have room. */

@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * trace.h
+ *	  Sees every exchange of the turn, for the stress of the queue of invalidations.
+ *
+ * Included before everything else, after jitter.h.  Each change of the turn
+ * is an exchange of what was for what shall be: if each of them is one that
+ * may be, then there were never two holders.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_INVAL_TRACE_H
+#define HERALD_INVAL_TRACE_H
+
+#include "../jitter.h"
+
+#include <stdbool.h>
+
+/* One exchange in so many pauses before: what was seen is old by then. */
+#define TRACE_JITTER_ONE_IN		8
+
+/* In stress.c.  Returns `done`. */
+extern bool trace_exchange(const void *word, uint64_t old, uint64_t next, bool done);
+
+static inline bool
+traced_exchange(_Atomic uint64_t *word, uint64_t *seen, uint64_t next, memory_order success,
+				memory_order failure)
+{
+	uint64_t	old = *seen;
+
+	herald_jitter(TRACE_JITTER_ONE_IN);
+	return trace_exchange(word, old, next,
+						  atomic_compare_exchange_strong_explicit(word, seen, next, success,
+																 failure));
+}
+
+#undef atomic_compare_exchange_strong_explicit
+#define atomic_compare_exchange_strong_explicit(word, seen, next, success, failure) \
+	traced_exchange(word, seen, next, success, failure)
+
+#endif							/* HERALD_INVAL_TRACE_H */

@@ -1,0 +1,70 @@
+/*-------------------------------------------------------------------------
+ *
+ * watchdog.c
+ *	  The background worker in the stress of the queue of invalidations.
+ *
+ * Takes back turns that have been out for long, in some rounds only, and never
+ * while things come to rest: what the core loses must not be found here.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <unistd.h>
+
+#include "stress.h"
+
+static void rescue(uint64_t turn);
+
+
+void *
+watchdog_main(void *arg)
+{
+	uint64_t	watched = 0;
+	uint32_t	looks = 0;
+
+	(void) arg;
+	herald_jitter_seed(world.seed * 77 + 1);
+	for (;;)
+	{
+		pthread_barrier_wait(&world.barrier);
+		if (current_phase() == PHASE_EXIT)
+			return NULL;
+		while (current_phase() < PHASE_VERIFY)
+		{
+			uint64_t	turn = herald_inval_turn(world.queue);
+
+			if (holder_of(turn) == HERALD_INVAL_NOBODY || turn != watched)
+			{
+				watched = turn;
+				looks = 0;
+			}
+			else if (world.rescues && ++looks >= world.rescue_looks)
+			{
+				atomic_store(&world.rescuing, 1);
+				if (atomic_load(&world.phase) == PHASE_ACTIVE)
+					rescue(turn);
+				atomic_store(&world.rescuing, 0);
+			}
+			usleep(world.look_pause_us);
+		}
+		pthread_barrier_wait(&world.barrier);
+	}
+}
+
+static void
+rescue(uint64_t turn)
+{
+	uint32_t	slot = (uint32_t) holder_of(turn);
+	uint32_t	moves = atomic_load(&world.moves[slot]);
+	int32_t		next = herald_inval_rescue(world.queue, turn);
+
+	if (herald_inval_turn(world.queue) == turn)
+		fail("slot %u has its turn still", slot);
+
+	/* To the same one only if it has moved meanwhile. */
+	if (next == (int32_t) slot && moves % 2 == 0 && atomic_load(&world.moves[slot]) == moves)
+		fail("slot %u was stuck, and gets the next turn as well", slot);
+	count(next != HERALD_INVAL_NOBODY ? COUNT_RESCUES : COUNT_RESCUES_FOR_NOBODY);
+	send_signal(next);
+}

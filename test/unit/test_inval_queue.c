@@ -1,0 +1,418 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_inval_queue.c
+ *	  Unit tests of inval_queue.c: what is read, and who is reset.
+ *
+ * Guards: messages come in order and whole, or not at all; only who is overrun
+ * is reset; inserters look when they should and no later.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "inval_support.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Guards: a new queue is empty, and nobody reads it. */
+static void
+test_init(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new();
+
+	assert_int_equal(head_of(queue), 0);
+	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
+	assert_int_equal(atomic_load(&queue->slots_used), 0);
+	assert_counts(queue, 0, 0);
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+	{
+		assert_int_equal(state_of(queue, slot), HERALD_INVAL_FREE);
+		assert_false(herald_inval_is_current(queue, slot));
+		assert_int_equal(read_once(queue, slot), -1);
+	}
+	free(queue);
+}
+
+/* Guards: who joins reads what comes next, nothing before. */
+static void
+test_join(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new();
+
+	insert(queue, 5);
+	herald_inval_join(queue, 3);
+	assert_int_equal(atomic_load(&queue->slots_used), 4);
+	assert_int_equal(state_of(queue, 3), HERALD_INVAL_READING);
+	assert_int_equal(position_of(queue, 3), 5);
+	assert_true(herald_inval_is_current(queue, 3));
+	assert_int_equal(read_once(queue, 3), 0);
+
+	insert(queue, 2);
+	assert_false(herald_inval_is_current(queue, 3));
+	assert_int_equal(read_once(queue, 3), 2);
+	assert_int_equal(read_once(queue, 3), 0);
+	assert_int_equal(position_of(queue, 3), 7);
+
+	herald_inval_join(queue, 1);
+	assert_int_equal(atomic_load(&queue->slots_used), 4);
+	assert_int_equal(position_of(queue, 1), 7);
+	free(queue);
+}
+
+/* Guards: at most a read quantum at once, from inserts of every length. */
+static void
+test_quanta(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new();
+
+	herald_inval_join(queue, 0);
+	insert(queue, 0);
+	assert_int_equal(read_once(queue, 0), 0);
+	for (uint32_t count = 1; count <= HERALD_INVAL_WRITE_QUANTUM; count++)
+	{
+		uint32_t	left = count;
+
+		insert(queue, count);
+		for (; left > HERALD_INVAL_READ_QUANTUM; left -= HERALD_INVAL_READ_QUANTUM)
+			assert_int_equal(read_once(queue, 0), HERALD_INVAL_READ_QUANTUM);
+		assert_int_equal(read_once(queue, 0), left);
+		assert_int_equal(read_once(queue, 0), 0);
+	}
+	free(queue);
+}
+
+/* Guards: lap after lap, in rings of several sizes, and where 32 bits are not enough. */
+static void
+test_laps(void **state UNUSED)
+{
+	static const uint32_t sizes[] = {SIZE, 2 * SIZE, HERALD_INVAL_SIZE};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+	{
+		HeraldInvalQueue *queue = queue_new_of(sizes[i], 2);
+		uint64_t	start = UINT64_C(0x700000000) - sizes[i];
+		uint64_t	total = 0;
+
+		atomic_store(&queue->head, start);
+		herald_inval_join(queue, 1);
+		for (uint32_t n = 0; total < 4 * (uint64_t) sizes[i]; n++)
+		{
+			uint32_t	count = n * 31 % HERALD_INVAL_WRITE_QUANTUM + 1;
+
+			assert_int_equal(insert(queue, count), HERALD_INVAL_NOBODY);
+			assert_int_equal(read_all(queue, 1), count);
+			total += count;
+		}
+		assert_int_equal(head_of(queue), start + total);
+		assert_counts(queue, 0, 0);
+		free(queue);
+	}
+}
+
+/* Guards: inserters look at 8/16, 9/16 ... 16/16, neither before nor after. */
+static void
+test_thresholds(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new();
+
+	herald_inval_join(queue, 2);
+	assert_int_equal(insert_singly(queue, HALF - 1), HERALD_INVAL_NOBODY);
+	assert_int_equal(queue->look_at, HALF);
+	assert_int_equal(insert(queue, 1), 2);
+	for (uint32_t full = HALF; full < SIZE; full += QUANTUM)
+	{
+		assert_int_equal(queue->look_at, full + QUANTUM);
+		assert_int_equal(insert_singly(queue, QUANTUM - 1), HERALD_INVAL_NOBODY);
+		assert_int_equal(queue->look_at, full + QUANTUM);
+		assert_int_equal(insert(queue, 1), HERALD_INVAL_NOBODY);
+	}
+
+	/* Full to the brim, and nothing lost yet. */
+	assert_int_equal(queue->look_at, SIZE);
+	assert_int_equal(state_of(queue, 2), HERALD_INVAL_READING);
+	assert_counts(queue, 0, 1);
+	assert_int_equal(insert(queue, 1), HERALD_INVAL_NOBODY);
+	assert_int_equal(state_of(queue, 2), HERALD_INVAL_RESET);
+	assert_int_equal(queue->look_at, SIZE + 1 + HALF);
+	assert_counts(queue, 1, 1);
+	free(queue);
+}
+
+/* Guards: an insert that passes several thresholds, or none by one message. */
+static void
+test_thresholds_in_steps(void **state UNUSED)
+{
+	static const struct
+	{
+		uint32_t	behind;		/* before the insert */
+		uint32_t	count;
+		uint32_t	look_after; /* how full it will be at the next look; 0: no look */
+	}			cases[] = {
+		{HALF - 1, 1, HALF + QUANTUM},
+		{HALF - 2, 1, 0},
+		{1, 1, 0},
+		{HALF - 1, 64, HALF + QUANTUM},
+		{HALF, 64, HALF + 2 * QUANTUM},
+		{HALF + QUANTUM - 1, 64, HALF + 2 * QUANTUM},
+		{SIZE - QUANTUM - 2, 1, SIZE - QUANTUM},
+		{SIZE - QUANTUM - 1, 1, SIZE},
+		{SIZE - QUANTUM, 1, SIZE},
+		{SIZE - 1, 1, SIZE},
+		{SIZE - 64, 64, SIZE},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {
+			[6] = cases[i].behind
+		});
+		uint64_t	position = position_of(queue, 6);
+		bool		look = cases[i].look_after != 0;
+
+		queue->look_at = position + HALF;
+		assert_int_equal(insert(queue, cases[i].count), look ? 6 : HERALD_INVAL_NOBODY);
+		assert_int_equal(queue->look_at, position + (look ? cases[i].look_after : HALF));
+		assert_int_equal(state_of(queue, 6), HERALD_INVAL_READING);
+		assert_int_equal(read_all(queue, 6), cases[i].behind + cases[i].count);
+		free(queue);
+	}
+}
+
+/* Guards: who has read in between counts with where it is, and who is free not at all. */
+static void
+test_looks_are_rare(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new();
+
+	assert_int_equal(insert_singly(queue, HALF), HERALD_INVAL_NOBODY);
+	assert_int_equal(queue->look_at, 2 * HALF);
+	herald_inval_join(queue, 0);
+	herald_inval_join(queue, 1);
+	insert_singly(queue, HALF - 10);
+	assert_int_equal(queue->look_at, 2 * HALF);
+	assert_int_equal(read_all(queue, 0), HALF - 10);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(read_once(queue, 1), HERALD_INVAL_READ_QUANTUM);
+	insert(queue, 10);
+	assert_int_equal(queue->look_at, position_of(queue, 1) + HALF);
+
+	assert_int_equal(herald_inval_leave(queue, 1), HERALD_INVAL_NOBODY);
+	read_all(queue, 0);
+	insert_singly(queue, 3 * QUANTUM);
+	assert_int_equal(queue->look_at, 2 * HALF + HALF);
+	assert_counts(queue, 0, 0);
+	free(queue);
+}
+
+/* Guards: only who needs what is overwritten is reset, to the message. */
+static void
+test_only_the_overrun(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {
+		SIZE, SIZE - 1, SIZE - 9, SIZE - 10, SIZE - 11, HALF, 0, 1
+	});
+
+	insert(queue, 10);
+	assert_int_equal(state_of(queue, 0), HERALD_INVAL_RESET);
+	assert_int_equal(state_of(queue, 1), HERALD_INVAL_RESET);
+	assert_int_equal(state_of(queue, 2), HERALD_INVAL_RESET);
+	assert_counts(queue, 3, 1);
+	assert_int_equal(read_all(queue, 3), SIZE);
+	assert_int_equal(read_all(queue, 4), SIZE - 1);
+	assert_int_equal(read_all(queue, 5), HALF + 10);
+	assert_int_equal(state_of(queue, 6), HERALD_INVAL_FREE);
+	assert_int_equal(read_all(queue, 7), 11);
+	assert_counts(queue, 3, 1);
+	free(queue);
+}
+
+/* Guards: who was reset hears so until it joins anew, and is no longer counted. */
+static void
+test_reset(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {SIZE});
+
+	assert_int_equal(insert(queue, 1), HERALD_INVAL_NOBODY);
+	assert_int_equal(queue->look_at, HIGH_POSITION + 1 + HALF);
+	for (int i = 0; i < 3; i++)
+	{
+		assert_int_equal(read_once(queue, 0), -1);
+		assert_false(herald_inval_is_current(queue, 0));
+		assert_int_equal(insert_singly(queue, SIZE), HERALD_INVAL_NOBODY);
+	}
+	assert_counts(queue, 1, 0);
+
+	herald_inval_join(queue, 0);
+	assert_int_equal(read_once(queue, 0), 0);
+	insert(queue, 3);
+	assert_int_equal(read_all(queue, 0), 3);
+	free(queue);
+}
+
+/* Guards: a reader that keeps up is never reset, whatever others do. */
+static void
+test_who_keeps_up(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new();
+	uint64_t	resets = 0;
+
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		herald_inval_join(queue, slot);
+	for (uint32_t i = 0; i < 50 * SIZE; i += 64)
+	{
+		insert(queue, 64);
+		read_all(queue, 4);
+
+		/* The others read little, and begin anew when they are reset. */
+		for (uint32_t slot = 0; slot < SLOTS; slot++)
+		{
+			if (slot != 4 && i / 64 % (slot + 2) == 0 && read_once(queue, slot) == -1)
+			{
+				herald_inval_join(queue, slot);
+				resets++;
+			}
+		}
+	}
+	assert_true(resets > 0);
+	assert_true(atomic_load(&queue->resets) >= resets);
+	assert_int_equal(state_of(queue, 4), HERALD_INVAL_READING);
+	free(queue);
+}
+
+/* Guards: every slot counts, in rings of every size, the last one and the only one too. */
+static void
+test_all_slots(void **state UNUSED)
+{
+	static const uint32_t slots[] = {1, 2, 200};
+	static const uint32_t sizes[] = {SIZE, HERALD_INVAL_SIZE};
+
+	for (size_t i = 0; i < 6; i++)
+	{
+		uint32_t	count = slots[i % 3];
+		uint32_t	size = sizes[i / 3];
+		HeraldInvalQueue *queue = queue_new_of(size, count);
+
+		/* The later one joins, the less it is behind. */
+		for (uint32_t slot = 0; slot < count; slot++)
+		{
+			herald_inval_join(queue, slot);
+			insert(queue, 1);
+		}
+		assert_int_equal(insert_singly(queue, size - count), 0);
+		for (uint32_t slot = 0; slot < count; slot++)
+		{
+			assert_int_equal(read_all(queue, slot), size - slot);
+			assert_int_equal(herald_inval_caught_up(queue, slot),
+							 slot + 1 < count ? (int32_t) slot + 1 : HERALD_INVAL_NOBODY);
+		}
+		insert_singly(queue, size + 1);
+		assert_counts(queue, count, count + 1);
+		free(queue);
+	}
+}
+
+/* What happens in the middle of a read, and to which queue. */
+static HeraldInvalQueue *interrupted_queue;
+static uint32_t interrupted_inserts;
+static void *interrupted_page;
+
+static void
+on_page_fault(int number UNUSED)
+{
+	if (mprotect(interrupted_page, (size_t) sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE) != 0)
+		abort();
+	insert_singly(interrupted_queue, interrupted_inserts);
+}
+
+/*
+ * A read whose 9th message goes to a page that is not there yet: the page fault
+ * inserts as many messages before it goes on.  Returns what read() does.
+ */
+static int
+read_interrupted(HeraldInvalQueue *queue, uint32_t inserts, HeraldInvalidation *copy)
+{
+	size_t		page = (size_t) sysconf(_SC_PAGESIZE);
+	char	   *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+							  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	HeraldInvalidation *messages = (HeraldInvalidation *) (memory + page) - 8;
+	struct sigaction action = {.sa_handler = on_page_fault};
+	struct sigaction old_action;
+	int			result;
+
+	assert_true(memory != MAP_FAILED);
+	interrupted_queue = queue;
+	interrupted_inserts = inserts;
+	interrupted_page = memory + page;
+	assert_int_equal(mprotect(interrupted_page, page, PROT_NONE), 0);
+	assert_int_equal(sigaction(SIGSEGV, &action, &old_action), 0);
+	result = herald_inval_read(queue, 0, messages);
+	assert_int_equal(sigaction(SIGSEGV, &old_action, NULL), 0);
+	memcpy(copy, messages, HERALD_INVAL_READ_QUANTUM * sizeof(*copy));
+	munmap(memory, 2 * page);
+	return result;
+}
+
+/* Guards: what is overwritten in the middle of a read is not taken for read. */
+static void
+test_overwritten_while_read(void **state UNUSED)
+{
+	/* so much room there is behind the reader, so much is inserted meanwhile */
+	static const struct
+	{
+		uint32_t	behind;
+		uint32_t	inserts;
+		bool		intact;
+	}			cases[] = {
+		{100, 1, true},
+		{100, SIZE - 100, true},
+		{100, SIZE - 99, false},
+		{100, SIZE, false},
+		{100, 3 * SIZE, false},
+		{SIZE, 0, true},
+		{SIZE, 1, false},
+		{SIZE, 20, false},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {cases[i].behind});
+		HeraldInvalidation copy[HERALD_INVAL_READ_QUANTUM];
+		uint64_t	position = position_of(queue, 0);
+		int			result = read_interrupted(queue, cases[i].inserts, copy);
+
+		assert_int_equal(head_of(queue), HIGH_POSITION + cases[i].inserts);
+		assert_int_equal(result, cases[i].intact ? HERALD_INVAL_READ_QUANTUM : -1);
+		for (int n = 0; n < result; n++)
+		{
+			HeraldInvalidation expected = message_for(position + (uint64_t) n);
+
+			assert_memory_equal(&copy[n], &expected, sizeof(expected));
+		}
+		if (!cases[i].intact)
+			assert_int_equal(read_once(queue, 0), -1);
+		free(queue);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_init),
+		cmocka_unit_test(test_join),
+		cmocka_unit_test(test_quanta),
+		cmocka_unit_test(test_laps),
+		cmocka_unit_test(test_thresholds),
+		cmocka_unit_test(test_thresholds_in_steps),
+		cmocka_unit_test(test_looks_are_rare),
+		cmocka_unit_test(test_only_the_overrun),
+		cmocka_unit_test(test_reset),
+		cmocka_unit_test(test_who_keeps_up),
+		cmocka_unit_test(test_all_slots),
+		cmocka_unit_test(test_overwritten_while_read),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,200 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_inval_turn.c
+ *	  Unit tests of inval_queue.c: whose turn it is to catch up.
+ *
+ * Guards: one at a time has the turn, the furthest behind first; it goes on, and
+ * is neither lost nor held up by one that does not move.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "inval_support.h"
+
+/* Guards: the turn goes to the furthest behind, then on, one at a time, and ends. */
+static void
+test_turn(void **state UNUSED)
+{
+	static const uint32_t chain[] = {3, 0, 7, 5, 2};
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {
+		900, 10, HALF, 950, HALF - 1, 600, 0, 800
+	});
+
+	/* The insert of nothing looks all the same. */
+	assert_int_equal(insert(queue, 0), 3);
+	for (size_t i = 0; i < sizeof(chain) / sizeof(chain[0]); i++)
+	{
+		uint64_t	turn = herald_inval_turn(queue);
+
+		assert_int_equal(turn_of(queue), chain[i]);
+		assert_counts(queue, 0, i + 1);
+
+		/* Others do not matter, nor another look. */
+		queue->look_at = 0;
+		assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
+		assert_int_equal(herald_inval_caught_up(queue, 1), HERALD_INVAL_NOBODY);
+		assert_true(herald_inval_turn(queue) == turn);
+
+		read_all(queue, chain[i]);
+		assert_int_equal(herald_inval_caught_up(queue, chain[i]),
+						 i + 1 < sizeof(chain) / sizeof(chain[0]) ? (int32_t) chain[i + 1] :
+						 HERALD_INVAL_NOBODY);
+		assert_true(herald_inval_turn(queue) != turn);
+	}
+	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
+
+	/* One more message, and one more is far behind: seen at the next look, not before. */
+	assert_int_equal(insert(queue, 1), HERALD_INVAL_NOBODY);
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 0), 4);
+	assert_counts(queue, 0, 6);
+	free(queue);
+}
+
+/* Guards: who is ahead of the head that the hander-on saw is not far behind. */
+static void
+test_ahead_of_the_head(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {700, 10});
+
+	assert_int_equal(insert(queue, 0), 0);
+	atomic_store(&queue->readers[1].word, (HIGH_POSITION + 40) << 2 | HERALD_INVAL_READING);
+	atomic_store(&queue->readers[0].word, HIGH_POSITION << 2 | HERALD_INVAL_READING);
+	assert_int_equal(herald_inval_caught_up(queue, 0), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
+	free(queue);
+}
+
+/* Guards: who leaves, or is reset, does not keep the turn. */
+static void
+test_turn_does_not_get_lost(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {900, 800, 0, SIZE, 700});
+
+	assert_int_equal(insert(queue, 0), 3);
+	assert_int_equal(herald_inval_leave(queue, 1), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), 3);
+	assert_int_equal(state_of(queue, 1), HERALD_INVAL_FREE);
+
+	/* The holder is overrun, and leaves only later. */
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 1), 0);
+	assert_int_equal(state_of(queue, 3), HERALD_INVAL_RESET);
+	assert_int_equal(herald_inval_caught_up(queue, 3), HERALD_INVAL_NOBODY);
+	assert_int_equal(herald_inval_leave(queue, 3), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), 0);
+
+	assert_int_equal(herald_inval_leave(queue, 0), 4);
+	assert_int_equal(herald_inval_leave(queue, 4), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
+	assert_int_equal(herald_inval_leave(queue, 4), HERALD_INVAL_NOBODY);
+	assert_counts(queue, 1, 3);
+	free(queue);
+}
+
+/* Guards: the watchdog takes back the turn that it saw, no other, and nobody's not. */
+static void
+test_rescue(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {900, 800});
+	uint64_t	first;
+	uint64_t	second;
+
+	assert_int_equal(herald_inval_rescue(queue, herald_inval_turn(queue)), HERALD_INVAL_NOBODY);
+	assert_int_equal(insert(queue, 0), 0);
+	first = herald_inval_turn(queue);
+	read_all(queue, 0);
+	assert_int_equal(herald_inval_caught_up(queue, 0), 1);
+	assert_int_equal(herald_inval_rescue(queue, first), HERALD_INVAL_NOBODY);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 0);
+	assert_int_equal(turn_of(queue), 1);
+
+	/* The same holder again, but not the same turn. */
+	assert_int_equal(herald_inval_leave(queue, 1), HERALD_INVAL_NOBODY);
+	assert_int_equal(insert_singly(queue, HALF), 0);
+	second = herald_inval_turn(queue);
+	assert_true(second != first && (uint32_t) second == (uint32_t) first);
+	assert_int_equal(herald_inval_rescue(queue, first), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), 0);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 0);
+
+	assert_int_equal(herald_inval_rescue(queue, second), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 1);
+
+	/* Once more: too late, and its mark stays. */
+	assert_int_equal(herald_inval_rescue(queue, second), HERALD_INVAL_NOBODY);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 1);
+	free(queue);
+}
+
+/* Guards: who is stuck is passed over by inserters, readers and the watchdog. */
+static void
+test_stuck(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {900, 800, 700});
+
+	assert_int_equal(insert(queue, 0), 0);
+	assert_int_equal(herald_inval_rescue(queue, herald_inval_turn(queue)), 1);
+	assert_int_equal(herald_inval_rescue(queue, herald_inval_turn(queue)), 2);
+	read_all(queue, 2);
+	assert_int_equal(herald_inval_caught_up(queue, 2), HERALD_INVAL_NOBODY);
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
+
+	/* The stuck count for the looks all the same: they are not overwritten unseen. */
+	assert_true(queue->look_at <= position_of(queue, 0) + SIZE);
+
+	/* Reading a little is enough to be back... */
+	assert_int_equal(read_once(queue, 1), HERALD_INVAL_READ_QUANTUM);
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 0), 1);
+	read_all(queue, 1);
+	assert_int_equal(herald_inval_caught_up(queue, 1), HERALD_INVAL_NOBODY);
+
+	/* ...but not reading nothing. */
+	assert_int_equal(herald_inval_rescue(queue, herald_inval_turn(queue)), HERALD_INVAL_NOBODY);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 1);
+	read_all(queue, 0);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 0);
+	assert_counts(queue, 0, 4);
+	free(queue);
+}
+
+/* Guards: who joins is not stuck; nor who is caught up, whenever the watchdog came. */
+static void
+test_stuck_no_longer(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {SIZE, 600});
+
+	atomic_store(&queue->readers[0].stuck, 1);
+	atomic_store(&queue->readers[1].stuck, 1);
+	assert_int_equal(insert(queue, 1), HERALD_INVAL_NOBODY);
+	assert_int_equal(read_once(queue, 0), -1);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 1);
+	herald_inval_join(queue, 0);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 0);
+
+	read_all(queue, 1);
+	atomic_store(&queue->readers[1].stuck, 1);
+	assert_int_equal(herald_inval_caught_up(queue, 1), HERALD_INVAL_NOBODY);
+	assert_int_equal(atomic_load(&queue->readers[1].stuck), 0);
+	free(queue);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_turn),
+		cmocka_unit_test(test_ahead_of_the_head),
+		cmocka_unit_test(test_turn_does_not_get_lost),
+		cmocka_unit_test(test_rescue),
+		cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_stuck_no_longer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
