@@ -25,7 +25,9 @@
  * when we joined, has not been missed.  So: whatever is in progress for S and
  * older than the join must be one of those.
  *
- * Transaction ids are compared modulo 2^32, as the server does.
+ * Transaction ids are compared modulo 2^32, as the server does.  That works for
+ * those that are not too far apart: who has heard nothing for so long that they
+ * are, joins anew (herald_freshness_advance).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -59,12 +61,19 @@ typedef struct HeraldFreshness
 {
 	/* No snapshot that sees older ones in progress is to be judged any more. */
 	uint32_t	floor;			/* 0: not yet */
-	uint32_t	swept;			/* the floor when old ranges were last removed */
+	uint32_t	swept;			/* the floor when old ranges were last removed; 0: not yet */
+	bool		is_worn_out;	/* nothing may be kept, until the next join */
+
+	/* Nor one that is older than the snapshot with these: see herald_freshness_note_seen(). */
+	uint32_t	floor_xmax;		/* 0: not yet, or no longer */
+	uint32_t	floor_count;
 
 	/* See herald_freshness_join(). */
 	uint32_t	missed_before;	/* 0: nothing was missed */
-	uint32_t   *not_missed;		/* sorted */
+	uint32_t   *not_missed;		/* ones before that; sorted */
 	uint32_t	not_missed_count;
+	uint32_t   *also_missed;	/* ones from there on; sorted */
+	uint32_t	also_missed_count;
 
 	HeraldXidRange buckets[HERALD_FRESHNESS_BUCKETS];
 } HeraldFreshness;
@@ -80,12 +89,14 @@ herald_xid_precedes(uint32_t a, uint32_t b)
 extern void herald_freshness_init(HeraldFreshness *freshness);
 
 /*
- * Everything that was invalidated before was missed.  now: a snapshot taken
- * after joining the queue.  committing: the transactions that had
- * invalidations in the queue then and may have been in progress still.
+ * Everything that was invalidated before was missed.  committing: the
+ * transactions that had invalidations in the queue when we joined it, and were
+ * not over when that was asked, which was after joining.  now: a snapshot taken
+ * after asking.
  *
- * not_missed: room for now->count numbers, for as long as the structure is in
- * use or until the next call.
+ * not_missed: room for now->count + committing_count numbers, for as long as the
+ * structure is in use or until the next call.  (No more is written than one for
+ * each transaction that is in progress.)
  */
 extern void herald_freshness_join(HeraldFreshness *freshness, const HeraldVisibility *now,
 								  const uint32_t *committing, uint32_t committing_count,
@@ -97,6 +108,24 @@ extern void herald_freshness_join(HeraldFreshness *freshness, const HeraldVisibi
  */
 extern void herald_freshness_note(HeraldFreshness *freshness, uint32_t hash, uint32_t xid,
 								  uint32_t xmin);
+
+/*
+ * The same, with a snapshot instead of its xmin: no older one is to be judged
+ * any more (it would be refused).  What that snapshot sees need not be remembered,
+ * whatever else is in progress, and so a lot more may be kept.
+ */
+extern void herald_freshness_note_seen(HeraldFreshness *freshness, uint32_t hash, uint32_t xid,
+									   const HeraldVisibility *oldest);
+
+/*
+ * As herald_freshness_note() about xmin, without a message: to be called whenever something that is
+ * cached is about to be used.  That keeps the structure from growing old where
+ * transactions go by, and hardly anything is invalidated.
+ *
+ * False: this is so long after the last time, 2^30 transactions, that ids can
+ * be compared no more.  Nothing may be kept until the next join.
+ */
+extern bool herald_freshness_advance(HeraldFreshness *freshness, uint32_t xmin);
 
 /* Did the snapshot see all that was missed?  Without that nothing may be kept. */
 extern bool herald_freshness_sees_missed(const HeraldFreshness *freshness,

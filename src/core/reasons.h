@@ -4,8 +4,12 @@
  *	  Coalesced signals: one mask of reasons per backend.
  *
  * Whoever wants a backend's attention sets its bit, and sends a signal only if
- * the mask was empty: otherwise a signal is already under way, and its
- * receiver, taking the whole mask at once, will find the new bit too.
+ * no bit was set: otherwise a signal is already under way, and its receiver,
+ * taking all of them at once, will find the new bit too.
+ *
+ * Notifications are announced by another of the server's signals than all else,
+ * because only that one makes it flush to the client.  So the reasons fall into
+ * two groups, by their signals, and "all" means all of a group.
  *
  * After Joel Jacobson and Andreas Karlsson, "Optimize ProcSignal to avoid
  * redundant SIGUSR1 signals", pgsql-hackers, July 2025.
@@ -23,29 +27,38 @@
 
 typedef _Atomic uint32_t HeraldReasons;
 
-#define HERALD_REASON_NOTIFICATIONS		(UINT32_C(1) << 0)	/* your turn to read */
+#define HERALD_REASON_NOTIFICATIONS		(UINT32_C(1) << 0)	/* your turn to read notifications */
+#define HERALD_REASON_CATCH_UP			(UINT32_C(1) << 1)	/* your turn to read invalidations */
 
-/* Add a reason.  True: the mask was empty, so the caller must send a signal. */
+/* From this bit on: what other modules have registered (api/reasons.c). */
+#define HERALD_REASON_FIRST_OTHER		2
+#define HERALD_REASONS_OTHER			30
+
+/* By the server's signal for notifications, and by that for its own invalidations. */
+#define HERALD_REASONS_NOTIFY			HERALD_REASON_NOTIFICATIONS
+#define HERALD_REASONS_CATCH_UP			(~HERALD_REASONS_NOTIFY)
+
+/* Add a reason.  True: there was none of this group, so the caller must send its signal. */
 static inline bool
-herald_reasons_add(HeraldReasons *reasons, uint32_t reason)
+herald_reasons_add(HeraldReasons *reasons, uint32_t reason, uint32_t group)
 {
-	/* [S1] pairs with the exchange below */
-	return atomic_fetch_or_explicit(reasons, reason, memory_order_acq_rel) == 0;
+	/* [S1] pairs with herald_reasons_take() */
+	return (atomic_fetch_or_explicit(reasons, reason, memory_order_acq_rel) & group) == 0;
 }
 
 /*
- * Take all reasons.  By the receiver, before it acts on them: what is added
- * from now on sends a signal of its own.
+ * Take all reasons of a group.  By the receiver, before it acts on them: what
+ * is added from now on sends a signal of its own.
  */
 static inline uint32_t
-herald_reasons_take(HeraldReasons *reasons)
+herald_reasons_take(HeraldReasons *reasons, uint32_t group)
 {
 	/* Most statements find nothing; do not write to the line for that. */
-	if (atomic_load_explicit(reasons, memory_order_relaxed) == 0)
+	if ((atomic_load_explicit(reasons, memory_order_relaxed) & group) == 0)
 		return 0;
 
-	/* [S1] pairs with the fetch-or above */
-	return atomic_exchange_explicit(reasons, 0, memory_order_acq_rel);
+	/* [S1] pairs with herald_reasons_add() */
+	return atomic_fetch_and_explicit(reasons, ~group, memory_order_acq_rel) & group;
 }
 
 #endif							/* HERALD_REASONS_H */

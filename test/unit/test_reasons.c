@@ -19,6 +19,7 @@
 #include "reasons.h"
 
 #define OTHER_REASON	(UINT32_C(1) << 31)
+#define ALL				UINT32_MAX
 #define ROUNDS			100000
 #define SECONDS_MAX		20		/* a reason that has not been seen by then is lost */
 
@@ -27,15 +28,31 @@ test_coalesced(void **state UNUSED)
 {
 	HeraldReasons reasons = 0;
 
-	assert_int_equal(herald_reasons_take(&reasons), 0);
-	assert_true(herald_reasons_add(&reasons, HERALD_REASON_NOTIFICATIONS));
-	assert_false(herald_reasons_add(&reasons, HERALD_REASON_NOTIFICATIONS));
-	assert_false(herald_reasons_add(&reasons, OTHER_REASON));
-	assert_int_equal(herald_reasons_take(&reasons), HERALD_REASON_NOTIFICATIONS | OTHER_REASON);
-	assert_int_equal(herald_reasons_take(&reasons), 0);
-	assert_true(herald_reasons_add(&reasons, OTHER_REASON));
-	assert_false(herald_reasons_add(&reasons, HERALD_REASON_NOTIFICATIONS));
-	assert_int_equal(herald_reasons_take(&reasons), HERALD_REASON_NOTIFICATIONS | OTHER_REASON);
+	assert_int_equal(herald_reasons_take(&reasons, ALL), 0);
+	assert_true(herald_reasons_add(&reasons, HERALD_REASON_NOTIFICATIONS, ALL));
+	assert_false(herald_reasons_add(&reasons, HERALD_REASON_NOTIFICATIONS, ALL));
+	assert_false(herald_reasons_add(&reasons, OTHER_REASON, ALL));
+	assert_int_equal(herald_reasons_take(&reasons, ALL), HERALD_REASON_NOTIFICATIONS | OTHER_REASON);
+	assert_int_equal(herald_reasons_take(&reasons, ALL), 0);
+	assert_true(herald_reasons_add(&reasons, OTHER_REASON, ALL));
+	assert_false(herald_reasons_add(&reasons, HERALD_REASON_NOTIFICATIONS, ALL));
+	assert_int_equal(herald_reasons_take(&reasons, ALL), HERALD_REASON_NOTIFICATIONS | OTHER_REASON);
+}
+
+/* Guards: each group has a signal of its own, and is taken without the other. */
+static void
+test_groups(void **state UNUSED)
+{
+	HeraldReasons reasons = 0;
+
+	assert_true(herald_reasons_add(&reasons, HERALD_REASON_CATCH_UP, HERALD_REASONS_CATCH_UP));
+	assert_true(herald_reasons_add(&reasons, HERALD_REASON_NOTIFICATIONS, HERALD_REASONS_NOTIFY));
+	assert_false(herald_reasons_add(&reasons, OTHER_REASON, HERALD_REASONS_CATCH_UP));
+	assert_int_equal(herald_reasons_take(&reasons, HERALD_REASONS_NOTIFY), HERALD_REASON_NOTIFICATIONS);
+	assert_int_equal(herald_reasons_take(&reasons, HERALD_REASONS_NOTIFY), 0);
+	assert_int_equal(herald_reasons_take(&reasons, HERALD_REASONS_CATCH_UP),
+					 HERALD_REASON_CATCH_UP | OTHER_REASON);
+	assert_int_equal(reasons, 0);
 }
 
 /* Two senders, each with a bit of its own, against one receiver. */
@@ -64,7 +81,7 @@ give_reasons(void *arg)
 	for (uint32_t i = 1; i <= ROUNDS && !atomic_load(&shared->gave_up); i++)
 	{
 		atomic_store(&shared->given[sender->which], i);
-		if (herald_reasons_add(&shared->reasons, UINT32_C(1) << sender->which))
+		if (herald_reasons_add(&shared->reasons, UINT32_C(1) << sender->which, ALL))
 			atomic_fetch_add(&shared->signals, 1);
 		while (atomic_load(&shared->seen[sender->which]) < i && !atomic_load(&shared->gave_up))
 			sched_yield();
@@ -97,7 +114,7 @@ test_no_reason_is_lost(void **state UNUSED)
 			continue;
 		}
 		atomic_fetch_sub(&shared.signals, 1);
-		mask = herald_reasons_take(&shared.reasons);
+		mask = herald_reasons_take(&shared.reasons, ALL);
 		for_nothing = for_nothing || mask == 0;
 		for (int i = 0; i < 2; i++)
 			if (mask & UINT32_C(1) << i)
@@ -118,6 +135,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_coalesced),
+		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_no_reason_is_lost),
 	};
 
