@@ -148,6 +148,9 @@ CREATE FUNCTION herald.get_stats(
 	OUT segments_spilled bigint,
 	OUT segments_dropped bigint,
 	OUT overruns bigint,
+	OUT invalidations bigint,
+	OUT cache_resets bigint,
+	OUT catch_ups bigint,
 	OUT stats_reset timestamptz)
 RETURNS record
 AS 'MODULE_PATHNAME', 'herald_stats'
@@ -159,7 +162,8 @@ COMMENT ON FUNCTION herald.get_stats() IS
 CREATE VIEW herald.stats AS
 SELECT s.notifications, s.batches, s.duplicates_removed, s.delivered, s.wakeups,
 	   s.signals_sent, s.signals_saved, s.turns_rescued, s.flow_waits, s.segments_spilled,
-	   s.segments_dropped, s.overruns, s.stats_reset
+	   s.segments_dropped, s.overruns, s.invalidations, s.cache_resets, s.catch_ups,
+	   s.stats_reset
   FROM herald.get_stats() s;
 
 COMMENT ON VIEW herald.stats IS
@@ -169,7 +173,7 @@ COMMENT ON COLUMN herald.stats.batches IS 'transactions that put notifications i
 COMMENT ON COLUMN herald.stats.duplicates_removed IS 'notifications that repeated one of the same transaction';
 COMMENT ON COLUMN herald.stats.delivered IS 'notifications sent to clients';
 COMMENT ON COLUMN herald.stats.wakeups IS 'times that a listener read the queue';
-COMMENT ON COLUMN herald.stats.signals_sent IS 'signals sent to listeners';
+COMMENT ON COLUMN herald.stats.signals_sent IS 'signals sent, to listeners and to those who are to catch up';
 COMMENT ON COLUMN herald.stats.signals_saved IS
 'times that a notification found a listener concerned that needed no signal of its own';
 COMMENT ON COLUMN herald.stats.turns_rescued IS 'turns taken back from listeners that did not use them';
@@ -178,6 +182,9 @@ COMMENT ON COLUMN herald.stats.segments_spilled IS 'segments of the queue writte
 COMMENT ON COLUMN herald.stats.segments_dropped IS
 'segments of the queue given up although listeners had not read them: past herald.max_queue_size, or for want of disk space';
 COMMENT ON COLUMN herald.stats.overruns IS 'times that a listener missed notifications by that';
+COMMENT ON COLUMN herald.stats.invalidations IS 'invalidations of cached values that were sent: one for a key, or for a whole cache';
+COMMENT ON COLUMN herald.stats.cache_resets IS 'times that a backend missed invalidations, and forgot all that it cached';
+COMMENT ON COLUMN herald.stats.catch_ups IS 'times that a backend was signalled because it was far behind with invalidations';
 COMMENT ON COLUMN herald.stats.stats_reset IS 'time of the last reset';
 
 CREATE FUNCTION herald.reset_stats()
@@ -198,6 +205,120 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION herald.watchdog_pid() IS
 'process id of the background worker "pg_herald watchdog", which pg_stat_activity does not show; null if it does not run';
 
+--
+-- Caches of each session, which the changes of all sessions keep fresh
+--
+
+CREATE FUNCTION herald.cache_get(cache text, key text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'herald_cache_get'
+LANGUAGE C STRICT STABLE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION herald.cache_get(text, text) IS
+'what this session has cached under the key; null if nothing';
+
+CREATE FUNCTION herald.cache_put(cache text, key text, value text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'herald_cache_put'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION herald.cache_put(text, text, text) IS
+'cache a value that was computed since cache_get() has found nothing; false if that is not possible any more';
+
+CREATE FUNCTION herald.cache_through(cache text, key text, query text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'herald_cache_through'
+LANGUAGE C STABLE PARALLEL RESTRICTED;
+
+CREATE FUNCTION herald.cache_through(cache text, key text, query text, VARIADIC arguments "any")
+RETURNS text
+AS 'MODULE_PATHNAME', 'herald_cache_through'
+LANGUAGE C STABLE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION herald.cache_through(text, text, text) IS
+'what this session has cached under the key, or else what the query finds, which is cached';
+COMMENT ON FUNCTION herald.cache_through(text, text, text, VARIADIC "any") IS
+'the same, with arguments for the query';
+
+CREATE FUNCTION herald.cache_invalidate(cache text, key text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'herald_cache_invalidate'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION herald.cache_invalidate(text, text) IS
+'make all sessions forget what they have cached under the key, when this transaction commits';
+
+CREATE FUNCTION herald.cache_clear(cache text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'herald_cache_clear'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION herald.cache_clear(text) IS
+'make all sessions forget all of the cache, when this transaction commits';
+
+CREATE FUNCTION herald.cache_key(VARIADIC parts "any")
+RETURNS text
+AS 'MODULE_PATHNAME', 'herald_cache_key'
+LANGUAGE C STABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION herald.cache_key(VARIADIC "any") IS
+'the key that trigger function invalidate_cache() makes of columns with these values';
+
+CREATE FUNCTION herald.invalidate_cache()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'herald_invalidate_cache'
+LANGUAGE C;
+
+COMMENT ON FUNCTION herald.invalidate_cache() IS
+'trigger function: changes of the table invalidate a cache; arguments: the cache, and the columns of the key';
+
+CREATE FUNCTION herald.get_caches(
+	OUT pid integer,
+	OUT datid oid,
+	OUT role oid,
+	OUT entries integer,
+	OUT memory bigint,
+	OUT hits bigint,
+	OUT misses bigint,
+	OUT invalidations bigint,
+	OUT resets bigint,
+	OUT lag bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'herald_caches'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION herald.get_caches() IS
+'the rows of view caches';
+
+CREATE VIEW herald.caches AS
+SELECT c.pid,
+	   d.datname,
+	   r.rolname,
+	   c.entries,
+	   c.memory,
+	   c.hits,
+	   c.misses,
+	   c.invalidations,
+	   c.resets,
+	   c.lag
+  FROM herald.get_caches() c
+  LEFT JOIN pg_catalog.pg_database d ON d.oid = c.datid
+  LEFT JOIN pg_catalog.pg_roles r ON r.oid = c.role;
+
+COMMENT ON VIEW herald.caches IS
+'one row per backend that uses caches: those of your own roles, or all for pg_read_all_stats';
+COMMENT ON COLUMN herald.caches.pid IS 'process id of the backend';
+COMMENT ON COLUMN herald.caches.datname IS 'database that it is connected to';
+COMMENT ON COLUMN herald.caches.rolname IS 'role that it was logged in as when it first used a cache';
+COMMENT ON COLUMN herald.caches.entries IS 'number of values that it keeps for cache_get() and cache_through()';
+COMMENT ON COLUMN herald.caches.memory IS 'bytes of memory that these take, bounded by herald.cache_memory';
+COMMENT ON COLUMN herald.caches.hits IS 'times that a value was found';
+COMMENT ON COLUMN herald.caches.misses IS 'times that none was';
+COMMENT ON COLUMN herald.caches.invalidations IS 'invalidations that it has read, of its database';
+COMMENT ON COLUMN herald.caches.resets IS 'times that it was so far behind that it missed invalidations, and forgot everything';
+COMMENT ON COLUMN herald.caches.lag IS
+'invalidations, of all databases, that it has yet to read; null if it has missed some, and will forget everything';
+
 -- The views are for everybody; what each shows depends on who looks.
 -- Explicitly, lest default privileges have been taken away from PUBLIC.  (Who
 -- may not execute the built-in pg_notify() may not execute ours either; it asks.)
@@ -205,6 +326,11 @@ GRANT USAGE ON SCHEMA herald TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
 	herald.pg_notify(text, text), herald.pg_notification_queue_usage(),
 	herald.get_listeners(), herald.get_channels(),
-	herald.get_queue(), herald.get_stats(), herald.watchdog_pid() TO PUBLIC;
+	herald.get_queue(), herald.get_stats(), herald.watchdog_pid(),
+	herald.cache_get(text, text), herald.cache_put(text, text, text),
+	herald.cache_through(text, text, text), herald.cache_through(text, text, text, VARIADIC "any"),
+	herald.cache_invalidate(text, text), herald.cache_clear(text),
+	herald.cache_key(VARIADIC "any"), herald.invalidate_cache(),
+	herald.get_caches() TO PUBLIC;
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
-	herald.stats TO PUBLIC;
+	herald.stats, herald.caches TO PUBLIC;

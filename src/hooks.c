@@ -22,6 +22,7 @@
 
 #include "compat/compat.h"
 #include "dispatch/answer_first.h"
+#include "dispatch/attention.h"
 #include "hooks.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
@@ -71,6 +72,7 @@ statement_begins(void)
 		return;
 	herald_answer_first_overdue();
 	herald_session_statement();
+	herald_attention_serve();
 }
 
 static void

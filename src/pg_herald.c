@@ -7,6 +7,9 @@
  *
  *		sender/ → core/ (the log) → dispatch/ → listener/
  *
+ * That of an invalidation: cache/ or api/ → invalidation/ → core/ (inval_queue)
+ * → invalidation/ → cache/ or api/.
+ *
  * docs/internals/ARCHITECTURE.md tells it in full.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -18,6 +21,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 
+#include "api/api.h"
 #include "dispatch/watchdog.h"
 #include "hooks.h"
 #include "settings.h"
@@ -43,4 +47,5 @@ _PG_init(void)
 	herald_transaction_register_callbacks();
 	herald_hooks_install();
 	herald_watchdog_register();
+	herald_api_publish();
 }

@@ -14,6 +14,7 @@
 
 #include "utils/guc.h"
 
+#include "cache/store.h"
 #include "core/log.h"
 #include "settings.h"
 
@@ -35,6 +36,7 @@ int			herald_max_queue_size_kb = 8 * 1024 * 1024;
 int			herald_log_lag_kb = 64 * 1024;
 int			herald_wakeup_concurrency = -1;
 int			herald_max_payload = PAYLOAD_MAX_OF_SERVER;
+int			herald_cache_memory_kb = 4 * 1024;
 
 static bool check_wakeup_concurrency(int *newval, void **extra, GucSource source);
 
@@ -47,6 +49,13 @@ herald_settings_define(void)
 							 "Listeners receive what is sent either way, whatever their own setting.",
 							 &herald_enabled, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.cache_memory",
+							"Sets the memory of each session for what herald.cache_put() and herald.cache_through() keep.",
+							"The values that were not used for longest go first. 0 turns these caches off.",
+							&herald_cache_memory_kb, 4 * 1024,
+							0, MAX_KILOBYTES,
+							PGC_USERSET, GUC_UNIT_KB, NULL, herald_store_trim, NULL);
 
 	DefineCustomIntVariable("herald.log_lag",
 							"Sets how far a listener may fall behind before that is logged.",

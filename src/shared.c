@@ -17,6 +17,7 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
+#include "api/reasons.h"
 #include "compat/compat.h"
 #include "dispatch/channel_map.h"
 #include "queue/files.h"
@@ -28,15 +29,17 @@
 #include "waits.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
-#define LOCKS			2
+#define LOCKS			4
 
 HeraldLog  *herald_log;
 HeraldWakeup *herald_wakeup;
 HeraldSlot *herald_slots;
 HeraldControl *herald_control;
+HeraldInvalQueue *herald_inval_queue;
 HeraldFiles *herald_files;
 HeraldSpill *herald_spill;
 HeraldLarge *herald_large;
+HeraldReasonNames *herald_reason_names;
 void	   *herald_registry;
 
 typedef struct SharedStructure
@@ -53,6 +56,8 @@ static Size wakeup_size(void);
 static void wakeup_init(void);
 static Size slots_size(void);
 static void slots_init(void);
+static Size inval_size(void);
+static void inval_init(void);
 static Size control_size(void);
 static void control_init(void);
 
@@ -65,6 +70,8 @@ static const SharedStructure structures[] = {
 	{"pg_herald spill", (void **) &herald_spill, herald_spill_shared_size, herald_spill_shared_init},
 	{"pg_herald large", (void **) &herald_large, herald_large_shared_size, herald_large_shared_init},
 	{"pg_herald control", (void **) &herald_control, control_size, control_init},
+	{"pg_herald reasons", (void **) &herald_reason_names, herald_reasons_shared_size, herald_reasons_shared_init},
+	{"pg_herald invalidations", (void **) &herald_inval_queue, inval_size, inval_init},
 	HERALD_STOP_POINTS_STRUCTURE
 	{"pg_herald registry", &herald_registry, herald_shared_registry_size, herald_channels_create},
 };
@@ -172,6 +179,18 @@ slots_init(void)
 }
 
 static Size
+inval_size(void)
+{
+	return herald_inval_memory(HERALD_INVAL_SIZE, MaxBackends);
+}
+
+static void
+inval_init(void)
+{
+	herald_inval_init(herald_inval_queue, HERALD_INVAL_SIZE, MaxBackends);
+}
+
+static Size
 control_size(void)
 {
 	return sizeof(HeraldControl);
@@ -190,6 +209,8 @@ control_init(void)
 	ConditionVariableInit(&herald_control->dispatched);
 	herald_control->reset_lock = &locks[0].lock;
 	herald_control->spill_lock = &locks[1].lock;
+	herald_control->invalidation_lock = &locks[2].lock;
+	herald_control->reasons_lock = &locks[3].lock;
 	herald_control->reset_time = GetCurrentTimestamp();
 }
 

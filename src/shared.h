@@ -17,6 +17,7 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
+#include "core/inval_queue.h"
 #include "core/log.h"
 #include "core/reasons.h"
 #include "core/wakeup.h"
@@ -39,8 +40,24 @@ typedef enum HeraldCounter
 	HERALD_COUNT_SEGMENTS_SPILLED,	/* written to temporary files */
 	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, for the limit or for want of disk */
 	HERALD_COUNT_OVERRUNS,		/* listeners that missed something by that */
+	HERALD_COUNT_INVALIDATIONS, /* sent */
+	HERALD_COUNT_CACHE_RESETS,	/* backends that missed some */
+	HERALD_COUNT_CATCH_UPS,		/* backends signalled because they were far behind */
 	HERALD_COUNTERS
 } HeraldCounter;
+
+/* What a backend does with caches. */
+typedef struct HeraldCacheUse
+{
+	_Atomic uint32_t database;
+	_Atomic uint32_t role;
+	_Atomic uint32_t values;	/* that it keeps */
+	_Atomic uint64_t bytes;		/* of memory for them */
+	_Atomic uint64_t hits;
+	_Atomic uint64_t misses;
+	_Atomic uint64_t invalidations; /* read, of its database */
+	_Atomic uint64_t resets;
+} HeraldCacheUse;
 
 /* One per backend, and one for the watchdog. */
 typedef struct HeraldSlot
@@ -61,6 +78,13 @@ typedef struct HeraldSlot
 
 	/* The watchdog, and the backend before it joins; anybody reads. */
 	_Atomic int64_t lagging_since;	/* a TimestampTz; 0: it does not lag */
+
+	/* The backend: its pid once it attends to other reasons than notifications; else 0. */
+	_Atomic int32_t attends;
+	_Atomic uint32_t attends_to;	/* which */
+
+	/* The backend, from when it first uses a cache on; anybody reads. */
+	HeraldCacheUse cache;
 } HeraldSlot;
 
 typedef struct HeraldControl
@@ -83,6 +107,8 @@ typedef struct HeraldControl
 	ConditionVariable dispatched;
 
 	LWLock	   *spill_lock;		/* see queue/spill.c */
+	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
+	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue, and joining it */
 
 	/* herald.reset_stats(): what the counters stood at, and when. */
 	LWLock	   *reset_lock;
@@ -94,12 +120,15 @@ extern HeraldLog *herald_log;
 extern HeraldWakeup *herald_wakeup;
 extern HeraldSlot *herald_slots;
 extern HeraldControl *herald_control;
+extern HeraldInvalQueue *herald_inval_queue;
 typedef struct HeraldFiles HeraldFiles;
 typedef struct HeraldSpill HeraldSpill;
 typedef struct HeraldLarge HeraldLarge;
+typedef struct HeraldReasonNames HeraldReasonNames;
 extern HeraldFiles *herald_files;	/* queue/files.c alone looks into it */
 extern HeraldSpill *herald_spill;	/* queue/spill.c alone */
 extern HeraldLarge *herald_large;	/* queue/large.c alone */
+extern HeraldReasonNames *herald_reason_names;	/* api/reasons.c alone */
 extern void *herald_registry;	/* a DSA area, created in place */
 
 /* Ask for shared memory, and set it up.  Once, in _PG_init(). */

@@ -18,8 +18,12 @@
 
 #include "access/xact.h"
 
+#include "api/reasons.h"
+#include "cache/store.h"
 #include "dispatch/answer_first.h"
+#include "dispatch/attention.h"
 #include "dispatch/dispatch.h"
+#include "invalidation/invalidate.h"
 #include "listener/deliver.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
@@ -29,6 +33,7 @@
 #include "transaction.h"
 
 bool		herald_transaction_is_ours;
+bool		herald_transaction_is_committing;
 
 static void at_transaction_event(XactEvent event, void *arg);
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
@@ -50,6 +55,7 @@ herald_transaction_register_callbacks(void)
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
+	herald_transaction_is_committing = event == XACT_EVENT_PRE_COMMIT;
 	if (!herald_transaction_is_ours)
 		return;
 
@@ -92,10 +98,13 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 		case SUBXACT_EVENT_COMMIT_SUB:
 			herald_pending_subcommit(level);
 			herald_subscriptions_subcommit(level);
+			herald_invalidate_subcommit(level);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			herald_pending_subabort(level);
 			herald_subscriptions_subabort(level);
+			herald_invalidate_subabort(level);
+			herald_store_abort();
 			break;
 		case SUBXACT_EVENT_START_SUB:
 		case SUBXACT_EVENT_PRE_COMMIT_SUB:
@@ -110,13 +119,17 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 static void
 before_commit(void)
 {
-	if (herald_session_is_idle_transaction() && herald_pending_count() == 0)
+	herald_reasons_attend();
+	herald_attention_serve();
+	if (herald_session_is_idle_transaction() && herald_pending_count() == 0 &&
+		!herald_invalidate_any_pending())
 	{
 		herald_deliver();
 		return;
 	}
 	herald_subscriptions_prepare();
 	herald_publish_reserve();
+	herald_invalidate_publish();
 }
 
 /* The server refuses pending LISTENs itself; it does not know our NOTIFYs. */
@@ -127,6 +140,10 @@ before_prepare(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")));
+	if (herald_invalidate_any_pending())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has invalidated caches")));
 }
 
 static void
@@ -134,10 +151,15 @@ after_end(bool committed)
 {
 	HeraldPosition end;
 
+	herald_invalidate_end();
 	if (committed)
+	{
+		herald_store_commit();
 		herald_subscriptions_commit();
+	}
 	else
 	{
+		herald_store_abort();
 		herald_dispatch_cancel_wait();
 		herald_subscriptions_abort();
 
@@ -150,7 +172,9 @@ after_end(bool committed)
 	herald_pending_reset();
 	herald_overflow_end(committed);
 	herald_session_end_transaction(committed);
-	herald_transaction_is_ours = herald_session_is_listener() || herald_answer_first_is_owed();
+	herald_attention_end_transaction();
+	herald_transaction_is_ours = herald_session_is_listener() || herald_answer_first_is_owed() ||
+		herald_attention_is_on();
 }
 
 /* Does this backend listen to a channel that its transaction has notified? */

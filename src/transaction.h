@@ -20,6 +20,12 @@
  */
 extern bool herald_transaction_is_ours;
 
+/*
+ * Have our callbacks before the commit run?  What other modules' callbacks do
+ * after them comes too late for them.
+ */
+extern bool herald_transaction_is_committing;
+
 /* Once, in _PG_init(). */
 extern void herald_transaction_register_callbacks(void);
 

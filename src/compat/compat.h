@@ -31,6 +31,11 @@
 #include "utils/guc.h"
 #include "utils/wait_event.h"
 
+/* 16: what is known of varlenas has a header of its own. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
 /*
  * 17: backends are numbered from 0 by ProcNumber instead of from 1 by
  * BackendId.  A slot of ours is a number from 0 on.

@@ -7,6 +7,10 @@
  * to anything run an empty transaction, at whose commit we are called; a busy
  * one runs it before it tells its client that it is ready for the next query.
  *
+ * For whoever may not listen there is PROCSIG_CATCHUP_INTERRUPT, by which the
+ * server has an idle backend read its own invalidations: in an empty
+ * transaction again, but nothing is sent to the client.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -17,6 +21,7 @@
 
 #include "commands/async.h"
 #include "miscadmin.h"
+#include "storage/sinval.h"
 
 #include "compat/compat.h"
 #include "core/stop_point.h"
@@ -30,7 +35,7 @@ herald_signal_notifications(uint32 slot, void *arg)
 	pid_t		pid;
 
 	HERALD_HOLD_POINT("turn-handed-out");
-	if (!herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS))
+	if (!herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS, HERALD_REASONS_NOTIFY))
 		return;
 	HERALD_HOLD_POINT("reason-added");
 
@@ -52,6 +57,27 @@ herald_signal_notifications(uint32 slot, void *arg)
 		(void) herald_signal_slot(pid, PROCSIG_NOTIFY_INTERRUPT, slot);
 		herald_shared_count(HERALD_COUNT_SIGNALS_SENT, 1);
 	}
+}
+
+bool
+herald_signal_reason(uint32 slot, uint32 reason)
+{
+	HeraldSlot *target = &herald_slots[slot];
+	pid_t		pid;
+
+	if (herald_reasons_add(&target->reasons, reason, HERALD_REASONS_CATCH_UP))
+	{
+		/* [S2] as above; pairs with herald_attention_join() */
+		pid = atomic_load_explicit(&target->attends, memory_order_seq_cst);
+		if (pid == MyProcPid)
+			catchupInterruptPending = true;
+		else if (pid != 0)
+		{
+			(void) herald_signal_slot(pid, PROCSIG_CATCHUP_INTERRUPT, slot);
+			herald_shared_count(HERALD_COUNT_SIGNALS_SENT, 1);
+		}
+	}
+	return atomic_load_explicit(&target->attends, memory_order_relaxed) != 0;
 }
 
 uint16

@@ -19,6 +19,13 @@
 extern void herald_signal_notifications(uint32 slot, void *arg);
 
 /*
+ * Tell the backend in this slot something else than notifications: a bit of
+ * HERALD_REASONS_CATCH_UP.  False: nobody there attends to such reasons.
+ * Never fails.  With no lock held.
+ */
+extern bool herald_signal_reason(uint32 slot, uint32 reason);
+
+/*
  * Let this very backend read before it next tells its client that it is ready
  * for a query.
  */

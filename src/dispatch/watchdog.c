@@ -11,7 +11,8 @@
  * A listener that has not moved for longer is marked as stalled, and flow
  * control no longer waits for it.
  *
- * It also dispatches what committing backends left over, and logs who lags.
+ * It also dispatches what committing backends left over, logs who lags, and looks
+ * after the turn to catch up with invalidations.
  *
  * While nothing is going on it sleeps until somebody hands out a turn.
  *
@@ -38,6 +39,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/lag.h"
 #include "dispatch/watchdog.h"
+#include "invalidation/reader.h"
 #include "queue/files.h"
 #include "queue/spill.h"
 #include "settings.h"
@@ -172,7 +174,8 @@ herald_watchdog_main(Datum arg)
 			/* [D4] Say so, and look once more: pairs with herald_watchdog_alert() */
 			atomic_exchange_explicit(&herald_control->watchdog_sleeps, 1, memory_order_seq_cst);
 			if (atomic_load_explicit(&herald_wakeup->turns_out, memory_order_seq_cst) > 0 ||
-				herald_wakeup_waiting(herald_wakeup) > 0)
+				herald_wakeup_waiting(herald_wakeup) > 0 ||
+				(uint32) herald_inval_turn(herald_inval_queue) != 0)
 				sleep_ms = LOOK_EVERY_MS;
 			else if (herald_spill_has_files())
 				sleep_ms = SLEEP_WITH_FILES_MS;
@@ -211,6 +214,7 @@ look(Seen *seen, TimestampTz now)
 		rescued |= look_at(slot, &seen[slot], now, &is_active);
 	if (rescued)
 		herald_dispatch_pump();
+	is_active |= herald_invalidation_look();
 	return is_active;
 }
 

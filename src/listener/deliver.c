@@ -101,7 +101,7 @@ herald_deliver(void)
 	 * which it does not flush.  If there is a signal of ours, it flushes after
 	 * the one that it runs, or is about to run, for that.
 	 */
-	if (herald_reasons_take(&herald_slots[slot].reasons) == 0 && !own_signal)
+	if (herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY) == 0 && !own_signal)
 		return;
 	HERALD_STOP_POINT("deliver-begin");
 

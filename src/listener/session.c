@@ -86,7 +86,7 @@ herald_session_join(void)
 	 * the slot: pairs with herald_signal_notifications().
 	 */
 	atomic_store_explicit(&mine->pid, MyProcPid, memory_order_seq_cst);
-	atomic_exchange_explicit(&mine->reasons, 0, memory_order_seq_cst);
+	atomic_fetch_and_explicit(&mine->reasons, ~HERALD_REASONS_NOTIFY, memory_order_seq_cst);
 
 	herald_wakeup_join(herald_wakeup, slot,
 					   atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst));
@@ -107,7 +107,7 @@ herald_session_leave(void)
 	session.own_signal = false;
 	herald_wakeup_leave(herald_wakeup, slot);
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
-	(void) herald_reasons_take(&herald_slots[slot].reasons);
+	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 	herald_dispatch_pump();
 	if (herald_spill_has_files())
 		herald_watchdog_alert();	/* perhaps nobody needs them any more */
@@ -141,7 +141,7 @@ herald_session_statement(void)
 
 	/* A signal that is on its way has nothing more to tell us. */
 	session.is_busy = true;
-	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons);
+	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 	if (herald_wakeup_busy(herald_wakeup, herald_shared_my_slot()))
 		herald_dispatch_pump();
 }
@@ -178,7 +178,7 @@ herald_session_end_transaction(bool committed)
 	 * they stand for would never come.
 	 */
 	if (!committed)
-		(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons);
+		(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 
 	if (may_remain || rest())
 	{

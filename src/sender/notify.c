@@ -26,7 +26,6 @@
 #include "sender/activation.h"
 #include "sender/notify.h"
 #include "sender/pending.h"
-#include "sender/publish.h"
 #include "settings.h"
 #include "shared.h"
 #include "transaction.h"
@@ -43,10 +42,10 @@ herald_notify(const char *channel, const char *payload)
 	size_t		payload_length = payload ? strlen(payload) : 0;
 
 	/*
-	 * After our batch has been written, only the server's own way is still
-	 * open (for a callback of some other module at the end of the commit).
+	 * After our callback before the commit only the server's own way is still
+	 * open (for the callback of some other module).
 	 */
-	if (!herald_enabled || !herald_activation_is_on() || herald_publish_is_reserved())
+	if (!herald_enabled || !herald_activation_is_on() || herald_transaction_is_committing)
 	{
 		Async_Notify(channel, payload);
 		return;

@@ -99,12 +99,6 @@ herald_publish_reserve(void)
 }
 
 bool
-herald_publish_is_reserved(void)
-{
-	return batch.is_reserved;
-}
-
-bool
 herald_publish_finish(bool committed, HeraldPosition *end)
 {
 	if (!batch.is_reserved)

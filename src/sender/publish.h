@@ -20,9 +20,6 @@
  */
 extern void herald_publish_reserve(void);
 
-/* Is there a batch that this transaction has reserved and not finished? */
-extern bool herald_publish_is_reserved(void);
-
 /*
  * After the commit is visible, or after the abort: finish the batch, if there
  * is one, and dispatch.  Never fails.  Returns whether there was one; *end is

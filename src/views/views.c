@@ -15,12 +15,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog/pg_authid.h"
 #include "commands/async.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -32,6 +30,7 @@
 #include "queue/spill.h"
 #include "settings.h"
 #include "shared.h"
+#include "views/visible.h"
 
 PG_FUNCTION_INFO_V1(herald_listeners);
 PG_FUNCTION_INFO_V1(herald_channels);
@@ -59,7 +58,6 @@ typedef struct ChannelRows
 	}		   *rows;
 } ChannelRows;
 
-static bool sees_all(void);
 static bool sees(uint32 slot);
 static const char *state_name(uint64 word);
 static void add_channel(const HeraldChannelInfo *channel, void *arg);
@@ -77,7 +75,7 @@ Datum
 herald_listeners(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	bool		all = sees_all();
+	bool		all = herald_sees_all();
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
@@ -119,7 +117,7 @@ herald_channels(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	ChannelRows found = {.size = 1024};
-	bool		all = sees_all();
+	bool		all = herald_sees_all();
 
 	/*
 	 * The scan holds locks of the map: what needs catalogs is done before it,
@@ -233,17 +231,9 @@ herald_pg_notification_queue_usage(PG_FUNCTION_ARGS)
 }
 
 static bool
-sees_all(void)
-{
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-}
-
-static bool
 sees(uint32 slot)
 {
-	Oid			role = atomic_load(&herald_slots[slot].role);
-
-	return OidIsValid(role) && has_privs_of_role(GetUserId(), role);
+	return herald_sees_role(atomic_load(&herald_slots[slot].role));
 }
 
 static const char *

@@ -109,7 +109,8 @@ send_signal(uint32_t slot, void *arg)
 
 		if (listener->slot != slot)
 			continue;
-		if (herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS))
+		if (herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS,
+							   HERALD_REASONS_NOTIFY))
 		{
 			count(COUNT_SIGNALS);
 			sem_post(&listener->signal);

@@ -118,7 +118,7 @@ wait_for_signal(Listener *listener)
 		if (sem_timedwait(&listener->signal, &until) != 0)
 			return false;
 	}
-	return (herald_reasons_take(&listener->reasons) & HERALD_REASON_NOTIFICATIONS) != 0;
+	return herald_reasons_take(&listener->reasons, HERALD_REASONS_NOTIFY) != 0;
 }
 
 /*

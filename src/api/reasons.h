@@ -1,0 +1,31 @@
+/*-------------------------------------------------------------------------
+ *
+ * reasons.h
+ *	  Reasons to signal that other modules have registered.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_API_REASONS_H
+#define HERALD_API_REASONS_H
+
+#include "postgres.h"
+
+#include "api/pg_herald_api.h"
+
+/* See HeraldApi. */
+extern HeraldReason *herald_reason_register(const char *name, HeraldReasonHandler handler, void *arg);
+extern bool herald_reason_send(HeraldReason *reason, int pid);
+
+/*
+ * Attend to the reasons that were registered in the postmaster.  At the end of
+ * a backend's first transaction, which is that of its start.
+ */
+extern void herald_reasons_attend(void);
+
+/* For shared.c. */
+extern Size herald_reasons_shared_size(void);
+extern void herald_reasons_shared_init(void);
+
+#endif							/* HERALD_API_REASONS_H */

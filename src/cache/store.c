@@ -1,0 +1,461 @@
+/*-------------------------------------------------------------------------
+ *
+ * store.c
+ *	  The values that this session caches.
+ *
+ * Entries are found by the hashes of cache and key, as invalidations name them,
+ * and compared by their names.  Past herald.cache_memory those that were not used
+ * for longest go.
+ *
+ * Some are there for a while only.  A value that was computed in a transaction
+ * that has written something may show changes that nobody will ever see: if it
+ * is rolled back, or a part of it, such values go.  A promise, that a value
+ * computed from now on may be kept, is broken by a rollback too, because the
+ * value may have been computed before it.  And a value that may not be kept,
+ * because its snapshot does not see some change, is right for that snapshot,
+ * whatever comes: a statement that needs it for a thousand rows computes it
+ * once.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "storage/procarray.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "cache/store.h"
+#include "compat/compat.h"
+#include "core/inval_queue.h"
+#include "invalidation/invalidate.h"
+#include "invalidation/reader.h"
+#include "settings.h"
+#include "shared.h"
+#include "transaction.h"
+
+/* What the server's hash table takes for an entry of ours, about. */
+#define PLACE_BYTES		64
+
+/* The entries of a cache whose keys have one hash. */
+typedef struct Place
+{
+	uint32		hashes[2];		/* of the cache and the key */
+	dlist_head	entries;
+} Place;
+
+typedef struct Cache
+{
+	uint32		hash;
+	dlist_head	entries;
+} Cache;
+
+typedef enum EntryState
+{
+	ENTRY_PROMISE,				/* there is no value yet */
+	ENTRY_TENTATIVE,			/* until the transaction ends */
+	ENTRY_PASSING,				/* for store.passing_for only */
+	ENTRY_KEPT
+} EntryState;
+
+/* In one piece of memory with the texts that it points to. */
+typedef struct Entry
+{
+	Place	   *place;
+	Cache	   *in;
+	dlist_node	in_place;
+	dlist_node	in_cache;
+	dlist_node	by_use;
+	dlist_node	by_state;		/* unless it is ENTRY_KEPT */
+	EntryState	state;
+	Oid			role;
+	Size		bytes;
+	text	   *cache;
+	text	   *key;
+	text	   *value;			/* NULL: an SQL null */
+} Entry;
+
+static struct
+{
+	MemoryContext context;		/* NULL: nothing was ever kept */
+	HTAB	   *places;
+	HTAB	   *caches;
+	dlist_head	by_use;			/* the one used last comes first */
+	dlist_head	promises;
+	dlist_head	tentative;
+	dlist_head	passing;
+	SnapshotData passing_for;	/* what makes it the same for is_passing_for() */
+	Size		bytes;
+	uint32		values;			/* without the promises */
+}			store;
+
+static void create(void);
+static Entry *find(const HeraldStoreName *name);
+static bool add(const HeraldStoreName *name, const text *value, EntryState state);
+static void discard(Entry *entry);
+static void discard_list(dlist_head *entries, size_t offset);
+static void forget_list(dlist_head *entries, size_t offset);
+static bool is_passing_for(Snapshot snapshot);
+static void trim(Size limit);
+static void report_use(void);
+static bool same_text(const text *a, const text *b);
+static text *copy_text(char **to, const text *value);
+
+
+HeraldStoreName
+herald_store_name(const text *cache, const text *key)
+{
+	return (HeraldStoreName) {
+		.cache = cache,
+		.key = key,
+		.role = GetUserId(),
+		.cache_hash = herald_invalidate_hash(VARDATA_ANY(cache), VARSIZE_ANY_EXHDR(cache)),
+		.key_hash = herald_invalidate_hash(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)),
+	};
+}
+
+bool
+herald_store_is_usable(void)
+{
+	/* A serializable transaction would not notice what it depends on. */
+	return herald_cache_memory_kb > 0 && !RecoveryInProgress() && !IsolationIsSerializable();
+}
+
+bool
+herald_store_get(const HeraldStoreName *name, Snapshot snapshot, text **value)
+{
+	Entry	   *entry = find(name);
+
+	if (entry == NULL || entry->state == ENTRY_PROMISE ||
+		(entry->state == ENTRY_PASSING && !is_passing_for(snapshot)))
+		return false;
+	dlist_move_head(&store.by_use, &entry->by_use);
+	*value = NULL;
+	if (entry->value)
+	{
+		*value = palloc(VARSIZE_ANY(entry->value));
+		memcpy(*value, entry->value, VARSIZE_ANY(entry->value));
+	}
+	return true;
+}
+
+bool
+herald_store_put(const HeraldStoreName *name, const text *value)
+{
+	return add(name, value,
+		TransactionIdIsValid(GetTopTransactionIdIfAny()) ? ENTRY_TENTATIVE : ENTRY_KEPT);
+}
+
+bool
+herald_store_put_passing(const HeraldStoreName *name, Snapshot snapshot, const text *value)
+{
+	if (store.context == NULL)
+		create();
+	if (!is_passing_for(snapshot))
+	{
+		TransactionId *running = store.passing_for.xip;
+
+		if (snapshot->snapshot_type != SNAPSHOT_MVCC || snapshot->takenDuringRecovery ||
+			TransactionIdIsValid(GetTopTransactionIdIfAny()))
+			return false;
+		if (!dlist_is_empty(&store.passing))
+			discard_list(&store.passing, offsetof(Entry, by_state));
+		memcpy(running, snapshot->xip, snapshot->xcnt * sizeof(TransactionId));
+		store.passing_for.xmin = snapshot->xmin;
+		store.passing_for.xmax = snapshot->xmax;
+		store.passing_for.xcnt = snapshot->xcnt;
+	}
+	return add(name, value, ENTRY_PASSING);
+}
+
+void
+herald_store_promise(const HeraldStoreName *name)
+{
+	(void) add(name, NULL, ENTRY_PROMISE);
+}
+
+bool
+herald_store_is_promised(const HeraldStoreName *name)
+{
+	Entry	   *entry = find(name);
+
+	return entry != NULL && entry->state == ENTRY_PROMISE;
+}
+
+void
+herald_store_forget(uint32 cache, uint32 key, void *arg)
+{
+	if (store.context == NULL)
+		return;
+
+	if (cache == HERALD_KEY_ALL)
+		trim(0);
+	else if (key == HERALD_KEY_ALL)
+	{
+		Cache	   *found = hash_search(store.caches, &cache, HASH_FIND, NULL);
+
+		if (found)
+			forget_list(&found->entries, offsetof(Entry, in_cache));
+	}
+	else
+	{
+		uint32		hashes[2] = {cache, key};
+		Place	   *found = hash_search(store.places, hashes, HASH_FIND, NULL);
+
+		if (found)
+			forget_list(&found->entries, offsetof(Entry, in_place));
+	}
+	report_use();
+}
+
+void
+herald_store_commit(void)
+{
+	if (store.context == NULL)
+		return;
+	while (!dlist_is_empty(&store.tentative))
+		dlist_container(Entry, by_state, dlist_pop_head_node(&store.tentative))->state = ENTRY_KEPT;
+}
+
+void
+herald_store_abort(void)
+{
+	if (store.context == NULL)
+		return;
+	if (!dlist_is_empty(&store.tentative))
+		discard_list(&store.tentative, offsetof(Entry, by_state));
+	if (!dlist_is_empty(&store.promises))
+		discard_list(&store.promises, offsetof(Entry, by_state));
+	report_use();
+}
+
+void
+herald_store_trim(int limit_kb, void *extra)
+{
+	if (store.context == NULL)
+		return;
+	trim((Size) limit_kb * 1024);
+	report_use();
+}
+
+static void
+create(void)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "pg_herald caches",
+												  ALLOCSET_DEFAULT_SIZES);
+	HASHCTL		control = {.keysize = 2 * sizeof(uint32), .entrysize = sizeof(Place), .hcxt = context};
+
+	store.places = hash_create("pg_herald cached keys", 256, &control,
+							   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	control.keysize = sizeof(uint32);
+	control.entrysize = sizeof(Cache);
+	store.caches = hash_create("pg_herald caches", 16, &control,
+							   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	dlist_init(&store.by_use);
+	dlist_init(&store.promises);
+	dlist_init(&store.tentative);
+	dlist_init(&store.passing);
+	store.passing_for.xip = MemoryContextAlloc(context, (GetMaxSnapshotXidCount() + 1) * sizeof(TransactionId));
+	herald_invalidation_subscribe(herald_store_forget, NULL);
+	store.context = context;
+}
+
+static Entry *
+find(const HeraldStoreName *name)
+{
+	uint32		hashes[2] = {name->cache_hash, name->key_hash};
+	Place	   *place;
+	dlist_iter	at;
+
+	if (store.context == NULL)
+		return NULL;
+	place = hash_search(store.places, hashes, HASH_FIND, NULL);
+	if (place == NULL)
+		return NULL;
+	dlist_foreach(at, &place->entries)
+	{
+		Entry	   *entry = dlist_container(Entry, in_place, at.cur);
+
+		if (entry->role == name->role && same_text(entry->key, name->key) &&
+			same_text(entry->cache, name->cache))
+			return entry;
+	}
+	return NULL;
+}
+
+/* False: it does not fit. */
+static bool
+add(const HeraldStoreName *name, const text *value, EntryState state)
+{
+	Size		limit = (Size) herald_cache_memory_kb * 1024;
+	Size		size = MAXALIGN(sizeof(Entry)) + MAXALIGN(VARSIZE_ANY(name->cache)) +
+		MAXALIGN(VARSIZE_ANY(name->key)) + (value ? VARSIZE_ANY(value) : 0);
+	uint32		hashes[2] = {name->cache_hash, name->key_hash};
+	Entry	   *entry;
+	char	   *texts;
+	bool		found;
+
+	if (store.context == NULL)
+		create();
+
+	entry = find(name);
+	if (entry)
+		discard(entry);
+	if (size + PLACE_BYTES > limit)
+	{
+		report_use();
+		return false;
+	}
+	trim(limit - size - PLACE_BYTES);
+
+	/* What may throw comes first, and leaves nothing behind but an empty list. */
+	entry = MemoryContextAlloc(store.context, size);
+	PG_TRY();
+	{
+		entry->in = hash_search(store.caches, &name->cache_hash, HASH_ENTER, &found);
+		if (!found)
+			dlist_init(&entry->in->entries);
+		entry->place = hash_search(store.places, hashes, HASH_ENTER, &found);
+		if (!found)
+			dlist_init(&entry->place->entries);
+	}
+	PG_CATCH();
+	{
+		pfree(entry);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	texts = (char *) entry + MAXALIGN(sizeof(Entry));
+	entry->cache = copy_text(&texts, name->cache);
+	entry->key = copy_text(&texts, name->key);
+	entry->value = value ? copy_text(&texts, value) : NULL;
+	entry->role = name->role;
+	entry->state = state;
+	entry->bytes = GetMemoryChunkSpace(entry) + PLACE_BYTES;
+	dlist_push_head(&entry->place->entries, &entry->in_place);
+	dlist_push_head(&entry->in->entries, &entry->in_cache);
+	dlist_push_head(&store.by_use, &entry->by_use);
+	if (state == ENTRY_PROMISE)
+		dlist_push_head(&store.promises, &entry->by_state);
+	else
+		store.values++;
+	if (state == ENTRY_PASSING)
+		dlist_push_head(&store.passing, &entry->by_state);
+	if (state == ENTRY_TENTATIVE)
+	{
+		dlist_push_head(&store.tentative, &entry->by_state);
+		herald_transaction_is_ours = true;
+	}
+	store.bytes += entry->bytes;
+	report_use();
+	return true;
+}
+
+static void
+discard(Entry *entry)
+{
+	dlist_delete(&entry->in_place);
+	dlist_delete(&entry->in_cache);
+	dlist_delete(&entry->by_use);
+	if (entry->state != ENTRY_KEPT)
+		dlist_delete(&entry->by_state);
+	if (dlist_is_empty(&entry->place->entries))
+		(void) hash_search(store.places, entry->place->hashes, HASH_REMOVE, NULL);
+	if (dlist_is_empty(&entry->in->entries))
+		(void) hash_search(store.caches, &entry->in->hash, HASH_REMOVE, NULL);
+	if (entry->state != ENTRY_PROMISE)
+		store.values--;
+	store.bytes -= entry->bytes;
+	pfree(entry);
+}
+
+/* All of a list that is not empty.  With the last entry the list itself may go. */
+static void
+discard_list(dlist_head *entries, size_t offset)
+{
+	bool		last;
+
+	do
+	{
+		dlist_node *node = dlist_head_node(entries);
+
+		last = !dlist_has_next(entries, node);
+		discard((Entry *) ((char *) node - offset));
+	} while (!last);
+}
+
+/*
+ * The same, but for passing values: these do not hide what has changed, and no
+ * invalidation makes them wrong.
+ */
+static void
+forget_list(dlist_head *entries, size_t offset)
+{
+	dlist_node *node = dlist_head_node(entries);
+
+	while (node)
+	{
+		dlist_node *next = dlist_has_next(entries, node) ? dlist_next_node(entries, node) : NULL;
+		Entry	   *entry = (Entry *) ((char *) node - offset);
+
+		if (entry->state != ENTRY_PASSING)
+			discard(entry);
+		node = next;
+	}
+}
+
+/*
+ * Snapshots that see the same transactions in progress see the same, as long as
+ * this one has written nothing itself.
+ */
+static bool
+is_passing_for(Snapshot snapshot)
+{
+	return snapshot != NULL && snapshot->snapshot_type == SNAPSHOT_MVCC &&
+		!snapshot->takenDuringRecovery &&
+		TransactionIdIsValid(store.passing_for.xmax) &&
+		snapshot->xmin == store.passing_for.xmin && snapshot->xmax == store.passing_for.xmax &&
+		snapshot->xcnt == store.passing_for.xcnt &&
+		memcmp(snapshot->xip, store.passing_for.xip, snapshot->xcnt * sizeof(TransactionId)) == 0 &&
+		!TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
+
+static void
+trim(Size limit)
+{
+	while (store.bytes > limit)
+		discard(dlist_tail_element(Entry, by_use, &store.by_use));
+}
+
+static void
+report_use(void)
+{
+	HeraldCacheUse *use = &herald_slots[herald_shared_my_slot()].cache;
+
+	atomic_store_explicit(&use->values, store.values, memory_order_relaxed);
+	atomic_store_explicit(&use->bytes, store.bytes, memory_order_relaxed);
+}
+
+static bool
+same_text(const text *a, const text *b)
+{
+	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
+		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
+}
+
+/* *to moves behind the copy. */
+static text *
+copy_text(char **to, const text *value)
+{
+	text	   *copy = (text *) *to;
+
+	memcpy(copy, value, VARSIZE_ANY(value));
+	*to += MAXALIGN(VARSIZE_ANY(value));
+	return copy;
+}

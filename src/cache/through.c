@@ -1,0 +1,184 @@
+/*-------------------------------------------------------------------------
+ *
+ * through.c
+ *	  herald.cache_through(): what is cached, or what a query finds.
+ *
+ * The query runs with the snapshot of the statement that calls, so that its
+ * result is the one that the statement would find itself; and with the rights
+ * of the current role, under which it is cached.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "cache/functions.h"
+#include "cache/store.h"
+#include "invalidation/reader.h"
+
+PG_FUNCTION_INFO_V1(herald_cache_through);
+
+/* Queries of which a session keeps the plans; one more, and it begins anew. */
+#define PLANS_MAX		64
+
+typedef struct KeptPlan
+{
+	char	   *query;			/* the key */
+	int			count;
+	Oid		   *types;
+	SPIPlanPtr	plan;
+} KeptPlan;
+
+static KeptPlan plans[PLANS_MAX];
+static int	plans_count;
+
+static text *compute(const char *query, int count, Datum *values, bool *nulls, Oid *types);
+static SPIPlanPtr find_plan(const char *query, int count, const Oid *types);
+static SPIPlanPtr make_plan(const char *query, int count, Oid *types);
+
+
+/*
+ * herald.cache_through(cache text, key text, query text, VARIADIC args "any") → text
+ *
+ * What is cached under the key; or else what the query finds with these
+ * arguments ($1, $2, ...), as text, which is cached then if it may be.  The query
+ * must find one column and at most one row; no row is a null.  It may only
+ * read.  With a null for the key it is run, and nothing is cached.
+ */
+Datum
+herald_cache_through(PG_FUNCTION_ARGS)
+{
+	HeraldStoreName name;
+	bool		caches;
+	text	   *value;
+	Datum	   *values = NULL;
+	bool	   *nulls = NULL;
+	Oid		   *types = NULL;
+	int			count = 0;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("cache and query must not be null")));
+
+	caches = !PG_ARGISNULL(1) && herald_store_is_usable();
+	if (caches)
+	{
+		name = herald_store_name(PG_GETARG_TEXT_PP(0), PG_GETARG_TEXT_PP(1));
+		if (herald_cache_find(&name, &value))
+		{
+			if (value == NULL)
+				PG_RETURN_NULL();
+			PG_RETURN_TEXT_P(value);
+		}
+	}
+
+	if (PG_NARGS() > 3)
+		count = Max(extract_variadic_args(fcinfo, 3, true, &values, &types, &nulls), 0);
+	value = compute(text_to_cstring(PG_GETARG_TEXT_PP(2)), count, values, nulls, types);
+
+	/* An invalidation that came meanwhile has to be known: what it says is not seen by us. */
+	if (caches)
+	{
+		herald_invalidation_accept();
+		if (herald_cache_may_keep(&name))
+			(void) herald_store_put(&name, value);
+		else if (ActiveSnapshotSet())
+			(void) herald_store_put_passing(&name, GetActiveSnapshot(), value);
+	}
+	if (value == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(value);
+}
+
+/* In the caller's memory context; NULL for an SQL null. */
+static text *
+compute(const char *query, int count, Datum *values, bool *nulls, Oid *types)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	char	   *null_signs = palloc(count + 1);
+	text	   *value = NULL;
+	int			result;
+	char	   *found;
+
+	for (int i = 0; i < count; i++)
+		null_signs[i] = nulls[i] ? 'n' : ' ';
+
+	SPI_connect();
+	result = SPI_execute_plan(make_plan(query, count, types), values, null_signs, true, 2);
+	if (result != SPI_OK_SELECT || SPI_tuptable->tupdesc->natts != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("the query of herald.cache_through() must return one column"),
+				 errdetail_internal("%s", query)));
+	if (SPI_processed > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("more than one row returned by the query of herald.cache_through()")));
+	if (SPI_processed == 1)
+	{
+		found = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+		if (found)
+		{
+			MemoryContext spi = MemoryContextSwitchTo(caller);
+
+			value = cstring_to_text(found);
+			MemoryContextSwitchTo(spi);
+		}
+	}
+	SPI_finish();
+	return value;
+}
+
+static SPIPlanPtr
+make_plan(const char *query, int count, Oid *types)
+{
+	SPIPlanPtr	plan = find_plan(query, count, types);
+	KeptPlan	   *kept;
+
+	if (plan)
+		return plan;
+
+	plan = SPI_prepare(query, count, types);
+	if (plan == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("the query of herald.cache_through() cannot be prepared: %s",
+						SPI_result_code_string(SPI_result))));
+	if (plans_count == PLANS_MAX)
+		while (plans_count > 0)
+		{
+			kept = &plans[--plans_count];
+			SPI_freeplan(kept->plan);
+			pfree(kept->query);
+			pfree(kept->types);
+		}
+
+	kept = &plans[plans_count];
+	kept->query = MemoryContextStrdup(TopMemoryContext, query);
+	kept->types = MemoryContextAlloc(TopMemoryContext, (count + 1) * sizeof(Oid));
+	memcpy(kept->types, types, count * sizeof(Oid));
+	kept->count = count;
+	SPI_keepplan(plan);
+	kept->plan = plan;
+	plans_count++;
+	return plan;
+}
+
+static SPIPlanPtr
+find_plan(const char *query, int count, const Oid *types)
+{
+	for (int i = 0; i < plans_count; i++)
+		if (plans[i].count == count && strcmp(plans[i].query, query) == 0 &&
+			memcmp(plans[i].types, types, count * sizeof(Oid)) == 0)
+			return plans[i].plan;
+	return NULL;
+}

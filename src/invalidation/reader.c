@@ -1,0 +1,303 @@
+/*-------------------------------------------------------------------------
+ *
+ * reader.c
+ *	  Invalidations, as this backend hears of them.
+ *
+ * A backend joins the queue when it first uses a cache, and reads on whenever it
+ * uses one; one that does not for long is signalled when it is far behind.
+ * Whoever has missed some forgets everything.
+ *
+ * What may be kept is decided by core/freshness.c.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "core/freshness.h"
+#include "core/stop_point.h"
+#include "dispatch/attention.h"
+#include "dispatch/signal.h"
+#include "dispatch/watchdog.h"
+#include "invalidation/invalidate.h"
+#include "invalidation/reader.h"
+#include "shared.h"
+
+/* Enough for the SQL caches and some other modules'. */
+#define SUBSCRIBERS_MAX		32
+
+static struct
+{
+	HeraldForget forget;
+	void	   *arg;
+}			subscribers[SUBSCRIBERS_MAX];
+static int	subscribers_count;
+
+static HeraldFreshness *freshness;	/* NULL: we have never joined */
+static uint32 *not_missed;		/* part of it */
+static uint32 *committing;		/* room for herald_inval_queue->slots */
+static SnapshotData now = {.snapshot_type = SNAPSHOT_MVCC};
+
+static void join(void);
+static void read_on(void);
+static void catch_up(void *arg);
+static HeraldVisibility present(void);
+static uint32 bucket_of(uint32 cache, uint32 key);
+static HeraldVisibility visibility(Snapshot snapshot);
+static void leave_at_exit(int code, Datum arg);
+static void count(_Atomic uint64_t *counter, uint64 n);
+
+
+void
+herald_invalidation_subscribe(HeraldForget forget, void *arg)
+{
+	if (subscribers_count == SUBSCRIBERS_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many modules have caches"),
+				 errdetail("At most %d can be registered.", SUBSCRIBERS_MAX)));
+	subscribers[subscribers_count].forget = forget;
+	subscribers[subscribers_count].arg = arg;
+	subscribers_count++;
+}
+
+void
+herald_invalidation_accept(void)
+{
+	uint32		slot = herald_shared_my_slot();
+
+	if (freshness == NULL || freshness->is_worn_out)
+		join();
+	else if (!herald_inval_is_current(herald_inval_queue, slot))
+		read_on();
+}
+
+bool
+herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
+{
+	HeraldVisibility seen;
+
+	/* A standby is not told of what its primary invalidates. */
+	if (freshness == NULL || snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC ||
+		snapshot->takenDuringRecovery || RecoveryInProgress())
+		return false;
+
+	if (herald_invalidate_any_pending() &&
+		(herald_invalidate_is_pending(cache, key) ||
+		 herald_invalidate_is_pending(cache, HERALD_KEY_ALL)))
+		return false;
+
+	seen = visibility(snapshot);
+	if (TransactionIdIsValid(MyProc->xmin))
+		(void) herald_freshness_advance(freshness, MyProc->xmin);
+	return herald_freshness_sees_missed(freshness, &seen) &&
+		herald_freshness_sees(freshness, bucket_of(cache, key), &seen) &&
+		herald_freshness_sees(freshness, bucket_of(cache, HERALD_KEY_ALL), &seen);
+}
+
+void
+herald_invalidation_apply(uint32 cache, uint32 key)
+{
+	for (int i = 0; i < subscribers_count; i++)
+		subscribers[i].forget(cache, key, subscribers[i].arg);
+}
+
+void
+herald_invalidation_wake(int32 slot)
+{
+	if (slot == HERALD_INVAL_NOBODY)
+		return;
+	herald_watchdog_alert();
+	herald_shared_count(HERALD_COUNT_CATCH_UPS, 1);
+	HERALD_HOLD_POINT("catch-up-turn-handed-out");
+
+	/* If it has gone meanwhile the watchdog takes the turn back. */
+	(void) herald_signal_reason((uint32) slot, HERALD_REASON_CATCH_UP);
+}
+
+/*
+ * A turn that is found out twice in a row, with nothing read between, goes to
+ * the next one.
+ */
+bool
+herald_invalidation_look(void)
+{
+	static uint64 seen_turn;
+	static uint64 seen_word;
+	uint64		turn = herald_inval_turn(herald_inval_queue);
+	uint64		word;
+
+	if ((uint32) turn == 0)
+		return false;
+
+	word = atomic_load_explicit(&herald_inval_queue->readers[(uint32) turn - 1].word,
+								memory_order_relaxed);
+	if (turn == seen_turn && word == seen_word)
+	{
+		herald_invalidation_wake(herald_inval_rescue(herald_inval_queue, turn));
+		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
+	}
+	seen_turn = turn;
+	seen_word = word;
+	return true;
+}
+
+/*
+ * Everything up to now is missed, for the first time or because we were overrun.
+ * What was in the queue then and may not be over is asked of the writers, and
+ * what is over is seen by a snapshot that is taken afterwards [I7].
+ */
+static void
+join(void)
+{
+	HeraldInvalQueue *queue = herald_inval_queue;
+	uint32		slot = herald_shared_my_slot();
+	uint32		committing_count = 0;
+	HeraldVisibility seen;
+
+	if (freshness == NULL)
+	{
+		HeraldCacheUse *use = &herald_slots[slot].cache;
+		HeraldFreshness *fresh = MemoryContextAlloc(TopMemoryContext, sizeof(HeraldFreshness));
+
+		committing = MemoryContextAlloc(TopMemoryContext, queue->slots * sizeof(uint32));
+		not_missed = MemoryContextAlloc(TopMemoryContext,
+										(GetMaxSnapshotXidCount() + queue->slots) * sizeof(uint32));
+		herald_freshness_init(fresh);
+		atomic_store_explicit(&use->database, MyDatabaseId, memory_order_relaxed);
+		atomic_store_explicit(&use->role, GetSessionUserId(), memory_order_relaxed);
+		atomic_store_explicit(&use->values, 0, memory_order_relaxed);
+		atomic_store_explicit(&use->bytes, 0, memory_order_relaxed);
+		atomic_store_explicit(&use->hits, 0, memory_order_relaxed);
+		atomic_store_explicit(&use->misses, 0, memory_order_relaxed);
+		atomic_store_explicit(&use->invalidations, 0, memory_order_relaxed);
+		atomic_store_explicit(&use->resets, 0, memory_order_relaxed);
+		herald_attention_to(HERALD_REASON_CATCH_UP, catch_up, NULL);
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+		freshness = fresh;
+	}
+
+	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
+	herald_inval_join(queue, slot);
+	LWLockRelease(herald_control->invalidation_lock);
+	HERALD_HOLD_POINT("invalidation-joined");
+
+	/* [I7] pairs with herald_invalidate_publish() and herald_invalidate_end() */
+	for (uint32 i = 0; i < queue->slots; i++)
+	{
+		uint32		xid = atomic_load_explicit(&queue->readers[i].committing, memory_order_seq_cst);
+
+		if (xid != 0)
+			committing[committing_count++] = xid;
+	}
+	HERALD_HOLD_POINT("invalidation-joined-and-asked");
+	seen = visibility(GetSnapshotData(&now));
+	herald_freshness_join(freshness, &seen, committing, committing_count, not_missed);
+	herald_invalidation_apply(HERALD_KEY_ALL, HERALD_KEY_ALL);
+}
+
+static void
+read_on(void)
+{
+	uint32		slot = herald_shared_my_slot();
+	HeraldCacheUse *use = &herald_slots[slot].cache;
+	HeraldInvalidation messages[HERALD_INVAL_READ_QUANTUM];
+	int			n;
+
+	while ((n = herald_inval_read(herald_inval_queue, slot, messages)) != 0)
+	{
+		HeraldVisibility seen;
+
+		if (n < 0)
+		{
+			count(&use->resets, 1);
+			herald_shared_count(HERALD_COUNT_CACHE_RESETS, 1);
+			join();
+			continue;
+		}
+		seen = present();
+		for (int i = 0; i < n; i++)
+		{
+			const HeraldInvalidation *message = &messages[i];
+
+			if (message->database != MyDatabaseId)
+				continue;
+			count(&use->invalidations, 1);
+			herald_freshness_note_seen(freshness, bucket_of(message->cache, message->key),
+									   message->xid, &seen);
+			herald_invalidation_apply(message->cache, message->key);
+		}
+	}
+	herald_invalidation_wake(herald_inval_caught_up(herald_inval_queue, slot));
+}
+
+/* We were far behind. */
+static void
+catch_up(void *arg)
+{
+	HERALD_HOLD_POINT("catch-up");
+	read_on();
+}
+
+/*
+ * What is in progress as this backend's statements see it; in an idle one, as
+ * they will.
+ */
+static HeraldVisibility
+present(void)
+{
+	Snapshot	snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL;
+
+	if (snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC || snapshot->takenDuringRecovery)
+		snapshot = GetSnapshotData(&now);
+	return visibility(snapshot);
+}
+
+static uint32
+bucket_of(uint32 cache, uint32 key)
+{
+	return hash_combine(cache, key);
+}
+
+static HeraldVisibility
+visibility(Snapshot snapshot)
+{
+	return (HeraldVisibility) {
+		.xmin = snapshot->xmin,
+		.xmax = snapshot->xmax,
+		.running = snapshot->xip,
+		.count = snapshot->xcnt,
+	};
+}
+
+static void
+leave_at_exit(int code, Datum arg)
+{
+	int32		wake;
+
+	LWLockReleaseAll();
+	HERALD_HOLD_POINT("invalidation-exit");
+	wake = herald_inval_leave(herald_inval_queue, herald_shared_my_slot());
+	herald_invalidation_wake(wake);
+	atomic_store_explicit(&herald_slots[herald_shared_my_slot()].cache.values, 0, memory_order_relaxed);
+}
+
+static void
+count(_Atomic uint64_t *counter, uint64 n)
+{
+	/* One writer: no locked instruction is needed to add. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+						  memory_order_relaxed);
+}
