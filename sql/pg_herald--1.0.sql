@@ -256,6 +256,14 @@ LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION herald.cache_clear(text) IS
 'make all sessions forget all of the cache, when this transaction commits';
 
+CREATE FUNCTION herald.cache_clear()
+RETURNS void
+AS 'MODULE_PATHNAME', 'herald_cache_clear'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION herald.cache_clear() IS
+'make all sessions of this database forget all that they have cached, when this transaction commits';
+
 CREATE FUNCTION herald.cache_key(VARIADIC parts "any")
 RETURNS text
 AS 'MODULE_PATHNAME', 'herald_cache_key'
@@ -329,8 +337,11 @@ GRANT EXECUTE ON FUNCTION
 	herald.get_queue(), herald.get_stats(), herald.watchdog_pid(),
 	herald.cache_get(text, text), herald.cache_put(text, text, text),
 	herald.cache_through(text, text, text), herald.cache_through(text, text, text, VARIADIC "any"),
-	herald.cache_invalidate(text, text), herald.cache_clear(text),
+	herald.cache_invalidate(text, text), herald.cache_clear(text), herald.cache_clear(),
 	herald.cache_key(VARIADIC "any"), herald.invalidate_cache(),
 	herald.get_caches() TO PUBLIC;
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
 	herald.stats, herald.caches TO PUBLIC;
+
+-- What sessions have cached while the extension was here before was not kept fresh since.
+SELECT herald.cache_clear();

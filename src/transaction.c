@@ -55,25 +55,32 @@ herald_transaction_register_callbacks(void)
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
-	herald_transaction_is_committing = event == XACT_EVENT_PRE_COMMIT;
 	if (!herald_transaction_is_ours)
+	{
+		herald_transaction_is_committing = event == XACT_EVENT_PRE_COMMIT;
 		return;
+	}
 
+	herald_transaction_is_committing = false;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			before_commit();
+			herald_transaction_is_committing = true;
 			break;
 		case XACT_EVENT_COMMIT:
+			herald_store_commit();
 			after_end(true);
 			break;
 		case XACT_EVENT_ABORT:
+			herald_store_abort();
 			after_end(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			before_prepare();
 			break;
 		case XACT_EVENT_PREPARE:
+			herald_store_abort();	/* its changes may be rolled back yet */
 			after_end(true);	/* with nothing reserved: see before_prepare() */
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
@@ -153,13 +160,9 @@ after_end(bool committed)
 
 	herald_invalidate_end();
 	if (committed)
-	{
-		herald_store_commit();
 		herald_subscriptions_commit();
-	}
 	else
 	{
-		herald_store_abort();
 		herald_dispatch_cancel_wait();
 		herald_subscriptions_abort();
 
@@ -172,7 +175,7 @@ after_end(bool committed)
 	herald_pending_reset();
 	herald_overflow_end(committed);
 	herald_session_end_transaction(committed);
-	herald_attention_end_transaction();
+	herald_attention_end_transaction(committed);
 	herald_transaction_is_ours = herald_session_is_listener() || herald_answer_first_is_owed() ||
 		herald_attention_is_on();
 }

@@ -15,6 +15,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "api/api.h"
 #include "api/pg_herald_api.h"
@@ -26,11 +27,16 @@
 
 struct HeraldCache
 {
+	char		name[NAMEDATALEN];
 	uint32		hash;			/* of its name */
 	HeraldCacheInvalidate invalidate;
 	HeraldCacheReset reset;
 	void	   *arg;
+	HeraldCache *next;
 };
+
+/* Those of this process. */
+static HeraldCache *registered;
 
 static HeraldCache *cache_register(const char *name, HeraldCacheInvalidate invalidate,
 								   HeraldCacheReset reset, void *arg);
@@ -65,17 +71,28 @@ static HeraldCache *
 cache_register(const char *name, HeraldCacheInvalidate invalidate, HeraldCacheReset reset, void *arg)
 {
 	HeraldCache *cache;
+	uint32		hash;
 
 	if (name[0] == '\0' || strlen(name) >= NAMEDATALEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_NAME),
 				 errmsg("name of a cache must have 1 to %d bytes", NAMEDATALEN - 1)));
-	cache = MemoryContextAlloc(TopMemoryContext, sizeof(HeraldCache));
-	cache->hash = herald_invalidate_hash(name, strlen(name));
+
+	hash = herald_invalidate_hash(name, strlen(name));
+	for (cache = registered; cache && strcmp(cache->name, name) != 0;)
+		cache = cache->next;
+	if (cache == NULL)
+	{
+		cache = MemoryContextAllocZero(TopMemoryContext, sizeof(HeraldCache));
+		herald_invalidation_subscribe(forget, cache);
+		strlcpy(cache->name, name, NAMEDATALEN);
+		cache->hash = hash;
+		cache->next = registered;
+		registered = cache;
+	}
 	cache->invalidate = invalidate;
 	cache->reset = reset;
 	cache->arg = arg;
-	herald_invalidation_subscribe(forget, cache);
 	return cache;
 }
 
@@ -95,6 +112,8 @@ forget(uint32 cache_hash, uint32 key_hash, void *arg)
 static bool
 may_keep(HeraldCache *cache, uint32 key_hash, Snapshot snapshot)
 {
+	if (snapshot == NULL && ActiveSnapshotSet())
+		snapshot = GetActiveSnapshot();
 	return !TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
 		herald_invalidation_may_keep(cache->hash, key_hash, snapshot);
 }

@@ -33,9 +33,12 @@
 
 /*
  * A new major version is another interface.  Within one, functions are only
- * added, at the end: check `size` before using one that came later.
+ * added, at the end: ask HERALD_API_HAS() before using one that came later.
  */
 #define HERALD_API_MAJOR	1
+
+#define HERALD_API_HAS(api, function) \
+	((api)->size >= offsetof(HeraldApi, function) + sizeof((api)->function))
 
 /* A cache that a module has registered.  Lives as long as the process. */
 typedef struct HeraldCache HeraldCache;
@@ -62,7 +65,8 @@ typedef void (*HeraldCacheReset) (void *arg);
  * the handler ran last.  Runs at a safe point: at the beginning of a statement,
  * before a commit, or in an empty transaction if the process was idle.  A
  * transaction is open and has not failed, but it may be the client's, and about
- * to commit; there may be no snapshot.  Must not throw.
+ * to commit; there may be no snapshot.  May notify and invalidate.  Must not
+ * throw, nor send a reason to its own process.
  */
 typedef void (*HeraldReasonHandler) (void *arg);
 
@@ -72,10 +76,10 @@ typedef struct HeraldApi
 	uint32		size;			/* of this structure, in bytes */
 
 	/*
-	 * Register a cache by its name, of at most 63 bytes; once per process, also
-	 * from _PG_init() in the postmaster.  The same name in all processes, and in SQL
-	 * (herald.cache_invalidate()), is the same cache.  Throws if too many are
-	 * registered, or the name is too long.
+	 * Register a cache by its name, of at most 63 bytes; also from _PG_init() in the
+	 * postmaster.  Registered again it has the new callbacks.  The same name in all
+	 * processes, and in SQL (herald.cache_invalidate()), is the same cache.  Throws
+	 * if there are more than 31, or the name is too long or empty.
 	 */
 	HeraldCache *(*cache_register) (const char *name, HeraldCacheInvalidate invalidate,
 									HeraldCacheReset reset, void *arg);
@@ -86,7 +90,8 @@ typedef struct HeraldApi
 	/*
 	 * Hear of all invalidations up to now; the callbacks run in it.  To be called
 	 * each time before cached values are used, in a transaction, after the
-	 * snapshot that they are used with was taken.  Cheap if there are none: two
+	 * snapshot that they are used with was taken.  Then none is older than what
+	 * that snapshot sees; it can be newer, for a cursor's or an imported one.  Cheap if there are none: two
 	 * loads.  The first call in a process may throw, when out of memory.
 	 */
 	void		(*cache_accept) (void);
@@ -94,9 +99,11 @@ typedef struct HeraldApi
 	/*
 	 * May a value be kept that was computed with this snapshot?  Ask after having
 	 * computed it, and after cache_accept(); keep it before anything else can call
-	 * that.  False if some transaction has invalidated it whose change the
+	 * that.  snapshot: the oldest of those it was computed with; NULL: the active
+	 * one.  False if some transaction has invalidated it whose change the
 	 * snapshot does not see; if this transaction has written anything, so that
-	 * the value might have to be rolled back; on a standby.  Never throws.
+	 * the value might have to be rolled back; in a serializable transaction, which
+	 * would not notice what it depends on; on a standby.  Never throws.
 	 */
 	bool		(*cache_may_keep) (HeraldCache *cache, uint32 key_hash, Snapshot snapshot);
 

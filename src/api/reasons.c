@@ -67,6 +67,7 @@ herald_reason_register(const char *name, HeraldReasonHandler handler, void *arg)
 {
 	HeraldReason *reason;
 	int			place;
+	uint32		bit;
 
 	if (name[0] == '\0' || strlen(name) >= NAMEDATALEN)
 		ereport(ERROR,
@@ -91,11 +92,23 @@ herald_reason_register(const char *name, HeraldReasonHandler handler, void *arg)
 				 errdetail("There can be %d in a server, until it restarts.", HERALD_REASONS_OTHER)));
 	}
 
-	reason->bit = UINT32_C(1) << (HERALD_REASON_FIRST_OTHER + place);
+	bit = UINT32_C(1) << (HERALD_REASON_FIRST_OTHER + place);
+	for (HeraldReason *known = registered; known; known = known->next)
+		if (known->bit == bit)
+		{
+			pfree(reason);
+			reason = known;
+			break;
+		}
+	if (reason->bit == 0)
+	{
+		reason->bit = bit;
+		reason->next = registered;
+		registered = reason;
+	}
 	reason->handler = handler;
 	reason->arg = arg;
-	reason->next = registered;
-	registered = reason;
+	reason->is_attended = false;
 	herald_transaction_is_ours = has_unattended = true;
 
 	/* In the postmaster, or where there are no transactions, there is nobody to signal. */

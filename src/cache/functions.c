@@ -118,15 +118,22 @@ herald_cache_invalidate(PG_FUNCTION_ARGS)
 }
 
 /*
- * herald.cache_clear(cache text) → void
+ * herald.cache_clear([cache text]) → void
  *
- * The same for all keys of the cache.
+ * The same for all keys of the cache, or of all caches of the database.
  */
 Datum
 herald_cache_clear(PG_FUNCTION_ARGS)
 {
-	text	   *cache = PG_GETARG_TEXT_PP(0);
+	text	   *cache;
 
+	if (PG_NARGS() == 0)
+	{
+		herald_invalidate(HERALD_KEY_ALL, HERALD_KEY_ALL);
+		PG_RETURN_VOID();
+	}
+
+	cache = PG_GETARG_TEXT_PP(0);
 	herald_invalidate(herald_invalidate_hash(VARDATA_ANY(cache), VARSIZE_ANY_EXHDR(cache)),
 					  HERALD_KEY_ALL);
 	PG_RETURN_VOID();

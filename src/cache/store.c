@@ -13,8 +13,8 @@
  * computed from now on may be kept, is broken by a rollback too, because the
  * value may have been computed before it.  And a value that may not be kept,
  * because its snapshot does not see some change, is right for that snapshot,
- * whatever comes: a statement that needs it for a thousand rows computes it
- * once.
+ * whichever rows change: a statement that needs it for a thousand rows computes
+ * it once.  (Only TRUNCATE is seen by older snapshots too.)
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -41,6 +41,9 @@
 
 /* What the server's hash table takes for an entry of ours, about. */
 #define PLACE_BYTES		64
+
+/* What the tables take when they are empty. */
+#define EMPTY_BYTES		(128 * 1024)
 
 /* The entries of a cache whose keys have one hash. */
 typedef struct Place
@@ -95,11 +98,12 @@ static struct
 }			store;
 
 static void create(void);
+static void abandon(void);
 static Entry *find(const HeraldStoreName *name);
 static bool add(const HeraldStoreName *name, const text *value, EntryState state);
 static void discard(Entry *entry);
 static void discard_list(dlist_head *entries, size_t offset);
-static void forget_list(dlist_head *entries, size_t offset);
+static void forget_list(dlist_head *entries, size_t offset, bool passing_too);
 static bool is_passing_for(Snapshot snapshot);
 static void trim(Size limit);
 static void report_use(void);
@@ -200,7 +204,7 @@ herald_store_forget(uint32 cache, uint32 key, void *arg)
 		Cache	   *found = hash_search(store.caches, &cache, HASH_FIND, NULL);
 
 		if (found)
-			forget_list(&found->entries, offsetof(Entry, in_cache));
+			forget_list(&found->entries, offsetof(Entry, in_cache), true);
 	}
 	else
 	{
@@ -208,7 +212,7 @@ herald_store_forget(uint32 cache, uint32 key, void *arg)
 		Place	   *found = hash_search(store.places, hashes, HASH_FIND, NULL);
 
 		if (found)
-			forget_list(&found->entries, offsetof(Entry, in_place));
+			forget_list(&found->entries, offsetof(Entry, in_place), false);
 	}
 	report_use();
 }
@@ -246,10 +250,14 @@ herald_store_trim(int limit_kb, void *extra)
 static void
 create(void)
 {
+	static bool is_subscribed;
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "pg_herald caches",
 												  ALLOCSET_DEFAULT_SIZES);
 	HASHCTL		control = {.keysize = 2 * sizeof(uint32), .entrysize = sizeof(Place), .hcxt = context};
 
+	if (!is_subscribed)
+		herald_invalidation_subscribe(herald_store_forget, NULL);
+	is_subscribed = true;
 	store.places = hash_create("pg_herald cached keys", 256, &control,
 							   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	control.keysize = sizeof(uint32);
@@ -261,8 +269,17 @@ create(void)
 	dlist_init(&store.tentative);
 	dlist_init(&store.passing);
 	store.passing_for.xip = MemoryContextAlloc(context, (GetMaxSnapshotXidCount() + 1) * sizeof(TransactionId));
-	herald_invalidation_subscribe(herald_store_forget, NULL);
 	store.context = context;
+}
+
+/* Begin anew with what is kept, and with the memory. */
+static void
+abandon(void)
+{
+	MemoryContext context = store.context;
+
+	memset(&store, 0, sizeof(store));
+	MemoryContextDelete(context);
 }
 
 static Entry *
@@ -297,9 +314,13 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 		MAXALIGN(VARSIZE_ANY(name->key)) + (value ? VARSIZE_ANY(value) : 0);
 	uint32		hashes[2] = {name->cache_hash, name->key_hash};
 	Entry	   *entry;
+	Size		bytes;
 	char	   *texts;
 	bool		found;
 
+	/* Pieces that are free, but of other sizes than are asked for now. */
+	if (store.context && MemoryContextMemAllocated(store.context, true) > 2 * limit + EMPTY_BYTES)
+		abandon();
 	if (store.context == NULL)
 		create();
 
@@ -311,10 +332,17 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 		report_use();
 		return false;
 	}
-	trim(limit - size - PLACE_BYTES);
 
 	/* What may throw comes first, and leaves nothing behind but an empty list. */
 	entry = MemoryContextAlloc(store.context, size);
+	bytes = GetMemoryChunkSpace(entry) + PLACE_BYTES;
+	if (bytes > limit)
+	{
+		pfree(entry);
+		report_use();
+		return false;
+	}
+	trim(limit - bytes);
 	PG_TRY();
 	{
 		entry->in = hash_search(store.caches, &name->cache_hash, HASH_ENTER, &found);
@@ -337,7 +365,7 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	entry->value = value ? copy_text(&texts, value) : NULL;
 	entry->role = name->role;
 	entry->state = state;
-	entry->bytes = GetMemoryChunkSpace(entry) + PLACE_BYTES;
+	entry->bytes = bytes;
 	dlist_push_head(&entry->place->entries, &entry->in_place);
 	dlist_push_head(&entry->in->entries, &entry->in_cache);
 	dlist_push_head(&store.by_use, &entry->by_use);
@@ -390,21 +418,18 @@ discard_list(dlist_head *entries, size_t offset)
 	} while (!last);
 }
 
-/*
- * The same, but for passing values: these do not hide what has changed, and no
- * invalidation makes them wrong.
- */
 static void
-forget_list(dlist_head *entries, size_t offset)
+forget_list(dlist_head *entries, size_t offset, bool passing_too)
 {
-	dlist_node *node = dlist_head_node(entries);
+	/* An error in add() may have left it empty. */
+	dlist_node *node = dlist_is_empty(entries) ? NULL : dlist_head_node(entries);
 
 	while (node)
 	{
 		dlist_node *next = dlist_has_next(entries, node) ? dlist_next_node(entries, node) : NULL;
 		Entry	   *entry = (Entry *) ((char *) node - offset);
 
-		if (entry->state != ENTRY_PASSING)
+		if (passing_too || entry->state != ENTRY_PASSING)
 			discard(entry);
 		node = next;
 	}

@@ -31,18 +31,22 @@ PG_FUNCTION_INFO_V1(herald_cache_through);
 
 typedef struct KeptPlan
 {
-	char	   *query;			/* the key */
-	int			count;
+	char	   *query;
+	int			count;			/* of arguments */
 	Oid		   *types;
 	SPIPlanPtr	plan;
+	int			uses;			/* executions under way: a query may use the cache itself */
 } KeptPlan;
 
-static KeptPlan plans[PLANS_MAX];
+static KeptPlan *plans[PLANS_MAX];
 static int	plans_count;
 
 static text *compute(const char *query, int count, Datum *values, bool *nulls, Oid *types);
-static SPIPlanPtr find_plan(const char *query, int count, const Oid *types);
-static SPIPlanPtr make_plan(const char *query, int count, Oid *types);
+static int	execute(const char *query, int count, Datum *values, const char *nulls, Oid *types);
+static int	execute_kept(KeptPlan *kept, Datum *values, const char *nulls);
+static KeptPlan *find_plan(const char *query, int count, const Oid *types);
+static KeptPlan *keep_plan(SPIPlanPtr plan, const char *query, int count, const Oid *types);
+static bool make_room(void);
 
 
 /*
@@ -113,7 +117,7 @@ compute(const char *query, int count, Datum *values, bool *nulls, Oid *types)
 		null_signs[i] = nulls[i] ? 'n' : ' ';
 
 	SPI_connect();
-	result = SPI_execute_plan(make_plan(query, count, types), values, null_signs, true, 2);
+	result = execute(query, count, values, null_signs, types);
 	if (result != SPI_OK_SELECT || SPI_tuptable->tupdesc->natts != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
@@ -138,47 +142,96 @@ compute(const char *query, int count, Datum *values, bool *nulls, Oid *types)
 	return value;
 }
 
-static SPIPlanPtr
-make_plan(const char *query, int count, Oid *types)
+static int
+execute(const char *query, int count, Datum *values, const char *nulls, Oid *types)
 {
-	SPIPlanPtr	plan = find_plan(query, count, types);
-	KeptPlan	   *kept;
+	KeptPlan   *kept = find_plan(query, count, types);
 
-	if (plan)
-		return plan;
+	if (kept == NULL)
+	{
+		SPIPlanPtr	plan = SPI_prepare(query, count, types);
 
-	plan = SPI_prepare(query, count, types);
-	if (plan == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("the query of herald.cache_through() cannot be prepared: %s",
-						SPI_result_code_string(SPI_result))));
-	if (plans_count == PLANS_MAX)
-		while (plans_count > 0)
-		{
-			kept = &plans[--plans_count];
-			SPI_freeplan(kept->plan);
-			pfree(kept->query);
-			pfree(kept->types);
-		}
-
-	kept = &plans[plans_count];
-	kept->query = MemoryContextStrdup(TopMemoryContext, query);
-	kept->types = MemoryContextAlloc(TopMemoryContext, (count + 1) * sizeof(Oid));
-	memcpy(kept->types, types, count * sizeof(Oid));
-	kept->count = count;
-	SPI_keepplan(plan);
-	kept->plan = plan;
-	plans_count++;
-	return plan;
+		if (plan == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_SYNTAX_ERROR),
+					 errmsg("the query of herald.cache_through() cannot be prepared: %s",
+							SPI_result_code_string(SPI_result))));
+		if (!make_room())
+			return SPI_execute_plan(plan, values, nulls, true, 2);
+		kept = keep_plan(plan, query, count, types);
+	}
+	return execute_kept(kept, values, nulls);
 }
 
-static SPIPlanPtr
+static int
+execute_kept(KeptPlan *kept, Datum *values, const char *nulls)
+{
+	int			result;
+
+	kept->uses++;
+	PG_TRY();
+	{
+		result = SPI_execute_plan(kept->plan, values, nulls, true, 2);
+	}
+	PG_FINALLY();
+	{
+		kept->uses--;
+	}
+	PG_END_TRY();
+	return result;
+}
+
+static KeptPlan *
 find_plan(const char *query, int count, const Oid *types)
 {
 	for (int i = 0; i < plans_count; i++)
-		if (plans[i].count == count && strcmp(plans[i].query, query) == 0 &&
-			memcmp(plans[i].types, types, count * sizeof(Oid)) == 0)
-			return plans[i].plan;
+	{
+		KeptPlan   *kept = plans[i];
+
+		if (kept->count == count && strcmp(kept->query, query) == 0 &&
+			(count == 0 || memcmp(kept->types, types, count * sizeof(Oid)) == 0))
+			return kept;
+	}
 	return NULL;
+}
+
+static KeptPlan *
+keep_plan(SPIPlanPtr plan, const char *query, int count, const Oid *types)
+{
+	KeptPlan   *kept = MemoryContextAllocZero(TopMemoryContext,
+											  sizeof(KeptPlan) + count * sizeof(Oid) +
+											  strlen(query) + 1);
+
+	kept->types = (Oid *) (kept + 1);
+	kept->query = (char *) (kept->types + count);
+	kept->count = count;
+	if (count > 0)
+		memcpy(kept->types, types, count * sizeof(Oid));
+	strcpy(kept->query, query);
+	(void) SPI_keepplan(plan);
+	kept->plan = plan;
+	plans[plans_count++] = kept;
+	return kept;
+}
+
+/* False: all of them are under way. */
+static bool
+make_room(void)
+{
+	int			left = 0;
+
+	if (plans_count < PLANS_MAX)
+		return true;
+	for (int i = 0; i < plans_count; i++)
+	{
+		if (plans[i]->uses > 0)
+			plans[left++] = plans[i];
+		else
+		{
+			(void) SPI_freeplan(plans[i]->plan);
+			pfree(plans[i]);
+		}
+	}
+	plans_count = left;
+	return plans_count < PLANS_MAX;
 }

@@ -92,6 +92,13 @@ invalidate_row(uint32 cache, const Trigger *trigger, TupleDesc columns, HeapTupl
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
 					 errmsg("column \"%s\", which trigger \"%s\" names, does not exist",
 							column, trigger->tgname)));
+		if (number > 0 && herald_is_virtual(TupleDescAttr(columns, number - 1)))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("column \"%s\", which trigger \"%s\" names, is not stored",
+							column, trigger->tgname),
+					 errdetail("A virtual generated column has no value where triggers are fired."),
+					 errhint("Make it a stored one, or name the columns that it is made of.")));
 		values[i] = SPI_getbinval(row, columns, number, &nulls[i]);
 		types[i] = SPI_gettypeid(columns, number);
 	}

@@ -126,6 +126,13 @@
 #define herald_wait_event_new(name)		((void) (name), PG_WAIT_EXTENSION)
 #endif
 
+/* 18: a generated column can be virtual, and then has no value in a row as it is stored. */
+#if PG_VERSION_NUM >= 180000
+#define herald_is_virtual(attribute)	((attribute)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+#else
+#define herald_is_virtual(attribute)	((void) (attribute), false)
+#endif
+
 /* 16: the snapshot of what backends do is read by an index, from 1 on, under a new name. */
 #if PG_VERSION_NUM >= 160000
 #define herald_backend_status(index)	(&pgstat_get_local_beentry_by_index(index)->backendStatus)

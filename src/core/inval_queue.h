@@ -180,12 +180,13 @@ extern int32_t herald_inval_insert(HeraldInvalQueue *queue, const HeraldInvalida
 								   uint32_t count);
 
 /*
- * Whose turn it is, as a word to compare; 0 in its lower half: nobody's.
+ * Whose turn it is, as a word to compare; 0 in its lower half: nobody's.  By
+ * the watchdog, which looks once more before it falls asleep [D4].
  */
 static inline uint64_t
 herald_inval_turn(HeraldInvalQueue *queue)
 {
-	return atomic_load_explicit(&queue->turn, memory_order_relaxed);
+	return atomic_load_explicit(&queue->turn, memory_order_seq_cst);
 }
 
 /*

@@ -32,6 +32,9 @@ static struct
 
 static bool is_on;
 
+/* So many transactions that fail one after another are tried. */
+#define FAILURES_MAX	10
+
 static bool something_has_come(void);
 static void leave_at_exit(int code, Datum arg);
 
@@ -97,13 +100,17 @@ herald_attention_serve(void)
 }
 
 void
-herald_attention_end_transaction(void)
+herald_attention_end_transaction(bool committed)
 {
+	static int	failures;		/* one after another */
+
 	/*
 	 * Its signal may have been used up by a look of the server's own for
-	 * invalidations, which does not come by here.
+	 * invalidations, which does not come by here.  But if something of another
+	 * module's fails in each empty transaction, it has to wait for a statement.
 	 */
-	if (something_has_come())
+	failures = committed ? 0 : failures + 1;
+	if (failures < FAILURES_MAX && something_has_come())
 		catchupInterruptPending = true;
 }
 

@@ -35,6 +35,6 @@ extern void herald_attention_serve(void);
  * The transaction has ended.  What came too late for it gets an empty one as
  * soon as the backend is idle.  Never fails.
  */
-extern void herald_attention_end_transaction(void);
+extern void herald_attention_end_transaction(bool committed);
 
 #endif							/* HERALD_ATTENTION_H */

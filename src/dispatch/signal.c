@@ -67,7 +67,7 @@ herald_signal_reason(uint32 slot, uint32 reason)
 
 	if (herald_reasons_add(&target->reasons, reason, HERALD_REASONS_CATCH_UP))
 	{
-		/* [S2] as above; pairs with herald_attention_join() */
+		/* [S2] as above; pairs with herald_attention_to() */
 		pid = atomic_load_explicit(&target->attends, memory_order_seq_cst);
 		if (pid == MyProcPid)
 			catchupInterruptPending = true;

@@ -33,6 +33,9 @@
 /* Whoever invalidates more keys of one cache than this invalidates all of it. */
 #define KEYS_MAX		1024
 
+/* So few are searched one by one. */
+#define FEW				8
+
 /* What is invalidated; also the key of the table of these. */
 typedef struct Item
 {
@@ -50,7 +53,7 @@ typedef struct Level
 static struct
 {
 	MemoryContext context;		/* of all this; NULL: there is none */
-	HTAB	   *known;			/* Items, each once */
+	HTAB	   *known;			/* Items, each once; NULL while they are few */
 	Item	   *items;			/* in the order in which they came */
 	uint32		count;
 	uint32		room;
@@ -60,6 +63,8 @@ static struct
 }			pending;
 
 static void create(void);
+static void add(Item item);
+static uint32 count_keys(uint32 cache);
 static void enter_level(int level);
 static void cut_off(uint32 count);
 static TransactionId announce(void);
@@ -78,30 +83,30 @@ herald_invalidate_hash(const void *name, size_t length)
 void
 herald_invalidate(uint32 cache, uint32 key)
 {
-	Item		item = {cache, key};
-	bool		found;
-
 	PreventCommandDuringRecovery("invalidating a cache");
 	PreventCommandIfParallelMode("invalidating a cache");
-	(void) GetTopTransactionId();
+	herald_invalidation_apply(cache, key);
+	if (herald_invalidate_is_pending(cache, key) ||
+		herald_invalidate_is_pending(cache, HERALD_KEY_ALL))
+		return;
 
+	(void) GetTopTransactionId();
 	if (pending.context == NULL)
 		create();
 	if (pending.count == pending.room)
 	{
+		/* No more than these are kept of one cache, however much changes. */
+		if (count_keys(cache) > KEYS_MAX)
+			key = HERALD_KEY_ALL;
 		pending.items = repalloc_huge(pending.items, (Size) pending.room * 2 * sizeof(Item));
 		pending.room *= 2;
 	}
 	enter_level(GetCurrentTransactionNestLevel());
 	herald_transaction_is_ours = true;
-
-	(void) hash_search(pending.known, &item, HASH_ENTER, &found);
-	if (!found)
-		pending.items[pending.count++] = item;
-	herald_invalidation_apply(cache, key);
+	add((Item) {cache, key});
 
 	/* Some other module's callback, after ours. */
-	if (herald_transaction_is_committing && !found)
+	if (herald_transaction_is_committing)
 	{
 		HeraldInvalidation message = {MyDatabaseId, cache, key, announce()};
 
@@ -114,8 +119,12 @@ herald_invalidate_is_pending(uint32 cache, uint32 key)
 {
 	Item		item = {cache, key};
 
-	return pending.context != NULL &&
-		hash_search(pending.known, &item, HASH_FIND, NULL) != NULL;
+	if (pending.known)
+		return hash_search(pending.known, &item, HASH_FIND, NULL) != NULL;
+	for (uint32 i = 0; i < pending.count; i++)
+		if (pending.items[i].cache == cache && pending.items[i].key == key)
+			return true;
+	return false;
 }
 
 bool
@@ -200,17 +209,47 @@ static void
 create(void)
 {
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "pg_herald invalidations",
-												  ALLOCSET_DEFAULT_SIZES);
-	HASHCTL		control = {.keysize = sizeof(Item), .entrysize = sizeof(Item), .hcxt = context};
+												  ALLOCSET_SMALL_SIZES);
 
 	memset(&pending, 0, sizeof(pending));
-	pending.room = 64;
+	pending.room = 4 * FEW;
 	pending.items = MemoryContextAlloc(context, pending.room * sizeof(Item));
 	pending.levels_room = 8;
 	pending.levels = MemoryContextAlloc(context, pending.levels_room * sizeof(Level));
-	pending.known = hash_create("pg_herald invalidations", 64, &control,
-								HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	pending.context = context;
+}
+
+/* There is room for it. */
+static void
+add(Item item)
+{
+	if (pending.count == FEW && pending.known == NULL)
+	{
+		HASHCTL		control = {
+			.keysize = sizeof(Item),
+			.entrysize = sizeof(Item),
+			.hcxt = pending.context
+		};
+		HTAB	   *known = hash_create("pg_herald invalidations", 64, &control,
+										HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+
+		for (uint32 i = 0; i < pending.count; i++)
+			(void) hash_search(known, &pending.items[i], HASH_ENTER, NULL);
+		pending.known = known;
+	}
+	if (pending.known)
+		(void) hash_search(pending.known, &item, HASH_ENTER, NULL);
+	pending.items[pending.count++] = item;
+}
+
+static uint32
+count_keys(uint32 cache)
+{
+	uint32		keys = 0;
+
+	for (uint32 i = 0; i < pending.count; i++)
+		keys += pending.items[i].cache == cache;
+	return keys;
 }
 
 /* What comes now is this level's. */
@@ -231,7 +270,11 @@ static void
 cut_off(uint32 count)
 {
 	while (pending.count > count)
-		(void) hash_search(pending.known, &pending.items[--pending.count], HASH_REMOVE, NULL);
+	{
+		pending.count--;
+		if (pending.known)
+			(void) hash_search(pending.known, &pending.items[pending.count], HASH_REMOVE, NULL);
+	}
 }
 
 /* What we are about to put in the queue is not over.  Returns our transaction's id. */

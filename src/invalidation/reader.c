@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
@@ -46,9 +47,9 @@ static struct
 static int	subscribers_count;
 
 static HeraldFreshness *freshness;	/* NULL: we have never joined */
+static bool must_join;			/* some messages were not acted on */
 static uint32 *not_missed;		/* part of it */
 static uint32 *committing;		/* room for herald_inval_queue->slots */
-static SnapshotData now = {.snapshot_type = SNAPSHOT_MVCC};
 
 static void join(void);
 static void read_on(void);
@@ -78,7 +79,7 @@ herald_invalidation_accept(void)
 {
 	uint32		slot = herald_shared_my_slot();
 
-	if (freshness == NULL || freshness->is_worn_out)
+	if (freshness == NULL || must_join || freshness->is_worn_out)
 		join();
 	else if (!herald_inval_is_current(herald_inval_queue, slot))
 		read_on();
@@ -94,9 +95,14 @@ herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
 		snapshot->takenDuringRecovery || RecoveryInProgress())
 		return false;
 
+	/* A serializable transaction would not notice what it depends on. */
+	if (IsolationIsSerializable())
+		return false;
+
 	if (herald_invalidate_any_pending() &&
 		(herald_invalidate_is_pending(cache, key) ||
-		 herald_invalidate_is_pending(cache, HERALD_KEY_ALL)))
+		 herald_invalidate_is_pending(cache, HERALD_KEY_ALL) ||
+		 herald_invalidate_is_pending(HERALD_KEY_ALL, HERALD_KEY_ALL)))
 		return false;
 
 	seen = visibility(snapshot);
@@ -104,7 +110,8 @@ herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
 		(void) herald_freshness_advance(freshness, MyProc->xmin);
 	return herald_freshness_sees_missed(freshness, &seen) &&
 		herald_freshness_sees(freshness, bucket_of(cache, key), &seen) &&
-		herald_freshness_sees(freshness, bucket_of(cache, HERALD_KEY_ALL), &seen);
+		herald_freshness_sees(freshness, bucket_of(cache, HERALD_KEY_ALL), &seen) &&
+		herald_freshness_sees(freshness, bucket_of(HERALD_KEY_ALL, HERALD_KEY_ALL), &seen);
 }
 
 void
@@ -147,7 +154,8 @@ herald_invalidation_look(void)
 	if (turn == seen_turn && word == seen_word)
 	{
 		herald_invalidation_wake(herald_inval_rescue(herald_inval_queue, turn));
-		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
+		if (herald_inval_turn(herald_inval_queue) != turn)
+			herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
 	}
 	seen_turn = turn;
 	seen_word = word;
@@ -188,6 +196,7 @@ join(void)
 		before_shmem_exit(leave_at_exit, (Datum) 0);
 		freshness = fresh;
 	}
+	must_join = true;			/* until this has succeeded */
 
 	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
 	herald_inval_join(queue, slot);
@@ -203,9 +212,12 @@ join(void)
 			committing[committing_count++] = xid;
 	}
 	HERALD_HOLD_POINT("invalidation-joined-and-asked");
-	seen = visibility(GetSnapshotData(&now));
-	herald_freshness_join(freshness, &seen, committing, committing_count, not_missed);
+	InvalidateCatalogSnapshot();
+	seen = visibility(GetNonHistoricCatalogSnapshot(InvalidOid));
 	herald_invalidation_apply(HERALD_KEY_ALL, HERALD_KEY_ALL);
+	herald_freshness_join(freshness, &seen, committing, committing_count, not_missed);
+	must_join = false;
+	herald_invalidation_wake(herald_inval_caught_up(queue, slot));
 }
 
 static void
@@ -227,6 +239,9 @@ read_on(void)
 			join();
 			continue;
 		}
+
+		/* A callback of another module's that throws leaves the rest unread. */
+		must_join = true;
 		seen = present();
 		for (int i = 0; i < n; i++)
 		{
@@ -239,6 +254,7 @@ read_on(void)
 									   message->xid, &seen);
 			herald_invalidation_apply(message->cache, message->key);
 		}
+		must_join = false;
 	}
 	herald_invalidation_wake(herald_inval_caught_up(herald_inval_queue, slot));
 }
@@ -248,12 +264,16 @@ static void
 catch_up(void *arg)
 {
 	HERALD_HOLD_POINT("catch-up");
-	read_on();
+	herald_invalidation_accept();
+
+	/* There may have been nothing to read any more. */
+	herald_invalidation_wake(herald_inval_caught_up(herald_inval_queue, herald_shared_my_slot()));
 }
 
 /*
  * What is in progress as this backend's statements see it; in an idle one, as
- * they will.
+ * they will.  That is asked of a snapshot of the server's own for catalogs: it
+ * lets go of it before it waits for the client.
  */
 static HeraldVisibility
 present(void)
@@ -261,7 +281,7 @@ present(void)
 	Snapshot	snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL;
 
 	if (snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC || snapshot->takenDuringRecovery)
-		snapshot = GetSnapshotData(&now);
+		snapshot = GetNonHistoricCatalogSnapshot(InvalidOid);
 	return visibility(snapshot);
 }
 
