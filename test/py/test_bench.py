@@ -1,5 +1,6 @@
 """The benchmarks: that they work, not how fast anything is."""
 
+import json
 import os
 import re
 import shutil
@@ -18,7 +19,9 @@ sys.path.insert(0, str(TOP))
 
 from bench import figures, profiling, raw  # noqa: E402
 from bench.family import start_cluster  # noqa: E402
+from bench.families import invalidation  # noqa: E402
 from bench.measure import DBNAME, heard_exactly  # noqa: E402
+from bench.measure_caches import prepare  # noqa: E402
 from bench.measure_laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
 from harness.listeners import Listeners  # noqa: E402
 
@@ -221,6 +224,46 @@ def test_laggards_are_behind_on_disk(server):
         assert 0 < found["disk_mb"] < found["sent_mb"]
         assert found["caught_up_per_s"] > 0 and found["behind_s"] >= 1
     assert disk_bytes(cluster) == 0
+
+
+@pytest.mark.parametrize(("name", "way", "stale"), [("stock", "dummy relcache", 1), ("herald", "herald", 0)])
+def test_stale_answer_is_counted(server, connect, name, way, stale):
+    """The race that the dummy relcache loses shows in what is compared; herald's cache does not lose it."""
+    cluster = server(name)
+    prepare(cluster, way)
+    reader = connect(cluster, DBNAME)
+    wrong = "SELECT count(*) FROM answers WHERE cached IS DISTINCT FROM computed"
+    assert reader.execute(wrong).fetchone() == (0,)
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    reader.execute("SELECT 1")
+    cluster.psql("UPDATE grants SET active = NOT active WHERE project = 1 AND account = 40", DBNAME)
+    assert reader.execute(wrong).fetchone() == (0,)
+    reader.execute("COMMIT")
+    assert reader.execute(wrong).fetchone() == (stale,)
+
+
+@pytest.mark.parametrize("policy", invalidation.POLICIES)
+def test_missed_message_is_noticed(tmp_path, policy):
+    """No policy is measured that loses messages: without its resets, the readers miss some."""
+    core, folder = tmp_path / "core", tmp_path / "inval"
+    shutil.copytree(TOP / "src/core", core, ignore=shutil.ignore_patterns("*.o", "*.bc"))
+    shutil.copytree(invalidation.FOLDER, folder, ignore=shutil.ignore_patterns("build"))
+    for path, before, after in (
+            (core / "inval_queue.c", "if (position + queue->size >= head)", "if (position <= head)"),
+            (folder / "old.c", ".position = queue->head,.reset = true", ".position = queue->head")):
+        text = path.read_text(encoding="utf-8")
+        assert text.count(before) == 1
+        path.write_text(text.replace(before, after), encoding="utf-8")
+    counted = []
+    for place, options in ((invalidation.FOLDER, ()), (folder, (f"CORE={core}",))):
+        subprocess.run(["make", "-s", "-C", place, *options], check=True)
+        result = subprocess.run([place / "build/inval", policy, "--backends", "40", "--active", "40",
+                                 "--size", "1024", "--messages", "50", "--work", "10000", "--seconds", "1"],
+                                capture_output=True, text=True, check=True, timeout=END_TIMEOUT_S)
+        counted.append(json.loads(result.stdout))
+    sound, broken = counted
+    assert sound["resets"] > 0 and sound["missed"] == 0
+    assert broken["missed"] > 0
 
 
 PERF_SCRIPT = """

@@ -1,0 +1,112 @@
+/*-------------------------------------------------------------------------
+ *
+ * inval.h
+ *	  What the parts of the comparison of policies share.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef INVAL_H
+#define INVAL_H
+
+#include "inval_queue.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define BACKENDS_MAX	256
+#define MESSAGES_MAX	1024	/* of one transaction */
+
+/* What one backend has done; only it writes here, and the parent reads. */
+typedef struct Counters
+{
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t transactions;
+	_Atomic uint64_t messages;	/* read */
+	_Atomic uint64_t reads;		/* that found any */
+	_Atomic uint64_t resets;	/* all of its cache was forgotten */
+	_Atomic uint64_t missed;	/* messages that were lost without a reset: none, ever */
+	_Atomic uint64_t rebuilt;	/* entries computed anew */
+	_Atomic uint64_t catch_ups; /* reads because of a signal */
+	_Atomic uint64_t signals;	/* sent */
+	_Atomic uint64_t shared;	/* acquisitions of the lock */
+	_Atomic uint64_t exclusive;
+	_Atomic uint64_t waits;		/* of these, that had to wait */
+	_Atomic uint64_t waited_ns;
+} Counters;
+
+#define COUNTERS_COUNT	12
+
+/* The lock has a line of its own, as the server's have. */
+typedef struct Shared
+{
+	_Alignas(HERALD_CACHE_LINE) pthread_rwlock_t lock;
+	_Alignas(HERALD_CACHE_LINE) uint32_t backends;
+	pid_t		pids[BACKENDS_MAX];
+	Counters	counters[BACKENDS_MAX];
+} Shared;
+
+typedef struct Backend
+{
+	Shared	   *shared;
+	HeraldInvalQueue *queue;	/* the old policy's is another */
+	const struct Policy *policy;
+	Counters   *counters;
+	uint32_t	slot;
+	struct Cache *cache;
+
+	/* By writer: the number of its last message; 0: not known. */
+	uint32_t	last[BACKENDS_MAX];
+} Backend;
+
+/* One way to keep caches valid; the queue is its own, in shared memory. */
+typedef struct Policy
+{
+	const char *name;
+	size_t		(*memory) (uint32_t size, uint32_t slots);
+	void		(*init) (HeraldInvalQueue *queue, uint32_t size, uint32_t slots);
+	void		(*join) (Backend *self);
+	void		(*accept) (Backend *self);	/* take in what others have inserted */
+	void		(*catch_up) (Backend *self);	/* the same, because of a signal */
+	void		(*insert) (Backend *self, const HeraldInvalidation *messages, uint32_t count);
+} Policy;
+
+extern const Policy policy_old; /* old.c */
+extern const Policy policy_published;	/* core.c */
+extern const Policy policy_herald;
+
+/* What a transaction does; see backend.c. */
+typedef struct Load
+{
+	uint64_t	work_steps;
+	uint32_t	messages;
+} Load;
+
+/* backend.c: lives until its client's end of the socket is closed */
+extern _Noreturn void backend_main(Backend *self, const Load *load, int socket);
+extern void backend_apply(Backend *self, const HeraldInvalidation *message);
+extern void backend_reset(Backend *self);
+extern void backend_signal(Backend *self, uint32_t slot);
+extern uint64_t backend_work(uint64_t steps);
+
+/* lock.c */
+extern void lock_init(Shared *shared);
+extern void lock_shared(Backend *self);
+extern void lock_exclusive(Backend *self);
+extern void lock_release(Backend *self);
+
+extern uint64_t clock_ns(void);
+
+/* Adds to a counter of one's own. */
+static inline void
+count(_Atomic uint64_t *counter, uint64_t by)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by,
+						  memory_order_relaxed);
+}
+
+#endif							/* INVAL_H */
