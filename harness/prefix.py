@@ -37,6 +37,7 @@ class Prefix:
     def __init__(self, pg_config: str | None = None):
         self.pg_config = find_installation(pg_config).pg_config
         self.folder: Path | None = None
+        self._folders: set[Path] = set()
 
     def __enter__(self) -> "Prefix":
         cleanup.at_end(self.remove)
@@ -78,6 +79,7 @@ class Prefix:
 
     def _make(self) -> None:
         there = {name: self._ask(name) for name in FOLDERS}
+        self._folders = set(there.values())
         for name in FOLDERS[1:]:
             self._link(there[name])
         own_bin = self._own(there["bindir"])
@@ -89,13 +91,13 @@ class Prefix:
 
     def _link(self, folder: Path) -> None:
         """Links to what is in a folder, at the same place under ours; once, and not if it is there
-        already."""
+        already. Where something of ours is to be installed the folder is our own."""
         own = self._own(folder)
         if own.exists():
             return
         own.mkdir(parents=True)
         for path in folder.iterdir():
-            if path.name == "extension":
+            if path.name == "extension" or any(other.is_relative_to(path) for other in self._folders):
                 self._link(path)
             elif not path.name.startswith(OURS):
                 (own / path.name).symlink_to(path)

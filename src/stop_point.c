@@ -37,6 +37,7 @@ PG_FUNCTION_INFO_V1(herald_stop_waiter);
 PG_FUNCTION_INFO_V1(herald_stop_armed);
 PG_FUNCTION_INFO_V1(herald_stop_state);
 PG_FUNCTION_INFO_V1(herald_stop_slot);
+PG_FUNCTION_INFO_V1(herald_stop_caches);
 
 #define ARMED_MAX		32
 #define WAITERS_MAX		64
@@ -250,16 +251,38 @@ herald_stop_state(PG_FUNCTION_ARGS)
 		atomic_load(&herald_control->dispatch_waiters), herald_large_count())));
 }
 
-/* herald_stop_slot(pid integer) → integer: a listener's slot; NULL: it is none */
+/* herald_stop_slot(pid integer) → integer: the slot of one who listens or caches; NULL: it is none */
 Datum
 herald_stop_slot(PG_FUNCTION_ARGS)
 {
 	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
 	{
-		if (atomic_load(&herald_slots[slot].pid) == PG_GETARG_INT32(0))
+		if (atomic_load(&herald_slots[slot].pid) == PG_GETARG_INT32(0) ||
+			atomic_load(&herald_slots[slot].attends) == PG_GETARG_INT32(0))
 			PG_RETURN_INT32(slot);
 	}
 	PG_RETURN_NULL();
+}
+
+/* herald_stop_caches() → text: the same of what has to do with invalidations */
+Datum
+herald_stop_caches(PG_FUNCTION_ARGS)
+{
+	int			reading = 0;
+	int			committing = 0;
+
+	for (uint32 slot = 0; slot < herald_inval_queue->slots; slot++)
+	{
+		HeraldInvalReader *reader = &herald_inval_queue->readers[slot];
+
+		if (herald_inval_state(atomic_load(&reader->word)) != HERALD_INVAL_FREE)
+			reading++;
+		if (atomic_load(&reader->committing) != 0)
+			committing++;
+	}
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
+		"reading %d, committing %d, turn of slot %d", reading, committing,
+		(int) (uint32) herald_inval_turn(herald_inval_queue) - 1)));
 }
 
 /* What is this process to do here?  If to wait, it is entered among those who do. */

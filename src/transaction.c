@@ -34,6 +34,7 @@
 
 bool		herald_transaction_is_ours;
 bool		herald_transaction_is_committing;
+bool		herald_transaction_is_preparing;
 
 static void at_transaction_event(XactEvent event, void *arg);
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
@@ -55,6 +56,7 @@ herald_transaction_register_callbacks(void)
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
+	herald_transaction_is_preparing = event == XACT_EVENT_PRE_PREPARE;
 	if (!herald_transaction_is_ours)
 	{
 		herald_transaction_is_committing = event == XACT_EVENT_PRE_COMMIT;
@@ -128,11 +130,19 @@ before_commit(void)
 {
 	herald_reasons_attend();
 	herald_attention_serve();
-	if (herald_session_is_idle_transaction() && herald_pending_count() == 0 &&
-		!herald_invalidate_any_pending())
+	if (herald_session_is_idle_transaction())
 	{
-		herald_deliver();
-		return;
+		if (herald_pending_count() == 0 && !herald_invalidate_any_pending())
+		{
+			herald_deliver();
+			return;
+		}
+
+		/*
+		 * Or another module's callback has done it, in a transaction that was to
+		 * deliver, and has used our signal up: as after a statement, that follows.
+		 */
+		herald_session_statement();
 	}
 	herald_subscriptions_prepare();
 	herald_publish_reserve();
@@ -148,9 +158,7 @@ before_prepare(void)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")));
 	if (herald_invalidate_any_pending())
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot PREPARE a transaction that has invalidated caches")));
+		herald_invalidate_refuse_prepare();
 }
 
 static void

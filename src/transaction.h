@@ -26,6 +26,9 @@ extern bool herald_transaction_is_ours;
  */
 extern bool herald_transaction_is_committing;
 
+/* The same before PREPARE TRANSACTION, which must be refused if anything comes then. */
+extern bool herald_transaction_is_preparing;
+
 /* Once, in _PG_init(). */
 extern void herald_transaction_register_callbacks(void);
 

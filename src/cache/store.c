@@ -43,7 +43,7 @@
 #define PLACE_BYTES		64
 
 /* What the tables take when they are empty. */
-#define EMPTY_BYTES		(128 * 1024)
+#define EMPTY_BYTES		((Size) 128 * 1024)
 
 /* The entries of a cache whose keys have one hash. */
 typedef struct Place
@@ -102,8 +102,7 @@ static void abandon(void);
 static Entry *find(const HeraldStoreName *name);
 static bool add(const HeraldStoreName *name, const text *value, EntryState state);
 static void discard(Entry *entry);
-static void discard_list(dlist_head *entries, size_t offset);
-static void forget_list(dlist_head *entries, size_t offset, bool passing_too);
+static void discard_list(dlist_head *entries, size_t offset, bool passing_too);
 static bool is_passing_for(Snapshot snapshot);
 static void trim(Size limit);
 static void report_use(void);
@@ -167,8 +166,7 @@ herald_store_put_passing(const HeraldStoreName *name, Snapshot snapshot, const t
 		if (snapshot->snapshot_type != SNAPSHOT_MVCC || snapshot->takenDuringRecovery ||
 			TransactionIdIsValid(GetTopTransactionIdIfAny()))
 			return false;
-		if (!dlist_is_empty(&store.passing))
-			discard_list(&store.passing, offsetof(Entry, by_state));
+		discard_list(&store.passing, offsetof(Entry, by_state), true);
 		memcpy(running, snapshot->xip, snapshot->xcnt * sizeof(TransactionId));
 		store.passing_for.xmin = snapshot->xmin;
 		store.passing_for.xmax = snapshot->xmax;
@@ -204,7 +202,7 @@ herald_store_forget(uint32 cache, uint32 key, void *arg)
 		Cache	   *found = hash_search(store.caches, &cache, HASH_FIND, NULL);
 
 		if (found)
-			forget_list(&found->entries, offsetof(Entry, in_cache), true);
+			discard_list(&found->entries, offsetof(Entry, in_cache), true);
 	}
 	else
 	{
@@ -212,7 +210,7 @@ herald_store_forget(uint32 cache, uint32 key, void *arg)
 		Place	   *found = hash_search(store.places, hashes, HASH_FIND, NULL);
 
 		if (found)
-			forget_list(&found->entries, offsetof(Entry, in_place), false);
+			discard_list(&found->entries, offsetof(Entry, in_place), false);
 	}
 	report_use();
 }
@@ -231,10 +229,8 @@ herald_store_abort(void)
 {
 	if (store.context == NULL)
 		return;
-	if (!dlist_is_empty(&store.tentative))
-		discard_list(&store.tentative, offsetof(Entry, by_state));
-	if (!dlist_is_empty(&store.promises))
-		discard_list(&store.promises, offsetof(Entry, by_state));
+	discard_list(&store.tentative, offsetof(Entry, by_state), true);
+	discard_list(&store.promises, offsetof(Entry, by_state), true);
 	report_use();
 }
 
@@ -403,23 +399,9 @@ discard(Entry *entry)
 	pfree(entry);
 }
 
-/* All of a list that is not empty.  With the last entry the list itself may go. */
+/* Of a list all, or all but what is kept for one snapshot.  With the last entry the list itself may go. */
 static void
-discard_list(dlist_head *entries, size_t offset)
-{
-	bool		last;
-
-	do
-	{
-		dlist_node *node = dlist_head_node(entries);
-
-		last = !dlist_has_next(entries, node);
-		discard((Entry *) ((char *) node - offset));
-	} while (!last);
-}
-
-static void
-forget_list(dlist_head *entries, size_t offset, bool passing_too)
+discard_list(dlist_head *entries, size_t offset, bool passing_too)
 {
 	/* An error in add() may have left it empty. */
 	dlist_node *node = dlist_is_empty(entries) ? NULL : dlist_head_node(entries);

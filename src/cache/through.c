@@ -89,7 +89,7 @@ herald_cache_through(PG_FUNCTION_ARGS)
 		count = Max(extract_variadic_args(fcinfo, 3, true, &values, &types, &nulls), 0);
 	value = compute(text_to_cstring(PG_GETARG_TEXT_PP(2)), count, values, nulls, types);
 
-	/* An invalidation that came meanwhile has to be known: what it says is not seen by us. */
+	/* If something of it has been changed meanwhile, it is kept for our snapshot only. */
 	if (caches)
 	{
 		herald_invalidation_accept();
@@ -207,7 +207,7 @@ keep_plan(SPIPlanPtr plan, const char *query, int count, const Oid *types)
 	kept->count = count;
 	if (count > 0)
 		memcpy(kept->types, types, count * sizeof(Oid));
-	strcpy(kept->query, query);
+	memcpy(kept->query, query, strlen(query) + 1);
 	(void) SPI_keepplan(plan);
 	kept->plan = plan;
 	plans[plans_count++] = kept;

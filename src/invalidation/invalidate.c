@@ -85,6 +85,8 @@ herald_invalidate(uint32 cache, uint32 key)
 {
 	PreventCommandDuringRecovery("invalidating a cache");
 	PreventCommandIfParallelMode("invalidating a cache");
+	if (herald_transaction_is_preparing)
+		herald_invalidate_refuse_prepare();
 	herald_invalidation_apply(cache, key);
 	if (herald_invalidate_is_pending(cache, key) ||
 		herald_invalidate_is_pending(cache, HERALD_KEY_ALL))
@@ -112,6 +114,14 @@ herald_invalidate(uint32 cache, uint32 key)
 
 		insert(&message, 1);
 	}
+}
+
+void
+herald_invalidate_refuse_prepare(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot PREPARE a transaction that has invalidated caches")));
 }
 
 bool
@@ -260,7 +270,7 @@ enter_level(int level)
 		return;
 	if (pending.levels_count == pending.levels_room)
 	{
-		pending.levels = repalloc(pending.levels, pending.levels_room * 2 * sizeof(Level));
+		pending.levels = repalloc(pending.levels, (Size) pending.levels_room * 2 * sizeof(Level));
 		pending.levels_room *= 2;
 	}
 	pending.levels[pending.levels_count++] = (Level) {level, pending.count};

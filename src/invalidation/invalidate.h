@@ -25,6 +25,9 @@ extern uint32 herald_invalidate_hash(const void *name, size_t length);
  */
 extern void herald_invalidate(uint32 cache, uint32 key);
 
+/* Throws: nobody would know when such a transaction is over. */
+extern void herald_invalidate_refuse_prepare(void);
+
 /* Has this transaction invalidated it, so far? */
 extern bool herald_invalidate_is_pending(uint32 cache, uint32 key);
 

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "common/hashfn.h"
@@ -55,6 +56,7 @@ static void join(void);
 static void read_on(void);
 static void catch_up(void *arg);
 static HeraldVisibility present(void);
+static void note(uint32 bucket, TransactionId xid, const HeraldVisibility *seen);
 static uint32 bucket_of(uint32 cache, uint32 key);
 static HeraldVisibility visibility(Snapshot snapshot);
 static void leave_at_exit(int code, Datum arg);
@@ -78,6 +80,10 @@ void
 herald_invalidation_accept(void)
 {
 	uint32		slot = herald_shared_my_slot();
+
+	/* Temporary tables are dropped at exit, in a transaction: we may have left by then. */
+	if (proc_exit_inprogress)
+		return;
 
 	if (freshness == NULL || must_join || freshness->is_worn_out)
 		join();
@@ -128,7 +134,7 @@ herald_invalidation_wake(int32 slot)
 		return;
 	herald_watchdog_alert();
 	herald_shared_count(HERALD_COUNT_CATCH_UPS, 1);
-	HERALD_HOLD_POINT("catch-up-turn-handed-out");
+	HERALD_HOLD_POINT("catch-up-handed-out");
 
 	/* If it has gone meanwhile the watchdog takes the turn back. */
 	(void) herald_signal_reason((uint32) slot, HERALD_REASON_CATCH_UP);
@@ -211,7 +217,7 @@ join(void)
 		if (xid != 0)
 			committing[committing_count++] = xid;
 	}
-	HERALD_HOLD_POINT("invalidation-joined-and-asked");
+	HERALD_FAULT_POINT("invalidation-joined-and-asked");
 	InvalidateCatalogSnapshot();
 	seen = visibility(GetNonHistoricCatalogSnapshot(InvalidOid));
 	herald_invalidation_apply(HERALD_KEY_ALL, HERALD_KEY_ALL);
@@ -250,8 +256,7 @@ read_on(void)
 			if (message->database != MyDatabaseId)
 				continue;
 			count(&use->invalidations, 1);
-			herald_freshness_note_seen(freshness, bucket_of(message->cache, message->key),
-									   message->xid, &seen);
+			note(bucket_of(message->cache, message->key), message->xid, &seen);
 			herald_invalidation_apply(message->cache, message->key);
 		}
 		must_join = false;
@@ -285,6 +290,19 @@ present(void)
 	return visibility(snapshot);
 }
 
+static void
+note(uint32 bucket, TransactionId xid, const HeraldVisibility *seen)
+{
+	/*
+	 * For a moment of PREPARE TRANSACTION snapshots have an id twice, so their
+	 * lengths do not tell which is older.
+	 */
+	if (max_prepared_xacts > 0)
+		herald_freshness_note(freshness, bucket, xid, MyProc->xmin);
+	else
+		herald_freshness_note_seen(freshness, bucket, xid, seen);
+}
+
 static uint32
 bucket_of(uint32 cache, uint32 key)
 {
@@ -308,7 +326,7 @@ leave_at_exit(int code, Datum arg)
 	int32		wake;
 
 	LWLockReleaseAll();
-	HERALD_HOLD_POINT("invalidation-exit");
+	HERALD_HOLD_POINT("invalidation-leave");
 	wake = herald_inval_leave(herald_inval_queue, herald_shared_my_slot());
 	herald_invalidation_wake(wake);
 	atomic_store_explicit(&herald_slots[herald_shared_my_slot()].cache.values, 0, memory_order_relaxed);

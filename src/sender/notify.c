@@ -43,9 +43,11 @@ herald_notify(const char *channel, const char *payload)
 
 	/*
 	 * After our callback before the commit only the server's own way is still
-	 * open (for the callback of some other module).
+	 * open (for the callback of some other module); before PREPARE TRANSACTION
+	 * the server then refuses that.
 	 */
-	if (!herald_enabled || !herald_activation_is_on() || herald_transaction_is_committing)
+	if (!herald_enabled || !herald_activation_is_on() ||
+		herald_transaction_is_committing || herald_transaction_is_preparing)
 	{
 		Async_Notify(channel, payload);
 		return;
