@@ -173,5 +173,5 @@ def plots(lines: list[dict]) -> list[Plot]:
 
 
 FAMILY = Family(
-    name="scalability", title="Scalability", points=points, tables=tables, plots=plots, seconds=2,
+    name="scalability", title="Scalability", points=points, tables=tables, plots=plots, seconds=1.6,
     question="How do many notifiers and many listeners get along, and where does the server's time go?")

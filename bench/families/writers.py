@@ -134,4 +134,4 @@ FAMILY = Family(
     name="writers",
     title="Writers that notify",
     question="What is left of the throughput of INSERTs when a trigger notifies?",
-    points=points, tables=tables, plots=plots_of, seconds=2, quick_seconds=1)
+    points=points, tables=tables, plots=plots_of, seconds=1.4, quick_seconds=1)

@@ -6,7 +6,7 @@ The others are caught up all the same, and none of them is reset; what is left b
 import os
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import psycopg
 import pytest
@@ -226,6 +226,18 @@ def test_exits_with_the_turn(caches, when):
 
 # ---- a slot that is used anew ----
 
+def heirs_of_any_slot(scene: CacheScene) -> list[psycopg.Connection]:
+    """As many new sessions as there is room for, so that one has the slot that has become free last: from
+    PostgreSQL 16 on it is the last to be given out. (Not the second and third: others want to connect.)"""
+    heirs = []
+    with suppress(psycopg.OperationalError):
+        while True:
+            heirs.append(scene.connect())
+    for _ in range(2):
+        scene.end_session(heirs.pop(1))
+    return heirs
+
+
 @pytest.mark.parametrize("kind", ["plain", "listens", "caches", "both"])
 def test_slot_is_used_anew(caches, kind):
     """Guards: a signal that was meant for a session that has gone does no harm to the one that has its slot
@@ -239,7 +251,7 @@ def test_slot_is_used_anew(caches, kind):
     doing = Doing(sender, f"SELECT flood({FLOOD})")
     caches.points.waiter("catch-up-handed-out")
     caches.end_session(victim)
-    heirs = [caches.connect() for _ in range(3)]
+    heirs = heirs_of_any_slot(caches)
     for heir in heirs:
         if kind in ("listens", "both"):
             heir.execute("LISTEN c")

@@ -266,7 +266,6 @@ SET herald.cache_memory = 0;
 SELECT entries, memory FROM herald.caches WHERE pid = pg_backend_pid();
 SELECT item(1), herald.cache_get('item', '1') IS NULL, herald.cache_put('item', '1', 'x');
 SELECT entries, memory FROM herald.caches WHERE pid = pg_backend_pid();
-SET herald.cache_memory = -1;
 RESET herald.cache_memory;
 SHOW herald.cache_memory;
 SELECT length(herald.cache_through('m', 'large', 'SELECT repeat(''x'', 1000000)')),
