@@ -102,11 +102,7 @@ herald_shared_my_slot(void)
 void
 herald_shared_count(HeraldCounter counter, uint64 n)
 {
-	_Atomic uint64_t *mine = &herald_slots[herald_shared_my_slot()].counters[counter];
-
-	/* One writer: no locked instruction is needed to add. */
-	atomic_store_explicit(mine, atomic_load_explicit(mine, memory_order_relaxed) + n,
-						  memory_order_relaxed);
+	herald_count(&herald_slots[herald_shared_my_slot()].counters[counter], n);
 }
 
 static void

@@ -140,6 +140,14 @@ extern Size herald_shared_registry_size(void);
 /* This process's slot, below herald_control->slots. */
 extern uint32 herald_shared_my_slot(void);
 
+/* Add to a counter that this process alone writes: no locked instruction is needed. */
+static inline void
+herald_count(_Atomic uint64_t *counter, uint64 n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+						  memory_order_relaxed);
+}
+
 /* Add to this process's counter.  Never fails. */
 extern void herald_shared_count(HeraldCounter counter, uint64 n);
 

@@ -35,14 +35,11 @@ herald_cache_find(const HeraldStoreName *name, text **value)
 {
 	HeraldCacheUse *use = &herald_slots[herald_shared_my_slot()].cache;
 	bool		found;
-	_Atomic uint64_t *counter;
 
 	herald_invalidation_accept();
 	found = herald_store_get(name, ActiveSnapshotSet() ? GetActiveSnapshot() : NULL, value);
 
-	counter = found ? &use->hits : &use->misses;
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-						  memory_order_relaxed);
+	herald_count(found ? &use->hits : &use->misses, 1);
 	return found;
 }
 

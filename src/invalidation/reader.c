@@ -60,7 +60,6 @@ static void note(uint32 bucket, TransactionId xid, const HeraldVisibility *seen)
 static uint32 bucket_of(uint32 cache, uint32 key);
 static HeraldVisibility visibility(Snapshot snapshot);
 static void leave_at_exit(int code, Datum arg);
-static void count(_Atomic uint64_t *counter, uint64 n);
 
 
 void
@@ -97,7 +96,7 @@ herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
 	HeraldVisibility seen;
 
 	/* A standby is not told of what its primary invalidates. */
-	if (freshness == NULL || snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC ||
+	if (freshness == NULL || must_join || snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC ||
 		snapshot->takenDuringRecovery || RecoveryInProgress())
 		return false;
 
@@ -240,7 +239,7 @@ read_on(void)
 
 		if (n < 0)
 		{
-			count(&use->resets, 1);
+			herald_count(&use->resets, 1);
 			herald_shared_count(HERALD_COUNT_CACHE_RESETS, 1);
 			join();
 			continue;
@@ -255,7 +254,7 @@ read_on(void)
 
 			if (message->database != MyDatabaseId)
 				continue;
-			count(&use->invalidations, 1);
+			herald_count(&use->invalidations, 1);
 			note(bucket_of(message->cache, message->key), message->xid, &seen);
 			herald_invalidation_apply(message->cache, message->key);
 		}
@@ -330,12 +329,4 @@ leave_at_exit(int code, Datum arg)
 	wake = herald_inval_leave(herald_inval_queue, herald_shared_my_slot());
 	herald_invalidation_wake(wake);
 	atomic_store_explicit(&herald_slots[herald_shared_my_slot()].cache.values, 0, memory_order_relaxed);
-}
-
-static void
-count(_Atomic uint64_t *counter, uint64 n)
-{
-	/* One writer: no locked instruction is needed to add. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-						  memory_order_relaxed);
 }

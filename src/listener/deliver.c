@@ -140,9 +140,7 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 	bool		as_is = can_send_as_is();
 	HeraldReader reader;
 
-	atomic_store_explicit(&mine->wakeups,
-						  atomic_load_explicit(&mine->wakeups, memory_order_relaxed) + 1,
-						  memory_order_relaxed);
+	herald_count(&mine->wakeups, 1);
 	herald_shared_count(HERALD_COUNT_WAKEUPS, 1);
 
 	herald_reader_begin(&reader, herald_log, MyDatabaseId, from, to, buffer, buffer_size);
@@ -240,9 +238,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, bool as_is)
 		break;
 	}
 
-	atomic_store_explicit(&mine->delivered,
-						  atomic_load_explicit(&mine->delivered, memory_order_relaxed) + delivered,
-						  memory_order_relaxed);
+	herald_count(&mine->delivered, delivered);
 	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
 	return at_end;
 }
