@@ -160,8 +160,13 @@ class Scene:
     def end(self) -> None:
         """Without the listeners nothing is left: no slot, channel, turn or file, and nobody waits."""
         self.points.release()
+        pids = [pid_of(connection) for connection in self._opened if not connection.closed]
         for connection in self._opened:
             connection.close()
+
+        # Whoever has left hands turns out once more: in the next scene, if it is not waited for.
+        until(lambda: not one(self.watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s)", pids),
+              "the sessions have ended")
         until(lambda: self.points.state() == AT_REST, "all is given back")
         until(lambda: left_nothing(self.watcher), "nobody listens, and the queue is empty")
         until(lambda: not files(self.cluster.data), "the files are deleted")
