@@ -20,6 +20,7 @@ TCP_TOPOLOGIES = TOPOLOGIES[:4]  # 300 connections take longest to open, and sho
 DEPTHS = {"request and reply": 1, "100 at a time": 100}
 PEERS = {"redis": Redis, "nats": Nats}
 TRANSPORTS = {"unix": ("stock", "herald", "redis"), "tcp": ("herald", "redis", "nats")}
+LIMITS = {"SELECT 1": "select", "NOTIFY": "postgres"}  # the protocols of bench/peers/pubsub
 HEADINGS = {"unix": "unix socket", "tcp": "TCP, loopback"}
 
 RATES_NOTE = (
@@ -62,12 +63,16 @@ def _measure(context: Context, servers: Servers, system: str, transport: str, **
         address = str(peer.unix_socket) if transport == "unix" else f"{LOOPBACK}:{peer.port}"
         return publish(system, address, context.seconds, pids=peer.pids, **load) | {"version": peer.version}
     if transport == "unix":
-        cluster = context.clusters[system]
-        address = f"{cluster.socket_folder}/.s.PGSQL.{cluster.port}"
-    else:
-        cluster = servers.herald_tcp(context)
-        address = f"{LOOPBACK}:{cluster.port}"
-    return publish("postgres", address, context.seconds, pids=partial(_backends, cluster), **load)
+        return _measure_unix(context, system, "postgres", **load)
+    cluster = servers.herald_tcp(context)
+    return publish("postgres", f"{LOOPBACK}:{cluster.port}", context.seconds,
+                   pids=partial(_backends, cluster), **load)
+
+
+def _measure_unix(context: Context, system: str, protocol: str, **load) -> dict:
+    cluster = context.clusters[system]
+    return publish(protocol, f"{cluster.socket_folder}/.s.PGSQL.{cluster.port}", context.seconds,
+                   pids=partial(_backends, cluster), **load)
 
 
 def _backends(cluster: Cluster) -> list[int]:
@@ -75,7 +80,7 @@ def _backends(cluster: Cluster) -> list[int]:
 
 
 def points(quick: bool) -> list[Point]:
-    """Every topology over TCP and over a unix socket, asked one by one and 100 at a time."""
+    """Every topology over TCP and over a unix socket, asked one by one and 100 at a time; then the limits."""
     servers = Servers()
     found = []
     for transport, systems in reversed(TRANSPORTS.items()):
@@ -88,7 +93,14 @@ def points(quick: bool) -> list[Point]:
                     for system in systems if system != "stock" or depth == 1)
                 found.append(Point({"publishers": publishers, "subscribers": subscribers, "mode": mode,
                                     "transport": transport}, cases))
-    return found
+    return found + [_limit(publishers, mode) for publishers in (1, 100) for mode in DEPTHS]
+
+
+def _limit(publishers: int, mode: str) -> Point:
+    """What so many connections make when nobody hears it."""
+    return Point({"publishers": publishers, "mode": mode, "nobody hears": True}, tuple(
+        Case(name, partial(_measure_unix, system="herald", protocol=protocol, publishers=publishers,
+                           subscribers=0, depth=DEPTHS[mode])) for name, protocol in LIMITS.items()))
 
 
 def _topology(point: dict) -> str:
@@ -107,6 +119,18 @@ def _rates(lines: list[dict], transport: str) -> Table:
     return Table(f"Publishes per second, {HEADINGS[transport]}", (
         "publishers → subscribers", "requests", *systems, *(f"herald / {system}" for system in others)),
         rows, RATES_NOTE)
+
+
+def _limits(lines: list[dict]) -> Table:
+    rows = [(point["publishers"], point["mode"],
+             *(figures.with_spread(rates.get(name, [])) for name in LIMITS),
+             *(figures.middle(figures.values(lines, "cpu_server_us_per_publish", name, **point))
+               for name in LIMITS))
+            for point, rates in figures.group(lines, "publishes_per_s")]
+    return Table("The limit: what the connections that publish make when nobody hears it", (
+        "publishers", "requests", *(f"{name}, per second" for name in LIMITS),
+        *(f"{name}, server's CPU, µs" for name in LIMITS)), rows,
+        "By the same client, over a unix socket, with pg_herald.")
 
 
 def _costs(lines: list[dict]) -> Table:
@@ -141,10 +165,14 @@ def _guarantees(lines: list[dict]) -> Table:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Rates for each transport, costs, and what each of the systems promises."""
-    rates = [_rates(lines, transport) for transport in TRANSPORTS
+    """Rates for each transport, limits, costs, and what each of the systems promises."""
+    compared = [line for line in lines if "transport" in line["point"]]
+    limits = [line for line in lines if "nobody hears" in line["point"]]
+    found = [_rates(lines, transport) for transport in TRANSPORTS
              if figures.select(lines, transport=transport)]
-    return [*rates, _costs(lines), _guarantees(lines)]
+    if limits:
+        found.append(_limits(limits))
+    return [*found, _costs(compared), _guarantees(lines)]
 
 
 def _draw(axes, lines: list[dict]) -> None:

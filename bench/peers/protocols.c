@@ -64,6 +64,13 @@ postgres_publish(char *to)
 	return postgres_query(to, "NOTIFY " CHANNEL);
 }
 
+/* What any transaction costs: the limit of publishing. */
+static size_t
+postgres_select(char *to)
+{
+	return postgres_query(to, "SELECT 1");
+}
+
 static size_t
 postgres_frame(const char *data, size_t size, FrameKind *kind)
 {
@@ -209,6 +216,7 @@ nats_frame(const char *data, size_t size, FrameKind *kind)
 
 const Protocol protocols[] = {
 	{"postgres", postgres_hello, postgres_subscribe, postgres_publish, NULL, false, postgres_frame},
+	{"select", postgres_hello, postgres_subscribe, postgres_select, NULL, false, postgres_frame},
 	{"redis", NULL, redis_subscribe, redis_publish, NULL, false, redis_frame},
 	{"nats", nats_hello, nats_subscribe, nats_publish, nats_block_end, true, nats_frame},
 	{0}

@@ -10,8 +10,11 @@
  * reply.  When the time is over, and all replies are there, the program waits
  * until the subscribers have everything; the rate counts to that moment.
  *
- * Prints `ready` when all are connected, waits for a line on stdin, publishes,
- * prints the figures as JSON, and ends with its input.
+ * Before, each publisher sends one block that does not count: a backend that has
+ * just been started fills its caches during its first statement.
+ *
+ * Prints `ready` when all are connected and warm, waits for a line on stdin,
+ * publishes, prints the figures as JSON, and ends with its input.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -39,7 +42,6 @@ typedef struct Subscribers
 	Connection *connections;
 	int			epoll_fd;
 	ReadBuffer *buffer;
-	double		cpu_s;
 	_Atomic uint64_t notifications;
 	_Atomic uint64_t newest_ns; /* when the last of them was read */
 	_Atomic int closed;
@@ -57,8 +59,17 @@ typedef struct Publishers
 	uint32_t	block_replies;
 	int			under_way;		/* connections whose replies are awaited */
 	uint64_t	published;
-	double		cpu_s;
 } Publishers;
+
+/* What has happened so far. */
+typedef struct Reading
+{
+	uint64_t	time_ns;
+	uint64_t	published;
+	uint64_t	received;
+	double		cpu_publishers_s;
+	double		cpu_subscribers_s;
+} Reading;
 
 
 void
@@ -90,9 +101,13 @@ clock_ns(void)
 }
 
 static double
-thread_cpu_s(void)
+thread_cpu_s(pthread_t thread)
 {
-	return (double) read_clock(CLOCK_THREAD_CPUTIME_ID) / 1e9;
+	clockid_t	clock;
+
+	if (pthread_getcpuclockid(thread, &clock) != 0)
+		die("cannot read the CPU time of a thread");
+	return (double) read_clock(clock) / 1e9;
 }
 
 /* Opens connections, all in one epoll set. */
@@ -102,7 +117,7 @@ open_connections(const Options *options, int count, bool subscribe, ReadBuffer *
 	Connection *connections = calloc((size_t) count, sizeof(Connection));
 
 	*epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (!connections || *epoll_fd < 0)
+	if ((!connections && count > 0) || *epoll_fd < 0)
 		die("cannot prepare %d connections: %s", count, strerror(errno));
 	for (int i = 0; i < count; i++)
 	{
@@ -144,14 +159,15 @@ subscribers_run(void *arg)
 			atomic_fetch_add(&all->notifications, notifications);
 		}
 	}
-	all->cpu_s = thread_cpu_s();
 	return NULL;
 }
 
-/* Until that many have come, or the time is over, or nobody is there any more. */
+/* Until all of them have that many, or the time is over, or one is not there any more. */
 static void
-subscribers_wait(Subscribers *all, uint64_t expected, uint64_t deadline_ns)
+subscribers_wait(Subscribers *all, uint64_t published)
 {
+	uint64_t	expected = published * (uint64_t) all->options->subscribers;
+	uint64_t	deadline_ns = clock_ns() + (uint64_t) (all->options->drain_s * 1e9);
 	struct timespec pause = {.tv_nsec = 100000};
 
 	while (atomic_load(&all->notifications) < expected && clock_ns() < deadline_ns &&
@@ -188,6 +204,7 @@ send_block(Publishers *all, Connection *conn)
 	connection_send(conn, all->block, all->block_size);
 }
 
+/* Each sends one block at least; when the time is over, none sends another. */
 static void
 publishers_run(Publishers *all, uint64_t deadline_ns)
 {
@@ -218,28 +235,30 @@ publishers_run(Publishers *all, uint64_t deadline_ns)
 			}
 		}
 	}
-	all->cpu_s = thread_cpu_s();
 }
 
 /* ---- the program ---- */
 
-static void
-print_figures(const Options *options, const Subscribers *subscribers, const Publishers *publishers,
-			  double publishing_s, double elapsed_s)
+static Reading
+take_reading(const Publishers *publishers, const Subscribers *subscribers, pthread_t subscribers_thread)
 {
-	uint64_t	expected = publishers->published * (uint64_t) options->subscribers;
-	uint64_t	received = atomic_load(&subscribers->notifications);
-	int			closed = atomic_load(&subscribers->closed);
-	bool		delivered = received == expected && closed == 0;
+	return (Reading) {
+		.time_ns = clock_ns(),
+		.published = publishers->published,
+		.received = atomic_load(&subscribers->notifications),
+		.cpu_publishers_s = thread_cpu_s(pthread_self()),
+		.cpu_subscribers_s = thread_cpu_s(subscribers_thread),
+	};
+}
 
-	for (int i = 0; i < options->subscribers; i++)
-		delivered = delivered && subscribers->connections[i].notifications == publishers->published;
-	printf("{\"published\": %" PRIu64 ", \"received\": %" PRIu64 ", \"expected\": %" PRIu64
-		   ", \"closed\": %d, \"delivered\": %s, \"publishing_s\": %.6f, \"elapsed_s\": %.6f"
-		   ", \"cpu_publishers_s\": %.6f, \"cpu_subscribers_s\": %.6f}\n",
-		   publishers->published, received, expected, closed, delivered ? "true" : "false",
-		   publishing_s, elapsed_s, publishers->cpu_s, subscribers->cpu_s);
-	fflush(stdout);
+/* Whether each of them has everything, once; what was sent before the start as well. */
+static bool
+all_delivered(const Publishers *publishers, const Subscribers *subscribers)
+{
+	for (int i = 0; i < subscribers->options->subscribers; i++)
+		if (subscribers->connections[i].notifications != publishers->published)
+			return false;
+	return atomic_load(&subscribers->closed) == 0;
 }
 
 static void
@@ -249,10 +268,10 @@ run(const Options *options)
 	Publishers	publishers = {.options = options,.buffer = read_buffer_create()};
 	pthread_t	thread;
 	char		line[16];
-	uint64_t	start_ns;
-	uint64_t	published_ns;
-	uint64_t	end_ns;
-	double		cpu_s;
+	Reading		start;
+	Reading		published;
+	Reading		end;
+	uint64_t	newest_ns;
 
 	subscribers.connections = open_connections(options, options->subscribers, true, subscribers.buffer,
 											   &subscribers.epoll_fd);
@@ -261,36 +280,44 @@ run(const Options *options)
 	make_block(&publishers);
 	if (pthread_create(&thread, NULL, subscribers_run, &subscribers) != 0)
 		die("cannot create a thread");
+	publishers_run(&publishers, 0);
+	subscribers_wait(&subscribers, publishers.published);
 	puts("ready");
 	fflush(stdout);
 	if (!fgets(line, sizeof(line), stdin))
 		return;
 
-	cpu_s = thread_cpu_s();
-	start_ns = clock_ns();
-	publishers_run(&publishers, start_ns + (uint64_t) (options->seconds * 1e9));
-	publishers.cpu_s -= cpu_s;
-	published_ns = clock_ns();
-	subscribers_wait(&subscribers, publishers.published * (uint64_t) options->subscribers,
-					 published_ns + (uint64_t) (options->drain_s * 1e9));
+	start = take_reading(&publishers, &subscribers, thread);
+	publishers_run(&publishers, start.time_ns + (uint64_t) (options->seconds * 1e9));
+	published = take_reading(&publishers, &subscribers, thread);
+	subscribers_wait(&subscribers, publishers.published);
+	end = take_reading(&publishers, &subscribers, thread);
+	newest_ns = atomic_load(&subscribers.newest_ns);
+	end.time_ns = newest_ns > published.time_ns ? newest_ns : published.time_ns;
 	atomic_store(&subscribers.stop, true);
 	pthread_join(thread, NULL);
 
-	end_ns = atomic_load(&subscribers.newest_ns);
-	end_ns = end_ns > published_ns ? end_ns : published_ns;
-	print_figures(options, &subscribers, &publishers, (double) (published_ns - start_ns) / 1e9,
-				  (double) (end_ns - start_ns) / 1e9);
+	printf("{\"published\": %" PRIu64 ", \"received\": %" PRIu64 ", \"closed\": %d, \"delivered\": %s"
+		   ", \"publishing_s\": %.6f, \"elapsed_s\": %.6f, \"cpu_publishers_s\": %.6f"
+		   ", \"cpu_subscribers_s\": %.6f}\n",
+		   end.published - start.published, end.received - start.received,
+		   atomic_load(&subscribers.closed),
+		   all_delivered(&publishers, &subscribers) ? "true" : "false",
+		   (double) (published.time_ns - start.time_ns) / 1e9,
+		   (double) (end.time_ns - start.time_ns) / 1e9,
+		   published.cpu_publishers_s - start.cpu_publishers_s, end.cpu_subscribers_s - start.cpu_subscribers_s);
+	fflush(stdout);
 	(void) fgets(line, sizeof(line), stdin);
 }
 
 static int
-whole_number(const char *name, int max)
+whole_number(const char *name, int min, int max)
 {
 	char	   *end;
 	long		value = strtol(optarg, &end, 10);
 
-	if (*optarg == 0 || *end != 0 || value < 1 || value > max)
-		die("--%s takes a whole number from 1 to %d, not \"%s\"", name, max, optarg);
+	if (*optarg == 0 || *end != 0 || value < min || value > max)
+		die("--%s takes a whole number from %d to %d, not \"%s\"", name, min, max, optarg);
 	return (int) value;
 }
 
@@ -345,13 +372,13 @@ main(int argc, char **argv)
 				options.address = optarg;
 				break;
 			case 'p':
-				options.publishers = whole_number(name, 100000);
+				options.publishers = whole_number(name, 1, 100000);
 				break;
 			case 's':
-				options.subscribers = whole_number(name, 100000);
+				options.subscribers = whole_number(name, 0, 100000);
 				break;
 			case 'd':
-				options.depth = whole_number(name, DEPTH_MAX);
+				options.depth = whole_number(name, 1, DEPTH_MAX);
 				break;
 			case 't':
 				options.seconds = strtod(optarg, NULL);
@@ -364,7 +391,7 @@ main(int argc, char **argv)
 		}
 	}
 	if (!options.protocol || !options.address || optind < argc || options.seconds <= 0)
-		die("--protocol postgres|redis|nats and --address PATH or IP:PORT are needed");
+		die("--protocol postgres|select|redis|nats and --address PATH or IP:PORT are needed");
 	raise_file_limit();
 	run(&options);
 	return 0;
