@@ -133,7 +133,7 @@ COMMENT ON COLUMN herald.queue.size IS 'memory for notifications: herald.queue_m
 COMMENT ON COLUMN herald.queue.spilled IS 'bytes of the queue in temporary files';
 COMMENT ON COLUMN herald.queue.used IS
 'bytes that some listener has yet to read, or whose transaction is committing; with the files of large transactions, until they are deleted';
-COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of herald.max_queue_size';
+COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of herald.max_queue_size, or of the memory if that is larger';
 
 CREATE FUNCTION herald.get_stats(
 	OUT notifications bigint,
@@ -176,11 +176,11 @@ COMMENT ON COLUMN herald.stats.wakeups IS 'times that a listener read the queue'
 COMMENT ON COLUMN herald.stats.signals_sent IS 'signals sent, to listeners and to those who are to catch up';
 COMMENT ON COLUMN herald.stats.signals_saved IS
 'times that a notification found a listener concerned that needed no signal of its own';
-COMMENT ON COLUMN herald.stats.turns_rescued IS 'turns taken back from listeners that did not use them';
+COMMENT ON COLUMN herald.stats.turns_rescued IS 'turns taken back from sessions that did not use them: to read notifications, or to catch up with invalidations';
 COMMENT ON COLUMN herald.stats.flow_waits IS 'transactions that waited before their commit for listeners to catch up';
 COMMENT ON COLUMN herald.stats.segments_spilled IS 'segments of the queue written to temporary files, for listeners that had not read them';
 COMMENT ON COLUMN herald.stats.segments_dropped IS
-'segments of the queue given up although listeners had not read them: past herald.max_queue_size, or for want of disk space';
+'segments of the queue, and files of large transactions, given up although listeners had not read them: past herald.max_queue_size, or for want of disk space';
 COMMENT ON COLUMN herald.stats.overruns IS 'times that a listener missed notifications by that';
 COMMENT ON COLUMN herald.stats.invalidations IS 'invalidations of cached values that were sent: one for a key, or for a whole cache';
 COMMENT ON COLUMN herald.stats.cache_resets IS 'times that a backend missed invalidations, and forgot all that it cached';

@@ -99,7 +99,7 @@ typedef struct HeraldControl
 	_Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;
 
-	/* When notifications were committed last: a TimestampTz. */
+	/* When notifications were committed last, to within 0.1 ms: a TimestampTz. */
 	_Atomic int64_t last_commit;
 
 	/* Backends that wait for their own batch to be dispatched. */

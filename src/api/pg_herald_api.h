@@ -79,7 +79,7 @@ typedef struct HeraldApi
 	 * Register a cache by its name, of at most 63 bytes; also from _PG_init() in the
 	 * postmaster.  Registered again it has the new callbacks.  The same name in all
 	 * processes, and in SQL (herald.cache_invalidate()), is the same cache.  Throws
-	 * if there are more than 31, or the name is too long or empty.
+	 * if there are more than 32 (all of SQL's count as one), or the name is too long or empty.
 	 */
 	HeraldCache *(*cache_register) (const char *name, HeraldCacheInvalidate invalidate,
 									HeraldCacheReset reset, void *arg);
@@ -91,8 +91,9 @@ typedef struct HeraldApi
 	 * Hear of all invalidations up to now; the callbacks run in it.  To be called
 	 * each time before cached values are used, in a transaction, after the
 	 * snapshot that they are used with was taken.  Then none is older than what
-	 * that snapshot sees; it can be newer, for a cursor's or an imported one.  Cheap if there are none: two
-	 * loads.  The first call in a process may throw, when out of memory.
+	 * that snapshot sees; it can be newer, for a cursor's or an imported one.
+	 * Cheap if there are none: two loads.  The first call in a process may throw,
+	 * when out of memory.
 	 */
 	void		(*cache_accept) (void);
 

@@ -136,8 +136,8 @@ herald_inval_state(uint64_t word)
 
 /*
  * Begin to read, or begin again after a reset, at what comes next.  With the
- * lock held.  Everything up to now is missed: before this returns,
- * `committing` of all slots tells which of it is not over yet.
+ * lock held.  Everything up to now is missed: `committing` of all slots, asked
+ * after this has returned, tells which of it is not over yet [I7].
  */
 extern void herald_inval_join(HeraldInvalQueue *queue, uint32_t slot);
 

@@ -210,11 +210,12 @@ rest(void)
 {
 	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
 
+	session.is_busy = false;
+
 	/*
 	 * An empty transaction that was to deliver and failed before it could has
-	 * used the signal up; nobody will send another.
+	 * used the signal up: the word is SIGNALLED still, and nobody will send another.
 	 */
-	session.is_busy = false;
 	return herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
 		herald_deliver_is_awaited() ||
 		herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED;

@@ -23,7 +23,7 @@
 #include "queue/spill.h"
 #include "shared.h"
 
-/* That many at a time; then senders of more wait. */
+/* That many at a time; then the oldest part of the queue that was not read is given up. */
 #define LARGE_MAX		8192
 
 /* The position of a reference that has no place in the log yet. */

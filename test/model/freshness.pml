@@ -71,7 +71,7 @@ byte done;						/* writers */
 
 inline announce()
 {
-	committing[me] = xid			/* [I3] */
+	committing[me] = xid			/* [I7] */
 }
 
 inline publish()
@@ -131,7 +131,7 @@ proctype writer(byte me)
 			announce();
 			publish();
 			leave();
-			committing[me] = 0		/* [I3] */
+			committing[me] = 0		/* [I7] */
 #endif
 		fi
 	:: else -> break

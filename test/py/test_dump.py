@@ -116,10 +116,15 @@ def test_restored_where_it_is_not_loaded(full, stock, connect):
 
 
 def test_module_taken_away(connect):
-    """Guards: with the extension created, but the module no longer loaded, the server works natively, our
-    views say what is wrong, and the extension can be dropped, and comes back if it is not."""
+    """Guards: with the extension created, but the module no longer loaded, the server works natively; our
+    views, and whatever uses a cache, say what is wrong; and the extension can be dropped, and comes back if
+    it is not."""
     for cluster in started(preload=True, settings=SETTINGS):
-        cluster.psql("ALTER DATABASE postgres SET herald.enabled = on")
+        cluster.psql("""
+            ALTER DATABASE postgres SET herald.enabled = on;
+            CREATE TABLE watched (id int);
+            CREATE TRIGGER forget AFTER INSERT ON watched
+                FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('watched', 'id')""")
         cluster.settings["shared_preload_libraries"] = ""
         cluster.restart()
         for session in (connect(cluster), connect(cluster)):
@@ -127,7 +132,9 @@ def test_module_taken_away(connect):
             session.execute("SELECT pg_notify('c', 'function')")
             session.execute("NOTIFY c, 'statement'")
             assert hear(session, 2) == ["function", "statement"]
-            for sql in ("SELECT * FROM herald.stats", "SELECT herald.pg_notify('c', 'x')"):
+            for sql in ("SELECT * FROM herald.stats", "SELECT herald.pg_notify('c', 'x')",
+                        "INSERT INTO watched VALUES (1)",
+                        "SELECT herald.cache_through('watched', '1', 'SELECT 1')"):
                 assert outcome(session, sql) == "55000: pg_herald must be loaded via shared_preload_libraries"
             session.execute("UNLISTEN *")
 
@@ -141,6 +148,7 @@ def test_module_taken_away(connect):
         cluster.settings["shared_preload_libraries"] = ""
         cluster.restart()
         session = connect(cluster)
+        session.execute("DROP TABLE watched")
         session.execute("DROP EXTENSION pg_herald")
         assert one(session, "SELECT to_regnamespace('herald')") is None
 
