@@ -21,25 +21,16 @@ static void insert(Inserter *inserter);
 static void check_readers(const uint64_t before[SLOTS], uint64_t turn_before);
 
 
-void *
-inserter_main(void *arg)
+void
+inserter_act(void *arg)
 {
 	Inserter   *inserter = arg;
 
-	herald_jitter_seed(inserter->random ^ UINT64_C(0x5555));
-	for (;;)
+	for (uint32_t i = 0; i < world.inserts; i++)
 	{
-		pthread_barrier_wait(&world.barrier);
-		if (current_phase() == PHASE_EXIT)
-			return NULL;
-		for (uint32_t i = 0; i < world.inserts; i++)
-		{
-			insert(inserter);
-			if (one_in(&inserter->random, world.pause_one_in))
-				usleep((useconds_t) (herald_random(&inserter->random) % PAUSE_US_MAX));
-		}
-		atomic_fetch_add(&world.inserters_done, 1);
-		pthread_barrier_wait(&world.barrier);
+		insert(inserter);
+		if (one_in(&inserter->random, world.pause_one_in))
+			usleep((useconds_t) (herald_random(&inserter->random) % PAUSE_US_MAX));
 	}
 }
 

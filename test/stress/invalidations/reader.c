@@ -11,8 +11,6 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <errno.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "stress.h"
@@ -31,37 +29,29 @@ static void take_slot(Reader *reader);
 static void hand_on(Reader *reader);
 
 
-void *
-reader_main(void *arg)
+void
+reader_act(void *arg)
 {
 	Reader	   *reader = arg;
 
-	herald_jitter_seed(reader->random ^ UINT64_C(0xAAAA));
-	for (;;)
+	while (current_phase() < PHASE_VERIFY)
 	{
-		pthread_barrier_wait(&world.barrier);
-		if (current_phase() == PHASE_EXIT)
-			return NULL;
-		while (current_phase() < PHASE_VERIFY)
-		{
-			bool		is_signalled;
+		bool		is_signalled;
 
-			if (!reader->joined)
-				join(reader);
-			if (current_phase() == PHASE_QUIESCE)
-				atomic_store(&reader->parked, 1);
-			is_signalled = wait_for_signal(reader);
-			if (current_phase() < PHASE_VERIFY && (is_signalled || one_in(&reader->random, 4)))
-				read_pass(reader);
-			if (reader->joined && current_phase() == PHASE_ACTIVE &&
-				one_in(&reader->random, LEAVE_ONE_IN))
-				leave(reader);
-			if (is_signalled)
-				atomic_fetch_sub(&world.signals_out, 1);
-		}
-		atomic_store(&reader->parked, 0);
-		pthread_barrier_wait(&world.barrier);
+		if (!reader->joined)
+			join(reader);
+		if (current_phase() == PHASE_QUIESCE)
+			atomic_store(&reader->parked, 1);
+		is_signalled = wait_for_signal(reader);
+		if (current_phase() < PHASE_VERIFY && (is_signalled || one_in(&reader->random, 4)))
+			read_pass(reader);
+		if (reader->joined && current_phase() == PHASE_ACTIVE &&
+			one_in(&reader->random, LEAVE_ONE_IN))
+			leave(reader);
+		if (is_signalled)
+			atomic_fetch_sub(&world.signals_out, 1);
 	}
+	atomic_store(&reader->parked, 0);
 }
 
 void
@@ -86,22 +76,10 @@ reader_finish(Reader *reader)
 static bool
 wait_for_signal(Reader *reader)
 {
-	struct timespec until;
-
-	if (atomic_load(&reader->parked) != 0)
-	{
-		while (sem_wait(&reader->signal) != 0 && errno == EINTR)
-			;
-		return true;
-	}
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += (long) (herald_random(&reader->random) % SLEEP_US_MAX * 1000);
-	if (until.tv_nsec >= 1000000000)
-	{
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	return sem_timedwait(&reader->signal, &until) == 0;
+	if (atomic_load(&reader->parked) == 0)
+		return signal_wait_for(&reader->signal, herald_random(&reader->random) % SLEEP_US_MAX * 1000);
+	signal_wait(&reader->signal);
+	return true;
 }
 
 /* Anew, or once more: everything up to now is missed, and nothing after. */

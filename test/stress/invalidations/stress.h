@@ -1,41 +1,33 @@
 /*-------------------------------------------------------------------------
  *
  * stress.h
- *	  The world of this stress: threads that act as backends on inval_queue.c.
+ *	  The world of the stress of the queue of invalidations: threads that act
+ *	  as backends.
  *
  * Inserters number their messages under the lock, all in one sequence, so that
  * a reader knows which one comes next: after the last one that it read, or
  * after the last one that was inserted when it joined.
  *
- * Time goes in rounds.  When the inserters have had enough, nobody reads any
- * more who is not signalled.  Then the turn has to go from hand to hand until
- * nobody is far behind, and to become free: nothing of that is left to the
- * watchdog, or to the next insert.
+ * When the inserters have had enough, nobody reads any more who is not
+ * signalled.  Then the turn has to go from hand to hand until nobody is far
+ * behind, and to become free: nothing of that is left to the watchdog, or to
+ * the next insert.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_INVAL_STRESS_H
-#define HERALD_INVAL_STRESS_H
+#ifndef HERALD_INVALIDATIONS_STRESS_H
+#define HERALD_INVALIDATIONS_STRESS_H
 
 #include <pthread.h>
-#include <semaphore.h>
 
 #include "inval_queue.h"
+#include "run.h"
 
 #define INSERTERS		3
 #define READERS			6
 #define SLOTS			(READERS + 3)	/* so that slots change hands */
-#define THREADS			(INSERTERS + READERS + 2)	/* and the watchdog, and main */
-
-typedef enum Phase
-{
-	PHASE_ACTIVE,				/* everybody does as he likes */
-	PHASE_QUIESCE,				/* nothing new, and nobody reads unless he is signalled */
-	PHASE_VERIFY,				/* all to the barrier */
-	PHASE_EXIT
-} Phase;
 
 typedef struct Reader
 {
@@ -59,7 +51,7 @@ typedef struct Inserter
 /* What happened how often: a run in which something never did proves little. */
 typedef enum Count
 {
-	COUNT_ROUNDS, COUNT_INSERTED, COUNT_READ, COUNT_PASSES, COUNT_SIGNALS, COUNT_LATE_SIGNALS,
+	COUNT_INSERTED, COUNT_READ, COUNT_PASSES, COUNT_SIGNALS, COUNT_LATE_SIGNALS,
 	COUNT_HANDED_ON, COUNT_RESETS, COUNT_RESETS_MIDWAY, COUNT_RESETS_OF_HOLDER, COUNT_JOINS,
 	COUNT_LEFT_MIDWAY, COUNT_LEFT_WITH_TURN, COUNT_RESCUES, COUNT_RESCUES_FOR_NOBODY,
 	COUNT_STUCK_AND_BACK,
@@ -69,21 +61,16 @@ typedef enum Count
 typedef struct World
 {
 	HeraldInvalQueue *queue;
-	uint64_t	seed;
 
 	/* Main's, between the barriers. */
-	pthread_barrier_t barrier;
 	uint32_t	inserts;		/* that each inserter makes in this round */
 	uint32_t	pause_one_in;	/* of them, followed by a pause */
 	bool		rescues;		/* does the watchdog take back turns? */
 	uint32_t	rescue_looks;	/* after so many looks at the same */
 	uint32_t	look_pause_us;
 
-	_Atomic int phase;
-	_Atomic int inserters_done;
 	_Atomic int rescuing;		/* the watchdog may send a signal */
 	_Atomic int signals_out;	/* sent, and what they lead to is not all done */
-	_Atomic uint64_t counts[COUNTS];
 	_Atomic uint64_t insert_ns; /* spent in the core */
 	_Atomic uint64_t read_ns;
 	_Atomic uint64_t turns_given;
@@ -105,60 +92,30 @@ typedef struct World
 
 extern World world;
 
-/* Print what is wrong and the whole state, and end the program. */
-extern void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-
-extern uint64_t now_ns(void);
-
 /* Signal this slot, or nobody. */
 extern void send_signal(int32_t slot);
 
 /* inserter.c */
-extern void *inserter_main(void *arg);
+extern void inserter_act(void *arg);
 
 /* What a message looks like that has this number. */
 extern HeraldInvalidation message_make(uint32_t inserter, uint32_t number);
 extern bool message_is_intact(const HeraldInvalidation *message);
 
 /* reader.c */
-extern void *reader_main(void *arg);
+extern void reader_act(void *arg);
 
 /* Read everything, without a pause, and hand the turn on.  By main, at rest. */
 extern void reader_finish(Reader *reader);
 
 /* watchdog.c */
-extern void *watchdog_main(void *arg);
-
-static inline void
-count_many(Count which, uint64_t n)
-{
-	atomic_fetch_add_explicit(&world.counts[which], n, memory_order_relaxed);
-}
+extern void watchdog_act(void *arg);
 
 /* As much time has gone since `start`. */
 static inline void
 count_time(_Atomic uint64_t *sum, uint64_t start)
 {
 	atomic_fetch_add_explicit(sum, now_ns() - start, memory_order_relaxed);
-}
-
-static inline void
-count(Count which)
-{
-	count_many(which, 1);
-}
-
-static inline Phase
-current_phase(void)
-{
-	return (Phase) atomic_load_explicit(&world.phase, memory_order_acquire);
-}
-
-/* True once in `n` times. */
-static inline bool
-one_in(uint64_t *random, uint64_t n)
-{
-	return herald_random(random) % n == 0;
 }
 
 /* Whose turn a word says it is: a slot, or HERALD_INVAL_NOBODY. */
@@ -175,4 +132,4 @@ word_of(uint32_t slot)
 	return atomic_load_explicit(&world.queue->readers[slot].word, memory_order_relaxed);
 }
 
-#endif							/* HERALD_INVAL_STRESS_H */
+#endif							/* HERALD_INVALIDATIONS_STRESS_H */

@@ -11,12 +11,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_INVAL_TRACE_H
-#define HERALD_INVAL_TRACE_H
-
-#include "../jitter.h"
+#ifndef HERALD_INVALIDATIONS_TRACE_H
+#define HERALD_INVALIDATIONS_TRACE_H
 
 #include <stdbool.h>
+
+#include "jitter.h"
 
 /* One exchange in so many pauses before: what was seen is old by then. */
 #define TRACE_JITTER_ONE_IN		8
@@ -40,4 +40,4 @@ traced_exchange(_Atomic uint64_t *word, uint64_t *seen, uint64_t next, memory_or
 #define atomic_compare_exchange_strong_explicit(word, seen, next, success, failure) \
 	traced_exchange(word, seen, next, success, failure)
 
-#endif							/* HERALD_INVAL_TRACE_H */
+#endif							/* HERALD_INVALIDATIONS_TRACE_H */

@@ -14,41 +14,34 @@
 
 #include "stress.h"
 
+/* The turn that was seen last, and how often. */
+static uint64_t watched;
+static uint32_t looks;
+
 static void rescue(uint64_t turn);
 
 
-void *
-watchdog_main(void *arg)
+void
+watchdog_act(void *arg)
 {
-	uint64_t	watched = 0;
-	uint32_t	looks = 0;
-
 	(void) arg;
-	herald_jitter_seed(world.seed * 77 + 1);
-	for (;;)
+	while (current_phase() < PHASE_VERIFY)
 	{
-		pthread_barrier_wait(&world.barrier);
-		if (current_phase() == PHASE_EXIT)
-			return NULL;
-		while (current_phase() < PHASE_VERIFY)
-		{
-			uint64_t	turn = herald_inval_turn(world.queue);
+		uint64_t	turn = herald_inval_turn(world.queue);
 
-			if (holder_of(turn) == HERALD_INVAL_NOBODY || turn != watched)
-			{
-				watched = turn;
-				looks = 0;
-			}
-			else if (world.rescues && ++looks >= world.rescue_looks)
-			{
-				atomic_store(&world.rescuing, 1);
-				if (atomic_load(&world.phase) == PHASE_ACTIVE)
-					rescue(turn);
-				atomic_store(&world.rescuing, 0);
-			}
-			usleep(world.look_pause_us);
+		if (holder_of(turn) == HERALD_INVAL_NOBODY || turn != watched)
+		{
+			watched = turn;
+			looks = 0;
 		}
-		pthread_barrier_wait(&world.barrier);
+		else if (world.rescues && ++looks >= world.rescue_looks)
+		{
+			atomic_store(&world.rescuing, 1);
+			if (atomic_load(&run.phase) == PHASE_ACTIVE)
+				rescue(turn);
+			atomic_store(&world.rescuing, 0);
+		}
+		usleep(world.look_pause_us);
 	}
 }
 

@@ -13,15 +13,14 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "stress.h"
 
+#define SLEEP_NS_MAX	1000000
 #define STICK_US		8000
 #define LAG_ONE_IN		24
 #define LAG_LAPS		3
@@ -54,29 +53,21 @@ static void stick(Listener *listener);
 static void lag(Listener *listener);
 
 
-void *
-listener_main(void *arg)
+void
+listener_act(void *arg)
 {
 	Listener   *listener = arg;
 
-	herald_jitter_seed(listener->random ^ UINT64_C(0xAAAA));
-	for (;;)
+	while (!listener->joined)
+		open_session(listener);
+	while (current_phase() < PHASE_VERIFY)
 	{
-		pthread_barrier_wait(&world.barrier);
-		if (current_phase() == PHASE_EXIT)
-			return NULL;
+		if (wait_for_signal(listener))
+			process(listener);
+		else if (current_phase() == PHASE_ACTIVE)
+			act_while_active(listener);
 		while (!listener->joined)
 			open_session(listener);
-		while (current_phase() < PHASE_VERIFY)
-		{
-			if (wait_for_signal(listener))
-				process(listener);
-			else if (current_phase() == PHASE_ACTIVE)
-				act_while_active(listener);
-			while (!listener->joined)
-				open_session(listener);
-		}
-		pthread_barrier_wait(&world.barrier);
 	}
 }
 
@@ -95,29 +86,15 @@ act_while_active(Listener *listener)
 static bool
 wait_for_signal(Listener *listener)
 {
-	bool		is_parked = current_phase() != PHASE_ACTIVE;
-	struct timespec until;
-
-	if (is_parked)
+	if (current_phase() != PHASE_ACTIVE)
 	{
 		atomic_store(&listener->parked, 1);
-		while (sem_wait(&listener->signal) != 0 && errno == EINTR)
-			;
+		signal_wait(&listener->signal);
 		atomic_fetch_add(&listener->woken, 1);
 		atomic_store(&listener->parked, 0);
 	}
-	else
-	{
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += (long) (herald_random(&listener->random) % 1000000);
-		if (until.tv_nsec >= 1000000000)
-		{
-			until.tv_nsec -= 1000000000;
-			until.tv_sec++;
-		}
-		if (sem_timedwait(&listener->signal, &until) != 0)
-			return false;
-	}
+	else if (!signal_wait_for(&listener->signal, herald_random(&listener->random) % SLEEP_NS_MAX))
+		return false;
 	return herald_reasons_take(&listener->reasons, HERALD_REASONS_NOTIFY) != 0;
 }
 

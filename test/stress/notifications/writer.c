@@ -35,32 +35,20 @@ void
 writer_init(Writer *writer, uint32_t id)
 {
 	writer->id = id;
-	writer->random = (world.seed + id) * UINT64_C(0x9E3779B97F4A7C15) | 1;
+	writer->random = run_random(id);
 	writer->bytes = aligned_alloc(HERALD_ALIGN, world.log->segment_size);
 }
 
-void *
-sender_main(void *arg)
+void
+sender_act(void *arg)
 {
 	Writer	   *writer = arg;
 
-	herald_jitter_seed(writer->random ^ UINT64_C(0x5555));
-	for (;;)
+	for (uint32_t i = 0; i < world.batches_per_sender; i++)
 	{
-		uint32_t	batches;
-
-		pthread_barrier_wait(&world.barrier);
-		if (current_phase() == PHASE_EXIT)
-			return NULL;
-		batches = world.batches_per_sender;
-		for (uint32_t i = 0; i < batches; i++)
-		{
-			wait_for_readers(writer);
-			writer_send(writer);
-			dawdle(&writer->random);
-		}
-		atomic_fetch_add(&world.senders_done, 1);
-		pthread_barrier_wait(&world.barrier);
+		wait_for_readers(writer);
+		writer_send(writer);
+		dawdle(&writer->random);
 	}
 }
 

@@ -1,27 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * stress.h
- *	  The world of the stress test: threads that act as backends on core/.
+ *	  The world of the stress of notifications: threads that act as backends.
  *
- * Time goes in rounds.  In a round senders send, listeners listen, run
- * transactions, leave and come back.  Then everything comes to rest by itself,
- * or the test fails; and what each listener got is compared with what was
- * sent.  Short rounds find what the next message would have covered up.
+ * In a round senders send, listeners listen, run transactions, leave and come
+ * back.  With everything at rest, what each listener got is compared with what
+ * was sent.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_STRESS_H
-#define HERALD_STRESS_H
+#ifndef HERALD_NOTIFICATIONS_STRESS_H
+#define HERALD_NOTIFICATIONS_STRESS_H
 
 #include <pthread.h>
-#include <semaphore.h>
 
 #include "dispatcher.h"
 #include "flow.h"
 #include "log_reader.h"
 #include "reasons.h"
+#include "run.h"
 #include "spilled.h"
 #include "wakeup.h"
 
@@ -34,17 +33,6 @@
 #define SESSIONS_MAX	32		/* that one listener ends by itself in one round */
 #define RESETS_MAX		4096	/* and that end for it */
 #define NOT_LISTENING	UINT64_MAX
-
-/* Threads: senders, listeners, the watchdog, and main. */
-#define THREADS			(SENDERS + LISTENERS + 2)
-
-typedef enum Phase
-{
-	PHASE_ACTIVE,				/* everybody does as he likes */
-	PHASE_QUIESCE,				/* no new work: only what is under way */
-	PHASE_VERIFY,				/* all to the barrier */
-	PHASE_EXIT
-} Phase;
 
 /* What stands at the head of a payload; a pattern follows. */
 typedef struct Stamp
@@ -120,7 +108,7 @@ typedef struct Listener
 /* What happened how often: a run in which something never did proves little. */
 typedef enum Count
 {
-	COUNT_ROUNDS, COUNT_BATCHES, COUNT_ABORTS, COUNT_RECEIVED, COUNT_PASSES, COUNT_AGAIN,
+	COUNT_BATCHES, COUNT_ABORTS, COUNT_RECEIVED, COUNT_PASSES, COUNT_AGAIN,
 	COUNT_REQUEUES, COUNT_SELF_PASSES, COUNT_SESSIONS, COUNT_LEFT_READING, COUNT_ELSEWHERE,
 	COUNT_MORE, COUNT_SIGNALS, COUNT_SAVED, COUNT_RESCUES, COUNT_RECYCLES, COUNT_FULL,
 	COUNT_FLOW_WAITS, COUNT_LAGS, COUNT_SPILLED, COUNT_READ_SPILLED, COUNT_DISK_FULL,
@@ -134,10 +122,8 @@ typedef struct World
 	HeraldLog  *log;
 	HeraldWakeup *wakeup;
 	HeraldSpilled spilled;
-	uint64_t	seed;
 
 	/* Main's, between the barriers. */
-	pthread_barrier_t barrier;
 	uint32_t	batches_per_sender;
 	bool		rescues;		/* does the watchdog take back turns? */
 	bool		flow_control;	/* do senders wait for listeners? */
@@ -145,10 +131,7 @@ typedef struct World
 	bool		disk_fills;		/* do writes fail? */
 	uint64_t	bytes_in_files; /* may be; past that the oldest are dropped */
 
-	_Atomic int phase;
-	_Atomic int senders_done;
 	_Atomic int leftovers;		/* for the watchdog to dispatch */
-	_Atomic uint64_t counts[COUNTS];
 
 	/* The channel map. */
 	pthread_rwlock_t map_lock[CHANNELS];
@@ -163,9 +146,6 @@ typedef struct World
 
 extern World world;
 
-/* Print what is wrong and the whole state, and end the program. */
-extern void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-
 /* channels.c: the channel map, dispatching, and signals. */
 extern void map_set(uint32_t channel, uint32_t listener, bool on);
 extern HeraldDispatchResult dispatch_and_pump(uint64_t budget);
@@ -178,7 +158,7 @@ extern void writer_send(Writer *writer);
 /* Now and then, let others run for a while. */
 extern void dawdle(uint64_t *random);
 
-extern void *sender_main(void *arg);
+extern void sender_act(void *arg);
 
 /* The payload's pattern: fill it in, and see whether it is still there. */
 extern void pattern_fill(char *payload, const Stamp *stamp);
@@ -186,7 +166,7 @@ extern bool pattern_is_intact(const char *payload, const Stamp *stamp);
 extern uint64_t stamp_digest(const Stamp *stamp);
 
 /* listener.c */
-extern void *listener_main(void *arg);
+extern void listener_act(void *arg);
 
 /* spill.c: as src/queue/spill.h has it. */
 extern bool spill_make_room(uint64_t *random);
@@ -213,30 +193,6 @@ extern bool large_read(uint64_t number, uint64_t offset, uint64_t length, char *
 extern bool large_take_missed(void);
 
 /* watchdog.c */
-extern void *watchdog_main(void *arg);
+extern void watchdog_act(void *arg);
 
-/* verify.c */
-extern bool world_is_quiet(void);
-extern void verify_round(void);
-extern void world_print(void);
-
-static inline void
-count(Count which)
-{
-	atomic_fetch_add_explicit(&world.counts[which], 1, memory_order_relaxed);
-}
-
-static inline Phase
-current_phase(void)
-{
-	return (Phase) atomic_load_explicit(&world.phase, memory_order_acquire);
-}
-
-/* True once in `n` times. */
-static inline bool
-one_in(uint64_t *random, uint64_t n)
-{
-	return herald_random(random) % n == 0;
-}
-
-#endif							/* HERALD_STRESS_H */
+#endif							/* HERALD_NOTIFICATIONS_STRESS_H */

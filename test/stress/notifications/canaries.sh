@@ -1,58 +1,6 @@
-#!/bin/bash
-#
-# canary.sh BUILD [NAME...]
-#	Does the stress find bugs?  Puts one at a time into a copy of the core,
-#	and runs the stress, which has to fail, by a check of its own (exit code 1)
-#	or by an assertion of the core's (134).  A canary that survives all its
-#	seeds fails this script.  All canaries, or only those that are named.
-#
-# Uses the object files of BUILD/plain.  Takes CC, CORE and FLAGS from make.
+# The bugs that this stress has to find; see ../common/canary.sh, which reads this.
 #
 # Copyright (c) 2026, the pg_herald contributors
-
-set -u
-build=$1
-shift
-names=" $* "
-seeds=10
-seconds=4
-hang_seconds=8
-survivors=0
-
-# try NAME FILE SED-EXPRESSION...
-try()
-{
-	local name=$1 file=$2 dir=$build/canary/$1 object seed status
-	shift 2
-	[ "$names" = "  " ] || [[ $names = *" $name "* ]] || return
-	rm -rf "$dir" && mkdir -p "$dir" && cp "$CORE"/*.h "$dir"
-	sed "$@" "$CORE/$file" > "$dir/$file"
-	if cmp -s "$CORE/$file" "$dir/$file"; then
-		echo "canary $name: its place is no longer in $file"
-		survivors=$((survivors + 1))
-		return
-	fi
-	cp "$build"/plain/*.o "$dir"
-	case $file in
-		*.c) $CC $FLAGS -Wno-error -I"$dir" -c -o "$dir/${file%.c}.o" "$dir/$file" || exit 2 ;;
-		*.h) for source in *.c; do
-				$CC $FLAGS -Wno-error -I"$dir" -c -o "$dir/${source%.c}.o" "$source" || exit 2
-			done ;;
-	esac
-	$CC $FLAGS -o "$dir/stress" "$dir"/*.o || exit 2
-
-	for seed in $(seq 1 $seeds); do
-		(timeout $((seconds + 20)) "$dir/stress" --seed "$seed" --seconds $seconds --hang-seconds $hang_seconds
-			exit $?) > "$dir/output" 2>&1
-		status=$?
-		if [ $status -eq 1 ] || [ $status -eq 134 ]; then
-			echo "canary $name: found, $(grep -m 1 -o 'round [0-9]*: .*\|Assertion.*' "$dir/output")"
-			return
-		fi
-	done
-	echo "canary $name: NOT FOUND (exit code $status)"
-	survivors=$((survivors + 1))
-}
 
 # A dispatcher that does not look once more after letting go of the lock [D1].
 try no_last_look dispatcher.c 's/} while (has_finished(log));/} while (false);/'
@@ -149,5 +97,3 @@ try skip_stays log_reader.c '/^herald_reader_skip/,/^}/s/leave_batch(reader, rea
 
 # A skip to the next batch only, which may be gone too, or never end.
 try skip_within_batch log_reader.c '/^herald_reader_skip/,/^}/s/leave_batch(reader, reader->end)/reader->position = reader->end/'
-
-exit $((survivors > 0))

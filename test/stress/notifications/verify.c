@@ -33,8 +33,7 @@ world_is_quiet(void)
 	uint32_t	woken = woken_sum();
 	HeraldLog  *log = world.log;
 
-	return atomic_load(&world.senders_done) == SENDERS &&
-		nobody_is_woken() &&
+	return nobody_is_woken() &&
 		atomic_load(&world.leftovers) == 0 &&
 		atomic_load(&log->dispatching) == 0 &&
 		atomic_load(&log->settled) == atomic_load(&log->head) &&
@@ -85,9 +84,9 @@ set_is_empty(void)
 	return true;
 }
 
-/* With everybody at the barrier: the books must balance. */
+/* The books must balance. */
 void
-verify_round(void)
+world_verify(void)
 {
 	HeraldLog  *log = world.log;
 	HeraldPosition head = atomic_load(&log->head);
@@ -150,7 +149,6 @@ verify_session(const Listener *listener, const Session *session, const char *whi
 			 session->digest == expected_digest ? "agrees" : "differs");
 }
 
-/* Everything that helps to understand a failure. */
 void
 world_print(void)
 {
@@ -171,9 +169,7 @@ world_print(void)
 			(unsigned long long) atomic_load(&world.spilled.to),
 			(unsigned long long) atomic_load(&log->lost),
 			(unsigned long long) world.bytes_in_files, world.disk_fills ? "fills" : "is empty");
-	fprintf(stderr, "phase %d, senders done %d, rescues %d, lags %d\n",
-			atomic_load(&world.phase), atomic_load(&world.senders_done),
-			world.rescues, world.lags);
+	fprintf(stderr, "rescues %d, lags %d\n", world.rescues, world.lags);
 	fprintf(stderr, "turns out %u of %u, cursor %u\n", atomic_load(&world.wakeup->turns_out),
 			atomic_load(&world.wakeup->turns_max), atomic_load(&world.wakeup->cursor));
 	for (int i = 0; i < LISTENERS; i++)

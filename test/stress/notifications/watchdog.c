@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * watchdog.c
- *	  The stress test's background worker: rescues turns, dispatches leftovers,
- *	  deletes files.
+ *	  The background worker in the stress of notifications: rescues turns,
+ *	  dispatches leftovers, deletes files.
  *
  * Turns are rescued in some rounds only, and never while things come to rest:
  * whatever the core loses must not be found by the watchdog.
@@ -24,36 +24,28 @@ typedef struct Watched
 	int			looks;
 } Watched;
 
-static void look_at_turns(Watched *watched);
+static Watched watched[LISTENERS];
+
+static void look_at_turns(void);
 
 
-void *
-watchdog_main(void *arg)
+void
+watchdog_act(void *arg)
 {
-	Watched		watched[LISTENERS] = {{0, 0}};
-
 	(void) arg;
-	herald_jitter_seed(world.seed * 77 + 1);
-	for (;;)
+	while (current_phase() < PHASE_VERIFY)
 	{
-		pthread_barrier_wait(&world.barrier);
-		if (current_phase() == PHASE_EXIT)
-			return NULL;
-		while (current_phase() < PHASE_VERIFY)
-		{
-			if (atomic_exchange(&world.leftovers, 0) != 0)
-				(void) dispatch_and_pump(world.log->segment_size);
-			if (world.rescues && current_phase() == PHASE_ACTIVE)
-				look_at_turns(watched);
-			spill_trim();
-			usleep(LOOK_EVERY_US);
-		}
-		pthread_barrier_wait(&world.barrier);
+		if (atomic_exchange(&world.leftovers, 0) != 0)
+			(void) dispatch_and_pump(world.log->segment_size);
+		if (world.rescues && current_phase() == PHASE_ACTIVE)
+			look_at_turns();
+		spill_trim();
+		usleep(LOOK_EVERY_US);
 	}
 }
 
 static void
-look_at_turns(Watched *watched)
+look_at_turns(void)
 {
 	for (uint32_t i = 0; i < LISTENERS; i++)
 	{

@@ -200,7 +200,7 @@ write_whole(File *file, HeraldPosition segment)
 	static uint64_t random;		/* under spill_mutex */
 
 	if (random == 0)
-		random = world.seed | 1;
+		random = run.seed | 1;
 	if (world.disk_fills && one_in(&random, FAIL_ONE_IN))
 		full_at = herald_random(&random) % count_words;
 

@@ -23,10 +23,13 @@
 #define JITTER_ONE_IN	32
 #endif
 
-/* In stress.c: each thread says its seed first. */
+/* Each thread says its seed first; then it pauses once in so many times, or at once. */
 extern void herald_jitter_seed(uint64_t seed);
 extern void herald_jitter(uint32_t one_in);
 extern void herald_jitter_pause(uint64_t chance);
+
+/* The next number of the thread's sequence. */
+extern uint64_t herald_jitter_random(void);
 
 static inline uint64_t
 herald_random(uint64_t *state)
