@@ -99,6 +99,9 @@ typedef struct HeraldControl
 	_Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;
 
+	/* Of the hashes of channels: until the server's next start, and known to nobody. */
+	uint64_t	channel_seed;
+
 	/* When notifications were committed last, to within 0.1 ms: a TimestampTz. */
 	_Atomic int64_t last_commit;
 

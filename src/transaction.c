@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/tablecmds.h"
 
 #include "api/reasons.h"
 #include "cache/store.h"
@@ -40,6 +41,7 @@ static void at_transaction_event(XactEvent event, void *arg);
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 									SubTransactionId parent_id, void *arg);
 static void before_commit(void);
+static void do_on_commit_actions(void);
 static void before_prepare(void);
 static void after_end(bool committed);
 static bool hears_itself(void);
@@ -144,9 +146,27 @@ before_commit(void)
 		 */
 		herald_session_statement();
 	}
+	if (herald_pending_count() > 0)
+		do_on_commit_actions();
 	herald_subscriptions_prepare();
 	herald_publish_reserve();
 	herald_invalidate_publish();
+}
+
+/*
+ * What the server does for ON COMMIT, to tables that it empties or drops, can
+ * wait for somebody's lock, and runs functions in expressions of their indexes.
+ * It comes after our callback; but once we have our place in the log everybody
+ * would wait with us.  So it comes before that, and the server finds nothing
+ * left to do: the flag stands for having touched temporary tables.
+ */
+static void
+do_on_commit_actions(void)
+{
+	if ((MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) == 0)
+		return;
+	PreCommit_on_commit_actions();
+	MyXactFlags &= ~XACT_FLAGS_ACCESSEDTEMPNAMESPACE;
 }
 
 /* The server refuses pending LISTENs itself; it does not know our NOTIFYs. */

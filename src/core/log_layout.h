@@ -98,7 +98,7 @@ static_assert(sizeof(HeraldBatchHeader) == 32, "batch header has padding");
 typedef struct HeraldEntry
 {
 	uint32_t	length;			/* whole entry in bytes, a multiple of 8 */
-	uint32_t	channel_hash;	/* herald_hash() of the channel */
+	uint32_t	channel_hash;	/* of the channel; which hash, the log need not know */
 	uint32_t	body_length;	/* bytes of body[] that mean something */
 	uint32_t	channel_length; /* bytes, without the NUL */
 	char		body[];			/* pid, channel, NUL, payload, NUL */
@@ -166,10 +166,8 @@ herald_entry_is_valid(const HeraldEntry *entry, uint64_t room)
 }
 
 /*
- * The hash of a channel's or a payload's bytes; `seed` chains two of them.
- * FNV-1a: names are short, and the map's own table has to be spread evenly,
- * not to withstand an attacker (who may only slow down channels of his own
- * making).
+ * A hash of bytes; `seed` chains two of them.  FNV-1a: it is for tables of one
+ * process, where bytes that were made up to have one hash slow down nobody else.
  */
 static inline uint32_t
 herald_hash(const char *bytes, size_t length, uint32_t seed)

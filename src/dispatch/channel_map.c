@@ -33,7 +33,7 @@
 typedef struct ChannelKey
 {
 	Oid			database;
-	uint32		channel_hash;	/* herald_hash() of the name */
+	uint32		channel_hash;	/* herald_channels_hash() of the name */
 	char		name[NAMEDATALEN];
 } ChannelKey;
 
@@ -69,6 +69,11 @@ herald_channels_create(void)
 	dshash_table *table;
 	dsa_area   *created;
 
+	if (!pg_strong_random(&herald_control->channel_seed, sizeof(herald_control->channel_seed)))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number for pg_herald")));
+
 	created = dsa_create_in_place(herald_registry, herald_shared_registry_size(),
 								  herald_control->registry_tranche, NULL);
 	dsa_pin(created);
@@ -100,6 +105,17 @@ herald_channels_attach(void)
 	}
 	channels = dshash_attach(area, &parameters, herald_control->channels, NULL);
 	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * One process looks up channels for all.  Anybody could make up names of one
+ * hash, and have it compare them all, if he knew the seed.
+ */
+uint32
+herald_channels_hash(const char *channel, size_t length)
+{
+	return (uint32) hash_bytes_extended((const unsigned char *) channel, (int) length,
+										herald_control->channel_seed);
 }
 
 void

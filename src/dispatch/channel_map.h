@@ -35,6 +35,12 @@ extern void herald_channels_create(void);
 extern void herald_channels_attach(void);
 
 /*
+ * The hash that a channel goes by in this file, in the log and in the listener's
+ * own table.  It is another one after the server's next start.
+ */
+extern uint32 herald_channels_hash(const char *channel, size_t length);
+
+/*
  * Enter a listener, which must not be there yet.  Throws
  * ERRCODE_OUT_OF_MEMORY when herald.registry_memory is used up, with nothing
  * changed.

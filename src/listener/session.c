@@ -54,6 +54,7 @@ static struct
 #define FAILURES_MAX	3
 
 static bool may_fail_in_block(void);
+static bool finds_by_polling(void);
 static bool rest(void);
 static void leave_at_exit(int code, Datum arg);
 
@@ -157,8 +158,8 @@ void
 herald_session_end_transaction(bool committed)
 {
 	bool		may_remain = session.is_busy && (session.chains || (!committed && may_fail_in_block()));
-
 	bool		was_empty = !session.is_busy && !session.statement_seen;
+	bool		polled = committed && was_empty && finds_by_polling();
 
 	session.chains = false;
 	session.statement_seen = false;
@@ -169,7 +170,7 @@ herald_session_end_transaction(bool committed)
 		session.failures = 0;
 	}
 	if (!session.is_listener ||
-		(committed && !session.is_busy && !herald_deliver_is_awaited()))
+		(committed && !session.is_busy && !polled && !herald_deliver_is_awaited()))
 		return;
 
 	/*
@@ -180,7 +181,7 @@ herald_session_end_transaction(bool committed)
 	if (!committed)
 		(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 
-	if (may_remain || rest())
+	if (may_remain || rest() || polled)
 	{
 		/*
 		 * Something of the server's or of another module's fails each time
@@ -202,6 +203,20 @@ static bool
 may_fail_in_block(void)
 {
 	return TransactionBlockStatusCode() == 'T';
+}
+
+/*
+ * Some clients poll with an empty query, which passes no hook.  What was
+ * committed before it has to be there with its answer, and is not there by
+ * itself if we are still waiting for a turn.
+ */
+static bool
+finds_by_polling(void)
+{
+	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
+
+	return session.is_listener && debug_query_string != NULL &&
+		herald_listener_is_pending(atomic_load(word));
 }
 
 /* Busy no longer.  True: there is something to deliver. */

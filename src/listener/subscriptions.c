@@ -278,8 +278,8 @@ apply_to_wishes(const Action *action)
 			subscription = find(action->channel, strlen(action->channel), HASH_ENTER, &found);
 			if (!found)
 			{
-				subscription->channel_hash = herald_hash(action->channel,
-														 strlen(action->channel), 0);
+				subscription->channel_hash = herald_channels_hash(action->channel,
+																  strlen(action->channel));
 				subscription->is_active = false;
 				subscription->is_entered = false;
 				subscription->is_touched = false;
@@ -357,7 +357,7 @@ find(const char *channel, size_t length, HASHACTION action, bool *found)
 
 	/* The log's entries bring their channel's hash along: use the same. */
 	return hash_search_with_hash_value(subscriptions, channel,
-									   herald_hash(channel, length, 0), action, found);
+									   herald_channels_hash(channel, length), action, found);
 }
 
 static void

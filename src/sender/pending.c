@@ -39,6 +39,7 @@
 #include "compat/compat.h"
 #include "core/log.h"
 #include "core/stop_point.h"
+#include "dispatch/channel_map.h"
 #include "sender/overflow.h"
 #include "sender/pending.h"
 #include "settings.h"
@@ -286,7 +287,7 @@ herald_pending_write_entry(HeraldEntry *entry, const char *channel, size_t chann
 	char	   *body = entry->body;
 
 	entry->length = length;
-	entry->channel_hash = herald_hash(channel, channel_length, 0);
+	entry->channel_hash = herald_channels_hash(channel, channel_length);
 	entry->channel_length = channel_length;
 	entry->body_length = HERALD_BODY_PID + channel_length + 1 + payload_length + 1;
 

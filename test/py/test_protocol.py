@@ -104,6 +104,18 @@ def test_hears_after(cluster, connect, wire, messages, answer):
     assert payloads([client.receive()]) == ["heard"]
 
 
+@pytest.mark.parametrize("poll", ["SELECT 1", "", "-- nothing"], ids=["statement", "empty query", "comment"])
+def test_poll(cluster, connect, wire, poll):
+    """Guards: what was committed before a query, were it empty, has come before its end, also to one who
+    still waits for his turn among others."""
+    client, sender = wire(cluster), connect(cluster)
+    for listener in (client, *(wire(cluster) for _ in range(40))):
+        listener.query("LISTEN c")
+    for number in range(50):
+        notify(sender, "c", str(number))
+        assert payloads(client.query(poll)) == [str(number)]
+
+
 def test_pipeline(cluster, connect):
     """Guards: in a pipeline each transaction's notifications come, in order, once."""
     client, listener = connect(cluster), connect(cluster)
