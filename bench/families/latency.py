@@ -159,4 +159,4 @@ FAMILY = Family(
     name="latency",
     title="Latency",
     question="How long do the sender and the listeners wait, alone and under load?",
-    points=points, tables=tables, plots=plots_of, seconds=2.4, quick_seconds=1)
+    points=points, tables=tables, plots=plots_of, seconds=1.6, quick_seconds=1)

@@ -192,4 +192,4 @@ def plots_of(lines: list[dict]) -> list[Plot]:
 FAMILY = Family(
     name="peers", title="Beside Redis and NATS",
     question="How does pg_herald compare with servers that only pass messages on, without a transaction?",
-    points=points, tables=tables, plots=plots_of, seconds=0.4, quick_seconds=0.3)
+    points=points, tables=tables, plots=plots_of, seconds=0.3, quick_seconds=0.3)

@@ -76,5 +76,5 @@ def plots(lines: list[dict]) -> list[Plot]:
 
 
 FAMILY = Family(
-    name="signalling", title="Signalling", points=points, tables=tables, plots=plots, seconds=1.6,
+    name="signalling", title="Signalling", points=points, tables=tables, plots=plots, seconds=1,
     question="How many notifications a second reach one listener, as more and more connections notify?")

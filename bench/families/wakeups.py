@@ -102,4 +102,4 @@ FAMILY = Family(
     name="wakeups",
     title="Wakeups",
     question="What does it buy that listeners wake each other, a few at a time, instead of all at once?",
-    points=points, tables=tables, plots=plots_of, seconds=1.4, quick_seconds=1)
+    points=points, tables=tables, plots=plots_of, seconds=1, quick_seconds=1)
