@@ -61,7 +61,7 @@ OPERATIONS = (
     Operation("skip_other_database", "entries", "the same, of another database", "0", "0"),
     Operation("recycle_segment", "nothing", "zero a segment of 2 MB, once in 32,768 small batches", "1",
               "1: recycler's, and the segment's 32,768"),
-    Operation("hash_channel", "bytes", "hash a channel's name", "0", "0"),
+    Operation("hash_payload", "bytes", "hash a payload, to find duplicates", "0", "0"),
     Operation("mark_idle", "listeners", "mark a listener that is idle", "2", "2: word, set"),
     Operation("mark_pending", "listeners", "mark one that has something pending", "0", "0"),
     Operation("mark_reading", "listeners", "mark one that is reading", "1", "1: word"),

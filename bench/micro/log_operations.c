@@ -304,6 +304,6 @@ const Operation log_operations[] = {
 	{"read_together", SIZE_ENTRIES, log_create, prepare_sent, run_read_together, log_loop},
 	{"skip_other_database", SIZE_ENTRIES, log_create, prepare_foreign, run_read_together, log_loop},
 	{"recycle_segment", SIZE_NOTHING, log_create, log_reset, run_recycle, once},
-	{"hash_channel", SIZE_BYTES, create_name, NULL, run_hash, NULL},
+	{"hash_payload", SIZE_BYTES, create_name, NULL, run_hash, NULL},
 	{0}
 };
