@@ -146,7 +146,7 @@ before_commit(void)
 		 */
 		herald_session_statement();
 	}
-	if (herald_pending_count() > 0)
+	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 		do_on_commit_actions();
 	herald_subscriptions_prepare();
 	herald_publish_reserve();
@@ -155,10 +155,10 @@ before_commit(void)
 
 /*
  * What the server does for ON COMMIT, to tables that it empties or drops, can
- * wait for somebody's lock, and runs functions in expressions of their indexes.
- * It comes after our callback; but once we have our place in the log everybody
- * would wait with us.  So it comes before that, and the server finds nothing
- * left to do: the flag stands for having touched temporary tables.
+ * wait for somebody's lock.  It comes after our callback; but once we have our
+ * place in the log everybody would wait with us.  So it comes before that, and
+ * the server finds nothing left to do: the flag stands for having touched
+ * temporary tables.
  */
 static void
 do_on_commit_actions(void)

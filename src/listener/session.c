@@ -47,6 +47,7 @@ static struct
 	bool		chains;			/* the end of this transaction begins another */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
 	bool		exit_registered;
+	TimestampTz message;		/* when the client's last one came, at the last end */
 	int			failures;		/* of empty transactions, one after another */
 }			session;
 
@@ -54,7 +55,8 @@ static struct
 #define FAILURES_MAX	3
 
 static bool may_fail_in_block(void);
-static bool finds_by_polling(void);
+static bool message_has_come(void);
+static bool is_pending(void);
 static bool rest(void);
 static void leave_at_exit(int code, Datum arg);
 
@@ -159,7 +161,7 @@ herald_session_end_transaction(bool committed)
 {
 	bool		may_remain = session.is_busy && (session.chains || (!committed && may_fail_in_block()));
 	bool		was_empty = !session.is_busy && !session.statement_seen;
-	bool		polled = committed && was_empty && finds_by_polling();
+	bool		polled = message_has_come() && committed && was_empty && is_pending();
 
 	session.chains = false;
 	session.statement_seen = false;
@@ -206,17 +208,26 @@ may_fail_in_block(void)
 }
 
 /*
- * Some clients poll with an empty query, which passes no hook.  What was
- * committed before it has to be there with its answer, and is not there by
- * itself if we are still waiting for a turn.
+ * Some clients poll with an empty query, or by a call on the fast path, which
+ * pass no hook.  What is dispatched by then is to be there with the answer, and
+ * is not there by itself if we are still waiting for a turn.  The server notes
+ * when messages come, but for Sync; what it runs by itself comes without one.
  */
 static bool
-finds_by_polling(void)
+message_has_come(void)
+{
+	TimestampTz before = session.message;
+
+	session.message = GetCurrentStatementStartTimestamp();
+	return session.message != before;
+}
+
+static bool
+is_pending(void)
 {
 	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
 
-	return session.is_listener && debug_query_string != NULL &&
-		herald_listener_is_pending(atomic_load(word));
+	return session.is_listener && herald_listener_is_pending(atomic_load(word));
 }
 
 /* Busy no longer.  True: there is something to deliver. */

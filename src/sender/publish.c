@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "compat/compat.h"
@@ -47,8 +48,10 @@ static struct
 	const char *entries;		/* what was put into the log */
 	HeraldPosition position;
 	HeraldPosition end;
+	int			client_min_messages;	/* see hush() */
 }			batch;
 
+static void hush(void);
 static void wait_for_listeners(void);
 static void wait_for_room(void);
 static void wait_step(HeraldWait wait, long step_ms);
@@ -90,6 +93,7 @@ herald_publish_reserve(void)
 
 	/* From here to the end of the transaction the batch is ours to finish. */
 	batch.is_reserved = true;
+	hush();
 	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
 	if (batch.is_reference)
 		herald_overflow_place(batch.position);
@@ -105,6 +109,7 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 		return false;
 
 	batch.is_reserved = false;
+	client_min_messages = batch.client_min_messages;
 	*end = batch.end;
 	HERALD_HOLD_POINT("publish-committed");
 	if (committed)
@@ -141,6 +146,17 @@ herald_publish_concerns(HeraldEntryTest test)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * Messages to debug with go to the client at once, and wait if it does not read,
+ * now with all behind us (trace_notify has some).  So they only go to the log.
+ */
+static void
+hush(void)
+{
+	batch.client_min_messages = client_min_messages;
+	client_min_messages = Max(client_min_messages, NOTICE);
 }
 
 /* Flow control: do not run away from the listeners that make progress. */

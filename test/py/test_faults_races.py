@@ -169,6 +169,22 @@ def test_requeued(scene):
     assert hear(victim, 46) == [*sent, "last"]
 
 
+# ---- commits in another order ----
+
+def test_notified_while_an_earlier_one_commits(scene):
+    """Guards: a transaction that has its place in the queue, and is still committing, holds back what comes
+    behind it, so that all hear it in one order; also somebody who asks."""
+    slow, quick = scene.connect(), scene.connect()
+    doing = scene.stand_still("publish-reserved", slow, "NOTIFY c, 'slow'")
+    quick.execute("NOTIFY c, 'quick'")
+    listener = scene.listeners[0]
+    listener.execute("SELECT 1")
+    assert hear(listener, 1, 0.1) == []
+    scene.points.release("publish-reserved")
+    assert doing.end() is None
+    scene.goes_on(["slow", "quick"])
+
+
 # ---- files ----
 
 def large(sender: psycopg.Connection, prefix: str = "") -> str:

@@ -104,16 +104,45 @@ def test_hears_after(cluster, connect, wire, messages, answer):
     assert payloads([client.receive()]) == ["heard"]
 
 
-@pytest.mark.parametrize("poll", ["SELECT 1", "", "-- nothing"], ids=["statement", "empty query", "comment"])
-def test_poll(cluster, connect, wire, poll):
-    """Guards: what was committed before a query, were it empty, has come before its end, also to one who
-    still waits for his turn among others."""
+POLLS = {
+    "statement": (("Q", b"SELECT 1\0"),),
+    "empty query": (("Q", b"\0"),),
+    "comment": (("Q", b"-- nothing\0"),),
+    "empty, extended": (parse(""), bind(), EXECUTE, SYNC),
+    "empty, prepared": (bind("empty"), EXECUTE, SYNC),
+    "fast path": (call(2026),),  # pg_backend_pid()
+}
+
+
+@pytest.mark.parametrize("messages", POLLS.values(), ids=POLLS)
+def test_poll(cluster, connect, wire, messages):
+    """Guards: what was committed before a client polls, with whatever does nothing, comes before the answer,
+    also to one who still waits for his turn among others. (Nobody else is committing.)"""
     client, sender = wire(cluster), connect(cluster)
     for listener in (client, *(wire(cluster) for _ in range(40))):
         listener.query("LISTEN c")
+    client.send(parse("", "empty"), SYNC)
+    client.until_ready()
     for number in range(50):
         notify(sender, "c", str(number))
-        assert payloads(client.query(poll)) == [str(number)]
+        client.send(*messages)
+        assert payloads(client.until_ready()) == [str(number)]
+
+
+def test_client_is_not_told_in_the_midst(cluster, connect):
+    """Guards: between the place in the queue and the commit no message for debugging goes to the client, which
+    would have everybody wait if he did not read; before and afterwards they do, as he wishes."""
+    client = connect(cluster)
+    told = []
+    client.add_notice_handler(lambda notice: told.append(notice.message_primary))
+    client.execute("SET client_min_messages = debug1; SET trace_notify = on")
+    client.execute("BEGIN; LISTEN c; NOTIFY c, 'x'; COMMIT")
+    assert any("herald_notify" in message for message in told)
+    assert not any("PreCommit" in message for message in told)
+    assert one(client, "SHOW client_min_messages") == "debug1"
+    told.clear()
+    client.execute("LISTEN d")
+    assert any("PreCommit" in message for message in told)
 
 
 def test_pipeline(cluster, connect):
