@@ -166,7 +166,7 @@ do_on_commit_actions(void)
 	if ((MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) == 0)
 		return;
 	PreCommit_on_commit_actions();
-	MyXactFlags &= ~XACT_FLAGS_ACCESSEDTEMPNAMESPACE;
+	MyXactFlags &= ~(int) XACT_FLAGS_ACCESSEDTEMPNAMESPACE;
 }
 
 /* The server refuses pending LISTENs itself; it does not know our NOTIFYs. */
