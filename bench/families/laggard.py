@@ -9,7 +9,7 @@ from bench.measure_laggard import FILL_MB, NOTIFIERS, alone, in_transaction
 LOADS = {"full speed": None, "20,000/s": 20_000}  # NOTIFY per second, of all together
 STEADY = "20,000/s"
 BEHIND_TIMES = 7  # under the steady load: so many times as long as a measurement,
-QUICK_BEHIND_TIMES = 4
+QUICK_BEHIND_TIMES = 3
 FULL_BEHIND_SECONDS = 600  # and with --full for so long
 ALONE_SHARE = 0.25  # of that, for the comparison
 ROUNDS = 5  # at full speed; a few percent show best in several short rounds

@@ -158,9 +158,11 @@ herald_invalidation_look(void)
 								memory_order_relaxed);
 	if (turn == seen_turn && word == seen_word)
 	{
-		herald_invalidation_wake(herald_inval_rescue(herald_inval_queue, turn));
+		int32		next = herald_inval_rescue(herald_inval_queue, turn);
+
 		if (herald_inval_turn(herald_inval_queue) != turn)
 			herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
+		herald_invalidation_wake(next);
 	}
 	seen_turn = turn;
 	seen_word = word;
