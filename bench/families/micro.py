@@ -132,7 +132,7 @@ def _count(_context: Context, operation: Operation, size: int, sizes: tuple[int,
 
 
 def points(quick: bool) -> list[Point]:
-    """Every operation at every size: timed, and counted unless it takes two threads."""
+    """Every operation at every size: timed, and counted unless it takes two threads or has to be quick."""
     found = []
     for operation in OPERATIONS:
         sizes = SIZES[operation.size_of]
@@ -140,7 +140,7 @@ def points(quick: bool) -> list[Point]:
             sizes = QUICK_SIZES.get(operation.size_of, sizes)
         for size in sizes:
             cases = [Case("time", partial(_time, operation=operation, size=size))]
-            if operation.size_of != "threads":
+            if operation.size_of != "threads" and not quick:
                 count = partial(_count, operation=operation, size=size, sizes=sizes)
                 cases.append(Case("instructions", count))
             key = {} if operation.size_of == "nothing" else {operation.size_of: size}

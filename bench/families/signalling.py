@@ -8,7 +8,7 @@ from bench.family import Case, Family, Plot, Point, Table, both
 from bench.plots import line_by_case
 
 NOTIFIERS = (1, 2, 4, 8, 16, 32, 64, 128)
-QUICK_NOTIFIERS = (1, 8, 64)
+QUICK_NOTIFIERS = (8, 64)
 LIMIT = "SELECT 1"
 CASES = ("stock", "herald")
 
