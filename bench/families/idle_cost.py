@@ -10,7 +10,7 @@ from bench.measure_idle import SCALE, listening_memory, shared_memory, unused
 
 LOADS = {"select": "pgbench -S", "tpcb": "TPC-B-like"}
 CHANNELS = (1_000, 30_000)
-ROUNDS = 40  # each short: what is to be seen is less than the machine's noise in one
+ROUNDS = 30  # each short: what is to be seen is less than the machine's noise in one
 QUICK_ROUNDS = 6
 
 

@@ -12,7 +12,7 @@ from bench.family import Case, Context, Family, Plot, Point, Table
 from bench.plots import COLOURS, INK
 
 LISTEN_CHANNELS = 30_000
-IDLE_ROUNDS = 60  # a difference of a percent shows best in many short runs, in turn
+IDLE_ROUNDS = 40  # a difference of a percent shows best in many short runs, in turn
 IDLE_SECONDS = 0.1
 
 
