@@ -94,13 +94,11 @@ typedef struct HeraldControl
 	int			registry_tranche;
 	int			channels_tranche;
 	dshash_table_handle channels;
+	uint64		channel_seed;	/* of the hashes of channels; known to nobody */
 
 	/* The watchdog: its process number, or -1, and whether it sleeps deeply. */
 	_Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;
-
-	/* Of the hashes of channels: until the server's next start, and known to nobody. */
-	uint64_t	channel_seed;
 
 	/* When notifications were committed last, to within 0.1 ms: a TimestampTz. */
 	_Atomic int64_t last_commit;

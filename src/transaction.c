@@ -6,9 +6,9 @@
  * Before the commit record is written, where errors are still allowed, new
  * channels are entered in the map and the batch is reserved and filled, in
  * that order, so that a transaction which listens to what it notifies hears
- * itself; its invalidations go into their queue last.  After the commit is visible, where nothing may fail, the channels
- * are settled first, so that nothing arrives after an UNLISTEN; then the batch
- * is finished and dispatched.
+ * itself; its invalidations go into their queue last.  After the commit is
+ * visible, where nothing may fail, the channels are settled first, so that
+ * nothing arrives after an UNLISTEN; then the batch is finished and dispatched.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
