@@ -11,6 +11,7 @@ from support import until, watchdog_pid
 
 LEFT_S = 60
 PROBED_AT_A_TIME = 50
+SHARING = 40               # sessions: more than ever listen to one channel
 CROWD = 60                # sessions that listen together at the end
 OUT_OF_MEMORY = "53200"
 
@@ -54,6 +55,16 @@ def resident_kb(pid: int) -> int:
         return 0
     found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def use_registry(cluster: Cluster, database: str) -> None:
+    """Lets many listen to the same channels, and leave. The server's allocator keeps a piece of memory for each
+    size of a list of listeners that there ever was."""
+    links = [Link(cluster, database) for _ in range(SHARING)]
+    for link in links:
+        link.run("; ".join(f"LISTEN shared_{i}" for i in range(PROBED_AT_A_TIME)))
+    for link in links:
+        link.close()
 
 
 def registry_room(cluster: Cluster, database: str) -> int:

@@ -8,7 +8,7 @@ from collections import Counter
 from random import Random
 
 from actors import Actor, Flicker, Laggard, Listener, Sender, Visitor, Watcher
-from figures import (Figures, log_is_clean, nothing_is_left, registry_room, resident_kb, turns_are_all_there,
+from figures import (Figures, log_is_clean, nothing_is_left, registry_room, resident_kb, turns_are_all_there, use_registry,
                      watched_pids)
 from harness.cluster import Cluster
 from link import Link
@@ -112,6 +112,7 @@ class Stage:
                 self.cluster.create_herald(database)
         self.figures = Figures(self.cluster, DATABASES[0])
         self.disturber = Link(self.cluster, DATABASES[0])
+        use_registry(self.cluster, DATABASES[0])
         room = registry_room(self.cluster, DATABASES[0])
 
         for actor in (*self.listeners, *self.senders):
