@@ -8,8 +8,8 @@ from collections import Counter
 from random import Random
 
 from actors import Actor, Flicker, Laggard, Listener, Sender, Visitor, Watcher
-from figures import (Figures, log_is_clean, nothing_is_left, registry_room, resident_kb, turns_are_all_there, use_registry,
-                     watched_pids)
+from figures import (Figures, log_is_clean, nothing_is_left, registry_room, resident_kb, turns_are_all_there,
+                     use_registry, watched_pids)
 from harness.cluster import Cluster
 from link import Link
 from oracle import Ledger
