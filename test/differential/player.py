@@ -52,7 +52,7 @@ class Known:
     missed: set[str] = field(default_factory=set)     # notified by others during this block
 
     def further(self, channels) -> set[str]:
-        """Those that it does not listen to yet, if it listens at all: perhaps only since a chained COMMIT."""
+        """Those that it does not listen to yet, if it listens at all, be it since a moment ago."""
         listens = self.listening or (self.ended and self.to_listen)
         return set(channels) - self.listening if listens else set()
 
@@ -138,7 +138,8 @@ class Player:
             known.to_listen |= statement.listens
             known.to_notify |= statement.notifies
             known.changing |= statement.changes
-            known.ended |= statement.ends
+            # Outside of a block, Sync ends a transaction of the pipeline, too.
+            known.ended |= statement.ends or statement is SYNC and not known.in_block
 
     def _leave_block(self, number: int, known: Known) -> None:
         known.to_listen.clear()

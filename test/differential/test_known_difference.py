@@ -9,7 +9,7 @@ begin with its own commit. pg_herald delivers what is committed after it.
 import pytest
 
 from player import Difference
-from schedule import Schedule, Step
+from schedule import SYNC, Schedule, Step
 from statements import plain
 
 
@@ -35,9 +35,15 @@ MISSED_IN_CHAIN = (simple(0, "UNLISTEN *", changes=True), simple(0, "BEGIN"),
                    simple(0, "LISTEN b", listens=frozenset("b"), changes=True),
                    simple(0, "COMMIT AND CHAIN", ends=True), simple(1, "NOTIFY a", **NOTIFY_A),
                    simple(0, "LISTEN a", **LISTEN_A), simple(0, "COMMIT", ends=True))
+# The same in a pipeline, whose Sync has ended the transaction before.
+MISSED_IN_PIPELINE = (simple(0, "UNLISTEN *", changes=True),
+                      Step(0, "pipeline", (plain("LISTEN b", listens=frozenset("b"), changes=True), SYNC,
+                                           plain("BEGIN"), SYNC)),
+                      simple(1, "NOTIFY a", **NOTIFY_A), simple(0, "LISTEN a", **LISTEN_A),
+                      simple(0, "COMMIT", ends=True))
 CASES = pytest.mark.parametrize(
-    "steps", [MISSED_BEFORE, MISSED_AFTER, MISSED_OWN, MISSED_CHAINED, MISSED_IN_CHAIN],
-    ids=["notified before", "notified after", "own", "own, chained", "in a chain"])
+    "steps", [MISSED_BEFORE, MISSED_AFTER, MISSED_OWN, MISSED_CHAINED, MISSED_IN_CHAIN, MISSED_IN_PIPELINE],
+    ids=["notified before", "notified after", "own", "own, chained", "in a chain", "in a pipeline"])
 
 
 @CASES
