@@ -103,6 +103,14 @@ herald_log_reserve(HeraldLog *log, const HeraldBatch *batch,
 	assert(entries_length % HERALD_ALIGN == 0);
 	assert(entries_length <= herald_log_batch_max(log));
 
+	/*
+	 * Read before writing, and before anybody can wait for this batch.  The
+	 * ring's pages exist, but each process has yet to map them: Linux maps
+	 * sixteen at a time where one is first read, and where one is first
+	 * written only that one.
+	 */
+	(void) *(volatile _Atomic uint64_t *) herald_log_at(log, head);
+
 	do
 	{
 		next_segment = herald_log_next_segment(log, head);
