@@ -25,4 +25,7 @@ extern void herald_settings_define(void);
 /* The turns there may be at a time, at least 1. */
 extern uint32 herald_settings_turns(void);
 
+/* The same while nobody sends any more. */
+extern uint32 herald_settings_turns_at_rest(void);
+
 #endif							/* HERALD_SETTINGS_H */

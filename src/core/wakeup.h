@@ -27,10 +27,14 @@ typedef struct HeraldTurn
 /* As many turns as there are. */
 #define HERALD_ALL_TURNS	UINT32_MAX
 
+/* The same with the larger limit for when nobody sends any more. */
+#define HERALD_TURNS_AT_REST	(UINT32_MAX - 1)
+
 typedef struct HeraldWakeup
 {
 	uint32_t	slots;			/* constant */
 	_Atomic uint32_t turns_max; /* k, at least 1 */
+	_Atomic uint32_t turns_at_rest; /* for HERALD_TURNS_AT_REST; at least k */
 
 	/* Wakers. */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint32_t turns_out;

@@ -130,6 +130,12 @@ herald_dispatch_pump(void)
 }
 
 void
+herald_dispatch_pump_at_rest(void)
+{
+	pump(HERALD_TURNS_AT_REST);
+}
+
+void
 herald_dispatch_wait(HeraldPosition position)
 {
 	if (atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) >= position)

@@ -32,6 +32,9 @@ extern void herald_dispatch_run_committed(TimestampTz committed_at);
 /* Signal listeners of the wakeup set while there are turns.  Never fails. */
 extern void herald_dispatch_pump(void);
 
+/* The same by a listener after whom nobody has sent anything: more of them than under load. */
+extern void herald_dispatch_pump_at_rest(void);
+
 /*
  * Wait until whom it concerns has been marked for everything below this
  * position.  May throw

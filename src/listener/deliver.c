@@ -53,7 +53,7 @@ static char *buffer;
 static size_t buffer_size;
 static HeraldPosition awaited;	/* 0: nothing */
 
-static void read_and_send(HeraldPosition from, HeraldPosition to);
+static bool read_and_send(HeraldPosition from, HeraldPosition to);
 static bool read_on(HeraldReader *reader, HeraldPosition *to, bool send_as_is);
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
@@ -89,6 +89,7 @@ herald_deliver(void)
 {
 	uint32		slot = herald_shared_my_slot();
 	bool		own_signal = herald_session_take_own_signal();
+	bool		at_rest = false;
 	bool		save_exit_on_any_error = ExitOnAnyError;
 	HeraldPosition own_batch;
 	HeraldPosition from;
@@ -123,21 +124,26 @@ herald_deliver(void)
 		herald_moderation_begin(herald_session_take_statement());
 		ExitOnAnyError = true;
 		HERALD_FAULT_POINT("deliver-read");
-		read_and_send(from, to);
+		at_rest = read_and_send(from, to);
 		ExitOnAnyError = save_exit_on_any_error;
 	}
 	HERALD_HOLD_POINT("deliver-done");
 	(void) herald_wakeup_yield(herald_wakeup, slot);
 	HERALD_HOLD_POINT("turn-given-back");
-	herald_dispatch_pump();
+	if (at_rest)
+		herald_dispatch_pump_at_rest();
+	else
+		herald_dispatch_pump();
 }
 
-static void
+/* True: nobody sends any more. */
+static bool
 read_and_send(HeraldPosition from, HeraldPosition to)
 {
 	uint32		slot = herald_shared_my_slot();
 	HeraldSlot *mine = &herald_slots[slot];
 	bool		as_is = can_send_as_is();
+	bool		at_rest;
 	HeraldReader reader;
 
 	herald_count(&mine->wakeups, 1);
@@ -155,12 +161,13 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 		HERALD_HOLD_POINT("deliver-all-read");
 		if (at_end && herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
 		{
-			herald_moderation_end();
+			/* Others' batches count, too: `header` is that of the last one. */
+			at_rest = herald_moderation_end(from + reader.header.length == to);
 			break;
 		}
 		if (!at_end || round == ROUNDS_MAX)
 		{
-			herald_moderation_end();
+			at_rest = herald_moderation_end(false);
 			herald_wakeup_requeue(herald_wakeup, slot, reader.checkpoint);
 			break;
 		}
@@ -173,6 +180,7 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 		buffer = repalloc(buffer, BUFFER_SIZE);
 		buffer_size = BUFFER_SIZE;
 	}
+	return at_rest;
 }
 
 /* False: not at the end yet, but we have read our share. */
@@ -196,7 +204,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, bool as_is)
 				if (herald_subscriptions_include(message.entry, message.batch))
 				{
 					HERALD_FAULT_POINT("deliver-message");
-					herald_moderation_sent(message.sender_pid);
+					herald_moderation_sent(&message);
 					send_message(&message, as_is);
 					delivered++;
 					HERALD_FAULT_POINT("deliver-message-sent");

@@ -21,7 +21,10 @@
  *	 by CIRCLE_US at most.
  *
  * A single notification, or a few, are never held back: both begin only when
- * more came in during a pass, or directly after one.
+ * more came in during a pass, or directly after one.  At rest the opposite is
+ * right, and more listeners are woken at a time than under load: each of them
+ * has the one batch to read, and a CPU that waits for the next link of a chain
+ * is a CPU lost.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -67,6 +70,13 @@
 #define CIRCLE_US		10000
 #define TURN_US			500
 
+/*
+ * After so long without a message one is alone.  A listener that is quicker than
+ * the sender also sees one batch at a time, but with every further one that is
+ * woken the sender is later.
+ */
+#define REST_US			5000
+
 static struct
 {
 	bool		is_off;			/* in this delivery */
@@ -74,8 +84,10 @@ static struct
 	bool		several;		/* it has messages of several senders */
 	int			lingers;
 	HeraldPosition began_at;	/* what was dispatched by then */
+	bool		after_rest;		/* its last message came long after the one before */
 	int32		last_sender;
-	instr_time	ended_at;		/* the delivery before */
+	int64		last_commit;	/* of a message's sender; microseconds */
+	instr_time	ended_at;		/* the delivery before; zero: long ago */
 }			moderation;
 
 static bool wait_a_moment(long us);
@@ -86,19 +98,26 @@ void
 herald_moderation_begin(bool client_waits)
 {
 	moderation.is_off = client_waits || pq_is_send_pending() || whereToSendOutput != DestRemote;
-	moderation.is_hot = us_since(moderation.ended_at) < APART_US;
+	moderation.is_hot = !INSTR_TIME_IS_ZERO(moderation.ended_at) &&
+		us_since(moderation.ended_at) < APART_US;
 	moderation.several = false;
+	moderation.after_rest = false;
 	moderation.lingers = 0;
 	moderation.began_at = atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed);
 }
 
 void
-herald_moderation_sent(int32 sender_pid)
+herald_moderation_sent(const HeraldMessage *message)
 {
-	if (sender_pid == moderation.last_sender)
+	if (message->commit_time != moderation.last_commit)
+	{
+		moderation.after_rest = message->commit_time - moderation.last_commit > REST_US;
+		moderation.last_commit = message->commit_time;
+	}
+	if (message->sender_pid == moderation.last_sender)
 		return;
 	moderation.several = moderation.last_sender != 0;
-	moderation.last_sender = sender_pid;
+	moderation.last_sender = message->sender_pid;
 }
 
 bool
@@ -117,12 +136,20 @@ herald_moderation_linger(HeraldPosition position)
 	return true;
 }
 
-void
-herald_moderation_end(void)
+bool
+herald_moderation_end(bool one_batch)
 {
 	HeraldPosition seen = moderation.began_at;
 	instr_time	start;
 	uint32		turns = atomic_load_explicit(&herald_wakeup->turns_max, memory_order_relaxed);
+
+	/* The clock is not looked at then: hundreds are waiting for us to be done. */
+	if (one_batch && moderation.after_rest && herald_wakeup_waiting(herald_wakeup) > 0 &&
+		atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed) == seen)
+	{
+		INSTR_TIME_SET_ZERO(moderation.ended_at);
+		return true;
+	}
 
 	INSTR_TIME_SET_CURRENT(start);
 	while (!moderation.is_off && !InterruptPending)
@@ -140,6 +167,7 @@ herald_moderation_end(void)
 			break;
 	}
 	INSTR_TIME_SET_CURRENT(moderation.ended_at);
+	return false;
 }
 
 /*

@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-#include "core/log_layout.h"
+#include "core/log_reader.h"
 
 /*
  * A delivery begins.  If the client waits for us there is no waiting in it.
@@ -20,7 +20,7 @@
 extern void herald_moderation_begin(bool client_waits);
 
 /* It sends a message of this backend's. */
-extern void herald_moderation_sent(int32 sender_pid);
+extern void herald_moderation_sent(const HeraldMessage *message);
 
 /*
  * All up to `position` is read.  True: we have waited a moment for more, and
@@ -28,7 +28,11 @@ extern void herald_moderation_sent(int32 sender_pid);
  */
 extern bool herald_moderation_linger(HeraldPosition position);
 
-/* It ends, and the turn is about to be passed on: wait a little before, if need be. */
-extern void herald_moderation_end(void);
+/*
+ * It ends, and the turn is about to be passed on: wait a little before, if need
+ * be.  True: there was that one batch only, nothing for some time before, and
+ * nothing since; those who wait for a turn have nothing to gain from waiting.
+ */
+extern bool herald_moderation_end(bool one_batch);
 
 #endif							/* HERALD_MODERATION_H */
