@@ -45,7 +45,7 @@ ifeq (,$(STOP_POINTS)$(findstring --enable-cassert,$(shell $(PG_CONFIG) --config
 PG_CPPFLAGS += -DNDEBUG
 endif
 
-# Calls within the module are bound when it is linked.  The server's headers do that from 16 on.
+# Calls within the module are bound when it is linked.  The server's own makefiles hide names from 16 on.
 ifeq ($(shell uname -s),Linux)
 SHLIB_LINK += -Wl,-Bsymbolic-functions
 endif

@@ -99,7 +99,7 @@ herald_settings_define(void)
 
 	DefineCustomIntVariable("herald.wakeup_concurrency",
 							"Sets how many listeners are woken at a time; each wakes the next.",
-							"-1 means as many as there are CPUs, and up to eight times as many for a single notification.",
+							"-1 means as many as there are CPUs, and up to eight times as many when nothing else is sent.",
 							&herald_wakeup_concurrency, -1,
 							-1, WAKEUP_CONCURRENCY_MAX,
 							PGC_SIGHUP, 0, check_wakeup_concurrency, NULL, NULL);

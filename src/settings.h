@@ -17,7 +17,7 @@ extern int	herald_max_queue_size_kb;
 extern int	herald_max_payload;	/* bytes */
 extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is kept */
 extern int	herald_log_lag_kb;	/* -1: do not log it */
-extern int	herald_wakeup_concurrency;	/* -1: as many as there are CPUs */
+extern int	herald_wakeup_concurrency;	/* -1: by the number of CPUs */
 
 /* Define them and reserve their prefix.  Once, in _PG_init(). */
 extern void herald_settings_define(void);

@@ -42,7 +42,8 @@ typedef bool (*HeraldReadFile) (uint64_t file, uint64_t offset, uint64_t length,
 /*
  * One pass over a stretch of the log.  The fields are the reader's own, but
  * for `checkpoint`: the start of the batch that is being read, which is where
- * another pass can begin, and below which this one needs nothing any more.
+ * another pass can begin, and below which this one needs nothing any more; and
+ * `header`, which at the end is that of the last batch.
  */
 typedef struct HeraldReader
 {

@@ -106,7 +106,17 @@ is_calm(TimestampTz committed_at)
 	if (committed_at - before < CALM_US / 10)
 		return false;
 	atomic_store_explicit(&herald_control->last_commit, committed_at, memory_order_relaxed);
-	return committed_at - before > CALM_US;
+	if (committed_at - before <= CALM_US)
+		return false;
+	atomic_store_explicit(&herald_control->calm_commit, committed_at, memory_order_relaxed);
+	return true;
+}
+
+bool
+herald_answer_first_was_calm(TimestampTz committed_at)
+{
+	return committed_at == atomic_load_explicit(&herald_control->calm_commit,
+												memory_order_relaxed);
 }
 
 static int

@@ -27,4 +27,7 @@ extern bool herald_answer_first_is_owed(void);
 /* Another statement begins: it may be long, so wake whom we still owe it.  Never fails. */
 extern void herald_answer_first_overdue(void);
 
+/* Was that the last commit in calm times?  By anybody. */
+extern bool herald_answer_first_was_calm(TimestampTz committed_at);
+
 #endif							/* HERALD_ANSWER_FIRST_H */

@@ -24,6 +24,7 @@
 #include "compat/compat.h"
 #include "core/log_reader.h"
 #include "core/stop_point.h"
+#include "dispatch/answer_first.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "listener/deliver.h"
@@ -57,6 +58,7 @@ static bool read_and_send(HeraldPosition from, HeraldPosition to);
 static bool read_on(HeraldReader *reader, HeraldPosition *to, bool send_as_is);
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
+static bool was_alone(const HeraldReader *reader, HeraldPosition from, HeraldPosition to);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
 herald_noreturn static void report_damage(const HeraldReader *reader);
 static bool can_send_as_is(void);
@@ -136,7 +138,7 @@ herald_deliver(void)
 		herald_dispatch_pump();
 }
 
-/* True: nobody sends any more. */
+/* True: nobody sends, and others have the same to read. */
 static bool
 read_and_send(HeraldPosition from, HeraldPosition to)
 {
@@ -161,8 +163,7 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 		HERALD_HOLD_POINT("deliver-all-read");
 		if (at_end && herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
 		{
-			/* Others' batches count, too: `header` is that of the last one. */
-			at_rest = herald_moderation_end(from + reader.header.length == to);
+			at_rest = herald_moderation_end(was_alone(&reader, from, to));
 			break;
 		}
 		if (!at_end || round == ROUNDS_MAX)
@@ -181,6 +182,18 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 		buffer_size = BUFFER_SIZE;
 	}
 	return at_rest;
+}
+
+/*
+ * There was one batch, for whomever, in calm times, and nothing has come since.
+ * The header is that of the last batch.
+ */
+static bool
+was_alone(const HeraldReader *reader, HeraldPosition from, HeraldPosition to)
+{
+	return from + reader->header.length == to &&
+		herald_answer_first_was_calm(reader->header.commit_time) &&
+		atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed) == to;
 }
 
 /* False: not at the end yet, but we have read our share. */
@@ -204,7 +217,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, bool as_is)
 				if (herald_subscriptions_include(message.entry, message.batch))
 				{
 					HERALD_FAULT_POINT("deliver-message");
-					herald_moderation_sent(&message);
+					herald_moderation_sent(message.sender_pid);
 					send_message(&message, as_is);
 					delivered++;
 					HERALD_FAULT_POINT("deliver-message-sent");

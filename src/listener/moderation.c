@@ -70,13 +70,6 @@
 #define CIRCLE_US		10000
 #define TURN_US			500
 
-/*
- * After so long without a message one is alone.  A listener that is quicker than
- * the sender also sees one batch at a time, but with every further one that is
- * woken the sender is later.
- */
-#define REST_US			5000
-
 static struct
 {
 	bool		is_off;			/* in this delivery */
@@ -84,9 +77,7 @@ static struct
 	bool		several;		/* it has messages of several senders */
 	int			lingers;
 	HeraldPosition began_at;	/* what was dispatched by then */
-	bool		after_rest;		/* its last message came long after the one before */
 	int32		last_sender;
-	int64		last_commit;	/* of a message's sender; microseconds */
 	instr_time	ended_at;		/* the delivery before; zero: long ago */
 }			moderation;
 
@@ -101,23 +92,17 @@ herald_moderation_begin(bool client_waits)
 	moderation.is_hot = !INSTR_TIME_IS_ZERO(moderation.ended_at) &&
 		us_since(moderation.ended_at) < APART_US;
 	moderation.several = false;
-	moderation.after_rest = false;
 	moderation.lingers = 0;
 	moderation.began_at = atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed);
 }
 
 void
-herald_moderation_sent(const HeraldMessage *message)
+herald_moderation_sent(int32 sender_pid)
 {
-	if (message->commit_time != moderation.last_commit)
-	{
-		moderation.after_rest = message->commit_time - moderation.last_commit > REST_US;
-		moderation.last_commit = message->commit_time;
-	}
-	if (message->sender_pid == moderation.last_sender)
+	if (sender_pid == moderation.last_sender)
 		return;
 	moderation.several = moderation.last_sender != 0;
-	moderation.last_sender = message->sender_pid;
+	moderation.last_sender = sender_pid;
 }
 
 bool
@@ -137,15 +122,14 @@ herald_moderation_linger(HeraldPosition position)
 }
 
 bool
-herald_moderation_end(bool one_batch)
+herald_moderation_end(bool at_rest)
 {
 	HeraldPosition seen = moderation.began_at;
 	instr_time	start;
 	uint32		turns = atomic_load_explicit(&herald_wakeup->turns_max, memory_order_relaxed);
 
-	/* The clock is not looked at then: hundreds are waiting for us to be done. */
-	if (one_batch && moderation.after_rest && herald_wakeup_waiting(herald_wakeup) > 0 &&
-		atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed) == seen)
+	/* The clock is left alone then: hundreds are waiting for us to be done. */
+	if (at_rest && herald_wakeup_waiting(herald_wakeup) > 0)
 	{
 		INSTR_TIME_SET_ZERO(moderation.ended_at);
 		return true;

@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-#include "core/log_reader.h"
+#include "core/log_layout.h"
 
 /*
  * A delivery begins.  If the client waits for us there is no waiting in it.
@@ -20,7 +20,7 @@
 extern void herald_moderation_begin(bool client_waits);
 
 /* It sends a message of this backend's. */
-extern void herald_moderation_sent(const HeraldMessage *message);
+extern void herald_moderation_sent(int32 sender_pid);
 
 /*
  * All up to `position` is read.  True: we have waited a moment for more, and
@@ -30,9 +30,9 @@ extern bool herald_moderation_linger(HeraldPosition position);
 
 /*
  * It ends, and the turn is about to be passed on: wait a little before, if need
- * be.  True: there was that one batch only, nothing for some time before, and
- * nothing since; those who wait for a turn have nothing to gain from waiting.
+ * be.  at_rest: it had one batch, and nobody sends.  True: others wait for the
+ * same batch, and have nothing to gain from waiting.
  */
-extern bool herald_moderation_end(bool one_batch);
+extern bool herald_moderation_end(bool at_rest);
 
 #endif							/* HERALD_MODERATION_H */

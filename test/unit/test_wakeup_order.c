@@ -3,7 +3,7 @@
  * test_wakeup_order.c
  *	  Unit tests of wakeup.c: who is woken when, and how many at a time.
  *
- * Guards: never more than k at a time; everybody in the set is woken in the
+ * Guards: never more at a time than the limits allow; everybody in the set is woken in the
  * end, whoever else wants more, and wherever he is at home.
  *
  * Copyright (c) 2026, the pg_herald contributors
