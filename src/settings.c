@@ -24,10 +24,10 @@
 #define REGISTRY_MEMORY_MIN_KB	1024
 #define REGISTRY_MEMORY_MAX_KB	(8 * 1024 * 1024)
 #define WAKEUP_CONCURRENCY_MAX	65536
+#define PAYLOAD_MAX				(256 * 1024 * 1024)
 
 /* So many keep a CPU busy while nobody sends: with 4 it waits at times, and 16 gain nothing. */
 #define AT_REST_PER_CPU			8
-#define PAYLOAD_MAX				(256 * 1024 * 1024)
 
 /* The server keeps its limit to itself: payloads are shorter than this + 1. */
 #define PAYLOAD_MAX_OF_SERVER	(BLCKSZ - NAMEDATALEN - 128 - 1)
