@@ -61,6 +61,7 @@ class Case:
 
     name: str
     run: Callable[[Context], dict]
+    rounds_max: int | None = None  # it stands beside the others, and needs no more rounds than these
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Point:
     parameters: dict
     cases: tuple[Case, ...]
     rounds: int | None = None  # None: as many as the run
+    together: bool = False  # the cases are measured at the same time, each on a cluster of its own
 
 
 @dataclass(frozen=True)

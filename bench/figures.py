@@ -5,9 +5,11 @@ Every function takes lines, and leaves out those that have no such figure.
 """
 
 from collections.abc import Iterable
+from math import comb
 from statistics import mean, median, stdev
 
 NOTHING = "–"  # the cell of a figure that was not measured
+INTERVAL_ROUNDS_MIN = 6  # of fewer, even lowest and highest are no 95 % interval
 
 
 def points(lines: Iterable[dict]) -> list[dict]:
@@ -67,6 +69,19 @@ def middle(numbers: list[float]) -> float | None:
     return median(numbers) if numbers else None
 
 
+def median_interval(numbers: list[float]) -> tuple[float, float]:
+    """Where the true median lies with 95 % confidence: between two of the sorted numbers.
+
+    Each number lies below it as likely as above, so how many lie below is binomial. Of fewer than
+    INTERVAL_ROUNDS_MIN the lowest and the highest, with less confidence.
+    """
+    ordered = sorted(numbers)
+    below, outside = 0, 2 / 2 ** len(ordered)
+    while (more := outside + 2 * comb(len(ordered), below + 1) / 2 ** len(ordered)) <= 0.05:
+        below, outside = below + 1, more
+    return ordered[below], ordered[-1 - below]
+
+
 def average(numbers: list[float]) -> float | None:
     """The arithmetic mean; None of nothing."""
     return mean(numbers) if numbers else None
@@ -96,11 +111,16 @@ def with_spread(numbers: list[float], unit: str = "") -> str:
 
 
 def ratio(numbers: list[float]) -> str:
-    """The median of ratios and their spread, close to 1 with more digits: "5.0 (4.8–5.2)"."""
+    """The median of ratios and their spread, close to 1 with more digits: "5.0 (4.8–5.2)".
+
+    In brackets: of a few rounds, from where to where they lie; of INTERVAL_ROUNDS_MIN and more, where
+    the true median lies with 95 % confidence.
+    """
     if not numbers:
         return NOTHING
     digits = 3 if middle(numbers) < 2 else 1
-    low, at, high = (f"{one:,.{digits}f}" for one in (min(numbers), middle(numbers), max(numbers)))
+    low, high = median_interval(numbers)
+    low, at, high = (f"{one:,.{digits}f}" for one in (low, middle(numbers), high))
     return at if low == high else f"{at} ({low}–{high})"
 
 

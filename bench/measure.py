@@ -208,15 +208,15 @@ def _notified_beside(cluster: Cluster, listeners: int) -> Iterator[None]:
             load.wait()
 
 
-def latency(cluster: Cluster, seconds: float, *, listeners: int, of: str, beside: int = 0) -> dict:
-    """One NOTIFY every 20 ms; the value is the median of `of` (commit_us or last_us).
+def latency(cluster: Cluster, seconds: float, *, listeners: int, of: str,
+            interval_ms: int = PROBE_INTERVAL_MS, beside: int = 0) -> dict:
+    """One NOTIFY at an interval; the value is the median of `of` (commit_us or last_us).
 
-    beside      so many others, on another channel, are notified as often by somebody else
+    beside      so many others, on another channel, are notified by somebody else, every PROBE_INTERVAL_MS
     """
-    count = max(10, int(seconds * 1000 / PROBE_INTERVAL_MS))
+    count = max(10, int(seconds * 1000 / interval_ms))
     with _notified_beside(cluster, beside):
-        times = probe(cluster, listeners, count, interval_ms=PROBE_INTERVAL_MS, channel="probe",
-                      dbname=DBNAME)
+        times = probe(cluster, listeners, count, interval_ms=interval_ms, channel="probe", dbname=DBNAME)
     if times[of]["p50"] is None:
         raise MeasureError(f"no {of} of {count}")
     return {"value": times[of]["p50"], "p99": times[of]["p99"],

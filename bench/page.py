@@ -8,7 +8,7 @@ import sys
 from html import escape
 from pathlib import Path
 
-from bench import families, plots, raw
+from bench import families, figures, plots, raw
 from bench.family import Family, Table
 from bench.progress import cell, is_numeric
 
@@ -92,7 +92,8 @@ def render(run: raw.Run) -> str:
         "<title>pg_herald: a benchmark run</title>", f"<style>{STYLE}</style></head><body>",
         "<h1>pg_herald beside the stock server</h1>",
         "<p>Medians of the rounds; from the lowest round to the highest in brackets. A ratio is the "
-        "median of the rounds' ratios.</p>",
+        f"median of the rounds' ratios; of {figures.INTERVAL_ROUNDS_MIN} rounds and more, its 95 % interval "
+        "stands in brackets.</p>",
         f"<nav>{links}</nav>", _description(run.description),
         *(_family(family, run) for family in chosen), "</body></html>", ""])
 

@@ -1,20 +1,24 @@
 """Measures pg_herald against the stock server, side by side in one run; bench/run starts it.
 
 Two clusters that differ in nothing but the loaded module stand side by side; one at a time is
-under load, in turn. Raw lines go to bench/results/<time>.jsonl, a report to <time>.html.
+under load, in turn, except where both are measured at the same time. Raw lines go to
+bench/results/<time>.jsonl, a report to <time>.html.
 """
 
 import argparse
 import json
+import random
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench import families, host, measure, page, raw
-from bench.family import Context, Family, Point, Skipped, start_cluster
+from bench.family import Case, Context, Family, Point, Skipped, start_cluster
 from bench.progress import PlainProgress, open_progress
 from harness.cluster import ClusterError
 from harness.installation import InstallationError
@@ -75,37 +79,51 @@ class Plan:
 
     def measurements(self) -> int:
         """How many measurements there are in all."""
-        return sum(self.rounds(point) * len(point.cases)
-                   for points in self.points.values() for point in points)
+        return sum(min(self.rounds(point), case.rounds_max or self.rounds(point))
+                   for points in self.points.values() for point in points for case in point.cases)
+
+
+def measure_case(family: Family, point: Point, case: Case, number: int, context: Context) -> dict:
+    """One measurement, as a raw line: with figures, with an error (whatever the error), or skipped."""
+    line = {"kind": "measurement", "family": family.name, "point": point.parameters,
+            "case": case.name, "round": number}
+    began = time.monotonic()
+    try:
+        line["figures"] = case.run(context)
+    except Skipped as why:
+        line |= {"kind": "skipped", "why": str(why)}
+    except measure.MEASURE_ERRORS as error:
+        line["error"] = str(error)
+    except Exception as error:  # pylint: disable=broad-except
+        traceback.print_exc()
+        line["error"] = f"{type(error).__name__}: {error}"
+    return line | {"took_s": round(time.monotonic() - began, 2)}
 
 
 def measure_point(family: Family, point: Point, rounds: int, context: Context, progress: PlainProgress,
                   record: Callable[[dict], None]) -> None:
-    """Measures every case in every round, forwards and backwards in turn.
+    """Measures every case in every round, in any order and then in its reverse.
 
-    A case that fails is recorded with its error and does not end the run, whatever the error; one
-    that is skipped is not tried again.
+    So no case is always the first, nor the one after a certain other. A case that fails is recorded
+    with its error and does not end the run; one that is skipped is not tried again.
     """
     cases = list(point.cases)
     for number in range(rounds):
-        for case in list(cases if number % 2 == 0 else reversed(cases)):
-            line = {"kind": "measurement", "family": family.name, "point": point.parameters,
-                    "case": case.name, "round": number}
-            progress.begin(f"{family.name}: {raw.name(point.parameters)}, {case.name}")
-            began = time.monotonic()
-            try:
-                line["figures"] = case.run(context)
-            except Skipped as why:
-                line |= {"kind": "skipped", "why": str(why)}
-                cases.remove(case)
-                progress.leave_out(rounds - number - 1)
-            except measure.MEASURE_ERRORS as error:
-                line["error"] = str(error)
-            except Exception as error:  # pylint: disable=broad-except
-                traceback.print_exc()
-                line["error"] = f"{type(error).__name__}: {error}"
-            record(line | {"took_s": round(time.monotonic() - began, 2)})
-            progress.end(line)
+        cases = random.sample(cases, len(cases)) if number % 2 == 0 else cases[::-1]
+        due = [case for case in cases if number < (case.rounds_max or rounds)]
+        for group in [due] if point.together else [[case] for case in due]:
+            progress.begin(f"{family.name}: {raw.name(point.parameters)}, "
+                           f"{' and '.join(case.name for case in group)}")
+            measured = partial(measure_case, family, point, number=number, context=context)
+            with ThreadPoolExecutor(max(1, len(group))) as threads:
+                # One alone stays in this thread, which an interrupt reaches.
+                each = threads.map if len(group) > 1 else map
+                for case, line in zip(group, each(measured, group)):
+                    if line["kind"] == "skipped":
+                        cases.remove(case)
+                        progress.leave_out(min(rounds, case.rounds_max or rounds) - number - 1)
+                    record(line)
+                    progress.end(line)
 
 
 def run_family(family: Family, plan: Plan, context: Context, progress: PlainProgress, lines: list[dict],

@@ -24,6 +24,7 @@
 #include "api/api.h"
 #include "dispatch/watchdog.h"
 #include "hooks.h"
+#include "listener/frames.h"
 #include "settings.h"
 #include "shared.h"
 #include "transaction.h"
@@ -46,6 +47,7 @@ _PG_init(void)
 	herald_shared_install_hooks();
 	herald_transaction_register_callbacks();
 	herald_hooks_install();
+	herald_frames_init();
 	herald_watchdog_register();
 	herald_api_publish();
 }

@@ -1,7 +1,6 @@
 """What pg_herald costs those who do not use it, and the memory of those who do."""
 
 from functools import partial
-from math import ceil, sqrt
 from statistics import quantiles
 
 from bench import figures, plots
@@ -24,20 +23,12 @@ def points(quick: bool) -> list[Point]:
     return [*found, Point({"shared memory": True}, (shared,), rounds=1)]
 
 
-def _median_interval(ratios: list[float]) -> tuple[float, float]:
-    """Where the true median lies with 95 % confidence: between two of the sorted rounds."""
-    ordered = sorted(ratios)
-    below = max(0, ceil(len(ordered) / 2 - 0.98 * sqrt(len(ordered))) - 1)
-    return ordered[below], ordered[-1 - below]
-
-
 def _load_row(lines: list[dict], load: str) -> tuple:
     ratios = figures.ratios(lines, "tps", load=load)
-    low, high = _median_interval(ratios) if ratios else (0, 0)
     quarters = quantiles(ratios, method="inclusive") if len(ratios) > 1 else [0, 0, 0]
     return (LOADS[load], str(len(ratios)), figures.middle(figures.values(lines, "tps", "stock", load=load)),
             figures.middle(figures.values(lines, "tps", "herald", load=load)), figures.ratio(ratios),
-            f"{low:.3f}–{high:.3f}", f"{quarters[0]:.3f}–{quarters[2]:.3f}")
+            f"{quarters[0]:.3f}–{quarters[2]:.3f}")
 
 
 def _memory_row(lines: list[dict], point: dict) -> tuple:
@@ -66,12 +57,10 @@ def tables(lines: list[dict]) -> list[Table]:
     memory = [point for point in figures.points(lines) if "channels" in point]
     found = [Table(
         "Loaded, created in the database, and unused, against not loaded: tps",
-        ("load", "rounds", "not loaded", "loaded", "loaded / not loaded", "95 % interval of it",
-         "middle half of the rounds"),
+        ("load", "rounds", "not loaded", "loaded", "loaded / not loaded", "middle half of the rounds"),
         [_load_row(lines, load) for load in loads],
         f"One client, prepared statements, scale {SCALE}, synchronous_commit off (the disk's noise would "
-        "hide the rest). Many short rounds in turn; the ratio is the median of the rounds' "
-        "ratios (least–most).")]
+        "hide the rest). Many short rounds in turn.")]
     if memory:
         found.append(Table(
             "Memory of a backend that LISTENs to many channels in one transaction",

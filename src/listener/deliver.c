@@ -14,7 +14,6 @@
 #include "postgres.h"
 
 #include "commands/async.h"
-#include "libpq/pqformat.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "tcop/dest.h"
@@ -28,6 +27,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "listener/deliver.h"
+#include "listener/frames.h"
 #include "listener/moderation.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
@@ -54,8 +54,9 @@ static char *buffer;
 static size_t buffer_size;
 static HeraldPosition awaited;	/* 0: nothing */
 
-static bool read_and_send(HeraldPosition from, HeraldPosition to);
-static bool read_on(HeraldReader *reader, HeraldPosition *to, bool send_as_is);
+static bool read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
+static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch,
+					bool send_as_is);
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
 static bool was_alone(const HeraldReader *reader, HeraldPosition from, HeraldPosition to);
@@ -126,7 +127,7 @@ herald_deliver(void)
 		herald_moderation_begin(herald_session_take_statement());
 		ExitOnAnyError = true;
 		HERALD_FAULT_POINT("deliver-read");
-		at_rest = read_and_send(from, to);
+		at_rest = read_and_send(from, to, own_batch);
 		ExitOnAnyError = save_exit_on_any_error;
 	}
 	HERALD_HOLD_POINT("deliver-done");
@@ -138,9 +139,12 @@ herald_deliver(void)
 		herald_dispatch_pump();
 }
 
-/* True: nobody sends, and others have the same to read. */
+/*
+ * own_batch: where the one ends that our statement waits for; 0: none.  True: nobody
+ * sends, and others have the same to read.
+ */
 static bool
-read_and_send(HeraldPosition from, HeraldPosition to)
+read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 {
 	uint32		slot = herald_shared_my_slot();
 	HeraldSlot *mine = &herald_slots[slot];
@@ -156,19 +160,19 @@ read_and_send(HeraldPosition from, HeraldPosition to)
 	herald_reader_use_files(&reader, herald_large_read);
 	for (int round = 1;; round++)
 	{
-		bool		at_end = read_on(&reader, &to, as_is);
+		bool		at_end = read_on(&reader, &to, own_batch, as_is);
 
-		if (at_end && herald_moderation_linger(to))
+		if (at_end && herald_moderation_stay(to))
 			round = 0;
 		HERALD_HOLD_POINT("deliver-all-read");
 		if (at_end && herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
 		{
-			at_rest = herald_moderation_end(was_alone(&reader, from, to));
+			at_rest = herald_moderation_end(true, was_alone(&reader, from, to));
 			break;
 		}
 		if (!at_end || round == ROUNDS_MAX)
 		{
-			at_rest = herald_moderation_end(false);
+			at_rest = herald_moderation_end(at_end, false);
 			herald_wakeup_requeue(herald_wakeup, slot, reader.checkpoint);
 			break;
 		}
@@ -196,9 +200,9 @@ was_alone(const HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 		atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed) == to;
 }
 
-/* False: not at the end yet, but we have read our share. */
+/* False: not at the end yet, but we have read our share, and our own batch. */
 static bool
-read_on(HeraldReader *reader, HeraldPosition *to, bool as_is)
+read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool as_is)
 {
 	uint32		slot = herald_shared_my_slot();
 	HeraldSlot *mine = &herald_slots[slot];
@@ -211,13 +215,15 @@ read_on(HeraldReader *reader, HeraldPosition *to, bool as_is)
 	{
 		HeraldReadResult result = herald_reader_next(reader, &message);
 
+		if (result != HERALD_READ_MESSAGE)
+			herald_frames_send();
 		switch (result)
 		{
 			case HERALD_READ_MESSAGE:
 				if (herald_subscriptions_include(message.entry, message.batch))
 				{
 					HERALD_FAULT_POINT("deliver-message");
-					herald_moderation_sent(message.sender_pid);
+					herald_moderation_sent(message.sender_pid, message.batch);
 					send_message(&message, as_is);
 					delivered++;
 					HERALD_FAULT_POINT("deliver-message-sent");
@@ -238,8 +244,10 @@ read_on(HeraldReader *reader, HeraldPosition *to, bool as_is)
 				 */
 				if (!reader->in_batch && reader->checkpoint == begin)
 					continue;
-				if (!reader->in_batch)
+				if (!reader->in_batch && reader->checkpoint >= own_batch)
 					break;
+
+				/* Others have our turn, but who waits for its own batch reads on. */
 				(void) herald_wakeup_yield(herald_wakeup, slot);
 				herald_dispatch_pump();
 				continue;
@@ -267,20 +275,10 @@ read_on(HeraldReader *reader, HeraldPosition *to, bool as_is)
 static void
 send_message(const HeraldMessage *message, bool as_is)
 {
-	HeraldEntry *entry = unconstify(HeraldEntry *, message->entry);
+	const HeraldEntry *entry = message->entry;
 
 	if (as_is)
-	{
-		/* A message buffer that is filled already; it is only read. */
-		StringInfoData body = {
-			.data = entry->body,
-			.len = (int) entry->body_length,
-			.maxlen = (int) entry->body_length,
-			.cursor = 'A',		/* NotificationResponse */
-		};
-
-		pq_endmessage_reuse(&body);
-	}
+		herald_frames_add(entry->body, entry->body_length);
 	else
 		NotifyMyFrontEnd(herald_entry_channel(entry), herald_entry_payload(entry),
 						 message->sender_pid);

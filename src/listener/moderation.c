@@ -12,16 +12,24 @@
  *
  * - A listener with messages of several senders, and hardly any pause between
  *	 its wakeups, lingers: it sleeps some microseconds with its word at
- *	 PROCESSING, which costs a sender no signal, and then looks for more.  With
- *	 one sender there is nothing to gain: it waits for its commit each time.
+ *	 PROCESSING, which costs a sender no signal, and then looks for more.
+ *
+ * - With one sender there is nothing to gather: it waits for its commit each time.
+ *	 If these follow one another faster than a sleep and a wakeup cost, and
+ *	 no other listener is at work, the listener spins for so long, looking at its
+ *	 word, and only then goes to sleep, which is how locks are waited for (Karlin
+ *	 et al., Empirical Studies of Competitive Spinning for a Shared-Memory
+ *	 Multiprocessor, SOSP 1991).
  *
  * - A listener that others wait for, while messages come in as fast as it reads,
  *	 passes its turn on a little later, so that the next one finds more to read.
- *	 How much later depends on how many wait: all of them together are put off
- *	 by CIRCLE_US at most.
+ *	 One that reads faster than they come, since a wakeup carries few, does so if
+ *	 more is to be expected meanwhile: else the faster it is, the less each wakeup
+ *	 carries.  How much later depends on how many wait: all of them together are
+ *	 put off by about CIRCLE_US, or by a step for each if that is more.
  *
- * A single notification, or a few, are never held back: both begin only when
- * more came in during a pass, or directly after one.  At rest the opposite is
+ * A single notification is never held back: all three begin only when more came
+ * in during a pass, or at most some milliseconds after one.  At rest the opposite is
  * right, and more listeners are woken at a time than under load: each of them
  * has the one batch to read, and a CPU that waits for the next link of a chain
  * is a CPU lost.
@@ -48,40 +56,77 @@
 
 /*
  * One step of waiting; any signal ends it early.  The kernel adds some 50 us to
- * a sleep by default, so shorter ones would be no shorter.
+ * a sleep by default: shorter ones would be no shorter, and a step takes twice
+ * as long.
  */
 #define STEP_US			50
+#define STEP_TAKES_US	100
+
+/* A wakeup that carried so many batches carried enough. */
+#define BATCHES_PLENTY	64
 
 /*
- * Two deliveries that are no further apart are as good as one: that is about
- * what a wakeup costs, so that the listener hardly got to sleep.
+ * Two deliveries that are no further apart are as good as one: so long about it
+ * takes to be woken, and the listener hardly got to sleep.
  */
 #define APART_US		40
 
 /*
+ * To go to sleep and be woken costs about so much CPU time, the sender's part
+ * included.  Spinning for as long costs at most twice that, if nothing comes.
+ */
+#define SPIN_US			20
+#define SPIN_LOOKS		20		/* at the word, for each at the clock */
+
+/*
+ * Who has spun in vain leaves it out, twice as often each time, up to this: the
+ * sender may need the CPU that we spin on.
+ */
+#define LEAVE_OUT_MAX	63
+
+/* A command of the client's is looked for each so many times. */
+#define SPINS_PER_POLL	4
+
+/*
  * Lingering begins with one step, and each time that it was worth it takes a
- * step longer, up to this.  After so many times the server has a look at its
- * own affairs.
+ * step longer, up to this.
  */
 #define LINGER_US		200
-#define LINGERS_MAX		32
 
-/* A full circle of turns is put off by so much at most, and one turn by so much. */
+/* After so many of both together the server has a look at its own affairs. */
+#define STAYS_MAX		32
+
+/* A full circle of turns is put off by about so much, and one turn by so much. */
 #define CIRCLE_US		10000
 #define TURN_US			500
 
 static struct
 {
 	bool		is_off;			/* in this delivery */
-	bool		is_hot;			/* it follows the one before immediately */
+	uint64		apart_us;		/* since the end of the delivery before */
 	bool		several;		/* it has messages of several senders */
 	int			lingers;
+	int			spins;
+	uint32		batches;		/* that it has read messages of */
+	HeraldPosition last_batch;
 	HeraldPosition began_at;	/* what was dispatched by then */
 	int32		last_sender;
 	instr_time	ended_at;		/* the delivery before; zero: long ago */
 }			moderation;
 
+/* Over all deliveries: how often to leave spinning out, and how often it has been. */
+static struct
+{
+	uint32		to_leave_out;
+	uint32		left_out;
+}			in_vain;
+
+static bool linger(HeraldPosition position);
+static bool spin(void);
+static bool has_more(_Atomic uint64_t *word);
 static bool wait_a_moment(long us);
+static bool is_all_sent(void);
+static bool client_sends(void);
 static uint64 us_since(instr_time start);
 
 
@@ -89,16 +134,21 @@ void
 herald_moderation_begin(bool client_waits)
 {
 	moderation.is_off = client_waits || pq_is_send_pending() || whereToSendOutput != DestRemote;
-	moderation.is_hot = !INSTR_TIME_IS_ZERO(moderation.ended_at) &&
-		us_since(moderation.ended_at) < APART_US;
+	moderation.apart_us = INSTR_TIME_IS_ZERO(moderation.ended_at) ? PG_UINT64_MAX :
+		us_since(moderation.ended_at);
 	moderation.several = false;
 	moderation.lingers = 0;
+	moderation.spins = 0;
+	moderation.batches = 0;
 	moderation.began_at = atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed);
 }
 
 void
-herald_moderation_sent(int32 sender_pid)
+herald_moderation_sent(int32 sender_pid, HeraldPosition batch)
 {
+	if (batch != moderation.last_batch)
+		moderation.batches++;
+	moderation.last_batch = batch;
 	if (sender_pid == moderation.last_sender)
 		return;
 	moderation.several = moderation.last_sender != 0;
@@ -106,25 +156,20 @@ herald_moderation_sent(int32 sender_pid)
 }
 
 bool
-herald_moderation_linger(HeraldPosition position)
+herald_moderation_stay(HeraldPosition position)
 {
-	if (moderation.is_off || !moderation.is_hot || !moderation.several ||
-		moderation.lingers == LINGERS_MAX || InterruptPending ||
+	if (moderation.is_off || moderation.apart_us >= APART_US ||
+		moderation.lingers + moderation.spins >= STAYS_MAX || InterruptPending ||
 		herald_wakeup_waiting(herald_wakeup) > 0)
 		return false;
-
-	/* Meanwhile the log is not held back on our account. */
-	herald_wakeup_advance(herald_wakeup, herald_shared_my_slot(), position);
-	if (!wait_a_moment(Min((long) STEP_US * (1 + moderation.lingers), LINGER_US)))
-		return false;
-	moderation.lingers++;
-	return true;
+	return moderation.several ? linger(position) : spin();
 }
 
 bool
-herald_moderation_end(bool at_rest)
+herald_moderation_end(bool at_end, bool at_rest)
 {
 	HeraldPosition seen = moderation.began_at;
+	bool		expects;
 	instr_time	start;
 	uint32		turns = atomic_load_explicit(&herald_wakeup->turns_max, memory_order_relaxed);
 
@@ -135,23 +180,90 @@ herald_moderation_end(bool at_rest)
 		return true;
 	}
 
+	/* Is more to be expected in a step, at the rate since the delivery before? */
+	expects = at_end && moderation.batches < BATCHES_PLENTY &&
+		!INSTR_TIME_IS_ZERO(moderation.ended_at) &&
+		(uint64) moderation.batches * STEP_TAKES_US >= us_since(moderation.ended_at);
+
 	INSTR_TIME_SET_CURRENT(start);
 	while (!moderation.is_off && !InterruptPending)
 	{
 		HeraldPosition now = atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed);
 		uint32		waiting;
 
-		/* Nothing new: nobody has anything to gain. */
-		if (now == seen || (waiting = herald_wakeup_waiting(herald_wakeup)) == 0 ||
+		/* Nothing new, nothing expected: nobody has anything to gain. */
+		if ((now == seen && !expects) || (waiting = herald_wakeup_waiting(herald_wakeup)) == 0 ||
 			us_since(start) >= Min(TURN_US, (uint64) CIRCLE_US * turns / waiting))
 			break;
 		seen = now;
+		expects = false;
 
 		if (!wait_a_moment(STEP_US))
 			break;
 	}
 	INSTR_TIME_SET_CURRENT(moderation.ended_at);
 	return false;
+}
+
+static bool
+linger(HeraldPosition position)
+{
+	/* Meanwhile the log is not held back on our account. */
+	herald_wakeup_advance(herald_wakeup, herald_shared_my_slot(), position);
+	if (!wait_a_moment(Min((long) STEP_US * (1 + moderation.lingers), LINGER_US)))
+		return false;
+	moderation.lingers++;
+	return true;
+}
+
+static bool
+spin(void)
+{
+	_Atomic uint64_t *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
+	instr_time	start;
+
+	/* With others at work, what gathers while we sleep is worth more.  One turn is ours, as a rule. */
+	if (moderation.apart_us >= SPIN_US ||
+		atomic_load_explicit(&herald_wakeup->turns_out, memory_order_relaxed) > 1)
+		return false;
+	if (in_vain.left_out < in_vain.to_leave_out)
+	{
+		in_vain.left_out++;
+		return false;
+	}
+	if (!is_all_sent() ||
+		(moderation.spins % SPINS_PER_POLL == SPINS_PER_POLL - 1 && client_sends()))
+		return false;
+	moderation.spins++;
+
+	/* It came while we sent: of spinning this says nothing. */
+	if (has_more(word))
+		return true;
+
+	in_vain.left_out = 0;
+	INSTR_TIME_SET_CURRENT(start);
+	do
+	{
+		for (int i = 0; i < SPIN_LOOKS; i++)
+		{
+			if (has_more(word))
+			{
+				in_vain.to_leave_out = 0;
+				return true;
+			}
+			herald_spin_delay();
+		}
+	} while (!InterruptPending && us_since(start) < SPIN_US);
+	in_vain.to_leave_out = Min(2 * in_vain.to_leave_out + 1, LEAVE_OUT_MAX);
+	return false;
+}
+
+/* A hint, so relaxed: whether there is more is decided when we finish. */
+static bool
+has_more(_Atomic uint64_t *word)
+{
+	return herald_word_state(atomic_load_explicit(word, memory_order_relaxed)) ==
+		HERALD_LISTENER_AGAIN;
 }
 
 /*
@@ -165,12 +277,26 @@ wait_a_moment(long us)
 	struct timespec timeout = {.tv_nsec = us * 1000};
 	int			result;
 
-	if (pq_flush_if_writable() != 0 || pq_is_send_pending())
+	if (!is_all_sent())
 		return false;
 	pgstat_report_wait_start(herald_wait(HERALD_WAIT_MODERATION));
 	result = ppoll(&client, 1, &timeout, NULL);
 	pgstat_report_wait_end();
 	return result <= 0;
+}
+
+static bool
+is_all_sent(void)
+{
+	return pq_flush_if_writable() == 0 && !pq_is_send_pending();
+}
+
+static bool
+client_sends(void)
+{
+	struct pollfd client = {.fd = MyProcPort->sock, .events = POLLIN};
+
+	return poll(&client, 1, 0) != 0;
 }
 
 static uint64

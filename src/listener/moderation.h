@@ -19,20 +19,21 @@
  */
 extern void herald_moderation_begin(bool client_waits);
 
-/* It sends a message of this backend's. */
-extern void herald_moderation_sent(int32 sender_pid);
+/* It sends a message from this sender, which stands in this batch. */
+extern void herald_moderation_sent(int32 sender_pid, HeraldPosition batch);
 
 /*
- * All up to `position` is read.  True: we have waited a moment for more, and
- * what there was before has gone to the client.
+ * All up to `position` is read.  True: we have waited a moment for more, asleep
+ * or spinning, and what there was before has gone to the client.
  */
-extern bool herald_moderation_linger(HeraldPosition position);
+extern bool herald_moderation_stay(HeraldPosition position);
 
 /*
  * It ends, and the turn is about to be passed on: wait a little before, if need
- * be.  at_rest: it had one batch, and nobody sends.  True: others wait for the
- * same batch, and have nothing to gain from waiting.
+ * be.  at_end: all there was is read.  at_rest: that was one batch, and nobody
+ * sends.  True: others wait for the same batch, and have nothing to gain from
+ * waiting.
  */
-extern bool herald_moderation_end(bool at_rest);
+extern bool herald_moderation_end(bool at_end, bool at_rest);
 
 #endif							/* HERALD_MODERATION_H */

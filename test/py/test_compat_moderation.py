@@ -11,6 +11,7 @@ from wire import Wire, kinds
 
 SENDERS = 8
 EACH = 4000     # notifications of each
+FLOODS = 5
 
 QUERIES = 500
 HEARD_BEFORE = 5  # so that it is at work, and not just back from the query before
@@ -43,6 +44,26 @@ def test_flood_of_several_senders(cluster, connect, listening, fewer):
                                   "missing": 0, "malformed": 0}
 
 
+def test_flood_of_one_sender(cluster, connect):
+    """Guards: commits that follow one another faster than a wakeup takes are heard with few wakeups, since the
+    listener spins for them; each once and in order, and a single one after them arrives as well."""
+    sender = connect(cluster)
+    wakeups = []
+    with Listeners(cluster, 1, "flood", check_sequence=1) as listener:
+        for heard in range(0, FLOODS * (EACH + 1), EACH + 1):
+            before = one(sender, "SELECT wakeups FROM herald.stats")
+            sender.execute(f"""DO $$ BEGIN FOR n IN {heard + 1} .. {heard + EACH} LOOP
+                PERFORM pg_notify('flood', '0:' || n); COMMIT; END LOOP; END $$""")
+            assert listener.wait(heard + EACH, 30)["notifications"] == heard + EACH
+            wakeups.append(one(sender, "SELECT wakeups FROM herald.stats") - before)
+            notify(sender, "flood", f"0:{heard + EACH + 1}")
+            counts = listener.wait(heard + EACH + 1, 20)
+    print(f"{EACH} messages, wakeups: {wakeups}")
+    assert counts["sequence"] == {"received": FLOODS * (EACH + 1), "out_of_order": 0, "duplicated": 0,
+                                  "missing": 0, "malformed": 0}
+    assert min(wakeups) < EACH / 8
+
+
 def seconds_of_a_query(client: Wire) -> float:
     """How long it takes, with the notifications that come before its answer."""
     began = time.monotonic()
@@ -55,13 +76,15 @@ def hear_some(client: Wire) -> None:
     assert kinds([client.receive() for _ in range(HEARD_BEFORE)]) == "A" * HEARD_BEFORE
 
 
-def test_query_of_a_listener_in_the_flood(cluster, connect, wire):
+@pytest.mark.parametrize("script, clients", [("\\sleep 50 us\nNOTIFY flood;", 4), ("NOTIFY flood;", 1)],
+                         ids=["several", "one"])
+def test_query_of_a_listener_in_the_flood(cluster, connect, wire, script, clients):
     """Guards: a listener that stays awake for what is coming answers its own client's queries meanwhile about
     as soon as a session that does not listen."""
     listener, other = wire(cluster), wire(cluster)
     listener.query("LISTEN flood")
     of_listener, of_other = [], []
-    with load(cluster, "\\sleep 50 us\nNOTIFY flood;", clients=4):
+    with load(cluster, script, clients=clients):
         for _ in range(QUERIES):
             for times, client in ((of_listener, listener), (of_other, other)):
                 hear_some(listener)

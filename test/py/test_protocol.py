@@ -5,6 +5,7 @@ import time
 import psycopg
 import pytest
 
+from harness.listeners import Listeners
 from support import hear, load, notify, one
 from wire import EXECUTE, FLUSH, SYNC, bind, call, describe, kinds, parse, payloads
 
@@ -33,6 +34,20 @@ def test_own_notification_with_an_error(cluster, wire):
     assert payloads(client.query("NOTIFY c, 'next'")) == ["next"]
 
 
+@pytest.mark.parametrize("size", [100, 7900])
+def test_own_notification_before_ready_far_behind(cluster, connect, wire, size):
+    """Guards: it does so, too, behind more than a listener reads in one turn (256 kB)."""
+    client, sender = wire(cluster), connect(cluster)
+    client.query("LISTEN c")
+    client.query("BEGIN")
+    sent = [str(number).rjust(size, "x") for number in range(2_000_000 // size)]
+    for payload in sent:
+        sender.execute("SELECT pg_notify('c', %s)", (payload,))
+    client.query("NOTIFY c, 'own'")
+    with Listeners(cluster, 20, "others"), load(cluster, "NOTIFY others;", clients=2):
+        assert payloads(client.query("COMMIT")) == [*sent, "own"]
+
+
 def test_own_notification_before_ready_under_load(cluster, wire):
     """Guards: it does so, too, while others notify, and may be dispatching our batch."""
     client = wire(cluster)
@@ -57,6 +72,18 @@ def test_others_arrive_between_queries(cluster, connect, wire):
     notify(connect(cluster), "c", "1", "2", "3")
     messages = [client.receive() for _ in range(3)]
     assert kinds(messages) == "AAA" and payloads(messages) == ["1", "2", "3"]
+
+
+def test_messages_of_every_length(cluster, connect):
+    """Guards: however notifications fill the buffer that they leave in (frames.c), each arrives whole, in order."""
+    listener, sender = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    fills = [(length, 20_000 // length) for length in range(4, 100)]
+    fills += [(length, 3) for length in (2000, 2700, 4080, 5000, 7999)]
+    for length, count in fills:
+        sent = [str(number).rjust(length, "x") for number in range(count)]
+        sender.execute("SELECT count(pg_notify('c', payload)) FROM unnest(%s::text[]) payload", (sent,))
+        assert hear(listener, count) == sent, f"{count} of {length} bytes"
 
 
 def test_parse_and_describe_only(cluster, connect, wire):

@@ -1,0 +1,29 @@
+/*-------------------------------------------------------------------------
+ *
+ * frames.h
+ *	  Notifications on their way to the client, many at a time.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_FRAMES_H
+#define HERALD_FRAMES_H
+
+#include "postgres.h"
+
+/* When the module is loaded. */
+extern void herald_frames_init(void);
+
+/*
+ * Another NotificationResponse, with this body.  The client is a real one
+ * (DestRemote).  Before any other notification goes to it, or the pass ends,
+ * herald_frames_send(); what an error that ends the connection leaves here has
+ * not been sent.
+ */
+extern void herald_frames_add(const char *body, uint32 length);
+
+/* Hand what was added to the server, which sends it when it flushes. */
+extern void herald_frames_send(void);
+
+#endif							/* HERALD_FRAMES_H */
