@@ -19,7 +19,7 @@ import pytest
 
 from conftest import SETTINGS, started
 from harness.cluster import Cluster
-from support import one
+from support import one, stopped
 
 # So long; and the seed, to repeat what has failed.
 LOAD_S = float(os.environ.get("HERALD_CACHES_S", "10"))
@@ -306,7 +306,11 @@ class Client:
                 self._rest()
                 self._look()
             self._execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            self._execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            try:
+                self._execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            except psycopg.errors.UndefinedObject:
+                self.other.execute("SELECT")  # fails if that session has been ended, and its snapshot with it
+                raise
             self._look(may_be_newer=True)
             self._execute("COMMIT")
         self._look()
@@ -475,11 +479,11 @@ class Load:
                          [client.run for client in clients] + [self._flood, self._end_sessions]]
         self.rng = rng
 
-    def connect(self) -> psycopg.Connection:
-        """A session of this load's."""
+    def connect(self, name: str = "load") -> psycopg.Connection:
+        """A session of this load's; one of this name is ended at any time."""
         return psycopg.connect(host=str(self.cluster.socket_folder), port=self.cluster.port, user="postgres",
                                dbname="postgres", autocommit=True, prepare_threshold=None,
-                               application_name="load")
+                               application_name=name)
 
     def is_down(self) -> bool:
         """The server, and not only a session, has ended."""
@@ -503,15 +507,17 @@ class Load:
             self.done.set()
 
     def _flood(self) -> None:
-        """The queue overflows, now and then."""
-        with psycopg.connect(host=str(self.cluster.socket_folder), port=self.cluster.port, user="postgres",
-                             dbname="postgres", autocommit=True) as connection:
+        """The queue overflows, now and then, and at least one session has not kept up."""
+        slow = Client(self, random.Random(self.rng.random()))
+        with self.connect("flood") as writer, self.connect("slow") as slow.connection:
             while not self.done.wait(1):
-                connection.execute("CALL flood()")
+                slow.look()
+                with stopped(slow.connection.info.backend_pid):
+                    writer.execute("CALL flood()")
+                slow.look()
 
     def _end_sessions(self) -> None:
-        with psycopg.connect(host=str(self.cluster.socket_folder), port=self.cluster.port, user="postgres",
-                             dbname="postgres", autocommit=True) as connection:
+        with self.connect("end") as connection:
             while not self.done.wait(0.5):
                 connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                                    " WHERE application_name = 'load' ORDER BY random() LIMIT 1")
