@@ -10,9 +10,11 @@
  * load): whoever is woken so often that it hardly gets to sleep stays awake a
  * moment longer, and nobody has to wake it.
  *
- * - A listener with messages of several senders, and hardly any pause between
- *	 its wakeups, lingers: it sleeps some microseconds with its word at
- *	 PROCESSING, which costs a sender no signal, and then looks for more.
+ * - A listener with messages of several senders, when at the rate at which they
+ *	 came more is to be expected in a moment, lingers: it sleeps for this moment
+ *	 with its word at PROCESSING, which costs a sender no signal, and then looks
+ *	 for more.  It is the rate that counts, and not how long it slept before:
+ *	 where the CPUs are short, most of that is waiting for one.
  *
  * - With one sender there is nothing to gather: it waits for its commit each time.
  *	 If these follow one another faster than a sleep and a wakeup cost, and
@@ -66,12 +68,6 @@
 #define BATCHES_PLENTY	64
 
 /*
- * Two deliveries that are no further apart are as good as one: so long about it
- * takes to be woken, and the listener hardly got to sleep.
- */
-#define APART_US		40
-
-/*
  * To go to sleep and be woken costs about so much CPU time, the sender's part
  * included.  Spinning for as long costs at most twice that, if nothing comes.
  */
@@ -79,8 +75,9 @@
 #define SPIN_LOOKS		20		/* at the word, for each at the clock */
 
 /*
- * Who has spun in vain leaves it out, twice as often each time, up to this: the
- * sender may need the CPU that we spin on.
+ * Who has stayed awake in vain leaves it out, twice as often each time, up to
+ * this: the sender may need the CPU that we spin on, and messages that come in
+ * bursts, as those of commits that are flushed together, come at no rate.
  */
 #define LEAVE_OUT_MAX	63
 
@@ -114,15 +111,21 @@ static struct
 	instr_time	ended_at;		/* the delivery before; zero: long ago */
 }			moderation;
 
-/* Over all deliveries: how often to leave spinning out, and how often it has been. */
-static struct
+/* Over all deliveries: how often to leave it out, and how often it has been. */
+typedef struct InVain
 {
 	uint32		to_leave_out;
 	uint32		left_out;
-}			in_vain;
+} InVain;
+
+static InVain lingering;
+static InVain spinning;
 
 static bool linger(HeraldPosition position);
 static bool spin(void);
+static bool expects_more(void);
+static bool leaves_out(InVain *what);
+static bool was_worth(InVain *what, bool came);
 static bool has_more(_Atomic uint64_t *word);
 static bool wait_a_moment(long us);
 static bool is_all_sent(void);
@@ -158,8 +161,7 @@ herald_moderation_sent(int32 sender_pid, HeraldPosition batch)
 bool
 herald_moderation_stay(HeraldPosition position)
 {
-	if (moderation.is_off || moderation.apart_us >= APART_US ||
-		moderation.lingers + moderation.spins >= STAYS_MAX || InterruptPending ||
+	if (moderation.is_off || moderation.lingers + moderation.spins >= STAYS_MAX || InterruptPending ||
 		herald_wakeup_waiting(herald_wakeup) > 0)
 		return false;
 	return moderation.several ? linger(position) : spin();
@@ -180,10 +182,7 @@ herald_moderation_end(bool at_end, bool at_rest)
 		return true;
 	}
 
-	/* Is more to be expected in a step, at the rate since the delivery before? */
-	expects = at_end && moderation.batches < BATCHES_PLENTY &&
-		!INSTR_TIME_IS_ZERO(moderation.ended_at) &&
-		(uint64) moderation.batches * STEP_TAKES_US >= us_since(moderation.ended_at);
+	expects = at_end && moderation.batches < BATCHES_PLENTY && expects_more();
 
 	INSTR_TIME_SET_CURRENT(start);
 	while (!moderation.is_off && !InterruptPending)
@@ -208,12 +207,17 @@ herald_moderation_end(bool at_end, bool at_rest)
 static bool
 linger(HeraldPosition position)
 {
+	_Atomic uint64_t *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
+
+	if (!expects_more() || leaves_out(&lingering))
+		return false;
+
 	/* Meanwhile the log is not held back on our account. */
 	herald_wakeup_advance(herald_wakeup, herald_shared_my_slot(), position);
 	if (!wait_a_moment(Min((long) STEP_US * (1 + moderation.lingers), LINGER_US)))
 		return false;
 	moderation.lingers++;
-	return true;
+	return was_worth(&lingering, has_more(word));
 }
 
 static bool
@@ -226,12 +230,7 @@ spin(void)
 	if (moderation.apart_us >= SPIN_US ||
 		atomic_load_explicit(&herald_wakeup->turns_out, memory_order_relaxed) > 1)
 		return false;
-	if (in_vain.left_out < in_vain.to_leave_out)
-	{
-		in_vain.left_out++;
-		return false;
-	}
-	if (!is_all_sent() ||
+	if (leaves_out(&spinning) || !is_all_sent() ||
 		(moderation.spins % SPINS_PER_POLL == SPINS_PER_POLL - 1 && client_sends()))
 		return false;
 	moderation.spins++;
@@ -240,22 +239,44 @@ spin(void)
 	if (has_more(word))
 		return true;
 
-	in_vain.left_out = 0;
 	INSTR_TIME_SET_CURRENT(start);
 	do
 	{
 		for (int i = 0; i < SPIN_LOOKS; i++)
 		{
 			if (has_more(word))
-			{
-				in_vain.to_leave_out = 0;
-				return true;
-			}
+				return was_worth(&spinning, true);
 			herald_spin_delay();
 		}
 	} while (!InterruptPending && us_since(start) < SPIN_US);
-	in_vain.to_leave_out = Min(2 * in_vain.to_leave_out + 1, LEAVE_OUT_MAX);
-	return false;
+	return was_worth(&spinning, false);
+}
+
+/* Within a step, at the rate since the delivery before. */
+static bool
+expects_more(void)
+{
+	return !INSTR_TIME_IS_ZERO(moderation.ended_at) &&
+		(uint64) moderation.batches * STEP_TAKES_US >= us_since(moderation.ended_at);
+}
+
+/* Whether it is, this time. */
+static bool
+leaves_out(InVain *what)
+{
+	if (what->left_out >= what->to_leave_out)
+		return false;
+	what->left_out++;
+	return true;
+}
+
+/* Learns from whether something came meanwhile, and passes this on. */
+static bool
+was_worth(InVain *what, bool came)
+{
+	what->left_out = 0;
+	what->to_leave_out = came ? 0 : Min(2 * what->to_leave_out + 1, LEAVE_OUT_MAX);
+	return came;
 }
 
 /* A hint, so relaxed: whether there is more is decided when we finish. */

@@ -19,29 +19,33 @@ TIMES_MAX = 10
 LATER_MAX_S = 0.001
 
 
-@pytest.mark.parametrize("listening, fewer", [(1, 8), (20, 2)], ids=["1", "20"])
-def test_flood_of_several_senders(cluster, connect, listening, fewer):
+@pytest.mark.parametrize("listening", [1, 20])
+def test_flood_of_several_senders(cluster, connect, listening):
     """Guards: while several senders notify as fast as they can, each listener hears each message once, and
     each sender's in order, with far fewer wakeups; then single ones arrive, though nothing follows them."""
     sender = connect(cluster)
-    script = "\\set n :n + 1\nSELECT pg_notify('flood', :client_id || ':' || :n);"
-    total = SENDERS * EACH
+    script = "\\set n :n + 1\nSELECT pg_notify('flood', :client_id || ':' || :n::text);"
+    messages = SENDERS * EACH
+    wakeups = []
     with Listeners(cluster, listening, "flood", check_sequence=SENDERS) as listeners:
-        before = one(sender, "SELECT wakeups FROM herald.stats")
-        cluster.client("pgbench", "-n", f"-c{SENDERS}", f"-t{EACH}", "-D", "n=0", "-f", "/dev/stdin",
-                       stdin=script, timeout_s=50)
-        counts = listeners.wait(listening * total, 30)
-        assert counts["min"] == counts["max"] == total, counts
-        wakeups = one(sender, "SELECT wakeups FROM herald.stats") - before
-        print(f"{listening * total} messages, {wakeups} wakeups")
-        assert wakeups < listening * total / fewer
+        # Others may have taken the CPUs from the senders meanwhile, and then it was no flood.
+        while not wakeups or len(wakeups) < FLOODS and wakeups[-1] >= listening * messages / 8:
+            before = one(sender, "SELECT wakeups FROM herald.stats")
+            cluster.client("pgbench", "-n", "-Mprepared", f"-c{SENDERS}", f"-t{EACH}",
+                           "-D", f"n={len(wakeups) * EACH}", "-f", "/dev/stdin", stdin=script, timeout_s=50)
+            total = (len(wakeups) + 1) * messages
+            counts = listeners.wait(listening * total, 30)
+            assert counts["min"] == counts["max"] == total, counts
+            wakeups.append(one(sender, "SELECT wakeups FROM herald.stats") - before)
 
         for number in range(1, 11):
-            notify(sender, "flood", f"0:{EACH + number}")
+            notify(sender, "flood", f"0:{len(wakeups) * EACH + number}")
             counts = listeners.wait(listening * (total + number), 20)
             assert counts["min"] == total + number, f"single notification {number} did not come"
+    print(f"{listening * messages} messages, wakeups: {wakeups}")
     assert counts["sequence"] == {"received": listening * (total + 10), "out_of_order": 0, "duplicated": 0,
                                   "missing": 0, "malformed": 0}
+    assert wakeups[-1] < listening * messages / 8
 
 
 def test_flood_of_one_sender(cluster, connect):
