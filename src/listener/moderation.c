@@ -7,14 +7,14 @@
  * two signals, two process switches, an empty transaction, a system call to
  * send.  Network cards have the same trouble with interrupts and packets, and
  * we do as they and their drivers do (interrupt moderation, and polling under
- * load): whoever is woken so often that it hardly gets to sleep stays awake a
- * moment longer, and nobody has to wake it.
+ * load): whoever would be woken again at once stays awake a moment longer, and
+ * nobody has to wake it.
  *
- * - A listener with messages of several senders, when at the rate at which they
- *	 came more is to be expected in a moment, lingers: it sleeps for this moment
- *	 with its word at PROCESSING, which costs a sender no signal, and then looks
- *	 for more.  It is the rate that counts, and not how long it slept before:
- *	 where the CPUs are short, most of that is waiting for one.
+ * - A listener that finds messages of several senders each time it looks, lingers:
+ *	 it sleeps some microseconds with its word at PROCESSING, which costs a sender
+ *	 no signal, and then looks for more.  What counts is how many have gathered,
+ *	 and not how short its sleep was: where the CPUs are short, most of that is
+ *	 waiting for one, and where they are not, a message is not worth a delay.
  *
  * - With one sender there is nothing to gather: it waits for its commit each time.
  *	 If these follow one another faster than a sleep and a wakeup cost, and
@@ -31,7 +31,7 @@
  *	 put off by about CIRCLE_US, or by a step for each if that is more.
  *
  * A single notification is never held back: all three begin only when more came
- * in during a pass, or at most some milliseconds after one.  At rest the opposite is
+ * in during a pass, or at most 10 ms after one.  At rest the opposite is
  * right, and more listeners are woken at a time than under load: each of them
  * has the one batch to read, and a CPU that waits for the next link of a chain
  * is a CPU lost.
@@ -68,6 +68,14 @@
 #define BATCHES_PLENTY	64
 
 /*
+ * To linger is worth it when so many were there when it was woken, and so many
+ * more each time that it looks again.  Random arrivals that are no more frequent
+ * than wakeups are quick seldom come to the first.
+ */
+#define BATCHES_BEGIN	3
+#define BATCHES_GO_ON	2
+
+/*
  * To go to sleep and be woken costs about so much CPU time, the sender's part
  * included.  Spinning for as long costs at most twice that, if nothing comes.
  */
@@ -76,18 +84,15 @@
 
 /*
  * Who has stayed awake in vain leaves it out, twice as often each time, up to
- * this: the sender may need the CPU that we spin on, and messages that come in
- * bursts, as those of commits that are flushed together, come at no rate.
+ * this: the sender may need the CPU that we spin on; and messages that come in
+ * bursts, as those of commits that are flushed together, have no steady rate.
  */
 #define LEAVE_OUT_MAX	63
 
 /* A command of the client's is looked for each so many times. */
 #define SPINS_PER_POLL	4
 
-/*
- * Lingering begins with one step, and each time that it was worth it takes a
- * step longer, up to this.
- */
+/* Lingering begins with one step, and takes a step longer each time, up to this. */
 #define LINGER_US		200
 
 /* After so many of both together the server has a look at its own affairs. */
@@ -97,6 +102,9 @@
 #define CIRCLE_US		10000
 #define TURN_US			500
 
+/* So long after the delivery before, what came since says nothing of what will come. */
+#define RECENT_US		10000
+
 static struct
 {
 	bool		is_off;			/* in this delivery */
@@ -105,28 +113,29 @@ static struct
 	int			lingers;
 	int			spins;
 	uint32		batches;		/* that it has read messages of */
+	uint32		batches_seen;	/* of these, when it last asked whether to stay */
 	HeraldPosition last_batch;
 	HeraldPosition began_at;	/* what was dispatched by then */
 	int32		last_sender;
 	instr_time	ended_at;		/* the delivery before; zero: long ago */
 }			moderation;
 
-/* Over all deliveries: how often to leave it out, and how often it has been. */
-typedef struct InVain
+/* Over all deliveries: how often this way to stay awake is to be left out, and how often it was. */
+typedef struct Restraint
 {
 	uint32		to_leave_out;
 	uint32		left_out;
-} InVain;
+} Restraint;
 
-static InVain lingering;
-static InVain spinning;
+static Restraint from_lingering;
+static Restraint from_spinning;
 
 static bool linger(HeraldPosition position);
 static bool spin(void);
 static bool expects_more(void);
-static bool leaves_out(InVain *what);
-static bool was_worth(InVain *what, bool came);
-static bool has_more(_Atomic uint64_t *word);
+static bool leaves_out(Restraint *from);
+static bool learn(Restraint *from, bool came);
+static bool has_more(void);
 static bool wait_a_moment(long us);
 static bool is_all_sent(void);
 static bool client_sends(void);
@@ -143,6 +152,7 @@ herald_moderation_begin(bool client_waits)
 	moderation.lingers = 0;
 	moderation.spins = 0;
 	moderation.batches = 0;
+	moderation.batches_seen = 0;
 	moderation.began_at = atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed);
 }
 
@@ -207,9 +217,12 @@ herald_moderation_end(bool at_end, bool at_rest)
 static bool
 linger(HeraldPosition position)
 {
-	_Atomic uint64_t *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
+	uint32		gathered = moderation.batches - moderation.batches_seen;
+	bool		had_more = has_more();
 
-	if (!expects_more() || leaves_out(&lingering))
+	moderation.batches_seen = moderation.batches;
+	if (gathered < (moderation.lingers == 0 ? BATCHES_BEGIN : BATCHES_GO_ON) ||
+		!expects_more() || leaves_out(&from_lingering))
 		return false;
 
 	/* Meanwhile the log is not held back on our account. */
@@ -217,26 +230,27 @@ linger(HeraldPosition position)
 	if (!wait_a_moment(Min((long) STEP_US * (1 + moderation.lingers), LINGER_US)))
 		return false;
 	moderation.lingers++;
-	return was_worth(&lingering, has_more(word));
+
+	/* What had come before says nothing of lingering. */
+	return had_more || learn(&from_lingering, has_more());
 }
 
 static bool
 spin(void)
 {
-	_Atomic uint64_t *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
 	instr_time	start;
 
 	/* With others at work, what gathers while we sleep is worth more.  One turn is ours, as a rule. */
 	if (moderation.apart_us >= SPIN_US ||
 		atomic_load_explicit(&herald_wakeup->turns_out, memory_order_relaxed) > 1)
 		return false;
-	if (leaves_out(&spinning) || !is_all_sent() ||
+	if (leaves_out(&from_spinning) || !is_all_sent() ||
 		(moderation.spins % SPINS_PER_POLL == SPINS_PER_POLL - 1 && client_sends()))
 		return false;
 	moderation.spins++;
 
 	/* It came while we sent: of spinning this says nothing. */
-	if (has_more(word))
+	if (has_more())
 		return true;
 
 	INSTR_TIME_SET_CURRENT(start);
@@ -244,45 +258,51 @@ spin(void)
 	{
 		for (int i = 0; i < SPIN_LOOKS; i++)
 		{
-			if (has_more(word))
-				return was_worth(&spinning, true);
+			if (has_more())
+				return learn(&from_spinning, true);
 			herald_spin_delay();
 		}
 	} while (!InterruptPending && us_since(start) < SPIN_US);
-	return was_worth(&spinning, false);
+	return learn(&from_spinning, false);
 }
 
-/* Within a step, at the rate since the delivery before. */
+/* Whether a batch, and so more to read, is to be expected within a step, at the rate since the delivery before. */
 static bool
 expects_more(void)
 {
-	return !INSTR_TIME_IS_ZERO(moderation.ended_at) &&
-		(uint64) moderation.batches * STEP_TAKES_US >= us_since(moderation.ended_at);
+	uint64		us;
+
+	if (INSTR_TIME_IS_ZERO(moderation.ended_at))
+		return false;
+	us = us_since(moderation.ended_at);
+	return us < RECENT_US && (uint64) moderation.batches * STEP_TAKES_US >= us;
 }
 
-/* Whether it is, this time. */
+/* Whether staying awake in this way is left out this time. */
 static bool
-leaves_out(InVain *what)
+leaves_out(Restraint *from)
 {
-	if (what->left_out >= what->to_leave_out)
+	if (from->left_out >= from->to_leave_out)
 		return false;
-	what->left_out++;
+	from->left_out++;
 	return true;
 }
 
-/* Learns from whether something came meanwhile, and passes this on. */
+/* Learns from whether something came while we stayed awake; and returns that. */
 static bool
-was_worth(InVain *what, bool came)
+learn(Restraint *from, bool came)
 {
-	what->left_out = 0;
-	what->to_leave_out = came ? 0 : Min(2 * what->to_leave_out + 1, LEAVE_OUT_MAX);
+	from->left_out = 0;
+	from->to_leave_out = came ? 0 : Min(2 * from->to_leave_out + 1, LEAVE_OUT_MAX);
 	return came;
 }
 
 /* A hint, so relaxed: whether there is more is decided when we finish. */
 static bool
-has_more(_Atomic uint64_t *word)
+has_more(void)
 {
+	_Atomic uint64_t *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
+
 	return herald_word_state(atomic_load_explicit(word, memory_order_relaxed)) ==
 		HERALD_LISTENER_AGAIN;
 }
