@@ -480,7 +480,7 @@ class Load:
         self.rng = rng
 
     def connect(self, name: str = "load") -> psycopg.Connection:
-        """A session of this load's; one of this name is ended at any time."""
+        """A session of this load's; one that is named "load" may be ended at any time."""
         return psycopg.connect(host=str(self.cluster.socket_folder), port=self.cluster.port, user="postgres",
                                dbname="postgres", autocommit=True, prepare_threshold=None,
                                application_name=name)
