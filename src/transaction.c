@@ -6,9 +6,15 @@
  * Before the commit record is written, where errors are still allowed, new
  * channels are entered in the map and the batch is reserved and filled, in
  * that order, so that a transaction which listens to what it notifies hears
- * itself; its invalidations go into their queue last.  After the commit is
- * visible, where nothing may fail, the channels are settled first, so that
- * nothing arrives after an UNLISTEN; then the batch is finished and dispatched.
+ * itself; its invalidations go into their queue last.
+ *
+ * After the commit is visible nothing may fail.  XACT_EVENT_COMMIT settles the
+ * channels, so that nothing arrives after an UNLISTEN.  At that moment the
+ * transaction still holds its locks, and other backends have not been told of
+ * its catalog changes; a listener that is woken now finds the lock taken and
+ * the old catalog.  So the batch is finished and dispatched later, when the
+ * server releases what comes after locks, which is just before its own
+ * AtCommit_Notify().
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,6 +24,7 @@
 
 #include "access/xact.h"
 #include "commands/tablecmds.h"
+#include "utils/resowner.h"
 
 #include "api/reasons.h"
 #include "cache/store.h"
@@ -37,13 +44,23 @@ bool		herald_transaction_is_ours;
 bool		herald_transaction_is_committing;
 bool		herald_transaction_is_preparing;
 
+/* The transaction has ended, and at_release() has not been called since. */
+static enum
+{
+	END_NONE,
+	END_COMMIT,
+	END_ABORT
+}			unfinished_end;
+
 static void at_transaction_event(XactEvent event, void *arg);
+static void at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg);
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 									SubTransactionId parent_id, void *arg);
 static void before_commit(void);
 static void do_on_commit_actions(void);
 static void before_prepare(void);
-static void after_end(bool committed);
+static void at_end(bool committed);
+static void after_locks(void);
 static bool hears_itself(void);
 static bool is_listened_to(const HeraldEntry *entry);
 
@@ -53,11 +70,15 @@ herald_transaction_register_callbacks(void)
 {
 	RegisterXactCallback(at_transaction_event, NULL);
 	RegisterSubXactCallback(at_subtransaction_event, NULL);
+	RegisterResourceReleaseCallback(at_release, NULL);
 }
 
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
+	/* An error in the midst of the end before kept the server from releasing. */
+	after_locks();
+
 	herald_transaction_is_preparing = event == XACT_EVENT_PRE_PREPARE;
 	if (!herald_transaction_is_ours)
 	{
@@ -74,18 +95,18 @@ at_transaction_event(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_COMMIT:
 			herald_store_commit();
-			after_end(true);
+			at_end(true);
 			break;
 		case XACT_EVENT_ABORT:
 			herald_store_abort();
-			after_end(false);
+			at_end(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			before_prepare();
 			break;
 		case XACT_EVENT_PREPARE:
 			herald_store_abort();	/* its changes may be rolled back yet */
-			after_end(true);	/* with nothing reserved: see before_prepare() */
+			at_end(true);	/* with nothing reserved: see before_prepare() */
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -181,11 +202,10 @@ before_prepare(void)
 		herald_invalidate_refuse_prepare();
 }
 
+/* The end is visible to others; locks are still held. */
 static void
-after_end(bool committed)
+at_end(bool committed)
 {
-	HeraldPosition end;
-
 	herald_invalidate_end();
 	if (committed)
 		herald_subscriptions_commit();
@@ -197,6 +217,29 @@ after_end(bool committed)
 		/* As long as its batch is not finished nobody else deletes the file. */
 		herald_overflow_end(false);
 	}
+	unfinished_end = committed ? END_COMMIT : END_ABORT;
+}
+
+/*
+ * The server calls this for each resource owner, in each phase; those of the
+ * same transaction go through the phases together.
+ */
+static void
+at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
+{
+	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level)
+		after_locks();
+}
+
+static void
+after_locks(void)
+{
+	bool		committed = unfinished_end == END_COMMIT;
+	HeraldPosition end;
+
+	if (unfinished_end == END_NONE)
+		return;
+	unfinished_end = END_NONE;
 
 	if (herald_publish_finish(committed, &end) && committed && hears_itself())
 		herald_deliver_await(end);
