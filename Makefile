@@ -10,14 +10,14 @@ HEADERS_pg_herald = src/api/pg_herald_api.h
 
 MODULE_big = pg_herald
 OBJS = \
-	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/transaction.o src/waits.o \
+	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/outbox.o src/transaction.o src/waits.o \
 	src/core/log.o src/core/log_reader.o src/core/dispatcher.o \
 	src/core/listener_word.o src/core/wakeup.o src/core/flow.o src/core/spilled.o \
 	src/core/inval_queue.o src/core/freshness.o \
 	src/sender/activation.o src/sender/notify.o src/sender/overflow.o src/sender/pending.o \
 	src/sender/publish.o src/sender/retarget.o \
 	src/queue/files.o src/queue/large.o src/queue/spill.o \
-	src/dispatch/answer_first.o src/dispatch/attention.o src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/lag.o \
+	src/dispatch/attention.o src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/lag.o \
 	src/dispatch/signal.o src/dispatch/watchdog.o \
 	src/listener/deliver.o src/listener/frames.o src/listener/moderation.o src/listener/session.o src/listener/subscriptions.o \
 	src/invalidation/invalidate.o src/invalidation/reader.o \

@@ -3,7 +3,7 @@
  * hooks.c
  *	  Where the server's statements and plans come by.
  *
- * Every hook tells the session that a statement is under way.  The utility
+ * Each of these hooks tells the session that a statement is under way.  The utility
  * hook takes NOTIFY over, and has LISTEN, UNLISTEN and DISCARD ALL done by the
  * server as well as by us: then whatever is notified past us still arrives.
  *
@@ -14,14 +14,15 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/objectaccess.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
 #include "parser/analyze.h"
 #include "tcop/utility.h"
+#include "utils/fmgroids.h"
 
 #include "compat/compat.h"
-#include "dispatch/answer_first.h"
 #include "dispatch/attention.h"
 #include "hooks.h"
 #include "listener/session.h"
@@ -43,6 +44,7 @@ static post_parse_analyze_hook_type prev_analyze_hook;
 static planner_hook_type prev_planner_hook;
 static ExecutorStart_hook_type prev_executor_start_hook;
 static ProcessUtility_hook_type prev_utility_hook;
+static object_access_hook_type prev_object_access_hook;
 
 static void statement_begins(void);
 static void analyze_hook(HERALD_ANALYZE_PARAMS);
@@ -50,6 +52,8 @@ static PlannedStmt *plan_hook(HERALD_PLANNER_PARAMS);
 static void executor_start_hook(QueryDesc *query, int flags);
 static void utility_hook(UTILITY_PARAMS);
 static void run_utility(UTILITY_PARAMS);
+static void access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
+						void *arg);
 
 
 void
@@ -63,6 +67,8 @@ herald_hooks_install(void)
 	ExecutorStart_hook = executor_start_hook;
 	prev_utility_hook = ProcessUtility_hook;
 	ProcessUtility_hook = utility_hook;
+	prev_object_access_hook = object_access_hook;
+	object_access_hook = access_hook;
 }
 
 static void
@@ -70,7 +76,6 @@ statement_begins(void)
 {
 	if (!herald_transaction_is_ours)
 		return;
-	herald_answer_first_overdue();
 	herald_session_statement();
 	herald_attention_serve();
 }
@@ -118,7 +123,10 @@ utility_hook(UTILITY_PARAMS)
 	{
 		case T_NotifyStmt:
 			if (!herald_enabled || !herald_activation_is_on())
+			{
+				herald_notify_note_native();
 				break;
+			}
 
 			/* What standard_ProcessUtility() would refuse. */
 			if (IsInParallelMode())
@@ -159,6 +167,25 @@ utility_hook(UTILITY_PARAMS)
 			break;
 	}
 	run_utility(UTILITY_ARGS);
+}
+
+/*
+ * The server is about to prepare a function for being called: the one statement
+ * of a client that passes no other hook is the call of a function by the fast
+ * path.  A built-in pg_notify() that comes by here has not been replaced in a
+ * plan, and sends by the server's own way.
+ */
+static void
+access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, void *arg)
+{
+	if (access == OAT_FUNCTION_EXECUTE)
+	{
+		statement_begins();
+		if (object_id == F_PG_NOTIFY)
+			herald_notify_note_native();
+	}
+	if (prev_object_access_hook)
+		prev_object_access_hook(access, class_id, object_id, sub_id, arg);
 }
 
 static void

@@ -26,19 +26,13 @@
 #define WAKEUP_CONCURRENCY_MAX	65536
 #define PAYLOAD_MAX				(256 * 1024 * 1024)
 
-/* So many keep a CPU busy while nobody sends: with 4 it waits at times, and 16 gain nothing. */
-#define AT_REST_PER_CPU			8
-
-/* The server keeps its limit to itself: payloads are shorter than this + 1. */
-#define PAYLOAD_MAX_OF_SERVER	(BLCKSZ - NAMEDATALEN - 128 - 1)
-
 bool		herald_enabled = true;
 int			herald_queue_memory_kb = 16 * 1024;
 int			herald_registry_memory_kb = 16 * 1024;
 int			herald_max_queue_size_kb = 8 * 1024 * 1024;
 int			herald_log_lag_kb = 64 * 1024;
 int			herald_wakeup_concurrency = -1;
-int			herald_max_payload = PAYLOAD_MAX_OF_SERVER;
+int			herald_max_payload = HERALD_PAYLOAD_MAX_OF_SERVER;
 int			herald_cache_memory_kb = 4 * 1024;
 
 static bool check_wakeup_concurrency(int *newval, void **extra, GucSource source);
@@ -71,7 +65,7 @@ herald_settings_define(void)
 	DefineCustomIntVariable("herald.max_payload",
 							"Sets the greatest length of a notification's payload.",
 							"The server's own limit is the default; not every driver is prepared for more.",
-							&herald_max_payload, PAYLOAD_MAX_OF_SERVER,
+							&herald_max_payload, HERALD_PAYLOAD_MAX_OF_SERVER,
 							0, PAYLOAD_MAX,
 							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
 
@@ -99,7 +93,7 @@ herald_settings_define(void)
 
 	DefineCustomIntVariable("herald.wakeup_concurrency",
 							"Sets how many listeners are woken at a time; each wakes the next.",
-							"-1 means as many as there are CPUs, and up to eight times as many when nothing else is sent.",
+							"-1 means as many as there are CPUs.",
 							&herald_wakeup_concurrency, -1,
 							-1, WAKEUP_CONCURRENCY_MAX,
 							PGC_SIGHUP, 0, check_wakeup_concurrency, NULL, NULL);
@@ -117,14 +111,6 @@ herald_settings_turns(void)
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	return cpus > 0 ? (uint32) cpus : 1;
-}
-
-uint32
-herald_settings_turns_at_rest(void)
-{
-	uint32		turns = herald_settings_turns();
-
-	return herald_wakeup_concurrency > 0 ? turns : turns * AT_REST_PER_CPU;
 }
 
 static bool

@@ -10,6 +10,9 @@
 #ifndef HERALD_SETTINGS_H
 #define HERALD_SETTINGS_H
 
+/* The server keeps its limit to itself: payloads are shorter than this + 1. */
+#define HERALD_PAYLOAD_MAX_OF_SERVER	(BLCKSZ - NAMEDATALEN - 128 - 1)
+
 extern bool herald_enabled;		/* send by pg_herald, not by the stock way */
 extern int	herald_queue_memory_kb;
 extern int	herald_registry_memory_kb;
@@ -24,8 +27,5 @@ extern void herald_settings_define(void);
 
 /* The turns there may be at a time, at least 1. */
 extern uint32 herald_settings_turns(void);
-
-/* The same while nobody sends any more. */
-extern uint32 herald_settings_turns_at_rest(void);
 
 #endif							/* HERALD_SETTINGS_H */

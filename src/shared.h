@@ -100,12 +100,6 @@ typedef struct HeraldControl
 	_Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;
 
-	/* When notifications were committed last, to within 0.1 ms: a TimestampTz. */
-	_Atomic int64_t last_commit;
-
-	/* The same, exactly, of the last ones before which nobody had notified for a while. */
-	_Atomic int64_t calm_commit;
-
 	/* Backends that wait for their own batch to be dispatched. */
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;

@@ -28,13 +28,13 @@
 
 #include "api/reasons.h"
 #include "cache/store.h"
-#include "dispatch/answer_first.h"
 #include "dispatch/attention.h"
 #include "dispatch/dispatch.h"
 #include "invalidation/invalidate.h"
 #include "listener/deliver.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
+#include "sender/notify.h"
 #include "sender/overflow.h"
 #include "sender/pending.h"
 #include "sender/publish.h"
@@ -167,8 +167,11 @@ before_commit(void)
 		 */
 		herald_session_statement();
 	}
+	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 		do_on_commit_actions();
+	if (herald_subscriptions_any_to_drop())
+		herald_deliver_earlier();
 	herald_subscriptions_prepare();
 	herald_publish_reserve();
 	herald_invalidate_publish();
@@ -213,10 +216,13 @@ at_end(bool committed)
 	{
 		herald_dispatch_cancel_wait();
 		herald_subscriptions_abort();
-
-		/* As long as its batch is not finished nobody else deletes the file. */
-		herald_overflow_end(false);
 	}
+
+	/*
+	 * Before the server closes what the transaction has open; and as long as its
+	 * batch is not finished nobody else deletes the file.
+	 */
+	herald_overflow_release(committed);
 	unfinished_end = committed ? END_COMMIT : END_ABORT;
 }
 
@@ -244,11 +250,11 @@ after_locks(void)
 	if (herald_publish_finish(committed, &end) && committed && hears_itself())
 		herald_deliver_await(end);
 	herald_pending_reset();
-	herald_overflow_end(committed);
+	herald_notify_end();
+	herald_overflow_end();
 	herald_session_end_transaction(committed);
 	herald_attention_end_transaction(committed);
-	herald_transaction_is_ours = herald_session_is_listener() || herald_answer_first_is_owed() ||
-		herald_attention_is_on();
+	herald_transaction_is_ours = herald_session_is_listener() || herald_attention_is_on();
 }
 
 /* Does this backend listen to a channel that its transaction has notified? */

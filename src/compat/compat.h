@@ -30,6 +30,7 @@
 #include "utils/acl.h"
 #include "utils/backend_status.h"
 #include "utils/guc.h"
+#include "utils/timeout.h"
 #include "utils/wait_event.h"
 
 /* 16: what is known of varlenas has a header of its own. */
@@ -142,6 +143,14 @@
 #define herald_backend_status(index)	(&pgstat_get_local_beentry_by_index(index)->backendStatus)
 #else
 #define herald_backend_status(index)	(&pgstat_fetch_stat_local_beentry(index)->backendStatus)
+#endif
+
+/* 17: a limit to a transaction's time, which counts in the empty ones, too. */
+#if PG_VERSION_NUM >= 170000
+#define herald_disable_transaction_timeout() \
+	((void) (TransactionTimeout > 0 ? disable_timeout(TRANSACTION_TIMEOUT, false) : (void) 0))
+#else
+#define herald_disable_transaction_timeout()	((void) 0)
 #endif
 
 #endif							/* HERALD_COMPAT_H */

@@ -92,6 +92,16 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 	return HERALD_DISPATCH_DONE;
 }
 
+bool
+herald_dispatch_is_under_way(HeraldLog *log)
+{
+	/* In this order: `settled` follows `dispatched`. */
+	HeraldPosition settled = atomic_load_explicit(&log->settled, memory_order_seq_cst);
+
+	return settled < atomic_load_explicit(&log->dispatched, memory_order_seq_cst) ||
+		has_finished(log);
+}
+
 /* How far is the log finished?  False if not beyond `from`. */
 static bool
 scan(HeraldLog *log, HeraldPosition from, HeraldPosition *to, bool *damaged)

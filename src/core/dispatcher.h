@@ -47,4 +47,10 @@ typedef enum HeraldDispatchResult
 extern HeraldDispatchResult herald_dispatch(HeraldLog *log, uint64_t budget,
 											const HeraldDispatchCalls *calls);
 
+/*
+ * Is there something that a dispatcher has to do, or is doing: finished batches
+ * with no unfinished one before them whose listeners are not all marked yet?
+ */
+extern bool herald_dispatch_is_under_way(HeraldLog *log);
+
 #endif							/* HERALD_DISPATCHER_H */

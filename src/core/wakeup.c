@@ -22,12 +22,6 @@
  * forgotten as long as one turn is out, and its holder moves or is rescued:
  * where there is no watchdog, the committer hands out all.
  *
- * The bound is for the load, under which a listener that comes later finds more
- * to read.  At rest there is nothing to wait for: a listener that has read all
- * there was, and sees nothing more come, may hand out more turns than k.  They
- * go back to k by themselves: while there are as many, nobody hands out another
- * with the smaller limit, and whoever gives back the last one finds none out.
- *
  * [W1] No wakeup is lost.  Two handshakes, each "write mine, then read yours"
  * on both sides, in one sequentially consistent order:
  *
@@ -53,7 +47,7 @@
 #define CURSOR_DECIDES_EVERY	4
 
 static void clear_stalled(HeraldWakeup *wakeup, uint32_t slot);
-static bool take_turn(HeraldWakeup *wakeup, _Atomic uint32_t *turns_max);
+static bool take_turn(HeraldWakeup *wakeup);
 static void return_turn(HeraldWakeup *wakeup);
 static void set_add(HeraldWakeup *wakeup, uint32_t word, uint64_t bits);
 static void set_remove(HeraldWakeup *wakeup, uint32_t slot);
@@ -91,7 +85,6 @@ herald_wakeup_init(HeraldWakeup *wakeup, uint32_t slots, uint32_t turns_max)
 	memset((void *) wakeup, 0, herald_wakeup_memory(slots));
 	wakeup->slots = slots;
 	atomic_init(&wakeup->turns_max, turns_max);
-	atomic_init(&wakeup->turns_at_rest, turns_max);
 	atomic_init(&wakeup->next_serial, 1);
 }
 
@@ -156,10 +149,8 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
 				   HeraldSendSignal send, void *arg)
 {
 	uint32_t	handed_out = 0;
-	_Atomic uint32_t *turns_max =
-		turns == HERALD_TURNS_AT_REST ? &wakeup->turns_at_rest : &wakeup->turns_max;
 
-	while (handed_out < turns && !set_is_empty(wakeup) && take_turn(wakeup, turns_max))
+	while (handed_out < turns && !set_is_empty(wakeup) && take_turn(wakeup))
 	{
 		uint32_t	slot;
 
@@ -328,12 +319,12 @@ clear_stalled(HeraldWakeup *wakeup, uint32_t slot)
 }
 
 static bool
-take_turn(HeraldWakeup *wakeup, _Atomic uint32_t *turns_max)
+take_turn(HeraldWakeup *wakeup)
 {
 	/* [W1] pairs with return_turn() */
 	uint32_t	out = atomic_load_explicit(&wakeup->turns_out, memory_order_seq_cst);
 
-	while (out < atomic_load_explicit(turns_max, memory_order_relaxed))
+	while (out < atomic_load_explicit(&wakeup->turns_max, memory_order_relaxed))
 	{
 		if (atomic_compare_exchange_weak_explicit(&wakeup->turns_out, &out, out + 1,
 												  memory_order_seq_cst,

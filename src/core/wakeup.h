@@ -27,14 +27,10 @@ typedef struct HeraldTurn
 /* As many turns as there are. */
 #define HERALD_ALL_TURNS	UINT32_MAX
 
-/* The same with the larger limit for when nobody sends any more. */
-#define HERALD_TURNS_AT_REST	(UINT32_MAX - 1)
-
 typedef struct HeraldWakeup
 {
 	uint32_t	slots;			/* constant */
 	_Atomic uint32_t turns_max; /* k, at least 1 */
-	_Atomic uint32_t turns_at_rest; /* for HERALD_TURNS_AT_REST; at least k */
 
 	/* Wakers. */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint32_t turns_out;
@@ -137,6 +133,14 @@ extern bool herald_wakeup_finish(HeraldWakeup *wakeup, HeraldLog *log, uint32_t 
  * with `from` as the position to go on at.  Gives back its turn: pump.
  */
 extern void herald_wakeup_requeue(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition from);
+
+/* Does the listener hold a turn just now?  It can be taken back any moment. */
+static inline bool
+herald_wakeup_has_turn(HeraldWakeup *wakeup, uint32_t slot)
+{
+	return atomic_load_explicit(&herald_wakeup_turn(wakeup, slot)->serial,
+								memory_order_relaxed) != 0;
+}
 
 /* Give back the turn, if there is one.  True: there was, pump.  [W2] */
 extern bool herald_wakeup_yield(HeraldWakeup *wakeup, uint32_t slot);

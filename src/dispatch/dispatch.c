@@ -14,11 +14,12 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timeout.h"
 
 #include "compat/compat.h"
 #include "core/dispatcher.h"
 #include "core/stop_point.h"
-#include "dispatch/answer_first.h"
 #include "dispatch/channel_map.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
@@ -33,7 +34,14 @@
 #define DISPATCH_BUDGET			(UINT64CONST(1024) * 1024)
 
 /* How long to rely on being told that the dispatch has got further. */
-#define DISPATCH_WAIT_STEP_MS	10
+#define WAIT_STEP_MS			1000
+
+/*
+ * So long another dispatcher is waited for: it may have lost its CPU, but if it
+ * is stopped, nobody stands still with it.
+ */
+#define CATCH_UP_STEP_MS		1
+#define CATCH_UP_STEPS			20
 
 /* One call of herald_dispatch(). */
 typedef struct Marking
@@ -52,34 +60,24 @@ typedef struct Marking
 static bool is_waiting;
 
 static bool mark_finished(void);
-static void wake_first(void);
 static void run_begins(void *arg);
 static void mark_batch(const HeraldBatchHeader *header, void *arg);
 static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken);
 static bool is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry);
 static void pump(uint32 turns_at_most);
+static bool is_settled(HeraldPosition position);
+static void announce_wait(void);
+static void sleep_until_told(long step_ms);
+static void forget_cancel(void);
 static void tell_waiters(void);
 
 
+/* A listener that gets a turn hands out the others; if it does not, the watchdog sees to it. */
 void
 herald_dispatch_run(void)
 {
 	if (mark_finished())
-		wake_first();
-}
-
-void
-herald_dispatch_run_committed(TimestampTz committed_at)
-{
-	if (mark_finished() && !herald_answer_first(committed_at))
-		wake_first();
-}
-
-/* Who gets that turn hands out the others; if it does not, the watchdog sees to it. */
-static void
-wake_first(void)
-{
-	pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
+		pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
 }
 
 /* Dispatch what there is.  True: listeners are to be woken. */
@@ -130,32 +128,73 @@ herald_dispatch_pump(void)
 }
 
 void
-herald_dispatch_pump_at_rest(void)
+herald_dispatch_give_back_turn(void)
 {
-	pump(HERALD_TURNS_AT_REST);
+	if (herald_wakeup_yield(herald_wakeup, herald_shared_my_slot()))
+		herald_dispatch_pump();
 }
 
-void
+/*
+ * The row is committed and the client has been told so: an error now would say
+ * that it is not.
+ */
+bool
 herald_dispatch_wait(HeraldPosition position)
 {
-	if (atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) >= position)
-		return;
+	bool		canceled = false;
 
-	/* [D3] announced before looking: pairs with tell_waiters() */
-	atomic_fetch_add_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
-	is_waiting = true;
+	if (is_settled(position))
+		return true;
 
-	ConditionVariablePrepareToSleep(&herald_control->dispatched);
-	while (atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) < position)
+	herald_disable_transaction_timeout();
+	HOLD_CANCEL_INTERRUPTS();
+	announce_wait();
+	for (;;)
 	{
+		ConditionVariablePrepareToSleep(&herald_control->dispatched);
+		if (is_settled(position))
+			break;
 		HERALD_STOP_POINT("await-own-batch");
-		(void) ConditionVariableTimedSleep(&herald_control->dispatched,
-										   DISPATCH_WAIT_STEP_MS,
-										   herald_wait(HERALD_WAIT_DISPATCH));
+		canceled = QueryCancelPending;
+		if (canceled)
+			break;
+		sleep_until_told(WAIT_STEP_MS);
 		herald_dispatch_run();
 	}
 	ConditionVariableCancelSleep();
 	herald_dispatch_cancel_wait();
+	if (canceled)
+		forget_cancel();
+	RESUME_CANCEL_INTERRUPTS();
+	return !canceled;
+}
+
+void
+herald_dispatch_catch_up(HeraldPosition position)
+{
+	if (!herald_dispatch_is_behind(position))
+		return;
+
+	herald_dispatch_run();
+	HOLD_CANCEL_INTERRUPTS();
+	announce_wait();
+	for (int step = 0; step < CATCH_UP_STEPS; step++)
+	{
+		ConditionVariablePrepareToSleep(&herald_control->dispatched);
+		if (!herald_dispatch_is_behind(position))
+			break;
+		sleep_until_told(CATCH_UP_STEP_MS);
+		herald_dispatch_run();
+	}
+	ConditionVariableCancelSleep();
+	herald_dispatch_cancel_wait();
+	RESUME_CANCEL_INTERRUPTS();
+}
+
+bool
+herald_dispatch_is_behind(HeraldPosition position)
+{
+	return !is_settled(position) && herald_dispatch_is_under_way(herald_log);
 }
 
 void
@@ -245,6 +284,39 @@ pump(uint32 turns_at_most)
 	if (herald_wakeup_pump(herald_wakeup, turns_at_most, herald_signal_my_cpu(),
 						   herald_signal_notifications, NULL))
 		herald_watchdog_alert();
+}
+
+static bool
+is_settled(HeraldPosition position)
+{
+	return atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) >= position;
+}
+
+/* [D3] Announced before looking: pairs with tell_waiters() */
+static void
+announce_wait(void)
+{
+	atomic_fetch_add_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
+	is_waiting = true;
+}
+
+/* A signal of whatever kind ends the sleep too; the server's own wait would go on. */
+static void
+sleep_until_told(long step_ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 step_ms, herald_wait(HERALD_WAIT_DISPATCH));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* The next statement must neither be canceled, nor its error name the reason of this one. */
+static void
+forget_cancel(void)
+{
+	QueryCancelPending = false;
+	(void) get_timeout_indicator(STATEMENT_TIMEOUT, true);
+	(void) get_timeout_indicator(LOCK_TIMEOUT, true);
 }
 
 static void

@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "core/log_layout.h"
-#include "utils/timestamp.h"
 
 /*
  * Dispatch what is finished and wake the first of those whom it concerns, unless
@@ -23,24 +22,31 @@
  */
 extern void herald_dispatch_run(void);
 
-/*
- * The same after a commit, at that time: in calm times they are woken when the
- * client has its answer.
- */
-extern void herald_dispatch_run_committed(TimestampTz committed_at);
-
 /* Signal listeners of the wakeup set while there are turns.  Never fails. */
 extern void herald_dispatch_pump(void);
 
-/* The same by a listener after whom nobody has sent anything: more of them than under load. */
-extern void herald_dispatch_pump_at_rest(void);
+/* This listener goes on without its turn, if it has one: another gets it.  Never fails. */
+extern void herald_dispatch_give_back_turn(void);
 
 /*
- * Wait until whom it concerns has been marked for everything below this
- * position.  May throw
- * (interrupts are served).  By a backend that holds no locks of ours.
+ * Wait until the listeners of everything below this position have been marked,
+ * however long an earlier batch takes to be finished.  A cancel request ends the
+ * wait and is used up by that: the statement that it was meant for has been
+ * committed.  False: it came.  Throws nothing but what ends the session.  By a
+ * backend that holds no locks of ours.
  */
-extern void herald_dispatch_wait(HeraldPosition position);
+extern bool herald_dispatch_wait(HeraldPosition position);
+
+/*
+ * Wait until the listeners of everything below this position have been marked
+ * that is finished and has nothing unfinished before it.  Another process may be
+ * at that just now: this takes as long as a dispatcher does, and no longer than a
+ * few milliseconds.  Throws nothing but what ends the session.
+ */
+extern void herald_dispatch_catch_up(HeraldPosition position);
+
+/* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
+extern bool herald_dispatch_is_behind(HeraldPosition position);
 
 /* The transaction was aborted, perhaps out of that wait.  Never fails. */
 extern void herald_dispatch_cancel_wait(void);

@@ -132,7 +132,6 @@ void
 herald_watchdog_main(Datum arg)
 {
 	TimestampTz last_active = GetCurrentTimestamp();
-	bool		was_alerted = false;
 	Seen	   *seen;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -158,10 +157,7 @@ herald_watchdog_main(Datum arg)
 			last_active = now;
 		herald_dispatch_run();
 
-		/* Whoever has alerted us is about to wake them, when its client has its answer. */
-		if (!was_alerted)
-			herald_dispatch_pump();
-		was_alerted = false;
+		herald_dispatch_pump();
 		herald_spill_trim();
 
 		/* Never waits for a process that writes. */
@@ -186,7 +182,6 @@ herald_watchdog_main(Datum arg)
 		{
 			ResetLatch(MyLatch);
 			last_active = GetCurrentTimestamp();
-			was_alerted = sleep_ms != LOOK_EVERY_MS;
 		}
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -262,8 +257,6 @@ static void
 apply_settings(void)
 {
 	atomic_store_explicit(&herald_wakeup->turns_max, herald_settings_turns(),
-						  memory_order_relaxed);
-	atomic_store_explicit(&herald_wakeup->turns_at_rest, herald_settings_turns_at_rest(),
 						  memory_order_relaxed);
 	tablespaces_known = false;
 	herald_dispatch_pump();

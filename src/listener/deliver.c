@@ -14,16 +14,17 @@
 #include "postgres.h"
 
 #include "commands/async.h"
+#include "libpq/libpq.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "tcop/dest.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "compat/compat.h"
 #include "core/log_reader.h"
 #include "core/stop_point.h"
-#include "dispatch/answer_first.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "listener/deliver.h"
@@ -54,12 +55,14 @@ static char *buffer;
 static size_t buffer_size;
 static HeraldPosition awaited;	/* 0: nothing */
 
-static bool read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
+static void await_dispatch(void);
+static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to);
+static void end_reading(void);
+static void read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
 static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch,
 					bool send_as_is);
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
-static bool was_alone(const HeraldReader *reader, HeraldPosition from, HeraldPosition to);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
 herald_noreturn static void report_damage(const HeraldReader *reader);
 static bool can_send_as_is(void);
@@ -92,9 +95,8 @@ herald_deliver(void)
 {
 	uint32		slot = herald_shared_my_slot();
 	bool		own_signal = herald_session_take_own_signal();
-	bool		at_rest = false;
 	bool		save_exit_on_any_error = ExitOnAnyError;
-	HeraldPosition own_batch;
+	HeraldPosition own_batch = awaited;
 	HeraldPosition from;
 	HeraldPosition to;
 
@@ -108,18 +110,7 @@ herald_deliver(void)
 	if (herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY) == 0 && !own_signal)
 		return;
 	HERALD_STOP_POINT("deliver-begin");
-
-	/* If the wait is cancelled, the abort sees to it that we are called again. */
-	own_batch = awaited;
-	awaited = 0;
-	if (own_batch != 0)
-	{
-		/* Others' batches may come first; a turn that came with one we could not use. */
-		if (herald_wakeup_busy(herald_wakeup, slot))
-			herald_dispatch_pump();
-		herald_dispatch_wait(own_batch);
-		(void) herald_wakeup_rest(herald_wakeup, slot);
-	}
+	await_dispatch();
 
 	if (herald_wakeup_begin(herald_wakeup, herald_log, slot, &from, &to))
 	{
@@ -127,37 +118,106 @@ herald_deliver(void)
 		herald_moderation_begin(herald_session_take_statement());
 		ExitOnAnyError = true;
 		HERALD_FAULT_POINT("deliver-read");
-		at_rest = read_and_send(from, to, own_batch);
+		read_and_send(from, to, own_batch);
 		ExitOnAnyError = save_exit_on_any_error;
 	}
 	HERALD_HOLD_POINT("deliver-done");
 	(void) herald_wakeup_yield(herald_wakeup, slot);
 	HERALD_HOLD_POINT("turn-given-back");
-	if (at_rest)
-		herald_dispatch_pump_at_rest();
-	else
-		herald_dispatch_pump();
+	herald_dispatch_pump();
 }
 
 /*
- * own_batch: where the one ends that our statement waits for; 0: none.  True: nobody
- * sends, and others have the same to read.
+ * Stock delivers it before the first statement of this transaction: the backend
+ * was idle by then, and signalled.  We may not have had a turn yet, and after
+ * the commit the channel is gone.
+ *
+ * The word stays BUSY_PENDING, its position moves.
  */
-static bool
+void
+herald_deliver_earlier(void)
+{
+	uint32		slot = herald_shared_my_slot();
+	bool		save_exit_on_any_error = ExitOnAnyError;
+	HeraldPosition to = herald_session_began_at();
+	HeraldReader reader;
+	uint64		word;
+
+	if (!herald_session_is_listener() || to == 0)
+		return;
+
+	herald_dispatch_catch_up(to);
+	to = Min(to, atomic_load_explicit(&herald_log->settled, memory_order_seq_cst));
+	word = atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot), memory_order_seq_cst);
+	if (!herald_listener_is_pending(word) || herald_word_position(word) >= to)
+		return;
+
+	ExitOnAnyError = true;
+	begin_reading(&reader, herald_word_position(word), to);
+	(void) read_on(&reader, &to, to, can_send_as_is());
+	herald_wakeup_advance(herald_wakeup, slot, to);
+	end_reading();
+	ExitOnAnyError = save_exit_on_any_error;
+}
+
+/*
+ * Others' batches may have to be dispatched first.  Meanwhile we are busy: a turn
+ * would be of no use to us.
+ */
+static void
+await_dispatch(void)
+{
+	uint32		slot = herald_shared_my_slot();
+	HeraldPosition own_batch = awaited;
+	HeraldPosition answer_up_to = herald_session_take_answer_up_to();
+
+	awaited = 0;
+	if (own_batch == 0 && !herald_dispatch_is_behind(answer_up_to))
+		return;
+
+	if (herald_wakeup_busy(herald_wakeup, slot))
+		herald_dispatch_pump();
+	if (own_batch != 0)
+		(void) herald_dispatch_wait(own_batch);
+	else
+		herald_dispatch_catch_up(answer_up_to);
+	(void) herald_wakeup_rest(herald_wakeup, slot);
+}
+
+static void
+begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
+{
+	herald_count(&herald_slots[herald_shared_my_slot()].wakeups, 1);
+	herald_shared_count(HERALD_COUNT_WAKEUPS, 1);
+
+	/* The client may take its time, and vacuum must not wait for it. */
+	InvalidateCatalogSnapshotConditionally();
+
+	herald_reader_begin(reader, herald_log, MyDatabaseId, from, to, buffer, buffer_size);
+	herald_reader_use_spilled(reader, herald_spill_read);
+	herald_reader_use_files(reader, herald_large_read);
+}
+
+static void
+end_reading(void)
+{
+	/* A long payload is rare. */
+	if (buffer_size > TURN_BYTES)
+	{
+		buffer = repalloc(buffer, BUFFER_SIZE);
+		buffer_size = BUFFER_SIZE;
+	}
+}
+
+/* own_batch: where the one ends that our statement waits for; 0: none. */
+static void
 read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 {
 	uint32		slot = herald_shared_my_slot();
-	HeraldSlot *mine = &herald_slots[slot];
 	bool		as_is = can_send_as_is();
-	bool		at_rest;
 	HeraldReader reader;
 
-	herald_count(&mine->wakeups, 1);
-	herald_shared_count(HERALD_COUNT_WAKEUPS, 1);
-
-	herald_reader_begin(&reader, herald_log, MyDatabaseId, from, to, buffer, buffer_size);
-	herald_reader_use_spilled(&reader, herald_spill_read);
-	herald_reader_use_files(&reader, herald_large_read);
+	begin_reading(&reader, from, to);
 	for (int round = 1;; round++)
 	{
 		bool		at_end = read_on(&reader, &to, own_batch, as_is);
@@ -165,39 +225,32 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 		if (at_end && herald_moderation_stay(to))
 			round = 0;
 		HERALD_HOLD_POINT("deliver-all-read");
+
+		/*
+		 * An idle word says that we can act on a signal.  So what does not go out
+		 * at once is waited for before that, and without a turn.
+		 */
+		if (!herald_frames_go_out())
+		{
+			herald_wakeup_advance(herald_wakeup, slot, reader.checkpoint);
+			herald_dispatch_give_back_turn();
+			(void) pq_flush();
+		}
+
 		if (at_end && herald_wakeup_finish(herald_wakeup, herald_log, slot, &to))
 		{
-			at_rest = herald_moderation_end(true, was_alone(&reader, from, to));
+			herald_moderation_end(true);
 			break;
 		}
 		if (!at_end || round == ROUNDS_MAX)
 		{
-			at_rest = herald_moderation_end(at_end, false);
+			herald_moderation_end(at_end);
 			herald_wakeup_requeue(herald_wakeup, slot, reader.checkpoint);
 			break;
 		}
 		herald_reader_extend(&reader, to);
 	}
-
-	/* A long payload is rare. */
-	if (buffer_size > TURN_BYTES)
-	{
-		buffer = repalloc(buffer, BUFFER_SIZE);
-		buffer_size = BUFFER_SIZE;
-	}
-	return at_rest;
-}
-
-/*
- * There was one batch, for whomever, in calm times, and nothing has come since.
- * The header is that of the last batch.
- */
-static bool
-was_alone(const HeraldReader *reader, HeraldPosition from, HeraldPosition to)
-{
-	return from + reader->header.length == to &&
-		herald_answer_first_was_calm(reader->header.commit_time) &&
-		atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed) == to;
+	end_reading();
 }
 
 /* False: not at the end yet, but we have read our share, and our own batch. */
@@ -232,7 +285,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 			case HERALD_READ_REFILLED:
 				/* The segments before the one we are in are not ours any more. */
 				herald_wakeup_advance(herald_wakeup, slot, reader->checkpoint);
-				if (ProcDiePending)
+				if (ProcDiePending || ClientConnectionLost)
 					CHECK_FOR_INTERRUPTS();
 				if (reader->bytes_read < TURN_BYTES)
 					continue;
@@ -247,9 +300,8 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				if (!reader->in_batch && reader->checkpoint >= own_batch)
 					break;
 
-				/* Others have our turn, but who waits for its own batch reads on. */
-				(void) herald_wakeup_yield(herald_wakeup, slot);
-				herald_dispatch_pump();
+				/* A session that waits for its own batch reads on; others have its turn. */
+				herald_dispatch_give_back_turn();
 				continue;
 			case HERALD_READ_ROOM:
 				make_room(reader);
@@ -280,8 +332,11 @@ send_message(const HeraldMessage *message, bool as_is)
 	if (as_is)
 		herald_frames_add(entry->body, entry->body_length);
 	else
+	{
+		herald_frames_expect(entry->body_length);
 		NotifyMyFrontEnd(herald_entry_channel(entry), herald_entry_payload(entry),
 						 message->sender_pid);
+	}
 }
 
 static void
@@ -307,6 +362,8 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 		atomic_load(&herald_log->lost))
 		herald_spill_count_unread(slot);
 
+	/* To tell the client can take long. */
+	herald_dispatch_give_back_turn();
 	if (!herald_subscriptions_include_name(RESET_CHANNEL))
 		ereport(FATAL,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -317,7 +374,7 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 
 	/*
 	 * From here on all is kept for us again.  What we were to read up to may be
-	 * gone by now as well; and to tell the client can take long.
+	 * gone by now as well.
 	 */
 	*to = atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst);
 	herald_reader_extend(reader, *to);

@@ -31,4 +31,11 @@ extern bool herald_deliver_is_awaited(void);
  */
 extern void herald_deliver(void);
 
+/*
+ * Deliver what was there when the transaction that is under way began, and leaves
+ * the rest.  Before its commit, when it is about to drop channels; by a backend
+ * that holds no locks of ours.  Errors as herald_deliver().
+ */
+extern void herald_deliver_earlier(void);
+
 #endif							/* HERALD_DELIVER_H */

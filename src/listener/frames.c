@@ -14,6 +14,9 @@
  * protocol.  Should it be removed, each message has to be put by itself, as is
  * done where another module has the server put messages in a way of its own.
  *
+ * When its buffer is full the server waits for the client.  A client that does not
+ * read must not hold a turn for so long: it is given back before.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -21,8 +24,10 @@
 #include "postgres.h"
 
 #include "libpq/libpq.h"
+#include "mb/pg_wchar.h"
 #include "port/pg_bswap.h"
 
+#include "dispatch/dispatch.h"
 #include "listener/frames.h"
 
 #define NOTIFICATION_RESPONSE	'A'
@@ -33,6 +38,11 @@
 /* A few hundred small ones; the server's own buffer is of the same size. */
 static char frames[8192];
 static Size used;
+
+/* At most that many bytes of messages that did not come this way are in the server's buffer. */
+static Size put_by_itself;
+
+static void make_way(void);
 
 /* What stood there when we were loaded: the server's own way. */
 static int	(*server_putmessage) (char type, const char *body, size_t length);
@@ -59,6 +69,7 @@ herald_frames_add(const char *body, uint32 length)
 		herald_frames_send();
 	if (by_itself)
 	{
+		herald_frames_expect(length);
 		(void) pq_putmessage(NOTIFICATION_RESPONSE, body, length);
 		return;
 	}
@@ -77,7 +88,38 @@ herald_frames_send(void)
 	if (used == 0)
 		return;
 
+	/* With nothing before it in the server's buffer this has room there. */
+	make_way();
+
 	/* If the client has gone, the server has taken note of it. */
 	(void) pq_putmessage_v2(frames[0], frames + 1, used - 1);
 	used = 0;
+}
+
+/* In another encoding it may be longer, up to this. */
+void
+herald_frames_expect(uint32 length)
+{
+	put_by_itself += HEAD_SIZE + (Size) length * MAX_CONVERSION_GROWTH;
+	if (put_by_itself <= sizeof(frames))
+		return;
+	make_way();
+	put_by_itself = HEAD_SIZE + (Size) length * MAX_CONVERSION_GROWTH;
+	if (put_by_itself > sizeof(frames))
+		herald_dispatch_give_back_turn();
+}
+
+bool
+herald_frames_go_out(void)
+{
+	put_by_itself = 0;
+	return pq_flush_if_writable() != 0 || !pq_is_send_pending();
+}
+
+/* What comes next would have the server wait if the client does not take what it has. */
+static void
+make_way(void)
+{
+	if (!herald_frames_go_out())
+		herald_dispatch_give_back_turn();
 }

@@ -26,4 +26,10 @@ extern void herald_frames_add(const char *body, uint32 length);
 /* Hand what was added to the server, which sends it when it flushes. */
 extern void herald_frames_send(void);
 
+/* A notification with a body of that many bytes is about to go to the server by itself. */
+extern void herald_frames_expect(uint32 length);
+
+/* Send what the server has, as far as the client takes it.  False: not all of it. */
+extern bool herald_frames_go_out(void);
+
 #endif							/* HERALD_FRAMES_H */

@@ -31,10 +31,7 @@
  *	 put off by about CIRCLE_US, or by a step for each if that is more.
  *
  * A single notification is never held back: all three begin only when more came
- * in during a pass, or at most 10 ms after one.  At rest the opposite is
- * right, and more listeners are woken at a time than under load: each of them
- * has the one batch to read, and a CPU that waits for the next link of a chain
- * is a CPU lost.
+ * in during a pass, or at most 10 ms after one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -177,25 +174,19 @@ herald_moderation_stay(HeraldPosition position)
 	return moderation.several ? linger(position) : spin();
 }
 
-bool
-herald_moderation_end(bool at_end, bool at_rest)
+void
+herald_moderation_end(bool at_end)
 {
 	HeraldPosition seen = moderation.began_at;
 	bool		expects;
 	instr_time	start;
 	uint32		turns = atomic_load_explicit(&herald_wakeup->turns_max, memory_order_relaxed);
 
-	/* The clock is left alone then: hundreds are waiting for us to be done. */
-	if (at_rest && herald_wakeup_waiting(herald_wakeup) > 0)
-	{
-		INSTR_TIME_SET_ZERO(moderation.ended_at);
-		return true;
-	}
-
 	expects = at_end && moderation.batches < BATCHES_PLENTY && expects_more();
 
 	INSTR_TIME_SET_CURRENT(start);
-	while (!moderation.is_off && !InterruptPending)
+	while (!moderation.is_off && !InterruptPending &&
+		   herald_wakeup_has_turn(herald_wakeup, herald_shared_my_slot()))
 	{
 		HeraldPosition now = atomic_load_explicit(&herald_log->dispatched, memory_order_relaxed);
 		uint32		waiting;
@@ -211,7 +202,6 @@ herald_moderation_end(bool at_end, bool at_rest)
 			break;
 	}
 	INSTR_TIME_SET_CURRENT(moderation.ended_at);
-	return false;
 }
 
 static bool

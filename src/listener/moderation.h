@@ -30,10 +30,8 @@ extern bool herald_moderation_stay(HeraldPosition position);
 
 /*
  * It ends, and the turn is about to be passed on: wait a little before, if need
- * be.  at_end: all there was is read.  at_rest: that was one batch, and nobody
- * sends.  True: others wait for the same batch, and have nothing to gain from
- * waiting.
+ * be.  at_end: all there was is read.
  */
-extern bool herald_moderation_end(bool at_end, bool at_rest);
+extern void herald_moderation_end(bool at_end);
 
 #endif							/* HERALD_MODERATION_H */

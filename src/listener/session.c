@@ -8,6 +8,12 @@
  * costs nobody a signal, and looks by itself at the end.  It says so when the
  * first statement of the transaction comes by one of our hooks.
  *
+ * What others were told of as committed before the client sent its statement is
+ * to be there with the answer, at the latest.  It is before the end of the queue
+ * as the statement found it, and it is finished; but another process may not have
+ * come to mark us for it yet.  So the end of the transaction looks whether the
+ * dispatch has got so far.
+ *
  * A transaction block that has failed is still a block: for us the transaction
  * is over, and no callback will tell of the ROLLBACK that the client owes, but
  * nothing can be delivered before that.  So we remain BUSY, and tell the server
@@ -47,6 +53,8 @@ static struct
 	bool		chains;			/* the end of this transaction begins another */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
 	bool		exit_registered;
+	HeraldPosition began_at;	/* the queue's end when we became busy */
+	HeraldPosition answer_up_to;	/* see herald_session_take_answer_up_to() */
 	TimestampTz message;		/* when the client's last one came, at the last end */
 	int			failures;		/* of empty transactions, one after another */
 }			session;
@@ -56,6 +64,7 @@ static struct
 
 static bool may_fail_in_block(void);
 static bool message_has_come(void);
+static HeraldPosition queue_end(void);
 static bool is_pending(void);
 static bool rest(void);
 static void leave_at_exit(int code, Datum arg);
@@ -95,6 +104,7 @@ herald_session_join(void)
 					   atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst));
 	session.is_listener = true;
 	session.is_busy = true;
+	session.began_at = 0;
 }
 
 void
@@ -144,6 +154,7 @@ herald_session_statement(void)
 
 	/* A signal that is on its way has nothing more to tell us. */
 	session.is_busy = true;
+	session.began_at = queue_end();
 	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 	if (herald_wakeup_busy(herald_wakeup, herald_shared_my_slot()))
 		herald_dispatch_pump();
@@ -161,8 +172,10 @@ herald_session_end_transaction(bool committed)
 {
 	bool		may_remain = session.is_busy && (session.chains || (!committed && may_fail_in_block()));
 	bool		was_empty = !session.is_busy && !session.statement_seen;
-	bool		polled = message_has_come() && committed && was_empty && is_pending();
+	bool		polled = message_has_come() && committed && was_empty && session.is_listener;
+	HeraldPosition up_to = polled ? queue_end() : session.began_at;
 
+	polled = polled && (is_pending() || herald_dispatch_is_behind(up_to));
 	session.chains = false;
 	session.statement_seen = false;
 	if (committed && session.failures > 0)
@@ -183,8 +196,10 @@ herald_session_end_transaction(bool committed)
 	if (!committed)
 		(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 
-	if (may_remain || rest() || polled)
+	if (may_remain || rest() || polled || herald_dispatch_is_behind(up_to))
 	{
+		session.answer_up_to = may_remain ? 0 : up_to;
+
 		/*
 		 * Something of the server's or of another module's fails each time
 		 * before we can deliver: the client is better told than kept waiting.
@@ -222,12 +237,19 @@ message_has_come(void)
 	return session.message != before;
 }
 
+/* Everything that has been answered by now is before it. */
+static HeraldPosition
+queue_end(void)
+{
+	return atomic_load_explicit(&herald_log->head, memory_order_seq_cst);
+}
+
 static bool
 is_pending(void)
 {
 	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
 
-	return session.is_listener && herald_listener_is_pending(atomic_load(word));
+	return herald_listener_is_pending(atomic_load(word));
 }
 
 /* Busy no longer.  True: there is something to deliver. */
@@ -260,6 +282,21 @@ herald_session_take_statement(void)
 	bool		result = session.statement_before;
 
 	session.statement_before = false;
+	return result;
+}
+
+HeraldPosition
+herald_session_began_at(void)
+{
+	return session.is_busy ? session.began_at : 0;
+}
+
+HeraldPosition
+herald_session_take_answer_up_to(void)
+{
+	HeraldPosition result = session.answer_up_to;
+
+	session.answer_up_to = 0;
 	return result;
 }
 

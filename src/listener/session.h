@@ -12,6 +12,8 @@
 
 #include "postgres.h"
 
+#include "core/log_layout.h"
+
 /*
  * Become a listener, inside a transaction, before the first channel is entered
  * in the map.  May throw.  Harmless to repeat.
@@ -49,6 +51,15 @@ extern bool herald_session_is_idle_transaction(void);
  * waiting for the server to be ready.
  */
 extern bool herald_session_take_statement(void);
+
+/* Where the queue ended when the transaction that is under way began; 0: we are not in one. */
+extern HeraldPosition herald_session_began_at(void);
+
+/*
+ * What was committed before this position, at the end of our transaction, is to
+ * be delivered before its answer; 0: whatever has come.  Forgets it.
+ */
+extern HeraldPosition herald_session_take_answer_up_to(void);
 
 /* Were we told to read by the end of our own transaction?  Forgets it. */
 extern bool herald_session_take_own_signal(void);

@@ -117,6 +117,15 @@ herald_subscriptions_subabort(int level)
 		transaction.actions_used--;
 }
 
+bool
+herald_subscriptions_any_to_drop(void)
+{
+	for (int i = 0; i < transaction.actions_used; i++)
+		if (transaction.actions[i].kind != ACTION_LISTEN)
+			return true;
+	return false;
+}
+
 void
 herald_subscriptions_prepare(void)
 {

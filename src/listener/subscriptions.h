@@ -26,6 +26,9 @@ extern void herald_subscriptions_unlisten_all(int level);
 extern void herald_subscriptions_subcommit(int level);
 extern void herald_subscriptions_subabort(int level);
 
+/* Does this transaction run UNLISTEN, as far as it has not been rolled back? */
+extern bool herald_subscriptions_any_to_drop(void);
+
 /*
  * Before the commit: enter the new channels in the channel map.  May throw;
  * herald_subscriptions_abort() then takes them out again.

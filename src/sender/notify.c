@@ -32,6 +32,10 @@
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
+/* In this transaction; see herald_notify_note_native(). */
+static bool is_native;
+
+static void hand_over_entry(const HeraldEntry *entry);
 static void check_lengths(size_t channel_length, size_t payload_length);
 
 
@@ -47,9 +51,11 @@ herald_notify(const char *channel, const char *payload)
 	 * the server then refuses that.
 	 */
 	if (!herald_enabled || !herald_activation_is_on() ||
-		herald_transaction_is_committing || herald_transaction_is_preparing)
+		herald_transaction_is_committing || herald_transaction_is_preparing ||
+		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER))
 	{
 		Async_Notify(channel, payload);
+		herald_notify_note_native();
 		return;
 	}
 
@@ -69,6 +75,36 @@ herald_notify(const char *channel, const char *payload)
 		herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
 	else
 		herald_shared_count(HERALD_COUNT_DUPLICATES, 1);
+}
+
+void
+herald_notify_note_native(void)
+{
+	is_native = true;
+	herald_transaction_is_ours = true;
+}
+
+/* The server cannot take a payload that is longer than its own limit: then nothing is handed over. */
+void
+herald_notify_hand_over(void)
+{
+	if (!is_native || herald_pending_count() == 0 ||
+		herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER)
+		return;
+	herald_pending_visit(hand_over_entry);
+	herald_pending_reset();
+}
+
+void
+herald_notify_end(void)
+{
+	is_native = false;
+}
+
+static void
+hand_over_entry(const HeraldEntry *entry)
+{
+	Async_Notify(herald_entry_channel(entry), herald_entry_payload(entry));
 }
 
 /*

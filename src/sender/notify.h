@@ -19,4 +19,17 @@
  */
 extern void herald_notify(const char *channel, const char *payload);
 
+/*
+ * This transaction sends something by the server's own way, or may do so.  The
+ * server removes duplicates among what it sends; so that there are none between
+ * the two ways, all that the transaction sends goes the server's way.
+ */
+extern void herald_notify_note_native(void);
+
+/* Before the commit: hand the server what this transaction has sent by ours.  May throw. */
+extern void herald_notify_hand_over(void);
+
+/* The transaction is over.  Never fails. */
+extern void herald_notify_end(void);
+
 #endif							/* HERALD_NOTIFY_H */

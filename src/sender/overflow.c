@@ -147,15 +147,27 @@ herald_overflow_place(HeraldPosition position)
 }
 
 void
-herald_overflow_end(bool committed)
+herald_overflow_release(bool committed)
 {
 	if (overflow.number == 0)
 		return;
 
 	if (overflow.file > 0)
 		FileClose(overflow.file);
+	overflow.file = 0;
 	if (!committed || !overflow.is_placed)
+	{
 		herald_large_forget(overflow.number);
+		herald_overflow_end();
+	}
+}
+
+void
+herald_overflow_end(void)
+{
+	if (overflow.number == 0)
+		return;
+
 	if (overflow.channels)
 		hash_destroy(overflow.channels);
 	if (overflow.reference)
@@ -189,7 +201,7 @@ begin(void)
 	PG_CATCH();
 	{
 		CurrentResourceOwner = caller;
-		herald_overflow_end(false);
+		herald_overflow_release(false);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

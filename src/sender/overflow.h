@@ -39,7 +39,10 @@ extern const char *herald_overflow_reference(uint64 *length, uint32 *count);
 /* The reference has its place in the log.  Never throws. */
 extern void herald_overflow_place(HeraldPosition position);
 
+/* The transaction has ended: delete the file unless it is the queue's.  Never throws. */
+extern void herald_overflow_release(bool committed);
+
 /* The transaction is over.  Never throws. */
-extern void herald_overflow_end(bool committed);
+extern void herald_overflow_end(void);
 
 #endif							/* HERALD_OVERFLOW_H */

@@ -79,6 +79,7 @@ static struct
 	bool		has_file;
 	bool		is_damaged;		/* the file cannot be read: the transaction fails */
 	uint32		count;			/* entries */
+	uint64		longest_payload;
 
 	HashPlace  *places;			/* NULL: no hash (yet) */
 	uint32		places_mask;	/* their number, a power of two, less 1 */
@@ -136,6 +137,7 @@ herald_pending_add(int level, const char *channel, size_t channel_length,
 		hash_insert(pending.used, hash);
 	pending.used += length;
 	pending.count++;
+	pending.longest_payload = Max(pending.longest_payload, payload_length);
 	return true;
 }
 
@@ -156,6 +158,7 @@ herald_pending_reset(void)
 {
 	pending.used = pending.written = 0;
 	pending.count = 0;
+	pending.longest_payload = 0;
 	pending.has_file = pending.is_damaged = false;
 	pending.levels_used = 0;
 	if (pending.places)
@@ -182,6 +185,26 @@ herald_pending_entries(uint64 *length)
 {
 	*length = pending.used;
 	return pending.arena;
+}
+
+uint64
+herald_pending_longest_payload(void)
+{
+	return pending.longest_payload;
+}
+
+void
+herald_pending_visit(HeraldEntryVisitor visit)
+{
+	for (uint64 at = 0; at < pending.used;)
+	{
+		const HeraldEntry *entry = entry_at(at);
+
+		if (entry == NULL)
+			report_damaged();
+		at += entry->length;
+		visit(entry);
+	}
 }
 
 bool

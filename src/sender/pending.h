@@ -35,6 +35,13 @@ extern void herald_pending_reset(void);
 extern uint32 herald_pending_count(void);
 extern const char *herald_pending_entries(uint64 *length);
 
+/* Bytes of the longest payload that this transaction has added, rolled back ones included. */
+extern uint64 herald_pending_longest_payload(void);
+
+/* Visit each in the order in which they were added.  May throw, as the visitor may. */
+typedef void (*HeraldEntryVisitor) (const HeraldEntry *entry);
+extern void herald_pending_visit(HeraldEntryVisitor visit);
+
 /*
  * Are some of them in a file, because they are more than a batch can hold?
  * Then herald_pending_entries() is not for use, and to complete the file, which

@@ -16,7 +16,6 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "compat/compat.h"
@@ -24,6 +23,7 @@
 #include "core/stop_point.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/watchdog.h"
+#include "outbox.h"
 #include "queue/spill.h"
 #include "sender/overflow.h"
 #include "sender/pending.h"
@@ -48,10 +48,8 @@ static struct
 	const char *entries;		/* what was put into the log */
 	HeraldPosition position;
 	HeraldPosition end;
-	int			client_min_messages;	/* see hush() */
 }			batch;
 
-static void hush(void);
 static void wait_for_listeners(void);
 static void wait_for_room(void);
 static void wait_step(HeraldWait wait, long step_ms);
@@ -69,7 +67,7 @@ herald_publish_reserve(void)
 
 	if (info.count == 0)
 	{
-		herald_overflow_end(false); /* all of it was rolled back */
+		herald_overflow_release(false); /* all of it was rolled back */
 		return;
 	}
 
@@ -91,9 +89,12 @@ herald_publish_reserve(void)
 	while (!herald_log_reserve(herald_log, &info, length, &batch.position))
 		wait_for_room();
 
-	/* From here to the end of the transaction the batch is ours to finish. */
+	/*
+	 * From here to the end of the transaction the batch is ours to finish, with
+	 * all that comes after it waiting: not for a client that does not read.
+	 */
 	batch.is_reserved = true;
-	hush();
+	herald_outbox_close();
 	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
 	if (batch.is_reference)
 		herald_overflow_place(batch.position);
@@ -109,7 +110,6 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 		return false;
 
 	batch.is_reserved = false;
-	client_min_messages = batch.client_min_messages;
 	*end = batch.end;
 	HERALD_HOLD_POINT("publish-committed");
 	if (committed)
@@ -121,14 +121,14 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 		else
 			herald_log_commit(herald_log, batch.position, now);
 		HERALD_HOLD_POINT("publish-finished");
-		herald_dispatch_run_committed(now);
 	}
 	else
 	{
 		herald_log_abort(herald_log, batch.position);
 		HERALD_HOLD_POINT("publish-finished");
-		herald_dispatch_run();
 	}
+	herald_dispatch_run();
+	herald_outbox_open();
 	HERALD_HOLD_POINT("publish-dispatched");
 	return true;
 }
@@ -146,17 +146,6 @@ herald_publish_concerns(HeraldEntryTest test)
 			return true;
 	}
 	return false;
-}
-
-/*
- * Messages to debug with go to the client at once, and wait if it does not read,
- * now with all behind us (trace_notify has some).  So they only go to the log.
- */
-static void
-hush(void)
-{
-	batch.client_min_messages = client_min_messages;
-	client_min_messages = Max(client_min_messages, NOTICE);
 }
 
 /* Flow control: do not run away from the listeners that make progress. */

@@ -33,7 +33,7 @@
  * Checked, once nothing can move any more: every listener is IDLE and has read
  * all batches that were marked for it, in whose map entry it was; turns_out is
  * the number of serials in slots, which is 0 unless someone is stuck. Always:
- * no batch is read twice, turns_out is in 0..TURNS_AT_REST, turns are in slots or in
+ * no batch is read twice, turns_out is in 0..K, turns are in slots or in
  * somebody's hands, and nobody but the reader moves a word that is being read.
  *
  * Must fail: the variants of the table in `run`.
@@ -54,9 +54,6 @@
 #endif
 #ifndef K
 #define K			1
-#endif
-#ifndef TURNS_AT_REST
-#define TURNS_AT_REST	K		/* the limit of those who see that nobody sends */
 #endif
 #ifndef STATEMENTS
 #define STATEMENTS	0
@@ -236,7 +233,7 @@ inline take_turn()
 {
 	out = turns_out;
 	do
-	:: atomic { out < TURNS_AT_REST ->
+	:: atomic { out < K ->
 		d_step {
 			taken = (turns_out == out);
 			if
@@ -245,7 +242,7 @@ inline take_turn()
 			fi
 		};
 		if :: taken -> break :: else fi }
-	:: out >= K -> break		/* who takes the smaller limit */
+	:: out >= K -> break
 	od;
 	out = 0
 }

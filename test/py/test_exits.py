@@ -60,7 +60,7 @@ def test_terminated(cluster, connect, doing):
     assert hear(listener, 2) == ["1", "2"]
     assert one(watcher, "SELECT count(*) FROM herald.listeners") == 1
     assert watcher.execute("SELECT * FROM herald.channels").fetchall() == [("c", 1)]
-    assert one(watcher, "SELECT used FROM herald.queue") == 0
+    until(lambda: one(watcher, "SELECT used FROM herald.queue") == 0, "the listener is idle again")
 
 
 def test_terminated_with_a_turn(cluster, connect):

@@ -118,45 +118,6 @@ test_turns_max_changes(void **state UNUSED)
 	free(wakeup);
 }
 
-/* Guards: at rest there may be more turns; under load they go back to k, and none is forgotten. */
-static void
-test_turns_at_rest(void **state UNUSED)
-{
-	HeraldLog  *log = log_new();
-	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
-	Signals		signals = {0};
-	int			done = 0;
-
-	atomic_store(&wakeup->turns_at_rest, 5);
-	for (uint32_t slot = 0; slot < SLOTS; slot++)
-		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-	herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals);
-	assert_turns(wakeup, 2);
-	herald_wakeup_pump(wakeup, HERALD_TURNS_AT_REST, HERALD_NO_HOME, record_signal, &signals);
-	assert_turns(wakeup, 5);
-	assert_false(herald_wakeup_pump(wakeup, HERALD_TURNS_AT_REST, HERALD_NO_HOME,
-									record_signal, &signals));
-
-	/* Somebody sends again: three give back their turns, and nobody else gets one. */
-	for (uint32_t out = 5; out-- > 2;)
-	{
-		assert_true(read_all(wakeup, log, signals.slots[done++]));
-		assert_false(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME,
-										record_signal, &signals));
-		assert_turns(wakeup, out);
-	}
-	while (done < signals.count)
-	{
-		assert_true(read_all(wakeup, log, signals.slots[done++]));
-		herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals);
-		assert_true(signals.count - done <= 2);
-	}
-	assert_int_equal(signals.count, SLOTS);
-	assert_turns(wakeup, 0);
-	free(wakeup);
-	free(log);
-}
-
 /* Guards: the cursor goes round: who was served last comes last again. */
 static void
 test_cursor_is_fair(void **state UNUSED)
@@ -280,7 +241,6 @@ main(void)
 		cmocka_unit_test(test_turns_at_most),
 		cmocka_unit_test(test_waiting),
 		cmocka_unit_test(test_turns_max_changes),
-		cmocka_unit_test(test_turns_at_rest),
 		cmocka_unit_test(test_cursor_is_fair),
 		cmocka_unit_test(test_cursor_finds_any),
 		cmocka_unit_test(test_pump_sees_new_ones),

@@ -125,13 +125,11 @@ send_signal(uint32_t slot, void *arg)
 void
 pump(uint32_t turns)
 {
-	/* Two CPUs, and now and then none that is known; with either limit. */
+	/* Two CPUs, and now and then none that is known. */
 	static _Atomic uint16_t calls;
 	uint16_t	call = atomic_fetch_add(&calls, 1);
 	uint16_t	home = call % 3;
 
-	if (turns == HERALD_ALL_TURNS && call / 3 % 2 == 0)
-		turns = HERALD_TURNS_AT_REST;
 	herald_wakeup_pump(world.wakeup, turns, home == 2 ? HERALD_NO_HOME : home, send_signal, NULL);
 }
 

@@ -80,8 +80,6 @@ world_plan_round(uint64_t *random)
 	world.bytes_in_files = one_in(random, 2) ? UINT64_MAX :
 		herald_random(random) % HERALD_SEGMENTS * world.log->segment_size;
 	atomic_store(&world.wakeup->turns_max, 1 + herald_random(random) % 3);
-	atomic_store(&world.wakeup->turns_at_rest,
-				 atomic_load(&world.wakeup->turns_max) + herald_random(random) % 4);
 }
 
 void
