@@ -67,8 +67,8 @@ def _notifier(cluster: Cluster) -> Iterator[subprocess.Popen]:
 def bystander(cluster: Cluster, seconds: float, *, listeners: int) -> dict:
     """What a SELECT 1 takes every 2 ms or so while a NOTIFY every 25 ms goes to so many listeners.
 
-    p50_us, p90_us, p99_us      from the moment when it was sent until its answer has come
-    due_p50_us, ...             from the moment when it was due, see bench/steady.c
+    p50_us, p90_us, p99_us      from the moment when it was due until its answer has come, see bench/steady.c
+    sent_p50_us, ...            from the moment when it was sent
     """
     command = _command("SELECT 1", seconds, SELECT_INTERVAL_US, "--jitter", "--prepared")
     with ExitStack() as stack:
@@ -81,8 +81,8 @@ def bystander(cluster: Cluster, seconds: float, *, listeners: int) -> dict:
             raise MeasureError("steady, which notifies, has failed")
         notified = json.loads(output)
         delivered = _heard(held, notified["sent"])
-    figures = {f"{name}_us": told["took_us"][name] for name in ("p50", "p90", "p99")}
-    figures |= {f"due_{name}_us": told["from_due_us"][name] for name in ("p50", "p90", "p99")}
+    figures = {f"{name}_us": told["from_due_us"][name] for name in ("p50", "p90", "p99")}
+    figures |= {f"sent_{name}_us": told["took_us"][name] for name in ("p50", "p90", "p99")}
     return figures | {"delivered": delivered, "bystander": told, "notifier": notified}
 
 
