@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bench import figures, measure
 from bench.family import Case, Context, Family, Plot, Point, Table
+from bench.measure_bystander import NOTIFY_INTERVAL_MS, bystander, steady_commit
 from bench.plots import COLOURS, INK
 
 LISTEN_CHANNELS = 30_000
@@ -21,10 +22,14 @@ BESIDE_ROUNDS = 3  # of what stands beside such a comparison
 IDLE_ROUNDS = 80
 IDLE_SECONDS = 0.1
 LATENCY_ROUNDS = 8
+BYSTANDER_ROUNDS = 5  # 300 connections take longer than what is measured over them
+BUSY_ROUNDS = 5
+BUSY_BESIDE_ROUNDS = 1
 # Two servers at the same time: 300 listeners keep both CPUs busy for some 7 ms, and are to be at rest between.
 TOGETHER_INTERVAL_MS = 47
 # Flushes that make 9,000 commits a second, as many as where the target was found; and those of this disk.
 SLOWER_FLUSH_US = 3000
+NOBODY_LISTENS = "nobody listens, herald"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ class Scenario:
     rounds: int | None = None
     together: bool = False
     when: str = "always"  # or "normal": not with --quick, or "full"
+    figure: str = "value"
+    measured_with: str = ""  # the figure is in the measurements of the scenario of that name
 
 
 def _case(name: str, cluster: str, run: Callable, *, rounds_max: int | None = None, share: float = 1,
@@ -115,6 +122,39 @@ def _commit_latency() -> Scenario:
                     Target(1.2, at_least=False), rounds=LATENCY_ROUNDS)
 
 
+def _busy_client() -> Scenario:
+    def case(name: str, cluster: str, listeners: int, rounds_max: int | None = None) -> Case:
+        return _case(name, cluster, steady_commit, rounds_max=rounds_max, share=CLOSE_SHARE, listeners=listeners,
+                     busy=True)
+
+    baseline, subject = "1 listener, herald", "300 listeners, herald"
+    title = (f"commit of a NOTIFY every {NOTIFY_INTERVAL_MS} ms by a client that is busy between, 300 listeners "
+             "against 1, median")
+    return Scenario("busy_client", title, "us", baseline, subject, (
+        case(baseline, "herald", 1), case(subject, "herald", 300),
+        case("1 listener, stock", "stock", 1, BUSY_BESIDE_ROUNDS),
+        case("300 listeners, stock", "stock", 300, BUSY_BESIDE_ROUNDS),
+    ), Target(1.5, at_least=False), rounds=BUSY_ROUNDS)
+
+
+def _bystander() -> tuple[Scenario, ...]:
+    """One scenario is measured, and the others look at the same measurements."""
+    def case(name: str, cluster: str, listeners: int) -> Case:
+        return _case(name, cluster, bystander, share=CLOSE_SHARE, listeners=listeners)
+
+    cases = case("stock", "stock", 300), case("herald", "herald", 300), case(NOBODY_LISTENS, "herald", 0)
+    title = f"a SELECT 1 beside a NOTIFY every {NOTIFY_INTERVAL_MS} ms to 300 listeners"
+    at_most_stock = Target(1.0, at_least=False)
+    return (
+        Scenario("bystander", f"{title}, median", "us", "stock", "herald", cases, at_most_stock,
+                 rounds=BYSTANDER_ROUNDS, figure="p50_us"),
+        *(Scenario(f"bystander_{name}", f"the same, {name}", "us", "stock", "herald", cases, at_most_stock,
+                   figure=f"{name}_us", measured_with="bystander") for name in ("p90", "p99")),
+        Scenario("bystander_alone", "the same, median, against nobody listening", "us", NOBODY_LISTENS, "herald",
+                 (), Target(1.2, at_least=False), figure="p50_us", measured_with="bystander"),
+    )
+
+
 def _select_only(cluster: str) -> Callable[[Context], dict]:
     return lambda context: measure.select_only(context.clusters[cluster], IDLE_SECONDS)
 
@@ -137,6 +177,8 @@ SCENARIOS = (
     _insert_notify("insert_notify_this_disk", ", this machine's disk", 0, CLOSE_ROUNDS),
     _commit_latency(),
     _commit_latency_beside(),
+    _busy_client(),
+    *_bystander(),
     _both("last_listener_latency", "the last of 300 listeners hears it, median", "us", measure.latency,
           Target(1.0, at_least=False), rounds=LATENCY_ROUNDS, together=True, when="normal", listeners=300,
           of="last_us", interval_ms=TOGETHER_INTERVAL_MS),
@@ -157,7 +199,7 @@ SCENARIOS = (
 
 def _points(*when: str, rounds: int | None = None) -> list[Point]:
     return [Point({"scenario": one.name}, one.cases, rounds or one.rounds, one.together)
-            for one in SCENARIOS if one.when in when]
+            for one in SCENARIOS if one.when in when and not one.measured_with]
 
 
 def points(quick: bool) -> list[Point]:
@@ -174,16 +216,16 @@ def _measured(lines: list[dict]) -> list[tuple[Scenario, list[dict], list[float]
     """The scenarios that were measured, with their lines and their ratios."""
     found = []
     for scenario in SCENARIOS:
-        own = figures.select(lines, scenario=scenario.name)
+        own = figures.select(lines, scenario=scenario.measured_with or scenario.name)
         if own:
-            found.append((scenario, own, figures.ratios(own, "value", scenario.subject, scenario.baseline)))
+            found.append((scenario, own, figures.ratios(own, scenario.figure, scenario.subject, scenario.baseline)))
     return found
 
 
 def _result(scenario: Scenario, own: list[dict], ratios: list[float]) -> str:
     if not scenario.target or not ratios:
         return ""
-    reached = figures.values(own, "value", scenario.subject) if scenario.target.unit else ratios
+    reached = figures.values(own, scenario.figure, scenario.subject) if scenario.target.unit else ratios
     return "met" if scenario.target.met(figures.middle(reached)) else "MISSED"
 
 
@@ -202,14 +244,15 @@ def tables(lines: list[dict]) -> list[Table]:
             mine = figures.select(own, case.name)
             case_rows.append((
                 scenario.title if case is scenario.cases[0] else "", case.name,
-                figures.with_spread(figures.values(mine, "value"), scenario.unit),
+                figures.with_spread(figures.values(mine, scenario.figure), scenario.unit),
                 figures.middle(figures.values(mine, "deliveries_per_s")), _delivered(mine),
                 figures.percent(figures.middle(figures.values(mine, "cpu_client_share")))))
     return [
         Table("Ratios", ("", "subject", "compared with", "ratio", "target", ""), ratio_rows,
               "tps of a topology: notifications per second until every listener has every one. The last of "
               "300 listeners: both servers at the same time, a NOTIFY every "
-              f"{TOGETHER_INTERVAL_MS} ms on each."),
+              f"{TOGETHER_INTERVAL_MS} ms on each. A SELECT 1, every 2 ms or so, takes from the moment when it was "
+              "due until its answer has come."),
         Table("Figures", ("", "case", "median (rounds)", "deliveries/s", "delivered", "clients' CPU"),
               case_rows, measure.CLIENTS_CPU_NOTE),
     ]

@@ -19,8 +19,9 @@ sys.path.insert(0, str(TOP))
 
 from bench import figures, profiling, raw  # noqa: E402
 from bench.family import start_cluster  # noqa: E402
-from bench.families import invalidation  # noqa: E402
+from bench.families import invalidation, targets  # noqa: E402
 from bench.measure import DBNAME, heard_exactly  # noqa: E402
+from bench.measure_bystander import bystander, steady_commit  # noqa: E402
 from bench.measure_caches import prepare  # noqa: E402
 from bench.measure_laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
 from harness.listeners import Listeners  # noqa: E402
@@ -184,6 +185,36 @@ def server():
 def notify(cluster, payloads):
     """Sends each in a transaction of its own."""
     cluster.psql("".join(f"NOTIFY channel_1, '{payload}';" for payload in payloads), DBNAME)
+
+
+@pytest.mark.parametrize("name", ["stock", "herald"])
+def test_bystander_and_busy_client_are_measured_while_listeners_hear(server, name):
+    """Both see their own statement, at its rate, and each NOTIFY beside it reaches each listener."""
+    cluster = server(name)
+    beside = bystander(cluster, 0.5, listeners=5)
+    assert beside["delivered"] and beside["notifier"]["sent"] >= 10
+    assert 0 < beside["p50_us"] <= beside["p90_us"] <= beside["p99_us"]
+    assert 0 < beside["sent_p50_us"] <= beside["p50_us"]
+    assert beside["bystander"]["counted"] > 200
+    assert bystander(cluster, 0.2, listeners=0)["delivered"]
+    for busy in (False, True):
+        client = steady_commit(cluster, 0.5, listeners=5, busy=busy)
+        assert client["delivered"] and client["steady"]["counted"] >= 15 and client["value"] > 0
+
+
+def test_scenarios_share_the_measurements_of_one():
+    """Each percentile of the bystander is held to a target of its own; the point is measured once."""
+    def line(case, **measured):
+        return {"point": {"scenario": "bystander"}, "case": case, "round": 0, "figures": measured}
+
+    lines = [line("stock", p50_us=100, p90_us=100, p99_us=100), line("herald", p50_us=100, p90_us=110, p99_us=90),
+             line(targets.NOBODY_LISTENS, p50_us=80, p90_us=80, p99_us=80)]
+    ratios, _ = targets.tables(lines)
+    assert [row[3:] for row in ratios.rows] == [
+        ("1.000", "≤ 1", "met"), ("1.100", "≤ 1", "MISSED"), ("0.900", "≤ 1", "met"),
+        ("1.250", "≤ 1.20", "MISSED")]
+    assert [point.parameters["scenario"] for point in targets.points(quick=True)
+            if "bystander" in point.parameters["scenario"]] == ["bystander"]
 
 
 @pytest.mark.parametrize("name", ["stock", "herald"])
