@@ -5,8 +5,7 @@ from bench.measure_latency import probes
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 
-COUNTERS = ("notifications", "delivered", "wakeups", "signals_sent", "signals_saved", "turns_rescued",
-            "flow_waits")
+COUNTERS = ("notifications", "delivered", "wakeups", "signals_sent", "signals_saved", "turns_rescued")
 SINGLE_FIGURES = ("commit_us_p50", "first_us_p50", "last_us_p50", "last_us_p99")
 LOAD_SHARE = 0.5  # of the seconds; the rest is for single notifications
 

@@ -144,7 +144,6 @@ CREATE FUNCTION herald.get_stats(
 	OUT signals_sent bigint,
 	OUT signals_saved bigint,
 	OUT turns_rescued bigint,
-	OUT flow_waits bigint,
 	OUT segments_spilled bigint,
 	OUT segments_dropped bigint,
 	OUT overruns bigint,
@@ -161,7 +160,7 @@ COMMENT ON FUNCTION herald.get_stats() IS
 
 CREATE VIEW herald.stats AS
 SELECT s.notifications, s.batches, s.duplicates_removed, s.delivered, s.wakeups,
-	   s.signals_sent, s.signals_saved, s.turns_rescued, s.flow_waits, s.segments_spilled,
+	   s.signals_sent, s.signals_saved, s.turns_rescued, s.segments_spilled,
 	   s.segments_dropped, s.overruns, s.invalidations, s.cache_resets, s.catch_ups,
 	   s.stats_reset
   FROM herald.get_stats() s;
@@ -177,7 +176,6 @@ COMMENT ON COLUMN herald.stats.signals_sent IS 'signals sent, to listeners and t
 COMMENT ON COLUMN herald.stats.signals_saved IS
 'times that a notification found a listener concerned that needed no signal of its own';
 COMMENT ON COLUMN herald.stats.turns_rescued IS 'turns taken back from sessions that did not use them: to read notifications, or to catch up with invalidations';
-COMMENT ON COLUMN herald.stats.flow_waits IS 'transactions that waited before their commit for listeners to catch up';
 COMMENT ON COLUMN herald.stats.segments_spilled IS 'segments of the queue written to temporary files, for listeners that had not read them';
 COMMENT ON COLUMN herald.stats.segments_dropped IS
 'segments of the queue, and files of large transactions, given up although listeners had not read them: past herald.max_queue_size, or for want of disk space';

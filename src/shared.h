@@ -36,7 +36,6 @@ typedef enum HeraldCounter
 	HERALD_COUNT_SIGNALS_SENT,
 	HERALD_COUNT_SIGNALS_SAVED, /* a listener concerned that needed none */
 	HERALD_COUNT_TURNS_RESCUED, /* taken back by the watchdog */
-	HERALD_COUNT_FLOW_WAITS,	/* transactions that flow control delayed */
 	HERALD_COUNT_SEGMENTS_SPILLED,	/* written to temporary files */
 	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, for the limit or for want of disk */
 	HERALD_COUNT_OVERRUNS,		/* listeners that missed something by that */

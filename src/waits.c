@@ -17,7 +17,6 @@
 
 static const char *const names[HERALD_WAITS] = {
 	[HERALD_WAIT_DISPATCH] = "HeraldDispatch",
-	[HERALD_WAIT_FLOW_CONTROL] = "HeraldFlowControl",
 	[HERALD_WAIT_MODERATION] = "HeraldModeration",
 	[HERALD_WAIT_QUEUE_ROOM] = "HeraldQueueRoom",
 	[HERALD_WAIT_SPILL_READ] = "HeraldSpillRead",

@@ -16,7 +16,6 @@
 typedef enum HeraldWait
 {
 	HERALD_WAIT_DISPATCH,		/* for one's own batch, behind others' commits */
-	HERALD_WAIT_FLOW_CONTROL,	/* for listeners to catch up */
 	HERALD_WAIT_MODERATION,		/* for more to come, so that a wakeup carries more */
 	HERALD_WAIT_QUEUE_ROOM,		/* for room in the ring */
 	HERALD_WAIT_SPILL_READ,		/* for a temporary file */

@@ -75,8 +75,6 @@ OPERATIONS = (
     Operation("join_leave", "listeners", "the first LISTEN and the end of a session", "2", "2: word, turn"),
     Operation("waiting", "listeners", "how many are to be woken?", "0", "0"),
     Operation("needed", "listeners", "below which position is the log free?", "0", "0"),
-    Operation("backlog_small", "listeners", "flow control, where there is little to read", "0", "0"),
-    Operation("backlog_large", "listeners", "flow control, past the threshold", "0", "1: read floor"),
     Operation("reserve_at_once", "threads", "reserve", "1", "2: head, header"),
     Operation("send_dispatch_at_once", "threads", "recycle if need be, reserve, fill, commit, dispatch", "6",
               "3: head, header, dispatcher's"),
@@ -234,7 +232,7 @@ def tables(lines: list[dict]) -> list[Table]:
 
 # Those that show the most, each as a line of its own.
 DRAWN = {
-    "listeners": ("mark_idle", "pump_empty", "wake_one", "wake_all", "needed", "backlog_large"),
+    "listeners": ("mark_idle", "pump_empty", "wake_one", "wake_all", "needed"),
     "entries": ("reserve", "send", "commit_dispatch", "dispatch_together", "read_together",
                 "skip_other_database"),
 }

@@ -11,7 +11,6 @@
 #define MICRO_H
 
 #include "dispatcher.h"
-#include "flow.h"
 #include "log_reader.h"
 #include "wakeup.h"
 

@@ -263,25 +263,6 @@ run_waiting(Bench *bench, uint64_t n)
 		consume(herald_wakeup_waiting(bench->wakeups[0]));
 }
 
-/* The backlog is within what is allowed: the older figure will do. */
-static void
-run_backlog_small(Bench *bench, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		consume(herald_flow_backlog(bench->log, bench->wakeups[0], RING_SIZE / 4));
-}
-
-/* It exceeds that: everybody who makes progress is looked at. */
-static void
-run_backlog_large(Bench *bench, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-	{
-		atomic_store_explicit(&bench->log->read_floor, START, memory_order_relaxed);
-		consume(herald_flow_backlog(bench->log, bench->wakeups[0], 0));
-	}
-}
-
 const Operation wakeup_operations[] = {
 	{"mark_idle", SIZE_LISTENERS, create_many, prepare_idle, run_mark, all_listeners},
 	{"mark_pending", SIZE_LISTENERS, create_many, prepare_pending, run_mark, all_listeners},
@@ -294,7 +275,5 @@ const Operation wakeup_operations[] = {
 	{"join_leave", SIZE_LISTENERS, create_one, NULL, run_join_leave, NULL},
 	{"waiting", SIZE_LISTENERS, create_one, NULL, run_waiting, NULL},
 	{"needed", SIZE_LISTENERS, create_one, prepare_pending, run_needed, NULL},
-	{"backlog_small", SIZE_LISTENERS, create_one, prepare_pending, run_backlog_small, NULL},
-	{"backlog_large", SIZE_LISTENERS, create_one, prepare_pending, run_backlog_large, NULL},
 	{0}
 };

@@ -82,7 +82,6 @@ herald_log_init(HeraldLog *log, uint64_t ring_size)
 	atomic_init(&log->limit, start + ring_size);
 	atomic_init(&log->dispatched, start);
 	atomic_init(&log->settled, start);
-	atomic_init(&log->read_floor, start);
 }
 
 uint64_t

@@ -59,9 +59,6 @@ typedef struct HeraldLog
 	_Atomic uint64_t settled;
 	_Atomic uint32_t dispatching;
 
-	/* Flow control: the lowest position of a progressing listener, as seen last. */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t read_floor;
-
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t ring[];
 } HeraldLog;
 

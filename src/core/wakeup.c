@@ -22,6 +22,10 @@
  * forgotten as long as one turn is out, and its holder moves or is rescued:
  * where there is no watchdog, the committer hands out all.
  *
+ * A listener that does not use its turn keeps others from being woken until the
+ * watchdog takes the turn back.  After that its wakeups cost it alone: it is
+ * signalled, and the turn goes to the next one at once.
+ *
  * [W1] No wakeup is lost.  Two handshakes, each "write mine, then read yours"
  * on both sides, in one sequentially consistent order:
  *
@@ -46,7 +50,9 @@
 /* Each that many turns nobody's home is looked at. */
 #define CURSOR_DECIDES_EVERY	4
 
-static void clear_stalled(HeraldWakeup *wakeup, uint32_t slot);
+static void note_progress(HeraldWakeup *wakeup, uint32_t slot);
+static bool is_distrusted(HeraldWakeup *wakeup, uint32_t slot);
+static void regain_trust(HeraldWakeup *wakeup, uint32_t slot);
 static bool take_turn(HeraldWakeup *wakeup);
 static void return_turn(HeraldWakeup *wakeup);
 static void set_add(HeraldWakeup *wakeup, uint32_t word, uint64_t bits);
@@ -99,6 +105,7 @@ herald_wakeup_join(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition start)
 												  memory_order_relaxed))
 		;
 	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->stalled, 0, memory_order_relaxed);
+	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->distrust, 0, memory_order_relaxed);
 	herald_wakeup_set_home(wakeup, slot, HERALD_NO_HOME);
 	herald_listener_join(herald_wakeup_word(wakeup, slot), start);
 }
@@ -162,10 +169,19 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
 		else
 		{
 			send(slot, arg);
-			handed_out++;
+			if (is_distrusted(wakeup, slot))
+				(void) herald_wakeup_yield(wakeup, slot);
+			else
+				handed_out++;
 		}
 	}
 	return handed_out > 0;
+}
+
+bool
+herald_wakeup_is_anyone_waiting(HeraldWakeup *wakeup)
+{
+	return !set_is_empty(wakeup);
 }
 
 uint32_t
@@ -216,7 +232,8 @@ herald_wakeup_begin(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
 
 	/* If we came without being signalled, we need not be any more. */
 	set_remove(wakeup, slot);
-	clear_stalled(wakeup, slot);
+	note_progress(wakeup, slot);
+	regain_trust(wakeup, slot);
 
 	/* [W1] after the word has changed: pairs with the store in herald_dispatch() */
 	*to = atomic_load_explicit(&log->dispatched, memory_order_seq_cst);
@@ -227,7 +244,7 @@ void
 herald_wakeup_advance(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
 {
 	herald_listener_advance(herald_wakeup_word(wakeup, slot), position);
-	clear_stalled(wakeup, slot);
+	note_progress(wakeup, slot);
 }
 
 bool
@@ -277,6 +294,7 @@ herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
 												 memory_order_seq_cst,
 												 memory_order_relaxed))
 		return false;
+	atomic_store_explicit(&turn->distrust, HERALD_DISTRUST, memory_order_relaxed);
 	return_turn(wakeup);
 	return true;
 }
@@ -308,14 +326,31 @@ herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log)
 	return needed;
 }
 
-/* It moves: flow control counts it again. */
 static void
-clear_stalled(HeraldWakeup *wakeup, uint32_t slot)
+note_progress(HeraldWakeup *wakeup, uint32_t slot)
 {
 	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
 
 	if (atomic_load_explicit(&turn->stalled, memory_order_relaxed) != 0)
 		atomic_store_explicit(&turn->stalled, 0, memory_order_relaxed);
+}
+
+/* A hint, as are the stores: a turn too many or too few for it does no harm. */
+static bool
+is_distrusted(HeraldWakeup *wakeup, uint32_t slot)
+{
+	return atomic_load_explicit(&herald_wakeup_turn(wakeup, slot)->distrust,
+								memory_order_relaxed) != 0;
+}
+
+static void
+regain_trust(HeraldWakeup *wakeup, uint32_t slot)
+{
+	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
+	uint8_t		distrust = atomic_load_explicit(&turn->distrust, memory_order_relaxed);
+
+	if (distrust != 0)
+		atomic_store_explicit(&turn->distrust, distrust - 1, memory_order_relaxed);
 }
 
 static bool

@@ -17,9 +17,16 @@
 typedef struct HeraldTurn
 {
 	_Atomic uint32_t serial;	/* which turn it holds; 0: none */
-	_Atomic uint16_t stalled;	/* it made no progress with its last wakeup */
+	_Atomic uint8_t stalled;	/* it has made no progress since its last wakeup */
+	_Atomic uint8_t distrust;	/* wakeups for which others do not wait; see HERALD_DISTRUST */
 	_Atomic uint16_t home;		/* the CPU that it read on last, or HERALD_NO_HOME */
 } HeraldTurn;
+
+/*
+ * A listener that did not use a turn may do so again.  So many times it is woken
+ * besides those that have turns; if it uses each of these, it is trusted again.
+ */
+#define HERALD_DISTRUST	8
 
 /* A CPU's number that stands for none. */
 #define HERALD_NO_HOME	UINT16_MAX
@@ -99,7 +106,10 @@ herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
 extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
 							   HeraldSendSignal send, void *arg);
 
-/* How many are in the wakeup set. */
+/* Is anyone in the wakeup set?  Sequentially consistent with entering it [D4]. */
+extern bool herald_wakeup_is_anyone_waiting(HeraldWakeup *wakeup);
+
+/* How many are in the wakeup set, about. */
 extern uint32_t herald_wakeup_waiting(HeraldWakeup *wakeup);
 
 /* The listener says on which CPU it is. */

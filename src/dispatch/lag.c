@@ -31,7 +31,7 @@
 #define BATCHES_MAX			1000
 
 /* In the watchdog: since when each listener has been beyond the limit; 0: it is not. */
-static TimestampTz *beyond_since;
+static uint64 *beyond_since_ms;
 
 static bool bytes_of(uint64 word, bool wait, uint64 *bytes);
 static bool read_log(HeraldPosition position, uint64 length, void *to);
@@ -83,23 +83,23 @@ herald_lag_since(uint64 word, TimestampTz *since)
 }
 
 bool
-herald_lag_look(uint32 slot, uint64 word, TimestampTz now)
+herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 {
 	_Atomic int64_t *lagging_since = &herald_slots[slot].lagging_since;
 	bool		is_lagging = atomic_load_explicit(lagging_since, memory_order_relaxed) != 0;
 	uint64		limit = (uint64) Max(herald_log_lag_kb, 0) * 1024;
-	TimestampTz since = now;
+	TimestampTz since;
 	uint64		bytes;
 
-	if (beyond_since == NULL)
-		beyond_since = MemoryContextAllocZero(TopMemoryContext,
-											  herald_wakeup->slots * sizeof(TimestampTz));
+	if (beyond_since_ms == NULL)
+		beyond_since_ms = MemoryContextAllocZero(TopMemoryContext,
+											  herald_wakeup->slots * sizeof(uint64));
 	if (!bytes_of(word, false, &bytes))
 		return true;
 
 	if (bytes == 0 || herald_log_lag_kb < 0 || bytes <= (is_lagging ? limit / 2 : limit))
 	{
-		beyond_since[slot] = 0;
+		beyond_since_ms[slot] = 0;
 		if (is_lagging)
 			atomic_store_explicit(lagging_since, 0, memory_order_relaxed);
 		return false;
@@ -107,13 +107,14 @@ herald_lag_look(uint32 slot, uint64 word, TimestampTz now)
 	if (is_lagging)
 		return false;
 
-	if (beyond_since[slot] == 0)
-		beyond_since[slot] = now;
-	if (!TimestampDifferenceExceeds(beyond_since[slot], now, LAGS_AFTER_MS))
+	if (beyond_since_ms[slot] == 0)
+		beyond_since_ms[slot] = now_ms;
+	if (now_ms - beyond_since_ms[slot] < LAGS_AFTER_MS)
 		return true;
 
 	/* First of all, lest an error should have us come here again and again. */
-	atomic_store_explicit(lagging_since, now, memory_order_relaxed);
+	since = GetCurrentTimestamp();
+	atomic_store_explicit(lagging_since, since, memory_order_relaxed);
 	(void) herald_lag_since(word, &since);
 	atomic_store_explicit(lagging_since, since, memory_order_relaxed);
 	report(slot, word, bytes, since);

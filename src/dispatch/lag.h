@@ -27,6 +27,6 @@ extern bool herald_lag_since(uint64 word, TimestampTz *since);
  * The watchdog has seen this word: log the listener if it lags, once until it
  * has caught up.  True: look again soon, it may have to be logged.
  */
-extern bool herald_lag_look(uint32 slot, uint64 word, TimestampTz now);
+extern bool herald_lag_look(uint32 slot, uint64 word, uint64 now_ms);
 
 #endif							/* HERALD_LAG_H */

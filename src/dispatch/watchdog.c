@@ -8,8 +8,8 @@
  * debugger.  The watchdog looks every few milliseconds; a turn that it finds
  * out twice in a row, with a listener that has not moved between, goes to the
  * next one, so that no chain stalls [W2].
- * A listener that has not moved for longer is marked as stalled, and flow
- * control no longer waits for it.
+ * A listener that has not moved for longer is marked as stalled, for whoever reads
+ * the log line about it.
  *
  * It also dispatches what committing backends left over, logs who lags, and looks
  * after the turn to catch up with invalidations.
@@ -31,8 +31,8 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
-#include "utils/timestamp.h"
 
+#include "clock.h"
 #include "compat/compat.h"
 #include "core/stop_point.h"
 #include "dispatch/channel_map.h"
@@ -66,7 +66,7 @@ typedef struct Seen
 {
 	uint32		serial;			/* the turn that it held */
 	uint64		word;			/* its state and position... */
-	TimestampTz since;			/* ... and since when that has not changed */
+	uint64		since_ms;		/* ... and since when that has not changed */
 } Seen;
 
 /* herald_files has our temp_tablespaces. */
@@ -74,9 +74,9 @@ static bool tablespaces_known;
 
 PGDLLEXPORT void herald_watchdog_main(Datum arg);
 
-static bool look(Seen *seen, TimestampTz now);
-static bool look_at(uint32 slot, Seen *seen, TimestampTz now, bool *is_active);
-static long sleep_time(TimestampTz now, TimestampTz last_active);
+static bool look(Seen *seen, uint64 now_ms);
+static bool look_at(uint32 slot, Seen *seen, uint64 now_ms, bool *is_active);
+static long sleep_time(uint64 last_look_ms, uint64 last_active_ms);
 static void apply_settings(void);
 static void forget_watchdog(int code, Datum arg);
 static bool set_latch(void);
@@ -131,7 +131,8 @@ herald_watchdog_alert(void)
 void
 herald_watchdog_main(Datum arg)
 {
-	TimestampTz last_active = GetCurrentTimestamp();
+	uint64		last_active_ms = herald_clock_ms();
+	uint64		last_look_ms = 0;
 	Seen	   *seen;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -149,12 +150,17 @@ herald_watchdog_main(Datum arg)
 
 	while (!ShutdownRequestPending)
 	{
-		TimestampTz now = GetCurrentTimestamp();
+		uint64		now_ms = herald_clock_ms();
 		long		sleep_ms;
 
+		/* Being told to dispatch does not shorten the time between two looks. */
 		HERALD_STOP_POINT("watchdog-look");
-		if (look(seen, now))
-			last_active = now;
+		if (now_ms - last_look_ms >= LOOK_EVERY_MS)
+		{
+			if (look(seen, now_ms))
+				last_active_ms = now_ms;
+			last_look_ms = now_ms;
+		}
 		herald_dispatch_run();
 
 		herald_dispatch_pump();
@@ -164,13 +170,13 @@ herald_watchdog_main(Datum arg)
 		if (!tablespaces_known)
 			tablespaces_known = herald_files_set_tablespaces(GetConfigOption("temp_tablespaces", false, false));
 
-		sleep_ms = sleep_time(now, last_active);
+		sleep_ms = sleep_time(last_look_ms, last_active_ms);
 		if (sleep_ms == SLEEP_MS)
 		{
 			/* [D4] Say so, and look once more: pairs with herald_watchdog_alert() */
 			atomic_exchange_explicit(&herald_control->watchdog_sleeps, 1, memory_order_seq_cst);
 			if (atomic_load_explicit(&herald_wakeup->turns_out, memory_order_seq_cst) > 0 ||
-				herald_wakeup_waiting(herald_wakeup) > 0 ||
+				herald_wakeup_is_anyone_waiting(herald_wakeup) ||
 				(uint32) herald_inval_turn(herald_inval_queue) != 0)
 				sleep_ms = LOOK_EVERY_MS;
 			else if (herald_spill_has_files())
@@ -181,7 +187,7 @@ herald_watchdog_main(Datum arg)
 					  sleep_ms, herald_wait(HERALD_WAIT_WATCHDOG)) & WL_LATCH_SET)
 		{
 			ResetLatch(MyLatch);
-			last_active = GetCurrentTimestamp();
+			last_active_ms = herald_clock_ms();
 		}
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -198,7 +204,7 @@ herald_watchdog_main(Datum arg)
 
 /* Look at every listener.  True: something is going on. */
 static bool
-look(Seen *seen, TimestampTz now)
+look(Seen *seen, uint64 now_ms)
 {
 	uint32		used = atomic_load_explicit(&herald_wakeup->slots_used, memory_order_relaxed);
 	bool		is_active = atomic_load_explicit(&herald_wakeup->turns_out,
@@ -206,7 +212,7 @@ look(Seen *seen, TimestampTz now)
 	bool		rescued = false;
 
 	for (uint32 slot = 0; slot < used; slot++)
-		rescued |= look_at(slot, &seen[slot], now, &is_active);
+		rescued |= look_at(slot, &seen[slot], now_ms, &is_active);
 	if (rescued)
 		herald_dispatch_pump();
 	is_active |= herald_invalidation_look();
@@ -215,7 +221,7 @@ look(Seen *seen, TimestampTz now)
 
 /* True: its turn was taken back. */
 static bool
-look_at(uint32 slot, Seen *seen, TimestampTz now, bool *is_active)
+look_at(uint32 slot, Seen *seen, uint64 now_ms, bool *is_active)
 {
 	HeraldTurn *turn = herald_wakeup_turn(herald_wakeup, slot);
 	uint64		word = atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot),
@@ -226,31 +232,37 @@ look_at(uint32 slot, Seen *seen, TimestampTz now, bool *is_active)
 	if (word != seen->word)
 	{
 		seen->word = word;
-		seen->since = now;
+		seen->since_ms = now_ms;
 		*is_active = true;
 	}
 	else
 	{
 		if (herald_word_state(word) != HERALD_LISTENER_PENDING &&
 			herald_listener_is_pending(word) &&
-			TimestampDifferenceExceeds(seen->since, now, STALLED_AFTER_MS))
+			now_ms - seen->since_ms >= STALLED_AFTER_MS)
 			atomic_store_explicit(&turn->stalled, 1, memory_order_relaxed);
 
 		if (serial == seen->serial)
 			rescued = herald_wakeup_rescue(herald_wakeup, slot, serial);
 	}
 	seen->serial = serial;
-	*is_active |= herald_lag_look(slot, word, now);
+	*is_active |= herald_lag_look(slot, word, now_ms);
 
 	if (rescued)
 		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
 	return rescued;
 }
 
+/* Until the next look; SLEEP_MS: nothing is going on. */
 static long
-sleep_time(TimestampTz now, TimestampTz last_active)
+sleep_time(uint64 last_look_ms, uint64 last_active_ms)
 {
-	return TimestampDifferenceExceeds(last_active, now, AWAKE_MS) ? SLEEP_MS : LOOK_EVERY_MS;
+	uint64		now_ms = herald_clock_ms();
+	uint64		since_look_ms = now_ms - last_look_ms;
+
+	if (now_ms - last_active_ms > AWAKE_MS)
+		return SLEEP_MS;
+	return since_look_ms < LOOK_EVERY_MS ? (long) (LOOK_EVERY_MS - since_look_ms) : 1;
 }
 
 static void

@@ -19,7 +19,6 @@
 #include "utils/timestamp.h"
 
 #include "compat/compat.h"
-#include "core/flow.h"
 #include "core/stop_point.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/watchdog.h"
@@ -31,15 +30,8 @@
 #include "shared.h"
 #include "waits.h"
 
-/*
- * Flow control.  Past the threshold a sender waits in steps until the
- * listeners have caught up to half of it, or for the limit, whichever is
- * first.
- */
-#define BACKLOG_MAX_OF_RING		4	/* a quarter */
-#define WAIT_STEP_MIN_MS		1
-#define WAIT_STEP_MAX_MS		10
-#define WAIT_TOTAL_MAX_MS		1000
+/* Another process makes room, as a rule, and does not tell. */
+#define ROOM_STEP_MS	1
 
 static struct
 {
@@ -50,7 +42,6 @@ static struct
 	HeraldPosition end;
 }			batch;
 
-static void wait_for_listeners(void);
 static void wait_for_room(void);
 static void wait_step(HeraldWait wait, long step_ms);
 
@@ -82,7 +73,6 @@ herald_publish_reserve(void)
 	else
 		batch.entries = herald_pending_entries(&length);
 
-	wait_for_listeners();
 	HERALD_STOP_POINT("publish-reserve");
 	if (herald_log_is_short(herald_log))
 		(void) herald_spill_make_room();
@@ -148,29 +138,6 @@ herald_publish_concerns(HeraldEntryTest test)
 	return false;
 }
 
-/* Flow control: do not run away from the listeners that make progress. */
-static void
-wait_for_listeners(void)
-{
-	uint64		backlog_max = herald_log->ring_size / BACKLOG_MAX_OF_RING;
-	long		step_ms = WAIT_STEP_MIN_MS;
-	TimestampTz start;
-
-	if (herald_flow_backlog(herald_log, herald_wakeup, backlog_max) <= backlog_max)
-		return;
-
-	/* The watchdog must be there to tell us whom not to wait for. */
-	herald_watchdog_alert();
-	herald_shared_count(HERALD_COUNT_FLOW_WAITS, 1);
-	start = GetCurrentTimestamp();
-	do
-	{
-		wait_step(HERALD_WAIT_FLOW_CONTROL, step_ms);
-		step_ms = Min(step_ms * 2, WAIT_STEP_MAX_MS);
-	} while (herald_flow_backlog(herald_log, herald_wakeup, backlog_max / 2) > backlog_max / 2 &&
-			 !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), WAIT_TOTAL_MAX_MS));
-}
-
 /*
  * The ring is full of what is being committed or dispatched, or another process
  * is about to make room.  As for a lock, we wait as long as it takes.
@@ -182,7 +149,7 @@ wait_for_room(void)
 	herald_watchdog_alert();
 	herald_dispatch_run();
 	if (!herald_spill_make_room())
-		wait_step(HERALD_WAIT_QUEUE_ROOM, WAIT_STEP_MIN_MS);
+		wait_step(HERALD_WAIT_QUEUE_ROOM, ROOM_STEP_MS);
 }
 
 static void

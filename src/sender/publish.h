@@ -15,7 +15,7 @@
 #include "core/log_layout.h"
 
 /*
- * Before the commit: wait for flow control, reserve a batch, copy the pending
+ * Before the commit: reserve a batch, copy the pending
  * notifications into it.  May throw: then the transaction is rolled back.
  */
 extern void herald_publish_reserve(void);

@@ -1,6 +1,5 @@
 """Small memory, much to send, and clients that do not listen."""
 
-import threading
 import time
 from contextlib import contextmanager
 
@@ -11,7 +10,7 @@ from conftest import SETTINGS, started
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 from laggards import KILOBYTES_7, SMALLEST, compare, fall_behind, hear_all
-from support import hear, hear_until, left_nothing, notify, one, stopped, until
+from support import hear, left_nothing, notify, one, until
 from wire import cstring, kinds
 
 SEGMENTS = 8  # of the ring
@@ -255,26 +254,6 @@ def test_many_listeners_on_one_channel(cluster, connect):
         notify(watcher, "c", "4")
         assert second.wait(28, 20)["min"] == 4
     until(lambda: left_nothing(watcher), "nobody listens")
-
-
-def test_flow_control(small, connect):
-    """Guards: a sender that runs away from a listener that reads is slowed down."""
-    listener, sender, watcher = connect(small), connect(small), connect(small)
-    listener.execute("LISTEN c")
-    waits = one(watcher, "SELECT flow_waits FROM herald.stats")
-
-    def send() -> None:
-        for number in range(150):
-            notify(sender, "c", f"{number} {KILOBYTES_7}")
-        notify(sender, "c", "end")
-
-    sending = threading.Thread(target=send)
-    with stopped(listener.info.backend_pid):
-        sending.start()
-        until(lambda: one(watcher, "SELECT flow_waits FROM herald.stats") > waits, "the sender waits")
-    heard = hear_until(listener, "end")
-    sending.join()
-    assert [int(word.split()[0]) for word in heard] == list(range(150))
 
 
 def test_wakeup_concurrency_is_reloaded(cluster, connect):

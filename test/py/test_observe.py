@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import time
-from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from conftest import SETTINGS, started
 from laggards import RING_BYTES, SEGMENT_BYTES, SMALLEST, fall_behind, hear_all, send
-from support import hear, left_nothing, notify, one, stopped, until, watchdog_pid
+from support import hear, left_nothing, notify, one, until, watchdog_pid
 from wire import cstring, payloads
 
 MEGABYTE = 1024 * 1024
@@ -271,22 +270,6 @@ def test_waits_behind_a_commit(watched, connect, wire, watcher):
     watcher.execute("SELECT pg_cancel_backend(%s)", (first.pid,))
     assert payloads(second.until_ready()) == ["first", "second"]
     first.until_ready()
-
-
-def test_waits_for_listeners(watched, connect, wire, watcher):
-    """Guards: a sender that flow control delays is seen to wait for that."""
-    listener, sender = connect(watched), wire(watched)
-    listener.execute("LISTEN c")
-    with ExitStack() as held:
-        # The watchdog would find out that the listener does not move, and nobody would wait for it.
-        for pid in (watchdog_pid(watched), listener.info.backend_pid):
-            held.enter_context(stopped(pid))
-        for number in range(RING_BYTES // 4 // 7000 + 2):
-            sender.send(("Q", cstring(f"NOTIFY c, '{number} {'x' * 7000}'")))
-        until(lambda: event(watcher, sender.pid) == ours(watcher, "HeraldFlowControl"), "it waits")
-    for number in range(RING_BYTES // 4 // 7000 + 2):
-        sender.until_ready()
-        assert hear(listener, 1)[0].split()[0] == str(number)
 
 
 def test_waits_for_room(watched, connect, wire, watcher):

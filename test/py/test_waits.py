@@ -10,9 +10,7 @@ import psycopg
 import pytest
 
 from conftest import SETTINGS, started
-from support import (
-    DEADLINE_S, hear, let_watchdog_fall_asleep, notify, one, state_of, stopped, until, watchdog_pid,
-)
+from support import DEADLINE_S, hear, notify, one, state_of, stopped, until, watchdog_pid
 from wire import cstring, kinds, payloads
 
 KILOBYTES_7 = "x" * 7000
@@ -138,37 +136,6 @@ def test_canceled_behind_a_slow_commit(slow, connect, wire, earlier):
 
 
 # ---- a client that does not read ----
-
-def test_mute_client_slows_nobody(slow, connect, wire):
-    """Guards: a client that does not read, with a lot pending, does not slow down each transaction by a
-    second while the watchdog sleeps: whoever waits for it wakes the watchdog."""
-    mute, sender = wire(slow), connect(slow)
-    mute.query("LISTEN c")
-    mute.query("BEGIN")
-    mute.query("SELECT 1")
-    sent = []
-
-    def send() -> None:
-        sent.append(f"{len(sent)} {KILOBYTES_7}")
-        notify(sender, "c", sent[-1])
-
-    while one(sender, "SELECT used FROM herald.queue") < QUEUE_BYTES // 2:
-        send()
-    let_watchdog_fall_asleep(slow)
-    mute.send(("Q", cstring("COMMIT")))
-    until(lambda: state_of(sender, mute.pid) != "busy", "it delivers")
-    waits = one(sender, "SELECT flow_waits FROM herald.stats")
-    began = time.monotonic()
-    for _ in range(6):
-        send()
-    assert time.monotonic() - began < 3
-    assert one(sender, "SELECT flow_waits FROM herald.stats") > waits, "nobody has waited"
-
-    heard = []
-    while len(heard) < len(sent):
-        heard += payloads([mute.receive()])
-    assert heard == sent
-
 
 def test_mute_client_terminated(slow, connect, wire):
     """Guards: a listener with a lot pending goes at once when it is terminated, though its client does not

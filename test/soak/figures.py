@@ -41,7 +41,7 @@ class Figures:
 
     def stats(self) -> dict[str, int]:
         """herald.stats."""
-        names = ("notifications", "delivered", "wakeups", "signals_sent", "turns_rescued", "flow_waits",
+        names = ("notifications", "delivered", "wakeups", "signals_sent", "turns_rescued",
                  "segments_spilled", "segments_dropped", "overruns")
         (row,) = self.link.run(f"SELECT {', '.join(names)} FROM herald.stats")
         return dict(zip(names, map(int, row)))

@@ -67,7 +67,6 @@ log_new_at(HeraldPosition position)
 	atomic_store(&log->limit, position + log->ring_size);
 	atomic_store(&log->dispatched, position);
 	atomic_store(&log->settled, position);
-	atomic_store(&log->read_floor, position);
 	return log;
 }
 

@@ -45,13 +45,13 @@ SELECT * FROM herald.channels;
 -- The figures add up.
 LISTEN a;
 SELECT herald.reset_stats();
-SELECT notifications, batches, duplicates_removed, delivered, flow_waits, segments_spilled,
+SELECT notifications, batches, duplicates_removed, delivered, segments_spilled,
 	segments_dropped, overruns FROM herald.stats;
 NOTIFY a \; NOTIFY a \; NOTIFY b;
 BEGIN;
 NOTIFY a, 'rolled back';
 ROLLBACK;
-SELECT notifications, batches, duplicates_removed, delivered, flow_waits, segments_spilled,
+SELECT notifications, batches, duplicates_removed, delivered, segments_spilled,
 	segments_dropped, overruns FROM herald.stats;
 SELECT stats_reset BETWEEN now() - interval '1 minute' AND now() AS just_now FROM herald.stats;
 

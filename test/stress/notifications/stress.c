@@ -22,7 +22,7 @@ _Atomic uint64_t counts[COUNTS];
 const char *const count_names[] = {
 	"batches", "aborts", "received", "passes", "again", "requeues", "self passes",
 	"sessions", "left reading", "dispatched elsewhere", "more to dispatch", "signals",
-	"signals saved", "rescues", "recycles", "ring full", "flow waits", "lags", "spilled",
+	"signals saved", "rescues", "recycles", "ring full", "paced", "lags", "spilled",
 	"read from files", "disk full", "dropped", "overrun by limit", "overrun by error",
 	"resets", "disconnects", "large", "read from large files", NULL
 };
@@ -74,7 +74,7 @@ world_plan_round(uint64_t *random)
 {
 	world.batches_per_sender = 1 + herald_random(random) % (one_in(random, 4) ? 150 : 12);
 	world.rescues = one_in(random, 2);
-	world.flow_control = one_in(random, 2);
+	world.paced = one_in(random, 2);
 	world.lags = one_in(random, 2);
 	world.disk_fills = one_in(random, 4);
 	world.bytes_in_files = one_in(random, 2) ? UINT64_MAX :

@@ -17,7 +17,6 @@
 #include <pthread.h>
 
 #include "dispatcher.h"
-#include "flow.h"
 #include "log_reader.h"
 #include "reasons.h"
 #include "run.h"
@@ -111,7 +110,7 @@ typedef enum Count
 	COUNT_BATCHES, COUNT_ABORTS, COUNT_RECEIVED, COUNT_PASSES, COUNT_AGAIN,
 	COUNT_REQUEUES, COUNT_SELF_PASSES, COUNT_SESSIONS, COUNT_LEFT_READING, COUNT_ELSEWHERE,
 	COUNT_MORE, COUNT_SIGNALS, COUNT_SAVED, COUNT_RESCUES, COUNT_RECYCLES, COUNT_FULL,
-	COUNT_FLOW_WAITS, COUNT_LAGS, COUNT_SPILLED, COUNT_READ_SPILLED, COUNT_DISK_FULL,
+	COUNT_PACED, COUNT_LAGS, COUNT_SPILLED, COUNT_READ_SPILLED, COUNT_DISK_FULL,
 	COUNT_DROPPED, COUNT_OVERRUN_LIMIT, COUNT_OVERRUN_ERROR, COUNT_RESETS, COUNT_DISCONNECTS,
 	COUNT_LARGE, COUNT_READ_LARGE,
 	COUNTS
@@ -126,7 +125,7 @@ typedef struct World
 	/* Main's, between the barriers. */
 	uint32_t	batches_per_sender;
 	bool		rescues;		/* does the watchdog take back turns? */
-	bool		flow_control;	/* do senders wait for listeners? */
+	bool		paced;			/* do senders wait for listeners? */
 	bool		lags;			/* do listeners fall behind by laps? */
 	bool		disk_fills;		/* do writes fail? */
 	uint64_t	bytes_in_files; /* may be; past that the oldest are dropped */

@@ -15,7 +15,7 @@
 #include "stress.h"
 
 #define ENTRIES_MAX				4
-#define FLOW_WAITS_MAX			20
+#define PACES_MAX			20
 #define LARGE_ONE_IN			24
 
 static uint64_t build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch,
@@ -201,18 +201,19 @@ reserve(Writer *writer, const HeraldBatch *batch, uint64_t length, HeraldPositio
 	}
 }
 
-/* Flow control, as in a sender that is about to reserve. */
+/* Lets listeners catch up. */
 static void
 wait_for_readers(Writer *writer)
 {
 	uint64_t	enough = world.log->ring_size / 4;
 
 	/* Without it listeners fall behind, which is what spilling needs. */
-	for (int i = 0; i < FLOW_WAITS_MAX && world.flow_control; i++)
+	for (int i = 0; i < PACES_MAX && world.paced; i++)
 	{
-		if (herald_flow_backlog(world.log, world.wakeup, enough) <= enough)
+		if (atomic_load(&world.log->dispatched) -
+			herald_wakeup_needed(world.wakeup, world.log) <= enough)
 			return;
-		count(COUNT_FLOW_WAITS);
+		count(COUNT_PACED);
 		usleep((useconds_t) (herald_random(&writer->random) % 200));
 	}
 }
