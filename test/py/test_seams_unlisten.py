@@ -5,8 +5,6 @@ then, which reads what there is before it takes the next command. A crowd keeps 
 meanwhile: without it the listener is mostly woken before its client has sent anything.
 """
 
-from select import select
-
 import pytest
 
 from crowd import crowd
@@ -57,7 +55,7 @@ def ask(client: Wire, *messages: tuple[str, bytes]) -> list[tuple[str, bytes]]:
 
 def is_silent(client: Wire) -> bool:
     """Nothing is there for the client, and nothing comes for a while."""
-    return kinds(ask(client, query(""))) == "IZ" and not select([client.socket], [], [], SILENCE_S)[0]
+    return kinds(ask(client, query(""))) == "IZ" and not client.arrived(SILENCE_S)
 
 
 def hears_each(cluster: Cluster, wire, settle, *messages: tuple[str, bytes],

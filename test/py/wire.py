@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from select import select
 
 from harness.cluster import SUPERUSER, Cluster
 
@@ -33,7 +34,7 @@ class Wire:
 
     def receive(self) -> tuple[str, bytes]:
         """The next message; ("", b"") at the end of the connection."""
-        while len(self._buffer) < 5 or len(self._buffer) < 1 + struct.unpack("!I", self._buffer[1:5])[0]:
+        while not self._has_message():
             data = self.socket.recv(65536)
             if not data:
                 return "", b""
@@ -41,6 +42,15 @@ class Wire:
         length = 1 + struct.unpack("!I", self._buffer[1:5])[0]
         message, self._buffer = self._buffer[:length], self._buffer[length:]
         return chr(message[0]), message[5:]
+
+    def arrived(self, wait_s: float = 0) -> list[tuple[str, bytes]]:
+        """What has come without asking; waits so long for the first message, and not for more."""
+        messages = []
+        while self._has_message() or select([self.socket], [], [], 0 if messages else wait_s)[0]:
+            messages.append(self.receive())
+            if messages[-1][0] == "":
+                break
+        return messages
 
     def until_ready(self) -> list[tuple[str, bytes]]:
         """All messages up to and including ReadyForQuery."""
@@ -53,6 +63,9 @@ class Wire:
         """Runs a simple query; its messages."""
         self.send(("Q", cstring(sql)))
         return self.until_ready()
+
+    def _has_message(self) -> bool:
+        return len(self._buffer) > 4 and len(self._buffer) > struct.unpack("!I", self._buffer[1:5])[0]
 
 
 def cstring(text: str) -> bytes:
