@@ -37,11 +37,12 @@
 #define WAIT_STEP_MS			1000
 
 /*
- * So long another dispatcher is waited for: it may have lost its CPU, but if it
- * is stopped, nobody stands still with it.
+ * A dispatcher may have lost its CPU, and a commit takes a flush: these are waited
+ * for.  But if one is stopped, or waits for a standby, nobody stands still with it.
  */
-#define CATCH_UP_STEP_MS		1
-#define CATCH_UP_STEPS			20
+#define STEP_MS					10
+#define CATCH_UP_STEPS			10
+#define WHILE_STEPS				100
 
 /* One call of herald_dispatch(). */
 typedef struct Marking
@@ -66,6 +67,8 @@ static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken
 static bool is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry);
 static void pump(uint32 turns_at_most);
 static bool is_settled(HeraldPosition position);
+static bool is_not_settled(HeraldPosition position);
+static bool wait_a_while(HeraldPosition position, int steps, bool (*must_wait) (HeraldPosition));
 static void announce_wait(void);
 static void sleep_until_told(long step_ms);
 static void forget_cancel(void);
@@ -172,23 +175,16 @@ herald_dispatch_wait(HeraldPosition position)
 void
 herald_dispatch_catch_up(HeraldPosition position)
 {
-	if (!herald_dispatch_is_behind(position))
-		return;
-
-	herald_dispatch_run();
 	HOLD_CANCEL_INTERRUPTS();
-	announce_wait();
-	for (int step = 0; step < CATCH_UP_STEPS; step++)
-	{
-		ConditionVariablePrepareToSleep(&herald_control->dispatched);
-		if (!herald_dispatch_is_behind(position))
-			break;
-		sleep_until_told(CATCH_UP_STEP_MS);
-		herald_dispatch_run();
-	}
-	ConditionVariableCancelSleep();
-	herald_dispatch_cancel_wait();
+	if (!wait_a_while(position, CATCH_UP_STEPS, herald_dispatch_is_behind))
+		forget_cancel();
 	RESUME_CANCEL_INTERRUPTS();
+}
+
+void
+herald_dispatch_wait_a_while(HeraldPosition position)
+{
+	(void) wait_a_while(position, WHILE_STEPS, is_not_settled);
 }
 
 bool
@@ -290,6 +286,34 @@ static bool
 is_settled(HeraldPosition position)
 {
 	return atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) >= position;
+}
+
+static bool
+is_not_settled(HeraldPosition position)
+{
+	return !is_settled(position);
+}
+
+/* False: a cancel request has come. */
+static bool
+wait_a_while(HeraldPosition position, int steps, bool (*must_wait) (HeraldPosition))
+{
+	if (!must_wait(position))
+		return true;
+
+	herald_dispatch_run();
+	announce_wait();
+	while (steps-- > 0 && !QueryCancelPending)
+	{
+		ConditionVariablePrepareToSleep(&herald_control->dispatched);
+		if (!must_wait(position))
+			break;
+		sleep_until_told(STEP_MS);
+		herald_dispatch_run();
+	}
+	ConditionVariableCancelSleep();
+	herald_dispatch_cancel_wait();
+	return !QueryCancelPending;
 }
 
 /* [D3] Announced before looking: pairs with tell_waiters() */

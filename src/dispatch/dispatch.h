@@ -40,10 +40,16 @@ extern bool herald_dispatch_wait(HeraldPosition position);
 /*
  * Wait until the listeners of everything below this position have been marked
  * that is finished and has nothing unfinished before it.  Another process may be
- * at that just now: this takes as long as a dispatcher does, and no longer than a
- * few milliseconds.  Throws nothing but what ends the session.
+ * at that just now: this takes as long as a dispatcher does, and no longer than
+ * 0.1 s.  A cancel request as above.
  */
 extern void herald_dispatch_catch_up(HeraldPosition position);
+
+/*
+ * The same also for what is still committing, for a second at most, and before
+ * our own commit: a cancel request throws.
+ */
+extern void herald_dispatch_wait_a_while(HeraldPosition position);
 
 /* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
 extern bool herald_dispatch_is_behind(HeraldPosition position);

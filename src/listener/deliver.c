@@ -130,7 +130,9 @@ herald_deliver(void)
 /*
  * Stock delivers it before the first statement of this transaction: the backend
  * was idle by then, and signalled.  We may not have had a turn yet, and after
- * the commit the channel is gone.
+ * the commit the channel is gone.  A notification that has been answered may also
+ * be behind one that is still committing: that is waited for, too, but not for
+ * longer than a second.
  *
  * The word stays BUSY_PENDING, its position moves.
  */
@@ -146,7 +148,7 @@ herald_deliver_earlier(void)
 	if (!herald_session_is_listener() || to == 0)
 		return;
 
-	herald_dispatch_catch_up(to);
+	herald_dispatch_wait_a_while(to);
 	to = Min(to, atomic_load_explicit(&herald_log->settled, memory_order_seq_cst));
 	word = atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot), memory_order_seq_cst);
 	if (!herald_listener_is_pending(word) || herald_word_position(word) >= to)

@@ -49,6 +49,12 @@ def stock():
     yield from started(preload=False, settings=SETTINGS)
 
 
+@pytest.fixture(scope="session", params=["stock", "pg_herald"])
+def server(request):
+    """Each of the two in turn, for what has to be the same on both without being compared."""
+    return request.getfixturevalue("stock" if request.param == "stock" else "cluster")
+
+
 @pytest.fixture(scope="session")
 def stop_points():
     """The pg_config of a server whose module was built with stop points."""

@@ -99,10 +99,10 @@ def left_nothing(watcher: psycopg.Connection) -> bool:
 
 
 @contextmanager
-def load(cluster: Cluster, script: str, clients: int):
+def load(cluster: Cluster, script: str, clients: int, *options: str):
     """Within, pgbench's clients run the script over and over; gives its process."""
     running = subprocess.Popen(
-        [cluster.installation.program("pgbench"), "-n", f"-c{clients}", "-T600", "-f", "/dev/stdin"],
+        [cluster.installation.program("pgbench"), "-n", f"-c{clients}", "-T600", *options, "-f", "/dev/stdin"],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env=cluster.environment())
     try:

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from select import select
 
 from harness.cluster import SUPERUSER, Cluster
 
@@ -14,17 +15,27 @@ class Wire:
     def __init__(self, cluster: Cluster, dbname: str = "postgres", **parameters: str):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(TIMEOUT_S)
-        self.socket.connect(str(cluster.socket_folder / f".s.PGSQL.{cluster.port}"))
+        self._path = str(cluster.socket_folder / f".s.PGSQL.{cluster.port}")
+        self.socket.connect(self._path)
         self._buffer = b""
         pairs = {"user": SUPERUSER, "database": dbname, **parameters}
         body = struct.pack("!I", 196608) + b"".join(
             cstring(name) + cstring(value) for name, value in pairs.items()) + b"\0"
         self.socket.sendall(struct.pack("!I", len(body) + 4) + body)
-        self.pid = next(struct.unpack("!I", body[:4])[0] for kind, body in self.until_ready() if kind == "K")
+        self._key = next(body for kind, body in self.until_ready() if kind == "K")
+        self.pid = struct.unpack("!I", self._key[:4])[0]
 
     def close(self) -> None:
         """Goes without a word: the server notices when it reads or writes next."""
         self.socket.close()
+
+    def cancel(self) -> None:
+        """Asks the server to cancel what it runs for this connection; returns when it has been told."""
+        with socket.socket(socket.AF_UNIX) as another:
+            another.settimeout(TIMEOUT_S)
+            another.connect(self._path)
+            another.sendall(struct.pack("!II", len(self._key) + 8, 80877102) + self._key)
+            assert another.recv(1) == b""
 
     def send(self, *messages: tuple[str, bytes]) -> None:
         """Sends messages in one go."""
@@ -33,7 +44,7 @@ class Wire:
 
     def receive(self) -> tuple[str, bytes]:
         """The next message; ("", b"") at the end of the connection."""
-        while len(self._buffer) < 5 or len(self._buffer) < 1 + struct.unpack("!I", self._buffer[1:5])[0]:
+        while not self._has_message():
             data = self.socket.recv(65536)
             if not data:
                 return "", b""
@@ -41,6 +52,15 @@ class Wire:
         length = 1 + struct.unpack("!I", self._buffer[1:5])[0]
         message, self._buffer = self._buffer[:length], self._buffer[length:]
         return chr(message[0]), message[5:]
+
+    def arrived(self, wait_s: float = 0) -> list[tuple[str, bytes]]:
+        """What has come without asking; waits so long for the first message, and not for more."""
+        messages = []
+        while self._has_message() or select([self.socket], [], [], 0 if messages else wait_s)[0]:
+            messages.append(self.receive())
+            if messages[-1][0] == "":
+                break
+        return messages
 
     def until_ready(self) -> list[tuple[str, bytes]]:
         """All messages up to and including ReadyForQuery."""
@@ -53,6 +73,9 @@ class Wire:
         """Runs a simple query; its messages."""
         self.send(("Q", cstring(sql)))
         return self.until_ready()
+
+    def _has_message(self) -> bool:
+        return len(self._buffer) > 4 and len(self._buffer) > struct.unpack("!I", self._buffer[1:5])[0]
 
 
 def cstring(text: str) -> bytes:
@@ -96,6 +119,15 @@ def kinds(messages: list[tuple[str, bytes]]) -> str:
 def payloads(messages: list[tuple[str, bytes]]) -> list[str]:
     """The payloads of the notifications among them."""
     return [body[4:].split(b"\0")[1].decode() for kind, body in messages if kind == "A"]
+
+
+def error(messages: list[tuple[str, bytes]]) -> str | None:
+    """The first error among them, as "SQLSTATE: message"."""
+    for kind, body in messages:
+        if kind == "E":
+            fields = {field[:1]: field[1:].decode() for field in body.split(b"\0") if field}
+            return f"{fields[b'C']}: {fields[b'M']}"
+    return None
 
 
 def fatal(messages: list[tuple[str, bytes]]) -> str | None:

@@ -436,7 +436,7 @@ test_stalled_is_reset(void **state UNUSED)
 {
 	HeraldLog  *log = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(2, 1, 4096);
-	_Atomic uint16_t *stalled = &herald_wakeup_turn(wakeup, 1)->stalled;
+	_Atomic uint8_t *stalled = &herald_wakeup_turn(wakeup, 1)->stalled;
 	HeraldPosition from;
 	HeraldPosition to;
 

@@ -1,0 +1,58 @@
+"""Commits that hang: there is no standby for whoever asks for one, by synchronous_commit."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from support import one, until
+from wire import cstring, kinds
+
+SLOW = {"synchronous_standby_names": "nobody", "synchronous_commit": "local"}
+
+
+def wait_event(watcher: psycopg.Connection, pid: int) -> str | None:
+    """What a backend waits for."""
+    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid)
+
+
+@contextmanager
+def slow_commit(cluster, wire, watcher: psycopg.Connection, payload: str):
+    """Within, a transaction that has notified c hangs in its commit; afterwards it is committed.
+
+    Gives a function by which it goes on earlier.
+    """
+    watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
+    client = wire(cluster, synchronous_commit="on")
+    client.send(("Q", cstring(f"INSERT INTO written VALUES (1); NOTIFY c, '{payload}'")))
+    hangs = True
+
+    def let_go() -> None:
+        nonlocal hangs
+        if hangs:
+            hangs = False
+            watcher.execute("SELECT pg_cancel_backend(%s)", (client.pid,))
+            assert kinds(client.until_ready()).endswith("Z")
+
+    try:
+        until(lambda: wait_event(watcher, client.pid) == "SyncRep", "the commit hangs")
+        yield let_go
+    finally:
+        let_go()
+
+
+def head(watcher: psycopg.Connection) -> int:
+    """The position to which the queue has been written."""
+    return one(watcher, "SELECT head FROM herald.queue")
+
+
+def send_behind(watcher: psycopg.Connection, client, sql: str) -> None:
+    """Has a client run a statement that notifies, and waits until the notification is in the queue."""
+    before = head(watcher)
+    client.send(("Q", cstring(sql)))
+    until(lambda: head(watcher) > before, "it has notified")
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds for which the process has run."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9

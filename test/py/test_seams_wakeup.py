@@ -1,0 +1,73 @@
+"""Who has heard of a transaction finds it over: its locks released, its changes of the catalogs known.
+
+The listener asks as soon as it has heard, and mostly before the sender's client has its answer. Somebody
+else notifies elsewhere all the time, so that listeners are woken by the commit itself, not after the answer.
+(Not on the stock server: a listener that somebody else has woken may read there what is committed already
+and still holds its locks.)
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+
+from harness.cluster import Cluster
+from support import load
+from wire import cstring, payloads
+
+ROUNDS = 3000
+MEASURED_S = 4
+LOCKS_EACH = 50  # so that it takes a while to release them
+
+LOCK = f"""BEGIN; SELECT count(pg_advisory_xact_lock({{0}}, g)) FROM generate_series(1, {LOCKS_EACH}) g;
+    NOTIFY c, '{{0}}'; COMMIT"""
+LOCK_AND_WRITE = LOCK.replace("NOTIFY", "INSERT INTO locked VALUES ({0}); NOTIFY")
+ALL_FREE = f"SELECT bool_and(pg_try_advisory_xact_lock({{0}}, g)) FROM generate_series(1, {LOCKS_EACH}) g"
+REPLACE = """BEGIN; CREATE OR REPLACE FUNCTION f() RETURNS integer LANGUAGE plpgsql AS
+    'BEGIN RETURN {0}; END'; NOTIFY c, '{0}'; COMMIT"""
+
+
+@pytest.fixture(scope="module")
+def prepared(server):
+    """A server with what the tests are about, and with somebody who notifies elsewhere."""
+    has_herald = "shared_preload_libraries" in server.settings
+    server.psql("CREATE DATABASE elsewhere")
+    server.psql("CREATE TABLE locked (number bigint);"
+                "CREATE FUNCTION f() RETURNS integer LANGUAGE plpgsql AS 'BEGIN RETURN 0; END'")
+    if has_herald:
+        server.create_herald("elsewhere")
+    with load(server, "NOTIFY steady;", 1, "elsewhere") if has_herald else nullcontext():
+        yield server
+    server.psql("DROP TABLE locked; DROP FUNCTION f()")
+    server.psql("DROP DATABASE elsewhere WITH (FORCE)")
+
+
+def wrong(cluster: Cluster, wire, send: str, ask: str, is_right: Callable[[int, str], bool]) -> str:
+    """Round after round one session sends, and another asks when it has heard; in how many of them it got a
+    wrong answer, if in any."""
+    listener, sender = wire(cluster), wire(cluster)
+    listener.query("LISTEN c")
+    listener.query(ask.format(0))
+    number = count = 0
+    end = time.monotonic() + MEASURED_S
+    while number < ROUNDS and time.monotonic() < end:
+        number += 1
+        sender.send(("Q", cstring(send.format(number))))
+        assert payloads([listener.receive()]) == [str(number)]
+        (value,) = [body[6:].decode() for kind, body in listener.query(ask.format(number)) if kind == "D"]
+        count += not is_right(number, value)
+        sender.until_ready()
+    assert number > 50, f"only {number} rounds"
+    return f"in {count} of {number} rounds" if count else ""
+
+
+@pytest.mark.parametrize("send", [LOCK, LOCK_AND_WRITE], ids=["only notifies", "writes"])
+def test_lock_is_released(prepared, wire, send):
+    """Guards: a lock that the sender's transaction held is free for one who has heard of it."""
+    assert not wrong(prepared, wire, send, ALL_FREE, lambda number, value: value == "t")
+
+
+def test_function_is_replaced(prepared, wire):
+    """Guards: a function that the sender has replaced is the new one for one who has heard of it."""
+    assert not wrong(prepared, wire, REPLACE, "SELECT f()", lambda number, value: int(value) == number)
