@@ -251,10 +251,14 @@ class Client:
         self.wrote_late = False
         self._look()
         if self.rng.random() < 0.5:
-            self._rest()
+            return
+        keys = list(range(1, KEYS + 1))
+        with self.load.connect() as joiner:
+            self._compare(joiner.execute(LOOK, (keys, 0.0)).fetchall())
             with suppress(*EXPECTED_IN_TWO_PHASES):
                 self._execute(f"{self.rng.choice(['COMMIT', 'COMMIT', 'ROLLBACK'])} PREPARED '{name}'")
-            self._look()
+            self._compare(joiner.execute(LOOK, (keys, 0.0)).fetchall())
+        self._look()
 
     def repeatable_read(self) -> None:
         """One snapshot that gets old."""
@@ -543,7 +547,8 @@ class Load:
         """What a session leaves prepared; others may wait for its locks."""
         with self.connect("finish") as connection:
             while any(client.is_alive() for client in self._clients):
-                for name, in connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
+                for name, in connection.execute("SELECT gid FROM pg_prepared_xacts"
+                                                " WHERE prepared < clock_timestamp() - interval '50 ms'").fetchall():
                     with suppress(*EXPECTED_IN_TWO_PHASES):
                         connection.execute(f"{self.rng.choice(['COMMIT', 'ROLLBACK'])} PREPARED '{name}'")
                         self.count["finished by another"] += 1
