@@ -6,7 +6,8 @@
  * Before the commit record is written, where errors are still allowed, new
  * channels are entered in the map and the batch is reserved and filled, in
  * that order, so that a transaction which listens to what it notifies hears
- * itself; its invalidations go into their queue last.
+ * itself; its invalidations go into their queue last, and before PREPARE
+ * TRANSACTION in the same way.
  *
  * After the commit is visible nothing may fail.  XACT_EVENT_COMMIT settles the
  * channels, so that nothing arrives after an UNLISTEN.  At that moment the
@@ -42,7 +43,6 @@
 
 bool		herald_transaction_is_ours;
 bool		herald_transaction_is_committing;
-bool		herald_transaction_is_preparing;
 
 /* The transaction has ended, and at_release() has not been called since. */
 static enum
@@ -79,10 +79,10 @@ at_transaction_event(XactEvent event, void *arg)
 	/* An error in the midst of the end before kept the server from releasing. */
 	after_locks();
 
-	herald_transaction_is_preparing = event == XACT_EVENT_PRE_PREPARE;
 	if (!herald_transaction_is_ours)
 	{
-		herald_transaction_is_committing = event == XACT_EVENT_PRE_COMMIT;
+		herald_transaction_is_committing = event == XACT_EVENT_PRE_COMMIT ||
+			event == XACT_EVENT_PRE_PREPARE;
 		return;
 	}
 
@@ -103,6 +103,7 @@ at_transaction_event(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			before_prepare();
+			herald_transaction_is_committing = true;
 			break;
 		case XACT_EVENT_PREPARE:
 			herald_store_abort();	/* its changes may be rolled back yet */
@@ -193,7 +194,11 @@ do_on_commit_actions(void)
 	MyXactFlags &= ~(int) XACT_FLAGS_ACCESSEDTEMPNAMESPACE;
 }
 
-/* The server refuses pending LISTENs itself; it does not know our NOTIFYs. */
+/*
+ * The server refuses pending LISTENs itself; it does not know our NOTIFYs.
+ * Invalidations go into the queue now, since nobody is asked when the transaction
+ * commits: by another session, perhaps after a restart.
+ */
 static void
 before_prepare(void)
 {
@@ -201,8 +206,7 @@ before_prepare(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")));
-	if (herald_invalidate_any_pending())
-		herald_invalidate_refuse_prepare();
+	herald_invalidate_publish();
 }
 
 /* The end is visible to others; locks are still held. */

@@ -21,13 +21,10 @@
 extern bool herald_transaction_is_ours;
 
 /*
- * Have our callbacks before the commit run?  What other modules' callbacks do
- * after them comes too late for them.
+ * Have our callbacks before the commit, or before PREPARE TRANSACTION, run?  What
+ * other modules' callbacks do after them comes too late for them.
  */
 extern bool herald_transaction_is_committing;
-
-/* The same before PREPARE TRANSACTION, which must be refused if anything comes then. */
-extern bool herald_transaction_is_preparing;
 
 /* Once, in _PG_init(). */
 extern void herald_transaction_register_callbacks(void);

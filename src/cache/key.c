@@ -3,21 +3,45 @@
  * key.c
  *	  Keys made of several values.
  *
+ * One value must make one key, in the session that looks it up and in the one
+ * that changes it, today and after objects were renamed.  Which text of a value
+ * is such a one, the server says itself, of the output function of each type:
+ *
+ *	 IMMUTABLE: it depends on nothing but the value, and on those settings that
+ *	 herald_key_make() makes the same for all.  That is also what the author of a
+ *	 type in an extension promises.
+ *
+ *	 Not IMMUTABLE, and known: dates and times, by the same settings; the label of
+ *	 an enum, by ALTER TYPE alone; arrays, ranges and rows, if what is in them
+ *	 has such a text.
+ *
+ *	 What names an object (regclass and the like) is a number in truth, and so is
+ *	 money: the key is made of that number.
+ *
+ *	 Anything else is refused.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "parser/parse_coerce.h"
 #include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/bytea.h"
+#include "utils/cash.h"
 #include "utils/float.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/typcache.h"
 
 #include "cache/key.h"
 
@@ -25,6 +49,10 @@ PG_FUNCTION_INFO_V1(herald_cache_key);
 
 static void append_parts(StringInfo key, int count, const Datum *values, const bool *nulls,
 						 const Oid *types);
+static char *text_of(Oid type, Datum value);
+static char *number_of(Oid type, Oid output, Datum value);
+static bool has_one_text(Oid type, Datum value);
+static bool columns_have_one_text(Oid row, Datum value);
 static void append_escaped(StringInfo key, const char *part);
 
 
@@ -92,8 +120,6 @@ append_parts(StringInfo key, int count, const Datum *values, const bool *nulls, 
 {
 	for (int i = 0; i < count; i++)
 	{
-		Oid			output;
-		bool		is_varlena;
 		char	   *part;
 
 		if (i > 0)
@@ -103,14 +129,105 @@ append_parts(StringInfo key, int count, const Datum *values, const bool *nulls, 
 			appendStringInfoString(key, "\\N");
 			continue;
 		}
-		getTypeOutputInfo(types[i], &output, &is_varlena);
-		part = OidOutputFunctionCall(output, values[i]);
+		part = text_of(types[i], values[i]);
 		if (count == 1)
 			appendStringInfoString(key, part);
 		else
 			append_escaped(key, part);
 		pfree(part);
 	}
+}
+
+static char *
+text_of(Oid type, Datum value)
+{
+	Oid			output;
+	bool		is_varlena;
+
+	getTypeOutputInfo(type, &output, &is_varlena);
+	if (func_volatile(output) != PROVOLATILE_IMMUTABLE && !has_one_text(type, value))
+		return number_of(type, output, value);
+	return OidOutputFunctionCall(output, value);
+}
+
+/* Of what is a number in truth; all else is refused. */
+static char *
+number_of(Oid type, Oid output, Datum value)
+{
+	if (output == F_CASH_OUT)
+		return psprintf(INT64_FORMAT, DatumGetCash(value));
+	if (IsBinaryCoercible(type, OIDOID))
+		return psprintf("%u", DatumGetObjectId(value));
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot make a key of a value of type %s", format_type_be(type)),
+			 errdetail("Its text may depend on settings or on the names of objects, and one value must make one key in all sessions."),
+			 errhint("Use a value of another type, such as oid[] instead of regclass[]. "
+					 "For a type of your own, declare its output function IMMUTABLE if it depends on the value alone.")));
+}
+
+/*
+ * Is the text of such values the same for everybody?  value: for RECORD, whose
+ * columns only the value knows; 0: there is none.
+ */
+static bool
+has_one_text(Oid type, Datum value)
+{
+	Oid			output;
+	bool		is_varlena;
+
+	if (!OidIsValid(type))
+		return false;
+	check_stack_depth();
+	type = getBaseType(type);
+	getTypeOutputInfo(type, &output, &is_varlena);
+	switch (output)
+	{
+		case F_DATE_OUT:
+		case F_TIMESTAMP_OUT:
+		case F_TIMESTAMPTZ_OUT:
+		case F_INTERVAL_OUT:
+		case F_ENUM_OUT:
+			return true;
+		case F_ARRAY_OUT:
+			return has_one_text(get_element_type(type), 0);
+		case F_RANGE_OUT:
+			return has_one_text(get_range_subtype(type), 0);
+		case F_MULTIRANGE_OUT:
+			return has_one_text(get_multirange_range(type), 0);
+		case F_RECORD_OUT:
+			return columns_have_one_text(type, value);
+		default:
+			return func_volatile(output) == PROVOLATILE_IMMUTABLE;
+	}
+}
+
+static bool
+columns_have_one_text(Oid row, Datum value)
+{
+	int32		typmod = -1;
+	TupleDesc	columns;
+	bool		result = true;
+
+	if (row == RECORDOID)
+	{
+		HeapTupleHeader header;
+
+		if (value == 0)
+			return false;
+		header = DatumGetHeapTupleHeader(value);
+		row = HeapTupleHeaderGetTypeId(header);
+		typmod = HeapTupleHeaderGetTypMod(header);
+	}
+	columns = lookup_rowtype_tupdesc(row, typmod);
+	for (int i = 0; i < columns->natts && result; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(columns, i);
+
+		result = column->attisdropped || has_one_text(column->atttypid, 0);
+	}
+	ReleaseTupleDesc(columns);
+	return result;
 }
 
 static void

@@ -15,7 +15,8 @@
 /*
  * The key of one value is its text; that of several are their texts with commas
  * between, in which a comma or backslash has a backslash before it, and \N
- * stands for null.  The texts do not depend on the session's settings.  NULL for
+ * stands for null.  The texts do not depend on the session's settings, nor on
+ * the names of objects: throws for a type of which that is not known.  NULL for
  * a single null.  In the current memory context.
  */
 extern text *herald_key_make(int count, const Datum *values, const bool *nulls, const Oid *types);

@@ -101,6 +101,7 @@ static void create(void);
 static void abandon(void);
 static Entry *find(const HeraldStoreName *name);
 static bool add(const HeraldStoreName *name, const text *value, EntryState state);
+static Entry *allocate(Size size, Size limit);
 static void discard(Entry *entry);
 static void discard_list(dlist_head *entries, size_t offset, bool passing_too);
 static bool is_passing_for(Snapshot snapshot);
@@ -310,7 +311,6 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 		MAXALIGN(VARSIZE_ANY(name->key)) + (value ? VARSIZE_ANY(value) : 0);
 	uint32		hashes[2] = {name->cache_hash, name->key_hash};
 	Entry	   *entry;
-	Size		bytes;
 	char	   *texts;
 	bool		found;
 
@@ -323,22 +323,15 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	entry = find(name);
 	if (entry)
 		discard(entry);
-	if (size + PLACE_BYTES > limit)
-	{
-		report_use();
-		return false;
-	}
 
 	/* What may throw comes first, and leaves nothing behind but an empty list. */
-	entry = MemoryContextAlloc(store.context, size);
-	bytes = GetMemoryChunkSpace(entry) + PLACE_BYTES;
-	if (bytes > limit)
+	entry = allocate(size, limit);
+	if (entry == NULL)
 	{
-		pfree(entry);
 		report_use();
 		return false;
 	}
-	trim(limit - bytes);
+	trim(limit - entry->bytes);
 	PG_TRY();
 	{
 		entry->in = hash_search(store.caches, &name->cache_hash, HASH_ENTER, &found);
@@ -361,7 +354,6 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	entry->value = value ? copy_text(&texts, value) : NULL;
 	entry->role = name->role;
 	entry->state = state;
-	entry->bytes = bytes;
 	dlist_push_head(&entry->place->entries, &entry->in_place);
 	dlist_push_head(&entry->in->entries, &entry->in_cache);
 	dlist_push_head(&store.by_use, &entry->by_use);
@@ -379,6 +371,27 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	store.bytes += entry->bytes;
 	report_use();
 	return true;
+}
+
+/*
+ * Memory for an entry, with its own size filled in; NULL: it does not fit.  A value may be almost as
+ * large as palloc() gives; with its names it is larger.
+ */
+static Entry *
+allocate(Size size, Size limit)
+{
+	Entry	   *entry;
+
+	if (size + PLACE_BYTES > limit)
+		return NULL;
+	entry = MemoryContextAllocHuge(store.context, size);
+	entry->bytes = GetMemoryChunkSpace(entry) + PLACE_BYTES;
+	if (entry->bytes > limit)
+	{
+		pfree(entry);
+		return NULL;
+	}
+	return entry;
 }
 
 static void

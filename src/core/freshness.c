@@ -25,7 +25,9 @@
  *	 allowed, not in progress for it.
  *
  *	 Missed, and not over then: it had announced itself in `committing` before its
- *	 message, and it stays there until it is over.  So it was found there.  If it
+ *	 message, and it stays there until it is over, or is among the prepared ones,
+ *	 which were asked after that, and stays there until it is over.  So it was found
+ *	 there; and after a restart, when all are missed, among the prepared ones.  If it
  *	 precedes now.xmax it was taken from not_missed, if not it is in
  *	 also_missed, and again it is not in progress for S.  (There are such, since
  *	 xmax is one more than the latest that has ended: all that run may be beyond.)
@@ -90,6 +92,7 @@ static void forget_what_was_missed(HeraldFreshness *freshness);
 static bool is_missed(const HeraldFreshness *freshness, uint32_t xid);
 static bool is_before_floor(const HeraldFreshness *freshness, const HeraldVisibility *snapshot);
 static uint32_t count_preceding(const uint32_t *sorted, uint32_t count, uint32_t xid);
+static uint32_t remove_duplicates(uint32_t *sorted, uint32_t count);
 static bool contains(const uint32_t *sorted, uint32_t count, uint32_t xid);
 static uint32_t xids_between(uint32_t from, uint32_t to);
 static int	compare_xids(const void *a, const void *b);
@@ -133,6 +136,9 @@ herald_freshness_join(HeraldFreshness *freshness, const HeraldVisibility *now,
 	freshness->also_missed_count = also_count;
 	qsort(freshness->not_missed, count, sizeof(uint32_t), compare_xids);
 	qsort(freshness->also_missed, also_count, sizeof(uint32_t), compare_xids);
+
+	/* As they are counted: an id that is just being prepared is there twice. */
+	freshness->not_missed_count = remove_duplicates(freshness->not_missed, count);
 }
 
 void
@@ -350,6 +356,18 @@ count_preceding(const uint32_t *sorted, uint32_t count, uint32_t xid)
 			high = middle;
 	}
 	return low;
+}
+
+/* Returns how many are left. */
+static uint32_t
+remove_duplicates(uint32_t *sorted, uint32_t count)
+{
+	uint32_t	left = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (left == 0 || sorted[left - 1] != sorted[i])
+			sorted[left++] = sorted[i];
+	return left;
 }
 
 static bool

@@ -91,8 +91,8 @@ extern void herald_freshness_init(HeraldFreshness *freshness);
 /*
  * Everything that was invalidated before was missed.  committing: the
  * transactions that had invalidations in the queue when we joined it, and were
- * not over when that was asked, which was after joining.  now: a snapshot taken
- * after asking.
+ * not over when that was asked, which was after joining; with them those that
+ * are prepared, asked after the others.  now: a snapshot taken after asking.
  *
  * not_missed: room for now->count + committing_count numbers, for as long as the
  * structure is in use or until the next call.  (No more is written than one for

@@ -90,7 +90,7 @@ typedef struct HeraldInvalReader
 
 	/*
 	 * As a writer: the transaction of this slot whose invalidations are in the
-	 * queue and which may not have ended yet; 0: none.
+	 * queue and which may not have ended yet, nor been prepared; 0: none.
 	 */
 	_Atomic uint32_t committing;
 } HeraldInvalReader;

@@ -9,6 +9,9 @@
  * transaction's id, by which readers tell whether what they compute anew is
  * with or without the change; so a transaction that invalidates has an id.
  *
+ * Nothing more is done for one that is prepared.  Until COMMIT PREPARED, in any
+ * session, its id is in progress for all snapshots.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -85,8 +88,6 @@ herald_invalidate(uint32 cache, uint32 key)
 {
 	PreventCommandDuringRecovery("invalidating a cache");
 	PreventCommandIfParallelMode("invalidating a cache");
-	if (herald_transaction_is_preparing)
-		herald_invalidate_refuse_prepare();
 	herald_invalidation_apply(cache, key);
 	if (herald_invalidate_is_pending(cache, key) ||
 		herald_invalidate_is_pending(cache, HERALD_KEY_ALL))
@@ -114,14 +115,6 @@ herald_invalidate(uint32 cache, uint32 key)
 
 		insert(&message, 1);
 	}
-}
-
-void
-herald_invalidate_refuse_prepare(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot PREPARE a transaction that has invalidated caches")));
 }
 
 bool
@@ -208,7 +201,7 @@ herald_invalidate_end(void)
 	if (pending.context == NULL)
 		return;
 
-	/* [I7] Over, and visible: pairs with join() of reader.c */
+	/* [I7] Over, and visible; or found among the prepared ones: pairs with join() of reader.c */
 	atomic_store_explicit(&herald_inval_queue->readers[herald_shared_my_slot()].committing, 0,
 						  memory_order_release);
 	MemoryContextDelete(pending.context);

@@ -25,9 +25,6 @@ extern uint32 herald_invalidate_hash(const void *name, size_t length);
  */
 extern void herald_invalidate(uint32 cache, uint32 key);
 
-/* Throws: nobody would know when such a transaction is over. */
-extern void herald_invalidate_refuse_prepare(void);
-
 /* Has this transaction invalidated it, so far? */
 extern bool herald_invalidate_is_pending(uint32 cache, uint32 key);
 
@@ -35,8 +32,8 @@ extern bool herald_invalidate_is_pending(uint32 cache, uint32 key);
 extern bool herald_invalidate_any_pending(void);
 
 /*
- * Put them in the queue.  Before the commit record is written, after all that
- * waits.  From here on what is invalidated goes into the queue directly.
+ * Put them in the queue.  Before the commit record is written, or that of PREPARE
+ * TRANSACTION, after all that waits.  From here on what is invalidated goes into the queue directly.
  */
 extern void herald_invalidate_publish(void);
 
@@ -44,7 +41,7 @@ extern void herald_invalidate_publish(void);
 extern void herald_invalidate_subcommit(int level);
 extern void herald_invalidate_subabort(int level);
 
-/* The transaction is over, and that is visible, either way.  Never fails. */
+/* The transaction is over, and that is visible, either way; or it is prepared.  Never fails. */
 extern void herald_invalidate_end(void);
 
 #endif							/* HERALD_INVALIDATE_H */

@@ -50,9 +50,12 @@ static int	subscribers_count;
 static HeraldFreshness *freshness;	/* NULL: we have never joined */
 static bool must_join;			/* some messages were not acted on */
 static uint32 *not_missed;		/* part of it */
-static uint32 *committing;		/* room for herald_inval_queue->slots */
+static uint32 *committing;		/* room for herald_inval_queue->slots + max_prepared_xacts */
+static bool joined_in_recovery;
 
 static void join(void);
+static uint32 ask_prepared(uint32 *xids);
+static uint32 without_future(uint32 *xids, uint32 count);
 static void read_on(void);
 static void catch_up(void *arg);
 static HeraldVisibility present(void);
@@ -84,7 +87,8 @@ herald_invalidation_accept(void)
 	if (proc_exit_inprogress)
 		return;
 
-	if (freshness == NULL || must_join || freshness->is_worn_out)
+	if (freshness == NULL || must_join || freshness->is_worn_out ||
+		(joined_in_recovery && !RecoveryInProgress()))
 		join();
 	else if (!herald_inval_is_current(herald_inval_queue, slot))
 		read_on();
@@ -96,8 +100,9 @@ herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
 	HeraldVisibility seen;
 
 	/* A standby is not told of what its primary invalidates. */
-	if (freshness == NULL || must_join || snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC ||
-		snapshot->takenDuringRecovery || RecoveryInProgress())
+	if (freshness == NULL || must_join || joined_in_recovery || snapshot == NULL ||
+		snapshot->snapshot_type != SNAPSHOT_MVCC || snapshot->takenDuringRecovery ||
+		RecoveryInProgress())
 		return false;
 
 	/* A serializable transaction would not notice what it depends on. */
@@ -171,8 +176,9 @@ herald_invalidation_look(void)
 
 /*
  * Everything up to now is missed, for the first time or because we were overrun.
- * What was in the queue then and may not be over is asked of the writers, and
- * what is over is seen by a snapshot that is taken afterwards [I7].
+ * What was in the queue then and may not be over is asked of the writers, and then
+ * of the prepared transactions; what is over is seen by a snapshot that is taken
+ * afterwards [I7].
  */
 static void
 join(void)
@@ -187,9 +193,11 @@ join(void)
 		HeraldCacheUse *use = &herald_slots[slot].cache;
 		HeraldFreshness *fresh = MemoryContextAlloc(TopMemoryContext, sizeof(HeraldFreshness));
 
-		committing = MemoryContextAlloc(TopMemoryContext, queue->slots * sizeof(uint32));
+		committing = MemoryContextAlloc(TopMemoryContext,
+										(queue->slots + max_prepared_xacts) * sizeof(uint32));
 		not_missed = MemoryContextAlloc(TopMemoryContext,
-										(GetMaxSnapshotXidCount() + queue->slots) * sizeof(uint32));
+										(GetMaxSnapshotXidCount() + queue->slots + max_prepared_xacts) *
+										sizeof(uint32));
 		herald_freshness_init(fresh);
 		atomic_store_explicit(&use->database, MyDatabaseId, memory_order_relaxed);
 		atomic_store_explicit(&use->role, GetSessionUserId(), memory_order_relaxed);
@@ -205,6 +213,9 @@ join(void)
 	}
 	must_join = true;			/* until this has succeeded */
 
+	/* Then transactions that our primary has prepared since are missed, too, after a promotion. */
+	joined_in_recovery = RecoveryInProgress();
+
 	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
 	herald_inval_join(queue, slot);
 	LWLockRelease(herald_control->invalidation_lock);
@@ -218,13 +229,58 @@ join(void)
 		if (xid != 0)
 			committing[committing_count++] = xid;
 	}
+	HERALD_HOLD_POINT("invalidation-writers-asked");
+	committing_count += ask_prepared(committing + committing_count);
 	HERALD_FAULT_POINT("invalidation-joined-and-asked");
 	InvalidateCatalogSnapshot();
 	seen = visibility(GetNonHistoricCatalogSnapshot(InvalidOid));
+	committing_count = without_future(committing, committing_count);
 	herald_invalidation_apply(HERALD_KEY_ALL, HERALD_KEY_ALL);
 	herald_freshness_join(freshness, &seen, committing, committing_count, not_missed);
 	must_join = false;
 	herald_invalidation_wake(herald_inval_caught_up(queue, slot));
+}
+
+/*
+ * The ids of the prepared transactions of this database, of which nobody knows
+ * if they have invalidated anything: it may have been before a restart.  Returns
+ * how many.
+ */
+static uint32
+ask_prepared(uint32 *xids)
+{
+	uint32		count = 0;
+
+	if (max_prepared_xacts == 0)
+		return 0;
+	LWLockAcquire(TwoPhaseStateLock, LW_SHARED);
+	for (int i = 0; i < max_prepared_xacts; i++)
+	{
+		const PGPROC *prepared = &PreparedXactProcs[i];
+
+		if (TransactionIdIsNormal(prepared->xid) && prepared->databaseId == MyDatabaseId)
+			xids[count++] = prepared->xid;
+	}
+	LWLockRelease(TwoPhaseStateLock);
+	return count;
+}
+
+/*
+ * A place for a prepared transaction that is free has the id of the last one
+ * that was there.  That is over, which does no harm; but when ids have gone half of the
+ * way around since, it seems to be one that is yet to come, and would be waited
+ * for.  After the snapshot; returns how many are left.
+ */
+static uint32
+without_future(uint32 *xids, uint32 count)
+{
+	TransactionId next = ReadNextTransactionId();
+	uint32		left = 0;
+
+	for (uint32 i = 0; i < count; i++)
+		if (TransactionIdPrecedes(xids[i], next))
+			xids[left++] = xids[i];
+	return left;
 }
 
 static void

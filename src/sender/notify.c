@@ -50,8 +50,7 @@ herald_notify(const char *channel, const char *payload)
 	 * open (for the callback of some other module); before PREPARE TRANSACTION
 	 * the server then refuses that.
 	 */
-	if (!herald_enabled || !herald_activation_is_on() ||
-		herald_transaction_is_committing || herald_transaction_is_preparing ||
+	if (!herald_enabled || !herald_activation_is_on() || herald_transaction_is_committing ||
 		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER))
 	{
 		Async_Notify(channel, payload);

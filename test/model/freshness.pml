@@ -4,7 +4,8 @@
  *	  are invalidation/invalidate.c (the writers) and invalidation/reader.c.
  *
  * Processes: WRITERS, each with TRANSACTIONS, one after the other; each of these
- * may change the key, has MESSAGES about it then, and may be rolled back. A session
+ * may change the key, has MESSAGES about it then, and may be rolled back; with PREPARES,
+ * be prepared, and finished later by somebody else. A session
  * that holds up to HELD snapshots for as long as it likes, takes over one that
  * was taken elsewhere (with FOREIGN), reads the queue when and as far as it
  * likes, is reset (with RESETS), computes the value as one of its snapshots sees
@@ -14,6 +15,10 @@
  * A step is one access to shared memory, with what is local to the process
  * around it: sequential consistency. What is done under a lock is one step:
  * inserting, joining, taking a snapshot, leaving the array of those in progress.
+ *
+ * The place of a prepared transaction may tell of it when it is over: until the
+ * next one gets the place. A restart is nothing of its own here: a session that joins
+ * afterwards has missed all messages, and asks the prepared transactions alone.
  *
  * A snapshot is as the server's: it knows those that are running before its
  * xmax, and takes all from there on for running; xmax is one more than the
@@ -63,9 +68,17 @@ byte latest_end = FIRST_XID;	/* one more than the latest that has ended */
 byte running;					/* bits: the array of those in progress */
 byte visible;					/* bits: committed changes that snapshots see from now on */
 byte committing[WRITERS];
+byte prepared;					/* bits: what the places of prepared transactions tell */
+byte to_finish;					/* bits: those that are prepared */
 byte queue[XIDS * MESSAGES];	/* xids */
 byte head;
-byte done;						/* writers */
+byte done;						/* processes besides the session */
+
+#ifdef PREPARES
+#define DONE			(WRITERS + 1)
+#else
+#define DONE			WRITERS
+#endif
 
 /* ---- invalidate.c ---- */
 
@@ -93,6 +106,19 @@ inline leave()
 		running = running & ~BIT(xid);
 		latest_end = (latest_end <= xid -> xid + 1 : latest_end)
 	}
+}
+
+/* PREPARE TRANSACTION: it stays among those in progress. */
+inline prepare()
+{
+#ifdef CLEAR_BEFORE_PREPARED
+	committing[me] = 0;
+	prepared = prepared | BIT(xid);
+#else
+	prepared = prepared | BIT(xid);
+	committing[me] = 0;			/* [I7] */
+#endif
+	to_finish = to_finish | BIT(xid)
 }
 
 proctype writer(byte me)
@@ -130,13 +156,42 @@ proctype writer(byte me)
 #else
 			announce();
 			publish();
-			leave();
-			committing[me] = 0		/* [I7] */
+			if
+#ifdef PREPARES
+			:: prepare()
+#endif
+			:: leave();
+				committing[me] = 0		/* [I7] */
+			fi
 #endif
 		fi
 	:: else -> break
 	od;
 	atomic { done++; xid = 0; changes = 0; transactions = 0 }
+}
+
+/* COMMIT PREPARED and ROLLBACK PREPARED, in any session. */
+proctype finisher()
+{
+	byte xid;
+	bit changes = 1;
+
+	do
+	:: atomic { to_finish > 0 ->
+			xid = FIRST_XID;
+			do
+			:: to_finish & BIT(xid) -> break
+			:: !(to_finish & BIT(xid)) -> xid++
+			:: xid < END_XID - 1 && (to_finish >> (xid + 1)) > 0 -> xid++
+			od
+		};
+		leave();
+		atomic { to_finish = to_finish & ~BIT(xid); xid = 0 }
+	/* A place is used again. */
+	:: atomic { (prepared & ~running) > 0 -> prepared = prepared & running }
+	:: done == WRITERS && to_finish == 0 -> break
+	od;
+	atomic { done++; changes = 0 }
 }
 
 /* ---- the session ---- */
@@ -207,12 +262,20 @@ inline copy_snapshot(to, from)
 
 inline ask_who_is_committing()
 {
-	asked = 0;
 	i = 0;
 	do
 	:: i < WRITERS -> atomic { asked = asked | (committing[i] > 0 -> BIT(committing[i]) : 0); i++ }
 	:: else -> i = 0; break
 	od
+}
+
+inline ask_who_is_prepared()
+{
+#ifdef PREPARES
+	asked = asked | prepared
+#else
+	skip
+#endif
 }
 
 inline join()
@@ -227,8 +290,14 @@ inline join()
 #ifdef SNAPSHOT_BEFORE_ASKING
 	take_snapshot(now);
 #endif
+#ifdef PREPARED_ARE_ASKED_FIRST
+	ask_who_is_prepared();
+#endif
 #if !defined(ASK_BEFORE_JOINING) && !defined(NOBODY_IS_ASKED)
 	ask_who_is_committing();
+#endif
+#if !defined(PREPARED_ARE_ASKED_FIRST) && !defined(PREPARED_ARE_NOT_ASKED)
+	ask_who_is_prepared();
 #endif
 #if !defined(SNAPSHOT_BEFORE_JOINING) && !defined(SNAPSHOT_BEFORE_ASKING)
 	take_snapshot(now);
@@ -399,7 +468,7 @@ proctype session()
 			assert(!is_kept || (held[s].contains & ~kept) == 0)
 		}
 #endif
-	:: done == WRITERS -> break
+	:: done == DONE -> break
 	od;
 
 	/* All is quiet. */
@@ -423,6 +492,9 @@ init
 		:: else -> break
 		od;
 		w = 0;
+#ifdef PREPARES
+		run finisher();
+#endif
 		run session()
 	}
 }

@@ -430,13 +430,13 @@ def test_invalidate_before_the_commit(loaded, connect, first):
         assert get(reader, "k") == (str(number), False)
 
 
-@pytest.mark.parametrize("what, channel", [("notify", "c"), ("statement", "c"), ("invalidate", "k")])
-def test_before_a_prepare(loaded, connect, what, channel):
-    """Guards: PREPARE TRANSACTION is refused, and nothing lost, if another module notifies or invalidates in
-    its callback before it, whether that runs before pg_herald's callback or after it."""
+@pytest.mark.parametrize("what", ["notify", "statement"])
+def test_before_a_prepare(loaded, connect, what):
+    """Guards: PREPARE TRANSACTION is refused, and nothing lost, if another module notifies in its callback
+    before it, whether that runs before pg_herald's callback or after it."""
     sender = connect(loaded)
     sender.execute("LOAD 'herald_client'")
-    sender.execute(f"BEGIN; SELECT client.at_commit('{what}', '{channel}')")
+    sender.execute(f"BEGIN; SELECT client.at_commit('{what}', 'c')")
     ended = outcome(sender, "PREPARE TRANSACTION 'p'")
     prepared = sender.execute("SELECT gid FROM pg_prepared_xacts").fetchall()
     for gid, in prepared:
@@ -445,12 +445,31 @@ def test_before_a_prepare(loaded, connect, what, channel):
     assert ended.startswith("0A000: cannot PREPARE a transaction that has ")
 
 
+@pytest.mark.parametrize("first", ["", "SELECT client.invalidate('l'); "], ids=["alone", "after others"])
+def test_invalidated_before_a_prepare(loaded, connect, first):
+    """Guards: what another module invalidates in its callback before PREPARE TRANSACTION is, once that is
+    committed, whether it runs before pg_herald's callback or after it."""
+    writer, reader = connect(loaded), connect(loaded)
+    writer.execute("TRUNCATE client.setting; INSERT INTO client.setting VALUES ('k', '0')")
+    writer.execute("SET session_replication_role = replica")  # no trigger
+    for number in range(1, 4):
+        get(reader, "k")
+        assert get(reader, "k") == (str(number - 1), True)
+        writer.execute(f"BEGIN; {first}SELECT client.at_commit('invalidate', 'k')")
+        change(writer, str(number))
+        writer.execute("PREPARE TRANSACTION 'p'")
+        for _ in range(2):
+            assert get(reader, "k") == (str(number - 1), False)
+        reader.execute("COMMIT PREPARED 'p'")
+        assert get(reader, "k") == (str(number), False)
+
+
 # ---- elsewhere ----
 
 def test_standby(pg_config, connect):
     """Guards: on a standby everything can be called: nothing is kept, what would write is refused, signals
-    work; and once it is promoted values are kept."""
-    for primary in with_client(pg_config, LOADED["preloaded last"]):
+    work; and once it is promoted values are kept, but not as they are before a prepared transaction."""
+    for primary in with_client(pg_config, LOADED["preloaded last"], max_prepared_transactions=4):
         primary.psql("INSERT INTO client.setting VALUES ('k', 'old')")
         standby = Standby(primary)
         standby.create()  # by programs that pg_config's copy of the installation does not have
@@ -466,8 +485,15 @@ def test_standby(pg_config, connect):
                 "25006: cannot execute NOTIFY during recovery"
             assert one(other, "SELECT client.send(%s)", reader.info.backend_pid) is True
             assert one(reader, "SELECT client.handled()") == 1
+            primary.psql("BEGIN; UPDATE client.setting SET value = 'new'; PREPARE TRANSACTION 'p'")
+            position = primary.psql("SELECT pg_current_wal_flush_lsn()")
+            until(lambda: one(other, f"SELECT pg_last_wal_replay_lsn() >= '{position}'"), "it is prepared here, too")
             assert one(other, "SELECT pg_promote()")
-            until(lambda: get(reader, "k") == ("old", True), "it keeps what it reads")
+            until(lambda: not one(other, "SELECT pg_is_in_recovery()"), "it is promoted")
+            assert [get(reader, "k") for _ in range(3)] == [("old", False)] * 3
+            other.execute("COMMIT PREPARED 'p'")
+            assert get(reader, "k") == ("new", False)
+            until(lambda: get(reader, "k") == ("new", True), "it keeps what it reads")
             change(other)
             assert get(reader, "k") == ("new", False)
 

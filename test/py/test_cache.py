@@ -405,6 +405,20 @@ def test_large_value(session, other):
     assert one(session, "SELECT herald.cache_get('large', '1') IS NULL")
 
 
+def test_largest_value(session, other):
+    """Guards: a value that with its key takes more than 1 GB, which is more than the server's palloc() gives, is kept
+    if the setting allows that: it is no error."""
+    session.execute("SET herald.cache_memory = '2GB'")
+    key = "repeat('k', 1000000)"
+    assert one(session, f"SELECT herald.cache_get('largest', {key}) IS NULL")
+    assert one(session, f"SELECT herald.cache_put('largest', {key}, repeat(repeat('x', 1000000), n))"
+                        " FROM generate_series(1073, 1073) n")  # or the planner would compute it
+    assert one(session, f"SELECT octet_length(herald.cache_get('largest', {key}))") == 1_073_000_000
+    other.execute("SELECT herald.cache_clear('largest')")
+    assert one(session, f"SELECT herald.cache_get('largest', {key}) IS NULL")
+    assert one(session, CONTEXTS) < 20_000_000
+
+
 def test_pooler(session, other):
     """Guards: values outlive transactions, DISCARD ALL and a change of role, and are right after them."""
     other.execute("DROP ROLE IF EXISTS regress_pooled; CREATE ROLE regress_pooled;"

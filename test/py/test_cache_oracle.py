@@ -22,7 +22,7 @@ from conftest import SETTINGS, started
 from harness.cluster import Cluster
 from support import one
 
-# So long; and the seed, to repeat what has failed.
+# So long, with both kinds of servers; and the seed, to repeat what has failed.
 LOAD_S = float(os.environ.get("HERALD_CACHES_S", "10"))
 SEED = int(os.environ.get("HERALD_CACHES_SEED", "0")) or random.randrange(1, 1_000_000)
 
@@ -37,6 +37,9 @@ CLIENTS = 10
 EXPECTED = (psycopg.errors.CardinalityViolation,
             psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure,
             psycopg.errors.UniqueViolation, psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
+
+# Somebody else has finished it already, or is about to; or the server prepares nothing.
+EXPECTED_IN_TWO_PHASES = (psycopg.errors.UndefinedObject, psycopg.errors.ObjectNotInPrerequisiteState)
 
 SETUP = f"""
     CREATE ROLE ann; CREATE ROLE bob;
@@ -235,6 +238,26 @@ class Client:
             self.rng.choice([self._look, self._write, self._within_savepoint, self._get_put, self._get])()
         self._execute(self.rng.choice(["COMMIT", "COMMIT", "ROLLBACK"]))
         self.wrote_late = False
+        self._look()
+
+    def two_phase(self) -> None:
+        """Own changes that are prepared; finished by itself, or later by somebody else."""
+        name = f"p{self.rng.random()}"
+        self._execute("BEGIN")
+        for _ in range(self.rng.randrange(1, 4)):
+            self.rng.choice([self._look, self._write, self._within_savepoint, self._get_put])()
+        with suppress(*EXPECTED_IN_TWO_PHASES):
+            self._execute(f"PREPARE TRANSACTION '{name}'")
+        self.wrote_late = False
+        self._look()
+        if self.rng.random() < 0.5:
+            return
+        keys = list(range(1, KEYS + 1))
+        with self.load.connect() as joiner:
+            self._compare(joiner.execute(LOOK, (keys, 0.0)).fetchall())
+            with suppress(*EXPECTED_IN_TWO_PHASES):
+                self._execute(f"{self.rng.choice(['COMMIT', 'COMMIT', 'ROLLBACK'])} PREPARED '{name}'")
+            self._compare(joiner.execute(LOOK, (keys, 0.0)).fetchall())
         self._look()
 
     def repeatable_read(self) -> None:
@@ -459,11 +482,11 @@ class Client:
         return self.connection.execute(sql, parameters or None)
 
 
-ACTIONS = [Client.look, Client.prepared, Client.write, Client.read_committed, Client.repeatable_read,
-           Client.serializable, Client.get_put, Client.get_put_apart, Client.cursor, Client.imported,
+ACTIONS = [Client.look, Client.prepared, Client.write, Client.read_committed, Client.two_phase,
+           Client.repeatable_read, Client.serializable, Client.get_put, Client.get_put_apart, Client.cursor, Client.imported,
            Client.procedure, Client.truncate, Client.fill_up, Client.change_role, Client.discard,
            Client.temporary, Client.pipelined, Client.stand_still, Client.small_memory]
-WEIGHTS = [20, 20, 20, 12, 12, 2, 10, 10, 8, 4, 12, 1, 3, 4, 2, 2, 6, 2, 1]
+WEIGHTS = [20, 20, 20, 12, 6, 12, 2, 10, 10, 8, 4, 12, 1, 3, 4, 2, 2, 6, 2, 1]
 
 
 class Load:
@@ -476,7 +499,9 @@ class Load:
         self.problems: list[BaseException] = []
         clients = [Client(self, random.Random(rng.random())) for _ in range(CLIENTS)]
         self._threads = [threading.Thread(target=self._run, args=(run,), daemon=True) for run in
-                         [client.run for client in clients] + [self._flood, self._end_sessions]]
+                         [client.run for client in clients] +
+                         [self._flood, self._end_sessions, self._finish_prepared]]
+        self._clients = self._threads[:CLIENTS]
         self.rng = rng
 
     def connect(self, name: str = "load") -> psycopg.Connection:
@@ -518,6 +543,17 @@ class Load:
                 slow.connection.execute("ROLLBACK")
                 slow.look()
 
+    def _finish_prepared(self) -> None:
+        """What a session leaves prepared; others may wait for its locks."""
+        with self.connect("finish") as connection:
+            while any(client.is_alive() for client in self._clients):
+                for name, in connection.execute("SELECT gid FROM pg_prepared_xacts"
+                                                " WHERE prepared < clock_timestamp() - interval '50 ms'").fetchall():
+                    with suppress(*EXPECTED_IN_TWO_PHASES):
+                        connection.execute(f"{self.rng.choice(['COMMIT', 'ROLLBACK'])} PREPARED '{name}'")
+                        self.count["finished by another"] += 1
+                time.sleep(0.02)
+
     def _end_sessions(self) -> None:
         with self.connect("end") as connection:
             while not self.done.wait(0.5):
@@ -525,11 +561,12 @@ class Load:
                                    " WHERE application_name = 'load' ORDER BY random() LIMIT 1")
 
 
-@pytest.fixture(scope="module")
-def busy():
+@pytest.fixture(scope="module", params=[0, 100], ids=["one phase", "two phases"])
+def busy(request):
     """Whoever waits for a lock in vain is told so soon."""
     for cluster in started(preload=True, settings=SETTINGS | {
-            "deadlock_timeout": "10ms", "max_connections": 60}):
+            "deadlock_timeout": "10ms", "max_connections": 60,
+            "max_prepared_transactions": request.param}):
         cluster.psql(SETUP)
         yield cluster
 
@@ -539,7 +576,7 @@ def test_never_stale(busy, connect):
     print(f"HERALD_CACHES_SEED={SEED}")
     watcher = connect(busy)
     load = Load(busy, random.Random(SEED))
-    load.run(LOAD_S)
+    load.run(LOAD_S / 2)
     stats = watcher.execute("SELECT invalidations, cache_resets, catch_ups FROM herald.stats").fetchone()
     load.count["compared"] += one(watcher, "SELECT last_value * 6 FROM compared")
     load.count.update(dict(zip(("invalidations", "resets", "catch_ups"), stats)))

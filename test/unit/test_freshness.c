@@ -331,6 +331,23 @@ test_missed_late(void **state UNUSED)
 	at_all_bases(missed_late);
 }
 
+/* Guards: an id that is in a snapshot twice, as one that is just being prepared is, does not stand for another. */
+static void
+test_id_twice(void **state UNUSED)
+{
+	HeraldFreshness *freshness = freshness_new();
+	const uint32_t running[] = {100, 102, 102};
+	const HeraldVisibility now = {100, 103, running, 3};
+	const HeraldVisibility older = {100, 101, running, 1};
+	uint32_t	room[3];
+
+	/* 101 was missed, and is over; for the older snapshot it has not begun. */
+	herald_freshness_join(freshness, &now, NULL, 0, room);
+	assert_false(herald_freshness_sees_missed(freshness, &older));
+	assert_true(herald_freshness_sees_missed(freshness, &now));
+	free(freshness);
+}
+
 /* Guards: the ids that no transaction has are not missing between two that are in progress. */
 static void
 test_special_ids(void **state UNUSED)
@@ -446,6 +463,7 @@ main(void)
 		cmocka_unit_test(test_floor),
 		cmocka_unit_test(test_missed),
 		cmocka_unit_test(test_missed_late),
+		cmocka_unit_test(test_id_twice),
 		cmocka_unit_test(test_special_ids),
 		cmocka_unit_test(test_long_stretch),
 		cmocka_unit_test(test_sweep),

@@ -4,7 +4,8 @@
  *	  A small world around freshness.c, at random: is what it keeps ever stale?
  *
  * Writers begin transactions, some of which have invalidations, which they put
- * in the queue before they commit; some take long, some are rolled back.
+ * in the queue before they commit; some take long, some are prepared before,
+ * some are rolled back.
  * Sessions take snapshots, hold some of them for long, and take over each
  * other's; read the queue when they like, join it late, are reset; compute
  * values as one of their snapshots sees it, and keep them later if the rule
@@ -49,7 +50,7 @@ typedef struct Message
 
 typedef enum Phase
 {
-	IDLE, RUNNING, PUBLISHING, OVER
+	IDLE, RUNNING, PUBLISHING, PREPARED, OVER
 } Phase;
 
 typedef struct Writer
@@ -62,6 +63,7 @@ typedef struct Writer
 	int			published;
 	bool		is_slow;
 	uint32_t	committing;		/* as in the queue's slot */
+	uint32_t	prepared;		/* as in the server's place for one; also when it is over */
 } Writer;
 
 typedef struct Snap
@@ -69,7 +71,7 @@ typedef struct Snap
 	bool		is_held;
 	uint64_t	time;			/* sees all changes up to here */
 	uint64_t	horizon;		/* xmin, counted through */
-	uint32_t	running[WRITERS];
+	uint32_t	running[2 * WRITERS];
 	HeraldVisibility visibility;	/* but for where `running` is */
 } Snap;
 
@@ -78,7 +80,7 @@ typedef struct Session
 	HeraldFreshness *freshness;
 	bool		has_joined;
 	uint64_t	position;
-	uint32_t	room[2 * WRITERS];
+	uint32_t	room[4 * WRITERS];
 	Snap		snaps[SNAPSHOTS];
 
 	/* What is kept: which changes it contains. */
@@ -103,6 +105,7 @@ typedef struct World
 	unsigned	slow_percent;
 	unsigned	busy_percent;	/* steps that are writers' */
 	unsigned	quiet_percent;	/* transactions that change nothing */
+	unsigned	prepared_percent;	/* of those that change something */
 	bool		is_xmin_known;
 	bool		is_by_snapshot; /* herald_freshness_note_seen() */
 
@@ -289,7 +292,18 @@ writer_step(World *world)
 		case PUBLISHING:
 			if (writer->published < writer->count)
 				world->messages[world->head++ % MESSAGES] = writer->changes[writer->published++];
+			else if (below(world, 100) < world->prepared_percent)
+			{
+				writer->prepared = (uint32_t) writer->xid;
+				writer->phase = PREPARED;
+			}
 			else
+				finish(world, writer);
+			break;
+		case PREPARED:
+			if (writer->committing != 0)
+				writer->committing = 0;
+			else if (world->is_quiet || one_in(world, 10))
 				finish(world, writer);
 			break;
 		case OVER:
@@ -325,9 +339,11 @@ take_snapshot(World *world, Snap *snap)
 	{
 		const Writer *writer = &world->writers[w];
 
-		if ((writer->phase == RUNNING || writer->phase == PUBLISHING) && writer->xid < after)
+		if (writer->phase != IDLE && writer->phase != OVER && writer->xid < after)
 		{
 			snap->running[snap->visibility.count++] = (uint32_t) writer->xid;
+			if (writer->phase == PREPARED && writer->committing != 0)
+				snap->running[snap->visibility.count++] = (uint32_t) writer->xid;
 			if (writer->xid < snap->horizon)
 				snap->horizon = writer->xid;
 		}
@@ -361,10 +377,22 @@ xmin_of(World *world, Session *session)
 	return (uint32_t) oldest;
 }
 
+/* As reader.c does it. */
+static uint32_t
+without_future(uint32_t *xids, uint32_t count, uint32_t next)
+{
+	uint32_t	left = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (herald_xid_precedes(xids[i], next))
+			xids[left++] = xids[i];
+	return left;
+}
+
 static void
 join(World *world, Session *session)
 {
-	uint32_t	committing[WRITERS];
+	uint32_t	committing[2 * WRITERS];
 	uint32_t	count = 0;
 	Snap		now;
 
@@ -376,7 +404,14 @@ join(World *world, Session *session)
 			committing[count++] = world->writers[w].committing;
 		let_writers_run(world);
 	}
+	for (int w = 0; w < WRITERS; w++)
+	{
+		if (world->writers[w].prepared != 0)
+			committing[count++] = world->writers[w].prepared;
+		let_writers_run(world);
+	}
 	take_snapshot(world, &now);
+	count = without_future(committing, count, (uint32_t) world->next_xid);
 	let_writers_run(world);
 	herald_freshness_join(session->freshness, visibility(&now), committing, count, session->room);
 	memset(session->is_kept, 0, sizeof(session->is_kept));
@@ -578,7 +613,7 @@ check_when_quiet(World *world)
 		accept(world, session);
 		for (int key = 0; key < KEYS; key++)
 			if (!may_keep(session, key, &session->snaps[0]))
-				fail_msg("seed %llu, step %llu: key %d cannot be kept, and all is quiet",
+fail_msg("seed %llu, step %llu: key %d cannot be kept, and all is quiet",
 						 (unsigned long long) world->seed, (unsigned long long) world->step, key);
 	}
 	world->is_quiet = false;
@@ -593,6 +628,8 @@ run_world(uint64_t seed)
 	world->jump_one_in = one_in(world, 3) ? 0 : 10 + below(world, 1000);
 	world->is_xmin_known = world->jump_one_in > 0 || !one_in(world, 4);
 	world->is_by_snapshot = world->is_xmin_known && one_in(world, 2);
+	if (!world->is_by_snapshot)
+		world->prepared_percent = below(world, 60);
 	world->reset_one_in = 20 + below(world, 500);
 	world->slow_percent = below(world, 30);
 	world->quiet_percent = 10 + below(world, 80);

@@ -229,10 +229,14 @@ SELECT outcome($$INSERT INTO wrong VALUES (1)$$);
 \pset format aligned
 \pset tuples_only off
 
--- Not in a prepared transaction; one that has only read caches may be one.
+-- What a prepared transaction has invalidated is found until it is committed, and not kept.
+SELECT herald.cache_through('t', '1', 'SELECT 41');
 BEGIN;
 SELECT herald.cache_invalidate('t', '1');
 PREPARE TRANSACTION 'invalidates';
+SELECT herald.cache_through('t', '1', 'SELECT 41') FROM generate_series(1, 2);
+SELECT herald.cache_get('t', '1'), herald.cache_put('t', '1', '41');
+COMMIT PREPARED 'invalidates';
 BEGIN;
 UPDATE seen SET hits = 0, misses = 0;
 SELECT item(1);
