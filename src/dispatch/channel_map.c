@@ -57,6 +57,7 @@ static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
 static dshash_hash hash_key(const void *key, size_t size, void *arg);
 static void make_key(ChannelKey *key, Oid database, const char *channel, uint32 channel_hash);
 static uint32 *channel_slots(Channel *channel);
+static Channel *find_or_insert(const ChannelKey *key, bool *found);
 static bool grow(Channel *channel);
 static void explain_out_of_memory(void *arg);
 herald_noreturn static void report_out_of_memory(void);
@@ -131,7 +132,7 @@ herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint
 	/* dshash says only that a request failed; add what can be done about it. */
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-	entry = dshash_find_or_insert(channels, &key, &found);
+	entry = find_or_insert(&key, &found);
 	error_context_stack = context.previous;
 
 	if (!found)
@@ -212,7 +213,8 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 			.slots = channel_slots(entry),
 		};
 
-		visitor(&info, arg);
+		if (!visitor(&info, arg))
+			break;
 	}
 	dshash_seq_term(&scan);
 }
@@ -258,6 +260,40 @@ channel_slots(Channel *channel)
 	if (channel->capacity == SLOTS_IN_ENTRY)
 		return channel->slots.in_entry;
 	return dsa_get_address(area, channel->slots.array);
+}
+
+/*
+ * As dshash_find_or_insert(), but an error leaves with no lock held.
+ *
+ * dshash throws "out of memory" with the partition locked, or with all of them
+ * when it cannot get a larger array of buckets, and leaves their release to the
+ * abort of the transaction.  The server sends the error before that, and waits
+ * while the client does not read; a dispatcher, and with it every COMMIT that
+ * notifies, would wait for the same client.  The table is as it was: dshash
+ * allocates before it changes anything.  dsa has released its own locks.
+ *
+ * dshash's locks are out of our reach, so all LWLocks of this process are
+ * released.  Before a commit the server holds none.  If another module does
+ * (it would have kept interrupts off until the end of a transaction), nothing
+ * is taken from it: this error ends the transaction, and AbortTransaction()
+ * begins with the same call.
+ */
+static Channel *
+find_or_insert(const ChannelKey *key, bool *found)
+{
+	Channel    *entry;
+
+	PG_TRY();
+	{
+		entry = dshash_find_or_insert(channels, key, found);
+	}
+	PG_CATCH();
+	{
+		LWLockReleaseAll();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return entry;
 }
 
 /* Double the room for listeners.  False if there is no memory. */
