@@ -10,7 +10,8 @@
  * only for someone who wants to LISTEN, at a point where he can be told.
  *
  * Most channels have few listeners; four fit into the entry itself, more are
- * in an array that doubles.
+ * in an array that doubles, and is halved when three quarters of it are free: so
+ * the memory that a role takes is bounded by the listeners that it has.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -29,6 +30,22 @@
 #include "shared.h"
 
 #define SLOTS_IN_ENTRY	4
+
+/*
+ * Of the registry: dsa has a block of 64 kB for each size of what is allocated:
+ * its own data, dshash's, small arrays of buckets (1, 2, 4 and 8 kB), and one more.
+ */
+#define BYTES_FIXED		(7 * 64 * 1024)
+
+/* dshash's link and hash before each entry. */
+#define BYTES_OF_ITEM	16
+
+/*
+ * dshash doubles its array of buckets when one of its partitions is loaded by
+ * 3/4: then all are by 0.6 and more.  It needs the new array and the old one at
+ * the same time: three pointers for each 0.6 channels.
+ */
+#define BYTES_OF_BUCKETS	40
 
 typedef struct ChannelKey
 {
@@ -59,6 +76,7 @@ static void make_key(ChannelKey *key, Oid database, const char *channel, uint32 
 static uint32 *channel_slots(Channel *channel);
 static Channel *find_or_insert(const ChannelKey *key, bool *found);
 static bool grow(Channel *channel);
+static void shrink(Channel *channel);
 static void explain_out_of_memory(void *arg);
 herald_noreturn static void report_out_of_memory(void);
 
@@ -169,13 +187,23 @@ herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, u
 		slots[i] = slots[--entry->count];
 
 	if (entry->count > 0)
+	{
+		shrink(entry);
 		dshash_release_lock(channels, entry);
+	}
 	else
 	{
 		if (entry->capacity > SLOTS_IN_ENTRY)
 			dsa_free(area, entry->slots.array);
 		dshash_delete_entry(channels, entry);
 	}
+}
+
+uint64
+herald_channels_max(void)
+{
+	return (herald_shared_registry_size() - BYTES_FIXED) /
+		(MAXALIGN(sizeof(Channel)) + BYTES_OF_ITEM + BYTES_OF_BUCKETS);
 }
 
 uint32
@@ -314,6 +342,31 @@ grow(Channel *channel)
 	channel->slots.array = array;
 	channel->capacity = capacity;
 	return true;
+}
+
+/* Give back room of listeners that have left.  Without memory it stays as it is. */
+static void
+shrink(Channel *channel)
+{
+	uint32		capacity = channel->capacity / 2;
+	dsa_pointer old = channel->slots.array;
+	dsa_pointer array = InvalidDsaPointer;
+	uint32	   *slots;
+
+	if (channel->capacity == SLOTS_IN_ENTRY || channel->count > capacity / 2)
+		return;
+
+	if (capacity > SLOTS_IN_ENTRY)
+	{
+		array = dsa_allocate_extended(area, capacity * sizeof(uint32), DSA_ALLOC_NO_OOM);
+		if (!DsaPointerIsValid(array))
+			return;
+		channel->slots.array = array;
+	}
+	channel->capacity = capacity;
+	slots = channel_slots(channel);
+	memcpy(slots, dsa_get_address(area, old), channel->count * sizeof(uint32));
+	dsa_free(area, old);
 }
 
 #define OUT_OF_MEMORY_DETAIL \

@@ -48,6 +48,12 @@ extern uint32 herald_channels_hash(const char *channel, size_t length);
  */
 extern void herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
 
+/*
+ * So many subscriptions (a session and a channel) herald.registry_memory holds at
+ * least, if each is to a channel of its own.
+ */
+extern uint64 herald_channels_max(void);
+
 /* Take a listener out.  Never fails; it need not be there. */
 extern void herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
 
