@@ -19,7 +19,8 @@ OBJS = \
 	src/queue/files.o src/queue/large.o src/queue/spill.o \
 	src/dispatch/attention.o src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/lag.o \
 	src/dispatch/signal.o src/dispatch/watchdog.o \
-	src/listener/deliver.o src/listener/frames.o src/listener/moderation.o src/listener/session.o src/listener/subscriptions.o \
+	src/listener/deliver.o src/listener/frames.o src/listener/moderation.o src/listener/quota.o \
+	src/listener/session.o src/listener/subscriptions.o \
 	src/invalidation/invalidate.o src/invalidation/reader.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
 	src/api/api.o src/api/reasons.o \

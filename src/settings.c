@@ -29,6 +29,7 @@
 bool		herald_enabled = true;
 int			herald_queue_memory_kb = 16 * 1024;
 int			herald_registry_memory_kb = 16 * 1024;
+int			herald_max_channels_per_role = -1;
 int			herald_max_queue_size_kb = 8 * 1024 * 1024;
 int			herald_log_lag_kb = 64 * 1024;
 int			herald_wakeup_concurrency = -1;
@@ -61,6 +62,14 @@ herald_settings_define(void)
 							&herald_log_lag_kb, 64 * 1024,
 							-1, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.max_channels_per_role",
+							"Sets how many channels the sessions of a role may listen to, in all databases together.",
+							"A channel counts once for each session. Superusers may listen to more. "
+							"-1 means half of what herald.registry_memory holds.",
+							&herald_max_channels_per_role, -1,
+							-1, INT_MAX,
+							PGC_SUSET, 0, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.max_payload",
 							"Sets the greatest length of a notification's payload.",

@@ -16,6 +16,7 @@
 extern bool herald_enabled;		/* send by pg_herald, not by the stock way */
 extern int	herald_queue_memory_kb;
 extern int	herald_registry_memory_kb;
+extern int	herald_max_channels_per_role;	/* -1: half of herald_channels_max() */
 extern int	herald_max_queue_size_kb;
 extern int	herald_max_payload;	/* bytes */
 extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is kept */

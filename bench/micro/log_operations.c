@@ -135,14 +135,16 @@ run_begins(void *arg)
 }
 
 /* As mark_batch() of dispatch/dispatch.c, without the channel map. */
-static void
-walk_batch(const HeraldBatchHeader *header, void *arg)
+static uint64_t
+walk_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, void *arg)
 {
 	const char *at = (const char *) (header + 1);
 	const char *end = (const char *) header + header->length;
 	const HeraldEntry *last = NULL;
 	uint64_t   *changes = arg;
 
+	(void) budget;
+	*offset = header->length;
 	while (at < end)
 	{
 		const HeraldEntry *entry = (const HeraldEntry *) at;
@@ -157,6 +159,7 @@ walk_batch(const HeraldBatchHeader *header, void *arg)
 		last = entry;
 		at += entry->length;
 	}
+	return header->length;
 }
 
 void

@@ -13,8 +13,14 @@
  * The dispatcher works in runs: it looks how far the log is finished,
  * publishes that position, and then marks the listeners of all the batches up
  * to there.  Publishing first means that a listener which is marked, or which
- * goes to sleep or joins meanwhile, reads at least that far.  Only after the
- * marking may the run be recycled: `settled` follows behind.
+ * goes to sleep or joins meanwhile, reads at least that far.  Only what has been
+ * marked may be recycled: `settled` follows behind.
+ *
+ * The work of one call is bounded, because it is done inside a commit.  It is
+ * not the bytes that take the time but the listeners of each channel, so both
+ * count, and a call can end in the middle of a run, and of a batch.  What was
+ * published is not marked then from `settled` and mark_offset on; the next
+ * dispatcher, in whichever process, begins with it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -27,9 +33,12 @@
 /* A run is that many bytes at the most, so that listeners start early. */
 #define RUN_BYTES_MAX	(UINT64_C(64) * 1024)
 
+static bool publish_run(HeraldLog *log, HeraldPosition *to, bool *damaged);
 static bool scan(HeraldLog *log, HeraldPosition from, HeraldPosition *to, bool *damaged);
-static void mark(HeraldLog *log, HeraldPosition from, HeraldPosition to,
-				 const HeraldDispatchCalls *calls);
+static HeraldPosition mark(HeraldLog *log, HeraldPosition from, HeraldPosition to,
+						   uint64_t budget, uint64_t *spent, const HeraldDispatchCalls *calls);
+static bool mark_batch(HeraldLog *log, const HeraldBatchHeader *header, uint64_t budget,
+					   uint64_t *spent, const HeraldDispatchCalls *calls);
 static bool has_finished(HeraldLog *log);
 static bool header_is_valid(const HeraldLog *log, HeraldPosition position,
 							const HeraldBatchHeader *header);
@@ -53,28 +62,19 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 			return HERALD_DISPATCH_ELSEWHERE;
 
 		HERALD_HOLD_POINT("dispatch-locked");
-		from = atomic_load_explicit(&log->dispatched, memory_order_relaxed);
-		while (spent < budget && scan(log, from, &to, &damaged))
+		from = atomic_load_explicit(&log->settled, memory_order_relaxed);
+		to = atomic_load_explicit(&log->dispatched, memory_order_relaxed);
+		while (spent < budget && (from < to || publish_run(log, &to, &damaged)))
 		{
-			/*
-			 * [W1] sequentially consistent: pairs with the load in
-			 * herald_wakeup_begin() and the one after a LISTEN has been
-			 * entered in the channel map.  Whoever does not see this position
-			 * is seen by mark(), which comes after it.
-			 */
-			atomic_store_explicit(&log->dispatched, to, memory_order_seq_cst);
-			HERALD_HOLD_POINT("dispatch-published");
 			calls->run_begins(calls->arg);
-			mark(log, from, to, calls);
+			from = mark(log, from, to, budget, &spent, calls);
 			HERALD_HOLD_POINT("dispatch-marked");
 
 			/*
 			 * [L5] release: pairs with the acquire in herald_wakeup_needed().
 			 * Sequentially consistent for [D3], in dispatch/dispatch.c.
 			 */
-			atomic_store_explicit(&log->settled, to, memory_order_seq_cst);
-			spent += to - from;
-			from = to;
+			atomic_store_explicit(&log->settled, from, memory_order_seq_cst);
 		}
 
 		HERALD_HOLD_POINT("dispatch-unlock");
@@ -86,7 +86,7 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 		if (damaged)
 			return HERALD_DISPATCH_DAMAGED;
 		if (spent >= budget)
-			return has_finished(log) ? HERALD_DISPATCH_MORE : HERALD_DISPATCH_DONE;
+			return from < to || has_finished(log) ? HERALD_DISPATCH_MORE : HERALD_DISPATCH_DONE;
 	} while (has_finished(log));
 
 	return HERALD_DISPATCH_DONE;
@@ -100,6 +100,24 @@ herald_dispatch_is_under_way(HeraldLog *log)
 
 	return settled < atomic_load_explicit(&log->dispatched, memory_order_seq_cst) ||
 		has_finished(log);
+}
+
+/* Listeners may read on, up to a new *to.  False: nothing more is finished. */
+static bool
+publish_run(HeraldLog *log, HeraldPosition *to, bool *damaged)
+{
+	if (!scan(log, *to, to, damaged))
+		return false;
+
+	/*
+	 * [W1] sequentially consistent: pairs with the load in
+	 * herald_wakeup_begin() and the one after a LISTEN has been entered in the
+	 * channel map.  Whoever does not see this position is seen by mark(),
+	 * which comes after it.
+	 */
+	atomic_store_explicit(&log->dispatched, *to, memory_order_seq_cst);
+	HERALD_HOLD_POINT("dispatch-published");
+	return true;
 }
 
 /* How far is the log finished?  False if not beyond `from`. */
@@ -142,11 +160,15 @@ scan(HeraldLog *log, HeraldPosition from, HeraldPosition *to, bool *damaged)
 	return at > from;
 }
 
-/* Reads in place: nothing from `settled` on is recycled. */
-static void
-mark(HeraldLog *log, HeraldPosition from, HeraldPosition to, const HeraldDispatchCalls *calls)
+/*
+ * Up to which batch: `to`, or one that the budget did not last for.  Reads in
+ * place: nothing from `settled` on is recycled.
+ */
+static HeraldPosition
+mark(HeraldLog *log, HeraldPosition from, HeraldPosition to,
+	 uint64_t budget, uint64_t *spent, const HeraldDispatchCalls *calls)
 {
-	while (from < to)
+	while (from < to && *spent < budget)
 	{
 		const HeraldBatchHeader *header = (const HeraldBatchHeader *) herald_log_at(log, from);
 
@@ -157,14 +179,30 @@ mark(HeraldLog *log, HeraldPosition from, HeraldPosition to, const HeraldDispatc
 				break;
 			case HERALD_BATCH_COMMITTED:
 			case HERALD_BATCH_REFERENCE:
-				calls->mark_batch(header, calls->arg);
+				if (!mark_batch(log, header, budget, spent, calls))
+					return from;
 				from += header->length;
 				break;
 			default:
+				*spent += sizeof(HeraldBatchHeader);
 				from += header->length;
 				break;
 		}
 	}
+	return from;
+}
+
+/* What is left of a batch.  False: not to its end. */
+static bool
+mark_batch(HeraldLog *log, const HeraldBatchHeader *header, uint64_t budget,
+		   uint64_t *spent, const HeraldDispatchCalls *calls)
+{
+	uint32_t	offset = log->mark_offset > 0 ? log->mark_offset : sizeof(HeraldBatchHeader);
+
+	*spent += sizeof(HeraldBatchHeader) +
+		calls->mark_batch(header, &offset, budget - *spent, calls->arg);
+	log->mark_offset = offset < header->length ? offset : 0;
+	return log->mark_offset == 0;
 }
 
 /* Is the next batch finished?  [D1] The last look, after letting go. */

@@ -12,15 +12,23 @@
 
 #include "log.h"
 
-/*
- * Mark everybody whom this committed batch concerns.  The header has been
- * checked against its position; the entries follow it in one piece and must be
- * checked one by one.  Called by the dispatcher with the dispatch lock held:
- * must not throw, allocate, or send a signal [D2].
- */
-typedef void (*HeraldMarkBatch) (const HeraldBatchHeader *header, void *arg);
+/* To look at a listener's word costs a dispatcher as much as that many bytes of the log. */
+#define HERALD_COST_OF_MARK		8
 
-/* Called before the first batch of a run: listeners marked earlier may have read on. */
+/*
+ * Mark everybody whom this committed batch concerns, from *offset on (bytes
+ * from the header on: an entry begins there): one entry at least, and more until
+ * `budget` is spent or the batch is at its end.  Moves *offset, and returns the
+ * cost: bytes, and HERALD_COST_OF_MARK for each listener.
+ *
+ * The header has been checked against its position; the entries follow it in
+ * one piece and must be checked one by one.  Called by the dispatcher with the
+ * dispatch lock held: must not throw, allocate, or send a signal [D2].
+ */
+typedef uint64_t (*HeraldMarkBatch) (const HeraldBatchHeader *header, uint32_t *offset,
+									 uint64_t budget, void *arg);
+
+/* Called before the first mark of a run: listeners marked earlier may have read on. */
 typedef void (*HeraldRunBegins) (void *arg);
 
 typedef struct HeraldDispatchCalls
@@ -39,7 +47,8 @@ typedef enum HeraldDispatchResult
 } HeraldDispatchResult;
 
 /*
- * Dispatch finished batches, at most about `budget` bytes of them.  Whoever was
+ * Dispatch finished batches, until the cost is about `budget`: one call spends
+ * more by one entry at most, with all the listeners of its channel.  Whoever was
  * marked has to be woken afterwards by herald_wakeup_pump(), whatever the
  * result: it may be ELSEWHERE although this call has dispatched something, when
  * another took over for the last look.

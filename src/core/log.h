@@ -53,11 +53,13 @@ typedef struct HeraldLog
 	/*
 	 * Dispatcher, one at a time (dispatching).  settled <= dispatched <= head.
 	 * Listeners read below `dispatched`; below `settled` every listener that
-	 * is concerned has been marked as well.
+	 * is concerned has been marked as well, and in the batch at `settled` as
+	 * far as mark_offset: bytes from its header on, 0 if it has not begun.
 	 */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t dispatched;
 	_Atomic uint64_t settled;
 	_Atomic uint32_t dispatching;
+	uint32_t	mark_offset;	/* the dispatcher alone */
 
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t ring[];
 } HeraldLog;

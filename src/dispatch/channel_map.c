@@ -10,7 +10,8 @@
  * only for someone who wants to LISTEN, at a point where he can be told.
  *
  * Most channels have few listeners; four fit into the entry itself, more are
- * in an array that doubles.
+ * in an array that doubles, and is halved when three quarters of it are free: so
+ * the memory that a role takes is bounded by the listeners that it has.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -29,6 +30,22 @@
 #include "shared.h"
 
 #define SLOTS_IN_ENTRY	4
+
+/*
+ * Of the registry: dsa has a block of 64 kB for each size of what is allocated:
+ * its own data, dshash's, small arrays of buckets (1, 2, 4 and 8 kB), and one more.
+ */
+#define BYTES_FIXED		(7 * 64 * 1024)
+
+/* dshash's link and hash before each entry. */
+#define BYTES_OF_ITEM	16
+
+/*
+ * dshash doubles its array of buckets when one of its partitions is loaded by
+ * 3/4: then all are by 0.6 and more.  It needs the new array and the old one at
+ * the same time: three pointers for each 0.6 channels.
+ */
+#define BYTES_OF_BUCKETS	40
 
 typedef struct ChannelKey
 {
@@ -57,7 +74,9 @@ static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
 static dshash_hash hash_key(const void *key, size_t size, void *arg);
 static void make_key(ChannelKey *key, Oid database, const char *channel, uint32 channel_hash);
 static uint32 *channel_slots(Channel *channel);
+static Channel *find_or_insert(const ChannelKey *key, bool *found);
 static bool grow(Channel *channel);
+static void shrink(Channel *channel);
 static void explain_out_of_memory(void *arg);
 herald_noreturn static void report_out_of_memory(void);
 
@@ -131,7 +150,7 @@ herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint
 	/* dshash says only that a request failed; add what can be done about it. */
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-	entry = dshash_find_or_insert(channels, &key, &found);
+	entry = find_or_insert(&key, &found);
 	error_context_stack = context.previous;
 
 	if (!found)
@@ -168,13 +187,23 @@ herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, u
 		slots[i] = slots[--entry->count];
 
 	if (entry->count > 0)
+	{
+		shrink(entry);
 		dshash_release_lock(channels, entry);
+	}
 	else
 	{
 		if (entry->capacity > SLOTS_IN_ENTRY)
 			dsa_free(area, entry->slots.array);
 		dshash_delete_entry(channels, entry);
 	}
+}
+
+uint64
+herald_channels_max(void)
+{
+	return (herald_shared_registry_size() - BYTES_FIXED) /
+		(MAXALIGN(sizeof(Channel)) + BYTES_OF_ITEM + BYTES_OF_BUCKETS);
 }
 
 uint32
@@ -212,7 +241,8 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 			.slots = channel_slots(entry),
 		};
 
-		visitor(&info, arg);
+		if (!visitor(&info, arg))
+			break;
 	}
 	dshash_seq_term(&scan);
 }
@@ -260,6 +290,40 @@ channel_slots(Channel *channel)
 	return dsa_get_address(area, channel->slots.array);
 }
 
+/*
+ * As dshash_find_or_insert(), but an error leaves with no lock held.
+ *
+ * dshash throws "out of memory" with the partition locked, or with all of them
+ * when it cannot get a larger array of buckets, and leaves their release to the
+ * abort of the transaction.  The server sends the error before that, and waits
+ * while the client does not read; a dispatcher, and with it every COMMIT that
+ * notifies, would wait for the same client.  The table is as it was: dshash
+ * allocates before it changes anything.  dsa has released its own locks.
+ *
+ * dshash's locks are out of our reach, so all LWLocks of this process are
+ * released.  Before a commit the server holds none.  If another module does
+ * (it would have kept interrupts off until the end of a transaction), nothing
+ * is taken from it: this error ends the transaction, and AbortTransaction()
+ * begins with the same call.
+ */
+static Channel *
+find_or_insert(const ChannelKey *key, bool *found)
+{
+	Channel    *entry;
+
+	PG_TRY();
+	{
+		entry = dshash_find_or_insert(channels, key, found);
+	}
+	PG_CATCH();
+	{
+		LWLockReleaseAll();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return entry;
+}
+
 /* Double the room for listeners.  False if there is no memory. */
 static bool
 grow(Channel *channel)
@@ -278,6 +342,31 @@ grow(Channel *channel)
 	channel->slots.array = array;
 	channel->capacity = capacity;
 	return true;
+}
+
+/* Give back room of listeners that have left.  Without memory it stays as it is. */
+static void
+shrink(Channel *channel)
+{
+	uint32		capacity = channel->capacity / 2;
+	dsa_pointer old = channel->slots.array;
+	dsa_pointer array = InvalidDsaPointer;
+	uint32	   *slots;
+
+	if (channel->capacity == SLOTS_IN_ENTRY || channel->count > capacity / 2)
+		return;
+
+	if (capacity > SLOTS_IN_ENTRY)
+	{
+		array = dsa_allocate_extended(area, capacity * sizeof(uint32), DSA_ALLOC_NO_OOM);
+		if (!DsaPointerIsValid(array))
+			return;
+		channel->slots.array = array;
+	}
+	channel->capacity = capacity;
+	slots = channel_slots(channel);
+	memcpy(slots, dsa_get_address(area, old), channel->count * sizeof(uint32));
+	dsa_free(area, old);
 }
 
 #define OUT_OF_MEMORY_DETAIL \

@@ -23,7 +23,8 @@ typedef struct HeraldChannelInfo
 	const uint32 *slots;		/* theirs */
 } HeraldChannelInfo;
 
-typedef void (*HeraldChannelVisitor) (const HeraldChannelInfo *channel, void *arg);
+/* Called with a lock of the map held: must not throw.  False: enough was seen. */
+typedef bool (*HeraldChannelVisitor) (const HeraldChannelInfo *channel, void *arg);
 
 /* Create the map in herald_registry.  By the postmaster, at start. */
 extern void herald_channels_create(void);
@@ -43,9 +44,15 @@ extern uint32 herald_channels_hash(const char *channel, size_t length);
 /*
  * Enter a listener, which must not be there yet.  Throws
  * ERRCODE_OUT_OF_MEMORY when herald.registry_memory is used up, with nothing
- * changed.
+ * changed and no lock held.
  */
 extern void herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
+
+/*
+ * So many subscriptions (a session and a channel) herald.registry_memory holds at
+ * least, if each is to a channel of its own.
+ */
+extern uint64 herald_channels_max(void);
 
 /* Take a listener out.  Never fails; it need not be there. */
 extern void herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
@@ -58,7 +65,7 @@ extern void herald_channels_remove(Oid database, const char *channel, uint32 cha
 extern uint32 herald_channels_mark(Oid database, const HeraldEntry *entry,
 								   HeraldPosition position, uint32 *woken);
 
-/* Visit every channel, in no particular order.  The visitor may throw. */
+/* Visit channels, in no particular order, until the visitor has seen enough. */
 extern void herald_channels_scan(HeraldChannelVisitor visitor, void *arg);
 
 #endif							/* HERALD_CHANNEL_MAP_H */

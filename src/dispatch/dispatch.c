@@ -28,8 +28,9 @@
 #include "waits.h"
 
 /*
- * A committing backend dispatches at most that many bytes, its own and
- * others'; what is left is the watchdog's.  It has no client that waits.
+ * A committing backend dispatches at most that many bytes, its own and others',
+ * or as much as costs the same: 131,072 listeners, some 0.5 ms.  What is left is
+ * the watchdog's.  It has no client that waits.
  */
 #define DISPATCH_BUDGET			(UINT64CONST(1024) * 1024)
 
@@ -44,27 +45,41 @@
 #define CATCH_UP_STEPS			10
 #define WHILE_STEPS				100
 
+/* How many of the channels that were marked in a run are remembered; a power of two. */
+#define MARKED_CHANNELS			64
+
+/* A channel whose listeners have been marked. */
+typedef struct MarkedChannel
+{
+	uint64		run;			/* in which; another one's has no meaning */
+	const HeraldEntry *entry;	/* with the channel's name, in the log */
+	uint32		database;
+	uint32		listeners;
+} MarkedChannel;
+
 /* One call of herald_dispatch(). */
 typedef struct Marking
 {
-	/* The channel that was marked last in this run: it need not be again. */
-	uint32		last_database;
-	const HeraldEntry *last_entry;
-	uint32		last_listeners;
-
 	uint32		runs;
 	uint32		woken;			/* listeners that entered the wakeup set */
 	uint64		concerned;		/* listeners that a message was for, with repeats */
 } Marking;
+
+/* By the hash of the channel. */
+static MarkedChannel marked_channels[MARKED_CHANNELS];
+
+/* The number of this process's present run. */
+static uint64 run;
 
 /* This process is counted in herald_control->dispatch_waiters. */
 static bool is_waiting;
 
 static bool mark_finished(void);
 static void run_begins(void *arg);
-static void mark_batch(const HeraldBatchHeader *header, void *arg);
+static uint64 mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg);
+static uint32 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking);
 static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken);
-static bool is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry);
+static bool is_marked(const MarkedChannel *marked, uint32 database, const HeraldEntry *entry);
 static void pump(uint32 turns_at_most);
 static bool is_settled(HeraldPosition position);
 static bool is_not_settled(HeraldPosition position);
@@ -206,7 +221,7 @@ run_begins(void *arg)
 {
 	Marking    *marking = arg;
 
-	marking->last_entry = NULL;
+	run++;
 	marking->runs++;
 }
 
@@ -215,34 +230,61 @@ run_begins(void *arg)
  * that memory was overwritten; the rest of the batch is skipped here, and each
  * listener will say so.
  */
-static void
-mark_batch(const HeraldBatchHeader *header, void *arg)
+static uint64
+mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg)
 {
 	Marking    *marking = arg;
-	HeraldPosition position = herald_word_position(header->word);
-	const char *at = (const char *) (header + 1);
-	const char *end = (const char *) header + header->length;
+	uint64		cost = 0;
 
-	while (at < end)
+	do
 	{
-		const HeraldEntry *entry = (const HeraldEntry *) at;
+		const HeraldEntry *entry = (const HeraldEntry *) ((const char *) header + *offset);
 
-		if (!herald_entry_is_valid(entry, end - at))
-			return;
-
-		/* Whoever listens to the same channel as before has been marked already. */
-		if (herald_entry_is_for_all(entry) ||
-			!is_same_channel(marking, header->database, entry))
+		if (!herald_entry_is_valid(entry, header->length - *offset))
 		{
-			marking->last_listeners = herald_entry_is_for_all(entry) ?
-				mark_database(header->database, position, &marking->woken) :
-				herald_channels_mark(header->database, entry, position, &marking->woken);
-			marking->last_database = header->database;
-			marking->last_entry = entry;
+			*offset = header->length;
+			break;
 		}
-		marking->concerned += marking->last_listeners;
-		at += entry->length;
+		cost += entry->length + mark_entry(header, entry, marking) * HERALD_COST_OF_MARK;
+		*offset += entry->length;
+	} while (*offset < header->length && cost < budget);
+	return cost;
+}
+
+/*
+ * Returns how many listeners were looked at: none, if that was done before in
+ * this run.
+ *
+ * One mark is enough for the whole run, because the run's end was published
+ * before its first mark [W1].  A listener that was PENDING, reading or BUSY looks
+ * afterwards how far it may read, and reads to the end of the run.  One that was
+ * IDLE beyond the mark's position had read up to a published position, and the
+ * first of these behind that mark is the end of the run.  One that was not in the
+ * map yet begins there, or later.
+ */
+static uint32
+mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking)
+{
+	HeraldPosition position = herald_word_position(header->word);
+	MarkedChannel *marked = &marked_channels[entry->channel_hash % MARKED_CHANNELS];
+
+	if (herald_entry_is_for_all(entry))
+	{
+		marking->concerned += mark_database(header->database, position, &marking->woken);
+		return herald_wakeup->slots;
 	}
+	if (is_marked(marked, header->database, entry))
+	{
+		marking->concerned += marked->listeners;
+		return 0;
+	}
+
+	marked->run = run;
+	marked->entry = entry;
+	marked->database = header->database;
+	marked->listeners = herald_channels_mark(header->database, entry, position, &marking->woken);
+	marking->concerned += marked->listeners;
+	return marked->listeners;
 }
 
 /* Mark all listeners of a database; returns how many there are. */
@@ -263,14 +305,12 @@ mark_database(Oid database, HeraldPosition position, uint32 *woken)
 }
 
 static bool
-is_same_channel(const Marking *marking, uint32 database, const HeraldEntry *entry)
+is_marked(const MarkedChannel *marked, uint32 database, const HeraldEntry *entry)
 {
-	const HeraldEntry *last = marking->last_entry;
-
-	return last != NULL && marking->last_database == database &&
-		last->channel_hash == entry->channel_hash &&
-		last->channel_length == entry->channel_length &&
-		memcmp(herald_entry_channel(last), herald_entry_channel(entry),
+	return marked->run == run && marked->database == database &&
+		marked->entry->channel_hash == entry->channel_hash &&
+		marked->entry->channel_length == entry->channel_length &&
+		memcmp(herald_entry_channel(marked->entry), herald_entry_channel(entry),
 			   entry->channel_length) == 0;
 }
 

@@ -25,6 +25,7 @@
 
 #include "core/stop_point.h"
 #include "dispatch/channel_map.h"
+#include "listener/quota.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
 #include "shared.h"
@@ -76,6 +77,7 @@ static struct
 
 static void add_action(ActionKind kind, int level, const char *channel);
 static void apply_to_wishes(const Action *action);
+static uint32 count_new(void);
 static void touch(Subscription *subscription);
 static void reserve_touched(void);
 static Subscription *find(const char *channel, size_t length, HASHACTION action, bool *found);
@@ -148,6 +150,7 @@ herald_subscriptions_prepare(void)
 		{
 			herald_channels_attach();
 			herald_session_join();
+			herald_quota_claim(count_new());
 			entered = true;
 			HERALD_STOP_POINT("listen-joined");
 		}
@@ -320,6 +323,17 @@ apply_to_wishes(const Action *action)
 			}
 			break;
 	}
+}
+
+/* How many channels are to be entered in the map. */
+static uint32
+count_new(void)
+{
+	uint32		count = 0;
+
+	for (int i = 0; i < transaction.touched_used; i++)
+		count += transaction.touched[i]->is_wanted && !transaction.touched[i]->is_entered;
+	return count;
 }
 
 /* Remember that this transaction concerns it. */

@@ -49,6 +49,7 @@ PG_FUNCTION_INFO_V1(herald_pg_notification_queue_usage);
 typedef struct ChannelRows
 {
 	bool	   *visible;		/* by slot */
+	bool		is_full;		/* there were more */
 	int			used;
 	int			size;
 	struct
@@ -60,7 +61,7 @@ typedef struct ChannelRows
 
 static bool sees(uint32 slot);
 static const char *state_name(uint64 word);
-static void add_channel(const HeraldChannelInfo *channel, void *arg);
+static bool add_channel(const HeraldChannelInfo *channel, void *arg);
 static void read_counters(uint64 *totals);
 static uint64 queue_used(void);
 static double usage(uint64 used);
@@ -116,19 +117,28 @@ Datum
 herald_channels(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	ChannelRows found = {.size = 1024};
+	ChannelRows found = {.size = 512};
 	bool		all = herald_sees_all();
 
 	/*
-	 * The scan holds locks of the map: what needs catalogs is done before it,
-	 * and what may write to disk after it.
+	 * The scan holds locks of the map: what needs catalogs or memory is done
+	 * before it, and what may write to disk after it.
 	 */
 	found.visible = palloc(herald_wakeup->slots * sizeof(bool));
 	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
 		found.visible[slot] = all || sees(slot);
-	found.rows = palloc(found.size * sizeof(*found.rows));
 	herald_channels_attach();
-	herald_channels_scan(add_channel, &found);
+	do
+	{
+		if (found.rows != NULL)
+			pfree(found.rows);
+		found.size *= 2;
+		found.rows = MemoryContextAllocHuge(CurrentMemoryContext,
+											found.size * sizeof(*found.rows));
+		found.is_full = false;
+		found.used = 0;
+		herald_channels_scan(add_channel, &found);
+	} while (found.is_full);
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < found.used; i++)
@@ -173,15 +183,21 @@ Datum
 herald_stats(PG_FUNCTION_ARGS)
 {
 	uint64		totals[HERALD_COUNTERS];
+	TimestampTz reset_time;
 	Datum		values[STATS_COLUMNS];
 	bool		nulls[STATS_COLUMNS] = {0};
 
 	LWLockAcquire(herald_control->reset_lock, LW_SHARED);
 	read_counters(totals);
 	for (int i = 0; i < HERALD_COUNTERS; i++)
-		values[i] = Int64GetDatum(totals[i] - herald_control->reset_counters[i]);
-	values[HERALD_COUNTERS] = TimestampTzGetDatum(herald_control->reset_time);
+		totals[i] -= herald_control->reset_counters[i];
+	reset_time = herald_control->reset_time;
 	LWLockRelease(herald_control->reset_lock);
+
+	/* A Datum can need memory, and so may fail: not under the lock. */
+	for (int i = 0; i < HERALD_COUNTERS; i++)
+		values[i] = Int64GetDatum(totals[i]);
+	values[HERALD_COUNTERS] = TimestampTzGetDatum(reset_time);
 	return row(fcinfo, values, nulls);
 }
 
@@ -259,27 +275,27 @@ state_name(uint64 word)
 	return "free";
 }
 
-static void
+/* Under a lock of the map: the rows have their memory already. */
+static bool
 add_channel(const HeraldChannelInfo *channel, void *arg)
 {
 	ChannelRows *found = arg;
 	int64		listeners = 0;
 
 	if (channel->database != MyDatabaseId)
-		return;
+		return true;
 	for (uint32 i = 0; i < channel->count; i++)
 		listeners += found->visible[channel->slots[i]];
 	if (listeners == 0)
-		return;
+		return true;
 
-	if (found->used == found->size)
-	{
-		found->size *= 2;
-		found->rows = repalloc_huge(found->rows, found->size * sizeof(*found->rows));
-	}
+	found->is_full = found->used == found->size;
+	if (found->is_full)
+		return false;
 	strlcpy(found->rows[found->used].name, channel->name, NAMEDATALEN);
 	found->rows[found->used].listeners = listeners;
 	found->used++;
+	return true;
 }
 
 static void

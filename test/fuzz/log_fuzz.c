@@ -160,13 +160,16 @@ write_numbered(char *to, int number, unsigned more)
 	return entry_write(to, "channel", payload, length + more);
 }
 
-static void
-mark_batch(const HeraldBatchHeader *header, void *arg)
+static uint64_t
+mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, void *arg)
 {
 	const char *at = (const char *) (header + 1);
 	const char *end = (const char *) header + header->length;
 
+	(void) budget;
 	(void) arg;
+	must(*offset == sizeof(*header), "a batch that is marked at once begins after its header");
+	*offset = header->length;
 	must(((const char *) header - (const char *) log_->ring) % SEGMENT_BYTES + header->length <= SEGMENT_BYTES,
 		 "a batch that is marked lies within a segment");
 	while (at < end)
@@ -174,11 +177,12 @@ mark_batch(const HeraldBatchHeader *header, void *arg)
 		const HeraldEntry *entry = (const HeraldEntry *) at;
 
 		if (!herald_entry_is_valid(entry, end - at))
-			return;
+			break;
 		for (uint64_t i = 0; i <= entry->channel_length; i++)
 			touched += (unsigned char) herald_entry_channel(entry)[i];
 		at += entry->length;
 	}
+	return header->length;
 }
 
 static void

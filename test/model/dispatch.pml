@@ -14,9 +14,9 @@
  *
  * The log is endless here and its words are CLEAR at first: that a word of an
  * older lap is never seen is the subject of ring.pml. A segment is SEGMENT
- * words, so that there are fillers. A batch's entries are not modelled, nor who
- * they are for: all are for all subscribers. What becomes of a mark is the
- * subject of wakeup.pml.
+ * words, so that there are fillers. Each word of a batch is an entry, for all
+ * subscribers; a budget counts entries, and may end in the midst of a batch.
+ * What becomes of a mark is the subject of wakeup.pml.
  *
  * Checked, once nothing can move any more: dispatched and settled are at the
  * first batch that is not finished, or at the head; every committed batch has
@@ -59,6 +59,7 @@
 byte word[WORDS];				/* a batch's state, where it begins */
 byte length[WORDS];
 byte head, dispatched, settled;
+byte mark_offset;				/* in the batch at settled */
 bit dispatching;
 bit is_listed[2];				/* in the channel map */
 bit latch;						/* the watchdog's */
@@ -66,7 +67,7 @@ bit latch;						/* the watchdog's */
 /* What is known only here, to check by. */
 byte dispatchers;
 byte marked_to;
-int told[2];					/* batches marked for whom, a bit each */
+int told[2];					/* entries marked for whom, a bit each */
 byte start[2];
 bit is_stuck;
 
@@ -150,14 +151,21 @@ inline scan()
 inline mark()
 {
 	do
-	:: atomic { from < at ->
+	:: atomic { from < at && spent < BUDGET ->
 		if
 		:: word[from] == COMMITTED ->
-			assert(from >= marked_to);
-			marked_to = from + 1;
-			told[0] = told[0] | (is_listed[0] << from);
-			told[1] = told[1] | (is_listed[1] << from);
-			from = from + length[from]
+			assert(from + mark_offset >= marked_to);
+			marked_to = from + mark_offset + 1;
+			told[0] = told[0] | (is_listed[0] << (from + mark_offset));
+			told[1] = told[1] | (is_listed[1] << (from + mark_offset));
+			spent++;
+			mark_offset++;
+			if
+			:: mark_offset == length[from] ->
+				from = from + length[from];
+				mark_offset = 0
+			:: else
+			fi
 		:: word[from] == FILLER -> from = NEXT_SEGMENT(from)
 		:: else -> from = from + length[from]
 		fi }
@@ -195,24 +203,31 @@ inline herald_dispatch()
 		:: found -> atomic { result = ELSEWHERE; found = 0; break }
 		:: else
 		fi;
-		atomic { from = dispatched; dispatchers++; assert(dispatchers == 1) };
+#ifdef REST_IS_FORGOTTEN
+		atomic { from = dispatched; at = dispatched; dispatchers++; assert(dispatchers == 1) };
+#else
+		atomic { from = settled; at = dispatched; dispatchers++; assert(dispatchers == 1) };
+#endif
 		do
 		:: spent < BUDGET ->
-			scan();
-			if :: at == from -> break :: else fi;
-			spent = spent + at - from;
-#ifdef PUBLISH_AFTER_MARK
-			mark();
-			dispatched = at;
-#else
-			/* [W1] pairs with the load after a LISTEN has been entered in the map */
-			dispatched = at;
-			mark();
+			if
+			:: from == at ->
+				scan();
+				if :: at == from -> break :: else fi;
+#ifndef PUBLISH_AFTER_MARK
+				/* [W1] pairs with the load after a LISTEN has been entered in the map */
+				dispatched = at
 #endif
-			atomic { settled = at; assert(settled <= dispatched && dispatched <= head) }
+			:: else
+			fi;
+			mark();
+#ifdef PUBLISH_AFTER_MARK
+			dispatched = at;
+#endif
+			atomic { settled = from; assert(settled <= dispatched && dispatched <= head) }
 		:: else -> break
 		od;
-		atomic { from = 0; at = 0; dispatchers-- };
+		atomic { rest = (from < at); from = 0; at = 0; dispatchers-- };
 #ifdef LAST_LOOK_BEFORE_LETTING_GO
 		has_finished();
 		dispatching = 0;
@@ -224,7 +239,11 @@ inline herald_dispatch()
 #endif
 #endif
 		atomic {
-			result = (spent >= BUDGET && found -> MORE : DONE);
+#ifdef REST_IS_NOBODYS
+			rest = 0;
+#endif
+			result = (spent >= BUDGET && (found || rest) -> MORE : DONE);
+			rest = 0;
 			if
 			:: spent >= BUDGET || !found -> found = 0; break
 			:: else -> found = 0
@@ -257,7 +276,7 @@ inline herald_dispatch_run()
 
 #define LOCALS_OF_DISPATCHER \
 	byte from, at, head_seen, spent, result; \
-	bit found
+	bit found, rest
 
 /* ---- the processes ---- */
 
@@ -328,6 +347,9 @@ end_asleep:
 
 /* ---- when nothing moves any more ---- */
 
+/* Every entry of the batch at i */
+#define all_told(who)	(((told[who] >> i) & ((1 << length[i]) - 1)) == ((1 << length[i]) - 1))
+
 init
 {
 	byte i;
@@ -353,8 +375,8 @@ init
 		:: i < head && word[i] >= COMMITTED ->
 			if
 			:: word[i] == COMMITTED && SUBSCRIBERS > 0 ->
-				assert(i >= dispatched || i < start[0] || (told[0] & (1 << i)));
-				assert(SUBSCRIBERS < 2 || i >= dispatched || i < start[1] || (told[1] & (1 << i)))
+				assert(i >= dispatched || i < start[0] || all_told(0));
+				assert(SUBSCRIBERS < 2 || i >= dispatched || i < start[1] || all_told(1))
 			:: else
 			fi;
 			i = (word[i] == FILLER -> NEXT_SEGMENT(i) : i + length[i])

@@ -19,6 +19,7 @@ ALL = {
     "herald.registry_memory": ("postmaster", "8MB", {"1kB": OUTSIDE, "9GB": OUTSIDE, "": INVALID}),
     "herald.cache_memory": ("user", "1MB", {"-1": OUTSIDE, "3TB": INVALID, "lots": INVALID}),
     "herald.log_lag": ("sighup", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "far": INVALID}),
+    "herald.max_channels_per_role": ("superuser", "1000", {"-2": OUTSIDE, "2147483648": INVALID, "all": INVALID}),
     "herald.max_payload": ("superuser", "1MB", {"-1": OUTSIDE, "257MB": OUTSIDE, "long": INVALID}),
     "herald.max_queue_size": ("sighup", "1GB", {"-1": OUTSIDE, "3TB": INVALID, "endless": INVALID}),
     "herald.wakeup_concurrency": ("sighup", "3", {"0": INVALID, "-2": OUTSIDE, "65537": OUTSIDE,

@@ -161,6 +161,9 @@ typedef struct Recorder
 	int			batches;
 	HeraldPosition positions[RECORDED_MAX];
 	HeraldLog  *log;			/* if set, checked: published before marked */
+	uint32_t	entry_listeners;	/* each entry costs that many marks */
+	int			entries;		/* that were marked */
+	int			resumed;		/* calls that began in the midst of a batch */
 } Recorder;
 
 static UNUSED void
@@ -169,14 +172,18 @@ record_run(void *arg)
 	((Recorder *) arg)->runs++;
 }
 
-static UNUSED void
-record_batch(const HeraldBatchHeader *header, void *arg)
+static UNUSED uint64_t
+record_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, void *arg)
 {
 	Recorder   *recorder = arg;
+	uint64_t	cost = 0;
 
 	assert_int_equal(herald_word_state(header->word), HERALD_BATCH_COMMITTED);
 	assert_true(recorder->batches < RECORDED_MAX);
-	recorder->positions[recorder->batches++] = herald_word_position(header->word);
+	if (*offset == HEADER_SIZE)
+		recorder->positions[recorder->batches++] = herald_word_position(header->word);
+	else
+		recorder->resumed++;
 	if (recorder->log != NULL)
 	{
 		assert_true(atomic_load(&recorder->log->dispatched) >=
@@ -184,6 +191,21 @@ record_batch(const HeraldBatchHeader *header, void *arg)
 		assert_true(atomic_load(&recorder->log->settled) <= herald_word_position(header->word));
 		assert_int_equal(atomic_load(&recorder->log->dispatching), 1);
 	}
+
+	do
+	{
+		const HeraldEntry *entry = (const HeraldEntry *) ((const char *) header + *offset);
+
+		if (!herald_entry_is_valid(entry, header->length - *offset))
+		{
+			*offset = header->length;	/* a batch whose header alone matters */
+			break;
+		}
+		recorder->entries++;
+		*offset += entry->length;
+		cost += entry->length + recorder->entry_listeners * HERALD_COST_OF_MARK;
+	} while (*offset < header->length && cost < budget);
+	return cost;
 }
 
 static inline HeraldDispatchResult

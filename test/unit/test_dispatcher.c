@@ -160,7 +160,7 @@ test_filler_then_unfinished(void **state UNUSED)
 	free(log);
 }
 
-/* Guards: runs and the budget are bounded, and nothing is lost between them. */
+/* Guards: the bytes of a call are bounded, and nothing is lost between calls. */
 static void
 test_budget(void **state UNUSED)
 {
@@ -175,17 +175,115 @@ test_budget(void **state UNUSED)
 	assert_int_equal(dispatch(log, 0, &recorder), HERALD_DISPATCH_MORE);
 	assert_int_equal(recorder.batches, 0);
 
-	while (dispatch(log, 1, &recorder) == HERALD_DISPATCH_MORE)
+	while (dispatch(log, 15 * 4096 + 1, &recorder) == HERALD_DISPATCH_MORE)
 	{
 		assert_int_equal(recorder.runs, ++calls);
-		assert_true(recorder.batches <= (calls + 1) * 16);
+		assert_true(recorder.batches <= calls * 16);
 		assert_int_equal(atomic_load(&log->dispatching), 0);
 	}
 	assert_int_equal(recorder.batches, sent);
-	assert_true(calls >= 5 && calls <= 8);
+	assert_int_equal(calls, 6);
 	for (int i = 1; i < sent; i++)
 		assert_true(recorder.positions[i - 1] < recorder.positions[i]);
 	assert_int_equal(dispatch(log, 0, &recorder), HERALD_DISPATCH_DONE);
+	free(log);
+}
+
+/*
+ * Guards: listeners that are looked at count as well as bytes.  A call ends after
+ * the batch that has spent the budget, in the midst of a run: what was marked is
+ * settled, what is published remains so, and the next call goes on from there.
+ */
+static void
+test_budget_of_marks(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	Recorder	recorder = {.entry_listeners = 1000};
+	HeraldPosition sent[100];
+
+	for (int i = 0; i < 100; i++)
+		sent[i] = batch_send(log, "for many");
+
+	for (int calls = 1; calls <= 20; calls++)
+	{
+		assert_int_equal(dispatch(log, 5 * 1000 * HERALD_COST_OF_MARK, &recorder),
+						 calls < 20 ? HERALD_DISPATCH_MORE : HERALD_DISPATCH_DONE);
+		assert_int_equal(recorder.batches, calls * 5);
+		assert_int_equal(recorder.runs, calls);
+		assert_int_equal(atomic_load(&log->dispatched), atomic_load(&log->head));
+		assert_int_equal(atomic_load(&log->settled),
+						 calls < 20 ? sent[calls * 5] : atomic_load(&log->head));
+		assert_int_equal(atomic_load(&log->dispatching), 0);
+	}
+	assert_memory_equal(recorder.positions, sent, sizeof(sent));
+	assert_int_equal(recorder.resumed, 0);
+	assert_int_equal(dispatch_all(log), 0);
+	free(log);
+}
+
+/*
+ * Guards: one batch with more listeners than the budget lasts for is marked in
+ * several calls, each entry once, and is settled when all of it is; one entry
+ * at least in each call.
+ */
+static void
+test_budget_within_a_batch(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	Recorder	recorder = {.entry_listeners = 1000};
+	char		bytes[10 * 1024] __attribute__((aligned(8)));
+	uint64_t	length = 0;
+	HeraldPosition large;
+	HeraldPosition behind;
+
+	for (int i = 0; i < 100; i++)
+		length += entry_write(bytes + length, "channel", "payload", 7);
+	large = batch_reserve_bytes(log, DATABASE, bytes, length);
+	behind = batch_send(log, "behind");
+	herald_log_commit(log, large, 0);
+
+	for (int calls = 1; calls <= 10; calls++)
+	{
+		assert_int_equal(dispatch(log, 10 * 1000 * HERALD_COST_OF_MARK, &recorder),
+						 HERALD_DISPATCH_MORE);
+		assert_int_equal(recorder.entries, calls * 10);
+		assert_int_equal(recorder.batches, 1);
+		assert_int_equal(recorder.resumed, calls - 1);
+		assert_int_equal(atomic_load(&log->settled), calls < 10 ? large : behind);
+	}
+	assert_int_equal(dispatch(log, 1, &recorder), HERALD_DISPATCH_DONE);
+	assert_int_equal(recorder.entries, 101);
+	assert_int_equal(atomic_load(&log->settled), atomic_load(&log->head));
+
+	/* The next lap of it, an entry at a time. */
+	recorder = (Recorder) {.entry_listeners = 1};
+	large = batch_reserve_bytes(log, DATABASE, bytes, length);
+	herald_log_commit(log, large, 0);
+	for (int calls = 1; calls < 100; calls++)
+		assert_int_equal(dispatch(log, 1, &recorder), HERALD_DISPATCH_MORE);
+	assert_int_equal(dispatch(log, 1, &recorder), HERALD_DISPATCH_DONE);
+	assert_int_equal(recorder.entries, 100);
+	assert_int_equal(recorder.batches, 1);
+	free(log);
+}
+
+/* Guards: what a call has left is the next one's, though nothing new is finished, or it is damaged. */
+static void
+test_rest_before_damage(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	Recorder	recorder = {.entry_listeners = 1000};
+	HeraldPosition bad;
+
+	for (int i = 0; i < 3; i++)
+		batch_send(log, "one");
+	bad = batch_reserve(log, DATABASE, "c", "open");
+	assert_int_equal(dispatch(log, 1, &recorder), HERALD_DISPATCH_MORE);
+	assert_int_equal(dispatch(log, 1, &recorder), HERALD_DISPATCH_MORE);
+	set_word_at(log, bad, UINT64_MAX);
+	assert_int_equal(dispatch(log, BUDGET_ALL, &recorder), HERALD_DISPATCH_DAMAGED);
+	assert_int_equal(recorder.batches, 3);
+	assert_int_equal(atomic_load(&log->settled), bad);
 	free(log);
 }
 
@@ -236,19 +334,22 @@ typedef struct Meanwhile
 	int			refused;
 } Meanwhile;
 
-static void
-mark_meanwhile(const HeraldBatchHeader *header, void *arg)
+static uint64_t
+mark_meanwhile(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget UNUSED, void *arg)
 {
 	Meanwhile  *meanwhile = arg;
 	Recorder	nobody = {0};
 
 	assert_int_equal(header->database, DATABASE);
 	meanwhile->marked++;
-	if (meanwhile->left-- <= 0)
-		return;
-	batch_send(meanwhile->log, "meanwhile");
-	if (dispatch(meanwhile->log, BUDGET_ALL, &nobody) == HERALD_DISPATCH_ELSEWHERE)
-		meanwhile->refused++;
+	*offset = header->length;
+	if (meanwhile->left-- > 0)
+	{
+		batch_send(meanwhile->log, "meanwhile");
+		if (dispatch(meanwhile->log, BUDGET_ALL, &nobody) == HERALD_DISPATCH_ELSEWHERE)
+			meanwhile->refused++;
+	}
+	return header->length;
 }
 
 static void
@@ -365,6 +466,9 @@ main(void)
 		cmocka_unit_test(test_filler_not_written),
 		cmocka_unit_test(test_filler_then_unfinished),
 		cmocka_unit_test(test_budget),
+		cmocka_unit_test(test_budget_of_marks),
+		cmocka_unit_test(test_budget_within_a_batch),
+		cmocka_unit_test(test_rest_before_damage),
 		cmocka_unit_test(test_budget_and_unfinished),
 		cmocka_unit_test(test_lock_held),
 		cmocka_unit_test(test_finished_meanwhile),

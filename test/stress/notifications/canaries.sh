@@ -10,8 +10,14 @@ try not_again listener_word.c 's/next, HERALD_LISTENER_AGAIN/next, HERALD_LISTEN
 
 # Marking first, publishing the position afterwards [W1].
 try mark_then_publish dispatcher.c \
-	-e '/atomic_store_explicit(&log->dispatched, to, memory_order_seq_cst);/d' \
-	-e 's/^\t*mark(log, from, to, calls);/&\natomic_store_explicit(\&log->dispatched, to, memory_order_seq_cst);/'
+	-e '/atomic_store_explicit(&log->dispatched, \*to, memory_order_seq_cst);/d' \
+	-e 's/^\t*from = mark(log, .*/&\natomic_store_explicit(\&log->dispatched, to, memory_order_seq_cst);/'
+
+# A dispatcher that forgets what the last one has published and not marked.
+try rest_forgotten dispatcher.c 's/from = atomic_load_explicit(&log->settled, /from = atomic_load_explicit(\&log->dispatched, /'
+
+# The same within a batch.
+try rest_of_batch_forgotten dispatcher.c 's/^\tlog->mark_offset = .*/\tlog->mark_offset = 0;/'
 
 # A listener that enters the set before it can be signalled [W1].
 try set_then_requeue wakeup.c \

@@ -34,17 +34,19 @@ run_begins(void *arg)
 	memset(world.marked, 0, sizeof(world.marked));
 }
 
-static void
-mark_batch(const HeraldBatchHeader *header, void *arg)
+/* A large batch often takes several calls. */
+static uint64_t
+mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, void *arg)
 {
-	const char *at = (const char *) (header + 1);
-	uint64_t	left = header->length - sizeof(*header);
-	uint32_t	entries = 0;
+	uint64_t	cost = 0;
 
 	(void) arg;
-	while (left > 0)
+	if (*offset == sizeof(*header))
+		world.entries_marked = 0;
+	while (*offset < header->length && (cost == 0 || cost < budget))
 	{
-		const HeraldEntry *entry = (const HeraldEntry *) at;
+		const HeraldEntry *entry = (const HeraldEntry *) ((const char *) header + *offset);
+		uint64_t	left = header->length - *offset;
 		unsigned	channel = CHANNELS;
 
 		if (!herald_entry_is_valid(entry, left) ||
@@ -53,19 +55,19 @@ mark_batch(const HeraldBatchHeader *header, void *arg)
 			(entry->channel_length == 0 &&
 			 herald_word_state(header->word) != HERALD_BATCH_REFERENCE))
 			fail("the dispatcher found no entry at %llu + %llu",
-				 (unsigned long long) header->word,
-				 (unsigned long long) (header->length - left));
+				 (unsigned long long) header->word, (unsigned long long) *offset);
 		if (herald_entry_is_for_all(entry))
 			mark_database(header->database, herald_word_position(header->word));
 		else if (entry->channel_length > 0)
 			mark_channel(channel, header->database, herald_word_position(header->word));
-		at += entry->length;
-		left -= entry->length;
-		entries++;
+		*offset += entry->length;
+		cost += entry->length + HERALD_COST_OF_MARK;
+		world.entries_marked++;
 	}
-	if (entries != header->count)
+	if (*offset == header->length && world.entries_marked != header->count)
 		fail("batch %llu has %u entries, not %u",
-			 (unsigned long long) header->word, entries, header->count);
+			 (unsigned long long) header->word, world.entries_marked, header->count);
+	return cost;
 }
 
 static void

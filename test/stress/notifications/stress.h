@@ -138,6 +138,7 @@ typedef struct World
 
 	/* The dispatcher's. */
 	bool		marked[LISTENERS];	/* in this run */
+	uint32_t	entries_marked; /* of the batch that is being marked */
 
 	Writer		writers[WRITERS];
 	Listener	listeners[LISTENERS];
