@@ -38,6 +38,7 @@ PG_FUNCTION_INFO_V1(herald_stop_armed);
 PG_FUNCTION_INFO_V1(herald_stop_state);
 PG_FUNCTION_INFO_V1(herald_stop_slot);
 PG_FUNCTION_INFO_V1(herald_stop_caches);
+PG_FUNCTION_INFO_V1(herald_stop_damage);
 
 #define ARMED_MAX		32
 #define WAITERS_MAX		64
@@ -283,6 +284,30 @@ herald_stop_caches(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
 		"reading %d, committing %d, turn of slot %d", reading, committing,
 		(int) (uint32) herald_inval_turn(herald_inval_queue) - 1)));
+}
+
+/*
+ * herald_stop_damage(what text) → void: overwrite a part of the batch that is next to be
+ * dispatched: its "word", its "length", or its first "entry"
+ */
+Datum
+herald_stop_damage(PG_FUNCTION_ARGS)
+{
+	char	   *what = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	HeraldPosition position = atomic_load(&herald_log->dispatched);
+	HeraldBatchHeader *header = (HeraldBatchHeader *) herald_log_at(herald_log, position);
+
+	if (position == atomic_load(&herald_log->head))
+		elog(ERROR, "there is no batch to damage");
+	if (strcmp(what, "word") == 0)
+		header->word = PG_UINT64_MAX;
+	else if (strcmp(what, "length") == 0)
+		header->length = PG_UINT32_MAX;
+	else if (strcmp(what, "entry") == 0)
+		((HeraldEntry *) (header + 1))->length = PG_UINT32_MAX;
+	else
+		elog(ERROR, "a batch has no \"%s\"", what);
+	PG_RETURN_VOID();
 }
 
 /* What is this process to do here?  If to wait, it is entered among those who do. */
