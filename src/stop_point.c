@@ -9,6 +9,9 @@
  * A process that waits polls: it may be inside of a critical section, or have
  * uses of its own for its latch.
  *
+ * This build also sees to the first rule of docs/internals/LOCKS.md: a message that
+ * is about to be sent to a client under a lock of ours stops the server.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -22,6 +25,7 @@
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "storage/pmsignal.h"
 #include "storage/spin.h"
 #include "utils/builtins.h"
@@ -49,12 +53,13 @@ typedef enum Action
 	ACTION_NONE,
 	ACTION_WAIT,				/* until it is released */
 	ACTION_ERROR,				/* throw one */
+	ACTION_MESSAGE,				/* send one to the client */
 	ACTION_CANCEL,				/* as by pg_cancel_backend() on itself */
 	ACTION_TERMINATE,			/* as by pg_terminate_backend() */
 	ACTION_KILL					/* kill -9 */
 } Action;
 
-static const char *const action_names[] = {"none", "wait", "error", "cancel", "terminate", "kill"};
+static const char *const action_names[] = {"none", "wait", "error", "message", "cancel", "terminate", "kill"};
 
 typedef struct Armed
 {
@@ -81,6 +86,11 @@ struct HeraldStopPoints
 
 HeraldStopPoints *herald_stop_points;
 
+static emit_log_hook_type prev_emit_log_hook;
+static int	try_locks_held;		/* of the log's, by this process */
+
+static void check_message(ErrorData *error);
+static const char *lock_held(void);
 static Action take(const char *name, int *waiter);
 static int	add_waiter(const char *name);
 static void await_release(int waiter, bool serves_interrupts);
@@ -99,6 +109,64 @@ herald_stop_points_shared_init(void)
 {
 	memset((void *) herald_stop_points, 0, sizeof(HeraldStopPoints));
 	SpinLockInit(&herald_stop_points->lock);
+	if (emit_log_hook != check_message)
+	{
+		prev_emit_log_hook = emit_log_hook;
+		emit_log_hook = check_message;
+	}
+}
+
+void
+herald_stop_try_lock(bool is_held)
+{
+	try_locks_held += is_held ? 1 : -1;
+}
+
+/*
+ * The server calls this before it sends a message to the client.  A client may
+ * not read: then the process waits, and everybody with it who needs the lock.
+ * Of what is not logged nothing is seen here; so the tests log everything.
+ */
+static void
+check_message(ErrorData *error)
+{
+	static bool is_reporting;
+	const char *lock = error->output_to_client && !is_reporting ? lock_held() : NULL;
+
+	if (lock != NULL)
+	{
+		char		message[256];	/* a second message takes the memory of the first */
+
+		is_reporting = true;
+		strlcpy(message, error->message ? error->message : "", sizeof(message));
+		elog(PANIC, "a message is sent to the client under %s: %s", lock, message);
+	}
+	if (prev_emit_log_hook)
+		prev_emit_log_hook(error);
+}
+
+/* A lock of ours that this process holds, or NULL. */
+static const char *
+lock_held(void)
+{
+	if (herald_control == NULL)
+		return NULL;
+	if (try_locks_held > 0)
+		return "a try-lock of the log";
+	if (LWLockHeldByMe(herald_control->spill_lock))
+		return "spill_lock";
+	if (LWLockHeldByMe(herald_control->reset_lock))
+		return "reset_lock";
+	if (LWLockHeldByMe(herald_control->invalidation_lock))
+		return "invalidation_lock";
+	if (LWLockHeldByMe(herald_control->reasons_lock))
+		return "reasons_lock";
+
+	/* Those of dshash and dsa are in the memory that we gave them, wherever in it. */
+	if (LWLockAnyHeldByMe((LWLock *) herald_registry,
+						  (int) (herald_shared_registry_size() / sizeof(uint32)), sizeof(uint32)))
+		return "a lock of the channel map";
+	return NULL;
 }
 
 void
@@ -124,6 +192,9 @@ herald_stop_point(const char *name, HeraldStopPointKind kind)
 			ereport(ERROR,
 					(errcode(ERRCODE_INTERNAL_ERROR),
 					 errmsg("error at stop point \"%s\"", name)));
+			break;
+		case ACTION_MESSAGE:
+			ereport(WARNING, (errmsg_internal("message at stop point \"%s\"", name)));
 			break;
 		case ACTION_CANCEL:
 			kill(MyProcPid, SIGINT);
