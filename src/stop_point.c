@@ -31,6 +31,7 @@
 #include "utils/builtins.h"
 
 #include "core/wakeup.h"
+#include "outbox.h"
 #include "queue/large.h"
 #include "shared.h"
 #include "stop_point.h"
@@ -131,7 +132,8 @@ static void
 check_message(ErrorData *error)
 {
 	static bool is_reporting;
-	const char *lock = error->output_to_client && !is_reporting ? lock_held() : NULL;
+	bool		is_sent = error->output_to_client && !herald_outbox_is_closed();
+	const char *lock = is_sent && !is_reporting ? lock_held() : NULL;
 
 	if (lock != NULL)
 	{

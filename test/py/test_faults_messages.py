@@ -108,9 +108,9 @@ def talk(talkative, connect):
 def test_the_check_can_fail(talk):
     """Guards: the check itself. A message that is sent under a lock of ours stops the server."""
     victim = talk.connect()
-    talk.points.arm("dispatch-locked", "message", pid_of(victim))
+    talk.points.arm("tail-moved", "message", pid_of(victim))
     with pytest.raises(psycopg.Error):
-        victim.execute("NOTIFY c, 'x'")
+        send(victim, 2)
     until(talk.violations, "it is found")
     talk.expected = "under a try-lock of the log: message at stop point"
 
