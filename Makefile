@@ -17,7 +17,7 @@ OBJS = \
 	src/sender/activation.o src/sender/notify.o src/sender/overflow.o src/sender/pending.o \
 	src/sender/publish.o src/sender/retarget.o \
 	src/queue/files.o src/queue/large.o src/queue/spill.o \
-	src/dispatch/attention.o src/dispatch/channel_map.o src/dispatch/dispatch.o src/dispatch/lag.o \
+	src/dispatch/attention.o src/dispatch/channel_map.o src/dispatch/damage.o src/dispatch/dispatch.o src/dispatch/lag.o \
 	src/dispatch/signal.o src/dispatch/watchdog.o \
 	src/listener/deliver.o src/listener/frames.o src/listener/moderation.o src/listener/quota.o \
 	src/listener/session.o src/listener/subscriptions.o \

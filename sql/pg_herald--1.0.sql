@@ -111,7 +111,8 @@ CREATE FUNCTION herald.get_queue(
 	OUT size bigint,
 	OUT spilled bigint,
 	OUT used bigint,
-	OUT usage float8)
+	OUT usage float8,
+	OUT is_damaged boolean)
 RETURNS record
 AS 'MODULE_PATHNAME', 'herald_queue'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -120,7 +121,7 @@ COMMENT ON FUNCTION herald.get_queue() IS
 'the row of view queue';
 
 CREATE VIEW herald.queue AS
-SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage
+SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage, q.is_damaged
   FROM herald.get_queue() q;
 
 COMMENT ON VIEW herald.queue IS
@@ -134,6 +135,8 @@ COMMENT ON COLUMN herald.queue.spilled IS 'bytes of the queue in temporary files
 COMMENT ON COLUMN herald.queue.used IS
 'bytes that some listener has yet to read, or whose transaction is committing; with the files of large transactions, until they are deleted';
 COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of herald.max_queue_size, or of the memory if that is larger';
+COMMENT ON COLUMN herald.queue.is_damaged IS
+'shared memory was overwritten: the queue is switched off, and notifications go the server''s own way until it is restarted';
 
 CREATE FUNCTION herald.get_stats(
 	OUT notifications bigint,

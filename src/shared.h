@@ -99,6 +99,9 @@ typedef struct HeraldControl
 	_Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;
 
+	/* 1: the queue is switched off (dispatch/damage.c), until the server restarts. */
+	_Atomic uint32_t is_damaged;
+
 	/* Backends that wait for their own batch to be dispatched. */
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;

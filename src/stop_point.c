@@ -9,6 +9,9 @@
  * A process that waits polls: it may be inside of a critical section, or have
  * uses of its own for its latch.
  *
+ * This build also sees to the first rule of docs/internals/LOCKS.md: a message that
+ * is about to be sent to a client under a lock of ours stops the server.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -22,11 +25,13 @@
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "storage/pmsignal.h"
 #include "storage/spin.h"
 #include "utils/builtins.h"
 
 #include "core/wakeup.h"
+#include "outbox.h"
 #include "queue/large.h"
 #include "shared.h"
 #include "stop_point.h"
@@ -38,6 +43,7 @@ PG_FUNCTION_INFO_V1(herald_stop_armed);
 PG_FUNCTION_INFO_V1(herald_stop_state);
 PG_FUNCTION_INFO_V1(herald_stop_slot);
 PG_FUNCTION_INFO_V1(herald_stop_caches);
+PG_FUNCTION_INFO_V1(herald_stop_damage);
 
 #define ARMED_MAX		32
 #define WAITERS_MAX		64
@@ -48,12 +54,13 @@ typedef enum Action
 	ACTION_NONE,
 	ACTION_WAIT,				/* until it is released */
 	ACTION_ERROR,				/* throw one */
+	ACTION_MESSAGE,				/* send one to the client */
 	ACTION_CANCEL,				/* as by pg_cancel_backend() on itself */
 	ACTION_TERMINATE,			/* as by pg_terminate_backend() */
 	ACTION_KILL					/* kill -9 */
 } Action;
 
-static const char *const action_names[] = {"none", "wait", "error", "cancel", "terminate", "kill"};
+static const char *const action_names[] = {"none", "wait", "error", "message", "cancel", "terminate", "kill"};
 
 typedef struct Armed
 {
@@ -80,6 +87,11 @@ struct HeraldStopPoints
 
 HeraldStopPoints *herald_stop_points;
 
+static emit_log_hook_type prev_emit_log_hook;
+static int	try_locks_held;		/* of the log's, by this process */
+
+static void check_message(ErrorData *error);
+static const char *lock_held(void);
 static Action take(const char *name, int *waiter);
 static int	add_waiter(const char *name);
 static void await_release(int waiter, bool serves_interrupts);
@@ -98,6 +110,65 @@ herald_stop_points_shared_init(void)
 {
 	memset((void *) herald_stop_points, 0, sizeof(HeraldStopPoints));
 	SpinLockInit(&herald_stop_points->lock);
+	if (emit_log_hook != check_message)
+	{
+		prev_emit_log_hook = emit_log_hook;
+		emit_log_hook = check_message;
+	}
+}
+
+void
+herald_stop_try_lock(bool is_held)
+{
+	try_locks_held += is_held ? 1 : -1;
+}
+
+/*
+ * The server calls this before it sends a message to the client.  A client may
+ * not read: then the process waits, and everybody with it who needs the lock.
+ * Of what is not logged nothing is seen here; so the tests log everything.
+ */
+static void
+check_message(ErrorData *error)
+{
+	static bool is_reporting;
+	bool		is_sent = error->output_to_client && !herald_outbox_is_closed();
+	const char *lock = is_sent && !is_reporting ? lock_held() : NULL;
+
+	if (lock != NULL)
+	{
+		char		message[256];	/* a second message takes the memory of the first */
+
+		is_reporting = true;
+		strlcpy(message, error->message ? error->message : "", sizeof(message));
+		elog(PANIC, "a message is sent to the client under %s: %s", lock, message);
+	}
+	if (prev_emit_log_hook)
+		prev_emit_log_hook(error);
+}
+
+/* A lock of ours that this process holds, or NULL. */
+static const char *
+lock_held(void)
+{
+	if (herald_control == NULL)
+		return NULL;
+	if (try_locks_held > 0)
+		return "a try-lock of the log";
+	if (LWLockHeldByMe(herald_control->spill_lock))
+		return "spill_lock";
+	if (LWLockHeldByMe(herald_control->reset_lock))
+		return "reset_lock";
+	if (LWLockHeldByMe(herald_control->invalidation_lock))
+		return "invalidation_lock";
+	if (LWLockHeldByMe(herald_control->reasons_lock))
+		return "reasons_lock";
+
+	/* Those of dshash and dsa are in the memory that we gave them, wherever in it. */
+	if (LWLockAnyHeldByMe((LWLock *) herald_registry,
+						  (int) (herald_shared_registry_size() / sizeof(uint32)), sizeof(uint32)))
+		return "a lock of the channel map";
+	return NULL;
 }
 
 void
@@ -123,6 +194,9 @@ herald_stop_point(const char *name, HeraldStopPointKind kind)
 			ereport(ERROR,
 					(errcode(ERRCODE_INTERNAL_ERROR),
 					 errmsg("error at stop point \"%s\"", name)));
+			break;
+		case ACTION_MESSAGE:
+			ereport(WARNING, (errmsg_internal("message at stop point \"%s\"", name)));
 			break;
 		case ACTION_CANCEL:
 			kill(MyProcPid, SIGINT);
@@ -283,6 +357,30 @@ herald_stop_caches(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
 		"reading %d, committing %d, turn of slot %d", reading, committing,
 		(int) (uint32) herald_inval_turn(herald_inval_queue) - 1)));
+}
+
+/*
+ * herald_stop_damage(what text) → void: overwrite a part of the batch that is next to be
+ * dispatched: its "word", its "length", or its first "entry"
+ */
+Datum
+herald_stop_damage(PG_FUNCTION_ARGS)
+{
+	char	   *what = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	HeraldPosition position = atomic_load(&herald_log->dispatched);
+	HeraldBatchHeader *header = (HeraldBatchHeader *) herald_log_at(herald_log, position);
+
+	if (position == atomic_load(&herald_log->head))
+		elog(ERROR, "there is no batch to damage");
+	if (strcmp(what, "word") == 0)
+		header->word = PG_UINT64_MAX;
+	else if (strcmp(what, "length") == 0)
+		header->length = PG_UINT32_MAX;
+	else if (strcmp(what, "entry") == 0)
+		((HeraldEntry *) (header + 1))->length = PG_UINT32_MAX;
+	else
+		elog(ERROR, "a batch has no \"%s\"", what);
+	PG_RETURN_VOID();
 }
 
 /* What is this process to do here?  If to wait, it is entered among those who do. */

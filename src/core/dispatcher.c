@@ -60,6 +60,7 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 		/* [D1] pairs with the store below and with finish() in log.c */
 		if (atomic_exchange_explicit(&log->dispatching, 1, memory_order_seq_cst) != 0)
 			return HERALD_DISPATCH_ELSEWHERE;
+		HERALD_TRY_LOCKED();
 
 		HERALD_HOLD_POINT("dispatch-locked");
 		from = atomic_load_explicit(&log->settled, memory_order_relaxed);
@@ -81,6 +82,7 @@ herald_dispatch(HeraldLog *log, uint64_t budget, const HeraldDispatchCalls *call
 
 		/* [D1] pairs with the exchange above, in whoever tried meanwhile. */
 		atomic_store_explicit(&log->dispatching, 0, memory_order_seq_cst);
+		HERALD_TRY_UNLOCKED();
 		HERALD_HOLD_POINT("dispatch-unlocked");
 
 		if (damaged)

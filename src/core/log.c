@@ -239,6 +239,7 @@ herald_log_recycle(HeraldLog *log, HeraldPosition needed)
 	/* [L4] acquire: pairs with the release at the end; one at a time. */
 	if (atomic_exchange_explicit(&log->recycling, 1, memory_order_acquire) != 0)
 		return false;
+	HERALD_TRY_LOCKED();
 
 	old_tail = atomic_load_explicit(&log->tail, memory_order_relaxed);
 	if (new_tail > old_tail)
@@ -261,6 +262,7 @@ herald_log_recycle(HeraldLog *log, HeraldPosition needed)
 
 	/* [L4] release: pairs with the acquire above. */
 	atomic_store_explicit(&log->recycling, 0, memory_order_release);
+	HERALD_TRY_UNLOCKED();
 	return made_room;
 }
 

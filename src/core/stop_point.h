@@ -20,6 +20,8 @@
 #ifndef HERALD_STOP_POINT_H
 #define HERALD_STOP_POINT_H
 
+#include <stdbool.h>
+
 /* What is allowed at this place. */
 typedef enum HeraldStopPointKind
 {
@@ -30,11 +32,18 @@ typedef enum HeraldStopPointKind
 
 extern void herald_stop_point(const char *name, HeraldStopPointKind kind);
 
+/* This process takes one of the log's try-locks, or lets go of it: no message may be sent between. */
+extern void herald_stop_try_lock(bool is_held);
+
 #ifdef HERALD_STOP_POINTS
+#define HERALD_TRY_LOCKED()			herald_stop_try_lock(true)
+#define HERALD_TRY_UNLOCKED()		herald_stop_try_lock(false)
 #define HERALD_HOLD_POINT(name)		herald_stop_point((name), HERALD_STOP_KIND_HOLD)
 #define HERALD_FAULT_POINT(name)	herald_stop_point((name), HERALD_STOP_KIND_FAULT)
 #define HERALD_STOP_POINT(name)		herald_stop_point((name), HERALD_STOP_KIND_STOP)
 #else
+#define HERALD_TRY_LOCKED()			((void) 0)
+#define HERALD_TRY_UNLOCKED()		((void) 0)
 #define HERALD_HOLD_POINT(name)		((void) 0)
 #define HERALD_FAULT_POINT(name)	((void) 0)
 #define HERALD_STOP_POINT(name)		((void) 0)

@@ -21,6 +21,7 @@
 #include "core/dispatcher.h"
 #include "core/stop_point.h"
 #include "dispatch/channel_map.h"
+#include "dispatch/damage.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "dispatch/watchdog.h"
@@ -63,6 +64,7 @@ typedef struct Marking
 	uint32		runs;
 	uint32		woken;			/* listeners that entered the wakeup set */
 	uint64		concerned;		/* listeners that a message was for, with repeats */
+	HeraldPosition damaged;		/* the batch with an entry that is none; 0: no such */
 } Marking;
 
 /* By the hash of the channel. */
@@ -91,11 +93,14 @@ static void tell_waiters(void);
 
 
 /* A listener that gets a turn hands out the others; if it does not, the watchdog sees to it. */
-void
+bool
 herald_dispatch_run(void)
 {
+	if (herald_damage_is_known())
+		return false;
 	if (mark_finished())
 		pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
+	return true;
 }
 
 /* Dispatch what there is.  True: listeners are to be woken. */
@@ -111,20 +116,11 @@ mark_finished(void)
 		result = herald_dispatch(herald_log, DISPATCH_BUDGET, &calls);
 	while (result == HERALD_DISPATCH_MORE && !herald_watchdog_wake());
 
-	switch (result)
-	{
-		case HERALD_DISPATCH_DAMAGED:
-			/* Nothing after it could ever be delivered; start afresh. */
-			ereport(PANIC,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("the notification queue of pg_herald is damaged at position %llu",
-							(unsigned long long) herald_log->dispatched)));
-			break;
-		case HERALD_DISPATCH_DONE:
-		case HERALD_DISPATCH_MORE:
-		case HERALD_DISPATCH_ELSEWHERE:
-			break;				/* whatever we have marked has to be woken */
-	}
+	/* Whatever we have marked has to be woken all the same. */
+	if (marking.damaged != 0)
+		herald_damage_found(marking.damaged);
+	else if (result == HERALD_DISPATCH_DAMAGED)
+		herald_damage_found(atomic_load(&herald_log->dispatched));
 
 	HERALD_HOLD_POINT("dispatch-done");
 	if (marking.concerned > marking.woken)
@@ -227,8 +223,8 @@ run_begins(void *arg)
 
 /*
  * The log holds what a sender wrote, so a length that is wrong can only mean
- * that memory was overwritten; the rest of the batch is skipped here, and each
- * listener will say so.
+ * that memory was overwritten.  Whom the rest of the batch concerns is not known
+ * then, and no listener could be told of it otherwise [Q4].
  */
 static uint64
 mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg)
@@ -242,6 +238,7 @@ mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void 
 
 		if (!herald_entry_is_valid(entry, header->length - *offset))
 		{
+			marking->damaged = herald_word_position(header->word);
 			*offset = header->length;
 			break;
 		}
@@ -322,10 +319,12 @@ pump(uint32 turns_at_most)
 		herald_watchdog_alert();
 }
 
+/* Nothing is dispatched any more when the queue is switched off: who waits for it may go on. */
 static bool
 is_settled(HeraldPosition position)
 {
-	return atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) >= position;
+	return atomic_load_explicit(&herald_log->settled, memory_order_seq_cst) >= position ||
+		herald_damage_is_known();
 }
 
 static bool

@@ -18,9 +18,10 @@
  * Dispatch what is finished and wake the first of those whom it concerns, unless
  * another process is at it.  Never fails.  To be called after a batch was
  * finished; the process must have attached the channel map, or else must know
- * that it has no batch.
+ * that it has no batch.  False: the queue is switched off, and whoever has
+ * committed a batch has to say so (herald_damage_tell()).
  */
-extern void herald_dispatch_run(void);
+extern bool herald_dispatch_run(void);
 
 /* Signal listeners of the wakeup set while there are turns.  Never fails. */
 extern void herald_dispatch_pump(void);
@@ -30,10 +31,10 @@ extern void herald_dispatch_give_back_turn(void);
 
 /*
  * Wait until the listeners of everything below this position have been marked,
- * however long an earlier batch takes to be finished.  A cancel request ends the
- * wait and is used up by that: the statement that it was meant for has been
- * committed.  False: it came.  Throws nothing but what ends the session.  By a
- * backend that holds no locks of ours.
+ * however long an earlier batch takes to be finished; or until the queue is
+ * switched off.  A cancel request ends the wait and is used up by that: the
+ * statement that it was meant for has been committed.  False: it came.  Throws
+ * nothing but what ends the session.  By a backend that holds no locks of ours.
  */
 extern bool herald_dispatch_wait(HeraldPosition position);
 

@@ -25,6 +25,7 @@
 #include "compat/compat.h"
 #include "core/log_reader.h"
 #include "core/stop_point.h"
+#include "dispatch/damage.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "listener/deliver.h"
@@ -64,6 +65,7 @@ static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
+static void tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail);
 herald_noreturn static void report_damage(const HeraldReader *reader);
 static bool can_send_as_is(void);
 
@@ -266,6 +268,11 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	HeraldPosition begin = reader->checkpoint;
 	HeraldMessage message;
 
+	if (herald_damage_is_known())
+	{
+		tell_missed(reader, to, "The notification queue of pg_herald is damaged, and was switched off.");
+		return true;
+	}
 	for (;;)
 	{
 		HeraldReadResult result = herald_reader_next(reader, &message);
@@ -349,11 +356,6 @@ make_room(HeraldReader *reader)
 	herald_reader_set_buffer(reader, buffer, buffer_size);
 }
 
-/*
- * The client has missed messages, and has to know.  One that listens for that
- * goes on with what comes next; any other is disconnected, which every client
- * library takes as a reason to start afresh.
- */
 static void
 tell_overrun(HeraldReader *reader, HeraldPosition *to)
 {
@@ -363,14 +365,25 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 	if (herald_word_position(atomic_load(herald_wakeup_word(herald_wakeup, slot))) >=
 		atomic_load(&herald_log->lost))
 		herald_spill_count_unread(slot);
+	tell_missed(reader, to,
+				"This session had not read them when herald.max_queue_size was reached, or the disk was full.");
+}
 
+/*
+ * The client has missed messages, and has to know.  One that listens for that
+ * goes on with what comes next; any other is disconnected, which every client
+ * library takes as a reason to start afresh.
+ */
+static void
+tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
+{
 	/* To tell the client can take long. */
 	herald_dispatch_give_back_turn();
 	if (!herald_subscriptions_include_name(RESET_CHANNEL))
 		ereport(FATAL,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("terminating connection because it has missed notifications"),
-				 errdetail("This session had not read them when herald.max_queue_size was reached, or the disk was full."),
+				 errdetail_internal("%s", detail),
 				 errhint("A session that listens to channel \"%s\" is told so there instead.",
 						 RESET_CHANNEL)));
 
@@ -381,10 +394,11 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 	*to = atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst);
 	herald_reader_extend(reader, *to);
 	herald_reader_skip(reader);
-	herald_wakeup_advance(herald_wakeup, slot, *to);
+	herald_wakeup_advance(herald_wakeup, herald_shared_my_slot(), *to);
 	NotifyMyFrontEnd(RESET_CHANNEL, "notifications were missed", MyProcPid);
 }
 
+/* The queue is not switched off for that: see dispatch/damage.c. */
 static void
 report_damage(const HeraldReader *reader)
 {

@@ -13,6 +13,10 @@
  * One process at a time writes and deletes, under a lock that others only try
  * for.  Readers take none [F1].
  *
+ * Of a damaged queue nothing is saved, deleted or recycled any more: its
+ * positions cannot be relied on, and nobody reads it.  The server deletes the
+ * files when it starts.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -26,6 +30,7 @@
 #include "compat/compat.h"
 #include "core/spilled.h"
 #include "core/stop_point.h"
+#include "dispatch/damage.h"
 #include "dispatch/watchdog.h"
 #include "queue/files.h"
 #include "queue/large.h"
@@ -76,6 +81,8 @@ herald_spill_make_room(void)
 {
 	bool		made_room;
 
+	if (herald_damage_is_known())
+		return false;
 	(void) herald_log_recycle(herald_log, herald_wakeup_needed(herald_wakeup, herald_log));
 	if (!herald_log_is_short(herald_log))
 		return true;
@@ -96,7 +103,7 @@ herald_spill_make_room(void)
 void
 herald_spill_trim(void)
 {
-	if (!herald_spill_has_files() ||
+	if (herald_damage_is_known() || !herald_spill_has_files() ||
 		!LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE))
 		return;
 	herald_spilled_trim(&herald_spill->spilled, herald_log, herald_wakeup, &calls);
@@ -106,6 +113,8 @@ herald_spill_trim(void)
 void
 herald_spill_leave_room(uint64 bytes)
 {
+	if (herald_damage_is_known())
+		return;
 	herald_spilled_leave_room(&herald_spill->spilled, herald_log, herald_wakeup, bytes,
 							  bytes_max(), &calls);
 }
@@ -127,6 +136,8 @@ herald_spill_give_up_oldest(void)
 {
 	bool		result;
 
+	if (herald_damage_is_known())
+		return false;
 	herald_spill_lock();
 	result = herald_spilled_give_up_oldest(&herald_spill->spilled, herald_log, herald_wakeup,
 										   &calls);

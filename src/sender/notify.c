@@ -23,6 +23,7 @@
 #include "catalog/pg_proc.h"
 #include "compat/compat.h"
 #include "dispatch/channel_map.h"
+#include "dispatch/damage.h"
 #include "sender/activation.h"
 #include "sender/notify.h"
 #include "sender/pending.h"
@@ -48,10 +49,12 @@ herald_notify(const char *channel, const char *payload)
 	/*
 	 * After our callback before the commit only the server's own way is still
 	 * open (for the callback of some other module); before PREPARE TRANSACTION
-	 * the server then refuses that.
+	 * the server then refuses that.  So it is when our queue is damaged; but
+	 * what comes after pending ones follows them, in their order.
 	 */
 	if (!herald_enabled || !herald_activation_is_on() || herald_transaction_is_committing ||
-		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER))
+		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER) ||
+		(herald_damage_is_known() && herald_pending_count() == 0))
 	{
 		Async_Notify(channel, payload);
 		herald_notify_note_native();

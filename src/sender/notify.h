@@ -15,7 +15,8 @@
 /*
  * Notify a channel when the transaction commits.  payload may be NULL for an
  * empty one.  Inside a transaction.  Throws what the server's NOTIFY throws.
- * Where pg_herald is off (settings, database), it goes the server's own way.
+ * Where pg_herald is off (settings, database, a damaged queue), it goes the
+ * server's own way.
  */
 extern void herald_notify(const char *channel, const char *payload);
 

@@ -63,6 +63,7 @@ static struct
 static void begin(void);
 static void note_channels(const char *entries, uint64 length);
 static void write_bytes(const char *bytes, uint64 length, uint64 offset);
+static bool read_bytes(char *bytes, uint64 length, uint64 offset);
 static void make_reference(uint64 length);
 static void add_reference_entry(const char *channel, const char *payload);
 
@@ -114,7 +115,7 @@ herald_overflow_read(uint64 offset, uint64 end)
 		overflow.cached_from = offset;
 		overflow.cached_to = 0;
 		size = Min(size, end - offset);
-		if (size < needed || !herald_files_read(overflow.file, overflow.cache, size, offset))
+		if (size < needed || !read_bytes(overflow.cache, size, offset))
 			return NULL;
 		overflow.cached_to = offset + size;
 	}
@@ -247,6 +248,14 @@ write_bytes(const char *bytes, uint64 length, uint64 offset)
 					 errhint("Free disk space, or notify less in one transaction.")));
 		CHECK_FOR_INTERRUPTS();
 	}
+}
+
+/* Once it has been handed to the queue it is not open any more. */
+static bool
+read_bytes(char *bytes, uint64 length, uint64 offset)
+{
+	return overflow.file > 0 ? herald_files_read(overflow.file, bytes, length, offset) :
+		herald_large_read(overflow.number, offset, length, bytes);
 }
 
 /* Which file, how long; then its channels. */

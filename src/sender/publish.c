@@ -14,12 +14,14 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/async.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
 #include "compat/compat.h"
 #include "core/stop_point.h"
+#include "dispatch/damage.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/watchdog.h"
 #include "outbox.h"
@@ -42,6 +44,7 @@ static struct
 	HeraldPosition end;
 }			batch;
 
+static void notify_natively(const HeraldEntry *entry);
 static void wait_for_room(void);
 static void wait_step(HeraldWait wait, long step_ms);
 
@@ -61,6 +64,11 @@ herald_publish_reserve(void)
 		herald_overflow_release(false); /* all of it was rolled back */
 		return;
 	}
+	if (herald_damage_is_known())
+	{
+		herald_publish_natively();
+		return;
+	}
 
 	batch.is_reference = herald_pending_has_file();
 	if (batch.is_reference)
@@ -77,7 +85,14 @@ herald_publish_reserve(void)
 	if (herald_log_is_short(herald_log))
 		(void) herald_spill_make_room();
 	while (!herald_log_reserve(herald_log, &info, length, &batch.position))
+	{
 		wait_for_room();
+		if (herald_damage_is_known())
+		{
+			herald_publish_natively();
+			return;
+		}
+	}
 
 	/*
 	 * From here to the end of the transaction the batch is ours to finish, with
@@ -91,6 +106,22 @@ herald_publish_reserve(void)
 	herald_log_fill(herald_log, batch.position, batch.entries, length);
 	HERALD_STOP_POINT("publish-reserved");
 	herald_shared_count(HERALD_COUNT_BATCHES, 1);
+}
+
+void
+herald_publish_natively(void)
+{
+	HERALD_STOP_POINT("publish-natively");
+	herald_pending_visit(notify_natively);
+	herald_pending_reset();
+	herald_overflow_release(false);
+}
+
+static void
+notify_natively(const HeraldEntry *entry)
+{
+	CHECK_FOR_INTERRUPTS();
+	Async_Notify(herald_entry_channel(entry), herald_entry_payload(entry));
 }
 
 bool
@@ -117,7 +148,8 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 		herald_log_abort(herald_log, batch.position);
 		HERALD_HOLD_POINT("publish-finished");
 	}
-	herald_dispatch_run();
+	if (!herald_dispatch_run() && committed)
+		herald_damage_tell();	/* that nobody hears this batch */
 	herald_outbox_open();
 	HERALD_HOLD_POINT("publish-dispatched");
 	return true;

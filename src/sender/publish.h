@@ -21,6 +21,13 @@
 extern void herald_publish_reserve(void);
 
 /*
+ * The same by the server's own queue, where ours is not for use: what is pending
+ * is handed to the server, in order, as if it had been notified at the end of
+ * the transaction.  Throws what the server's NOTIFY throws.
+ */
+extern void herald_publish_natively(void);
+
+/*
  * After the commit is visible, or after the abort: finish the batch, if there
  * is one, and dispatch.  Never fails.  Returns whether there was one; *end is
  * the position after it.

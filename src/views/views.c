@@ -24,6 +24,7 @@
 #include "utils/tuplestore.h"
 
 #include "dispatch/channel_map.h"
+#include "dispatch/damage.h"
 #include "dispatch/lag.h"
 #include "dispatch/watchdog.h"
 #include "queue/large.h"
@@ -42,7 +43,7 @@ PG_FUNCTION_INFO_V1(herald_pg_notification_queue_usage);
 
 #define LISTENERS_COLUMNS	10
 #define CHANNELS_COLUMNS	2
-#define QUEUE_COLUMNS		8
+#define QUEUE_COLUMNS		9
 #define STATS_COLUMNS		(HERALD_COUNTERS + 1)
 
 /* For the channel visitor. */
@@ -155,7 +156,7 @@ herald_channels(PG_FUNCTION_ARGS)
 
 /*
  * herald.get_queue() → record: head, dispatched, needed, tail, size, spilled, used,
- * usage.  Positions and sizes in bytes; usage is a fraction.
+ * usage, is_damaged.  Positions and sizes in bytes; usage is a fraction.
  */
 Datum
 herald_queue(PG_FUNCTION_ARGS)
@@ -172,6 +173,7 @@ herald_queue(PG_FUNCTION_ARGS)
 	values[5] = Int64GetDatum(herald_spill_bytes());
 	values[6] = Int64GetDatum(used);
 	values[7] = Float8GetDatum(usage(used));
+	values[8] = BoolGetDatum(herald_damage_is_known());
 	return row(fcinfo, values, nulls);
 }
 

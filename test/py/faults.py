@@ -26,6 +26,8 @@ FUNCTIONS = """
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_state';
     CREATE FUNCTION stop_slot(pid integer) RETURNS integer
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_slot';
+    CREATE FUNCTION stop_damage(what text) RETURNS void
+        LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_damage';
 """
 
 AT_REST = "turns 0, to be woken 0, dispatching 0, recycling 0, waiting for dispatch 0, large files 0"

@@ -242,10 +242,53 @@ test_rescue(void **state UNUSED)
 	assert_turns(wakeup, 1);
 	assert_true(read_all(wakeup, log, 41));
 
+	atomic_store(&herald_wakeup_turn(wakeup, 40)->distrust, 0);
 	signal_slot(wakeup, 40, atomic_load(&log->dispatched));
 	assert_int_not_equal(turn_of(wakeup, 40), serial);
 	assert_false(herald_wakeup_rescue(wakeup, 40, serial));
 	assert_turns(wakeup, 1);
+	free(wakeup);
+	free(log);
+}
+
+/* Guards: a listener that did not use its turn is signalled beside the others, until it has been quick again. */
+static void
+test_distrust(void **state UNUSED)
+{
+	HeraldLog  *log = log_new();
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
+	HeraldPosition at = 4096;
+
+	signal_slot(wakeup, 0, at);
+	assert_true(herald_wakeup_rescue(wakeup, 0, turn_of(wakeup, 0)));
+	assert_false(read_all(wakeup, log, 0));
+	for (int wakeups = 1; wakeups <= HERALD_DISTRUST; wakeups++)
+	{
+		Signals		signals;
+
+		at = atomic_load(&log->dispatched);
+		atomic_store(&wakeup->cursor, 0);
+		assert_true(herald_wakeup_mark(wakeup, 0, at));
+		assert_true(herald_wakeup_mark(wakeup, 1, at));
+		signals = pump(wakeup);
+		assert_int_equal(signals.slots[0], 0);
+		if (wakeups < HERALD_DISTRUST)
+		{
+			assert_int_equal(signals.count, 2);
+			assert_int_equal(turn_of(wakeup, 0), 0);
+			assert_turns(wakeup, 1);
+			assert_false(read_all(wakeup, log, 0));
+			assert_true(read_all(wakeup, log, 1));
+		}
+		else
+		{
+			assert_int_equal(signals.count, 1);
+			assert_turns(wakeup, 1);
+		}
+	}
+	herald_wakeup_leave(wakeup, 0);
+	herald_wakeup_join(wakeup, 0, at);
+	assert_int_equal(atomic_load(&herald_wakeup_turn(wakeup, 0)->distrust), 0);
 	free(wakeup);
 	free(log);
 }
@@ -504,6 +547,7 @@ main(void)
 		cmocka_unit_test(test_double_hand_out),
 		cmocka_unit_test(test_requeue),
 		cmocka_unit_test(test_rescue),
+		cmocka_unit_test(test_distrust),
 		cmocka_unit_test(test_serial_wraps),
 		cmocka_unit_test(test_begin_unasked),
 		cmocka_unit_test(test_needed),

@@ -1,0 +1,76 @@
+"""Sessions that ask for every message, and a client that does not read one of them."""
+
+import time
+
+import psycopg
+
+from harness.cluster import Cluster
+from support import until
+from wire import Wire, cstring
+
+# What the build with stop points says, and the server starts afresh.
+UNDER_A_LOCK = "a message is sent to the client under "
+
+# No socket takes so much of a result that is not read; and how closely that is found out.
+FILL_BYTES_MAX = 8 * 1024 * 1024
+STEP_BYTES = 256
+
+QUERY_MAX = 500  # of it is looked at; pg_stat_activity has more
+STANDS_S = 0.05
+WITHIN_S = 1.0
+
+
+class Mute:
+    """A client that reads nothing."""
+
+    def __init__(self, cluster: Cluster, watcher: psycopg.Connection, **parameters: str):
+        self._watcher = watcher
+        self.wire = Wire(cluster, **parameters)
+        self.pid = self.wire.pid
+
+    def stick(self, sql: str, fill_bytes: int) -> bool:
+        """Asks for so long a result, and then for this; whether its process gets to the latter, and stands
+        still there because the socket is full: at its first message, or if it has none, at its end."""
+        fill = f"SELECT repeat('x', {fill_bytes})"
+        self.wire.send(("Q", cstring(fill)), ("Q", cstring(sql)))
+        until(lambda: self._stands(), "it stands still, or is through")
+        query, _, wait_event = self._activity()
+        return query == sql[:QUERY_MAX] and wait_event == "ClientWrite"
+
+    def is_in_statement(self) -> bool:
+        """Whether its process is not at the statement's end yet."""
+        return self._activity()[1] == "active"
+
+    def is_through(self) -> bool:
+        """Whether its process has sent everything."""
+        return self._activity()[1:] == ("idle", "ClientRead")
+
+    def close(self) -> None:
+        """Goes without a word, and its server process with it."""
+        self.wire.close()
+
+    def _stands(self) -> bool:
+        before = self._activity()
+        time.sleep(STANDS_S)
+        return before == self._activity() and before[2] in ("ClientWrite", "ClientRead")
+
+    def _activity(self) -> tuple[str, str, str] | None:
+        return self._watcher.execute("SELECT left(query, %s), state, wait_event FROM pg_stat_activity"
+                                     " WHERE pid = %s", (QUERY_MAX, self.pid)).fetchone()
+
+
+def full(cluster: Cluster, watcher: psycopg.Connection) -> int:
+    """How many bytes have to be asked for, so that a socket just takes them, and no message after them."""
+    fits, too_much = 0, FILL_BYTES_MAX
+    while too_much - fits > STEP_BYTES:
+        middle = (fits + too_much) // 2
+        client = Mute(cluster, watcher)
+        if client.stick("SELECT 1 / 0", middle) and client.is_in_statement():
+            client.close()
+            return middle
+        if client.is_through():
+            fits = middle
+        else:
+            too_much = middle
+        client.close()
+    raise AssertionError("no client's socket could be filled")
