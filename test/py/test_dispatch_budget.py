@@ -39,7 +39,8 @@ def test_cost_of_a_commit(crowd, connect, channels):
     costs = []
     for _ in range(ATTEMPTS):
         sender.execute("BEGIN")
-        sender.execute(f"SELECT count(pg_notify('m_' || n % {channels}, n::text)) FROM generate_series(1, {NOTIFICATIONS}) n")
+        sender.execute(f"SELECT count(pg_notify('m_' || n % {channels}, n::text))"
+                       f" FROM generate_series(1, {NOTIFICATIONS}) n")
         before = cpu_s(sender.info.backend_pid)
         sender.execute("COMMIT")
         costs.append(cpu_s(sender.info.backend_pid) - before)

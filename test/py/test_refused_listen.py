@@ -2,7 +2,6 @@
 
 import resource
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 
 import psycopg
@@ -117,7 +116,8 @@ def test_view_without_memory(cluster, connect, wire):
     def limited(*arguments):
         """Opens a connection whose backend gets hardly any more memory."""
         client = wire(*arguments)
-        client.query("SELECT count(*) FROM herald.listeners WHERE pid = 0; SELECT repeat('x', 400000)")  # to have loaded that
+        # So that what it needs for these is loaded.
+        client.query("SELECT count(*) FROM herald.listeners WHERE pid = 0; SELECT repeat('x', 400000)")
         pages = int(Path(f"/proc/{client.pid}/statm").read_text(encoding="ascii").split()[0])
         limit = cluster.run_as_server_user(PRLIMIT, f"--pid={client.pid}",
                                            f"--as={pages * resource.getpagesize() + LITTLE}")
