@@ -16,7 +16,6 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "compat/compat.h"
@@ -24,6 +23,7 @@
 #include "core/stop_point.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/watchdog.h"
+#include "hush.h"
 #include "queue/spill.h"
 #include "sender/overflow.h"
 #include "sender/pending.h"
@@ -48,10 +48,9 @@ static struct
 	const char *entries;		/* what was put into the log */
 	HeraldPosition position;
 	HeraldPosition end;
-	int			client_min_messages;	/* see hush() */
+	int			hushed;			/* for herald_unhush() */
 }			batch;
 
-static void hush(void);
 static void wait_for_listeners(void);
 static void wait_for_room(void);
 static void wait_step(HeraldWait wait, long step_ms);
@@ -93,7 +92,12 @@ herald_publish_reserve(void)
 
 	/* From here to the end of the transaction the batch is ours to finish. */
 	batch.is_reserved = true;
-	hush();
+
+	/*
+	 * Messages to debug with go to the client at once, and wait if it does not
+	 * read, now with all behind us (trace_notify has some).
+	 */
+	batch.hushed = herald_hush(NOTICE);
 	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
 	if (batch.is_reference)
 		herald_overflow_place(batch.position);
@@ -109,7 +113,7 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 		return false;
 
 	batch.is_reserved = false;
-	client_min_messages = batch.client_min_messages;
+	herald_unhush(batch.hushed);
 	*end = batch.end;
 	HERALD_HOLD_POINT("publish-committed");
 	if (committed)
@@ -146,17 +150,6 @@ herald_publish_concerns(HeraldEntryTest test)
 			return true;
 	}
 	return false;
-}
-
-/*
- * Messages to debug with go to the client at once, and wait if it does not read,
- * now with all behind us (trace_notify has some).  So they only go to the log.
- */
-static void
-hush(void)
-{
-	batch.client_min_messages = client_min_messages;
-	client_min_messages = Max(client_min_messages, NOTICE);
 }
 
 /* Flow control: do not run away from the listeners that make progress. */
