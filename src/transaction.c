@@ -28,6 +28,7 @@
 #include "listener/deliver.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
+#include "queue/spill.h"
 #include "sender/overflow.h"
 #include "sender/pending.h"
 #include "sender/publish.h"
@@ -192,6 +193,7 @@ after_end(bool committed)
 	else
 	{
 		herald_dispatch_cancel_wait();
+		herald_spill_end_wait();
 		herald_subscriptions_abort();
 
 		/* As long as its batch is not finished nobody else deletes the file. */

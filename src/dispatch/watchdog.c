@@ -177,7 +177,7 @@ herald_watchdog_main(Datum arg)
 				herald_wakeup_waiting(herald_wakeup) > 0 ||
 				(uint32) herald_inval_turn(herald_inval_queue) != 0)
 				sleep_ms = LOOK_EVERY_MS;
-			else if (herald_spill_has_files())
+			else if (herald_spill_needs_trim())
 				sleep_ms = SLEEP_WITH_FILES_MS;
 		}
 
