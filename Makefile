@@ -10,7 +10,7 @@ HEADERS_pg_herald = src/api/pg_herald_api.h
 
 MODULE_big = pg_herald
 OBJS = \
-	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/outbox.o src/transaction.o src/waits.o \
+	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/hush.o src/outbox.o src/transaction.o src/waits.o \
 	src/core/log.o src/core/log_reader.o src/core/dispatcher.o \
 	src/core/listener_word.o src/core/wakeup.o src/core/spilled.o \
 	src/core/inval_queue.o src/core/freshness.o \

@@ -112,6 +112,7 @@ CREATE FUNCTION herald.get_queue(
 	OUT spilled bigint,
 	OUT used bigint,
 	OUT usage float8,
+	OUT uncommitted bigint,
 	OUT is_damaged boolean)
 RETURNS record
 AS 'MODULE_PATHNAME', 'herald_queue'
@@ -121,7 +122,7 @@ COMMENT ON FUNCTION herald.get_queue() IS
 'the row of view queue';
 
 CREATE VIEW herald.queue AS
-SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage, q.is_damaged
+SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage, q.uncommitted, q.is_damaged
   FROM herald.get_queue() q;
 
 COMMENT ON VIEW herald.queue IS
@@ -133,8 +134,9 @@ COMMENT ON COLUMN herald.queue.tail IS 'position from which on the memory has no
 COMMENT ON COLUMN herald.queue.size IS 'memory for notifications: herald.queue_memory, rounded down to a power of two';
 COMMENT ON COLUMN herald.queue.spilled IS 'bytes of the queue in temporary files';
 COMMENT ON COLUMN herald.queue.used IS
-'bytes that some listener has yet to read, or whose transaction is committing; with the files of large transactions, until they are deleted';
+'bytes that some listener has yet to read, or whose transaction is committing; with the files of large transactions, from when they are begun until they are deleted';
 COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of herald.max_queue_size, or of the memory if that is larger';
+COMMENT ON COLUMN herald.queue.uncommitted IS 'bytes in temporary files of transactions that have not begun to commit';
 COMMENT ON COLUMN herald.queue.is_damaged IS
 'shared memory was overwritten: the queue is switched off, and notifications go the server''s own way until it is restarted';
 

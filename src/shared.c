@@ -203,6 +203,7 @@ control_init(void)
 	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
 	atomic_init(&herald_control->watchdog, -1);
 	ConditionVariableInit(&herald_control->dispatched);
+	ConditionVariableInit(&herald_control->room);
 	herald_control->reset_lock = &locks[0].lock;
 	herald_control->spill_lock = &locks[1].lock;
 	herald_control->invalidation_lock = &locks[2].lock;

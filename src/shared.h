@@ -106,7 +106,11 @@ typedef struct HeraldControl
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;
 
-	LWLock	   *spill_lock;		/* see queue/spill.c */
+	/* Backends that wait for room in the ring, or for spill_lock. */
+	_Atomic uint32_t room_waiters;
+	ConditionVariable room;
+
+	LWLock	   *spill_lock;		/* queue/spill.c alone takes it */
 	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
 	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue, and joining it */
 

@@ -44,6 +44,7 @@ PG_FUNCTION_INFO_V1(herald_stop_state);
 PG_FUNCTION_INFO_V1(herald_stop_slot);
 PG_FUNCTION_INFO_V1(herald_stop_caches);
 PG_FUNCTION_INFO_V1(herald_stop_damage);
+PG_FUNCTION_INFO_V1(herald_stop_lose_large);
 
 #define ARMED_MAX		32
 #define WAITERS_MAX		64
@@ -323,6 +324,14 @@ herald_stop_state(PG_FUNCTION_ARGS)
 		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
 		atomic_load(&herald_log->dispatching), atomic_load(&herald_log->recycling),
 		atomic_load(&herald_control->dispatch_waiters), herald_large_count())));
+}
+
+/* herald_stop_lose_large(number bigint) → void: takes a file away from its transaction, as if memory were damaged */
+Datum
+herald_stop_lose_large(PG_FUNCTION_ARGS)
+{
+	herald_large_forget(PG_GETARG_INT64(0));
+	PG_RETURN_VOID();
 }
 
 /* herald_stop_slot(pid integer) → integer: the slot of one who listens or caches; NULL: it is none */

@@ -35,6 +35,7 @@
 #include "listener/deliver.h"
 #include "listener/session.h"
 #include "listener/subscriptions.h"
+#include "queue/spill.h"
 #include "sender/notify.h"
 #include "sender/overflow.h"
 #include "sender/pending.h"
@@ -219,6 +220,7 @@ at_end(bool committed)
 	else
 	{
 		herald_dispatch_cancel_wait();
+		herald_spill_end_wait();
 		herald_subscriptions_abort();
 	}
 

@@ -24,6 +24,12 @@
  * the spiller's hands.  So a segment counts as saved only if it was still in
  * the ring afterwards.
  *
+ * Deleting takes long, and is left to the time after the spiller has let go of its
+ * lock; by name, so that a name that was given to be deleted is never used again:
+ * a segment that could not be saved, and may be tried again, is not among them.
+ * Where saving fails because the disk is full, what was given up must be deleted
+ * before there is room: then the spiller has to come back.
+ *
  * [F2] Who is passed over has been reported: `lost` moves up after that, and
  * whoever recycles loads it before the words.
  *
@@ -41,22 +47,25 @@ typedef struct Spiller
 	HeraldLog  *log;
 	HeraldWakeup *wakeup;
 	const HeraldSpillCalls *calls;
+	bool		has_removed;	/* something: its deletion will make room */
 } Spiller;
 
-static bool keep_within_limit(const Spiller *spiller, uint64_t bytes, uint64_t bytes_max);
+static bool keep_within_limit(Spiller *spiller, uint64_t bytes, uint64_t bytes_max);
 static uint64_t bytes_kept(const Spiller *spiller);
-static bool save_segment(const Spiller *spiller, HeraldPosition segment);
-static bool give_up_oldest(const Spiller *spiller, HeraldOverrunReason reason);
-static void give_up_below(const Spiller *spiller, HeraldPosition position,
+static HeraldSpillResult save_segment(Spiller *spiller, HeraldPosition segment);
+static bool give_up_oldest(Spiller *spiller, HeraldOverrunReason reason);
+static void give_up_below(Spiller *spiller, HeraldPosition position,
 						  HeraldOverrunReason reason);
-static void delete_below(const Spiller *spiller, HeraldPosition position);
+static void delete_below(Spiller *spiller, HeraldPosition position);
+static void remove_segment(Spiller *spiller, HeraldPosition segment);
+static void remove_others(Spiller *spiller, HeraldPosition below);
 
 
-bool
+HeraldSpillResult
 herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
 					uint64_t bytes_max, const HeraldSpillCalls *calls)
 {
-	const Spiller spiller = {spilled, log, wakeup, calls};
+	Spiller		spiller = {spilled, log, wakeup, calls, false};
 	HeraldPosition segment = atomic_load_explicit(&log->tail, memory_order_relaxed);
 	HeraldPosition next = segment + log->segment_size;
 	HeraldPosition needed;
@@ -64,7 +73,7 @@ herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup
 	/* Below `settled` nobody writes any more, and everyone concerned is marked. */
 	if (!herald_log_is_short(log) ||
 		atomic_load_explicit(&log->settled, memory_order_acquire) < next)
-		return false;
+		return HERALD_SPILL_NO_ROOM;
 
 	needed = herald_wakeup_needed(wakeup, log);
 	delete_below(&spiller, needed);
@@ -74,42 +83,49 @@ herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup
 	{
 		if (!keep_within_limit(&spiller, log->segment_size, bytes_max))
 			give_up_below(&spiller, next, HERALD_OVERRUN_LIMIT);
-		if (herald_wakeup_needed(wakeup, log) < next && save_segment(&spiller, segment))
+		if (herald_wakeup_needed(wakeup, log) < next)
 		{
-			HERALD_HOLD_POINT("spill-saved");
+			HeraldSpillResult result = save_segment(&spiller, segment);
 
-			/* [F1] release: pairs with the acquire in herald_spilled_has(). */
-			atomic_store_explicit(&spilled->to, next, memory_order_release);
-			HERALD_HOLD_POINT("spill-published");
+			if (result == HERALD_SPILL_AGAIN)
+				return HERALD_SPILL_AGAIN;
+			if (result == HERALD_SPILL_ROOM)
+			{
+				HERALD_HOLD_POINT("spill-saved");
+
+				/* [F1] release: pairs with the acquire in herald_spilled_has(). */
+				atomic_store_explicit(&spilled->to, next, memory_order_release);
+				HERALD_HOLD_POINT("spill-published");
+			}
 		}
 	}
-	return herald_log_recycle(log, next);
+	return herald_log_recycle(log, next) ? HERALD_SPILL_ROOM : HERALD_SPILL_NO_ROOM;
 }
 
 void
 herald_spilled_trim(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
 					const HeraldSpillCalls *calls)
 {
-	const Spiller spiller = {spilled, log, wakeup, calls};
+	Spiller		spiller = {spilled, log, wakeup, calls, false};
 
 	delete_below(&spiller, herald_wakeup_needed(wakeup, log));
 }
 
-void
+bool
 herald_spilled_leave_room(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
 						  uint64_t bytes, uint64_t bytes_max, const HeraldSpillCalls *calls)
 {
-	const Spiller spiller = {spilled, log, wakeup, calls};
+	Spiller		spiller = {spilled, log, wakeup, calls, false};
 
 	delete_below(&spiller, herald_wakeup_needed(wakeup, log));
-	(void) keep_within_limit(&spiller, bytes, bytes_max);
+	return keep_within_limit(&spiller, bytes, bytes_max);
 }
 
 bool
 herald_spilled_give_up_oldest(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
 							  const HeraldSpillCalls *calls)
 {
-	const Spiller spiller = {spilled, log, wakeup, calls};
+	Spiller		spiller = {spilled, log, wakeup, calls, false};
 
 	return give_up_oldest(&spiller, HERALD_OVERRUN_ERROR);
 }
@@ -133,7 +149,7 @@ herald_spilled_bytes(HeraldSpilled *spilled)
 
 /* False: with that many bytes more there would be too many, whatever is given up. */
 static bool
-keep_within_limit(const Spiller *spiller, uint64_t bytes, uint64_t bytes_max)
+keep_within_limit(Spiller *spiller, uint64_t bytes, uint64_t bytes_max)
 {
 	while (bytes_kept(spiller) + bytes > bytes_max)
 	{
@@ -150,26 +166,29 @@ bytes_kept(const Spiller *spiller)
 		(spiller->calls->others_bytes ? spiller->calls->others_bytes() : 0);
 }
 
-/* False: it was given up, or is no longer there. */
-static bool
-save_segment(const Spiller *spiller, HeraldPosition segment)
+/*
+ * No room: it was given up, or is no longer there; so it needs not be saved.
+ * Where it fails, what is removed just now may be all the room that is missing.
+ */
+static HeraldSpillResult
+save_segment(Spiller *spiller, HeraldPosition segment)
 {
-	while (!spiller->calls->save(segment))
+	if (!spiller->calls->save(segment))
 	{
-		if (!give_up_oldest(spiller, HERALD_OVERRUN_ERROR))
-		{
-			give_up_below(spiller, segment + spiller->log->segment_size, HERALD_OVERRUN_ERROR);
-			return false;
-		}
+		if (spiller->has_removed || give_up_oldest(spiller, HERALD_OVERRUN_ERROR))
+			return HERALD_SPILL_AGAIN;
+		give_up_below(spiller, segment + spiller->log->segment_size, HERALD_OVERRUN_ERROR);
+		remove_segment(spiller, segment);
+		return HERALD_SPILL_NO_ROOM;
 	}
 
 	/* As in herald_log_copy(): it was recycled meanwhile, and what we have may be torn. */
 	if (atomic_load_explicit(&spiller->log->tail, memory_order_relaxed) != segment)
 	{
-		spiller->calls->remove(segment);
-		return false;
+		remove_segment(spiller, segment);
+		return HERALD_SPILL_NO_ROOM;
 	}
-	return true;
+	return HERALD_SPILL_ROOM;
 }
 
 /*
@@ -177,7 +196,7 @@ save_segment(const Spiller *spiller, HeraldPosition segment)
  * transaction may still fail, and its listeners are yet to be marked.
  */
 static bool
-give_up_oldest(const Spiller *spiller, HeraldOverrunReason reason)
+give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
 {
 	HeraldPosition segment = UINT64_MAX;
 	HeraldPosition other = UINT64_MAX;
@@ -193,7 +212,7 @@ give_up_oldest(const Spiller *spiller, HeraldOverrunReason reason)
 	/* Of what is not in the log only those who get there will miss it: they find out. */
 	if (other < segment)
 	{
-		spiller->calls->others_remove(other + HERALD_ALIGN);
+		remove_others(spiller, other + HERALD_ALIGN);
 		spiller->calls->dropped();
 	}
 	else if (segment != UINT64_MAX)
@@ -208,7 +227,7 @@ give_up_oldest(const Spiller *spiller, HeraldOverrunReason reason)
  * it.
  */
 static void
-give_up_below(const Spiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
+give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
 {
 	HeraldPosition before = atomic_load_explicit(&spiller->log->lost, memory_order_relaxed);
 
@@ -231,7 +250,7 @@ give_up_below(const Spiller *spiller, HeraldPosition position, HeraldOverrunReas
 
 /* If nothing is left, the next segment that is saved begins a new stretch. */
 static void
-delete_below(const Spiller *spiller, HeraldPosition position)
+delete_below(Spiller *spiller, HeraldPosition position)
 {
 	HeraldSpilled *spilled = spiller->spilled;
 	uint64_t	size = spiller->log->segment_size;
@@ -249,7 +268,7 @@ delete_below(const Spiller *spiller, HeraldPosition position)
 		from += size;
 		atomic_store_explicit(&spilled->from, from, memory_order_release);
 		HERALD_HOLD_POINT("spill-retired");
-		spiller->calls->remove(segment);
+		remove_segment(spiller, segment);
 	}
 	if (from >= to)
 	{
@@ -258,5 +277,18 @@ delete_below(const Spiller *spiller, HeraldPosition position)
 		atomic_store_explicit(&spilled->to, tail, memory_order_release);
 	}
 	if (spiller->calls->others_remove)
-		spiller->calls->others_remove(position);
+		remove_others(spiller, position);
+}
+
+static void
+remove_segment(Spiller *spiller, HeraldPosition segment)
+{
+	spiller->calls->remove(segment);
+	spiller->has_removed = true;
+}
+
+static void
+remove_others(Spiller *spiller, HeraldPosition below)
+{
+	spiller->has_removed |= spiller->calls->others_remove(below);
 }

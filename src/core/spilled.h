@@ -27,6 +27,14 @@ typedef enum HeraldOverrunReason
 	HERALD_OVERRUN_ERROR		/* it could not be saved */
 } HeraldOverrunReason;
 
+/* What has come of an attempt to make room. */
+typedef enum HeraldSpillResult
+{
+	HERALD_SPILL_NO_ROOM,
+	HERALD_SPILL_ROOM,
+	HERALD_SPILL_AGAIN			/* try again when what was removed has been deleted */
+} HeraldSpillResult;
+
 /* Where segments are saved.  Called by the spiller; none may throw. */
 typedef struct HeraldSpillCalls
 {
@@ -37,7 +45,11 @@ typedef struct HeraldSpillCalls
 	 */
 	bool		(*save) (HeraldPosition segment);
 
-	/* Delete one that was saved; there may be none. */
+	/*
+	 * Delete one that was saved, or could not be; there may be none.  That takes
+	 * time, and may be done once the spiller has let go of its lock: this segment
+	 * is not saved again.
+	 */
 	void		(*remove) (HeraldPosition segment);
 
 	/* Something was given up; and each listener that needed it. */
@@ -47,21 +59,21 @@ typedef struct HeraldSpillCalls
 	/*
 	 * What is kept elsewhere besides segments and counts for the same limit:
 	 * how much, the position in the log that the oldest belongs to (UINT64_MAX:
-	 * there is none), and a way to delete what belongs below a position.  NULL:
-	 * there is nothing of the kind.
+	 * there is none), and a way to delete what belongs below a position, as in
+	 * remove(); false: that was nothing.  NULL: there is nothing of the kind.
 	 */
 	uint64_t	(*others_bytes) (void);
 	HeraldPosition (*others_oldest) (void);
-	void		(*others_remove) (HeraldPosition below);
+	bool		(*others_remove) (HeraldPosition below);
 } HeraldSpillCalls;
 
 /*
  * Let senders have the oldest segment of the ring.  If a listener needs it, it
- * is saved first; at most `bytes_max` are.  By the spiller.  True: that made
- * room.
+ * is saved first; at most `bytes_max` are.  By the spiller.
  */
-extern bool herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
-								uint64_t bytes_max, const HeraldSpillCalls *calls);
+extern HeraldSpillResult herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log,
+											 HeraldWakeup *wakeup, uint64_t bytes_max,
+											 const HeraldSpillCalls *calls);
 
 /* Delete what nobody needs.  By the spiller. */
 extern void herald_spilled_trim(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
@@ -69,9 +81,10 @@ extern void herald_spilled_trim(HeraldSpilled *spilled, HeraldLog *log, HeraldWa
 
 /*
  * Leave room for that many bytes besides segments, of `bytes_max`, at the
- * expense of what is oldest.  By the spiller.
+ * expense of what is oldest.  By the spiller.  False: there is not enough that
+ * could be given up.
  */
-extern void herald_spilled_leave_room(HeraldSpilled *spilled, HeraldLog *log,
+extern bool herald_spilled_leave_room(HeraldSpilled *spilled, HeraldLog *log,
 									  HeraldWakeup *wakeup, uint64_t bytes,
 									  uint64_t bytes_max, const HeraldSpillCalls *calls);
 

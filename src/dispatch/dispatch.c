@@ -25,6 +25,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
 #include "dispatch/watchdog.h"
+#include "queue/spill.h"
 #include "shared.h"
 #include "waits.h"
 
@@ -131,7 +132,10 @@ mark_finished(void)
 		herald_watchdog_alert();
 	}
 	if (marking.runs > 0)
+	{
 		tell_waiters();
+		herald_spill_announce_room();
+	}
 	return marking.woken > 0;
 }
 

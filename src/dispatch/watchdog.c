@@ -179,7 +179,7 @@ herald_watchdog_main(Datum arg)
 				herald_wakeup_is_anyone_waiting(herald_wakeup) ||
 				(uint32) herald_inval_turn(herald_inval_queue) != 0)
 				sleep_ms = LOOK_EVERY_MS;
-			else if (herald_spill_has_files())
+			else if (herald_spill_needs_trim())
 				sleep_ms = SLEEP_WITH_FILES_MS;
 		}
 

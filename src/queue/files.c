@@ -9,6 +9,16 @@
  * its own: a backend's would be deleted with one of another backend that later
  * gets the same process id.
  *
+ * Deleting a file takes long if it is large, and the server reports it if
+ * log_temp_files says so.  So under spill_lock a file is only taken out of the
+ * books, and put on a list of this process's; it is deleted when the lock has
+ * been released.  Nobody creates it a second time meanwhile, as no name is used
+ * again, and nobody changes the set: the folders are deleted first, and that is
+ * left to the last process that has something to delete in them.  A process cannot
+ * go between the two steps, as it serves no interrupts there, unless it
+ * crashes, and then the server restarts.  What could not be deleted is tried once
+ * more with the folder.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -26,6 +36,7 @@
 
 #include "compat/compat.h"
 #include "core/stop_point.h"
+#include "hush.h"
 #include "queue/files.h"
 #include "queue/spill.h"
 #include "shared.h"
@@ -36,13 +47,40 @@
 /* The most bytes of one read or write. */
 #define IO_MAX			((uint64) 64 * 1024 * 1024)
 
+/* Those of one hold of the lock: every file that is no segment, and few stretches of segments. */
+#define DOOMED_MAX		(HERALD_LARGE_FILES_MAX + 64)
+
+/* Room for a file's name. */
+#define NAME_MAX_BYTES	48
+
 struct HeraldFiles
 {
-	/* Under spill_lock; the set is constant while there are files. */
+	/* Under spill_lock; the set is constant while there are files, or folders. */
 	char		tablespaces[TABLESPACES_MAX];
 	FileSet		set;
+
+	_Atomic bool has_folders;	/* set whenever a file is created */
+	_Atomic uint32_t deleters;	/* processes that have doomed files, and not deleted them yet */
 };
 
+/* Files from one number up to another. */
+typedef struct Doomed
+{
+	HeraldFileKind kind;
+	uint64		from;
+	uint64		to;
+} Doomed;
+
+static struct
+{
+	FileSet		set;			/* that they are in */
+	int			count;
+	Doomed		files[DOOMED_MAX];
+}			doomed;
+
+static bool delete_last(void *arg);
+static bool delete_folders(void *arg);
+static void make_name(char *name, HeraldFileKind kind, uint64 number);
 static int	resolve_tablespaces(const char *names, Oid *oids, int max);
 
 
@@ -66,10 +104,10 @@ herald_files_shared_init(void)
 bool
 herald_files_set_tablespaces(const char *names)
 {
-	if (!LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE))
+	if (!herald_spill_try_lock(LW_EXCLUSIVE))
 		return false;
 	strlcpy(herald_files->tablespaces, names, TABLESPACES_MAX);
-	LWLockRelease(herald_control->spill_lock);
+	herald_spill_unlock();
 	return true;
 }
 
@@ -84,37 +122,37 @@ herald_files_choose_place(void)
 	FileSet		set = {.creator_pid = PostmasterPid};
 
 	/* Who holds the lock now has chosen already. */
-	if (herald_spill_has_files() ||
-		!LWLockConditionalAcquire(herald_control->spill_lock, LW_SHARED))
+	if (herald_spill_has_files() || herald_files_have_folders() ||
+		!herald_spill_try_lock(LW_SHARED))
 		return;
 	memcpy(names, herald_files->tablespaces, TABLESPACES_MAX);
-	LWLockRelease(herald_control->spill_lock);
+	herald_spill_unlock();
 	HERALD_STOP_POINT("files-choose-place");
 	set.ntablespaces = resolve_tablespaces(names, set.tablespaces, lengthof(set.tablespaces));
 
-	if (!LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE))
+	if (!herald_spill_try_lock(LW_EXCLUSIVE))
 		return;
-	if (!herald_spill_has_files())
+	if (!herald_spill_has_files() && !herald_files_have_folders())
 		herald_files->set = set;
-	LWLockRelease(herald_control->spill_lock);
+	herald_spill_unlock();
 }
 
 File
-herald_files_create(const char *name)
+herald_files_create(HeraldFileKind kind, uint64 number)
 {
-	File		file;
+	char		name[NAME_MAX_BYTES];
 
-	/* What the server has opened, not created, does not count for temp_file_limit. */
-	FileClose(FileSetCreate(&herald_files->set, name));
-	file = FileSetOpen(&herald_files->set, name, O_RDWR);
-	if (file <= 0)
-		elog(ERROR, "temporary file \"%s\" is gone", name);
-	return file;
+	make_name(name, kind, number);
+	atomic_store(&herald_files->has_folders, true);
+	return FileSetCreate(&herald_files->set, name);
 }
 
 bool
-herald_files_open(const char *name, File *file)
+herald_files_open(HeraldFileKind kind, uint64 number, File *file)
 {
+	char		name[NAME_MAX_BYTES];
+
+	make_name(name, kind, number);
 	HERALD_FAULT_POINT("files-open");
 	*file = FileSetOpen(&herald_files->set, name, O_RDONLY);
 	return *file > 0;
@@ -173,14 +211,92 @@ herald_files_read(File file, char *bytes, uint64 length, uint64 offset)
 	return done == length;
 }
 
-void
-herald_files_delete(const char *name)
+bool
+herald_files_truncate(File file, uint64 length)
 {
-	(void) FileSetDelete(&herald_files->set, name, false);
+	return FileTruncate(file, (off_t) length, herald_wait(HERALD_WAIT_SPILL_WRITE)) == 0;
+}
 
-	/* The folders too, so that a tablespace can be dropped. */
-	if (!herald_spill_has_files())
-		FileSetDeleteAll(&herald_files->set);
+void
+herald_files_doom(HeraldFileKind kind, uint64 number)
+{
+	Doomed	   *last = doomed.count > 0 ? &doomed.files[doomed.count - 1] : NULL;
+
+	if (last != NULL && last->kind == kind && last->to == number)
+	{
+		last->to++;
+		return;
+	}
+	if (last == NULL)
+	{
+		doomed.set = herald_files->set;
+		atomic_fetch_add(&herald_files->deleters, 1);
+	}
+
+	/* There are no more; one that is left over would go with its folder. */
+	Assert(doomed.count < DOOMED_MAX);
+	if (doomed.count < DOOMED_MAX)
+		doomed.files[doomed.count++] = (Doomed) {kind, number, number + 1};
+}
+
+bool
+herald_files_delete_doomed(void)
+{
+	if (doomed.count == 0)
+		return false;
+
+	HERALD_HOLD_POINT("files-delete");
+	while (doomed.count > 0)
+		(void) herald_hushed(delete_last, NULL);
+	atomic_fetch_sub(&herald_files->deleters, 1);
+	return true;
+}
+
+bool
+herald_files_have_folders(void)
+{
+	return atomic_load_explicit(&herald_files->has_folders, memory_order_relaxed);
+}
+
+void
+herald_files_delete_folders(void)
+{
+	if (atomic_load(&herald_files->deleters) > 0)
+		return;
+	(void) herald_hushed(delete_folders, NULL);
+	atomic_store(&herald_files->has_folders, false);
+}
+
+/* Each is off the list before it can fail. */
+static bool
+delete_last(void *arg)
+{
+	Doomed	   *last = &doomed.files[doomed.count - 1];
+	char		name[NAME_MAX_BYTES];
+
+	while (last->from < last->to)
+	{
+		make_name(name, last->kind, last->from++);
+		(void) FileSetDelete(&doomed.set, name, false);
+	}
+	doomed.count--;
+	return true;
+}
+
+/* They are empty, or what could not be deleted before is in them. */
+static bool
+delete_folders(void *arg)
+{
+	FileSetDeleteAll(&herald_files->set);
+	return true;
+}
+
+static void
+make_name(char *name, HeraldFileKind kind, uint64 number)
+{
+	snprintf(name, NAME_MAX_BYTES,
+			 kind == HERALD_FILE_LARGE ? "herald.large." UINT64_FORMAT : "herald." UINT64_FORMAT,
+			 number);
 }
 
 /* As many as there are; at least the default one. */

@@ -8,6 +8,11 @@
  * file is the queue's: it is deleted when every listener has read past the
  * reference, or given up like a segment (spill.c).
  *
+ * A file counts for herald.max_queue_size as it grows.  As long as there is room
+ * its owner takes that without a lock; only to have others make room it needs
+ * spill_lock.  So segments, which are counted under that, may pass the limit by
+ * one.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -16,15 +21,17 @@
 
 #include "miscadmin.h"
 
+#include "compat/compat.h"
 #include "core/stop_point.h"
 #include "dispatch/watchdog.h"
 #include "queue/files.h"
 #include "queue/large.h"
 #include "queue/spill.h"
+#include "settings.h"
 #include "shared.h"
 
-/* That many at a time; then the oldest part of the queue that was not read is given up. */
-#define LARGE_MAX		8192
+/* Then the oldest part of the queue that was not read is given up. */
+#define LARGE_MAX		HERALD_LARGE_FILES_MAX
 
 /* The position of a reference that has no place in the log yet. */
 #define NOT_PLACED		PG_UINT64_MAX
@@ -38,24 +45,28 @@ typedef struct LargeFile
 {
 	_Atomic uint64_t number;	/* 0: free */
 	_Atomic uint64_t position;
-	uint64		bytes;
+	_Atomic uint64_t bytes;		/* its owner writes, before it has a position */
 } LargeFile;
 
 struct HeraldLarge
 {
+	_Atomic uint64_t bytes;		/* of all of them */
+
 	/* Written under spill_lock. */
 	uint64		last_number;
-	_Atomic uint64 bytes;		/* of all of them */
 	_Atomic int count;
-	int			used;			/* all from here on are free */
+	_Atomic int used;			/* all from here on are free */
 	LargeFile	files[LARGE_MAX];	/* in no particular order */
 };
 
 static uint64 enter(void);
 static LargeFile *find(uint64 number);
 static HeraldPosition position_of(int i);
+static bool take(uint64 bytes);
 static void discard(LargeFile *file);
-static void file_name(char *name, uint64 number);
+herald_noreturn static void report_full(uint64 own);
+herald_noreturn static void report_lost(uint64 number);
+static void log_lost(uint64 number);
 
 
 Size
@@ -73,48 +84,97 @@ herald_large_shared_init(void)
 File
 herald_large_create(uint64 *number)
 {
-	char		name[HERALD_FILE_NAME_MAX];
-
 	herald_files_choose_place();
 	*number = enter();
 	HERALD_STOP_POINT("large-entered");
-	file_name(name, *number);
-	return herald_files_create(name);
+	return herald_files_create(HERALD_FILE_LARGE, *number);
+}
+
+void
+herald_large_grow(uint64 number, uint64 bytes, bool forced)
+{
+	LargeFile  *file = find(number);
+	bool		taken;
+
+	if (file == NULL)
+		report_lost(number);
+	taken = take(bytes);
+	if (!taken)
+	{
+		herald_spill_lock(LW_EXCLUSIVE);
+		while (!taken && herald_spill_leave_room(bytes))
+			taken = take(bytes);
+		if (!taken && forced)
+		{
+			atomic_fetch_add(&herald_large->bytes, bytes);
+			taken = true;
+		}
+		herald_spill_unlock();
+	}
+	if (!taken)
+		report_full(atomic_load(&file->bytes));
+	atomic_fetch_add(&file->bytes, bytes);
+}
+
+uint64
+herald_large_transaction_max(void)
+{
+	return Min((uint64) herald_max_queue_size_kb * 1024 / 2, herald_spill_bytes_max());
 }
 
 void
 herald_large_complete(uint64 number, uint64 bytes)
 {
-	herald_spill_lock();
-	herald_spill_leave_room(bytes);
-	find(number)->bytes = bytes;
-	atomic_fetch_add(&herald_large->bytes, bytes);
-	LWLockRelease(herald_control->spill_lock);
+	LargeFile  *file = find(number);
+
+	if (file == NULL)
+		report_lost(number);
+	atomic_fetch_sub(&herald_large->bytes, atomic_load(&file->bytes) - bytes);
+	atomic_store(&file->bytes, bytes);
 	herald_watchdog_alert();	/* as when a segment is written */
 }
 
 void
 herald_large_place(uint64 number, HeraldPosition position)
 {
-	atomic_store(&find(number)->position, position);
+	LargeFile  *file = find(number);
+
+	/* Without it the listeners that get there are told that they have missed something. */
+	if (file == NULL)
+		log_lost(number);
+	else
+		atomic_store(&file->position, position);
 }
 
 void
 herald_large_forget(uint64 number)
 {
+	LargeFile  *file = find(number);
+
 	/* Below everything: whoever looks deletes it, from now on. */
-	atomic_store(&find(number)->position, 0);
+	if (file == NULL)
+		log_lost(number);
+	else
+		atomic_store(&file->position, 0);
 	herald_spill_trim();
+	if (herald_spill_needs_trim())
+		herald_watchdog_alert();	/* the lock was not free */
 }
 
-void
+bool
 herald_large_delete_below(HeraldPosition position)
 {
+	bool		found = false;
+
 	for (int i = 0; i < herald_large->used; i++)
 	{
 		if (position_of(i) < position)
+		{
 			discard(&herald_large->files[i]);
+			found = true;
+		}
 	}
+	return found;
 }
 
 HeraldPosition
@@ -139,6 +199,27 @@ herald_large_bytes(void)
 	return atomic_load_explicit(&herald_large->bytes, memory_order_relaxed);
 }
 
+uint64
+herald_large_bytes_from(HeraldPosition position)
+{
+	uint64		bytes = 0;
+
+	for (int i = 0; i < atomic_load(&herald_large->used); i++)
+	{
+		LargeFile  *file = &herald_large->files[i];
+
+		if (atomic_load(&file->number) != 0 && atomic_load(&file->position) >= position)
+			bytes += atomic_load(&file->bytes);
+	}
+	return bytes;
+}
+
+uint64
+herald_large_bytes_open(void)
+{
+	return herald_large_bytes_from(NOT_PLACED);
+}
+
 bool
 herald_large_bytes_between(HeraldPosition from, HeraldPosition to, bool wait, uint64 *bytes)
 {
@@ -147,28 +228,26 @@ herald_large_bytes_between(HeraldPosition from, HeraldPosition to, bool wait, ui
 		return true;
 
 	if (wait)
-		LWLockAcquire(herald_control->spill_lock, LW_SHARED);
-	else if (!LWLockConditionalAcquire(herald_control->spill_lock, LW_SHARED))
+		herald_spill_lock(LW_SHARED);
+	else if (!herald_spill_try_lock(LW_SHARED))
 		return false;
 	for (int i = 0; i < herald_large->used; i++)
 	{
 		if (position_of(i) >= from && position_of(i) < to)
 			*bytes += herald_large->files[i].bytes;
 	}
-	LWLockRelease(herald_control->spill_lock);
+	herald_spill_unlock();
 	return true;
 }
 
 bool
 herald_large_read(uint64 number, uint64 offset, uint64 length, char *to)
 {
-	char		name[HERALD_FILE_NAME_MAX];
 	File		file;
 	bool		success;
 
 	/* Not kept open while the client takes its time: deleted, it would still fill the disk. */
-	file_name(name, number);
-	if (!herald_files_open(name, &file))
+	if (!herald_files_open(HERALD_FILE_LARGE, number, &file))
 		return false;			/* given up */
 	success = herald_files_read(file, to, length, offset);
 	FileClose(file);
@@ -186,19 +265,20 @@ enter(void)
 
 	do
 	{
-		herald_spill_lock();
-		if (herald_large->count < LARGE_MAX)
-		{
-			LargeFile  *file = find(0);
+		LargeFile  *file;
 
+		herald_spill_lock(LW_EXCLUSIVE);
+		file = find(0);
+		if (file != NULL)
+		{
 			number = ++herald_large->last_number;
-			file->bytes = 0;
+			atomic_store(&file->bytes, 0);
 			atomic_store(&file->position, NOT_PLACED);
 			atomic_store(&file->number, number);
 			herald_large->used = Max(herald_large->used, (int) (file - herald_large->files) + 1);
 			atomic_fetch_add(&herald_large->count, 1);
 		}
-		LWLockRelease(herald_control->spill_lock);
+		herald_spill_unlock();
 	} while (number == 0 && herald_spill_give_up_oldest());
 
 	if (number == 0)
@@ -211,7 +291,8 @@ enter(void)
 
 /*
  * The entry of this number, which is the caller's own: nobody else removes it
- * before its batch is finished.  Or, under spill_lock, a free one, of number 0.
+ * before its batch is finished, so there is one unless memory was damaged.  Or,
+ * under spill_lock, a free one, of number 0.  NULL: there is none.
  */
 static LargeFile *
 find(uint64 number)
@@ -221,7 +302,7 @@ find(uint64 number)
 		if (atomic_load(&herald_large->files[i].number) == number)
 			return &herald_large->files[i];
 	}
-	elog(PANIC, "pg_herald has lost track of its temporary file " UINT64_FORMAT, number);
+	return NULL;
 }
 
 /* Under spill_lock.  A free entry counts as not placed. */
@@ -233,21 +314,67 @@ position_of(int i)
 	return atomic_load(&file->number) == 0 ? NOT_PLACED : atomic_load(&file->position);
 }
 
+/* Count that many bytes more.  False: there is no room for them. */
+static bool
+take(uint64 bytes)
+{
+	uint64		max = herald_spill_bytes_max();
+	uint64_t	before = atomic_load(&herald_large->bytes);
+
+	do
+	{
+		if (herald_spill_segment_bytes() + before + bytes > max)
+			return false;
+	} while (!atomic_compare_exchange_weak(&herald_large->bytes, &before, before + bytes));
+	return true;
+}
+
 /* Under spill_lock. */
 static void
 discard(LargeFile *file)
 {
-	char		name[HERALD_FILE_NAME_MAX];
-
-	file_name(name, atomic_load(&file->number));
-	atomic_fetch_sub(&herald_large->bytes, file->bytes);
+	herald_files_doom(HERALD_FILE_LARGE, atomic_load(&file->number));
+	atomic_fetch_sub(&herald_large->bytes, atomic_load(&file->bytes));
 	atomic_fetch_sub(&herald_large->count, 1);
 	atomic_store(&file->number, 0);
-	herald_files_delete(name);
+}
+
+/* No room for this transaction's file, of so many bytes up to now. */
+static void
+report_full(uint64 own)
+{
+	uint64		all = herald_spill_bytes();
+	uint64		open = herald_large_bytes_open();
+
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("notifications of open transactions would take more than herald.max_queue_size (%d kB)",
+					herald_max_queue_size_kb),
+			 errdetail("Memory takes %llu kB of it, this transaction's file %llu kB, those of other open transactions %llu kB, and what is being committed or has yet to be read %llu kB.",
+					   (unsigned long long) herald_log->ring_size / 1024,
+					   (unsigned long long) own / 1024,
+					   (unsigned long long) (open > own ? open - own : 0) / 1024,
+					   (unsigned long long) (all > open ? all - open : 0) / 1024),
+			 errhint("Try again when other transactions have ended, notify less in one transaction, or increase herald.max_queue_size.")));
 }
 
 static void
-file_name(char *name, uint64 number)
+report_lost(uint64 number)
 {
-	snprintf(name, HERALD_FILE_NAME_MAX, "herald.large." UINT64_FORMAT, number);
+	ereport(ERROR,
+			(errcode(ERRCODE_INTERNAL_ERROR),
+			 errmsg("pg_herald has lost track of its temporary file %llu",
+					(unsigned long long) number),
+			 errdetail("The notifications of this transaction are in it.")));
+}
+
+static void
+log_lost(uint64 number)
+{
+	ereport(LOG_SERVER_ONLY,
+			(errcode(ERRCODE_INTERNAL_ERROR),
+			 errmsg("pg_herald has lost track of its temporary file %llu",
+					(unsigned long long) number),
+			 errdetail("Listeners that would read it are told that they have missed notifications."),
+			 errhidestmt(true)));
 }

@@ -26,10 +26,16 @@ extern void herald_large_shared_init(void);
 extern File herald_large_create(uint64 *number);
 
 /*
- * The file is complete: count its bytes, at the expense of what is oldest if
- * herald.max_queue_size is passed.  Before room is reserved in the log for the
- * reference.
+ * The file of an open transaction is to have that many bytes more: count them.
+ * If there is no room for them within herald.max_queue_size, what is oldest gives
+ * way, and if that is not enough this throws; not if it is `forced`.
  */
+extern void herald_large_grow(uint64 number, uint64 bytes, bool forced);
+
+/* What one transaction may have in its file. */
+extern uint64 herald_large_transaction_max(void);
+
+/* The file is complete, and has that many bytes.  May throw. */
 extern void herald_large_complete(uint64 number, uint64 bytes);
 
 /* The reference has its place in the log.  Never throws. */
@@ -41,19 +47,28 @@ extern void herald_large_place(uint64 number, HeraldPosition position);
  */
 extern void herald_large_forget(uint64 number);
 
-/* Delete the files whose references lie below `position`.  Under spill_lock. */
-extern void herald_large_delete_below(HeraldPosition position);
+/*
+ * Take the files whose references lie below `position` out of the table, to be
+ * deleted.  Under spill_lock.  False: there are none.
+ */
+extern bool herald_large_delete_below(HeraldPosition position);
 
 /* The oldest file's reference; PG_UINT64_MAX: none.  Under spill_lock. */
 extern HeraldPosition herald_large_oldest(void);
 
-/* How many there are, those of unfinished transactions included; and their bytes. */
+/* How many there are, those of open transactions included; and their bytes. */
 extern int	herald_large_count(void);
 extern uint64 herald_large_bytes(void);
 
+/* Bytes of those whose references lie at a position or above, or have no place in the log yet. */
+extern uint64 herald_large_bytes_from(HeraldPosition position);
+
+/* Bytes of those whose transactions are open. */
+extern uint64 herald_large_bytes_open(void);
+
 /*
  * Bytes of those whose references lie from one position up to another.  False:
- * not to `wait`, and somebody changes the table just now.
+ * not to `wait`, and somebody changes the table just now.  Waiting may throw.
  */
 extern bool herald_large_bytes_between(HeraldPosition from, HeraldPosition to, bool wait,
 									   uint64 *bytes);

@@ -10,8 +10,12 @@
  * herald.max_queue_size, or the disk is full, has missed something, and is told
  * so (deliver.c).
  *
- * One process at a time writes and deletes, under a lock that others only try
- * for.  Readers take none [F1].
+ * One process at a time writes, and says what is to be deleted, under a lock that
+ * others only try for; it deletes when it has released that (files.c).  Readers
+ * take none [F1].
+ *
+ * [F3] A process that waits says so first, and tries once more; one that releases
+ * the lock, or has made room, looks for waiters after that.
  *
  * Of a damaged queue nothing is saved, deleted or recycled any more: its
  * positions cannot be relied on, and nobody reads it.  The server deletes the
@@ -24,7 +28,8 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/latch.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
 #include "utils/resowner.h"
 
 #include "compat/compat.h"
@@ -32,6 +37,7 @@
 #include "core/stop_point.h"
 #include "dispatch/damage.h"
 #include "dispatch/watchdog.h"
+#include "hush.h"
 #include "queue/files.h"
 #include "queue/large.h"
 #include "queue/spill.h"
@@ -39,19 +45,35 @@
 #include "shared.h"
 #include "waits.h"
 
-#define LOCK_STEP_MS	1
+/* The release of the lock is announced; in case that this was missed. */
+#define LOCK_WAIT_MS	1000
 
 struct HeraldSpill
 {
 	HeraldSpilled spilled;		/* written under spill_lock */
 };
 
-static uint64 bytes_max(void);
+/* A segment on its way to its file. */
+typedef struct Saving
+{
+	HeraldPosition segment;
+	ResourceOwner owner;
+	File		file;			/* 0: none */
+	bool		is_complete;
+} Saving;
+
+/* Is this process among those counted in room_waiters? */
+static bool is_waiting;
+
+static void forget_wait(int code, Datum arg);
+static void tidy(void);
 static bool write_segment(HeraldPosition segment);
+static bool create_and_write(void *arg);
+static bool close_file(void *arg);
+static uint64 number_of(HeraldPosition segment);
 static void delete_segment(HeraldPosition segment);
 static void count_dropped(void);
 static void report_overrun(uint32 slot, HeraldOverrunReason reason);
-static void file_name(char *name, HeraldPosition segment);
 
 static const HeraldSpillCalls calls = {
 	.save = write_segment,
@@ -79,56 +101,66 @@ herald_spill_shared_init(void)
 bool
 herald_spill_make_room(void)
 {
-	bool		made_room;
+	HeraldSpillResult result;
 
 	if (herald_damage_is_known())
 		return false;
-	(void) herald_log_recycle(herald_log, herald_wakeup_needed(herald_wakeup, herald_log));
+	if (herald_log_recycle(herald_log, herald_wakeup_needed(herald_wakeup, herald_log)))
+		herald_spill_announce_room();
 	if (!herald_log_is_short(herald_log))
 		return true;
 
-	herald_files_choose_place();
-	if (!LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE))
-		return false;
-	made_room = herald_spilled_move(&herald_spill->spilled, herald_log, herald_wakeup,
-									bytes_max(), &calls);
-	LWLockRelease(herald_control->spill_lock);
+	do
+	{
+		herald_files_choose_place();
+		if (!herald_spill_try_lock(LW_EXCLUSIVE))
+			return false;
+		result = herald_spilled_move(&herald_spill->spilled, herald_log, herald_wakeup,
+									 herald_spill_bytes_max(), &calls);
+		herald_spill_unlock();
+	} while (result == HERALD_SPILL_AGAIN);
 
 	/* Somebody is far behind: have it noticed how far. */
 	if (herald_spill_has_files())
 		herald_watchdog_alert();
-	return made_room;
+	return result == HERALD_SPILL_ROOM;
 }
 
 void
 herald_spill_trim(void)
 {
-	if (herald_damage_is_known() || !herald_spill_has_files() ||
-		!LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE))
-		return;
-	herald_spilled_trim(&herald_spill->spilled, herald_log, herald_wakeup, &calls);
-	LWLockRelease(herald_control->spill_lock);
-}
-
-void
-herald_spill_leave_room(uint64 bytes)
-{
 	if (herald_damage_is_known())
 		return;
-	herald_spilled_leave_room(&herald_spill->spilled, herald_log, herald_wakeup, bytes,
-							  bytes_max(), &calls);
+	if (!herald_spill_has_files())
+	{
+		tidy();
+		return;
+	}
+	if (!herald_spill_try_lock(LW_EXCLUSIVE))
+		return;
+	herald_spilled_trim(&herald_spill->spilled, herald_log, herald_wakeup, &calls);
+	herald_spill_unlock();
 }
 
-void
-herald_spill_lock(void)
+bool
+herald_spill_needs_trim(void)
 {
-	while (!LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE))
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 LOCK_STEP_MS, herald_wait(HERALD_WAIT_QUEUE_ROOM));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
+	return herald_spill_has_files() || herald_files_have_folders();
+}
+
+bool
+herald_spill_leave_room(uint64 bytes)
+{
+	HeraldPosition settled = atomic_load(&herald_log->settled);
+
+	if (herald_damage_is_known())
+		return false;
+
+	/* Nobody is to lose anything in vain: what is not settled cannot be given up. */
+	if (herald_large_bytes_from(settled) + bytes > herald_spill_bytes_max())
+		return false;
+	return herald_spilled_leave_room(&herald_spill->spilled, herald_log, herald_wakeup, bytes,
+									 herald_spill_bytes_max(), &calls);
 }
 
 bool
@@ -138,26 +170,87 @@ herald_spill_give_up_oldest(void)
 
 	if (herald_damage_is_known())
 		return false;
-	herald_spill_lock();
+	herald_spill_lock(LW_EXCLUSIVE);
 	result = herald_spilled_give_up_oldest(&herald_spill->spilled, herald_log, herald_wakeup,
 										   &calls);
-	LWLockRelease(herald_control->spill_lock);
+	herald_spill_unlock();
 	return result;
+}
+
+bool
+herald_spill_try_lock(LWLockMode mode)
+{
+	return LWLockConditionalAcquire(herald_control->spill_lock, mode);
+}
+
+void
+herald_spill_lock(LWLockMode mode)
+{
+	if (herald_spill_try_lock(mode))
+		return;
+	do
+		herald_spill_wait_for_room(LOCK_WAIT_MS);
+	while (!herald_spill_try_lock(mode));
+	herald_spill_end_wait();
+}
+
+void
+herald_spill_unlock(void)
+{
+	LWLockRelease(herald_control->spill_lock);
+	herald_spill_announce_room();
+	if (herald_files_delete_doomed())
+		tidy();
+}
+
+void
+herald_spill_wait_for_room(long timeout_ms)
+{
+	if (is_waiting)
+	{
+		/* Not every transaction in which this is called is one that ours watches the end of. */
+		PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
+		{
+			(void) ConditionVariableTimedSleep(&herald_control->room, timeout_ms,
+											   herald_wait(HERALD_WAIT_QUEUE_ROOM));
+		}
+		PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
+		return;
+	}
+
+	/* [F3] announced before looking once more: pairs with herald_spill_announce_room() */
+	ConditionVariablePrepareToSleep(&herald_control->room);
+	atomic_fetch_add_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
+	is_waiting = true;
+}
+
+void
+herald_spill_end_wait(void)
+{
+	if (!is_waiting)
+		return;
+	forget_wait(0, (Datum) 0);
+	ConditionVariableCancelSleep();
+}
+
+void
+herald_spill_announce_room(void)
+{
+	/* [F3] after the release, a full barrier: pairs with herald_spill_wait_for_room() */
+	if (atomic_load_explicit(&herald_control->room_waiters, memory_order_seq_cst) > 0)
+		ConditionVariableBroadcast(&herald_control->room);
 }
 
 bool
 herald_spill_read(HeraldPosition from, uint64 length, char *to)
 {
 	HeraldPosition segment = from & ~(herald_log->segment_size - 1);
-	char		name[HERALD_FILE_NAME_MAX];
 	File		file;
 	bool		success;
 
 	if (!herald_spilled_has(&herald_spill->spilled, segment))
 		return false;
-
-	file_name(name, segment);
-	if (!herald_files_open(name, &file))
+	if (!herald_files_open(HERALD_FILE_SEGMENT, number_of(segment), &file))
 		return false;			/* deleted just now */
 	success = herald_files_read(file, to, length, from - segment);
 	FileClose(file);
@@ -173,86 +266,119 @@ herald_spill_has_files(void)
 uint64
 herald_spill_bytes(void)
 {
-	return herald_spilled_bytes(&herald_spill->spilled) + herald_large_bytes();
+	return herald_spill_segment_bytes() + herald_large_bytes();
 }
 
-/* That many bytes may be in files: herald.max_queue_size, less what is in memory. */
-static uint64
-bytes_max(void)
+uint64
+herald_spill_segment_bytes(void)
+{
+	return herald_spilled_bytes(&herald_spill->spilled);
+}
+
+/* That many may be in files: herald.max_queue_size, less what is in memory. */
+uint64
+herald_spill_bytes_max(void)
 {
 	uint64		limit = (uint64) herald_max_queue_size_kb * 1024;
 
 	return limit > herald_log->ring_size ? limit - herald_log->ring_size : 0;
 }
 
+static void
+forget_wait(int code, Datum arg)
+{
+	is_waiting = false;
+	atomic_fetch_sub_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
+}
+
+/* When there are no files left: the folders go as well. */
+static void
+tidy(void)
+{
+	if (herald_spill_has_files() || !herald_files_have_folders() ||
+		!herald_spill_try_lock(LW_EXCLUSIVE))
+		return;
+	if (!herald_spill_has_files())
+		herald_files_delete_folders();
+	LWLockRelease(herald_control->spill_lock);
+	herald_spill_announce_room();
+}
+
 /*
  * Write a segment of the ring to its file.  What fails here does not fail the
- * caller.
+ * caller, and nothing of it is for the caller's client.  A file that is not
+ * complete is left, empty: another process may try again at once.
  */
 static bool
 write_segment(HeraldPosition segment)
 {
-	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner caller = CurrentResourceOwner;
-	ResourceOwner owner = ResourceOwnerCreate(caller, "pg_herald spill");
-	uint32		holdoff = InterruptHoldoffCount;
-	char		name[HERALD_FILE_NAME_MAX];
-	volatile bool written = false;
+	int			limit = temp_file_limit;
+	Saving		saving = {.segment = segment};
 
-	file_name(name, segment);
-
-	/* The file is not this transaction's. */
-	CurrentResourceOwner = owner;
-	PG_TRY();
-	{
-		File		file;
-		bool		complete;
-
-		HERALD_FAULT_POINT("spill-create");
-		file = herald_files_create(name);
-		complete = herald_files_write(file, (const char *) herald_log_at(herald_log, segment),
-									  herald_log->segment_size, 0);
-		HERALD_FAULT_POINT("spill-written");
-		FileClose(file);
-		written = complete;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		InterruptHoldoffCount = holdoff;	/* we still hold the lock */
-		error = CopyErrorData();
-		FlushErrorState();
-		ereport(LOG_SERVER_ONLY,
-				(errcode(error->sqlerrcode), errmsg_internal("%s", error->message),
-				 errhidestmt(true)));
-		FreeErrorData(error);
-	}
-	PG_END_TRY();
+	/* The file is neither this transaction's, nor any query's. */
+	temp_file_limit = -1;
+	saving.is_complete = herald_hushed(create_and_write, &saving);
+	temp_file_limit = limit;
 
 	/* The ring was read before this: the caller looks whether it was still there. */
 	pg_read_barrier();
-	if (written)
+	if (saving.is_complete)
 		herald_shared_count(HERALD_COUNT_SEGMENTS_SPILLED, 1);
-
+	(void) herald_hushed(close_file, &saving);
 	CurrentResourceOwner = caller;
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, written, false);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, written, false);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, written, false);
-	ResourceOwnerDelete(owner);
-	if (!written)
-		herald_files_delete(name);
-	return written;
+	return saving.is_complete;
+}
+
+static bool
+create_and_write(void *arg)
+{
+	Saving	   *saving = arg;
+	bool		result;
+
+	saving->owner = ResourceOwnerCreate(CurrentResourceOwner, "pg_herald spill");
+	CurrentResourceOwner = saving->owner;
+	HERALD_FAULT_POINT("spill-create");
+	saving->file = herald_files_create(HERALD_FILE_SEGMENT, number_of(saving->segment));
+	result = herald_files_write(saving->file,
+								(const char *) herald_log_at(herald_log, saving->segment),
+								herald_log->segment_size, 0);
+	HERALD_FAULT_POINT("spill-written");
+	return result;
+}
+
+static bool
+close_file(void *arg)
+{
+	Saving	   *saving = arg;
+	bool		is_complete = saving->is_complete;
+
+	if (saving->file > 0)
+	{
+		if (!is_complete)
+			(void) herald_files_truncate(saving->file, 0);
+		FileClose(saving->file);
+	}
+	if (saving->owner)
+	{
+		ResourceOwnerRelease(saving->owner, RESOURCE_RELEASE_BEFORE_LOCKS, is_complete, false);
+		ResourceOwnerRelease(saving->owner, RESOURCE_RELEASE_LOCKS, is_complete, false);
+		ResourceOwnerRelease(saving->owner, RESOURCE_RELEASE_AFTER_LOCKS, is_complete, false);
+		ResourceOwnerDelete(saving->owner);
+	}
+	return true;
 }
 
 static void
 delete_segment(HeraldPosition segment)
 {
-	char		name[HERALD_FILE_NAME_MAX];
+	herald_files_doom(HERALD_FILE_SEGMENT, number_of(segment));
+}
 
-	file_name(name, segment);
-	herald_files_delete(name);
+static uint64
+number_of(HeraldPosition segment)
+{
+	return segment / herald_log->segment_size;
 }
 
 static void
@@ -283,10 +409,4 @@ herald_spill_count_unread(uint32 slot)
 					(int) atomic_load(&herald_slots[slot].pid)),
 			 errdetail("It was given up for herald.max_queue_size or for a full disk, or else the log says what failed."),
 			 errhidestmt(true)));
-}
-
-static void
-file_name(char *name, HeraldPosition segment)
-{
-	snprintf(name, HERALD_FILE_NAME_MAX, "herald." UINT64_FORMAT, segment / herald_log->segment_size);
 }

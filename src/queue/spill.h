@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "core/log.h"
+#include "storage/lwlock.h"
 
 /* Shared memory, for shared.c. */
 extern Size herald_spill_shared_size(void);
@@ -28,16 +29,19 @@ extern void herald_spill_shared_init(void);
  */
 extern bool herald_spill_make_room(void);
 
-/* Delete the files that nobody needs.  By anybody, now and then. */
+/* Delete the files that nobody needs.  By anybody, now and then.  Never throws. */
 extern void herald_spill_trim(void);
+
+/* Is there something that it will have to delete? */
+extern bool herald_spill_needs_trim(void);
 
 /*
  * Leave room for that many bytes besides segments within herald.max_queue_size,
- * at the expense of what is oldest.  Under spill_lock.
+ * at the expense of what is oldest.  Under spill_lock.  False: that is not enough.
  */
-extern void herald_spill_leave_room(uint64 bytes);
+extern bool herald_spill_leave_room(uint64 bytes);
 
-/* The disk is full: give up the oldest file.  False: there is none. */
+/* The disk is full: delete the oldest file.  False: there is none.  May throw. */
 extern bool herald_spill_give_up_oldest(void);
 
 /*
@@ -47,10 +51,27 @@ extern bool herald_spill_give_up_oldest(void);
 extern bool herald_spill_read(HeraldPosition from, uint64 length, char *to);
 
 /*
- * Take spill_lock.  Whoever has it may be writing to a disk that hangs: this
- * can be cancelled.  By a sender that has nothing in the log yet.  May throw.
+ * spill_lock.  Its holder may be writing to a disk that hangs: so to wait for it
+ * can be cancelled, and throws then.  Under it nothing may be thrown, nor reach a
+ * client.  Its release deletes what was doomed under it (files.h), and tells the
+ * processes that wait.
  */
-extern void herald_spill_lock(void);
+extern bool herald_spill_try_lock(LWLockMode mode);
+extern void herald_spill_lock(LWLockMode mode);
+extern void herald_spill_unlock(void);
+
+/*
+ * Wait until somebody says that there is room, or that spill_lock is free; for
+ * `timeout_ms` at most.  As with a condition variable, the first call returns at
+ * once: from then on nothing is missed, so that the caller looks once more, and
+ * waits if that was in vain.  May throw.  Afterwards, and at the end of a
+ * transaction, herald_spill_end_wait() is called; that never throws.
+ */
+extern void herald_spill_wait_for_room(long timeout_ms);
+extern void herald_spill_end_wait(void);
+
+/* There is room: tell the processes that wait for it.  Never throws. */
+extern void herald_spill_announce_room(void);
 
 /* This listener could not read a file that was not given up: as an overrun. */
 extern void herald_spill_count_unread(uint32 slot);
@@ -58,7 +79,9 @@ extern void herald_spill_count_unread(uint32 slot);
 /* Are there files, also those of large transactions? */
 extern bool herald_spill_has_files(void);
 
-/* Bytes in files. */
+/* Bytes in files: all of them, those of segments, and how many there may be. */
 extern uint64 herald_spill_bytes(void);
+extern uint64 herald_spill_segment_bytes(void);
+extern uint64 herald_spill_bytes_max(void);
 
 #endif							/* HERALD_SPILL_H */

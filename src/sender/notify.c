@@ -27,6 +27,7 @@
 #include "sender/activation.h"
 #include "sender/notify.h"
 #include "sender/pending.h"
+#include "sender/publish.h"
 #include "settings.h"
 #include "shared.h"
 #include "transaction.h"
@@ -36,7 +37,6 @@ PG_FUNCTION_INFO_V1(herald_pg_notify);
 /* In this transaction; see herald_notify_note_native(). */
 static bool is_native;
 
-static void hand_over_entry(const HeraldEntry *entry);
 static void check_lengths(size_t channel_length, size_t payload_length);
 
 
@@ -93,20 +93,13 @@ herald_notify_hand_over(void)
 	if (!is_native || herald_pending_count() == 0 ||
 		herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER)
 		return;
-	herald_pending_visit(hand_over_entry);
-	herald_pending_reset();
+	herald_publish_natively();
 }
 
 void
 herald_notify_end(void)
 {
 	is_native = false;
-}
-
-static void
-hand_over_entry(const HeraldEntry *entry)
-{
-	Async_Notify(herald_entry_channel(entry), herald_entry_payload(entry));
 }
 
 /*

@@ -47,6 +47,7 @@ static struct
 {
 	File		file;			/* 0: none */
 	uint64		number;
+	uint64		size;			/* bytes that are counted for it: as far as it was ever written */
 	bool		is_placed;		/* the queue has it */
 
 	/* In TopMemoryContext, while there is a file. */
@@ -69,13 +70,21 @@ static void add_reference_entry(const char *channel, const char *payload);
 
 
 void
-herald_overflow_write(uint64 offset, const char *entries, uint64 length)
+herald_overflow_write(uint64 offset, const char *entries, uint64 length, bool is_last)
 {
+	uint64		end = offset + length;
+
 	if (overflow.number == 0)
 		begin();
 	overflow.cached_to = 0;
 	HERALD_STOP_POINT("overflow-write");
 	note_channels(entries, length);
+	if (end > overflow.size)
+	{
+		herald_large_grow(overflow.number, end - overflow.size,
+						  is_last && length <= herald_log_batch_max(herald_log));
+		overflow.size = end;
+	}
 	write_bytes(entries, length, offset);
 	HERALD_STOP_POINT("overflow-written");
 }
@@ -124,7 +133,10 @@ herald_overflow_read(uint64 offset, uint64 end)
 void
 herald_overflow_publish(uint64 length)
 {
-	herald_large_complete(overflow.number, length);
+	/* What was rolled back at its end gives its room back. */
+	if (overflow.size > length && herald_files_truncate(overflow.file, length))
+		overflow.size = length;
+	herald_large_complete(overflow.number, overflow.size);
 	HERALD_STOP_POINT("overflow-complete");
 	FileClose(overflow.file);
 	overflow.file = 0;

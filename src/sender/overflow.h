@@ -17,9 +17,11 @@
 /*
  * Write entries to this transaction's file, which is created if there is none,
  * at an offset where what stood before is no longer wanted.  Throws when that
- * is impossible.
+ * is impossible.  The last of them, up to a batch, find room in any case: each
+ * NOTIFY was accepted.
  */
-extern void herald_overflow_write(uint64 offset, const char *entries, uint64 length);
+extern void herald_overflow_write(uint64 offset, const char *entries, uint64 length,
+								  bool is_last);
 
 /*
  * The entry at an offset, until the next call; `end` is the offset up to which

@@ -40,6 +40,7 @@
 #include "core/log.h"
 #include "core/stop_point.h"
 #include "dispatch/channel_map.h"
+#include "queue/large.h"
 #include "sender/overflow.h"
 #include "sender/pending.h"
 #include "settings.h"
@@ -100,7 +101,7 @@ static void hash_make_room(void);
 static void hash_insert(uint64 offset, uint32 hash);
 static void hash_remove_from(uint64 start);
 static const HeraldEntry *entry_at(uint64 offset);
-static void write_out(void);
+static void write_out(bool is_last);
 herald_noreturn static void report_damaged(void);
 herald_noreturn static void report_too_large(void);
 
@@ -115,7 +116,7 @@ herald_pending_add(int level, const char *channel, size_t channel_length,
 
 	if (pending.is_damaged)
 		report_damaged();
-	if (pending.used + length > Min(LENGTH_MAX, (uint64) herald_max_queue_size_kb * 1024) &&
+	if (pending.used + length > Min(LENGTH_MAX, herald_large_transaction_max()) &&
 		pending.used + length > herald_log_batch_max(herald_log))
 		report_too_large();
 	entry = append_room(length);
@@ -218,7 +219,7 @@ herald_pending_complete_file(void)
 {
 	if (pending.is_damaged)
 		report_damaged();
-	write_out();
+	write_out(true);
 	return pending.used;
 }
 
@@ -282,7 +283,7 @@ append_room(uint64 length)
 
 	if (pending.used > pending.written &&
 		pending.used - pending.written + length > herald_log_batch_max(herald_log))
-		write_out();
+		write_out(false);
 
 	needed = pending.used - pending.written + length;
 	if (needed > pending.size)
@@ -464,10 +465,11 @@ entry_at(uint64 offset)
 
 /* What the arena holds goes to the file. */
 static void
-write_out(void)
+write_out(bool is_last)
 {
 	if (pending.used > pending.written)
-		herald_overflow_write(pending.written, pending.arena, pending.used - pending.written);
+		herald_overflow_write(pending.written, pending.arena, pending.used - pending.written,
+							  is_last);
 	pending.has_file = true;
 	pending.written = pending.used;
 }
@@ -487,7 +489,8 @@ report_too_large(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 			 errmsg("too many notifications in one transaction"),
-			 errdetail("They would take more than herald.max_queue_size (%d kB).",
+			 errdetail("One transaction may take %llu kB: half of herald.max_queue_size (%d kB), or what memory leaves of that if it is less.",
+					   (unsigned long long) Min(LENGTH_MAX, herald_large_transaction_max()) / 1024,
 					   herald_max_queue_size_kb),
 			 errhint("Increase herald.max_queue_size, or set herald.enabled to off for this transaction.")));
 }

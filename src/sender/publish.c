@@ -16,7 +16,8 @@
 #include "access/xact.h"
 #include "commands/async.h"
 #include "miscadmin.h"
-#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "compat/compat.h"
@@ -30,10 +31,9 @@
 #include "sender/pending.h"
 #include "sender/publish.h"
 #include "shared.h"
-#include "waits.h"
 
-/* Another process makes room, as a rule, and does not tell. */
-#define ROOM_STEP_MS	1
+/* How long to rely on being told that there is room. */
+#define ROOM_WAIT_MS	1000
 
 static struct
 {
@@ -45,8 +45,8 @@ static struct
 }			batch;
 
 static void notify_natively(const HeraldEntry *entry);
-static void wait_for_room(void);
-static void wait_step(HeraldWait wait, long step_ms);
+static bool reserve(const HeraldBatch *info, uint64 length);
+static bool reserve_or_wait(const HeraldBatch *info, uint64 length);
 
 
 void
@@ -84,14 +84,10 @@ herald_publish_reserve(void)
 	HERALD_STOP_POINT("publish-reserve");
 	if (herald_log_is_short(herald_log))
 		(void) herald_spill_make_room();
-	while (!herald_log_reserve(herald_log, &info, length, &batch.position))
+	if (!reserve(&info, length))
 	{
-		wait_for_room();
-		if (herald_damage_is_known())
-		{
-			herald_publish_natively();
-			return;
-		}
+		herald_publish_natively();
+		return;
 	}
 
 	/*
@@ -170,25 +166,47 @@ herald_publish_concerns(HeraldEntryTest test)
 	return false;
 }
 
+/* False: the queue is damaged. */
+static bool
+reserve(const HeraldBatch *info, uint64 length)
+{
+	volatile bool success;
+
+	if (herald_log_reserve(herald_log, info, length, &batch.position))
+		return true;
+
+	/* To a user this is as a lock that somebody else holds. */
+	if (LockTimeout > 0)
+		enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
+	PG_TRY();
+	{
+		success = reserve_or_wait(info, length);
+	}
+	PG_FINALLY();
+	{
+		if (LockTimeout > 0)
+			disable_timeout(LOCK_TIMEOUT, true);
+		herald_spill_end_wait();
+	}
+	PG_END_TRY();
+	return success;
+}
+
 /*
  * The ring is full of what is being committed or dispatched, or another process
  * is about to make room.  As for a lock, we wait as long as it takes.
  */
-static void
-wait_for_room(void)
+static bool
+reserve_or_wait(const HeraldBatch *info, uint64 length)
 {
-	HERALD_STOP_POINT("publish-no-room");
-	herald_watchdog_alert();
-	herald_dispatch_run();
-	if (!herald_spill_make_room())
-		wait_step(HERALD_WAIT_QUEUE_ROOM, ROOM_STEP_MS);
-}
-
-static void
-wait_step(HeraldWait wait, long step_ms)
-{
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 step_ms, herald_wait(wait));
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	do
+	{
+		HERALD_STOP_POINT("publish-no-room");
+		herald_watchdog_alert();
+		if (!herald_dispatch_run())
+			return false;
+		if (!herald_spill_make_room())
+			herald_spill_wait_for_room(ROOM_WAIT_MS);
+	} while (!herald_log_reserve(herald_log, info, length, &batch.position));
+	return true;
 }

@@ -43,7 +43,7 @@ PG_FUNCTION_INFO_V1(herald_pg_notification_queue_usage);
 
 #define LISTENERS_COLUMNS	10
 #define CHANNELS_COLUMNS	2
-#define QUEUE_COLUMNS		9
+#define QUEUE_COLUMNS		10
 #define STATS_COLUMNS		(HERALD_COUNTERS + 1)
 
 /* For the channel visitor. */
@@ -156,7 +156,7 @@ herald_channels(PG_FUNCTION_ARGS)
 
 /*
  * herald.get_queue() → record: head, dispatched, needed, tail, size, spilled, used,
- * usage, is_damaged.  Positions and sizes in bytes; usage is a fraction.
+ * usage, uncommitted, is_damaged.  Positions and sizes in bytes; usage is a fraction.
  */
 Datum
 herald_queue(PG_FUNCTION_ARGS)
@@ -173,7 +173,8 @@ herald_queue(PG_FUNCTION_ARGS)
 	values[5] = Int64GetDatum(herald_spill_bytes());
 	values[6] = Int64GetDatum(used);
 	values[7] = Float8GetDatum(usage(used));
-	values[8] = BoolGetDatum(herald_damage_is_known());
+	values[8] = Int64GetDatum(herald_large_bytes_open());
+	values[9] = BoolGetDatum(herald_damage_is_known());
 	return row(fcinfo, values, nulls);
 }
 
@@ -312,7 +313,7 @@ read_counters(uint64 *totals)
 	}
 }
 
-/* Bytes that some listener has yet to read, or that await their commit; those in files too. */
+/* Bytes that some listener has yet to read, or that await their commit; all those in files too. */
 static uint64
 queue_used(void)
 {

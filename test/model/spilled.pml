@@ -14,6 +14,12 @@
  * error before it has written: its transaction is aborted, which lets go of
  * the lock, and it, or another, begins anew.
  *
+ * Files are deleted when the spiller has let go of its lock, one after the other.
+ * Where saving fails, it comes back for another attempt after that.
+ *
+ * A large transaction's file is counted in one step, if there is room, without the
+ * lock, and else under it; if there is no room then, the transaction fails.
+ *
  * A step is one access to shared memory, with what is local to the process
  * around it: sequential consistency. What is done under the spiller's lock
  * alone (the table of large files) is one step.
@@ -29,8 +35,9 @@
  * Checked, always: a reader that believes what it has copied has what was sent,
  * from memory as from a file; who is told that it has missed something was
  * overrun, and the log says so; what is covered by `from` and `to` is in files,
- * and nothing else is, when the lock is free; within the limit; `lost` never
- * goes back. Once nothing can move any more: everything was sent; each
+ * and nothing else is but what is being deleted, when the lock is free; within the
+ * limit, but for one segment where there are large transactions; `lost` never goes
+ * back. Once nothing can move any more: everything was sent; each
  * listener has read, once and in order, all that it was marked for, or was told
  * that it has not; and when the last has done so, no file is left.
  *
@@ -81,6 +88,7 @@ byte settled = RING;			/* and dispatched */
 bit spill_lock;
 byte from, to;					/* HeraldSpilled */
 short files, whole;				/* the file system: which there are, and which are complete */
+short doomed;					/* which are being deleted, by any process */
 
 mtype state[LISTENERS] = IDLE;	/* their words */
 byte position[LISTENERS] = RING;
@@ -177,14 +185,24 @@ inline herald_log_recycle(up_to)
 #define IS_SAVED(p)		((p) < to && (p) >= from)
 #define BYTES_KEPT		((to > from -> to - from : 0) + LARGE_BYTES)
 
-#define remove(p)		files = files & ~BIT(p)
+/* By its name, whether there is a file or not, and later. */
+#define remove(p)		dooms = dooms | BIT(p); doomed = doomed | BIT(p); has_removed = 1
+
+/* herald_files_delete_doomed(), after UNLOCK */
+inline delete_doomed()
+{
+	if
+	:: atomic { dooms -> files = files & ~dooms; doomed = doomed & ~dooms; dooms = 0 }
+	:: else fi
+}
 
 inline remove_large(i)
 {
 	large_files = large_files & ~BIT(reference[i]);
 	reference[i] = NONE;
 	is_entered[i] = 0;
-	is_complete[i] = 0
+	is_complete[i] = 0;
+	has_removed = 1
 }
 
 /* herald_large_delete_below() */
@@ -319,7 +337,8 @@ inline keep_within_limit()
 }
 
 #define CHECK_FILES \
-	assert(files == (from < to -> BITS(from, to) : 0) && (whole & files) == files)
+	assert((files & ~doomed) == (from < to -> BITS(from, to) : 0) && \
+		(whole & BITS(from, to)) == BITS(from, to))
 
 #ifdef DIES
 /* An error, out of memory for example: the transaction is aborted. */
@@ -339,41 +358,51 @@ inline keep_within_limit()
 #define MAY_DIE	skip
 #endif
 
-/* False, in `found`: it was given up, or is no longer there. */
+/* False, in `found`: it was given up, or is no longer there; or `again` is set. */
 inline save_segment()
 {
-	do
-	:: true ->
-		MAY_DIE;
-		/* write_segment(), and the ring is read in the midst of it */
-		atomic { files = files | BIT(segment); whole = whole & ~BIT(segment) };
-		if
-		:: atomic { AT(segment) == segment -> whole = whole | BIT(segment); found = 1 }
-		:: AT(segment) != segment -> found = 1
-		:: atomic { failures < FAILS -> failures++; found = 0 }; remove(segment)
-		fi;
-		if :: found -> break :: else fi;
-		give_up_oldest();
-		if
-		:: found
-		:: else ->
-			given_up = segment + 1;
-			give_up_below();
-			break
-		fi
-	od;
-#ifndef SAVED_UNCHECKED
-	/* It was recycled meanwhile, and what we have may be torn. */
+	MAY_DIE;
+	/* write_segment(), and the ring is read in the midst of it */
+	atomic { files = files | BIT(segment); whole = whole & ~BIT(segment) };
 	if
-	:: found && tail != segment -> found = 0; remove(segment)
-	:: else fi
+	:: atomic { AT(segment) == segment -> whole = whole | BIT(segment); found = 1 }
+	:: AT(segment) != segment -> found = 1
+	:: atomic { failures < FAILS -> failures++; found = 0; files = files & ~BIT(segment) }
+	fi;
+	if
+	:: !found ->
+#ifdef DOOMED_TOO_EARLY
+		remove(segment);
 #endif
+		if
+		:: has_removed -> is_to_come_back = 1
+		:: else ->
+			give_up_oldest();
+			is_to_come_back = found;
+			found = 0;
+			if
+			:: is_to_come_back
+			:: else ->
+				given_up = segment + 1;
+				give_up_below();
+				remove(segment)
+			fi
+		fi
+	:: else
+#ifndef SAVED_UNCHECKED
+		/* It was recycled meanwhile, and what we have may be torn. */
+		if
+		:: tail != segment -> found = 0; remove(segment)
+		:: else fi
+#endif
+	fi
 }
 
 /* True, in `made_room`: it made room. */
 inline herald_spilled_move()
 {
 	made_room = 0;
+	has_removed = 0;
 	segment = tail;
 	if
 	:: settled > segment ->
@@ -400,14 +429,18 @@ inline herald_spilled_move()
 				:: atomic { found ->
 					found = 0;
 					to = segment + 1;			/* [F1] */
-					assert(LARGE > 0 || BYTES_KEPT <= KEPT) }
+					assert(BYTES_KEPT <= KEPT + (LARGE > 0)) }
 				:: else fi
 #endif
 			:: else fi
 		:: else fi;
 		needed = 0;
-		herald_log_recycle(segment + 1)
+		if
+		:: is_to_come_back -> is_to_come_back = 0
+		:: else -> herald_log_recycle(segment + 1)
+		fi
 	:: else fi;
+	has_removed = 0;
 	segment = 0
 }
 
@@ -430,7 +463,8 @@ inline herald_spill_make_room()
 		:: found -> found = 0
 		:: else ->
 			herald_spilled_move();
-			UNLOCK
+			UNLOCK;
+			delete_doomed()
 		fi
 	fi;
 	made_room = 0
@@ -440,7 +474,8 @@ inline herald_spill_make_room()
 
 #define LOCALS_OF_SPILLER \
 	byte needed, lost_seen, seen, below, given_up, segment, at; \
-	bit found, made_room
+	short dooms; \
+	bit found, made_room, has_removed, is_to_come_back
 
 /* Finish, and dispatch what is finished: publish, mark, settle. */
 inline mark_for(l)
@@ -513,19 +548,38 @@ proctype large_sender(byte me)
 	LOCALS_OF_SPILLER;
 	byte start;
 
-	/* herald_large_create(), herald_large_complete() */
+	/* herald_large_create(), herald_large_grow() */
 	is_entered[me] = 1;
 again:
 	if
 	:: !is_complete[me] ->
-		LOCK;
-		/* herald_spilled_leave_room() */
-		herald_wakeup_needed();
-		atomic { below = needed; needed = 0 };
-		delete_below();
-		keep_within_limit();
-		is_complete[me] = 1;
-		UNLOCK
+		/* take() */
+		seen = (to > from -> to - from : 0);
+		if
+		:: atomic { seen + LARGE_BYTES < KEPT -> is_complete[me] = 1; seen = 0 }
+		:: else ->
+			seen = 0;
+			LOCK;
+			/* herald_spilled_leave_room() */
+			herald_wakeup_needed();
+			atomic { below = needed; needed = 0 };
+			delete_below();
+			keep_within_limit();
+			if
+			:: atomic { BYTES_KEPT < KEPT -> is_complete[me] = 1 }
+			:: else fi;
+			has_removed = 0;
+			UNLOCK;
+			delete_doomed()
+		fi
+	:: else fi;
+	assert(BYTES_KEPT <= KEPT + 1);
+	if
+	:: !is_complete[me] ->
+		/* There is no room: it fails. */
+		is_entered[me] = 0;
+		done++;
+		goto over
 	:: else fi;
 	herald_log_reserve();
 	atomic { references = references | BIT(start); large_files = large_files | BIT(start) };
@@ -673,7 +727,9 @@ end_asleep:
 			herald_wakeup_needed();
 			atomic { below = needed; needed = 0 };
 			delete_below();
-			UNLOCK
+			has_removed = 0;
+			UNLOCK;
+			delete_doomed()
 		fi
 	od
 }
@@ -726,8 +782,14 @@ init
 	below = needed;
 	delete_below();
 	UNLOCK;
+	delete_doomed();
 #endif
-	assert(files == 0 && from >= to && LARGE_BYTES == 0);
+#ifdef DIES
+	/* What a process had doomed before it died goes with the folder. */
+	files = files & ~doomed;
+	doomed = 0;
+#endif
+	assert(files == 0 && doomed == 0 && from >= to && LARGE_BYTES == 0);
 end_checked:
 	false
 }

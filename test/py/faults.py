@@ -24,6 +24,8 @@ FUNCTIONS = """
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_armed';
     CREATE FUNCTION stop_state() RETURNS text
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_state';
+    CREATE FUNCTION stop_lose_large(number bigint) RETURNS void
+        LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_lose_large';
     CREATE FUNCTION stop_slot(pid integer) RETURNS integer
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_slot';
     CREATE FUNCTION stop_damage(what text) RETURNS void

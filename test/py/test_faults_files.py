@@ -2,13 +2,14 @@
 
 import os
 import struct
+import time
 
 import psycopg
 import pytest
 
 from faults import Doing, Points, Scene, pid_of
 from laggards import KILOBYTES_7, RING_BYTES, files
-from support import hear, notify, one, reconnect, state_of, stopped, until, works_from_the_start
+from support import context_switches, hear, notify, one, reconnect, state_of, stopped, until, works_from_the_start
 from wire import Wire, cstring
 
 # Points on the way of a segment to its file. An error at the first two means that it cannot be written.
@@ -111,25 +112,132 @@ def test_spiller_stands_still(scene, point):
     assert hear(laggard, len(sent) + 11) == [*sent, *before, own, *(f"number {n}" for n in range(5, 10))]
 
 
-def test_large_transaction_behind_a_spiller_that_stands_still(scene):
-    """Guards: a large transaction that cannot complete its file, because a spiller stands still, can be
-    cancelled, and holds nobody up, nor when it fails."""
-    laggard, victim, large = scene.listener(), scene.connect(), scene.connect()
+def test_large_transactions_behind_a_spiller_that_stands_still(scene):
+    """Guards: large transactions that cannot begin their files, because a spiller stands still, sleep until it
+    goes on: they use no CPU time, can be cancelled, and hold nobody up, nor when they fail; one that has
+    begun its file goes on."""
+    laggard, victim, begun = scene.listener(), scene.connect(), scene.connect()
+    large = [scene.connect() for _ in range(3)]
+    statement = f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n"
     laggard.execute("BEGIN; SELECT 1")
-    large.execute("BEGIN")
-    large.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+    begun.execute("BEGIN")
+    begun.execute(statement)
     (*sent, own), doing = scene.send_until_standing("spill-saved", victim, "c")
     for listener in scene.listeners:
         assert hear(listener, len(sent)) == sent
-    commit = Doing(large, "COMMIT")
+    waits = [Doing(session, statement) for session in large]
+    for session in large:
+        until(lambda: one(scene.watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s",
+                          pid_of(session)) == "Extension", "it waits")
+    begun.execute("SELECT count(pg_notify('c', 'more ' || n)) FROM generate_series(1, 3000) n")
+    begun.execute("ROLLBACK")
+    before = [context_switches(pid_of(session)) for session in large]
+    time.sleep(1)
+    switches = [context_switches(pid_of(session)) - count for session, count in zip(large, before)]
+    assert max(switches) < 20, switches
+    assert one(scene.watcher, "SELECT pg_cancel_backend(%s)", pid_of(large[0]))
+    assert isinstance(waits[0].end(), psycopg.errors.QueryCanceled)
+    scene.goes_on()
+    scene.points.release("spill-saved")
+    assert [wait.end() for wait in (doing, *waits[1:])] == [None] * 3
+    expected = sorted([own, *2 * [str(n) for n in range(1, MANY + 1)]])
+    for listener in scene.listeners:
+        assert sorted(hear(listener, len(expected))) == expected
+    scene.goes_on()
+
+
+@pytest.mark.parametrize("action", ["cancel", "terminate"])
+def test_view_behind_a_spiller_that_stands_still(scene, action):
+    """Guards: herald.listeners, which needs what a spiller has that stands still, can be cancelled, and its
+    session terminated."""
+    laggard, victim = scene.listener(), scene.connect()
+    laggard.execute("BEGIN; SELECT 1")
+    scene.sender.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+    for listener in scene.listeners:
+        assert len(hear(listener, MANY)) == MANY
+    (*sent, own), doing = scene.send_until_standing("spill-saved", victim, "c")
+    for listener in scene.listeners:
+        assert hear(listener, len(sent)) == sent
+    looker = scene.connect()
+    look = Doing(looker, "SELECT * FROM herald.listeners")
     until(lambda: one(scene.watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s",
-                      pid_of(large)) == "Extension", "the commit waits")
-    scene.watcher.execute("SELECT pg_cancel_backend(%s)", (pid_of(large),))
-    assert isinstance(commit.end(), psycopg.errors.QueryCanceled)
+                      pid_of(looker)) == "Extension", "it waits")
+    assert one(scene.watcher, f"SELECT pg_{action}_backend(%s)", pid_of(looker))
+    assert look.end() is not None
     scene.goes_on()
     scene.points.release("spill-saved")
     assert doing.end() is None
     scene.goes_on([own])
+
+
+def test_deleting_a_file_stands_still(scene):
+    """Guards: while a session is stopped that deletes a file, which can take long, others go on, write new
+    files, and delete them; and their files are not deleted with the folder."""
+    laggard, victim, large = scene.listener(), scene.connect(), scene.connect()
+    statement = f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n"
+    victim.execute("BEGIN")
+    victim.execute(statement)
+    scene.points.arm("files-delete", "wait", pid_of(victim))
+    rollback = Doing(victim, "ROLLBACK")
+    assert scene.points.waiter("files-delete") == pid_of(victim)
+    laggard.execute("BEGIN; SELECT 1")
+    sent = send_and_hear(scene, scene.sender, 2)
+    assert one(scene.watcher, "SELECT spilled FROM herald.queue") > 0
+    laggard.execute("COMMIT")
+    assert hear(laggard, len(sent)) == sent
+    until(lambda: len(files(scene.cluster.data)) == 1, "the others' files are deleted")
+    large.execute("BEGIN")
+    large.execute(statement)
+    scene.points.release("files-delete")
+    assert rollback.end() is None
+    until(lambda: len(files(scene.cluster.data)) == 1, "that file is deleted")
+    large.execute("COMMIT")
+    scene.goes_on([str(n) for n in range(1, MANY + 1)], also=[laggard])
+    until(lambda: not list((scene.cluster.data / "base" / "pgsql_tmp").iterdir()), "the folder goes with the last file")
+
+
+# ---- a file that its transaction has lost ----
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_file_is_lost_before_the_commit(scene, end):
+    """Guards: a large transaction whose file is no longer in the table, by whatever damage, cannot commit;
+    nobody else is concerned, and its session goes on."""
+    victim = scene.connect()
+    victim.execute("BEGIN")
+    victim.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+    scene.watcher.execute("SELECT stop_lose_large(%s)", (int(files(scene.cluster.data)[0].suffix[1:]),))
+    try:
+        victim.execute(end)
+        assert end == "ROLLBACK"
+    except psycopg.errors.InternalError_ as error:
+        assert end == "COMMIT" and "has lost track of its temporary file" in str(error)
+    scene.goes_on()
+    notify(victim, "c", "goes on")
+    scene.goes_on(["goes on"])
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "failed"])
+def test_file_is_lost_during_the_commit(scene, committed):
+    """Guards: a large transaction whose file is lost when it is about to get its place in the queue: the
+    listeners that get there are told that they have missed something, nobody if it fails; the server, the
+    sender and others go on."""
+    victim, told = scene.connect(), scene.listener("other")
+    told.execute("LISTEN herald_reset")
+    victim.execute("BEGIN")
+    victim.execute(f"SELECT count(pg_notify('other', n::text)) FROM generate_series(1, {MANY}) n")
+    scene.points.arm("overflow-referenced", "wait", pid_of(victim))
+    if not committed:
+        scene.points.arm("publish-reserved", "error", pid_of(victim))
+    doing = Doing(victim, "COMMIT")
+    assert scene.points.waiter("overflow-referenced") == pid_of(victim)
+    scene.watcher.execute("SELECT stop_lose_large(%s)", (int(files(scene.cluster.data)[0].suffix[1:]),))
+    scene.points.release("overflow-referenced")
+    assert (doing.end() is None) == committed
+    assert hear(told, 1, 20 if committed else 0.2) == ["notifications were missed"] * committed
+    assert "has lost track of its temporary file" in scene.cluster.log()
+    scene.goes_on()
+    notify(victim, "other", "goes on")
+    assert hear(told, 1) == ["goes on"]
 
 
 def test_reload_while_a_spiller_stands_still(scene):

@@ -254,7 +254,9 @@ def test_too_large(small, connect, limit):
         sender.execute("SELECT pg_notify('c', n::text) FROM generate_series(1, 100000) n")
     diagnosis = caught.value.diag
     assert diagnosis.message_primary == "too many notifications in one transaction"
-    assert diagnosis.message_detail == "They would take more than herald.max_queue_size (1024 kB)."
+    assert diagnosis.message_detail == (
+        "One transaction may take 512 kB: half of herald.max_queue_size (1024 kB), or what memory leaves of that if it is"
+        " less.")
     assert "Increase herald.max_queue_size" in diagnosis.message_hint
     until(lambda: not files(small), "the file is deleted")
     notify(sender, "c", "heard")

@@ -27,9 +27,12 @@ static struct
 	HeraldPosition start;
 	uint64_t	size;			/* of a segment */
 	int			fail;			/* so many times */
+	int			disk_segments;	/* so many fit on the disk; 0: any number */
 	HeraldPosition recycle_to;	/* by another process, during the next save */
 	HeraldPosition kept[NOTED_MAX];
 	int			kept_count;
+	HeraldPosition failed;		/* the last that could not be saved; 0: none, or it is deleted */
+	int			removed;		/* and not deleted yet: their room is not free */
 	int			saves;
 	int			dropped;
 	int			overruns[2];	/* by reason */
@@ -44,9 +47,11 @@ save(HeraldPosition segment)
 	assert_false(herald_spilled_has(&world.spilled, segment));
 	assert_true(atomic_load(&world.log->settled) >= segment + world.size);
 	world.saves++;
-	if (world.fail > 0)
+	if (world.fail > 0 || (world.disk_segments > 0 &&
+						   world.kept_count + world.removed >= world.disk_segments))
 	{
-		world.fail--;
+		world.fail -= world.fail > 0;
+		world.failed = segment;
 		return false;
 	}
 	assert_true(world.kept_count < NOTED_MAX);
@@ -66,9 +71,12 @@ forget(HeraldPosition segment)
 		if (world.kept[i] == segment)
 		{
 			world.kept[i] = world.kept[--world.kept_count];
+			world.removed++;
 			return;
 		}
-	fail_msg("what was not saved is deleted");
+	if (segment != world.failed)
+		fail_msg("what was not saved is deleted");
+	world.failed = 0;
 }
 
 static void
@@ -138,16 +146,22 @@ set_listener(uint32_t slot, HeraldPosition position, unsigned state)
 static bool
 move(uint64_t bytes_max)
 {
-	bool		made_room = herald_spilled_move(&world.spilled, world.log, world.wakeup,
-												bytes_max, &calls);
+	HeraldSpillResult result;
 
-	if (made_room && !herald_log_is_short(world.log))
+	do
+	{
+		result = herald_spilled_move(&world.spilled, world.log, world.wakeup, bytes_max, &calls);
+		assert_true(result != HERALD_SPILL_AGAIN || world.removed > 0);
+		world.removed = 0;		/* deleted by now */
+	} while (result == HERALD_SPILL_AGAIN);
+
+	if (result == HERALD_SPILL_ROOM && !herald_log_is_short(world.log))
 	{
 		leave_in_segment(world.log, 0);
 		batch_send(world.log, "a little more");
 		dispatch_all(world.log);
 	}
-	return made_room;
+	return result == HERALD_SPILL_ROOM;
 }
 
 static void
@@ -193,7 +207,8 @@ test_not_yet(void **state UNUSED)
 	assert_true(move(NO_LIMIT));
 	atomic_store(&world.log->settled, settled);
 	assert_true(herald_log_recycle(world.log, border(4)));
-	assert_false(herald_spilled_move(&world.spilled, world.log, world.wakeup, NO_LIMIT, &calls));
+	assert_int_equal(herald_spilled_move(&world.spilled, world.log, world.wakeup, NO_LIMIT, &calls),
+					 HERALD_SPILL_NO_ROOM);
 	assert_int_equal(atomic_load(&world.log->tail), border(4));
 	assert_int_equal(world.saves, 0);
 }
@@ -274,7 +289,7 @@ test_no_room_at_all(void **state UNUSED)
 	assert_saved(1, 1);
 }
 
-/* Guards: if it cannot be saved, the oldest is deleted until it can. */
+/* Guards: if it cannot be saved, the oldest is deleted until it can, as far as that is needed. */
 static void
 test_errors(void **state UNUSED)
 {
@@ -288,19 +303,51 @@ test_errors(void **state UNUSED)
 	assert_saved(2, 4);
 	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 1);
 	assert_int_equal(world.overrun_slot, 99);
-	assert_int_equal(atomic_load(&world.log->lost), border(2));
+	assert_int_equal(atomic_load(&world.log->lost), border(1));
 
 	/* For ever: all that was saved goes, and the segment itself, which is recycled. */
+	set_listener(97, border(3), HERALD_LISTENER_PENDING);
+	set_listener(96, border(4), HERALD_LISTENER_PENDING);
 	world.fail = 100;
 	assert_true(move(NO_LIMIT));
 	assert_int_equal(world.fail, 100 - 3);
 	assert_saved(5, 5);
-	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 2);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 4);
 	assert_int_equal(atomic_load(&world.log->lost), border(5));
+	assert_int_equal(world.failed, 0);	/* what is there of it is deleted, too */
 
 	/* Nobody is left who needs any more. */
 	assert_true(move(NO_LIMIT));
 	assert_int_equal(world.fail, 100 - 3);
+}
+
+/*
+ * Guards: on a full disk no more is given up than has to be: what goes for the
+ * limit, or since nobody needs it, makes room once it is deleted.
+ */
+static void
+test_full_disk(void **state UNUSED)
+{
+	world.disk_segments = 3;
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	set_listener(98, border(1), HERALD_LISTENER_PENDING);
+	for (int i = 1; i <= 3; i++)
+		assert_true(move(3 * world.size));
+	assert_true(move(3 * world.size));
+	assert_saved(1, 4);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 1);
+	assert_int_equal(world.overrun_slot, 99);
+	assert_int_equal(atomic_load(&world.log->lost), border(1));
+
+	/* What is before the other's position nobody needs. */
+	set_listener(98, border(2), HERALD_LISTENER_PENDING);
+	assert_true(move(NO_LIMIT));
+	assert_saved(2, 5);
+	assert_int_equal(atomic_load(&world.log->lost), border(1));
+
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 1);
+	assert_int_equal(world.overrun_slot, 98);
 }
 
 /*
@@ -375,6 +422,7 @@ main(void)
 		world_test(test_limit),
 		world_test(test_no_room_at_all),
 		world_test(test_errors),
+		world_test(test_full_disk),
 		world_test(test_recycled_while_saved),
 		world_test(test_recycling_elsewhere),
 		world_test(test_recycling_elsewhere_in_vain),

@@ -54,7 +54,7 @@ try recycle_then_to spilled.c \
 
 # `to` covers a segment, and its memory is given away, before it is saved [F1].
 try to_then_save spilled.c \
-	's/ save_segment(&spiller, segment))/ (atomic_store_explicit(\&spilled->to, next, memory_order_release), herald_log_recycle(log, next), save_segment(\&spiller, segment)))/'
+	's/ = save_segment(&spiller, segment);/ = (atomic_store_explicit(\&spilled->to, next, memory_order_release), herald_log_recycle(log, next), save_segment(\&spiller, segment));/'
 
 # A segment that was recycled while it was being saved, and counts as saved.  Rare.
 seconds=20 try saved_unchecked spilled.c \
@@ -93,7 +93,10 @@ try others_not_counted spilled.c 's/(spiller->calls->others_bytes ? spiller->cal
 try limit_ignored spilled.c 's/while (bytes_kept(spiller) + bytes > bytes_max)/while (bytes_kept(spiller) > bytes_max)/'
 
 # The segment that cannot be saved is given away without a word.
-try error_ignored spilled.c 's/while (!spiller->calls->save(segment))/while (!spiller->calls->save(segment) \&\& herald_spilled_bytes(spiller->spilled) > 0)/'
+try error_ignored spilled.c 's/if (!spiller->calls->save(segment))/if (!spiller->calls->save(segment) \&\& herald_spilled_bytes(spiller->spilled) > 0)/'
+
+# A segment that may be tried again, and whose file is to be deleted.
+try doomed_too_early spilled.c 's/^\t\tif (spiller->has_removed || give_up_oldest(spiller, HERALD_OVERRUN_ERROR))/remove_segment(spiller, segment);\n\t&/'
 
 # A reader that does not look elsewhere.
 try never_elsewhere log_reader.c 's/reader->read_spilled = read_spilled;/(void) read_spilled;/'

@@ -127,9 +127,10 @@ large_oldest(void)
 }
 
 /* What is at or above the position that somebody needs is given up. */
-void
+bool
 large_delete_below(HeraldPosition position)
 {
+	bool		found = false;
 	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.log);
 
 	for (int i = 0; i < TABLE_SIZE; i++)
@@ -144,7 +145,9 @@ large_delete_below(HeraldPosition position)
 		if (at >= needed)
 			atomic_store(&given_up[table[i]->number % GIVEN_UP_SIZE], table[i]->number);
 		remove_file(&table[i]);
+		found = true;
 	}
+	return found;
 }
 
 /* A HeraldReadFile. */

@@ -7,6 +7,7 @@
  * creating, opening and deleting are atomic (a mutex), writing and reading are
  * not, and who has a file open keeps it though it is deleted.  So the core's
  * memory ordering alone is between the writing and the reading of the bytes.
+ * Files are deleted when the spiller has let go of its lock, as in the module.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -32,15 +33,25 @@ typedef struct File
 static pthread_mutex_t files_mutex = PTHREAD_MUTEX_INITIALIZER;
 static File *files[FILES_MAX];
 
+/* Files that are to be deleted, of all threads; under files_mutex.  This thread's own. */
+static int	doomed_files;
+static _Thread_local struct
+{
+	HeraldPosition segment;
+	bool		has_file;
+}			doomed[FILES_MAX];
+static _Thread_local int doomed_count;
+
 static pthread_mutex_t spill_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* The file that this thread reads. */
 static _Thread_local File *reading;
 
 static void verify_files(bool made_room);
+static void doom(HeraldPosition segment);
 static bool save(HeraldPosition segment);
 static bool write_whole(File *file, HeraldPosition segment);
-static void delete_file(HeraldPosition segment);
+static void delete_file(HeraldPosition segment, bool was_counted);
 static void count_dropped(void);
 static void note_overrun(uint32_t slot, HeraldOverrunReason reason);
 static File *file_create(HeraldPosition segment);
@@ -50,7 +61,7 @@ static File **file_place(HeraldPosition segment);
 
 static const HeraldSpillCalls spill_calls = {
 	.save = save,
-	.remove = delete_file,
+	.remove = doom,
 	.dropped = count_dropped,
 	.overrun = note_overrun,
 	.others_bytes = large_bytes,
@@ -63,20 +74,24 @@ bool
 spill_make_room(uint64_t *random)
 {
 	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.log);
-	bool		made_room;
+	HeraldSpillResult result;
 
 	dawdle(random);				/* and what is needed may have changed */
 	if (herald_log_recycle(world.log, needed))
 		count(COUNT_RECYCLES);
 	if (!herald_log_is_short(world.log))
 		return true;
-	if (pthread_mutex_trylock(&spill_mutex) != 0)
-		return false;
-	made_room = herald_spilled_move(&world.spilled, world.log, world.wakeup,
-									world.bytes_in_files, &spill_calls);
-	verify_files(made_room);
-	pthread_mutex_unlock(&spill_mutex);
-	return made_room;
+	do
+	{
+		if (pthread_mutex_trylock(&spill_mutex) != 0)
+			return false;
+		result = herald_spilled_move(&world.spilled, world.log, world.wakeup,
+									 world.bytes_in_files, &spill_calls);
+		verify_files(result == HERALD_SPILL_ROOM);
+		spill_unlock();
+		dawdle(random);
+	} while (result == HERALD_SPILL_AGAIN);
+	return result == HERALD_SPILL_ROOM;
 }
 
 void
@@ -86,7 +101,7 @@ spill_trim(void)
 		pthread_mutex_trylock(&spill_mutex) != 0)
 		return;
 	herald_spilled_trim(&world.spilled, world.log, world.wakeup, &spill_calls);
-	pthread_mutex_unlock(&spill_mutex);
+	spill_unlock();
 }
 
 void
@@ -95,17 +110,24 @@ spill_lock(void)
 	pthread_mutex_lock(&spill_mutex);
 }
 
+/* And delete what has been doomed. */
 void
 spill_unlock(void)
 {
 	pthread_mutex_unlock(&spill_mutex);
+	while (doomed_count > 0)
+	{
+		herald_jitter_pause(herald_jitter_random() * 16);	/* sleeps */
+		doomed_count--;
+		delete_file(doomed[doomed_count].segment, doomed[doomed_count].has_file);
+	}
 }
 
 void
 spill_leave_room(uint64_t bytes)
 {
-	herald_spilled_leave_room(&world.spilled, world.log, world.wakeup, bytes,
-							  world.bytes_in_files, &spill_calls);
+	(void) herald_spilled_leave_room(&world.spilled, world.log, world.wakeup, bytes,
+									 world.bytes_in_files, &spill_calls);
 	verify_files(true);
 	if (herald_spilled_bytes(&world.spilled) > 0 &&
 		herald_spilled_bytes(&world.spilled) + large_bytes() + bytes > world.bytes_in_files)
@@ -163,15 +185,22 @@ spill_count_files(void)
 	return found;
 }
 
-/* Every segment of the stretch has its file, no other has, and they are not too many. */
+/*
+ * Every segment of the stretch has its file, no other has but those that are to be
+ * deleted, and they are not too many.
+ */
 static void
 verify_files(bool made_room)
 {
 	uint64_t	bytes = herald_spilled_bytes(&world.spilled);
+	int			expected;
 
-	if (bytes != (uint64_t) spill_count_files() * world.log->segment_size)
+	pthread_mutex_lock(&files_mutex);
+	expected = spill_count_files() - doomed_files;
+	pthread_mutex_unlock(&files_mutex);
+	if (bytes != (uint64_t) expected * world.log->segment_size)
 		fail("%llu bytes are in files, but there are %d files",
-			 (unsigned long long) bytes, spill_count_files());
+			 (unsigned long long) bytes, expected);
 	if (made_room && bytes > world.bytes_in_files)
 		fail("%llu bytes are in files", (unsigned long long) bytes);
 }
@@ -186,8 +215,22 @@ save(HeraldPosition segment)
 	if (written)
 		count(COUNT_SPILLED);
 	else
-		delete_file(segment);
+		delete_file(segment, false);
 	return written;
+}
+
+/* Under spill_mutex.  There may be none, if saving has failed. */
+static void
+doom(HeraldPosition segment)
+{
+	File	   *file;
+
+	pthread_mutex_lock(&files_mutex);
+	file = *file_place(segment);
+	doomed[doomed_count].segment = segment;
+	doomed[doomed_count].has_file = file != NULL && file->segment == segment;
+	doomed_files += doomed[doomed_count++].has_file;
+	pthread_mutex_unlock(&files_mutex);
 }
 
 /* Atomic loads, because others may recycle the segment meanwhile. */
@@ -279,7 +322,7 @@ file_close(File *file)
 }
 
 static void
-delete_file(HeraldPosition segment)
+delete_file(HeraldPosition segment, bool was_counted)
 {
 	File	   *file;
 
@@ -289,6 +332,7 @@ delete_file(HeraldPosition segment)
 		*file_place(segment) = NULL;
 	else
 		file = NULL;
+	doomed_files -= was_counted;
 	pthread_mutex_unlock(&files_mutex);
 	if (file != NULL)
 		file_close(file);

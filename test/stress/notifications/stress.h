@@ -186,7 +186,7 @@ extern void large_forget(uint64_t number);
 extern int	large_count(void);
 extern uint64_t large_bytes(void);
 extern HeraldPosition large_oldest(void);
-extern void large_delete_below(HeraldPosition position);
+extern bool large_delete_below(HeraldPosition position);
 extern bool large_read(uint64_t number, uint64_t offset, uint64_t length, char *to);
 
 /* Did the caller's last reading end at a file that was given up? */
