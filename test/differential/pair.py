@@ -2,7 +2,7 @@
 
 import random
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
@@ -10,6 +10,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from harness import cleanup
 from harness.cluster import Cluster
+from crowd import crowd
 from player import Difference, Player
 from schedule import Schedule
 from sessions import SETTINGS, SETTINGS_HERALD, Side, prepare_server
@@ -17,7 +18,9 @@ from shrink import shrunk
 from statements import schedules
 
 EXAMPLES_OF_A_ROUND = 100
+EXAMPLES_IN_A_CROWD = 10  # each takes longer to play, and as long to make
 SHRINK_S = 120
+CROWD_RATE = 2000  # of each sender, per second, at most
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 set_hypothesis_home_dir(RESULTS / "hypothesis")
@@ -40,7 +43,17 @@ def pair():
             assert not cluster.damage()
 
 
-def rounds(player: Player, first_seed: int | None, seconds: float, tell=print) -> int:
+@contextmanager
+def crowds(player: Player):
+    """Within, both servers are busy with others, who notify and listen on a channel of their own."""
+    with ExitStack() as stack:
+        for side in player.sides:
+            stack.enter_context(crowd(side.cluster, rate=CROWD_RATE))
+        yield
+
+
+def rounds(player: Player, first_seed: int | None, seconds: float, tell=print, *, kind=schedules,
+           examples_each: int = EXAMPLES_OF_A_ROUND) -> int:
     """Plays rounds of schedules for so long, each with a seed of its own; how many schedules.
 
     A Difference leaves it, of a schedule that has been shrunk. The same first seed gives the same rounds.
@@ -50,23 +63,24 @@ def rounds(player: Player, first_seed: int | None, seconds: float, tell=print) -
     end = time.monotonic() + seconds
     next_seed = first_seed if first_seed is not None else seeds.randrange(2 ** 32)
     while time.monotonic() < end:
-        examples += one_round(player, next_seed, end)
+        examples += one_round(player, next_seed, end, kind, examples_each)
         tell(f"seed {next_seed}: {examples} schedules, {player.steps_played} steps,"
              f" {player.notifications} notifications", flush=True)
         next_seed = seeds.randrange(2 ** 32)
     return examples
 
 
-def one_round(player: Player, round_seed: int, end: float = float("inf")) -> int:
+def one_round(player: Player, round_seed: int, end: float = float("inf"), kind=schedules,
+              examples: int = EXAMPLES_OF_A_ROUND) -> int:
     """One round; how many schedules."""
     played = 0
     failed: tuple[Schedule, Difference] | None = None
 
     @seed(round_seed)
-    @settings(max_examples=EXAMPLES_OF_A_ROUND, deadline=None, database=None, phases=(Phase.generate,),
+    @settings(max_examples=examples, deadline=None, database=None, phases=(Phase.generate,),
               suppress_health_check=list(HealthCheck), verbosity=Verbosity.quiet,
               print_blob=False, report_multiple_bugs=False)
-    @given(schedules())
+    @given(kind())
     def play(schedule):
         nonlocal played, failed
         if time.monotonic() > end or failed:

@@ -51,11 +51,14 @@ class Step:
     protocol), "prepared" (one, by a statement of that protocol which is kept), "pipeline" (each by
     the extended protocol; Syncs where SYNC stands, and at the end), "herald" (a setting that only
     that server has), or "reconnect" (the connection ends, and another takes its place).
+
+    first       a step of another session that notifies, and whose answer has come right before
     """
 
     session: int
     how: str
     statements: tuple[Statement, ...]
+    first: "Step | None" = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ def script(steps: list[Step], first_line: str = "") -> str:
     """The steps for psql: paste each into the session that it names."""
     lines = [first_line] if first_line else []
     for number, step in enumerate(steps, 1):
-        lines.append(f"-- step {number}, connection {step.session}{NOTES[step.how]}")
+        lines.append(f"-- step {number}, connection {step.session}{NOTES[step.how]}"
+                     f"{', right after the answer to the step before' if step.first else ''}")
         lines += _psql(step)
     return "\n".join(lines) + "\n"
 

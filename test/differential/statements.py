@@ -225,6 +225,35 @@ def schedules(draw) -> Schedule:
     return Schedule(tuple(step for part in parts for step in part), mixed)
 
 
+@st.composite
+def encounters(draw) -> tuple[Step, ...]:
+    """One session listens; another notifies that, and has its answer; then the first asks, or unlistens."""
+    session = draw(st.integers(0, SESSION_OF_OTHER_DATABASE - 1))
+    other = (session + draw(st.integers(1, SESSION_OF_OTHER_DATABASE - 1))) % SESSION_OF_OTHER_DATABASE
+    channel = draw(CHANNEL)
+    quoted, concerned = identifier(channel), frozenset([channel])
+    listen_first = Step(session, "simple", (plain(f"LISTEN {quoted}", listens=concerned, changes=True),))
+    first = Step(other, draw(HOW_OF_ONE), (draw(st.sampled_from((
+        plain(f"NOTIFY {quoted}, {literal(draw(PAYLOAD_SHORT))}", notifies=concerned),
+        Statement("SELECT pg_notify($1, $2)", (channel, draw(PAYLOAD_SHORT)), notifies=concerned)))),))
+    then = draw(st.sampled_from((
+        plain(f"UNLISTEN {quoted}", changes=True), plain("UNLISTEN *", changes=True),
+        plain("DISCARD ALL", ends=True, changes=True), plain("SELECT 1"), plain(""))))
+    how = draw(HOW_OF_ONE)
+    if draw(YES_OR_NO) and then.sql not in ("DISCARD ALL", ""):
+        how, then = draw(st.sampled_from((("simple", (then, plain("SELECT 1"))), ("simple", (plain("SELECT 1"), then)),
+                                          ("pipeline", (then, plain("SELECT 1"))))))
+        return listen_first, Step(session, how, then, first)
+    return listen_first, Step(session, how, (then,), first)
+
+
+@st.composite
+def schedules_of_encounters(draw) -> Schedule:
+    """Many encounters, and anything else between them."""
+    parts = [draw(ENCOUNTERS) for _ in range(PARTS)]
+    return Schedule(tuple(step for part in parts for steps in part for step in steps))
+
+
 HARMLESS = st.lists(listen() | notify() | call_to_send(SENDING[:1]), max_size=3)
 SAVEPOINT_END = st.sampled_from(("ROLLBACK TO s", "RELEASE s"))
 NESTED = nested()
@@ -237,4 +266,8 @@ NATIVE = call_to_send(SENDING_NATIVE)
 MIXED = st.sampled_from((False, False, False, True))
 HOW = {False: HOWS, True: HOWS + ("switch",) * 4 + ("native",) * 2}
 HOW = {mixed: st.sampled_from(hows) for mixed, hows in HOW.items()}
+STEPS_ONE = steps(False)
 STEPS = {mixed: st.lists(steps(mixed), max_size=20) for mixed in (False, True)}
+HOW_OF_ONE = st.sampled_from(("simple", "simple", "extended", "prepared"))
+PAYLOAD_SHORT = st.sampled_from(("x", "y", "z"))
+ENCOUNTERS = st.lists(encounters() | encounters() | encounters() | st.tuples(STEPS_ONE), max_size=8)

@@ -6,12 +6,13 @@ import time
 
 import pytest
 
-from pair import rounds
+from pair import EXAMPLES_IN_A_CROWD, crowds, rounds
 from player import Difference, NoAnswer, Player
 from schedule import Schedule, Step
-from statements import plain
+from statements import plain, schedules_of_encounters
 
 SECONDS = float(os.environ.get("HERALD_DIFFERENTIAL_SECONDS", "25"))
+SECONDS_CROWD = float(os.environ.get("HERALD_DIFFERENTIAL_CROWD_SECONDS", "25"))
 SEED = os.environ.get("HERALD_DIFFERENTIAL_SEED")
 
 
@@ -24,6 +25,14 @@ def test_random_schedules(player):
     """Guards: random schedules. Prints seeds, and a script for psql when the servers differ."""
     assert rounds(player, int(SEED) if SEED else None, SECONDS) > 0
     assert player.notifications > player.steps_played / 10, "hardly anything was notified"
+
+
+def test_encounters_in_a_crowd(player):
+    """Guards: what has been answered before a client asks, or unlistens, comes with its answer, however busy
+    the server is with others."""
+    with crowds(player):
+        assert rounds(player, int(SEED) if SEED else None, SECONDS_CROWD, kind=schedules_of_encounters,
+                      examples_each=EXAMPLES_IN_A_CROWD) > 0
 
 
 @pytest.mark.parametrize("steps, what", [
