@@ -26,4 +26,3 @@ def test_at_the_socket_with_the_answer(cluster, stock, wire):
             assert payloads([listener.receive()]) == [str(number)]
     rates = {server: count / ROUNDS for server, count in there.items()}
     assert rates[cluster] > rates[stock] - 0.25, f"{rates[cluster]:.0%}, on stock {rates[stock]:.0%}"
-    print(rates.values())
