@@ -61,6 +61,16 @@ static void remove_segment(Spiller *spiller, HeraldPosition segment);
 static void remove_others(Spiller *spiller, HeraldPosition below);
 
 
+/* Below `settled` nobody writes any more, and everyone concerned is marked. */
+bool
+herald_spilled_can_move(HeraldLog *log)
+{
+	HeraldPosition segment = atomic_load_explicit(&log->tail, memory_order_relaxed);
+
+	return herald_log_is_short(log) &&
+		atomic_load_explicit(&log->settled, memory_order_acquire) >= segment + log->segment_size;
+}
+
 HeraldSpillResult
 herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup,
 					uint64_t bytes_max, const HeraldSpillCalls *calls)
@@ -70,9 +80,7 @@ herald_spilled_move(HeraldSpilled *spilled, HeraldLog *log, HeraldWakeup *wakeup
 	HeraldPosition next = segment + log->segment_size;
 	HeraldPosition needed;
 
-	/* Below `settled` nobody writes any more, and everyone concerned is marked. */
-	if (!herald_log_is_short(log) ||
-		atomic_load_explicit(&log->settled, memory_order_acquire) < next)
+	if (!herald_spilled_can_move(log))
 		return HERALD_SPILL_NO_ROOM;
 
 	needed = herald_wakeup_needed(wakeup, log);

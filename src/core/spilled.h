@@ -67,6 +67,9 @@ typedef struct HeraldSpillCalls
 	bool		(*others_remove) (HeraldPosition below);
 } HeraldSpillCalls;
 
+/* Is the ring short of room, and is its oldest segment finished and settled?  By anybody; a hint. */
+extern bool herald_spilled_can_move(HeraldLog *log);
+
 /*
  * Let senders have the oldest segment of the ring.  If a listener needs it, it
  * is saved first; at most `bytes_max` are.  By the spiller.

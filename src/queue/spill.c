@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
 #include "utils/resowner.h"
@@ -62,8 +63,9 @@ typedef struct Saving
 	bool		is_complete;
 } Saving;
 
-/* Is this process among those counted in room_waiters? */
+/* Is this process among those counted in room_waiters; and will it be told? */
 static bool is_waiting;
+static bool is_prepared;
 
 static void forget_wait(int code, Datum arg);
 static void tidy(void);
@@ -109,6 +111,10 @@ herald_spill_make_room(void)
 		herald_spill_announce_room();
 	if (!herald_log_is_short(herald_log))
 		return true;
+
+	/* Before the lock: hundreds may be waiting for one commit, and would wake one another. */
+	if (!herald_spilled_can_move(herald_log))
+		return false;
 
 	do
 	{
@@ -203,25 +209,35 @@ herald_spill_unlock(void)
 		tidy();
 }
 
+/*
+ * To prepare, and to sleep, are two calls, with the caller's look between them.  A
+ * process that is told is off the list, and so is one that tells others.
+ */
 void
 herald_spill_wait_for_room(long timeout_ms)
 {
-	if (is_waiting)
+	if (!is_prepared)
 	{
-		/* Not every transaction in which this is called is one that ours watches the end of. */
-		PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
-		{
-			(void) ConditionVariableTimedSleep(&herald_control->room, timeout_ms,
-											   herald_wait(HERALD_WAIT_QUEUE_ROOM));
-		}
-		PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
+		if (!is_waiting)
+			atomic_fetch_add_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
+		is_waiting = true;
+
+		/* [F3] announced before looking once more: pairs with herald_spill_announce_room() */
+		ConditionVariablePrepareToSleep(&herald_control->room);
+		is_prepared = true;
 		return;
 	}
 
-	/* [F3] announced before looking once more: pairs with herald_spill_announce_room() */
-	ConditionVariablePrepareToSleep(&herald_control->room);
-	atomic_fetch_add_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
-	is_waiting = true;
+	/* Not every transaction in which this is called is one that ours watches the end of. */
+	is_prepared = false;
+	PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 timeout_ms, herald_wait(HERALD_WAIT_QUEUE_ROOM));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
 }
 
 void
@@ -237,8 +253,13 @@ void
 herald_spill_announce_room(void)
 {
 	/* [F3] after the release, a full barrier: pairs with herald_spill_wait_for_room() */
-	if (atomic_load_explicit(&herald_control->room_waiters, memory_order_seq_cst) > 0)
-		ConditionVariableBroadcast(&herald_control->room);
+	if (atomic_load_explicit(&herald_control->room_waiters, memory_order_seq_cst) <=
+		(is_waiting ? 1 : 0))
+		return;
+
+	/* The server ends a sleep of our own for it. */
+	ConditionVariableBroadcast(&herald_control->room);
+	is_prepared = false;
 }
 
 bool
@@ -287,7 +308,7 @@ herald_spill_bytes_max(void)
 static void
 forget_wait(int code, Datum arg)
 {
-	is_waiting = false;
+	is_waiting = is_prepared = false;
 	atomic_fetch_sub_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
 }
 

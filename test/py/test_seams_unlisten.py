@@ -27,7 +27,7 @@ def settle(busy, wire):
     """settle(): waits until all that has been answered so far has found its listeners.
 
     With pg_herald it may be behind somebody's commit for a moment, and then a LISTEN would hear it that was
-    sent after the answer (test_listen_behind_a_slow_commit): these tests are not about that.
+    sent after the answer: these tests are not about that.
     """
     client = wire(busy)
     client.query("LISTEN settle")
