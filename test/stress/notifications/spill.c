@@ -89,7 +89,6 @@ spill_make_room(uint64_t *random)
 									 world.bytes_in_files, &spill_calls);
 		verify_files(result == HERALD_SPILL_ROOM);
 		spill_unlock();
-		dawdle(random);
 	} while (result == HERALD_SPILL_AGAIN);
 	return result == HERALD_SPILL_ROOM;
 }
@@ -117,7 +116,6 @@ spill_unlock(void)
 	pthread_mutex_unlock(&spill_mutex);
 	while (doomed_count > 0)
 	{
-		herald_jitter_pause(herald_jitter_random() * 16);	/* sleeps */
 		doomed_count--;
 		delete_file(doomed[doomed_count].segment, doomed[doomed_count].has_file);
 	}
