@@ -53,7 +53,8 @@ static struct
 	bool		chains;			/* the end of this transaction begins another */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
 	bool		exit_registered;
-	HeraldPosition began_at;	/* the queue's end when we became busy */
+	HeraldPosition began_at;	/* the queue's end when we were idle last */
+	TimestampTz began_message;	/* the client's message that ended that */
 	HeraldPosition answer_up_to;	/* see herald_session_take_answer_up_to() */
 	TimestampTz message;		/* when the client's last one came, at the last end */
 	int			failures;		/* of empty transactions, one after another */
@@ -64,6 +65,7 @@ static struct
 
 static bool may_fail_in_block(void);
 static bool message_has_come(void);
+static void begin(void);
 static HeraldPosition queue_end(void);
 static bool is_pending(void);
 static bool rest(void);
@@ -105,6 +107,7 @@ herald_session_join(void)
 	session.is_listener = true;
 	session.is_busy = true;
 	session.began_at = 0;
+	session.began_message = GetCurrentStatementStartTimestamp();
 }
 
 void
@@ -154,7 +157,7 @@ herald_session_statement(void)
 
 	/* A signal that is on its way has nothing more to tell us. */
 	session.is_busy = true;
-	session.began_at = queue_end();
+	begin();
 	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 	if (herald_wakeup_busy(herald_wakeup, herald_shared_my_slot()))
 		herald_dispatch_pump();
@@ -235,6 +238,18 @@ message_has_come(void)
 
 	session.message = GetCurrentStatementStartTimestamp();
 	return session.message != before;
+}
+
+/* Between two transactions of one message the client is told nothing, and we are not idle. */
+static void
+begin(void)
+{
+	TimestampTz message = GetCurrentStatementStartTimestamp();
+
+	if (message == session.began_message)
+		return;
+	session.began_message = message;
+	session.began_at = queue_end();
 }
 
 /* Everything that has been answered by now is before it. */

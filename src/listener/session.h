@@ -52,7 +52,10 @@ extern bool herald_session_is_idle_transaction(void);
  */
 extern bool herald_session_take_statement(void);
 
-/* Where the queue ended when the transaction that is under way began; 0: we are not in one. */
+/*
+ * Where the queue ended when we were idle last, before the transaction that is
+ * under way; 0: there is none, or we did not listen yet.
+ */
 extern HeraldPosition herald_session_began_at(void);
 
 /*
