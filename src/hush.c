@@ -24,6 +24,7 @@ herald_hushed(bool (*function) (void *), void *arg)
 	int			before = client_min_messages;
 	MemoryContext context = CurrentMemoryContext;
 	uint32		holdoff = InterruptHoldoffCount;
+	uint32		cancel_holdoff = QueryCancelHoldoffCount;
 	volatile bool result = false;
 
 	client_min_messages = ERROR;
@@ -34,7 +35,9 @@ herald_hushed(bool (*function) (void *), void *arg)
 	}
 	PG_CATCH();
 	{
-		InterruptHoldoffCount = holdoff + 1;	/* the error has let go of all */
+		/* The error has let go of all. */
+		InterruptHoldoffCount = holdoff + 1;
+		QueryCancelHoldoffCount = cancel_holdoff;
 		log_error(context);
 	}
 	PG_END_TRY();

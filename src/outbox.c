@@ -21,13 +21,17 @@
 #include "postgres.h"
 
 #include "libpq/libpq.h"
-#include "storage/ipc.h"
 
 #include "outbox.h"
 
 static bool is_closed;
+static bool has_flush_waited;
 
-/* The functions that ours stand for; another module may come to call ours at any time. */
+/*
+ * What stood there when we were loaded: the server's functions for a socket.  Ours
+ * stand for these alone: another table may not be able to put a message without
+ * waiting (a background worker's, which answers another backend, throws).
+ */
 static const PQcommMethods *server;
 static PQcommMethods ours;
 
@@ -39,21 +43,24 @@ static void put_noblock(char type, const char *body, size_t length);
 
 
 void
+herald_outbox_init(void)
+{
+	server = PqCommMethods;
+	ours = *server;
+	ours.flush = flush;
+	ours.flush_if_writable = flush_if_writable;
+	ours.is_send_pending = is_send_pending;
+	ours.putmessage = put;
+	ours.putmessage_noblock = put_noblock;
+}
+
+void
 herald_outbox_close(void)
 {
-	if (is_closed)
+	if (is_closed || PqCommMethods != server)
 		return;
-	if (PqCommMethods != &ours)
-	{
-		server = PqCommMethods;
-		ours = *server;
-		ours.flush = flush;
-		ours.flush_if_writable = flush_if_writable;
-		ours.is_send_pending = is_send_pending;
-		ours.putmessage = put;
-		ours.putmessage_noblock = put_noblock;
-		PqCommMethods = &ours;
-	}
+	PqCommMethods = &ours;
+	has_flush_waited = false;
 	is_closed = true;
 }
 
@@ -68,8 +75,11 @@ herald_outbox_open(void)
 	if (PqCommMethods == &ours)
 		PqCommMethods = server;
 
-	/* No flush follows what a session says last. */
-	if (proc_exit_inprogress)
+	/*
+	 * No flush may follow before the client says something: after an error it
+	 * would be that of Sync, which the client may send only when it knows.
+	 */
+	if (has_flush_waited)
 		(void) pq_flush_if_writable();
 }
 
@@ -82,12 +92,14 @@ herald_outbox_is_closed(void)
 static int
 flush(void)
 {
+	has_flush_waited |= is_closed;
 	return is_closed ? 0 : server->flush();
 }
 
 static int
 flush_if_writable(void)
 {
+	has_flush_waited |= is_closed;
 	return is_closed ? 0 : server->flush_if_writable();
 }
 

@@ -12,16 +12,20 @@
 
 #include "postgres.h"
 
+/* When the module is loaded. */
+extern void herald_outbox_init(void);
+
 /*
  * From now on what goes to the client stays in the server's buffer, however
  * large that gets, until herald_outbox_open().  Calls do not nest; a repeated one
- * does nothing.  Never fails.
+ * does nothing, nor does one in a process that does not send to a socket.
+ * Never fails.
  */
 extern void herald_outbox_close(void);
 
 /*
- * Messages go out again: with the next flush, or at once, as far as the socket
- * takes them, if this process is exiting.  Harmless to repeat.  Never fails.
+ * Messages go out again.  What was to be sent meanwhile is sent now, as far as the
+ * socket takes it.  Harmless to repeat.  Never fails.
  */
 extern void herald_outbox_open(void);
 

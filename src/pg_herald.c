@@ -25,6 +25,7 @@
 #include "dispatch/watchdog.h"
 #include "hooks.h"
 #include "listener/frames.h"
+#include "outbox.h"
 #include "settings.h"
 #include "shared.h"
 #include "transaction.h"
@@ -48,6 +49,7 @@ _PG_init(void)
 	herald_transaction_register_callbacks();
 	herald_hooks_install();
 	herald_frames_init();
+	herald_outbox_init();
 	herald_watchdog_register();
 	herald_api_publish();
 }

@@ -29,7 +29,7 @@
 #include "waits.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
-#define LOCKS			4
+#define LOCKS			5
 
 HeraldLog  *herald_log;
 HeraldWakeup *herald_wakeup;
@@ -208,6 +208,7 @@ control_init(void)
 	herald_control->spill_lock = &locks[1].lock;
 	herald_control->invalidation_lock = &locks[2].lock;
 	herald_control->reasons_lock = &locks[3].lock;
+	herald_control->scan_lock = &locks[4].lock;
 	herald_control->reset_time = GetCurrentTimestamp();
 }
 

@@ -66,6 +66,7 @@ typedef struct HeraldSlot
 
 	/* The backend, before it joins and after it leaves; anybody reads. */
 	_Atomic int32_t pid;		/* 0: not a listener */
+	_Atomic int32_t process;	/* its number, for herald_proc_waits_elsewhere() */
 	_Atomic uint32_t database;
 	_Atomic uint32_t role;
 	_Atomic uint32_t channels;	/* how many it listens to */
@@ -111,6 +112,7 @@ typedef struct HeraldControl
 	ConditionVariable room;
 
 	LWLock	   *spill_lock;		/* queue/spill.c alone takes it */
+	LWLock	   *scan_lock;		/* for going through the channel map */
 	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
 	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue, and joining it */
 

@@ -4,18 +4,18 @@
  *	  What happens at the ends of transactions, in which order.
  *
  * Before the commit record is written, where errors are still allowed, new
- * channels are entered in the map and the batch is reserved and filled, in
- * that order, so that a transaction which listens to what it notifies hears
- * itself; its invalidations go into their queue last, and before PREPARE
- * TRANSACTION in the same way.
+ * channels are entered in the map, the invalidations go into their queue (before
+ * PREPARE TRANSACTION as well), and the batch is reserved and filled, in that
+ * order: so a transaction which listens to what it notifies hears itself, and
+ * what can take long is done when the batch has its place in the queue.
  *
- * After the commit is visible nothing may fail.  XACT_EVENT_COMMIT settles the
- * channels, so that nothing arrives after an UNLISTEN.  At that moment the
+ * After the commit is visible nothing may fail.  At XACT_EVENT_COMMIT the
  * transaction still holds its locks, and other backends have not been told of
  * its catalog changes; a listener that is woken now finds the lock taken and
  * the old catalog.  So the batch is finished and dispatched later, when the
  * server releases what comes after locks, which is just before its own
- * AtCommit_Notify().
+ * AtCommit_Notify().  Then the channels are settled, so that nothing arrives after
+ * an UNLISTEN: reading comes last.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -175,8 +175,10 @@ before_commit(void)
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 	herald_subscriptions_prepare();
-	herald_publish_reserve();
+
+	/* The reservation comes last: from then on everybody waits for this commit. */
 	herald_invalidate_publish();
+	herald_publish_reserve();
 }
 
 /*
@@ -215,13 +217,10 @@ static void
 at_end(bool committed)
 {
 	herald_invalidate_end();
-	if (committed)
-		herald_subscriptions_commit();
-	else
+	if (!committed)
 	{
 		herald_dispatch_cancel_wait();
 		herald_spill_end_wait();
-		herald_subscriptions_abort();
 	}
 
 	/*
@@ -247,13 +246,19 @@ static void
 after_locks(void)
 {
 	bool		committed = unfinished_end == END_COMMIT;
+	bool		finished;
 	HeraldPosition end;
 
 	if (unfinished_end == END_NONE)
 		return;
 	unfinished_end = END_NONE;
 
-	if (herald_publish_finish(committed, &end) && committed && hears_itself())
+	finished = herald_publish_finish(committed, &end);
+	if (committed)
+		herald_subscriptions_commit();
+	else
+		herald_subscriptions_abort();
+	if (finished && committed && hears_itself())
 		herald_deliver_await(end);
 	herald_pending_reset();
 	herald_notify_end();

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * waits.c
- *	  What a process can be seen to wait for: the wait events of pg_herald.
+ *	  What a process waits for, and can be seen to wait for.
  *
  * In pg_stat_activity they are of type Extension, with a name of their own
  * from PostgreSQL 17 on.
@@ -11,6 +11,9 @@
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
 
 #include "compat/compat.h"
 #include "waits.h"
@@ -27,6 +30,9 @@ static const char *const names[HERALD_WAITS] = {
 /* Found out by the postmaster; fork() passes it on. */
 static uint32 events[HERALD_WAITS];
 
+/* This process will be told of the next broadcast. */
+static bool is_prepared;
+
 
 void
 herald_waits_define(void)
@@ -39,4 +45,42 @@ uint32
 herald_wait(HeraldWait wait)
 {
 	return events[wait];
+}
+
+void
+herald_wait_prepare(ConditionVariable *variable)
+{
+	ConditionVariablePrepareToSleep(variable);
+	is_prepared = true;
+}
+
+bool
+herald_wait_is_prepared(void)
+{
+	return is_prepared;
+}
+
+/* A process that was told is off the list; so it has to prepare again in any case. */
+void
+herald_wait_sleep(HeraldWait wait, long timeout_ms)
+{
+	is_prepared = false;
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 timeout_ms, herald_wait(wait));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+void
+herald_wait_end(void)
+{
+	is_prepared = false;
+	ConditionVariableCancelSleep();
+}
+
+void
+herald_wait_tell(ConditionVariable *variable)
+{
+	ConditionVariableBroadcast(variable);
+	is_prepared = false;
 }

@@ -214,11 +214,12 @@ run_cycle_apart(Bench *bench, uint64_t n)
 	run_threads(bench, n, cycle_apart);
 }
 
-static void
+static bool
 ignore_signal(uint32_t slot, void *arg)
 {
 	(void) slot;
 	(void) arg;
+	return true;
 }
 
 /*

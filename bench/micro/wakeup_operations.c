@@ -150,7 +150,7 @@ run_mark(Bench *bench, uint64_t n)
 
 /* ---- waking ---- */
 
-static void
+static bool
 note_signal(uint32_t slot, void *arg)
 {
 	Signals    *signals = arg;
@@ -158,6 +158,7 @@ note_signal(uint32_t slot, void *arg)
 	if (signals->count == TURNS)
 		abort();
 	signals->slots[signals->count++] = slot;
+	return true;
 }
 
 static void

@@ -68,6 +68,15 @@
 #define herald_proc_latch(number)		(&GetPGProcByNumber(number)->procLatch)
 #define herald_proc_pid(number)			(GetPGProcByNumber(number)->pid)
 
+/* Does the process with that number wait for something else than its client's next message? */
+static inline bool
+herald_proc_waits_elsewhere(int number)
+{
+	uint32		wait = *(volatile uint32 *) &GetPGProcByNumber(number)->wait_event_info;
+
+	return wait != 0 && wait != WAIT_EVENT_CLIENT_READ;
+}
+
 /*
  * 17: dshash, which learned to take strings for keys, copies a key by a
  * function that the table names.

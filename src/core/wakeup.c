@@ -24,7 +24,8 @@
  *
  * A listener that does not use its turn keeps others from being woken until the
  * watchdog takes the turn back.  After that its wakeups cost it alone: it is
- * signalled, and the turn goes to the next one at once.
+ * signalled, and the turn goes to the next one at once.  The same for one that is
+ * seen to wait for something else than its client.
  *
  * [W1] No wakeup is lost.  Two handshakes, each "write mine, then read yours"
  * on both sides, in one sequentially consistent order:
@@ -50,6 +51,9 @@
 /* Each that many turns nobody's home is looked at. */
 #define CURSOR_DECIDES_EVERY	4
 
+/* So many listeners are signalled in one call besides those that have turns. */
+#define BESIDES_MAX		64
+
 static void note_progress(HeraldWakeup *wakeup, uint32_t slot);
 static bool is_distrusted(HeraldWakeup *wakeup, uint32_t slot);
 static void regain_trust(HeraldWakeup *wakeup, uint32_t slot);
@@ -61,7 +65,8 @@ static bool set_is_empty(HeraldWakeup *wakeup);
 static bool set_take_near(HeraldWakeup *wakeup, uint16_t home, uint32_t *slot);
 static bool set_take_next(HeraldWakeup *wakeup, uint32_t *slot);
 static bool set_claim(HeraldWakeup *wakeup, uint32_t slot);
-static bool hand_turn_to(HeraldWakeup *wakeup, uint32_t slot);
+static bool hand_turn_to(HeraldWakeup *wakeup, uint32_t slot, uint32_t *serial);
+static bool take_back(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial);
 
 static inline _Atomic uint64_t *
 set_words(HeraldWakeup *wakeup)
@@ -105,7 +110,6 @@ herald_wakeup_join(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition start)
 												  memory_order_relaxed))
 		;
 	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->stalled, 0, memory_order_relaxed);
-	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->distrust, 0, memory_order_relaxed);
 	herald_wakeup_set_home(wakeup, slot, HERALD_NO_HOME);
 	herald_listener_join(herald_wakeup_word(wakeup, slot), start);
 }
@@ -156,26 +160,35 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
 				   HeraldSendSignal send, void *arg)
 {
 	uint32_t	handed_out = 0;
+	uint32_t	besides = 0;
 
 	while (handed_out < turns && !set_is_empty(wakeup) && take_turn(wakeup))
 	{
 		uint32_t	slot;
+		uint32_t	serial;
 
 		HERALD_HOLD_POINT("turn-taken");
 		if (!set_take_near(wakeup, home, &slot) && !set_take_next(wakeup, &slot))
 			return_turn(wakeup);	/* and look once more [W1] */
-		else if (!hand_turn_to(wakeup, slot))
+		else if (!hand_turn_to(wakeup, slot, &serial))
 			(void) herald_wakeup_yield(wakeup, slot);
 		else
 		{
-			send(slot, arg);
-			if (is_distrusted(wakeup, slot))
-				(void) herald_wakeup_yield(wakeup, slot);
-			else
+			bool		can_act = send(slot, arg);
+
+			if (can_act && !is_distrusted(wakeup, slot))
 				handed_out++;
+			else
+			{
+				(void) take_back(wakeup, slot, serial);
+
+				/* It may be in a commit that we signal; the watchdog sees to the rest. */
+				if (++besides == BESIDES_MAX)
+					break;
+			}
 		}
 	}
-	return handed_out > 0;
+	return handed_out + besides > 0;
 }
 
 bool
@@ -194,6 +207,12 @@ herald_wakeup_waiting(HeraldWakeup *wakeup)
 		count += (uint32_t) __builtin_popcountll(atomic_load_explicit(&set_words(wakeup)[i],
 																	 memory_order_relaxed));
 	return count;
+}
+
+void
+herald_wakeup_trust(HeraldWakeup *wakeup, uint32_t slot)
+{
+	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->distrust, 0, memory_order_relaxed);
 }
 
 void
@@ -287,15 +306,10 @@ herald_wakeup_yield(HeraldWakeup *wakeup, uint32_t slot)
 bool
 herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
 {
-	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
-
-	if (serial == 0 ||
-		!atomic_compare_exchange_strong_explicit(&turn->serial, &serial, 0,
-												 memory_order_seq_cst,
-												 memory_order_relaxed))
+	if (serial == 0 || !take_back(wakeup, slot, serial))
 		return false;
-	atomic_store_explicit(&turn->distrust, HERALD_DISTRUST, memory_order_relaxed);
-	return_turn(wakeup);
+	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->distrust, HERALD_DISTRUST,
+						  memory_order_relaxed);
 	return true;
 }
 
@@ -385,21 +399,32 @@ return_turn(HeraldWakeup *wakeup)
  * False: it is no longer PENDING; the turn is in its slot all the same.
  */
 static bool
-hand_turn_to(HeraldWakeup *wakeup, uint32_t slot)
+hand_turn_to(HeraldWakeup *wakeup, uint32_t slot, uint32_t *serial)
 {
 	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
-	uint32_t	serial;
 
 	do
-		serial = atomic_fetch_add_explicit(&wakeup->next_serial, 1, memory_order_relaxed);
-	while (serial == 0);
+		*serial = atomic_fetch_add_explicit(&wakeup->next_serial, 1, memory_order_relaxed);
+	while (*serial == 0);
 
 	/* An older turn that nobody has given back yet is given back here. */
-	if (atomic_exchange_explicit(&turn->serial, serial, memory_order_seq_cst) != 0)
+	if (atomic_exchange_explicit(&turn->serial, *serial, memory_order_seq_cst) != 0)
 		return_turn(wakeup);
 
 	HERALD_HOLD_POINT("turn-in-slot");
 	return herald_listener_signal(herald_wakeup_word(wakeup, slot));
+}
+
+/* This very turn, not a later one of the same listener.  [W2] */
+static bool
+take_back(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
+{
+	if (!atomic_compare_exchange_strong_explicit(&herald_wakeup_turn(wakeup, slot)->serial,
+												 &serial, 0, memory_order_seq_cst,
+												 memory_order_relaxed))
+		return false;
+	return_turn(wakeup);
+	return true;
 }
 
 static void

@@ -52,8 +52,11 @@ typedef struct HeraldWakeup
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t words[];
 } HeraldWakeup;
 
-/* Send the signal that goes with a turn.  Called with no lock held [D2]. */
-typedef void (*HeraldSendSignal) (uint32_t slot, void *arg);
+/*
+ * Send the signal that goes with a turn.  Called with no lock held [D2].  False:
+ * the listener cannot act on it now, and others need not wait for it.
+ */
+typedef bool (*HeraldSendSignal) (uint32_t slot, void *arg);
 
 extern size_t herald_wakeup_memory(uint32_t slots);
 extern void herald_wakeup_init(HeraldWakeup *wakeup, uint32_t slots, uint32_t turns_max);
@@ -111,6 +114,9 @@ extern bool herald_wakeup_is_anyone_waiting(HeraldWakeup *wakeup);
 
 /* How many are in the wakeup set, about. */
 extern uint32_t herald_wakeup_waiting(HeraldWakeup *wakeup);
+
+/* The slot has, or will have, another owner: forget that this one did not use its turns. */
+extern void herald_wakeup_trust(HeraldWakeup *wakeup, uint32_t slot);
 
 /* The listener says on which CPU it is. */
 extern void herald_wakeup_set_home(HeraldWakeup *wakeup, uint32_t slot, uint16_t home);

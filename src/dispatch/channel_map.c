@@ -231,6 +231,8 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 	dshash_seq_status scan;
 	Channel    *entry;
 
+	/* One at a time: those who LISTEN would wait for all that read the same part of the map. */
+	LWLockAcquire(herald_control->scan_lock, LW_EXCLUSIVE);
 	dshash_seq_init(&scan, channels, false);
 	while ((entry = dshash_seq_next(&scan)) != NULL)
 	{
@@ -245,6 +247,7 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 			break;
 	}
 	dshash_seq_term(&scan);
+	LWLockRelease(herald_control->scan_lock);
 }
 
 static dshash_parameters

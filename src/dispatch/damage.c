@@ -32,6 +32,8 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
+
 #include "dispatch/damage.h"
 #include "dispatch/dispatch.h"
 
@@ -43,6 +45,7 @@ herald_damage_found(HeraldPosition position)
 	 * [D5] Before the words are marked: pairs with herald_damage_is_known().  A
 	 * listener that does not see this is marked afterwards, and looks again.
 	 */
+	HOLD_INTERRUPTS();			/* the report would serve them */
 	if (atomic_exchange(&herald_control->is_damaged, 1) == 0)
 		ereport(LOG_SERVER_ONLY,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -52,6 +55,7 @@ herald_damage_found(HeraldPosition position)
 				 errhint("Restart the server when convenient."),
 				 errhidestmt(true)));	/* of a sender that has no part in it */
 	herald_damage_tell();
+	RESUME_INTERRUPTS();
 }
 
 /*

@@ -14,7 +14,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/latch.h"
 #include "utils/timeout.h"
 
 #include "compat/compat.h"
@@ -88,7 +87,6 @@ static bool is_settled(HeraldPosition position);
 static bool is_not_settled(HeraldPosition position);
 static bool wait_a_while(HeraldPosition position, int steps, bool (*must_wait) (HeraldPosition));
 static void announce_wait(void);
-static void sleep_until_told(long step_ms);
 static void forget_cancel(void);
 static void tell_waiters(void);
 
@@ -169,17 +167,17 @@ herald_dispatch_wait(HeraldPosition position)
 	announce_wait();
 	for (;;)
 	{
-		ConditionVariablePrepareToSleep(&herald_control->dispatched);
+		herald_wait_prepare(&herald_control->dispatched);
 		if (is_settled(position))
 			break;
 		HERALD_STOP_POINT("await-own-batch");
 		canceled = QueryCancelPending;
 		if (canceled)
 			break;
-		sleep_until_told(WAIT_STEP_MS);
+		herald_wait_sleep(HERALD_WAIT_DISPATCH, WAIT_STEP_MS);
 		herald_dispatch_run();
 	}
-	ConditionVariableCancelSleep();
+	herald_wait_end();
 	herald_dispatch_cancel_wait();
 	if (canceled)
 		forget_cancel();
@@ -199,7 +197,8 @@ herald_dispatch_catch_up(HeraldPosition position)
 void
 herald_dispatch_wait_a_while(HeraldPosition position)
 {
-	(void) wait_a_while(position, WHILE_STEPS, is_not_settled);
+	if (!wait_a_while(position, WHILE_STEPS, is_not_settled))
+		CHECK_FOR_INTERRUPTS();
 }
 
 bool
@@ -348,13 +347,13 @@ wait_a_while(HeraldPosition position, int steps, bool (*must_wait) (HeraldPositi
 	announce_wait();
 	while (steps-- > 0 && !QueryCancelPending)
 	{
-		ConditionVariablePrepareToSleep(&herald_control->dispatched);
+		herald_wait_prepare(&herald_control->dispatched);
 		if (!must_wait(position))
 			break;
-		sleep_until_told(STEP_MS);
+		herald_wait_sleep(HERALD_WAIT_DISPATCH, STEP_MS);
 		herald_dispatch_run();
 	}
-	ConditionVariableCancelSleep();
+	herald_wait_end();
 	herald_dispatch_cancel_wait();
 	return !QueryCancelPending;
 }
@@ -365,16 +364,6 @@ announce_wait(void)
 {
 	atomic_fetch_add_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
 	is_waiting = true;
-}
-
-/* A signal of whatever kind ends the sleep too; the server's own wait would go on. */
-static void
-sleep_until_told(long step_ms)
-{
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 step_ms, herald_wait(HERALD_WAIT_DISPATCH));
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
 }
 
 /* The next statement must neither be canceled, nor its error name the reason of this one. */
@@ -391,5 +380,5 @@ tell_waiters(void)
 {
 	/* [D3] after the position has moved: pairs with herald_dispatch_wait() */
 	if (atomic_load_explicit(&herald_control->dispatch_waiters, memory_order_seq_cst) > 0)
-		ConditionVariableBroadcast(&herald_control->dispatched);
+		herald_wait_tell(&herald_control->dispatched);
 }

@@ -33,7 +33,7 @@
 /* In the watchdog: since when each listener has been beyond the limit; 0: it is not. */
 static uint64 *beyond_since_ms;
 
-static bool bytes_of(uint64 word, bool wait, uint64 *bytes);
+static uint64 bytes_of(uint64 word);
 static bool read_log(HeraldPosition position, uint64 length, void *to);
 static void report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since);
 static const char *application_of(int pid, char *buffer, size_t size);
@@ -42,10 +42,7 @@ static const char *application_of(int pid, char *buffer, size_t size);
 uint64
 herald_lag_bytes(uint64 word)
 {
-	uint64		bytes;
-
-	(void) bytes_of(word, true, &bytes);
-	return bytes;
+	return bytes_of(word);
 }
 
 bool
@@ -94,9 +91,7 @@ herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 	if (beyond_since_ms == NULL)
 		beyond_since_ms = MemoryContextAllocZero(TopMemoryContext,
 											  herald_wakeup->slots * sizeof(uint64));
-	if (!bytes_of(word, false, &bytes))
-		return true;
-
+	bytes = bytes_of(word);
 	if (bytes == 0 || herald_log_lag_kb < 0 || bytes <= (is_lagging ? limit / 2 : limit))
 	{
 		beyond_since_ms[slot] = 0;
@@ -121,20 +116,15 @@ herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 	return false;
 }
 
-/* False: not to `wait`, and a lock is taken. */
-static bool
-bytes_of(uint64 word, bool wait, uint64 *bytes)
+static uint64
+bytes_of(uint64 word)
 {
 	HeraldPosition position = herald_word_position(word);
 	HeraldPosition dispatched = atomic_load(&herald_log->dispatched);
 
-	*bytes = 0;
 	if (!herald_listener_is_pending(word) || position >= dispatched)
-		return true;
-	if (!herald_large_bytes_between(position, dispatched, wait, bytes))
-		return false;
-	*bytes += dispatched - position;
-	return true;
+		return 0;
+	return dispatched - position + herald_large_bytes_between(position, dispatched);
 }
 
 /* From memory or from a file.  False: it is gone. */

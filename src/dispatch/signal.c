@@ -28,7 +28,7 @@
 #include "dispatch/signal.h"
 #include "shared.h"
 
-void
+bool
 herald_signal_notifications(uint32 slot, void *arg)
 {
 	HeraldSlot *listener = &herald_slots[slot];
@@ -36,7 +36,7 @@ herald_signal_notifications(uint32 slot, void *arg)
 
 	HERALD_HOLD_POINT("turn-handed-out");
 	if (!herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS, HERALD_REASONS_NOTIFY))
-		return;
+		return true;
 	HERALD_HOLD_POINT("reason-added");
 
 	/*
@@ -57,6 +57,14 @@ herald_signal_notifications(uint32 slot, void *arg)
 		(void) herald_signal_slot(pid, PROCSIG_NOTIFY_INTERRUPT, slot);
 		herald_shared_count(HERALD_COUNT_SIGNALS_SENT, 1);
 	}
+
+	/*
+	 * Parse analysis, for one, locks tables before any hook tells us that the
+	 * backend is busy.  A hint: it may be over by now.
+	 */
+	return pid == MyProcPid ||
+		!herald_proc_waits_elsewhere(atomic_load_explicit(&listener->process,
+														  memory_order_relaxed));
 }
 
 bool

@@ -13,10 +13,11 @@
 #include "postgres.h"
 
 /*
- * Tell the listener in this slot that it is its turn to read.  Never fails.
+ * Tell the listener in this slot that it is its turn to read.  False: it waits for
+ * something else than its client just now.  Never fails.
  * With no lock held.  (A HeraldSendSignal; arg is not used.)
  */
-extern void herald_signal_notifications(uint32 slot, void *arg);
+extern bool herald_signal_notifications(uint32 slot, void *arg);
 
 /*
  * Tell the backend in this slot something else than notifications: a bit of

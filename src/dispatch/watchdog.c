@@ -49,7 +49,7 @@
 /* So a turn is taken back after 10 to 20 ms without progress. */
 #define LOOK_EVERY_MS		10
 
-/* A listener that has not moved for so long is not waited for. */
+/* Of a listener that has not moved for so long the log says that it makes no progress. */
 #define STALLED_AFTER_MS	100
 
 /* After so long without a turn out, it goes to sleep. */

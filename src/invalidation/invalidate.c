@@ -36,6 +36,9 @@
 /* Whoever invalidates more keys of one cache than this invalidates all of it. */
 #define KEYS_MAX		1024
 
+/* Whoever invalidates more keys than this altogether invalidates all caches. */
+#define ITEMS_MAX		65536
+
 /* So few are searched one by one. */
 #define FEW				8
 
@@ -146,6 +149,13 @@ herald_invalidate_publish(void)
 	if (pending.count == 0)
 		return;
 
+	if (pending.count > ITEMS_MAX)
+	{
+		pending.items[0] = (Item) {HERALD_KEY_ALL, HERALD_KEY_ALL};
+		pending.count = 1;
+		pending.known = NULL;
+	}
+
 	/* By cache; then what stands for the whole of it comes first. */
 	if (pending.count > 1)
 		qsort(pending.items, pending.count, sizeof(Item), compare_items);
@@ -168,6 +178,7 @@ herald_invalidate_publish(void)
 		{
 			insert(messages, count);
 			count = 0;
+			CHECK_FOR_INTERRUPTS();
 		}
 	}
 	if (count > 0)

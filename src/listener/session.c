@@ -33,6 +33,7 @@
 #include "storage/lwlock.h"
 #include "tcop/tcopprot.h"
 
+#include "compat/compat.h"
 #include "core/stop_point.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/signal.h"
@@ -53,19 +54,23 @@ static struct
 	bool		chains;			/* the end of this transaction begins another */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
 	bool		exit_registered;
-	HeraldPosition began_at;	/* the queue's end when we were idle last */
-	TimestampTz began_message;	/* the client's message that ended that */
+	TimestampTz message_time;	/* when the client's last one that passed a hook came... */
+	HeraldPosition message_at;	/* ... and where the queue ended then */
+	HeraldPosition began_at;	/* the same of the message that made us busy */
 	HeraldPosition answer_up_to;	/* see herald_session_take_answer_up_to() */
 	TimestampTz message;		/* when the client's last one came, at the last end */
 	int			failures;		/* of empty transactions, one after another */
 }			session;
+
+/* Where the queue ends when it is asked for: the ROLLBACK of a failed block passes no hook that counts. */
+#define HERALD_QUEUE_END	PG_UINT64_MAX
 
 /* So many are survived: the first may have been cancelled. */
 #define FAILURES_MAX	3
 
 static bool may_fail_in_block(void);
 static bool message_has_come(void);
-static void begin(void);
+static void note_message(void);
 static HeraldPosition queue_end(void);
 static bool is_pending(void);
 static bool rest(void);
@@ -88,6 +93,7 @@ herald_session_join(void)
 		session.exit_registered = true;
 	}
 
+	atomic_store_explicit(&mine->process, herald_my_proc_number(), memory_order_relaxed);
 	atomic_store_explicit(&mine->database, MyDatabaseId, memory_order_relaxed);
 	atomic_store_explicit(&mine->role, GetSessionUserId(), memory_order_relaxed);
 	atomic_store_explicit(&mine->channels, 0, memory_order_relaxed);
@@ -106,8 +112,8 @@ herald_session_join(void)
 					   atomic_load_explicit(&herald_log->dispatched, memory_order_seq_cst));
 	session.is_listener = true;
 	session.is_busy = true;
-	session.began_at = 0;
-	session.began_message = GetCurrentStatementStartTimestamp();
+	session.began_at = session.message_at = 0;
+	session.message_time = GetCurrentStatementStartTimestamp();
 }
 
 void
@@ -121,6 +127,7 @@ herald_session_leave(void)
 	session.is_listener = false;
 	session.is_busy = false;
 	session.own_signal = false;
+	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
 	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
@@ -152,12 +159,13 @@ herald_session_statement(void)
 
 	session.statement_seen = true;
 	session.statement_before = true;
+	note_message();
 	if (session.is_busy)
 		return;
 
 	/* A signal that is on its way has nothing more to tell us. */
 	session.is_busy = true;
-	begin();
+	session.began_at = session.message_at;
 	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 	if (herald_wakeup_busy(herald_wakeup, herald_shared_my_slot()))
 		herald_dispatch_pump();
@@ -176,7 +184,7 @@ herald_session_end_transaction(bool committed)
 	bool		may_remain = session.is_busy && (session.chains || (!committed && may_fail_in_block()));
 	bool		was_empty = !session.is_busy && !session.statement_seen;
 	bool		polled = message_has_come() && committed && was_empty && session.is_listener;
-	HeraldPosition up_to = polled ? queue_end() : session.began_at;
+	HeraldPosition up_to = polled ? queue_end() : session.message_at;
 
 	polled = polled && (is_pending() || herald_dispatch_is_behind(up_to));
 	session.chains = false;
@@ -201,7 +209,7 @@ herald_session_end_transaction(bool committed)
 
 	if (may_remain || rest() || polled || herald_dispatch_is_behind(up_to))
 	{
-		session.answer_up_to = may_remain ? 0 : up_to;
+		session.answer_up_to = may_remain ? HERALD_QUEUE_END : up_to;
 
 		/*
 		 * Something of the server's or of another module's fails each time
@@ -240,16 +248,16 @@ message_has_come(void)
 	return session.message != before;
 }
 
-/* Between two transactions of one message the client is told nothing, and we are not idle. */
+/* Within one message, which may hold several transactions, the client is told nothing, and we are not idle. */
 static void
-begin(void)
+note_message(void)
 {
-	TimestampTz message = GetCurrentStatementStartTimestamp();
+	TimestampTz time = GetCurrentStatementStartTimestamp();
 
-	if (message == session.began_message)
+	if (time == session.message_time)
 		return;
-	session.began_message = message;
-	session.began_at = queue_end();
+	session.message_time = time;
+	session.message_at = queue_end();
 }
 
 /* Everything that has been answered by now is before it. */
@@ -312,7 +320,7 @@ herald_session_take_answer_up_to(void)
 	HeraldPosition result = session.answer_up_to;
 
 	session.answer_up_to = 0;
-	return result;
+	return result == HERALD_QUEUE_END ? queue_end() : result;
 }
 
 bool
@@ -336,4 +344,5 @@ leave_at_exit(int code, Datum arg)
 	herald_subscriptions_leave_all();
 	HERALD_HOLD_POINT("exit-without-channels");
 	herald_session_leave();
+	herald_wakeup_trust(herald_wakeup, herald_shared_my_slot());
 }

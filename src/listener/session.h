@@ -59,8 +59,9 @@ extern bool herald_session_take_statement(void);
 extern HeraldPosition herald_session_began_at(void);
 
 /*
- * What was committed before this position, at the end of our transaction, is to
- * be delivered before its answer; 0: whatever has come.  Forgets it.
+ * What is finished and before this position is to be delivered before the client
+ * hears that we are ready: it was answered before the client's last message came.
+ * Forgets it.
  */
 extern HeraldPosition herald_session_take_answer_up_to(void);
 

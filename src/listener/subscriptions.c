@@ -76,6 +76,7 @@ static struct
 }			transaction;
 
 static void add_action(ActionKind kind, int level, const char *channel);
+static int	last_unlisten_all(void);
 static void apply_to_wishes(const Action *action);
 static uint32 count_new(void);
 static void touch(Subscription *subscription);
@@ -137,8 +138,12 @@ herald_subscriptions_prepare(void)
 	if (transaction.actions_used == 0)
 		return;
 
-	for (int i = 0; i < transaction.actions_used; i++)
+	/* What came before the last UNLISTEN * makes no difference. */
+	for (int i = last_unlisten_all(); i < transaction.actions_used; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
 		apply_to_wishes(&transaction.actions[i]);
+	}
 
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
@@ -273,6 +278,17 @@ add_action(ActionKind kind, int level, const char *channel)
 	action->kind = kind;
 	action->level = level;
 	strlcpy(action->channel, channel, NAMEDATALEN);
+}
+
+/* Its place among the actions; 0: there is none, or it is the first. */
+static int
+last_unlisten_all(void)
+{
+	int			i = transaction.actions_used - 1;
+
+	while (i > 0 && transaction.actions[i].kind != ACTION_UNLISTEN_ALL)
+		i--;
+	return Max(i, 0);
 }
 
 /* What this action, in its place among the others, makes of the wishes. */

@@ -321,7 +321,7 @@ resolve_tablespaces(const char *names, Oid *oids, int max)
 		}
 	}
 	list_free(list);
-	pfree(copy);				/* senders that wait for room come by each ms */
+	pfree(copy);				/* a sender that waits for room comes by again and again */
 	if (count == 0)
 		oids[count++] = DEFAULTTABLESPACE_OID;
 	return count;

@@ -156,9 +156,12 @@ herald_large_forget(uint64 number)
 		log_lost(number);
 	else
 		atomic_store(&file->position, 0);
-	herald_spill_trim();
-	if (herald_spill_needs_trim())
-		herald_watchdog_alert();	/* the lock was not free */
+
+	/* To delete gigabytes takes its time, and this batch may be in others' way. */
+	if (herald_watchdog_runs())
+		herald_watchdog_alert();
+	else
+		herald_spill_trim();
 }
 
 bool
@@ -220,24 +223,29 @@ herald_large_bytes_open(void)
 	return herald_large_bytes_from(NOT_PLACED);
 }
 
-bool
-herald_large_bytes_between(HeraldPosition from, HeraldPosition to, bool wait, uint64 *bytes)
+/*
+ * Without the lock: it is for a view and the log, and others need the lock to
+ * write.  An entry that changes hands meanwhile is left out.
+ */
+uint64
+herald_large_bytes_between(HeraldPosition from, HeraldPosition to)
 {
-	*bytes = 0;
-	if (herald_large_bytes() == 0)
-		return true;
+	uint64		bytes = 0;
 
-	if (wait)
-		herald_spill_lock(LW_SHARED);
-	else if (!herald_spill_try_lock(LW_SHARED))
-		return false;
-	for (int i = 0; i < herald_large->used; i++)
+	if (herald_large_bytes() == 0)
+		return 0;
+	for (int i = 0; i < atomic_load(&herald_large->used); i++)
 	{
-		if (position_of(i) >= from && position_of(i) < to)
-			*bytes += herald_large->files[i].bytes;
+		LargeFile  *file = &herald_large->files[i];
+		uint64		number = atomic_load(&file->number);
+		HeraldPosition position = atomic_load(&file->position);
+		uint64		size = atomic_load(&file->bytes);
+
+		if (number != 0 && position >= from && position < to &&
+			atomic_load(&file->number) == number)
+			bytes += size;
 	}
-	herald_spill_unlock();
-	return true;
+	return bytes;
 }
 
 bool
@@ -255,31 +263,28 @@ herald_large_read(uint64 number, uint64 offset, uint64 length, char *to)
 }
 
 /*
- * A place in the table, and a number.  If there is none, the oldest gives way;
- * it takes thousands of unread ones to get there.
+ * A place in the table, and a number.  A file is larger than a segment, or its
+ * transaction is still open; so the table does not fill before the queue's limit
+ * is reached, unless that is very large.
  */
 static uint64
 enter(void)
 {
 	uint64		number = 0;
+	LargeFile  *file;
 
-	do
+	herald_spill_lock(LW_EXCLUSIVE);
+	file = find(0);
+	if (file != NULL)
 	{
-		LargeFile  *file;
-
-		herald_spill_lock(LW_EXCLUSIVE);
-		file = find(0);
-		if (file != NULL)
-		{
-			number = ++herald_large->last_number;
-			atomic_store(&file->bytes, 0);
-			atomic_store(&file->position, NOT_PLACED);
-			atomic_store(&file->number, number);
-			herald_large->used = Max(herald_large->used, (int) (file - herald_large->files) + 1);
-			atomic_fetch_add(&herald_large->count, 1);
-		}
-		herald_spill_unlock();
-	} while (number == 0 && herald_spill_give_up_oldest());
+		number = ++herald_large->last_number;
+		atomic_store(&file->bytes, 0);
+		atomic_store(&file->position, NOT_PLACED);
+		atomic_store(&file->number, number);
+		herald_large->used = Max(herald_large->used, (int) (file - herald_large->files) + 1);
+		atomic_fetch_add(&herald_large->count, 1);
+	}
+	herald_spill_unlock();
 
 	if (number == 0)
 		ereport(ERROR,
@@ -337,6 +342,9 @@ discard(LargeFile *file)
 	atomic_fetch_sub(&herald_large->bytes, atomic_load(&file->bytes));
 	atomic_fetch_sub(&herald_large->count, 1);
 	atomic_store(&file->number, 0);
+	while (herald_large->used > 0 &&
+		   atomic_load(&herald_large->files[herald_large->used - 1].number) == 0)
+		herald_large->used--;
 }
 
 /* No room for this transaction's file, of so many bytes up to now. */

@@ -66,12 +66,8 @@ extern uint64 herald_large_bytes_from(HeraldPosition position);
 /* Bytes of those whose transactions are open. */
 extern uint64 herald_large_bytes_open(void);
 
-/*
- * Bytes of those whose references lie from one position up to another.  False:
- * not to `wait`, and somebody changes the table just now.  Waiting may throw.
- */
-extern bool herald_large_bytes_between(HeraldPosition from, HeraldPosition to, bool wait,
-									   uint64 *bytes);
+/* Bytes of those whose references lie from one position up to another.  By anybody; a figure. */
+extern uint64 herald_large_bytes_between(HeraldPosition from, HeraldPosition to);
 
 /* Copy bytes of a file.  A HeraldReadFile; by a listener, in a transaction. */
 extern bool herald_large_read(uint64 number, uint64 offset, uint64 length, char *to);

@@ -28,7 +28,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/latch.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
 #include "utils/resowner.h"
@@ -63,9 +62,8 @@ typedef struct Saving
 	bool		is_complete;
 } Saving;
 
-/* Is this process among those counted in room_waiters; and will it be told? */
+/* Is this process among those counted in room_waiters? */
 static bool is_waiting;
-static bool is_prepared;
 
 static void forget_wait(int code, Datum arg);
 static void tidy(void);
@@ -210,32 +208,26 @@ herald_spill_unlock(void)
 }
 
 /*
- * To prepare, and to sleep, are two calls, with the caller's look between them.  A
- * process that is told is off the list, and so is one that tells others.
+ * To prepare, and to sleep, are two calls, with the caller's look between them.
  */
 void
 herald_spill_wait_for_room(long timeout_ms)
 {
-	if (!is_prepared)
+	if (!herald_wait_is_prepared())
 	{
 		if (!is_waiting)
 			atomic_fetch_add_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
 		is_waiting = true;
 
 		/* [F3] announced before looking once more: pairs with herald_spill_announce_room() */
-		ConditionVariablePrepareToSleep(&herald_control->room);
-		is_prepared = true;
+		herald_wait_prepare(&herald_control->room);
 		return;
 	}
 
 	/* Not every transaction in which this is called is one that ours watches the end of. */
-	is_prepared = false;
 	PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 timeout_ms, herald_wait(HERALD_WAIT_QUEUE_ROOM));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		herald_wait_sleep(HERALD_WAIT_QUEUE_ROOM, timeout_ms);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
 }
@@ -246,7 +238,7 @@ herald_spill_end_wait(void)
 	if (!is_waiting)
 		return;
 	forget_wait(0, (Datum) 0);
-	ConditionVariableCancelSleep();
+	herald_wait_end();
 }
 
 void
@@ -256,10 +248,7 @@ herald_spill_announce_room(void)
 	if (atomic_load_explicit(&herald_control->room_waiters, memory_order_seq_cst) <=
 		(is_waiting ? 1 : 0))
 		return;
-
-	/* The server ends a sleep of our own for it. */
-	ConditionVariableBroadcast(&herald_control->room);
-	is_prepared = false;
+	herald_wait_tell(&herald_control->room);
 }
 
 bool
@@ -308,7 +297,7 @@ herald_spill_bytes_max(void)
 static void
 forget_wait(int code, Datum arg)
 {
-	is_waiting = is_prepared = false;
+	is_waiting = false;
 	atomic_fetch_sub_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
 }
 

@@ -130,6 +130,12 @@ herald_overflow_read(uint64 offset, uint64 end)
 	}
 }
 
+bool
+herald_overflow_fetch(char *to, uint64 length)
+{
+	return length == 0 || read_bytes(to, length, 0);
+}
+
 void
 herald_overflow_publish(uint64 length)
 {
@@ -199,6 +205,7 @@ begin(void)
 		.hcxt = TopMemoryContext,
 	};
 	ResourceOwner caller = CurrentResourceOwner;
+	MemoryContext context = CurrentMemoryContext;
 
 	if (overflow.channels == NULL)
 		overflow.channels = hash_create("pg_herald channels of a transaction", 64, &control,
@@ -213,9 +220,15 @@ begin(void)
 	}
 	PG_CATCH();
 	{
+		ErrorData  *error;
+
+		/* The release may have errors of its own to log. */
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
 		CurrentResourceOwner = caller;
 		herald_overflow_release(false);
-		PG_RE_THROW();
+		ReThrowError(error);
 	}
 	PG_END_TRY();
 }

@@ -29,6 +29,9 @@ extern void herald_overflow_write(uint64 offset, const char *entries, uint64 len
  */
 extern const HeraldEntry *herald_overflow_read(uint64 offset, uint64 end);
 
+/* Copy the file's first bytes.  False: they cannot be read.  Never throws. */
+extern bool herald_overflow_fetch(char *to, uint64 length);
+
 /*
  * The file is complete with `length` bytes of entries: hand it to the queue.
  * May throw.

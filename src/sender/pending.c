@@ -214,6 +214,34 @@ herald_pending_has_file(void)
 	return pending.has_file || pending.used > herald_log_batch_max(herald_log);
 }
 
+/*
+ * A file is the queue's for as long as some listener has not read it, and there
+ * is room for so many of them only: it must be worth it.
+ */
+void
+herald_pending_return_to_memory(void)
+{
+	uint64		in_arena = pending.used - pending.written;
+	char	   *arena;
+
+	if (!pending.has_file || pending.used > herald_log_batch_max(herald_log))
+		return;
+
+	arena = MemoryContextAllocHuge(TopMemoryContext, Max(pending.used, ARENA_SIZE_MIN));
+	if (!herald_overflow_fetch(arena, pending.written))
+	{
+		pfree(arena);
+		report_damaged();
+	}
+	memcpy(arena + pending.written, pending.arena, in_arena);
+	pfree(pending.arena);
+	pending.arena = arena;
+	pending.size = Max(pending.used, ARENA_SIZE_MIN);
+	pending.written = 0;
+	pending.has_file = false;
+	herald_overflow_release(false);
+}
+
 uint64
 herald_pending_complete_file(void)
 {

@@ -50,6 +50,9 @@ extern void herald_pending_visit(HeraldEntryVisitor visit);
 extern bool herald_pending_has_file(void);
 extern uint64 herald_pending_complete_file(void);
 
+/* If so, and if a batch can hold them after all, have them in memory again.  May throw. */
+extern void herald_pending_return_to_memory(void);
+
 /* Write an entry in the form that it has in the log, all of its length. */
 extern void herald_pending_write_entry(HeraldEntry *entry, const char *channel,
 									   size_t channel_length, const char *payload,

@@ -4,7 +4,7 @@
  *	  The pending notifications at the transaction's end: reserve, then finish.
  *
  * Everything that may fail or wait is done before the commit record is
- * written: waiting for listeners, finding room, copying.  After it, nothing is
+ * written: finding room, copying.  After it, nothing is
  * left but to flip the batch's state [Q3].
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -70,6 +70,7 @@ herald_publish_reserve(void)
 		return;
 	}
 
+	herald_pending_return_to_memory();
 	batch.is_reference = herald_pending_has_file();
 	if (batch.is_reference)
 	{

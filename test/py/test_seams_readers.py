@@ -137,14 +137,15 @@ def steadily(senders: dict[str, Wire], listener: Wire, seconds: float) -> tuple[
 
 def test_slow_clients(roomy, wire):
     """Guards: when many clients read what they listen to once a second, listeners on another channel hear
-    theirs, and commits that notify take, as long as ever."""
+    theirs, and commits that notify take, about as long as ever. (The bound is wide: it holds for the stock
+    server on a busy machine.)"""
     listener, sender, flood = wire(roomy), wire(roomy), wire(roomy)
     listener.query("LISTEN d")
     slow = [ordinary(roomy, wire) for _ in range(SLOW)]
     with reading(slow, 1 << 20, 1):
         answered, heard = steadily({"c": flood, "d": sender}, listener, 5)
-    assert heard[len(heard) * 90 // 100] < 0.05, shown(heard)
-    assert answered[len(answered) * 90 // 100] < 0.05, shown(answered)
+    assert heard[len(heard) * 90 // 100] < 0.2, shown(heard)
+    assert answered[len(answered) * 90 // 100] < 0.2, shown(answered)
 
 
 @pytest.fixture

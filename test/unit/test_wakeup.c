@@ -286,11 +286,39 @@ test_distrust(void **state UNUSED)
 			assert_turns(wakeup, 1);
 		}
 	}
+
+	/* To leave and to join again forgives nothing; a new owner begins afresh. */
+	assert_true(herald_wakeup_rescue(wakeup, 0, turn_of(wakeup, 0)));
 	herald_wakeup_leave(wakeup, 0);
 	herald_wakeup_join(wakeup, 0, at);
+	assert_int_equal(atomic_load(&herald_wakeup_turn(wakeup, 0)->distrust), HERALD_DISTRUST);
+	herald_wakeup_trust(wakeup, 0);
 	assert_int_equal(atomic_load(&herald_wakeup_turn(wakeup, 0)->distrust), 0);
 	free(wakeup);
 	free(log);
+}
+
+static bool
+record_even(uint32_t slot, void *arg)
+{
+	return record_signal(slot, arg) && slot % 2 == 0;
+}
+
+/* Guards: a listener that cannot act now is signalled, and holds no turn; not for ever in one call. */
+static void
+test_cannot_act(void **state UNUSED)
+{
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
+	Signals		signals = {0};
+
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+	assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_even, &signals));
+	assert_turns(wakeup, 2);
+	assert_true(signals.count >= 3 && signals.count <= 4);
+	for (int i = 0; i < signals.count; i++)
+		assert_int_equal(turn_of(wakeup, signals.slots[i]) != 0, signals.slots[i] % 2 == 0);
+	free(wakeup);
 }
 
 /* Guards: the number that means "no turn" is never given, also after a wrap. */
@@ -548,6 +576,7 @@ main(void)
 		cmocka_unit_test(test_requeue),
 		cmocka_unit_test(test_rescue),
 		cmocka_unit_test(test_distrust),
+		cmocka_unit_test(test_cannot_act),
 		cmocka_unit_test(test_serial_wraps),
 		cmocka_unit_test(test_begin_unasked),
 		cmocka_unit_test(test_needed),

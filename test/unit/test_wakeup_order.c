@@ -170,7 +170,7 @@ typedef struct Eager
 	int			signals;
 } Eager;
 
-static void
+static bool
 read_at_once(uint32_t slot, void *arg)
 {
 	Eager	   *eager = arg;
@@ -179,6 +179,7 @@ read_at_once(uint32_t slot, void *arg)
 	assert_true(read_all(eager->wakeup, eager->log, slot));
 	if (eager->signals < 100)
 		assert_true(herald_wakeup_mark(eager->wakeup, slot, atomic_load(&eager->log->dispatched)));
+	return true;
 }
 
 /* Guards: pump sees what was entered while it ran, though others are through. */

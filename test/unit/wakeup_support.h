@@ -23,13 +23,14 @@ typedef struct Signals
 	uint32_t	slots[4 * SLOTS];
 } Signals;
 
-static inline void
+static inline bool
 record_signal(uint32_t slot, void *arg)
 {
 	Signals    *signals = arg;
 
 	assert_true(signals->count < 4 * SLOTS);
 	signals->slots[signals->count++] = slot;
+	return true;
 }
 
 static inline HeraldWakeup *
