@@ -12,7 +12,7 @@ MODULE_big = pg_herald
 OBJS = \
 	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/hush.o src/outbox.o src/transaction.o src/waits.o \
 	src/core/log.o src/core/log_reader.o src/core/dispatcher.o \
-	src/core/listener_word.o src/core/wakeup.o src/core/spilled.o \
+	src/core/listener_word.o src/core/moderation_rules.o src/core/wakeup.o src/core/spilled.o \
 	src/core/inval_queue.o src/core/freshness.o \
 	src/sender/activation.o src/sender/notify.o src/sender/overflow.o src/sender/pending.o \
 	src/sender/publish.o src/sender/retarget.o \

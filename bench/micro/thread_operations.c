@@ -239,14 +239,14 @@ wake_own(Bench *bench, uint32_t number, uint64_t n)
 		HeraldPosition to;
 
 		(void) herald_wakeup_mark(wakeup, slot, RING_SIZE);
-		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, ignore_signal, NULL);
+		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, ignore_signal, NULL);
 		if (herald_wakeup_begin(wakeup, bench->log, slot, &from, &to))
 		{
 			to = RING_SIZE;
 			(void) herald_wakeup_finish(wakeup, bench->log, slot, &to);
 		}
 		(void) herald_wakeup_yield(wakeup, slot);
-		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, ignore_signal, NULL);
+		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, ignore_signal, NULL);
 	}
 }
 

@@ -26,7 +26,7 @@ typedef struct Signals
 } Signals;
 
 
-/* All joined and idle, with nothing to read; at home on two CPUs in turn. */
+/* All joined and idle, with nothing to read. */
 HeraldWakeup *
 wakeup_create(uint32_t slots)
 {
@@ -37,7 +37,6 @@ wakeup_create(uint32_t slots)
 	{
 		herald_wakeup_join(wakeup, slot, START);
 		(void) herald_wakeup_rest(wakeup, slot);
-		herald_wakeup_set_home(wakeup, slot, (uint16_t) (slot % 2));
 	}
 	return wakeup;
 }
@@ -167,7 +166,7 @@ run_pump_empty(Bench *bench, uint64_t n)
 	Signals		signals = {0};
 
 	for (uint64_t i = 0; i < n; i++)
-		consume(herald_wakeup_pump(bench->wakeups[0], HERALD_ALL_TURNS, 0, note_signal, &signals));
+		consume(herald_wakeup_pump(bench->wakeups[0], HERALD_ALL_TURNS, note_signal, &signals));
 }
 
 /* A listener's pass, from its signal to handing its turn on. */
@@ -183,7 +182,7 @@ read_and_hand_over(Bench *bench, HeraldWakeup *wakeup, uint32_t slot, Signals *s
 	if (!herald_wakeup_finish(wakeup, bench->log, slot, &to))
 		abort();
 	(void) herald_wakeup_yield(wakeup, slot);
-	(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, (uint16_t) (slot % 2), note_signal, signals);
+	(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, note_signal, signals);
 }
 
 /* One of all listeners is notified, each time another one. */
@@ -198,7 +197,7 @@ run_wake_one(Bench *bench, uint64_t n)
 		Signals		signals = {0};
 
 		(void) herald_wakeup_mark(wakeup, slot, MESSAGE);
-		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, 0, note_signal, &signals);
+		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, note_signal, &signals);
 		read_and_hand_over(bench, wakeup, slot, &signals);
 	}
 }
@@ -214,7 +213,7 @@ run_wake_all(Bench *bench, uint64_t n)
 		Signals		signals = {0};
 
 		(void) herald_wakeup_mark_all(wakeup, bench->all_slots, bench->size, MESSAGE);
-		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, 0, note_signal, &signals);
+		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, note_signal, &signals);
 		for (uint32_t read = 0; read < bench->size; read++)
 		{
 			uint32_t	slot = signals.slots[0];

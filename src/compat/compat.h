@@ -26,7 +26,6 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/procsignal.h"
-#include "storage/s_lock.h"
 #include "utils/acl.h"
 #include "utils/backend_status.h"
 #include "utils/guc.h"
@@ -53,9 +52,6 @@
 	SendProcSignal((pid), (reason), (BackendId) ((slot) + 1))
 #define herald_my_proc_number()			((int) MyProc->pgprocno)
 #endif
-
-/* The server has a name for this only within its spinlocks. */
-#define herald_spin_delay()				SPIN_DELAY()
 
 /* 18: pg_noreturn goes before the declaration, and the attribute is gone. */
 #if PG_VERSION_NUM >= 180000

@@ -48,9 +48,6 @@
 
 #define BITS_PER_WORD	64
 
-/* Each that many turns nobody's home is looked at. */
-#define CURSOR_DECIDES_EVERY	4
-
 /* So many listeners are signalled in one call besides those that have turns. */
 #define BESIDES_MAX		64
 
@@ -62,7 +59,6 @@ static void return_turn(HeraldWakeup *wakeup);
 static void set_add(HeraldWakeup *wakeup, uint32_t word, uint64_t bits);
 static void set_remove(HeraldWakeup *wakeup, uint32_t slot);
 static bool set_is_empty(HeraldWakeup *wakeup);
-static bool set_take_near(HeraldWakeup *wakeup, uint16_t home, uint32_t *slot);
 static bool set_take_next(HeraldWakeup *wakeup, uint32_t *slot);
 static bool set_claim(HeraldWakeup *wakeup, uint32_t slot);
 static bool hand_turn_to(HeraldWakeup *wakeup, uint32_t slot, uint32_t *serial);
@@ -110,7 +106,6 @@ herald_wakeup_join(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition start)
 												  memory_order_relaxed))
 		;
 	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->stalled, 0, memory_order_relaxed);
-	herald_wakeup_set_home(wakeup, slot, HERALD_NO_HOME);
 	herald_listener_join(herald_wakeup_word(wakeup, slot), start);
 }
 
@@ -156,8 +151,7 @@ herald_wakeup_mark_all(HeraldWakeup *wakeup, const uint32_t *slots, uint32_t cou
 }
 
 bool
-herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
-				   HeraldSendSignal send, void *arg)
+herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send, void *arg)
 {
 	uint32_t	handed_out = 0;
 	uint32_t	besides = 0;
@@ -168,7 +162,7 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
 		uint32_t	serial;
 
 		HERALD_HOLD_POINT("turn-taken");
-		if (!set_take_near(wakeup, home, &slot) && !set_take_next(wakeup, &slot))
+		if (!set_take_next(wakeup, &slot))
 			return_turn(wakeup);	/* and look once more [W1] */
 		else if (!hand_turn_to(wakeup, slot, &serial))
 			(void) herald_wakeup_yield(wakeup, slot);
@@ -213,12 +207,6 @@ void
 herald_wakeup_trust(HeraldWakeup *wakeup, uint32_t slot)
 {
 	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->distrust, 0, memory_order_relaxed);
-}
-
-void
-herald_wakeup_set_home(HeraldWakeup *wakeup, uint32_t slot, uint16_t home)
-{
-	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->home, home, memory_order_relaxed);
 }
 
 bool
@@ -456,35 +444,6 @@ set_is_empty(HeraldWakeup *wakeup)
 			return false;
 	}
 	return true;
-}
-
-/*
- * Take a slot out of the set that is at home on this CPU, from among those
- * around the cursor.  Waking it there costs no interrupt to another CPU, and so
- * each chain stays on a CPU of its own.  That must not starve those who are at
- * home elsewhere: every so often the cursor alone decides.
- */
-static bool
-set_take_near(HeraldWakeup *wakeup, uint16_t home, uint32_t *slot)
-{
-	uint32_t	serial = atomic_load_explicit(&wakeup->next_serial, memory_order_relaxed);
-	uint32_t	cursor = atomic_load_explicit(&wakeup->cursor, memory_order_relaxed);
-	uint32_t	first = cursor - cursor % BITS_PER_WORD;
-	uint64_t	bits;
-
-	if (home == HERALD_NO_HOME || serial % CURSOR_DECIDES_EVERY == 0 || first >= wakeup->slots)
-		return false;
-
-	bits = atomic_load_explicit(&set_words(wakeup)[first / BITS_PER_WORD], memory_order_seq_cst);
-	for (; bits != 0; bits &= bits - 1)
-	{
-		*slot = first + (uint32_t) __builtin_ctzll(bits);
-		if (atomic_load_explicit(&herald_wakeup_turn(wakeup, *slot)->home,
-								 memory_order_relaxed) == home &&
-			set_claim(wakeup, *slot))
-			return true;
-	}
-	return false;
 }
 
 /* Take the first slot at or after the cursor out of the set, going round. */

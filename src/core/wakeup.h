@@ -19,7 +19,7 @@ typedef struct HeraldTurn
 	_Atomic uint32_t serial;	/* which turn it holds; 0: none */
 	_Atomic uint8_t stalled;	/* it has made no progress since its last wakeup */
 	_Atomic uint8_t distrust;	/* wakeups for which others do not wait; see HERALD_DISTRUST */
-	_Atomic uint16_t home;		/* the CPU that it read on last, or HERALD_NO_HOME */
+	uint16_t	unused;
 } HeraldTurn;
 
 /*
@@ -27,9 +27,6 @@ typedef struct HeraldTurn
  * besides those that have turns; if it uses each of these, it is trusted again.
  */
 #define HERALD_DISTRUST	8
-
-/* A CPU's number that stands for none. */
-#define HERALD_NO_HOME	UINT16_MAX
 
 /* As many turns as there are. */
 #define HERALD_ALL_TURNS	UINT32_MAX
@@ -100,14 +97,13 @@ herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
 
 /*
  * Signal listeners of the wakeup set while there are turns, `turns` (at least
- * 1) of them at most, preferring those whose home is the caller's CPU.  By
- * anybody.  True: a turn was handed out.
+ * 1) of them at most.  By anybody.  True: a turn was handed out.
  *
  * Turns may be left then that nobody holds: whoever got one has to pump for
  * all of them, at the latest when it gives its own back.
  */
-extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, uint16_t home,
-							   HeraldSendSignal send, void *arg);
+extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send,
+							   void *arg);
 
 /* Is anyone in the wakeup set?  Sequentially consistent with entering it [D4]. */
 extern bool herald_wakeup_is_anyone_waiting(HeraldWakeup *wakeup);
@@ -117,9 +113,6 @@ extern uint32_t herald_wakeup_waiting(HeraldWakeup *wakeup);
 
 /* The slot has, or will have, another owner: forget that this one did not use its turns. */
 extern void herald_wakeup_trust(HeraldWakeup *wakeup, uint32_t slot);
-
-/* The listener says on which CPU it is. */
-extern void herald_wakeup_set_home(HeraldWakeup *wakeup, uint32_t slot, uint16_t home);
 
 /* The listener runs a statement.  True: it gave back a turn, pump. */
 extern bool herald_wakeup_busy(HeraldWakeup *wakeup, uint32_t slot);

@@ -317,8 +317,7 @@ is_marked(const MarkedChannel *marked, uint32 database, const HeraldEntry *entry
 static void
 pump(uint32 turns_at_most)
 {
-	if (herald_wakeup_pump(herald_wakeup, turns_at_most, herald_signal_my_cpu(),
-						   herald_signal_notifications, NULL))
+	if (herald_wakeup_pump(herald_wakeup, turns_at_most, herald_signal_notifications, NULL))
 		herald_watchdog_alert();
 }
 

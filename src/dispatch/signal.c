@@ -17,8 +17,6 @@
  */
 #include "postgres.h"
 
-#include <sched.h>
-
 #include "commands/async.h"
 #include "miscadmin.h"
 #include "storage/sinval.h"
@@ -86,18 +84,6 @@ herald_signal_reason(uint32 slot, uint32 reason)
 		}
 	}
 	return atomic_load_explicit(&target->attends, memory_order_relaxed) != 0;
-}
-
-uint16
-herald_signal_my_cpu(void)
-{
-#ifdef __linux__
-	int			cpu = sched_getcpu();
-
-	if (cpu >= 0 && cpu < HERALD_NO_HOME)
-		return (uint16) cpu;
-#endif
-	return HERALD_NO_HOME;
 }
 
 void

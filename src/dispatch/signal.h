@@ -32,7 +32,4 @@ extern bool herald_signal_reason(uint32 slot, uint32 reason);
  */
 extern void herald_signal_self(void);
 
-/* The CPU that this process runs on, for herald_wakeup_pump(). */
-extern uint16 herald_signal_my_cpu(void);
-
 #endif							/* HERALD_SIGNAL_H */

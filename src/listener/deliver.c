@@ -116,7 +116,6 @@ herald_deliver(void)
 
 	if (herald_wakeup_begin(herald_wakeup, herald_log, slot, &from, &to))
 	{
-		herald_wakeup_set_home(herald_wakeup, slot, herald_signal_my_cpu());
 		herald_moderation_begin(herald_session_take_statement());
 		ExitOnAnyError = true;
 		HERALD_FAULT_POINT("deliver-read");

@@ -23,7 +23,7 @@ extern void herald_moderation_begin(bool client_waits);
 extern void herald_moderation_sent(int32 sender_pid, HeraldPosition batch);
 
 /*
- * All up to `position` is read.  May wait a moment for more, asleep or spinning;
+ * All up to `position` is read.  May wait a moment for more;
  * then what there was before has gone to the client.  True: more has come.
  */
 extern bool herald_moderation_stay(HeraldPosition position);

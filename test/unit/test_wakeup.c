@@ -313,7 +313,7 @@ test_cannot_act(void **state UNUSED)
 
 	for (uint32_t slot = 0; slot < SLOTS; slot++)
 		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-	assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_even, &signals));
+	assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_even, &signals));
 	assert_turns(wakeup, 2);
 	assert_true(signals.count >= 3 && signals.count <= 4);
 	for (int i = 0; i < signals.count; i++)

@@ -4,7 +4,7 @@
  *	  Unit tests of wakeup.c: who is woken when, and how many at a time.
  *
  * Guards: never more at a time than the limits allow; everybody in the set is woken in the
- * end, whoever else wants more, and wherever he is at home.
+ * end, whoever else wants more.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -29,7 +29,7 @@ test_turns_max(void **state UNUSED)
 
 		for (uint32_t slot = 0; slot < SLOTS; slot++)
 			assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-		herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals);
+		herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals);
 		assert_int_equal(signals.count, expected);
 		assert_turns(wakeup, expected);
 
@@ -41,7 +41,7 @@ test_turns_max(void **state UNUSED)
 			assert_false(heard[slot]);
 			heard[slot] = true;
 			assert_true(read_all(wakeup, log, slot));
-			herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals);
+			herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals);
 			assert_true(signals.count - next <= (int) expected);
 		}
 		assert_int_equal(signals.count, SLOTS);
@@ -59,20 +59,20 @@ test_turns_at_most(void **state UNUSED)
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 3, 4096);
 	Signals		signals = {0};
 
-	assert_false(herald_wakeup_pump(wakeup, 1, HERALD_NO_HOME, record_signal, &signals));
+	assert_false(herald_wakeup_pump(wakeup, 1, record_signal, &signals));
 	for (uint32_t slot = 0; slot < SLOTS; slot++)
 		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-	assert_true(herald_wakeup_pump(wakeup, 1, HERALD_NO_HOME, record_signal, &signals));
+	assert_true(herald_wakeup_pump(wakeup, 1, record_signal, &signals));
 	assert_int_equal(signals.count, 1);
 	assert_turns(wakeup, 1);
-	assert_true(herald_wakeup_pump(wakeup, 1, HERALD_NO_HOME, record_signal, &signals));
+	assert_true(herald_wakeup_pump(wakeup, 1, record_signal, &signals));
 	assert_turns(wakeup, 2);
 
 	assert_true(read_all(wakeup, log, signals.slots[0]));
-	assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals));
+	assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals));
 	assert_int_equal(signals.count, 4);
 	assert_turns(wakeup, 3);
-	assert_false(herald_wakeup_pump(wakeup, 1, HERALD_NO_HOME, record_signal, &signals));
+	assert_false(herald_wakeup_pump(wakeup, 1, record_signal, &signals));
 	free(wakeup);
 	free(log);
 }
@@ -90,7 +90,7 @@ test_waiting(void **state UNUSED)
 		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 1);
 
-	herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, record_signal, &signals);
+	herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals);
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 3);
 	assert_true(read_all(wakeup, log, signals.slots[0]));
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 3);
@@ -192,44 +192,9 @@ test_pump_sees_new_ones(void **state UNUSED)
 
 	assert_true(herald_wakeup_mark(wakeup, 1, 4096));
 	assert_true(herald_wakeup_mark(wakeup, 199, 4096));
-	herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME, read_at_once, &eager);
+	herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, read_at_once, &eager);
 	assert_true(eager.signals >= 100 && eager.signals <= 101);
 	assert_turns(wakeup, 0);
-	free(wakeup);
-	free(log);
-}
-
-/* Guards: who is at home on the waker's CPU comes first, and nobody starves. */
-static void
-test_home(void **state UNUSED)
-{
-	HeraldLog  *log = log_new();
-	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
-	int			elsewhere = 0;
-	int			before_first_elsewhere = -1;
-
-	/* Even slots live on CPU 0, odd ones on CPU 1; CPU 0 does all the waking. */
-	for (uint32_t slot = 0; slot < SLOTS; slot++)
-	{
-		herald_wakeup_set_home(wakeup, slot, slot % 2);
-		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
-	}
-	for (int woken = 0; woken < SLOTS; woken++)
-	{
-		Signals		signals = {0};
-
-		assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, 0, record_signal, &signals));
-		assert_int_equal(signals.count, 1);
-		if (signals.slots[0] % 2 == 1 && elsewhere++ == 0)
-			before_first_elsewhere = woken;
-		assert_true(read_all(wakeup, log, signals.slots[0]));
-
-		/* Those at home always want more: the others still get their turn. */
-		if (signals.slots[0] % 2 == 0)
-			assert_true(herald_wakeup_mark(wakeup, signals.slots[0], UINT64_C(1) << 40));
-	}
-	assert_true(before_first_elsewhere >= 3);
-	assert_true(elsewhere >= SLOTS / 16 && elsewhere <= SLOTS / 2);
 	free(wakeup);
 	free(log);
 }
@@ -245,7 +210,6 @@ main(void)
 		cmocka_unit_test(test_cursor_is_fair),
 		cmocka_unit_test(test_cursor_finds_any),
 		cmocka_unit_test(test_pump_sees_new_ones),
-		cmocka_unit_test(test_home),
 	};
 
 	return cmocka_run_group_tests_name("wakeup order", tests, NULL, NULL);

@@ -102,7 +102,7 @@ static inline Signals
 pump(HeraldWakeup *wakeup)
 {
 	Signals		signals = {0};
-	bool		handed_out = herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, HERALD_NO_HOME,
+	bool		handed_out = herald_wakeup_pump(wakeup, HERALD_ALL_TURNS,
 												record_signal, &signals);
 
 	assert_int_equal(handed_out, signals.count > 0);

@@ -132,12 +132,7 @@ send_signal(uint32_t slot, void *arg)
 void
 pump(uint32_t turns)
 {
-	/* Two CPUs, and now and then none that is known. */
-	static _Atomic uint16_t calls;
-	uint16_t	call = atomic_fetch_add(&calls, 1);
-	uint16_t	home = call % 3;
-
-	herald_wakeup_pump(world.wakeup, turns, home == 2 ? HERALD_NO_HOME : home, send_signal, NULL);
+	herald_wakeup_pump(world.wakeup, turns, send_signal, NULL);
 }
 
 HeraldDispatchResult

@@ -186,7 +186,6 @@ process(Listener *listener)
 		!herald_wakeup_begin(world.wakeup, world.log, listener->slot, &from, &to))
 		return;
 	count(COUNT_PASSES);
-	herald_wakeup_set_home(world.wakeup, listener->slot, listener->index % 2);
 	if (from < listener->session.stop)
 		fail("listener %u: sent back from %llu to %llu", listener->index,
 			 (unsigned long long) listener->session.stop, (unsigned long long) from);
