@@ -50,23 +50,18 @@ def test_flood_of_several_senders(cluster, connect, listening):
 
 
 def test_flood_of_one_sender(cluster, connect):
-    """Guards: commits that follow one another faster than a wakeup takes are heard with few wakeups, since the
-    listener spins for them; each once and in order, and a single one after them arrives as well."""
+    """Guards: commits that follow one another faster than a wakeup takes are heard each once and in order, and a
+    single one after them arrives as well."""
     sender = connect(cluster)
-    wakeups = []
     with Listeners(cluster, 1, "flood", check_sequence=1) as listener:
         for heard in range(0, FLOODS * (EACH + 1), EACH + 1):
-            before = one(sender, "SELECT wakeups FROM herald.stats")
             sender.execute(f"""DO $$ BEGIN FOR n IN {heard + 1} .. {heard + EACH} LOOP
                 PERFORM pg_notify('flood', '0:' || n); COMMIT; END LOOP; END $$""")
             assert listener.wait(heard + EACH, 30)["notifications"] == heard + EACH
-            wakeups.append(one(sender, "SELECT wakeups FROM herald.stats") - before)
             notify(sender, "flood", f"0:{heard + EACH + 1}")
             counts = listener.wait(heard + EACH + 1, 20)
-    print(f"{EACH} messages, wakeups: {wakeups}")
     assert counts["sequence"] == {"received": FLOODS * (EACH + 1), "out_of_order": 0, "duplicated": 0,
                                   "missing": 0, "malformed": 0}
-    assert min(wakeups) < EACH / 8
 
 
 def seconds_of_a_query(client: Wire) -> float:

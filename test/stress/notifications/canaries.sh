@@ -40,7 +40,7 @@ try turn_kept wakeup.c 's/return_turn(wakeup);.*and look once more.*/(void) 0;/'
 
 # A turn overwritten by the next one, and so lost [W2].
 try turn_lost wakeup.c \
-	's/if (atomic_exchange_explicit(&turn->serial, serial, memory_order_seq_cst) != 0)/atomic_store_explicit(\&turn->serial, serial, memory_order_seq_cst); if (false)/'
+	's/if (atomic_exchange_explicit(&turn->serial, \*serial, memory_order_seq_cst) != 0)/atomic_store_explicit(\&turn->serial, *serial, memory_order_seq_cst); if (false)/'
 
 # A reader that believes whatever it has copied [Q5].
 try unchecked_copy log_reader.c 's/return from >= atomic_load_explicit.*/return true;/'
