@@ -35,7 +35,7 @@
 #include "moderation_rules.h"
 
 /* The kernel adds some 50 us to a sleep by default, so that a step takes twice as long. */
-#define STEP_TAKES_US	(2 * HERALD_STEP_US)
+#define STEP_TAKES_US	(UINT64_C(2) * HERALD_STEP_US)
 
 /* A wakeup that carried so many batches carried enough. */
 #define BATCHES_PLENTY	64
@@ -73,7 +73,7 @@ bool
 herald_moderation_expects(const HeraldPass *pass)
 {
 	return pass->since_us < RECENT_US && pass->batches < BATCHES_PLENTY &&
-		(uint64_t) pass->batches * STEP_TAKES_US >= pass->since_us;
+		pass->batches * STEP_TAKES_US >= pass->since_us;
 }
 
 uint32_t
@@ -85,7 +85,7 @@ herald_moderation_linger(const HeraldPass *pass, uint32_t waiting, HeraldRestrai
 	if (!pass->several || waiting > 0 || pass->lingers >= LINGERS_MAX ||
 		gathered < (pass->lingers == 0 ? BATCHES_BEGIN : BATCHES_GO_ON) ||
 		pass->since_us >= RECENT_US ||
-		(uint64_t) pass->batches * STEP_TAKES_US < pass->since_us)
+		pass->batches * STEP_TAKES_US < pass->since_us)
 		return 0;
 	if (restraint->left_out < restraint->to_leave_out)
 	{

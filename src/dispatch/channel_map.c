@@ -35,7 +35,7 @@
  * Of the registry: dsa has a block of 64 kB for each size of what is allocated:
  * its own data, dshash's, small arrays of buckets (1, 2, 4 and 8 kB), and one more.
  */
-#define BYTES_FIXED		(7 * 64 * 1024)
+#define BYTES_FIXED		((Size) 7 * 64 * 1024)
 
 /* dshash's link and hash before each entry. */
 #define BYTES_OF_ITEM	16
