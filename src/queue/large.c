@@ -147,7 +147,7 @@ herald_large_place(uint64 number, HeraldPosition position)
 }
 
 void
-herald_large_forget(uint64 number)
+herald_large_forget(uint64 number, bool others_wait)
 {
 	LargeFile  *file = find(number);
 
@@ -157,11 +157,15 @@ herald_large_forget(uint64 number)
 	else
 		atomic_store(&file->position, 0);
 
-	/* To delete gigabytes takes its time, and this batch may be in others' way. */
-	if (herald_watchdog_runs())
+	/* To delete gigabytes takes its time. */
+	if (others_wait && herald_watchdog_runs())
+	{
 		herald_watchdog_alert();
-	else
-		herald_spill_trim();
+		return;
+	}
+	herald_spill_trim();
+	if (herald_spill_needs_trim())
+		herald_watchdog_alert();	/* the lock was not free */
 }
 
 bool

@@ -43,9 +43,10 @@ extern void herald_large_place(uint64 number, HeraldPosition position);
 
 /*
  * The transaction was rolled back, and its batch, if it has one, is not finished
- * yet: nobody else has deleted the file.  It is closed.  Never throws.
+ * yet: nobody else has deleted the file.  It is closed.  others_wait: there is such
+ * a batch, so the watchdog deletes the file.  Never throws.
  */
-extern void herald_large_forget(uint64 number);
+extern void herald_large_forget(uint64 number, bool others_wait);
 
 /*
  * Take the files whose references lie below `position` out of the table, to be

@@ -176,7 +176,7 @@ herald_overflow_release(bool committed)
 	overflow.file = 0;
 	if (!committed || !overflow.is_placed)
 	{
-		herald_large_forget(overflow.number);
+		herald_large_forget(overflow.number, overflow.is_placed);
 		herald_overflow_end();
 	}
 }
