@@ -330,7 +330,7 @@ herald_stop_state(PG_FUNCTION_ARGS)
 Datum
 herald_stop_lose_large(PG_FUNCTION_ARGS)
 {
-	herald_large_forget(PG_GETARG_INT64(0));
+	herald_large_forget(PG_GETARG_INT64(0), false);
 	PG_RETURN_VOID();
 }
 

@@ -36,17 +36,17 @@ def test_lock_wait_takes_no_turn(server, connect, wire):
     """Guards: listeners whose statement waits for a table's lock while it is analysed, which no hook tells of,
     keep no other listener waiting; nor do those that leave and come back meanwhile."""
     holder, listener, sender = connect(server), wire(server), connect(server)
-    holder.execute("CREATE TABLE IF NOT EXISTS locked (number integer)")
+    holder.execute("CREATE TABLE IF NOT EXISTS strangers_locked (number integer)")
     listener.query("LISTEN d")
     blocked = [wire(server) for _ in range(BLOCKED)]
     times = []
     for _ in range(5):
         for client in blocked:
             client.query("UNLISTEN *; LISTEN c")
-        holder.execute("BEGIN; LOCK TABLE locked")
+        holder.execute("BEGIN; LOCK TABLE strangers_locked")
         for client in blocked:
-            client.send(("Q", cstring("SELECT * FROM locked")))
-        until(lambda: one(sender, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'locked'::regclass")
+            client.send(("Q", cstring("SELECT * FROM strangers_locked")))
+        until(lambda: one(sender, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'strangers_locked'::regclass")
               == BLOCKED, "all wait for the lock")
         began = time.monotonic()
         sender.execute("BEGIN; NOTIFY c; NOTIFY d; COMMIT")
