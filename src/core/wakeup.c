@@ -53,6 +53,7 @@
 
 static void note_progress(HeraldWakeup *wakeup, uint32_t slot);
 static bool is_distrusted(HeraldWakeup *wakeup, uint32_t slot);
+static void distrust_more(HeraldWakeup *wakeup, uint32_t slot);
 static void regain_trust(HeraldWakeup *wakeup, uint32_t slot);
 static bool take_turn(HeraldWakeup *wakeup);
 static void return_turn(HeraldWakeup *wakeup);
@@ -296,8 +297,7 @@ herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
 {
 	if (serial == 0 || !take_back(wakeup, slot, serial))
 		return false;
-	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->distrust, HERALD_DISTRUST,
-						  memory_order_relaxed);
+	distrust_more(wakeup, slot);
 	return true;
 }
 
@@ -343,6 +343,18 @@ is_distrusted(HeraldWakeup *wakeup, uint32_t slot)
 {
 	return atomic_load_explicit(&herald_wakeup_turn(wakeup, slot)->distrust,
 								memory_order_relaxed) != 0;
+}
+
+/* One that does so again and again is trusted later each time. */
+static void
+distrust_more(HeraldWakeup *wakeup, uint32_t slot)
+{
+	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
+	uint32_t	distrust = 2u * atomic_load_explicit(&turn->distrust, memory_order_relaxed) +
+		HERALD_DISTRUST;
+
+	atomic_store_explicit(&turn->distrust, (uint8_t) (distrust < UINT8_MAX ? distrust : UINT8_MAX),
+						  memory_order_relaxed);
 }
 
 static void

@@ -24,7 +24,7 @@ typedef struct HeraldTurn
 
 /*
  * A listener that did not use a turn may do so again.  So many times it is woken
- * besides those that have turns; if it uses each of these, it is trusted again.
+ * besides those that have turns, and more often if it was not trusted anyway.
  */
 #define HERALD_DISTRUST	8
 

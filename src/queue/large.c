@@ -98,6 +98,10 @@ herald_large_grow(uint64 number, uint64 bytes, bool forced)
 
 	if (file == NULL)
 		report_lost(number);
+
+	/* The last quarter is for what is committed: open transactions make no listener lose that. */
+	if (!forced && herald_large_bytes_open() + bytes > (uint64) herald_max_queue_size_kb * 1024 / 4 * 3)
+		report_full(atomic_load(&file->bytes));
 	taken = take(bytes);
 	if (!taken)
 	{

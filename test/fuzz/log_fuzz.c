@@ -146,7 +146,6 @@ begin_log(void)
 	atomic_init(&log_->limit, start + RING_BYTES);
 	atomic_init(&log_->dispatched, start);
 	atomic_init(&log_->settled, start);
-	atomic_init(&log_->read_floor, start);
 }
 
 /* An entry whose payload is a number and so many x. */
