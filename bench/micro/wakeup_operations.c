@@ -51,7 +51,6 @@ create_with_log(Bench *bench, uint32_t wakeups)
 	herald_log_init(bench->log, HERALD_RING_MIN);
 	atomic_store(&bench->log->dispatched, MESSAGE + 64);
 	atomic_store(&bench->log->settled, MESSAGE + 64);
-	atomic_store(&bench->log->read_floor, START);
 
 	bench->wakeups_count = wakeups;
 	bench->wakeups = allocate(wakeups * sizeof(HeraldWakeup *));
