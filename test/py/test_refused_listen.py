@@ -85,6 +85,8 @@ def others_go_on(cluster, connect, listener: psycopg.Connection, listen: str) ->
     assert one(sender, "SELECT pg_terminate_backend(%s, 5000)", victim.info.backend_pid)
     assert isinstance(doing[2].end(), psycopg.OperationalError)
     newcomer.close()
+    until(lambda: one(sender, "SELECT listeners FROM herald.channels WHERE channel = 'c'") == 1,
+          "they have gone: there is no memory for a fifth listener")
 
 
 def test_refused_and_not_read(little, connect, wire):
