@@ -35,7 +35,8 @@ def listen_to(prefix: str, numbers: range) -> str:
 
 def fill(connection: psycopg.Connection) -> None:
     """Listens to so many channels that hardly another one finds room: whatever its name, it is refused."""
-    names, step, refused = 0, 4096, 0
+    connection.execute("LISTEN full_0; LISTEN full_1")
+    names, step, refused = 2, 2048, 0
     while refused < REFUSED_IN_A_ROW:
         try:
             connection.execute(listen_to("full", range(names, names + step)))
