@@ -13,7 +13,7 @@ from wire import EXECUTE, FLUSH, SYNC, bind, cstring, error, kinds, parse
 
 SETTLES_S = 2
 BLOCKED = 40  # listeners that wait for a lock
-CHANNELS = 2000
+CHANNELS = 10_000
 
 
 def test_error_of_a_commit_without_sync(server, wire):
