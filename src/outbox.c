@@ -12,7 +12,7 @@
  *
  * The server sends by a table of functions that may be replaced (parallel workers
  * do so).  Ours puts messages into the server's own buffer, which grows if need
- * be, and leaves the flush to the one that follows anyway.
+ * be, and flushes when it is opened again.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -158,6 +158,8 @@ lock_held(void)
 		return "a try-lock of the log";
 	if (LWLockHeldByMe(herald_control->spill_lock))
 		return "spill_lock";
+	if (LWLockHeldByMe(herald_control->scan_lock))
+		return "scan_lock";
 	if (LWLockHeldByMe(herald_control->reset_lock))
 		return "reset_lock";
 	if (LWLockHeldByMe(herald_control->invalidation_lock))

@@ -7,7 +7,8 @@
  * its end, then look.  To keep one: compute it with a snapshot S, which is held
  * until then, ask if it may be kept, and keep it, with nothing read between.
  * (If parts of it were computed with later snapshots, S is the first of them.)
- * Whoever changes a value puts the message in the queue before it commits.
+ * A transaction that changes a value puts the message in the queue first, and
+ * then commits.
  *
  * Why no value that is used under S' lacks the change of a transaction X that S'
  * sees.  X had left the array of those in progress when S' was taken, and its

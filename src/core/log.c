@@ -124,7 +124,7 @@ herald_log_reserve(HeraldLog *log, const HeraldBatch *batch,
 
 		/*
 		 * [L2] release: pairs with the acquire in scan() of dispatcher.c;
-		 * whoever sees the new head also sees zero, or what we write below,
+		 * a backend that sees the new head also sees zero, or what we write below,
 		 * and no older lap's bytes.  [D1] Sequentially consistent, because
 		 * has_finished() in dispatcher.c looks at the head as well.
 		 */

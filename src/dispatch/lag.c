@@ -33,17 +33,10 @@
 /* In the watchdog: since when each listener has been beyond the limit; 0: it is not. */
 static uint64 *beyond_since_ms;
 
-static uint64 bytes_of(uint64 word);
 static bool read_log(HeraldPosition position, uint64 length, void *to);
 static void report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since);
 static const char *application_of(int pid, char *buffer, size_t size);
 
-
-uint64
-herald_lag_bytes(uint64 word)
-{
-	return bytes_of(word);
-}
 
 bool
 herald_lag_since(uint64 word, TimestampTz *since)
@@ -91,7 +84,7 @@ herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 	if (beyond_since_ms == NULL)
 		beyond_since_ms = MemoryContextAllocZero(TopMemoryContext,
 											  herald_wakeup->slots * sizeof(uint64));
-	bytes = bytes_of(word);
+	bytes = herald_lag_bytes(word);
 	if (bytes == 0 || herald_log_lag_kb < 0 || bytes <= (is_lagging ? limit / 2 : limit))
 	{
 		beyond_since_ms[slot] = 0;
@@ -116,8 +109,8 @@ herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 	return false;
 }
 
-static uint64
-bytes_of(uint64 word)
+uint64
+herald_lag_bytes(uint64 word)
 {
 	HeraldPosition position = herald_word_position(word);
 	HeraldPosition dispatched = atomic_load(&herald_log->dispatched);

@@ -30,7 +30,7 @@
 #include "settings.h"
 #include "shared.h"
 
-/* Then the oldest part of the queue that was not read is given up. */
+/* The next one fails: see enter(). */
 #define LARGE_MAX		HERALD_LARGE_FILES_MAX
 
 /* The position of a reference that has no place in the log yet. */
@@ -155,7 +155,7 @@ herald_large_forget(uint64 number, bool others_wait)
 {
 	LargeFile  *file = find(number);
 
-	/* Below everything: whoever looks deletes it, from now on. */
+	/* Below everything: the next backend that looks deletes it. */
 	if (file == NULL)
 		log_lost(number);
 	else
@@ -273,7 +273,7 @@ herald_large_read(uint64 number, uint64 offset, uint64 length, char *to)
 /*
  * A place in the table, and a number.  A file is larger than a segment, or its
  * transaction is still open; so the table does not fill before the queue's limit
- * is reached, unless that is very large.
+ * is reached, unless that is very large, or herald.queue_memory small.
  */
 static uint64
 enter(void)
