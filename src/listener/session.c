@@ -56,7 +56,7 @@ static struct
 	bool		exit_registered;
 	TimestampTz message_time;	/* when the client's last one that passed a hook came... */
 	HeraldPosition message_at;	/* ... and where the queue ended then */
-	HeraldPosition began_at;	/* the same of the message that made us busy */
+	HeraldPosition began_at;	/* the same of the first message since we were idle */
 	HeraldPosition answer_up_to;	/* see herald_session_take_answer_up_to() */
 	TimestampTz message;		/* when the client's last one came, at the last end */
 	int			failures;		/* of empty transactions, one after another */
@@ -70,7 +70,7 @@ static struct
 
 static bool may_fail_in_block(void);
 static bool message_has_come(void);
-static void note_message(void);
+static bool note_message(void);
 static HeraldPosition queue_end(void);
 static bool is_pending(void);
 static bool rest(void);
@@ -153,19 +153,22 @@ herald_session_is_listener(void)
 void
 herald_session_statement(void)
 {
+	bool		is_new;
+
 	/* Most backends listen to nothing, and every statement comes by here. */
 	if (!session.is_listener || IsAbortedTransactionBlockState())
 		return;
 
 	session.statement_seen = true;
 	session.statement_before = true;
-	note_message();
+	is_new = note_message();
 	if (session.is_busy)
 		return;
 
 	/* A signal that is on its way has nothing more to tell us. */
 	session.is_busy = true;
-	session.began_at = session.message_at;
+	if (is_new)
+		session.began_at = session.message_at;
 	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 	if (herald_wakeup_busy(herald_wakeup, herald_shared_my_slot()))
 		herald_dispatch_pump();
@@ -248,16 +251,21 @@ message_has_come(void)
 	return session.message != before;
 }
 
-/* Within one message, which may hold several transactions, the client is told nothing, and we are not idle. */
-static void
+/*
+ * True for the first statement of a client's message.  Within one message, which
+ * may hold several transactions and may have begun in a block, the client is told
+ * nothing, and we are not idle.
+ */
+static bool
 note_message(void)
 {
 	TimestampTz time = GetCurrentStatementStartTimestamp();
 
 	if (time == session.message_time)
-		return;
+		return false;
 	session.message_time = time;
 	session.message_at = queue_end();
+	return true;
 }
 
 /* Everything that has been answered by now is before it. */

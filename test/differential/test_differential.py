@@ -35,6 +35,18 @@ def test_encounters_in_a_crowd(player):
                       examples_each=EXAMPLES_IN_A_CROWD) > 0
 
 
+@pytest.mark.parametrize("within", ["SELECT 1", "SELECT 1 / 0"])
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "COMMIT AND CHAIN"])
+def test_end_of_block_and_unlisten_in_one_message(player, within, end):
+    """Guards: between a block and an UNLISTEN that its end comes with, a session is not idle."""
+    player.play(Schedule((
+        simple(1, "LISTEN a"), simple(1, "BEGIN"), simple(1, within), simple(0, "NOTIFY a"),
+        simple(1, end, "UNLISTEN a"), simple(0, "NOTIFY a"))))
+    player.play(Schedule((
+        simple(1, "LISTEN a"), simple(1, "BEGIN"), simple(1, within), simple(0, "NOTIFY a"),
+        simple(1, end, "SELECT 1", "UNLISTEN a", "SELECT 1"), simple(0, "NOTIFY a"))))
+
+
 @pytest.mark.parametrize("steps, what", [
     ((Step(0, "herald", (plain("NOTIFY barrier, 'only here'"),)),), None),
     ((Step(0, "herald", (plain("LISTEN a"),)), simple(1, "NOTIFY a")), "what connection 0 hears differs"),
