@@ -96,14 +96,17 @@ typedef struct HeraldControl
 	dshash_table_handle channels;
 	uint64		channel_seed;	/* of the hashes of channels; known to nobody */
 
-	/* The watchdog: its process number, or -1, and whether it sleeps deeply. */
-	_Atomic int32_t watchdog;
-	_Atomic uint32_t watchdog_sleeps;
-
-	/* 1: the queue is switched off (dispatch/damage.c), until the server restarts. */
+	/*
+	 * 1: the queue is switched off (dispatch/damage.c), until the server restarts.
+	 * Everybody asks often, so what changes is in other cache lines.
+	 */
 	_Atomic uint32_t is_damaged;
 
-	/* Backends that wait for their own batch to be dispatched. */
+	/* The watchdog: its process number, or -1, and whether it sleeps deeply. */
+	_Alignas(HERALD_CACHE_LINE) _Atomic int32_t watchdog;
+	_Atomic uint32_t watchdog_sleeps;
+
+	/* Backends that wait for a batch to be dispatched: their own, or one that their client knows of. */
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;
 

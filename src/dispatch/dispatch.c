@@ -30,8 +30,8 @@
 
 /*
  * A committing backend dispatches at most that many bytes, its own and others',
- * or as much as costs the same: 131,072 listeners, some 0.5 ms.  What is left is
- * the watchdog's.  It has no client that waits.
+ * or as much as costs the same: 131,072 listeners.  What is left is the watchdog's,
+ * which has no client that waits.
  */
 #define DISPATCH_BUDGET			(UINT64CONST(1024) * 1024)
 
@@ -85,7 +85,8 @@ static bool is_marked(const MarkedChannel *marked, uint32 database, const Herald
 static void pump(uint32 turns_at_most);
 static bool is_settled(HeraldPosition position);
 static bool is_not_settled(HeraldPosition position);
-static bool wait_a_while(HeraldPosition position, int steps, bool (*must_wait) (HeraldPosition));
+static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps,
+					   int step_ms);
 static void announce_wait(void);
 static void forget_cancel(void);
 static void tell_waiters(void);
@@ -154,42 +155,24 @@ herald_dispatch_give_back_turn(void)
  * The row is committed and the client has been told so: an error now would say
  * that it is not.
  */
-bool
+void
 herald_dispatch_wait(HeraldPosition position)
 {
-	bool		canceled = false;
-
 	if (is_settled(position))
-		return true;
+		return;
 
 	herald_disable_transaction_timeout();
 	HOLD_CANCEL_INTERRUPTS();
-	announce_wait();
-	for (;;)
-	{
-		herald_wait_prepare(&herald_control->dispatched);
-		if (is_settled(position))
-			break;
-		HERALD_STOP_POINT("await-own-batch");
-		canceled = QueryCancelPending;
-		if (canceled)
-			break;
-		herald_wait_sleep(HERALD_WAIT_DISPATCH, WAIT_STEP_MS);
-		herald_dispatch_run();
-	}
-	herald_wait_end();
-	herald_dispatch_cancel_wait();
-	if (canceled)
+	if (!wait_while(is_not_settled, position, PG_INT32_MAX, WAIT_STEP_MS))
 		forget_cancel();
 	RESUME_CANCEL_INTERRUPTS();
-	return !canceled;
 }
 
 void
 herald_dispatch_catch_up(HeraldPosition position)
 {
 	HOLD_CANCEL_INTERRUPTS();
-	if (!wait_a_while(position, CATCH_UP_STEPS, herald_dispatch_is_behind))
+	if (!wait_while(herald_dispatch_is_behind, position, CATCH_UP_STEPS, STEP_MS))
 		forget_cancel();
 	RESUME_CANCEL_INTERRUPTS();
 }
@@ -197,7 +180,7 @@ herald_dispatch_catch_up(HeraldPosition position)
 void
 herald_dispatch_wait_a_while(HeraldPosition position)
 {
-	if (!wait_a_while(position, WHILE_STEPS, is_not_settled))
+	if (!wait_while(is_not_settled, position, WHILE_STEPS, STEP_MS))
 		CHECK_FOR_INTERRUPTS();
 }
 
@@ -321,7 +304,7 @@ pump(uint32 turns_at_most)
 		herald_watchdog_alert();
 }
 
-/* Nothing is dispatched any more when the queue is switched off: who waits for it may go on. */
+/* A queue that is switched off dispatches nothing: then there is nothing to wait for. */
 static bool
 is_settled(HeraldPosition position)
 {
@@ -335,26 +318,30 @@ is_not_settled(HeraldPosition position)
 	return !is_settled(position);
 }
 
-/* False: a cancel request has come. */
+/* Wait for at most that many steps.  False: a cancel request has ended the wait. */
 static bool
-wait_a_while(HeraldPosition position, int steps, bool (*must_wait) (HeraldPosition))
+wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps, int step_ms)
 {
+	bool		canceled = false;
+
 	if (!must_wait(position))
 		return true;
 
-	herald_dispatch_run();
 	announce_wait();
-	while (steps-- > 0 && !QueryCancelPending)
+	for (int step = 0; step < steps && !canceled; step++)
 	{
+		herald_dispatch_run();
 		herald_wait_prepare(&herald_control->dispatched);
 		if (!must_wait(position))
 			break;
-		herald_wait_sleep(HERALD_WAIT_DISPATCH, STEP_MS);
-		herald_dispatch_run();
+		HERALD_STOP_POINT("await-dispatch");
+		canceled = QueryCancelPending;
+		if (!canceled)
+			herald_wait_sleep(HERALD_WAIT_DISPATCH, step_ms);
 	}
 	herald_wait_end();
 	herald_dispatch_cancel_wait();
-	return !QueryCancelPending;
+	return !canceled;
 }
 
 /* [D3] Announced before looking: pairs with tell_waiters() */

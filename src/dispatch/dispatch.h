@@ -33,10 +33,10 @@ extern void herald_dispatch_give_back_turn(void);
  * Wait until the listeners of everything below this position have been marked,
  * however long an earlier batch takes to be finished; or until the queue is
  * switched off.  A cancel request ends the wait and is used up by that: the
- * statement that it was meant for has been committed.  False: it came.  Throws
- * nothing but what ends the session.  By a backend that holds no locks of ours.
+ * statement that it was meant for has been committed.  Throws nothing but what
+ * ends the session.  By a backend that holds no locks of ours.
  */
-extern bool herald_dispatch_wait(HeraldPosition position);
+extern void herald_dispatch_wait(HeraldPosition position);
 
 /*
  * Wait until the listeners of everything below this position have been marked

@@ -181,7 +181,7 @@ await_dispatch(void)
 	if (herald_wakeup_busy(herald_wakeup, slot))
 		herald_dispatch_pump();
 	if (own_batch != 0)
-		(void) herald_dispatch_wait(own_batch);
+		herald_dispatch_wait(own_batch);
 	else
 		herald_dispatch_catch_up(answer_up_to);
 	(void) herald_wakeup_rest(herald_wakeup, slot);

@@ -33,7 +33,7 @@ VIEWS = "SELECT " + ", ".join(f"(SELECT count(*) FROM herald.{view})" for view i
 POINTS = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "overflow-write",
           "overflow-written", "large-entered", "overflow-complete", "overflow-referenced",
           "files-choose-place", "publish-reserve", "publish-reserved", "listen-joined", "listen-entered",
-          "deliver-called", "deliver-begin", "await-own-batch", "invalidate-reserve"]
+          "deliver-called", "deliver-begin", "await-dispatch", "invalidate-reserve"]
 
 
 # ---- every message is looked at ----

@@ -253,12 +253,12 @@ def test_awaits_own_batch(scene, action):
     scene.points.arm("publish-reserved", "wait", pid_of(slow))
     doing = Doing(slow, "NOTIFY c, 'slow'")
     scene.points.waiter("publish-reserved")
-    scene.points.arm("await-own-batch", action, pid_of(victim))
+    scene.points.arm("await-dispatch", action, pid_of(victim))
     try:
         victim.execute("NOTIFY c, 'own'")
     except psycopg.Error:
         pass
-    scene.points.reached("await-own-batch")
+    scene.points.reached("await-dispatch")
     scene.points.release("publish-reserved")
     assert doing.end() is None
     scene.goes_on(["slow", "own"], also=[] if action == "terminate" else [victim])
