@@ -10,34 +10,40 @@ HEADERS_pg_herald = src/api/pg_herald_api.h
 
 MODULE_big = pg_herald
 OBJS = \
-	src/pg_herald.o src/settings.o src/shared.o src/hooks.o src/hush.o src/outbox.o src/transaction.o src/waits.o \
-	src/core/log.o src/core/log_reader.o src/core/dispatcher.o \
-	src/core/listener_word.o src/core/moderation_rules.o src/core/wakeup.o src/core/spilled.o \
-	src/core/inval_queue.o src/core/freshness.o \
-	src/sender/activation.o src/sender/notify.o src/sender/overflow.o src/sender/pending.o \
-	src/sender/publish.o src/sender/retarget.o \
-	src/queue/files.o src/queue/large.o src/queue/spill.o \
-	src/dispatch/attention.o src/dispatch/channel_map.o src/dispatch/damage.o src/dispatch/dispatch.o src/dispatch/lag.o \
-	src/dispatch/signal.o src/dispatch/watchdog.o \
-	src/listener/deliver.o src/listener/frames.o src/listener/moderation.o src/listener/quota.o \
-	src/listener/session.o src/listener/subscriptions.o \
-	src/invalidation/invalidate.o src/invalidation/reader.o \
+	src/hooks.o src/memory.o src/pg_herald.o src/transaction.o \
+	src/views/caches.o src/views/views.o \
+	src/watchdog/lag.o src/watchdog/watchdog.o \
+	src/api/api.o src/api/reason_names.o \
+	src/notify/sender/activation.o src/notify/sender/entry.o src/notify/sender/large_transaction.o \
+	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \
+	src/notify/sender/retarget.o \
+	src/notify/dispatch/channel_map.o src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o \
+	src/notify/dispatch/turns.o \
+	src/notify/listener/deliver.o src/notify/listener/frames.o src/notify/listener/moderation.o \
+	src/notify/listener/quota.o src/notify/listener/read_buffer.o src/notify/listener/session.o \
+	src/notify/listener/subscriptions.o \
+	src/notify/storage/files.o src/notify/storage/large_files.o src/notify/storage/large_writer.o \
+	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
-	src/api/api.o src/api/reasons.o \
-	src/views/caches.o src/views/views.o
+	src/cache/invalidation/catch_up.o src/cache/invalidation/invalidate.o src/cache/invalidation/reader.o \
+	src/cache/invalidation/subscribers.o \
+	src/base/attention.o src/base/bell.o src/base/hush.o src/base/involvement.o src/base/outbox.o \
+	src/base/settings.o src/base/shared.o src/base/signal.o src/base/waits.o \
+	src/core/freshness.o src/core/inval_queue.o src/core/listener_word.o src/core/moderation_rules.o \
+	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/sequencer.o src/core/wakeup.o
 
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-declaration-after-statement -Wno-missing-field-initializers
 
 # The server keeps no track of which object depends on which header.
-herald_headers = $(wildcard src/*.h src/*/*.h)
+herald_headers = $(wildcard src/*.h src/*/*.h src/*/*/*.h)
 
 PG_CONFIG ?= pg_config
 
 # For tests: named places at which a process can be made to wait, fail or die.
 ifdef STOP_POINTS
-OBJS += src/stop_point.o
+OBJS += src/base/armed_points.o src/views/test_views.o
 PG_CPPFLAGS += -DHERALD_STOP_POINTS
 endif
 

@@ -46,7 +46,7 @@ CREATE FUNCTION herald.get_listeners(
 	OUT delivered bigint,
 	OUT wakeups bigint)
 RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'herald_listeners'
+AS 'MODULE_PATHNAME', 'herald_view_listeners'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_listeners() IS
@@ -80,7 +80,7 @@ COMMENT ON COLUMN herald.listeners.pending_bytes IS
 COMMENT ON COLUMN herald.listeners.pending_age IS
 'time since the first notification that it has yet to read was committed';
 COMMENT ON COLUMN herald.listeners.lagging_since IS
-'while it is further behind than herald.log_lag: commit time of the first notification that it had yet to read when that was found; null again once it is less than half of that behind';
+'while it is further behind than herald.log_min_lag: commit time of the first notification that it had yet to read when that was found; null again once it is less than half of that behind';
 COMMENT ON COLUMN herald.listeners.delivered IS 'notifications sent to its client since it began to listen';
 COMMENT ON COLUMN herald.listeners.wakeups IS 'times that it read the queue since it began to listen';
 
@@ -88,7 +88,7 @@ CREATE FUNCTION herald.get_channels(
 	OUT channel text,
 	OUT listeners bigint)
 RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'herald_channels'
+AS 'MODULE_PATHNAME', 'herald_view_channels'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_channels() IS
@@ -115,7 +115,7 @@ CREATE FUNCTION herald.get_queue(
 	OUT uncommitted bigint,
 	OUT is_damaged boolean)
 RETURNS record
-AS 'MODULE_PATHNAME', 'herald_queue'
+AS 'MODULE_PATHNAME', 'herald_view_queue'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_queue() IS
@@ -157,7 +157,7 @@ CREATE FUNCTION herald.get_stats(
 	OUT catch_ups bigint,
 	OUT stats_reset timestamptz)
 RETURNS record
-AS 'MODULE_PATHNAME', 'herald_stats'
+AS 'MODULE_PATHNAME', 'herald_view_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_stats() IS
@@ -295,7 +295,7 @@ CREATE FUNCTION herald.get_caches(
 	OUT resets bigint,
 	OUT lag bigint)
 RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'herald_caches'
+AS 'MODULE_PATHNAME', 'herald_view_caches'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_caches() IS

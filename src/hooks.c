@@ -22,16 +22,16 @@
 #include "tcop/utility.h"
 #include "utils/fmgroids.h"
 
-#include "compat/compat.h"
-#include "dispatch/attention.h"
+#include "base/attention.h"
+#include "base/compat.h"
+#include "base/involvement.h"
+#include "base/settings.h"
 #include "hooks.h"
-#include "listener/session.h"
-#include "listener/subscriptions.h"
-#include "sender/activation.h"
-#include "sender/notify.h"
-#include "sender/retarget.h"
-#include "settings.h"
-#include "transaction.h"
+#include "notify/listener/session.h"
+#include "notify/listener/subscriptions.h"
+#include "notify/sender/activation.h"
+#include "notify/sender/notify.h"
+#include "notify/sender/retarget.h"
 
 #define UTILITY_PARAMS \
 	PlannedStmt *pstmt, const char *query_string, bool read_only_tree, \
@@ -74,7 +74,7 @@ herald_hooks_install(void)
 static void
 statement_begins(void)
 {
-	if (!herald_transaction_is_ours)
+	if (!herald_is_involved)
 		return;
 	herald_session_statement();
 	herald_attention_serve();

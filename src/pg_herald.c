@@ -5,7 +5,7 @@
  *
  * The way of a notification is the way through the folders:
  *
- *		sender/ → core/ (the log) → dispatch/ → listener/
+ *		sender/ → core/ (the queue) → dispatch/ → listener/
  *
  * That of an invalidation: cache/ or api/ → invalidation/ → core/ (inval_queue)
  * → invalidation/ → cache/ or api/.
@@ -22,13 +22,14 @@
 #include "miscadmin.h"
 
 #include "api/api.h"
-#include "dispatch/watchdog.h"
+#include "base/outbox.h"
+#include "base/settings.h"
+#include "cache/store.h"
 #include "hooks.h"
-#include "listener/frames.h"
-#include "outbox.h"
-#include "settings.h"
-#include "shared.h"
+#include "memory.h"
+#include "notify/listener/frames.h"
 #include "transaction.h"
+#include "watchdog/watchdog.h"
 
 PG_MODULE_MAGIC;
 
@@ -44,8 +45,8 @@ _PG_init(void)
 				 errdetail("It needs shared memory, which is laid out when the server starts."),
 				 errhint("Add pg_herald to shared_preload_libraries in postgresql.conf, before modules that track statements, and restart the server.")));
 
-	herald_settings_define();
-	herald_shared_install_hooks();
+	herald_settings_define(herald_store_trim);
+	herald_memory_install_hooks();
 	herald_transaction_register_callbacks();
 	herald_hooks_install();
 	herald_frames_init();

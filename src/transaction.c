@@ -27,23 +27,21 @@
 #include "commands/tablecmds.h"
 #include "utils/resowner.h"
 
-#include "api/reasons.h"
+#include "api/reason_names.h"
+#include "base/attention.h"
+#include "base/involvement.h"
+#include "cache/invalidation/invalidate.h"
 #include "cache/store.h"
-#include "dispatch/attention.h"
-#include "dispatch/dispatch.h"
-#include "invalidation/invalidate.h"
-#include "listener/deliver.h"
-#include "listener/session.h"
-#include "listener/subscriptions.h"
-#include "queue/spill.h"
-#include "sender/notify.h"
-#include "sender/overflow.h"
-#include "sender/pending.h"
-#include "sender/publish.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/listener/deliver.h"
+#include "notify/listener/session.h"
+#include "notify/listener/subscriptions.h"
+#include "notify/sender/large_transaction.h"
+#include "notify/sender/notify.h"
+#include "notify/sender/pending.h"
+#include "notify/sender/publish.h"
+#include "notify/storage/spill.h"
 #include "transaction.h"
-
-bool		herald_transaction_is_ours;
-bool		herald_transaction_is_committing;
 
 /* The transaction has ended, and at_release() has not been called since. */
 static enum
@@ -80,19 +78,19 @@ at_transaction_event(XactEvent event, void *arg)
 	/* An error in the midst of the end before kept the server from releasing. */
 	after_locks();
 
-	if (!herald_transaction_is_ours)
+	if (!herald_is_involved)
 	{
-		herald_transaction_is_committing = event == XACT_EVENT_PRE_COMMIT ||
+		herald_is_committing = event == XACT_EVENT_PRE_COMMIT ||
 			event == XACT_EVENT_PRE_PREPARE;
 		return;
 	}
 
-	herald_transaction_is_committing = false;
+	herald_is_committing = false;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			before_commit();
-			herald_transaction_is_committing = true;
+			herald_is_committing = true;
 			break;
 		case XACT_EVENT_COMMIT:
 			herald_store_commit();
@@ -104,7 +102,7 @@ at_transaction_event(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			before_prepare();
-			herald_transaction_is_committing = true;
+			herald_is_committing = true;
 			break;
 		case XACT_EVENT_PREPARE:
 			herald_store_abort();	/* its changes may be rolled back yet */
@@ -123,7 +121,7 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 {
 	int			level;
 
-	if (!herald_transaction_is_ours)
+	if (!herald_is_involved)
 		return;
 
 	level = GetCurrentTransactionNestLevel();
@@ -184,7 +182,7 @@ before_commit(void)
 /*
  * What the server does for ON COMMIT, to tables that it empties or drops, can
  * wait for somebody's lock.  It comes after our callback; but once we have our
- * place in the log everybody would wait with us.  So it comes before that, and
+ * place in the queue everybody would wait with us.  So it comes before that, and
  * the server finds nothing left to do: the flag stands for having touched
  * temporary tables.
  */
@@ -227,7 +225,7 @@ at_end(bool committed)
 	 * Before the server closes what the transaction has open; and as long as its
 	 * batch is not finished nobody else deletes the file.
 	 */
-	herald_overflow_release(committed);
+	herald_large_transaction_release(committed);
 	unfinished_end = committed ? END_COMMIT : END_ABORT;
 }
 
@@ -259,13 +257,13 @@ after_locks(void)
 	else
 		herald_subscriptions_abort();
 	if (finished && committed && hears_itself())
-		herald_deliver_await(end);
+		herald_session_await(end);
 	herald_pending_reset();
 	herald_notify_end();
-	herald_overflow_end();
+	herald_large_transaction_end();
 	herald_session_end_transaction(committed);
 	herald_attention_end_transaction(committed);
-	herald_transaction_is_ours = herald_session_is_listener() || herald_attention_is_on();
+	herald_is_involved = herald_session_is_listener() || herald_attention_is_on();
 }
 
 /* Does this backend listen to a channel that its transaction has notified? */

@@ -47,7 +47,7 @@ typedef struct Repeat
 	uint64_t	operations;
 } Repeat;
 
-static const Operation *const groups[] = {log_operations, wakeup_operations, thread_operations};
+static const Operation *const groups[] = {queue_operations, wakeup_operations, thread_operations};
 static const char *const size_names[] = {"nothing", "bytes", "entries", "listeners", "threads"};
 
 /* What was allocated, as a list; its head comes before the memory itself. */

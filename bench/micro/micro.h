@@ -10,8 +10,8 @@
 #ifndef MICRO_H
 #define MICRO_H
 
-#include "dispatcher.h"
-#include "log_reader.h"
+#include "sequencer.h"
+#include "queue_reader.h"
 #include "wakeup.h"
 
 #include <time.h>
@@ -35,7 +35,7 @@ typedef enum SizeOf
 typedef struct Bench
 {
 	uint32_t	size;
-	HeraldLog  *log;
+	HeraldQueue  *queue;
 	char	   *entries;		/* of one batch */
 	uint64_t	entries_length;
 	HeraldPosition *positions;	/* of the batches that were prepared */
@@ -63,7 +63,7 @@ typedef struct Operation
 	uint64_t	(*loop) (const Bench *bench, uint64_t wanted);
 } Operation;
 
-extern const Operation log_operations[];
+extern const Operation queue_operations[];
 extern const Operation wakeup_operations[];
 extern const Operation thread_operations[];
 
@@ -72,7 +72,7 @@ extern void *allocate(size_t bytes);
 
 extern uint64_t clock_ns(clockid_t clock);
 
-/* log_operations.c */
+/* queue_operations.c */
 extern void log_create(Bench *bench);
 extern void log_reset(Bench *bench, uint64_t n);
 extern uint64_t log_loop(const Bench *bench, uint64_t wanted);

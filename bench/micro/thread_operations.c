@@ -103,7 +103,7 @@ run_threads(Bench *bench, uint64_t n, void (*work) (Bench *bench, uint32_t numbe
 	pthread_barrier_destroy(&barrier);
 }
 
-/* A log with batches of one notification, and a wakeup with room for all. */
+/* A queue with batches of one notification, and a wakeup with room for all. */
 static void
 create(Bench *bench)
 {
@@ -112,7 +112,7 @@ create(Bench *bench)
 	bench->size = 1;
 	log_create(bench);
 	bench->size = threads;
-	herald_log_init(bench->log, RING_SIZE);
+	herald_queue_init(bench->queue, RING_SIZE);
 	bench->wakeups = allocate(sizeof(HeraldWakeup *));
 	bench->wakeups[0] = wakeup_create(THREADS_MAX * WORDS_PER_LINE);
 }
@@ -144,11 +144,11 @@ run_reserve(Bench *bench, uint64_t n)
 	run_threads(bench, n, reserve);
 }
 
-/* As sender/publish.c does it: recycle, reserve, fill, commit, dispatch. */
+/* As notify/sender/publish.c does it: recycle, reserve, fill, commit, dispatch. */
 static void
 send_and_dispatch(Bench *bench, uint32_t number, uint64_t n)
 {
-	HeraldLog  *log = bench->log;
+	HeraldQueue  *queue = bench->queue;
 	HeraldWakeup *wakeup = bench->wakeups[0];
 	HeraldBatch batch = {.count = 1,.database = DATABASE,.sender_pid = (int32_t) number};
 
@@ -156,15 +156,15 @@ send_and_dispatch(Bench *bench, uint32_t number, uint64_t n)
 	{
 		HeraldPosition position;
 
-		if (herald_log_is_short(log))
-			(void) herald_log_recycle(log, herald_wakeup_needed(wakeup, log));
-		while (!herald_log_reserve(log, &batch, bench->entries_length, &position))
+		if (herald_queue_is_short(queue))
+			(void) herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue));
+		while (!herald_queue_reserve(queue, &batch, bench->entries_length, &position))
 		{
 			sched_yield();
-			(void) herald_log_recycle(log, herald_wakeup_needed(wakeup, log));
+			(void) herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue));
 		}
-		herald_log_fill(log, position, bench->entries, bench->entries_length);
-		herald_log_commit(log, position, 1);
+		herald_queue_fill(queue, position, bench->entries, bench->entries_length);
+		herald_queue_commit(queue, position, 1);
 		log_dispatch(bench);
 	}
 }
@@ -240,10 +240,10 @@ wake_own(Bench *bench, uint32_t number, uint64_t n)
 
 		(void) herald_wakeup_mark(wakeup, slot, RING_SIZE);
 		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, ignore_signal, NULL);
-		if (herald_wakeup_begin(wakeup, bench->log, slot, &from, &to))
+		if (herald_wakeup_begin(wakeup, bench->queue, slot, &from, &to))
 		{
 			to = RING_SIZE;
-			(void) herald_wakeup_finish(wakeup, bench->log, slot, &to);
+			(void) herald_wakeup_finish(wakeup, bench->queue, slot, &to);
 		}
 		(void) herald_wakeup_yield(wakeup, slot);
 		(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, ignore_signal, NULL);

@@ -46,11 +46,11 @@ create_with_log(Bench *bench, uint32_t wakeups)
 {
 	uint64_t	random = 1;
 
-	/* Of the log only the positions matter. */
-	bench->log = allocate(herald_log_memory(HERALD_RING_MIN));
-	herald_log_init(bench->log, HERALD_RING_MIN);
-	atomic_store(&bench->log->dispatched, MESSAGE + 64);
-	atomic_store(&bench->log->settled, MESSAGE + 64);
+	/* Of the queue only the positions matter. */
+	bench->queue = allocate(herald_queue_bytes(HERALD_RING_MIN));
+	herald_queue_init(bench->queue, HERALD_RING_MIN);
+	atomic_store(&bench->queue->dispatched, MESSAGE + 64);
+	atomic_store(&bench->queue->settled, MESSAGE + 64);
 
 	bench->wakeups_count = wakeups;
 	bench->wakeups = allocate(wakeups * sizeof(HeraldWakeup *));
@@ -175,10 +175,10 @@ read_and_hand_over(Bench *bench, HeraldWakeup *wakeup, uint32_t slot, Signals *s
 	HeraldPosition from;
 	HeraldPosition to;
 
-	if (!herald_wakeup_begin(wakeup, bench->log, slot, &from, &to))
+	if (!herald_wakeup_begin(wakeup, bench->queue, slot, &from, &to))
 		abort();
 	to = START;					/* so that it can be marked again */
-	if (!herald_wakeup_finish(wakeup, bench->log, slot, &to))
+	if (!herald_wakeup_finish(wakeup, bench->queue, slot, &to))
 		abort();
 	(void) herald_wakeup_yield(wakeup, slot);
 	(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, note_signal, signals);
@@ -252,7 +252,7 @@ static void
 run_needed(Bench *bench, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++)
-		consume(herald_wakeup_needed(bench->wakeups[0], bench->log));
+		consume(herald_wakeup_needed(bench->wakeups[0], bench->queue));
 }
 
 static void

@@ -19,11 +19,12 @@
 
 #include "api/api.h"
 #include "api/pg_herald_api.h"
-#include "api/reasons.h"
+#include "api/reason_names.h"
+#include "cache/invalidation/invalidate.h"
+#include "cache/invalidation/reader.h"
+#include "cache/invalidation/subscribers.h"
 #include "core/inval_queue.h"
-#include "invalidation/invalidate.h"
-#include "invalidation/reader.h"
-#include "sender/notify.h"
+#include "notify/sender/notify.h"
 
 struct HeraldCache
 {

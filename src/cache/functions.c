@@ -17,12 +17,12 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
+#include "base/compat.h"
+#include "base/shared.h"
 #include "cache/functions.h"
+#include "cache/invalidation/invalidate.h"
+#include "cache/invalidation/reader.h"
 #include "cache/store.h"
-#include "compat/compat.h"
-#include "invalidation/invalidate.h"
-#include "invalidation/reader.h"
-#include "shared.h"
 
 PG_FUNCTION_INFO_V1(herald_cache_get);
 PG_FUNCTION_INFO_V1(herald_cache_put);

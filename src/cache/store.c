@@ -30,14 +30,14 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "base/compat.h"
+#include "base/involvement.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "cache/invalidation/invalidate.h"
+#include "cache/invalidation/subscribers.h"
 #include "cache/store.h"
-#include "compat/compat.h"
 #include "core/inval_queue.h"
-#include "invalidation/invalidate.h"
-#include "invalidation/reader.h"
-#include "settings.h"
-#include "shared.h"
-#include "transaction.h"
 
 /* What the server's hash table takes for an entry of ours, about. */
 #define PLACE_BYTES		64
@@ -366,7 +366,7 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	if (state == ENTRY_TENTATIVE)
 	{
 		dlist_push_head(&store.tentative, &entry->by_state);
-		herald_transaction_is_ours = true;
+		herald_is_involved = true;
 	}
 	store.bytes += entry->bytes;
 	report_use();

@@ -21,8 +21,8 @@
 #include "utils/snapmgr.h"
 
 #include "cache/functions.h"
+#include "cache/invalidation/reader.h"
 #include "cache/store.h"
-#include "invalidation/reader.h"
 
 PG_FUNCTION_INFO_V1(herald_cache_through);
 

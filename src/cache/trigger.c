@@ -14,10 +14,10 @@
 #include "fmgr.h"
 #include "utils/rel.h"
 
+#include "base/compat.h"
+#include "cache/invalidation/invalidate.h"
 #include "cache/key.h"
-#include "compat/compat.h"
 #include "core/inval_queue.h"
-#include "invalidation/invalidate.h"
 
 PG_FUNCTION_INFO_V1(herald_invalidate_cache);
 

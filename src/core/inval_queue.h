@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "log.h"				/* HERALD_CACHE_LINE */
+#include "queue.h"				/* HERALD_CACHE_LINE */
 
 /*
  * What changes when `xid` commits, which it is about to do.  Readers forget

@@ -15,14 +15,14 @@
 #ifndef HERALD_LISTENER_WORD_H
 #define HERALD_LISTENER_WORD_H
 
-#include "log_layout.h"
+#include "queue_layout.h"
 
 typedef _Atomic uint64_t HeraldListenerWord;
 
 /*
  * The position beside the state is the next one that the listener will read.
  * In IDLE and BUSY nothing from there on concerns it (yet), and the position
- * does not hold the log back; in the other states it does.
+ * does not hold the queue back; in the other states it does.
  */
 typedef enum HeraldListenerState
 {
@@ -30,13 +30,13 @@ typedef enum HeraldListenerState
 	HERALD_LISTENER_IDLE,		/* waits for a command; nothing pending */
 	HERALD_LISTENER_PENDING,	/* in the wakeup set, not signalled yet */
 	HERALD_LISTENER_SIGNALLED,	/* knows, and has not acted on it yet */
-	HERALD_LISTENER_PROCESSING, /* reads the log */
+	HERALD_LISTENER_PROCESSING, /* reads the queue */
 	HERALD_LISTENER_AGAIN,		/* the same, and there is more than it may know */
 	HERALD_LISTENER_BUSY,		/* in a transaction; nothing pending */
 	HERALD_LISTENER_BUSY_PENDING	/* in a transaction; looks when that ends */
 } HeraldListenerState;
 
-/* Has it something to read, so that its position holds the log back? */
+/* Has it something to read, so that its position holds the queue back? */
 static inline bool
 herald_listener_is_pending(uint64_t word)
 {

@@ -26,7 +26,7 @@
  * during a pass, or at most RECENT_US after one.
  *
  * These are the rules alone, of figures alone.  Who sleeps, and looks at clocks,
- * is listener/moderation.c.
+ * is notify/listener/moderation.c.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -30,7 +30,7 @@ typedef _Atomic uint32_t HeraldReasons;
 #define HERALD_REASON_NOTIFICATIONS		(UINT32_C(1) << 0)	/* your turn to read notifications */
 #define HERALD_REASON_CATCH_UP			(UINT32_C(1) << 1)	/* your turn to read invalidations */
 
-/* From this bit on: what other modules have registered (api/reasons.c). */
+/* From this bit on: what other modules have registered (api/reason_names.c). */
 #define HERALD_REASON_FIRST_OTHER		2
 #define HERALD_REASONS_OTHER			30
 

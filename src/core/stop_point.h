@@ -5,7 +5,7 @@
  *
  * Some races need one process to stand still between two steps of its own while
  * another does something; left alone that happens once in a million.  A stop
- * point names such a place.  A test arms it from SQL (stop_point.c), and the
+ * point names such a place.  A test arms it from SQL (stop_points.c), and the
  * next process that comes by does what it was armed for.
  *
  * They are there only if the module was built with `make STOP_POINTS=1`.  In a
@@ -32,7 +32,7 @@ typedef enum HeraldStopPointKind
 
 extern void herald_stop_point(const char *name, HeraldStopPointKind kind);
 
-/* This process takes one of the log's try-locks, or lets go of it: no message may be sent between. */
+/* This process takes one of the queue's try-locks, or lets go of it: no message may be sent between. */
 extern void herald_stop_try_lock(bool is_held);
 
 #ifdef HERALD_STOP_POINTS

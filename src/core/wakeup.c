@@ -232,7 +232,7 @@ herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot)
 }
 
 bool
-herald_wakeup_begin(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
+herald_wakeup_begin(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 					HeraldPosition *from, HeraldPosition *to)
 {
 	if (!herald_listener_begin(herald_wakeup_word(wakeup, slot), from))
@@ -243,8 +243,8 @@ herald_wakeup_begin(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
 	note_progress(wakeup, slot);
 	regain_trust(wakeup, slot);
 
-	/* [W1] after the word has changed: pairs with the store in herald_dispatch() */
-	*to = atomic_load_explicit(&log->dispatched, memory_order_seq_cst);
+	/* [W1] after the word has changed: pairs with the store in herald_sequencer_run() */
+	*to = atomic_load_explicit(&queue->dispatched, memory_order_seq_cst);
 	return true;
 }
 
@@ -256,13 +256,13 @@ herald_wakeup_advance(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition positi
 }
 
 bool
-herald_wakeup_finish(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot, HeraldPosition *to)
+herald_wakeup_finish(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot, HeraldPosition *to)
 {
 	if (herald_listener_finish(herald_wakeup_word(wakeup, slot), *to))
 		return true;
 
 	/* [W1] as in herald_wakeup_begin() */
-	*to = atomic_load_explicit(&log->dispatched, memory_order_seq_cst);
+	*to = atomic_load_explicit(&queue->dispatched, memory_order_seq_cst);
 	return false;
 }
 
@@ -307,12 +307,12 @@ herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
  * so.  What is not yet settled is needed in any case.
  */
 HeraldPosition
-herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log)
+herald_wakeup_needed(HeraldWakeup *wakeup, HeraldQueue *queue)
 {
-	HeraldPosition needed = atomic_load_explicit(&log->settled, memory_order_acquire);
+	HeraldPosition needed = atomic_load_explicit(&queue->settled, memory_order_acquire);
 
 	/* [F2] acquire: pairs with give_up_below(); a word below it was seen there. */
-	HeraldPosition lost = atomic_load_explicit(&log->lost, memory_order_acquire);
+	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
 	uint32_t	used = atomic_load_explicit(&wakeup->slots_used, memory_order_seq_cst);
 
 	for (uint32_t slot = 0; slot < used; slot++)

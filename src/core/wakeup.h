@@ -11,7 +11,7 @@
 #define HERALD_WAKEUP_H
 
 #include "listener_word.h"
-#include "log.h"
+#include "queue.h"
 
 /* What belongs to one listener but is touched once per wakeup, not per message. */
 typedef struct HeraldTurn
@@ -124,7 +124,7 @@ extern bool herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot);
  * The listener starts reading.  False: nothing to read.  On success the stretch
  * from *from to *to is to be read.
  */
-extern bool herald_wakeup_begin(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
+extern bool herald_wakeup_begin(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 								HeraldPosition *from, HeraldPosition *to);
 
 /* The listener has read up to here, and goes on. */
@@ -134,7 +134,7 @@ extern void herald_wakeup_advance(HeraldWakeup *wakeup, uint32_t slot, HeraldPos
  * The listener has read up to *to.  True: it is IDLE.  False: there may be more;
  * *to has moved, go on reading.
  */
-extern bool herald_wakeup_finish(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot,
+extern bool herald_wakeup_finish(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 								 HeraldPosition *to);
 
 /*
@@ -161,9 +161,9 @@ extern bool herald_wakeup_yield(HeraldWakeup *wakeup, uint32_t slot);
 extern bool herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial);
 
 /*
- * No listener, now or later, needs anything of the log below this position.
+ * No listener, now or later, needs anything of the queue below this position.
  * (Later ones start at what is dispatched by then.)
  */
-extern HeraldPosition herald_wakeup_needed(HeraldWakeup *wakeup, HeraldLog *log);
+extern HeraldPosition herald_wakeup_needed(HeraldWakeup *wakeup, HeraldQueue *queue);
 
 #endif							/* HERALD_WAKEUP_H */

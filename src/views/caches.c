@@ -14,10 +14,10 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
-#include "shared.h"
+#include "base/shared.h"
 #include "views/visible.h"
 
-PG_FUNCTION_INFO_V1(herald_caches);
+PG_FUNCTION_INFO_V1(herald_view_caches);
 
 #define CACHES_COLUMNS	10
 
@@ -27,7 +27,7 @@ PG_FUNCTION_INFO_V1(herald_caches);
  * misses, invalidations, resets, lag
  */
 Datum
-herald_caches(PG_FUNCTION_ARGS)
+herald_view_caches(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	bool		all = herald_sees_all();

@@ -23,20 +23,19 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-#include "dispatch/channel_map.h"
-#include "dispatch/damage.h"
-#include "dispatch/lag.h"
-#include "dispatch/watchdog.h"
-#include "queue/large.h"
-#include "queue/spill.h"
-#include "settings.h"
-#include "shared.h"
+#include "base/bell.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "notify/dispatch/channel_map.h"
+#include "notify/storage/large_files.h"
+#include "notify/storage/spill.h"
 #include "views/visible.h"
+#include "watchdog/lag.h"
 
-PG_FUNCTION_INFO_V1(herald_listeners);
-PG_FUNCTION_INFO_V1(herald_channels);
-PG_FUNCTION_INFO_V1(herald_queue);
-PG_FUNCTION_INFO_V1(herald_stats);
+PG_FUNCTION_INFO_V1(herald_view_listeners);
+PG_FUNCTION_INFO_V1(herald_view_channels);
+PG_FUNCTION_INFO_V1(herald_view_queue);
+PG_FUNCTION_INFO_V1(herald_view_stats);
 PG_FUNCTION_INFO_V1(herald_reset_stats);
 PG_FUNCTION_INFO_V1(herald_watchdog_process);
 PG_FUNCTION_INFO_V1(herald_pg_notification_queue_usage);
@@ -74,7 +73,7 @@ static Datum row(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
  * pending_bytes, pending_since, lagging_since, delivered, wakeups
  */
 Datum
-herald_listeners(PG_FUNCTION_ARGS)
+herald_view_listeners(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	bool		all = herald_sees_all();
@@ -115,7 +114,7 @@ herald_listeners(PG_FUNCTION_ARGS)
  * Of the current database; names elsewhere may be in another encoding.
  */
 Datum
-herald_channels(PG_FUNCTION_ARGS)
+herald_view_channels(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	ChannelRows found = {.size = 512};
@@ -159,22 +158,22 @@ herald_channels(PG_FUNCTION_ARGS)
  * usage, uncommitted, is_damaged.  Positions and sizes in bytes; usage is a fraction.
  */
 Datum
-herald_queue(PG_FUNCTION_ARGS)
+herald_view_queue(PG_FUNCTION_ARGS)
 {
 	Datum		values[QUEUE_COLUMNS];
 	bool		nulls[QUEUE_COLUMNS] = {0};
 	uint64		used = queue_used();
 
-	values[0] = Int64GetDatum(atomic_load(&herald_log->head));
-	values[1] = Int64GetDatum(atomic_load(&herald_log->dispatched));
-	values[2] = Int64GetDatum(herald_wakeup_needed(herald_wakeup, herald_log));
-	values[3] = Int64GetDatum(atomic_load(&herald_log->tail));
-	values[4] = Int64GetDatum(herald_log->ring_size);
+	values[0] = Int64GetDatum(atomic_load(&herald_queue->head));
+	values[1] = Int64GetDatum(atomic_load(&herald_queue->dispatched));
+	values[2] = Int64GetDatum(herald_wakeup_needed(herald_wakeup, herald_queue));
+	values[3] = Int64GetDatum(atomic_load(&herald_queue->tail));
+	values[4] = Int64GetDatum(herald_queue->ring_size);
 	values[5] = Int64GetDatum(herald_spill_bytes());
 	values[6] = Int64GetDatum(used);
 	values[7] = Float8GetDatum(usage(used));
-	values[8] = Int64GetDatum(herald_large_bytes_open());
-	values[9] = BoolGetDatum(herald_damage_is_known());
+	values[8] = Int64GetDatum(herald_large_files_bytes_open());
+	values[9] = BoolGetDatum(herald_shared_is_damaged());
 	return row(fcinfo, values, nulls);
 }
 
@@ -183,7 +182,7 @@ herald_queue(PG_FUNCTION_ARGS)
  * then the time of the last reset
  */
 Datum
-herald_stats(PG_FUNCTION_ARGS)
+herald_view_stats(PG_FUNCTION_ARGS)
 {
 	uint64		totals[HERALD_COUNTERS];
 	TimestampTz reset_time;
@@ -226,7 +225,7 @@ herald_reset_stats(PG_FUNCTION_ARGS)
 Datum
 herald_watchdog_process(PG_FUNCTION_ARGS)
 {
-	int			pid = herald_watchdog_pid();
+	int			pid = herald_bell_watchdog_pid();
 
 	if (pid == 0)
 		PG_RETURN_NULL();
@@ -317,16 +316,16 @@ read_counters(uint64 *totals)
 static uint64
 queue_used(void)
 {
-	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_log);
+	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_queue);
 
-	return atomic_load(&herald_log->head) - needed + herald_large_bytes();
+	return atomic_load(&herald_queue->head) - needed + herald_large_files_bytes();
 }
 
 /* As a fraction of all that the queue can hold. */
 static double
 usage(uint64 used)
 {
-	return (double) used / Max((double) herald_max_queue_size_kb * 1024, herald_log->ring_size);
+	return (double) used / Max((double) herald_max_queue_size_kb * 1024, herald_queue->ring_size);
 }
 
 static Datum

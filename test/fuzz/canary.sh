@@ -30,8 +30,8 @@ try()
 		return
 	fi
 	sources=$(for source in $SOURCES; do echo "$dir/$source"; done)
-	$CC $FLAGS -Wno-error -I"$dir" -o "$dir/log_fuzz" log_fuzz.c $sources || exit 2
-	if "$dir/log_fuzz" -seed=1 -timeout=3 -max_len=1000 -verbosity=0 -max_total_time=$seconds \
+	$CC $FLAGS -Wno-error -I"$dir" -o "$dir/queue_fuzz" queue_fuzz.c $sources || exit 2
+	if "$dir/queue_fuzz" -seed=1 -timeout=3 -max_len=1000 -verbosity=0 -max_total_time=$seconds \
 		-artifact_prefix="$dir/" "$dir/corpus" "$build/corpus" > "$dir/output" 2>&1; then
 		echo "test canary_$name ... FAILED: not found"
 		survivors=$((survivors + 1))
@@ -42,45 +42,45 @@ try()
 }
 
 # One that says that it goes on beyond what has been dispatched.
-try batch_beyond_end log_reader.c 's/header->length > border - at || header->length > reader->end - at/header->length > border - at/'
+try batch_beyond_end queue_reader.c 's/header->length > border - at || header->length > reader->end - at/header->length > border - at/'
 
 # A batch that was aborted, with no length: it is skipped for ever.
-try aborted_without_length log_reader.c 's/header->length < sizeof(\*header) || header->length % HERALD_ALIGN != 0/header->length % HERALD_ALIGN != 0/'
+try aborted_without_length queue_reader.c 's/header->length < sizeof(\*header) || header->length % HERALD_ALIGN != 0/header->length % HERALD_ALIGN != 0/'
 
 # A length that is no multiple of 8: what comes next is not aligned.
-try length_not_aligned log_reader.c 's/header->length < sizeof(\*header) || header->length % HERALD_ALIGN != 0/header->length < sizeof(*header)/'
+try length_not_aligned queue_reader.c 's/header->length < sizeof(\*header) || header->length % HERALD_ALIGN != 0/header->length < sizeof(*header)/'
 
 # Any word taken for that of a batch.
-try any_word log_reader.c '/^\tif (word != herald_word_make(at, HERALD_BATCH_COMMITTED) &&/,/return HERALD_READ_DAMAGED;/d'
+try any_word queue_reader.c '/^\tif (word != herald_word_make(at, HERALD_BATCH_COMMITTED) &&/,/return HERALD_READ_DAMAGED;/d'
 
 # An entry that is used before all of it is there.
-try entry_beyond_copy log_reader.c '/if (!is_copied(reader, entry->length))/,/return refill(reader, entry->length);/d'
+try entry_beyond_copy queue_reader.c '/if (!is_copied(reader, entry->length))/,/return refill(reader, entry->length);/d'
 
 # An entry that is longer than its batch.
-try entry_beyond_batch log_reader.c 's/entry->length < HERALD_ENTRY_MIN || entry->length > room)/entry->length < HERALD_ENTRY_MIN)/'
+try entry_beyond_batch queue_reader.c 's/entry->length < HERALD_ENTRY_MIN || entry->length > room)/entry->length < HERALD_ENTRY_MIN)/'
 
 # An entry whose strings are longer than it.
-try body_beyond_entry log_layout.h 's/return entry->body_length <= entry->length - sizeof(HeraldEntry) \&\&/return/'
+try body_beyond_entry queue_layout.h 's/return entry->body_length <= entry->length - sizeof(HeraldEntry) \&\&/return/'
 
 # A channel that is longer than its entry.
-try channel_beyond_body log_layout.h 's/prefix < entry->body_length \&\&/entry->body_length > 0 \&\&/'
+try channel_beyond_body queue_layout.h 's/prefix < entry->body_length \&\&/entry->body_length > 0 \&\&/'
 
 # A payload without an end.
-try payload_without_end log_layout.h "s/entry->body\[entry->body_length - 1\] == '.0'/true/"
+try payload_without_end queue_layout.h "s/entry->body\[entry->body_length - 1\] == '.0'/true/"
 
 # A chunk that goes on in the next segment.
-try chunk_beyond_segment log_reader.c 's/stop = herald_log_next_segment(reader->log, reader->position);/stop = reader->end;/'
+try chunk_beyond_segment queue_reader.c 's/stop = herald_queue_next_segment(reader->queue, reader->position);/stop = reader->end;/'
 
 # A chunk that is longer than the buffer.
-try chunk_beyond_buffer log_reader.c 's/if (stop > reader->position + reader->buffer_size)/if (false)/'
+try chunk_beyond_buffer queue_reader.c 's/if (stop > reader->position + reader->buffer_size)/if (false)/'
 
 # A filler that leads beyond what has been dispatched.
-try filler_beyond_end log_reader.c 's/if (border > reader->end)/if (false)/'
+try filler_beyond_end queue_reader.c 's/if (border > reader->end)/if (false)/'
 
 # The same of the dispatcher.
-try dispatched_beyond_segment dispatcher.c 's/header->length <= herald_log_next_segment(log, position) - position/true/'
-try dispatched_beyond_head dispatcher.c 's/ || header->length > head - at//'
-try filler_beyond_head dispatcher.c 's/herald_log_next_segment(log, at) <= head/true/'
-try dispatched_without_length dispatcher.c 's/header->length >= sizeof(HeraldBatchHeader) \&\&/true \&\&/'
+try dispatched_beyond_segment sequencer.c 's/header->length <= herald_queue_next_segment(queue, position) - position/true/'
+try dispatched_beyond_head sequencer.c 's/ || header->length > head - at//'
+try filler_beyond_head sequencer.c 's/herald_queue_next_segment(queue, at) <= head/true/'
+try dispatched_without_length sequencer.c 's/header->length >= sizeof(HeraldBatchHeader) \&\&/true \&\&/'
 
 exit $((survivors > 0))

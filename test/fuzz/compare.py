@@ -271,7 +271,7 @@ def _until_closed(socket) -> bytes:
 @contextmanager
 def comparison():
     """Yields a Comparison of two new servers. Afterwards neither server's log may tell of damage."""
-    small = {"herald.queue_memory": "512kB", "herald.registry_memory": "1MB"}
+    small = {"herald.queue_memory": "512kB", "herald.channel_memory": "1MB"}
     with Cluster(preload=False, settings=SETTINGS) as stock, \
             Cluster(preload=True, settings=SETTINGS | small) as herald:
         prepare_server(stock, False)

@@ -1,7 +1,7 @@
 /*
  * dispatch.pml
- *	  From reserving a batch to marking it: src/core/log.c, dispatcher.c, and
- *	  how src/dispatch/dispatch.c and src/listener/subscriptions.c use them.
+ *	  From reserving a batch to marking it: src/core/queue.c, sequencer.c, and
+ *	  how src/notify/dispatch/dispatch.c and src/notify/listener/subscriptions.c use them.
  *
  * Processes: SENDERS, each with BATCHES batches (with MIXED, of one word or two,
  * committed or aborted); SUBSCRIBERS that enter the channel map and then look where they
@@ -12,7 +12,7 @@
  * around it. Interleaving such steps is sequential consistency, which is what
  * the code asks for at [D1], [W1] and [C1].
  *
- * The log is endless here and its words are CLEAR at first: that a word of an
+ * The queue is endless here and its words are CLEAR at first: that a word of an
  * older lap is never seen is the subject of ring.pml. A segment is SEGMENT
  * words, so that there are fillers. Each word of a batch is an entry, for all
  * subscribers; a budget counts entries, and may end in the midst of a batch.
@@ -21,7 +21,7 @@
  * Checked, once nothing can move any more: dispatched and settled are at the
  * first batch that is not finished, or at the head; every committed batch has
  * been marked for everybody whose start is not behind it. Always: one
- * dispatcher at a time; batches are marked in the log's order, each once;
+ * dispatcher at a time; batches are marked in the queue's order, each once;
  * settled <= dispatched <= head.
  *
  * Must fail: the variants of the table in `run`, each a -D that is searched
@@ -71,7 +71,7 @@ int told[2];					/* entries marked for whom, a bit each */
 byte start[2];
 bit is_stuck;
 
-/* ---- log.c ---- */
+/* ---- queue.c ---- */
 
 #ifdef STUCK
 #define MAY_BE_STUCK \
@@ -83,7 +83,7 @@ bit is_stuck;
 #define MAY_BE_STUCK	skip
 #endif
 
-inline herald_log_reserve()
+inline herald_queue_reserve()
 {
 	seen = head;
 	do
@@ -120,9 +120,9 @@ inline herald_log_reserve()
 #define finish	word[start_at] = COMMITTED
 #endif
 
-/* ---- dispatcher.c ---- */
+/* ---- sequencer.c ---- */
 
-/* How far is the log finished? */
+/* How far is the queue finished? */
 inline scan()
 {
 	atomic { at = from; head_seen = head };		/* [L2] */
@@ -193,11 +193,11 @@ inline has_finished()
 #define DONE		1
 #define MORE		2
 
-inline herald_dispatch()
+inline herald_sequencer_run()
 {
 	do
 	:: true ->
-		/* [D1] pairs with the store below and with finish() in log.c */
+		/* [D1] pairs with the store below and with finish() in queue.c */
 		d_step { found = dispatching; dispatching = 1 };
 		if
 		:: found -> atomic { result = ELSEWHERE; found = 0; break }
@@ -259,9 +259,9 @@ inline herald_dispatch_run()
 {
 	do
 	:: true ->
-		herald_dispatch();
+		herald_sequencer_run();
 #ifdef WATCHDOG
-		if :: result == MORE -> latch = 1 :: else fi;	/* herald_watchdog_wake() */
+		if :: result == MORE -> latch = 1 :: else fi;	/* herald_bell_wake() */
 		break
 #else
 #ifdef MORE_IS_NOBODYS
@@ -294,7 +294,7 @@ proctype sender()
 #else
 		size = 1;
 #endif
-		herald_log_reserve();
+		herald_queue_reserve();
 		MAY_BE_STUCK;
 #ifdef TRY_BEFORE_FINISH
 		herald_dispatch_run();
@@ -326,7 +326,7 @@ proctype subscriber(byte me)
 #else
 	/* [C1] entered first */
 	is_listed[me] = 1;
-	/* [W1] after the entries are in the map: pairs with herald_dispatch() */
+	/* [W1] after the entries are in the map: pairs with herald_sequencer_run() */
 	position = dispatched;
 #endif
 	start[me] = position

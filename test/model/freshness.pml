@@ -1,7 +1,7 @@
 /*
  * freshness.pml
  *	  Which values a session may keep: src/core/freshness.c with its users, which
- *	  are invalidation/invalidate.c (the writers) and invalidation/reader.c.
+ *	  are cache/invalidation/invalidate.c (the writers) and cache/invalidation/reader.c.
  *
  * Processes: WRITERS, each with TRANSACTIONS, one after the other; each of these
  * may change the key, has MESSAGES about it then, and may be rolled back; with PREPARES,

@@ -1,8 +1,8 @@
 /*
  * ring.pml
- *	  Memory that is used again: src/core/log.c (reserve, recycle), scan() and
- *	  mark() of dispatcher.c, herald_wakeup_needed() of wakeup.c, and
- *	  herald_log_copy() of log_reader.c.
+ *	  Memory that is used again: src/core/queue.c (reserve, recycle), scan() and
+ *	  mark() of sequencer.c, herald_wakeup_needed() of wakeup.c, and
+ *	  herald_queue_copy() of queue_reader.c.
  *
  * Processes: SENDERS, each with BATCHES batches of one word (a header) or two;
  * a listener that pins its position; with STRAGGLER, a reader whom nobody waits
@@ -96,7 +96,7 @@ inline herald_wakeup_needed()
 #endif
 }
 
-/* ---- log.c ---- */
+/* ---- queue.c ---- */
 
 inline zero()
 {
@@ -108,7 +108,7 @@ inline zero()
 	at = 0
 }
 
-inline herald_log_recycle()
+inline herald_queue_recycle()
 {
 	needed = needed / SEGMENT * SEGMENT;
 	if
@@ -145,7 +145,7 @@ inline herald_log_recycle()
 	atomic { needed = 0; old_tail = 0; found = 0 }
 }
 
-inline herald_log_reserve()
+inline herald_queue_reserve()
 {
 	seen = head;
 	do
@@ -155,7 +155,7 @@ inline herald_log_reserve()
 		:: start + size > limit ->			/* [L1] */
 			start = 0;
 			herald_wakeup_needed();
-			herald_log_recycle();
+			herald_queue_recycle();
 			seen = head
 		:: start + size <= limit ->
 			d_step {						/* [L2] */
@@ -187,7 +187,7 @@ inline finish()
 	}
 }
 
-/* ---- dispatcher.c ---- */
+/* ---- sequencer.c ---- */
 
 inline scan()
 {
@@ -230,7 +230,7 @@ inline mark()
 	od
 }
 
-inline herald_dispatch()
+inline herald_sequencer_run()
 {
 	atomic { !dispatching -> dispatching = 1; from = dispatched };
 	scan();
@@ -260,8 +260,8 @@ proctype sender()
 	:: n < BATCHES ->
 		n++;
 		if :: size = 1 :: size = 2 fi;
-		herald_log_reserve();
-		/* herald_log_fill() */
+		herald_queue_reserve();
+		/* herald_queue_fill() */
 		if
 		:: size == 2 -> d_step {
 			assert(AT(start + 1) == 0);
@@ -271,7 +271,7 @@ proctype sender()
 		fi;
 		finish();
 		atomic { seen = 0; start = 0; size = 0 };
-		herald_dispatch()
+		herald_sequencer_run()
 	:: else -> break
 	od
 }
@@ -289,7 +289,7 @@ end_idle:
 		:: true ->
 			do
 			:: at < to ->
-				/* herald_log_copy() */
+				/* herald_queue_copy() */
 				word = AT(at);
 				atomic { assert(at >= tail); assert(word == SENT(at)); word = 0; at++ };
 				if

@@ -1,9 +1,9 @@
 /*
  * waiters.pml
  *	  Who sleeps, and who has to wake him: a backend that waits for its own
- *	  batch [D3] and the watchdog [D4], of src/dispatch/dispatch.c and
+ *	  batch [D3] and the watchdog [D4], of src/notify/dispatch/dispatch.c and
  *	  watchdog.c, and signals [S1] [S2], of src/core/reasons.h,
- *	  src/dispatch/signal.c and src/listener/session.c.
+ *	  src/base/signal.c and src/notify/listener/session.c.
  *
  * Three models in one file, chosen by -D:
  *
@@ -37,7 +37,7 @@
 #define SENDERS		2
 #endif
 
-bit is_finished[SENDERS];		/* the log's words */
+bit is_finished[SENDERS];		/* the queue's words */
 byte dispatched, settled;
 bit dispatching;
 byte dispatch_waiters;
@@ -156,8 +156,8 @@ end_checked:
 byte turns_out;
 bit watchdog_sleeps, latch;
 
-/* herald_watchdog_alert() */
-inline herald_watchdog_alert()
+/* herald_bell_ring() */
+inline herald_bell_ring()
 {
 	/* [D4] pairs with the exchange in herald_watchdog_main() */
 	if
@@ -173,11 +173,11 @@ proctype waker()
 	bit found;
 
 #ifdef ALERT_BEFORE_TURN
-	herald_watchdog_alert();
+	herald_bell_ring();
 	turns_out++
 #else
 	turns_out++;					/* herald_wakeup_pump() */
-	herald_watchdog_alert()
+	herald_bell_ring()
 #endif
 }
 
@@ -196,7 +196,7 @@ proctype watchdog()
 			is_active = turns_out > 0;
 			watchdog_sleeps = 1;
 #else
-			/* [D4] Say so, and look once more: pairs with herald_watchdog_alert() */
+			/* [D4] Say so, and look once more: pairs with herald_bell_ring() */
 			watchdog_sleeps = 1;
 #ifndef NO_SECOND_LOOK
 			is_active = turns_out > 0;

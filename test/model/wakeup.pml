@@ -65,7 +65,7 @@
 #define SLOTS		3			/* at least LISTENERS; the others are FREE */
 #define ALL_TURNS	255
 #define NONE		255
-/* A word: position and state, as in log_layout.h. */
+/* A word: position and state, as in queue_layout.h. */
 #define FREE			0
 #define IDLE			1
 #define PENDING			2

@@ -40,7 +40,7 @@ def cluster():
 def small():
     """With as little memory as pg_herald takes."""
     yield from started(preload=True, settings=SETTINGS | {
-        "herald.queue_memory": "512kB", "herald.registry_memory": "1MB"})
+        "herald.queue_memory": "512kB", "herald.channel_memory": "1MB"})
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from support import hear, notify, one, until
 from wire import Wire
 
 RING_BYTES = 512 * 1024
-SMALLEST = {"herald.queue_memory": f"{RING_BYTES}B", "herald.registry_memory": "1MB"}
+SMALLEST = {"herald.queue_memory": f"{RING_BYTES}B", "herald.channel_memory": "1MB"}
 KILOBYTES_7 = "x" * 7000
 SEGMENT_BYTES = RING_BYTES // 8
 

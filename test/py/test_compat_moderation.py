@@ -1,4 +1,4 @@
-"""Notifications that keep coming (listener/moderation.c): fewer wakeups, and nobody waits for them."""
+"""Notifications that keep coming (notify/listener/moderation.c): fewer wakeups, and nobody waits for them."""
 
 import statistics
 import time

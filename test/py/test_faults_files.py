@@ -17,8 +17,8 @@ WRITING = ["spill-create", "spill-written"]
 SPILLING = [*WRITING, "spill-saved", "spill-published", "tail-moved"]
 
 # Points on the way of a large transaction to its file, all before its commit.
-OVERFLOWING = ["large-entered", "overflow-write", "overflow-written", "overflow-complete",
-               "overflow-referenced"]
+OVERFLOWING = ["large-entered", "large-transaction-write", "large-transaction-written", "large-transaction-complete",
+               "large-transaction-referenced"]
 
 MANY = 5000
 
@@ -219,13 +219,13 @@ def test_file_is_lost_during_the_commit(scene, committed):
     told.execute("LISTEN herald_reset")
     victim.execute("BEGIN")
     victim.execute(f"SELECT count(pg_notify('other', n::text)) FROM generate_series(1, {MANY}) n")
-    scene.points.arm("overflow-referenced", "wait", pid_of(victim))
+    scene.points.arm("large-transaction-referenced", "wait", pid_of(victim))
     if not committed:
         scene.points.arm("publish-reserved", "error", pid_of(victim))
     doing = Doing(victim, "COMMIT")
-    assert scene.points.waiter("overflow-referenced") == pid_of(victim)
+    assert scene.points.waiter("large-transaction-referenced") == pid_of(victim)
     scene.watcher.execute("SELECT stop_lose_large(%s)", (int(files(scene.cluster.data)[0].suffix[1:]),))
-    scene.points.release("overflow-referenced")
+    scene.points.release("large-transaction-referenced")
     assert (doing.end() is None) == committed
     assert hear(told, 1, 20 if committed else 0.2) == ["notifications were missed"] * committed
     assert "has lost track of its temporary file" in scene.cluster.log()
@@ -275,8 +275,8 @@ def test_large_transaction(scene, point, action):
         scene.goes_on([str(n) for n in range(1, MANY + 1)])
 
 
-@pytest.mark.parametrize("point", ["files-choose-place", "large-entered", "overflow-write",
-                                   "overflow-written"])
+@pytest.mark.parametrize("point", ["files-choose-place", "large-entered", "large-transaction-write",
+                                   "large-transaction-written"])
 @pytest.mark.parametrize("before", [10, MANY], ids=["in memory", "in the file"])
 def test_large_transaction_in_a_savepoint(scene, point, before):
     """Guards: an error while the file is written, in a savepoint that is rolled back, costs that savepoint
@@ -356,7 +356,7 @@ def test_reader(scene, content, action):
 # ---- kill -9 ----
 
 @pytest.mark.parametrize("point", ["spill-create", "spill-written", "spill-published", "tail-moved",
-                                   "overflow-write", "overflow-complete", "publish-reserved", "files-open"])
+                                   "large-transaction-write", "large-transaction-complete", "publish-reserved", "files-open"])
 def test_killed(faulty, connect, point):
     """Guards: kill -9 of a process that writes or reads files: after the server's restart there is none, and
     all works."""

@@ -31,7 +31,7 @@ def test_registry_is_full(scene):
     for one_of_them in doing:
         error = one_of_them.end()
         assert isinstance(error, psycopg.errors.OutOfMemory)
-        assert "herald.registry_memory" in error.diag.message_detail
+        assert "herald.channel_memory" in error.diag.message_detail
     assert one(scene.watcher, "SELECT count(*) FROM herald.channels") == 1
     for _ in range(3):  # fill it up bit by bit, and give it back
         count = 0

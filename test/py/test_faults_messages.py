@@ -1,6 +1,6 @@
 """No message goes to a client while a lock of ours is held: the client may not read it, and then everybody waits.
 
-The build with stop points looks at each message just before it is sent (src/stop_point.c); the first part
+The build with stop points looks at each message just before it is sent (src/base/armed_points.c); the first part
 drives it past every place that has something to say. In the second part there is a client that does not read,
 and a release build.
 """
@@ -21,7 +21,7 @@ from talkative import UNDER_A_LOCK, WITHIN_S, Mute, full
 from test_faults_memory import CHANNELS, listen_to
 
 TALKATIVE = {"log_temp_files": 0, "trace_notify": True, "max_connections": 40, "max_prepared_transactions": 2,
-             "herald.wakeup_concurrency": 2, "herald.log_lag": "100kB", "herald.max_queue_size": "2MB"}
+             "herald.wakeup_concurrency": 2, "herald.log_min_lag": "100kB", "herald.max_queue_size": "2MB"}
 MANY = 5000  # notifications that do not fit into a segment
 LARGE = f"SELECT count(pg_notify('c', 'of many ' || n)) FROM generate_series(1, {MANY}) n"
 TOO_MANY = "DO $$ BEGIN FOR n IN 1..400 LOOP PERFORM pg_notify('c', n || repeat('x', 7000)); END LOOP; END $$"
@@ -30,8 +30,8 @@ VIEWS = "SELECT " + ", ".join(f"(SELECT count(*) FROM herald.{view})" for view i
     "channels", "listeners", "queue", "stats", "caches"))
 
 # Where a sender, a listener and one who begins or ceases to listen can be told to go, with errors allowed.
-POINTS = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "overflow-write",
-          "overflow-written", "large-entered", "overflow-complete", "overflow-referenced",
+POINTS = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "large-transaction-write",
+          "large-transaction-written", "large-entered", "large-transaction-complete", "large-transaction-referenced",
           "files-choose-place", "publish-reserve", "publish-reserved", "listen-joined", "listen-entered",
           "deliver-called", "deliver-begin", "await-dispatch", "invalidate-reserve"]
 
@@ -112,7 +112,7 @@ def test_the_check_can_fail(talk):
     with pytest.raises(psycopg.Error):
         send(victim, 2)
     until(talk.violations, "it is found")
-    talk.expected = "under a try-lock of the log: message at stop point"
+    talk.expected = "under a try-lock of the queue: message at stop point"
 
 
 def test_notify(talk):

@@ -30,8 +30,8 @@ MOMENTS = [
     "dispatch-unlocked", "dispatch-done", "turn-taken", "turn-in-slot", "turn-handed-out", "reason-added",
     "deliver-begin", "deliver-read", "deliver-message", "deliver-all-read", "deliver-done",
     "turn-given-back", "exit", "exit-word-free", "listen-joined", "listen-entered", "watchdog-look",
-    "requeued", "spill-saved", "spill-published", "tail-moved", "spill-retired", "overflow-write",
-    "overflow-complete",
+    "requeued", "spill-saved", "spill-published", "tail-moved", "spill-retired", "large-transaction-write",
+    "large-transaction-complete",
 ]
 
 

@@ -204,8 +204,8 @@ def test_registry_used_up(small, connect):
     for _ in range(2):
         with pytest.raises(psycopg.errors.OutOfMemory) as caught:
             greedy.execute("DO $$ BEGIN FOR i IN 1..20000 LOOP EXECUTE 'LISTEN channel_' || i; END LOOP; END $$")
-        assert "herald.registry_memory (1024 kB)" in caught.value.diag.message_detail
-        assert "herald.registry_memory" in caught.value.diag.message_hint
+        assert "herald.channel_memory (1024 kB)" in caught.value.diag.message_detail
+        assert "herald.channel_memory" in caught.value.diag.message_hint
         assert sender.execute("SELECT * FROM herald.channels").fetchall() == [("c", 2)]
         assert greedy.execute("SELECT pg_listening_channels()").fetchall() == [("c",)]
     listening = 0

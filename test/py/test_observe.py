@@ -17,7 +17,7 @@ from support import hear, left_nothing, notify, one, until, watchdog_pid
 from wire import cstring, payloads
 
 MEGABYTE = 1024 * 1024
-LIMIT_BYTES = MEGABYTE  # herald.log_lag
+LIMIT_BYTES = MEGABYTE  # herald.log_min_lag
 LAPS = 1.2 * LIMIT_BYTES / RING_BYTES  # of the ring: beyond the limit
 SEGMENTS = RING_BYTES // SEGMENT_BYTES
 TROUBLESHOOTING = Path(__file__).resolve().parent.parent.parent / "docs/troubleshooting.md"
@@ -36,7 +36,7 @@ NO_PROGRESS = ("It makes no progress.", "Perhaps its client does not take what i
 def watched():
     """A small queue, and a low limit; and no standby for whoever asks for one, so that its commit hangs."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST | {
-        "herald.log_lag": f"{LIMIT_BYTES}B", "timezone": "UTC", "log_timezone": "UTC",
+        "herald.log_min_lag": f"{LIMIT_BYTES}B", "timezone": "UTC", "log_timezone": "UTC",
         "synchronous_standby_names": "nobody", "synchronous_commit": "local"})
 
 
@@ -68,7 +68,7 @@ def lagging_since(watcher: psycopg.Connection, pid: int) -> datetime | None:
 # ---- who lags ----
 
 def test_laggard_is_logged_once(watched, connect, watcher, logged):
-    """Guards: a listener beyond herald.log_lag is logged, once, with who, how far, since when and why; the view
+    """Guards: a listener beyond herald.log_min_lag is logged, once, with who, how far, since when and why; the view
     says the same; who keeps up is not concerned; and when it falls behind again it is logged again."""
     laggard, listener, sender = (connect(watched, application_name=name)
                                  for name in ("slow worker", "fast worker", "sender"))
@@ -221,13 +221,13 @@ def test_log_lag_takes_effect(watched, connect, watcher, logged):
     """Guards: -1 turns the log off, and whoever lags then is not marked either; a new limit counts from the
     reload on, for who is behind already as well."""
     def limit(value: str) -> None:
-        watcher.execute(f"ALTER SYSTEM SET herald.log_lag = '{value}'")
+        watcher.execute(f"ALTER SYSTEM SET herald.log_min_lag = '{value}'")
         watcher.execute("SELECT pg_reload_conf()")
 
     laggard, listener, sender = connect(watched), connect(watched), connect(watched)
     pid = laggard.info.backend_pid
     listener.execute("LISTEN d")
-    watcher.execute("ALTER SYSTEM RESET herald.log_lag")
+    watcher.execute("ALTER SYSTEM RESET herald.log_min_lag")
     try:
         fall_behind(laggard)
         send(sender, LAPS)
@@ -241,7 +241,7 @@ def test_log_lag_takes_effect(watched, connect, watcher, logged):
         until(lambda: lagging_since(watcher, pid) is None, "that is no lag now")
         assert len(logged()) == 2
     finally:
-        watcher.execute("ALTER SYSTEM RESET herald.log_lag")
+        watcher.execute("ALTER SYSTEM RESET herald.log_min_lag")
         watcher.execute("SELECT pg_reload_conf()")
 
 
@@ -295,7 +295,7 @@ def documented_waits() -> set[str]:
 
 def test_wait_events_are_documented(watched, watcher):
     """Guards: docs/troubleshooting.md explains each wait event; the server, from 17 on, knows the same ones."""
-    source = TROUBLESHOOTING.parent.parent / "src/waits.c"
+    source = TROUBLESHOOTING.parent.parent / "src/base/waits.c"
     names = set(re.findall(r'"(Herald\w+)"', source.read_text(encoding="utf-8")))
     assert documented_waits() == names
     if watcher.info.server_version >= 170000:

@@ -14,7 +14,7 @@ BEYOND = "53400: too many channels for role"
 @pytest.fixture(scope="module")
 def shared_by_roles():
     """With little memory for channels, two databases, one without the extension, and roles."""
-    for cluster in started(preload=True, settings=SETTINGS | {"herald.registry_memory": "2MB"}):
+    for cluster in started(preload=True, settings=SETTINGS | {"herald.channel_memory": "2MB"}):
         cluster.psql("CREATE DATABASE without")
         for role in ROLES:
             cluster.psql(f"CREATE ROLE {role} LOGIN")

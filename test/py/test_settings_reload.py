@@ -16,9 +16,9 @@ INVALID = "invalid value for parameter"
 ALL = {
     "herald.enabled": ("user", "off", {"maybe": 'parameter "herald.enabled" requires a Boolean value'}),
     "herald.queue_memory": ("postmaster", "32MB", {"100kB": OUTSIDE, "9GB": OUTSIDE, "much": INVALID}),
-    "herald.registry_memory": ("postmaster", "8MB", {"1kB": OUTSIDE, "9GB": OUTSIDE, "": INVALID}),
+    "herald.channel_memory": ("postmaster", "8MB", {"1kB": OUTSIDE, "9GB": OUTSIDE, "": INVALID}),
     "herald.cache_memory": ("user", "1MB", {"-1": OUTSIDE, "3TB": INVALID, "lots": INVALID}),
-    "herald.log_lag": ("sighup", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "far": INVALID}),
+    "herald.log_min_lag": ("sighup", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "far": INVALID}),
     "herald.max_channels_per_role": ("superuser", "1000", {"-2": OUTSIDE, "2147483648": INVALID, "all": INVALID}),
     "herald.max_payload": ("superuser", "1MB", {"-1": OUTSIDE, "257MB": OUTSIDE, "long": INVALID}),
     "herald.max_queue_size": ("sighup", "1GB", {"-1": OUTSIDE, "3TB": INVALID, "endless": INVALID}),

@@ -23,7 +23,7 @@ WITH_HERALD = DATABASES[:2]
 REGISTRY = "1280kB"
 SETTINGS = {
     "autovacuum": False, "fsync": False, "max_connections": 150, "log_checkpoints": False,
-    "herald.queue_memory": "512kB", "herald.registry_memory": REGISTRY, "herald.max_payload": "1MB",
+    "herald.queue_memory": "512kB", "herald.channel_memory": REGISTRY, "herald.max_payload": "1MB",
 }
 SETUP = """
 CREATE UNLOGGED TABLE soak (channel text, payload text);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * entry.h
- *	  An entry of the log, written by hand; for the unit tests and the fuzzer.
+ *	  An entry of the queue, written by hand; for the unit tests and the fuzzer.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "log_layout.h"
+#include "queue_layout.h"
 
 /* Write an entry; returns its length.  `to` has room for it. */
 static inline uint64_t

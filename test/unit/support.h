@@ -22,9 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dispatcher.h"
+#include "sequencer.h"
 #include "entry.h"
-#include "log_reader.h"
+#include "queue_reader.h"
 
 #define DATABASE		5u		/* the listener's */
 #define OTHER_DATABASE	6u
@@ -47,87 +47,87 @@ memory_new(size_t bytes)
 	return memory;
 }
 
-static inline HeraldLog *
+static inline HeraldQueue *
 log_new(void)
 {
-	HeraldLog  *log = memory_new(herald_log_memory(HERALD_RING_MIN));
+	HeraldQueue  *queue = memory_new(herald_queue_bytes(HERALD_RING_MIN));
 
-	herald_log_init(log, HERALD_RING_MIN);
-	return log;
+	herald_queue_init(queue, HERALD_RING_MIN);
+	return queue;
 }
 
-/* An empty log that has come as far as `position`, a multiple of the ring size. */
-static inline HeraldLog *
+/* An empty queue that has come as far as `position`, a multiple of the ring size. */
+static inline HeraldQueue *
 log_new_at(HeraldPosition position)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 
-	atomic_store(&log->head, position);
-	atomic_store(&log->tail, position);
-	atomic_store(&log->limit, position + log->ring_size);
-	atomic_store(&log->dispatched, position);
-	atomic_store(&log->settled, position);
-	return log;
+	atomic_store(&queue->head, position);
+	atomic_store(&queue->tail, position);
+	atomic_store(&queue->limit, position + queue->ring_size);
+	atomic_store(&queue->dispatched, position);
+	atomic_store(&queue->settled, position);
+	return queue;
 }
 
 static inline uint64_t
-word_at(HeraldLog *log, HeraldPosition position)
+word_at(HeraldQueue *queue, HeraldPosition position)
 {
-	return atomic_load(herald_log_at(log, position));
+	return atomic_load(herald_queue_at(queue, position));
 }
 
 static inline void
-set_word_at(HeraldLog *log, HeraldPosition position, uint64_t word)
+set_word_at(HeraldQueue *queue, HeraldPosition position, uint64_t word)
 {
-	atomic_store(herald_log_at(log, position), word);
+	atomic_store(herald_queue_at(queue, position), word);
 }
 
 static inline HeraldBatchHeader *
-header_at(HeraldLog *log, HeraldPosition position)
+header_at(HeraldQueue *queue, HeraldPosition position)
 {
-	return (HeraldBatchHeader *) herald_log_at(log, position);
+	return (HeraldBatchHeader *) herald_queue_at(queue, position);
 }
 
 static inline HeraldEntry *
-entry_at(HeraldLog *log, HeraldPosition position)
+entry_at(HeraldQueue *queue, HeraldPosition position)
 {
-	return (HeraldEntry *) herald_log_at(log, position);
+	return (HeraldEntry *) herald_queue_at(queue, position);
 }
 
 /* Reserve a batch of these bytes and fill it; the ring must have room. */
 static inline HeraldPosition
-batch_reserve_bytes(HeraldLog *log, uint32_t database, const void *entries, uint64_t length)
+batch_reserve_bytes(HeraldQueue *queue, uint32_t database, const void *entries, uint64_t length)
 {
 	HeraldBatch batch = {.count = 1,.database = database,.sender_pid = SENDER_PID};
 	HeraldPosition position;
 
-	assert_true(herald_log_reserve(log, &batch, length, &position));
-	herald_log_fill(log, position, entries, length);
+	assert_true(herald_queue_reserve(queue, &batch, length, &position));
+	herald_queue_fill(queue, position, entries, length);
 	return position;
 }
 
 static inline HeraldPosition
-batch_reserve(HeraldLog *log, uint32_t database, const char *channel, const char *payload)
+batch_reserve(HeraldQueue *queue, uint32_t database, const char *channel, const char *payload)
 {
 	char		bytes[1024] __attribute__((aligned(8)));
 	uint64_t	length = entry_write(bytes, channel, payload, strlen(payload));
 
-	return batch_reserve_bytes(log, database, bytes, length);
+	return batch_reserve_bytes(queue, database, bytes, length);
 }
 
 /* Reserved, filled and committed: a batch of one notification. */
 static inline HeraldPosition
-batch_send(HeraldLog *log, const char *payload)
+batch_send(HeraldQueue *queue, const char *payload)
 {
-	HeraldPosition position = batch_reserve(log, DATABASE, "channel", payload);
+	HeraldPosition position = batch_reserve(queue, DATABASE, "channel", payload);
 
-	herald_log_commit(log, position, 1234);
+	herald_queue_commit(queue, position, 1234);
 	return position;
 }
 
 /* A batch of this many bytes, header included, with one entry that fills it. */
 static inline HeraldPosition
-batch_reserve_length(HeraldLog *log, uint64_t length, char fill)
+batch_reserve_length(HeraldQueue *queue, uint64_t length, char fill)
 {
 	uint64_t	entry_length = length - HEADER_SIZE;
 	size_t		payload_length = entry_length - sizeof(HeraldEntry) - HERALD_BODY_PID - 3;
@@ -137,7 +137,7 @@ batch_reserve_length(HeraldLog *log, uint64_t length, char fill)
 
 	memset(payload, fill, payload_length);
 	assert_int_equal(entry_write(bytes, "c", payload, payload_length), entry_length);
-	position = batch_reserve_bytes(log, DATABASE, bytes, entry_length);
+	position = batch_reserve_bytes(queue, DATABASE, bytes, entry_length);
 	free(payload);
 	free(bytes);
 	return position;
@@ -145,13 +145,13 @@ batch_reserve_length(HeraldLog *log, uint64_t length, char fill)
 
 /* Move the head so that only `left` bytes of its segment are left. */
 static inline void
-leave_in_segment(HeraldLog *log, uint64_t left)
+leave_in_segment(HeraldQueue *queue, uint64_t left)
 {
-	HeraldPosition head = atomic_load(&log->head);
+	HeraldPosition head = atomic_load(&queue->head);
 	HeraldPosition position;
 
-	position = batch_reserve_length(log, herald_log_next_segment(log, head) - head - left, 'x');
-	herald_log_commit(log, position, 0);
+	position = batch_reserve_length(queue, herald_queue_next_segment(queue, head) - head - left, 'x');
+	herald_queue_commit(queue, position, 0);
 }
 
 /* What a dispatcher saw, in order. */
@@ -160,7 +160,7 @@ typedef struct Recorder
 	int			runs;
 	int			batches;
 	HeraldPosition positions[RECORDED_MAX];
-	HeraldLog  *log;			/* if set, checked: published before marked */
+	HeraldQueue  *queue;			/* if set, checked: published before marked */
 	uint32_t	entry_listeners;	/* each entry costs that many marks */
 	int			entries;		/* that were marked */
 	int			resumed;		/* calls that began in the midst of a batch */
@@ -184,12 +184,12 @@ record_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget,
 		recorder->positions[recorder->batches++] = herald_word_position(header->word);
 	else
 		recorder->resumed++;
-	if (recorder->log != NULL)
+	if (recorder->queue != NULL)
 	{
-		assert_true(atomic_load(&recorder->log->dispatched) >=
+		assert_true(atomic_load(&recorder->queue->dispatched) >=
 					herald_word_position(header->word) + header->length);
-		assert_true(atomic_load(&recorder->log->settled) <= herald_word_position(header->word));
-		assert_int_equal(atomic_load(&recorder->log->dispatching), 1);
+		assert_true(atomic_load(&recorder->queue->settled) <= herald_word_position(header->word));
+		assert_int_equal(atomic_load(&recorder->queue->dispatching), 1);
 	}
 
 	do
@@ -208,26 +208,26 @@ record_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget,
 	return cost;
 }
 
-static inline HeraldDispatchResult
-dispatch(HeraldLog *log, uint64_t budget, Recorder *recorder)
+static inline HeraldSequencerResult
+dispatch(HeraldQueue *queue, uint64_t budget, Recorder *recorder)
 {
-	HeraldDispatchCalls calls = {
+	HeraldSequencerCalls calls = {
 		.run_begins = record_run,.mark_batch = record_batch,.arg = recorder
 	};
 
-	recorder->log = log;
-	return herald_dispatch(log, budget, &calls);
+	recorder->queue = queue;
+	return herald_sequencer_run(queue, budget, &calls);
 }
 
 /* Dispatch whatever is finished; returns how many batches that was. */
 static inline int
-dispatch_all(HeraldLog *log)
+dispatch_all(HeraldQueue *queue)
 {
 	Recorder	recorder = {0};
 
-	assert_int_equal(dispatch(log, BUDGET_ALL, &recorder), HERALD_DISPATCH_DONE);
-	assert_int_equal(atomic_load(&log->dispatching), 0);
-	assert_int_equal(atomic_load(&log->settled), atomic_load(&log->dispatched));
+	assert_int_equal(dispatch(queue, BUDGET_ALL, &recorder), HERALD_SEQUENCER_DONE);
+	assert_int_equal(atomic_load(&queue->dispatching), 0);
+	assert_int_equal(atomic_load(&queue->settled), atomic_load(&queue->dispatched));
 	return recorder.batches;
 }
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_entry.c
- *	  Unit tests of log_layout.h: words, entries and the hash.
+ *	  Unit tests of queue_layout.h: words, entries and the hash.
  *
  * Guards: a length from shared memory is never believed before it has been
  * checked against the room there is [Q4].

@@ -226,7 +226,7 @@ test_table(void **state UNUSED)
 		}
 }
 
-/* Guards: which states hold the log back. */
+/* Guards: which states hold the queue back. */
 static void
 test_is_pending(void **state UNUSED)
 {

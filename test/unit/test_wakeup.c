@@ -4,7 +4,7 @@
  *	  Unit tests of wakeup.c: turns, and what is needed.
  *
  * Guards: nobody who has something to read is forgotten [W1]; turns are
- * conserved in every scenario [W2]; the log is held back exactly as far as
+ * conserved in every scenario [W2]; the queue is held back exactly as far as
  * somebody needs it.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -19,16 +19,16 @@ test_memory(void **state UNUSED)
 {
 	for (uint32_t slots = 1; slots <= 130; slots++)
 	{
-		HeraldLog  *log = log_new();
+		HeraldQueue  *queue = log_new();
 		HeraldWakeup *wakeup = wakeup_new_idle(slots, 1, 4096);
 
 		assert_turns(wakeup, 0);
 		signal_slot(wakeup, slots - 1, 4096);
 		assert_turns(wakeup, 1);
-		assert_true(read_all(wakeup, log, slots - 1));
+		assert_true(read_all(wakeup, queue, slots - 1));
 		assert_turns(wakeup, 0);
 		free(wakeup);
-		free(log);
+		free(queue);
 	}
 }
 
@@ -36,8 +36,8 @@ test_memory(void **state UNUSED)
 static void
 test_one_round(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
-	HeraldPosition start = atomic_load(&log->dispatched);
+	HeraldQueue  *queue = log_new();
+	HeraldPosition start = atomic_load(&queue->dispatched);
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, start);
 	HeraldPosition from;
 	HeraldPosition to;
@@ -53,29 +53,29 @@ test_one_round(void **state UNUSED)
 	assert_false(herald_wakeup_mark(wakeup, 7, start + 192));
 	assert_false(in_set(wakeup, 7));
 
-	atomic_store(&log->dispatched, start + 256);
-	assert_true(herald_wakeup_begin(wakeup, log, 7, &from, &to));
+	atomic_store(&queue->dispatched, start + 256);
+	assert_true(herald_wakeup_begin(wakeup, queue, 7, &from, &to));
 	assert_int_equal(from, start + 64);
 	assert_int_equal(to, start + 256);
 	assert_turns(wakeup, 1);
-	atomic_store(&log->dispatched, start + 512);
+	atomic_store(&queue->dispatched, start + 512);
 	assert_false(herald_wakeup_mark(wakeup, 7, start + 256));
-	assert_false(herald_wakeup_finish(wakeup, log, 7, &to));
+	assert_false(herald_wakeup_finish(wakeup, queue, 7, &to));
 	assert_int_equal(to, start + 512);
-	assert_true(herald_wakeup_finish(wakeup, log, 7, &to));
+	assert_true(herald_wakeup_finish(wakeup, queue, 7, &to));
 	assert_true(herald_wakeup_yield(wakeup, 7));
 	assert_false(herald_wakeup_yield(wakeup, 7));
 	assert_turns(wakeup, 0);
-	assert_false(herald_wakeup_begin(wakeup, log, 7, &from, &to));
+	assert_false(herald_wakeup_begin(wakeup, queue, 7, &from, &to));
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: a statement gives the turn back, or takes the slot out of the set. */
 static void
 test_busy(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
 
 	signal_slot(wakeup, 3, 4096);
@@ -92,7 +92,7 @@ test_busy(void **state UNUSED)
 
 	/* When its transaction ends it reads, without a turn. */
 	assert_true(herald_wakeup_rest(wakeup, 4));
-	assert_false(read_all(wakeup, log, 4));
+	assert_false(read_all(wakeup, queue, 4));
 	assert_int_equal(state_of(wakeup, 4), HERALD_LISTENER_IDLE);
 
 	/* Idle: no signal while busy. */
@@ -101,7 +101,7 @@ test_busy(void **state UNUSED)
 	assert_int_equal(pump(wakeup).count, 0);
 	assert_turns(wakeup, 0);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: leaving in every state, with and without a turn. */
@@ -160,25 +160,25 @@ test_stale_bit(void **state UNUSED)
 static void
 test_double_hand_out(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
 
 	signal_slot(wakeup, 20, 4096);
 	put_into_set(wakeup, 20);
 	assert_int_equal(pump(wakeup).count, 0);
 	assert_turns(wakeup, 0);
-	assert_false(read_all(wakeup, log, 20));
+	assert_false(read_all(wakeup, queue, 20));
 
 	/* The same while it has been requeued and is PENDING again. */
-	signal_slot(wakeup, 20, atomic_load(&log->dispatched));
+	signal_slot(wakeup, 20, atomic_load(&queue->dispatched));
 	atomic_store(herald_wakeup_word(wakeup, 20), 4096 | HERALD_LISTENER_PENDING);
 	put_into_set(wakeup, 20);
 	assert_int_equal(pump(wakeup).count, 1);
 	assert_turns(wakeup, 1);
-	assert_true(read_all(wakeup, log, 20));
+	assert_true(read_all(wakeup, queue, 20));
 	assert_turns(wakeup, 0);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: a requeued listener is at the end of the queue, without its turn. */
@@ -187,8 +187,8 @@ test_requeue(void **state UNUSED)
 {
 	for (unsigned again = 0; again < 2; again++)
 	{
-		HeraldLog  *log = log_new();
-		HeraldPosition start = atomic_load(&log->dispatched);
+		HeraldQueue  *queue = log_new();
+		HeraldPosition start = atomic_load(&queue->dispatched);
 		HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, start);
 		HeraldPosition from;
 		HeraldPosition to;
@@ -196,8 +196,8 @@ test_requeue(void **state UNUSED)
 
 		signal_slot(wakeup, 30, start);
 		assert_true(herald_wakeup_mark(wakeup, 29, start));
-		atomic_store(&log->dispatched, start + 640);
-		assert_true(herald_wakeup_begin(wakeup, log, 30, &from, &to));
+		atomic_store(&queue->dispatched, start + 640);
+		assert_true(herald_wakeup_begin(wakeup, queue, 30, &from, &to));
 		if (again)
 			assert_false(herald_wakeup_mark(wakeup, 30, start + 320));
 		herald_wakeup_requeue(wakeup, 30, start + 64);
@@ -207,15 +207,15 @@ test_requeue(void **state UNUSED)
 		signals = pump(wakeup);
 		assert_int_equal(signals.count, 1);
 		assert_int_equal(signals.slots[0], 29);
-		assert_true(read_all(wakeup, log, 29));
+		assert_true(read_all(wakeup, queue, 29));
 		signals = pump(wakeup);
 		assert_int_equal(signals.slots[0], 30);
-		assert_true(herald_wakeup_begin(wakeup, log, 30, &from, &to));
+		assert_true(herald_wakeup_begin(wakeup, queue, 30, &from, &to));
 		assert_int_equal(from, start + 64);
 		assert_int_equal(to, start + 640);
 		assert_turns(wakeup, 1);
 		free(wakeup);
-		free(log);
+		free(queue);
 	}
 }
 
@@ -223,7 +223,7 @@ test_requeue(void **state UNUSED)
 static void
 test_rescue(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
 	uint32_t	serial;
 
@@ -238,35 +238,35 @@ test_rescue(void **state UNUSED)
 
 	/* The chain goes on; the one it was taken from reads in its own time. */
 	signal_slot(wakeup, 41, 4096);
-	assert_false(read_all(wakeup, log, 40));
+	assert_false(read_all(wakeup, queue, 40));
 	assert_turns(wakeup, 1);
-	assert_true(read_all(wakeup, log, 41));
+	assert_true(read_all(wakeup, queue, 41));
 
 	atomic_store(&herald_wakeup_turn(wakeup, 40)->distrust, 0);
-	signal_slot(wakeup, 40, atomic_load(&log->dispatched));
+	signal_slot(wakeup, 40, atomic_load(&queue->dispatched));
 	assert_int_not_equal(turn_of(wakeup, 40), serial);
 	assert_false(herald_wakeup_rescue(wakeup, 40, serial));
 	assert_turns(wakeup, 1);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: a listener that did not use its turn is signalled beside the others, until it has been quick again. */
 static void
 test_distrust(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
 	HeraldPosition at = 4096;
 
 	signal_slot(wakeup, 0, at);
 	assert_true(herald_wakeup_rescue(wakeup, 0, turn_of(wakeup, 0)));
-	assert_false(read_all(wakeup, log, 0));
+	assert_false(read_all(wakeup, queue, 0));
 	for (int wakeups = 1; wakeups <= HERALD_DISTRUST; wakeups++)
 	{
 		Signals		signals;
 
-		at = atomic_load(&log->dispatched);
+		at = atomic_load(&queue->dispatched);
 		atomic_store(&wakeup->cursor, 0);
 		assert_true(herald_wakeup_mark(wakeup, 0, at));
 		assert_true(herald_wakeup_mark(wakeup, 1, at));
@@ -277,8 +277,8 @@ test_distrust(void **state UNUSED)
 			assert_int_equal(signals.count, 2);
 			assert_int_equal(turn_of(wakeup, 0), 0);
 			assert_turns(wakeup, 1);
-			assert_false(read_all(wakeup, log, 0));
-			assert_true(read_all(wakeup, log, 1));
+			assert_false(read_all(wakeup, queue, 0));
+			assert_true(read_all(wakeup, queue, 1));
 		}
 		else
 		{
@@ -295,7 +295,7 @@ test_distrust(void **state UNUSED)
 	herald_wakeup_trust(wakeup, 0);
 	assert_int_equal(atomic_load(&herald_wakeup_turn(wakeup, 0)->distrust), 0);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 static bool
@@ -325,8 +325,8 @@ test_cannot_act(void **state UNUSED)
 static void
 test_serial_wraps(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
-	HeraldPosition start = atomic_load(&log->dispatched);
+	HeraldQueue  *queue = log_new();
+	HeraldPosition start = atomic_load(&queue->dispatched);
 	HeraldWakeup *wakeup = wakeup_new_idle(3, 1, start);
 
 	atomic_store(&wakeup->next_serial, UINT32_MAX);
@@ -334,29 +334,29 @@ test_serial_wraps(void **state UNUSED)
 	{
 		signal_slot(wakeup, slot, start);
 		assert_turns(wakeup, 1);
-		assert_true(read_all(wakeup, log, slot));
+		assert_true(read_all(wakeup, queue, slot));
 	}
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: a listener comes by itself, before the waker that took its bit. */
 static void
 test_begin_unasked(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
 
 	assert_true(herald_wakeup_mark(wakeup, 50, 4096));
-	assert_false(read_all(wakeup, log, 50));
+	assert_false(read_all(wakeup, queue, 50));
 	assert_false(in_set(wakeup, 50));
 	assert_int_equal(pump(wakeup).count, 0);
 	assert_turns(wakeup, 0);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
-/* Guards: which states hold the log back, and where. */
+/* Guards: which states hold the queue back, and where. */
 static void
 test_needed(void **state UNUSED)
 {
@@ -366,28 +366,28 @@ test_needed(void **state UNUSED)
 		[HERALD_LISTENER_PROCESSING] = true,[HERALD_LISTENER_AGAIN] = true,
 		[HERALD_LISTENER_BUSY] = false,[HERALD_LISTENER_BUSY_PENDING] = true,
 	};
-	HeraldLog  *log = log_new();
-	HeraldPosition start = atomic_load(&log->settled);
+	HeraldQueue  *queue = log_new();
+	HeraldPosition start = atomic_load(&queue->settled);
 	HeraldWakeup *wakeup = wakeup_new(SLOTS, 1);
 
-	atomic_store(&log->head, start + 4 * log->segment_size);
-	atomic_store(&log->dispatched, start + 3 * log->segment_size);
-	atomic_store(&log->settled, start + 2 * log->segment_size);
-	assert_int_equal(herald_wakeup_needed(wakeup, log), start + 2 * log->segment_size);
+	atomic_store(&queue->head, start + 4 * queue->segment_size);
+	atomic_store(&queue->dispatched, start + 3 * queue->segment_size);
+	atomic_store(&queue->settled, start + 2 * queue->segment_size);
+	assert_int_equal(herald_wakeup_needed(wakeup, queue), start + 2 * queue->segment_size);
 	for (uint32_t slot = 0; slot < SLOTS; slot++)
 		herald_wakeup_join(wakeup, slot, start);
 
 	for (unsigned s = 0; s <= HERALD_LISTENER_BUSY_PENDING; s++)
-		for (uint64_t offset = 0; offset <= 3 * log->segment_size; offset += log->segment_size / 2)
+		for (uint64_t offset = 0; offset <= 3 * queue->segment_size; offset += queue->segment_size / 2)
 		{
-			HeraldPosition expected = start + 2 * log->segment_size;
-			if (holds[s] && offset <= 2 * log->segment_size)
+			HeraldPosition expected = start + 2 * queue->segment_size;
+			if (holds[s] && offset <= 2 * queue->segment_size)
 				expected = start + offset;
 			atomic_store(herald_wakeup_word(wakeup, 150), (start + offset) | s);
-			assert_int_equal(herald_wakeup_needed(wakeup, log), expected);
+			assert_int_equal(herald_wakeup_needed(wakeup, queue), expected);
 		}
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /*
@@ -401,93 +401,93 @@ test_needed_lost(void **state UNUSED)
 		HERALD_LISTENER_PENDING, HERALD_LISTENER_SIGNALLED, HERALD_LISTENER_PROCESSING,
 		HERALD_LISTENER_AGAIN, HERALD_LISTENER_BUSY_PENDING
 	};
-	HeraldLog  *log = log_new();
-	HeraldPosition start = atomic_load(&log->settled);
-	HeraldPosition end = start + 4 * log->segment_size;
-	HeraldPosition lost = start + log->segment_size;
+	HeraldQueue  *queue = log_new();
+	HeraldPosition start = atomic_load(&queue->settled);
+	HeraldPosition end = start + 4 * queue->segment_size;
+	HeraldPosition lost = start + queue->segment_size;
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, start);
 
-	atomic_store(&log->head, end);
-	atomic_store(&log->dispatched, end);
-	atomic_store(&log->settled, end);
-	atomic_store(&log->lost, lost);
+	atomic_store(&queue->head, end);
+	atomic_store(&queue->dispatched, end);
+	atomic_store(&queue->settled, end);
+	atomic_store(&queue->lost, lost);
 	for (size_t s = 0; s < sizeof(states) / sizeof(states[0]); s++)
 	{
 		_Atomic uint64_t *overrun = herald_wakeup_word(wakeup, 150);
 		_Atomic uint64_t *other = herald_wakeup_word(wakeup, 7);
 
 		atomic_store(overrun, start | states[s]);
-		assert_int_equal(herald_wakeup_needed(wakeup, log), end);
+		assert_int_equal(herald_wakeup_needed(wakeup, queue), end);
 		atomic_store(overrun, (lost - 8) | states[s]);
-		assert_int_equal(herald_wakeup_needed(wakeup, log), end);
+		assert_int_equal(herald_wakeup_needed(wakeup, queue), end);
 
 		/* It does not hide anyone who is further on. */
 		atomic_store(other, (lost + 800) | states[s]);
-		assert_int_equal(herald_wakeup_needed(wakeup, log), lost + 800);
+		assert_int_equal(herald_wakeup_needed(wakeup, queue), lost + 800);
 		atomic_store(overrun, lost | states[s]);
-		assert_int_equal(herald_wakeup_needed(wakeup, log), lost);
-		atomic_store(&log->lost, lost + 8);
-		assert_int_equal(herald_wakeup_needed(wakeup, log), lost + 800);
+		assert_int_equal(herald_wakeup_needed(wakeup, queue), lost);
+		atomic_store(&queue->lost, lost + 8);
+		assert_int_equal(herald_wakeup_needed(wakeup, queue), lost + 800);
 		atomic_store(overrun, (lost + 8) | states[s]);
-		assert_int_equal(herald_wakeup_needed(wakeup, log), lost + 8);
+		assert_int_equal(herald_wakeup_needed(wakeup, queue), lost + 8);
 
-		atomic_store(&log->lost, lost);
+		atomic_store(&queue->lost, lost);
 		atomic_store(overrun, end | HERALD_LISTENER_IDLE);
 		atomic_store(other, end | HERALD_LISTENER_IDLE);
 	}
 
 	/* Overrun, it skips to the end, is idle, and is marked there: it counts again. */
 	atomic_store(herald_wakeup_word(wakeup, 150), start | HERALD_LISTENER_PROCESSING);
-	assert_true(herald_wakeup_finish(wakeup, log, 150, &(HeraldPosition) {end}));
-	atomic_store(&log->settled, end + 800);
-	atomic_store(&log->dispatched, end + 800);
-	assert_int_equal(herald_wakeup_needed(wakeup, log), end + 800);
+	assert_true(herald_wakeup_finish(wakeup, queue, 150, &(HeraldPosition) {end}));
+	atomic_store(&queue->settled, end + 800);
+	atomic_store(&queue->dispatched, end + 800);
+	assert_int_equal(herald_wakeup_needed(wakeup, queue), end + 800);
 	assert_true(herald_wakeup_mark(wakeup, 150, end + 80));
-	assert_int_equal(herald_wakeup_needed(wakeup, log), end + 80);
+	assert_int_equal(herald_wakeup_needed(wakeup, queue), end + 80);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: of several, the one furthest behind counts; advancing lets go. */
 static void
 test_needed_and_recycle(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
-	HeraldPosition start = atomic_load(&log->settled);
+	HeraldQueue  *queue = log_new();
+	HeraldPosition start = atomic_load(&queue->settled);
 	HeraldWakeup *wakeup = wakeup_new_idle(4, 4, start);
 	HeraldPosition from;
 	HeraldPosition to;
 
 	for (int i = 0; i < 4; i++)
-		leave_in_segment(log, 0);
-	assert_int_equal(dispatch_all(log), 4);
-	assert_true(herald_wakeup_mark(wakeup, 1, start + 2 * log->segment_size));
+		leave_in_segment(queue, 0);
+	assert_int_equal(dispatch_all(queue), 4);
+	assert_true(herald_wakeup_mark(wakeup, 1, start + 2 * queue->segment_size));
 	assert_true(herald_wakeup_mark(wakeup, 2, start));
-	assert_int_equal(herald_wakeup_needed(wakeup, log), start);
-	assert_false(herald_log_recycle(log, herald_wakeup_needed(wakeup, log)));
+	assert_int_equal(herald_wakeup_needed(wakeup, queue), start);
+	assert_false(herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue)));
 
-	assert_true(herald_wakeup_begin(wakeup, log, 2, &from, &to));
-	herald_listener_advance(herald_wakeup_word(wakeup, 2), start + log->segment_size + 8);
-	assert_true(herald_log_recycle(log, herald_wakeup_needed(wakeup, log)));
-	assert_int_equal(atomic_load(&log->tail), start + log->segment_size);
-	assert_true(herald_wakeup_finish(wakeup, log, 2, &to));
-	assert_int_equal(herald_wakeup_needed(wakeup, log), start + 2 * log->segment_size);
+	assert_true(herald_wakeup_begin(wakeup, queue, 2, &from, &to));
+	herald_listener_advance(herald_wakeup_word(wakeup, 2), start + queue->segment_size + 8);
+	assert_true(herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue)));
+	assert_int_equal(atomic_load(&queue->tail), start + queue->segment_size);
+	assert_true(herald_wakeup_finish(wakeup, queue, 2, &to));
+	assert_int_equal(herald_wakeup_needed(wakeup, queue), start + 2 * queue->segment_size);
 
 	herald_wakeup_leave(wakeup, 1);
-	assert_int_equal(herald_wakeup_needed(wakeup, log), start + 4 * log->segment_size);
+	assert_int_equal(herald_wakeup_needed(wakeup, queue), start + 4 * queue->segment_size);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: slots beyond those ever used are not looked at, but found once used. */
 static void
 test_slots_used(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
-	HeraldPosition start = atomic_load(&log->settled);
+	HeraldQueue  *queue = log_new();
+	HeraldPosition start = atomic_load(&queue->settled);
 	HeraldWakeup *wakeup = wakeup_new(SLOTS, 1);
 
-	atomic_store(&log->settled, start + 4096);
+	atomic_store(&queue->settled, start + 4096);
 	herald_wakeup_join(wakeup, 5, start);
 	assert_int_equal(atomic_load(&wakeup->slots_used), 6);
 	herald_wakeup_join(wakeup, 2, start);
@@ -495,17 +495,17 @@ test_slots_used(void **state UNUSED)
 	herald_wakeup_join(wakeup, 199, start);
 	assert_int_equal(atomic_load(&wakeup->slots_used), 200);
 	assert_false(herald_wakeup_mark(wakeup, 199, start + 64));
-	assert_int_equal(herald_wakeup_needed(wakeup, log), start + 64);
+	assert_int_equal(herald_wakeup_needed(wakeup, queue), start + 64);
 	assert_true(herald_wakeup_rest(wakeup, 199));
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: standing still is forgiven with the first step, and with a new owner. */
 static void
 test_stalled_is_reset(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(2, 1, 4096);
 	_Atomic uint8_t *stalled = &herald_wakeup_turn(wakeup, 1)->stalled;
 	HeraldPosition from;
@@ -513,14 +513,14 @@ test_stalled_is_reset(void **state UNUSED)
 
 	signal_slot(wakeup, 1, 4096);
 	atomic_store(stalled, 1);
-	assert_true(herald_wakeup_begin(wakeup, log, 1, &from, &to));
+	assert_true(herald_wakeup_begin(wakeup, queue, 1, &from, &to));
 	assert_int_equal(atomic_load(stalled), 0);
 	atomic_store(stalled, 1);
 	herald_wakeup_leave(wakeup, 1);
 	herald_wakeup_join(wakeup, 1, 4096);
 	assert_int_equal(atomic_load(stalled), 0);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 static int

@@ -20,7 +20,7 @@ test_turns_max(void **state UNUSED)
 
 	for (size_t i = 0; i < sizeof(turns_max) / sizeof(turns_max[0]); i++)
 	{
-		HeraldLog  *log = log_new();
+		HeraldQueue  *queue = log_new();
 		HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, turns_max[i], 4096);
 		uint32_t	expected = turns_max[i] < SLOTS ? turns_max[i] : SLOTS;
 		bool		heard[SLOTS] = {false};
@@ -40,14 +40,14 @@ test_turns_max(void **state UNUSED)
 
 			assert_false(heard[slot]);
 			heard[slot] = true;
-			assert_true(read_all(wakeup, log, slot));
+			assert_true(read_all(wakeup, queue, slot));
 			herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals);
 			assert_true(signals.count - next <= (int) expected);
 		}
 		assert_int_equal(signals.count, SLOTS);
 		assert_turns(wakeup, 0);
 		free(wakeup);
-		free(log);
+		free(queue);
 	}
 }
 
@@ -55,7 +55,7 @@ test_turns_max(void **state UNUSED)
 static void
 test_turns_at_most(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 3, 4096);
 	Signals		signals = {0};
 
@@ -68,20 +68,20 @@ test_turns_at_most(void **state UNUSED)
 	assert_true(herald_wakeup_pump(wakeup, 1, record_signal, &signals));
 	assert_turns(wakeup, 2);
 
-	assert_true(read_all(wakeup, log, signals.slots[0]));
+	assert_true(read_all(wakeup, queue, signals.slots[0]));
 	assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals));
 	assert_int_equal(signals.count, 4);
 	assert_turns(wakeup, 3);
 	assert_false(herald_wakeup_pump(wakeup, 1, record_signal, &signals));
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: those who wait are counted, and only those. */
 static void
 test_waiting(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
 	Signals		signals = {0};
 
@@ -92,12 +92,12 @@ test_waiting(void **state UNUSED)
 
 	herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals);
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 3);
-	assert_true(read_all(wakeup, log, signals.slots[0]));
+	assert_true(read_all(wakeup, queue, signals.slots[0]));
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 3);
 	herald_wakeup_leave(wakeup, SLOTS - 1);
 	assert_int_equal(herald_wakeup_waiting(wakeup), SLOTS - 4);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 /* Guards: raising k while the set is not empty takes effect with the next pump. */
@@ -124,7 +124,7 @@ test_cursor_is_fair(void **state UNUSED)
 {
 	for (uint32_t slots = 2; slots <= SLOTS; slots += 33)
 	{
-		HeraldLog  *log = log_new();
+		HeraldQueue  *queue = log_new();
 		HeraldWakeup *wakeup = wakeup_new_idle(slots, 1, 4096);
 
 		for (uint32_t slot = 0; slot < slots; slot++)
@@ -137,11 +137,11 @@ test_cursor_is_fair(void **state UNUSED)
 
 			assert_int_equal(signals.count, 1);
 			assert_int_equal(signals.slots[0], round % slots);
-			assert_true(read_all(wakeup, log, signals.slots[0]));
-			assert_true(herald_wakeup_mark(wakeup, signals.slots[0], atomic_load(&log->dispatched)));
+			assert_true(read_all(wakeup, queue, signals.slots[0]));
+			assert_true(herald_wakeup_mark(wakeup, signals.slots[0], atomic_load(&queue->dispatched)));
 		}
 		free(wakeup);
-		free(log);
+		free(queue);
 	}
 }
 
@@ -166,7 +166,7 @@ test_cursor_finds_any(void **state UNUSED)
 typedef struct Eager
 {
 	HeraldWakeup *wakeup;
-	HeraldLog  *log;
+	HeraldQueue  *queue;
 	int			signals;
 } Eager;
 
@@ -176,9 +176,9 @@ read_at_once(uint32_t slot, void *arg)
 	Eager	   *eager = arg;
 
 	eager->signals++;
-	assert_true(read_all(eager->wakeup, eager->log, slot));
+	assert_true(read_all(eager->wakeup, eager->queue, slot));
 	if (eager->signals < 100)
-		assert_true(herald_wakeup_mark(eager->wakeup, slot, atomic_load(&eager->log->dispatched)));
+		assert_true(herald_wakeup_mark(eager->wakeup, slot, atomic_load(&eager->queue->dispatched)));
 	return true;
 }
 
@@ -186,9 +186,9 @@ read_at_once(uint32_t slot, void *arg)
 static void
 test_pump_sees_new_ones(void **state UNUSED)
 {
-	HeraldLog  *log = log_new();
+	HeraldQueue  *queue = log_new();
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
-	Eager		eager = {.wakeup = wakeup,.log = log};
+	Eager		eager = {.wakeup = wakeup,.queue = queue};
 
 	assert_true(herald_wakeup_mark(wakeup, 1, 4096));
 	assert_true(herald_wakeup_mark(wakeup, 199, 4096));
@@ -196,7 +196,7 @@ test_pump_sees_new_ones(void **state UNUSED)
 	assert_true(eager.signals >= 100 && eager.signals <= 101);
 	assert_turns(wakeup, 0);
 	free(wakeup);
-	free(log);
+	free(queue);
 }
 
 int

@@ -125,13 +125,13 @@ signal_slot(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
 
 /* A listener's whole pass; returns whether it had a turn to give back. */
 static inline bool
-read_all(HeraldWakeup *wakeup, HeraldLog *log, uint32_t slot)
+read_all(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot)
 {
 	HeraldPosition from;
 	HeraldPosition to;
 
-	assert_true(herald_wakeup_begin(wakeup, log, slot, &from, &to));
-	assert_true(herald_wakeup_finish(wakeup, log, slot, &to));
+	assert_true(herald_wakeup_begin(wakeup, queue, slot, &from, &to));
+	assert_true(herald_wakeup_finish(wakeup, queue, slot, &to));
 	return herald_wakeup_yield(wakeup, slot);
 }
 

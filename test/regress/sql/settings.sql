@@ -8,7 +8,7 @@ SHOW herald.enabled;
 RESET herald.enabled;
 SET herald.enabled = maybe;
 SET herald.queue_memory = '1MB';
-SET herald.registry_memory = '1MB';
+SET herald.channel_memory = '1MB';
 SET herald.wakeup_concurrency = 1;
 ALTER SYSTEM SET herald.wakeup_concurrency = 0;
 -- From 17 on the message has units in the range.

@@ -135,25 +135,25 @@ pump(uint32_t turns)
 	herald_wakeup_pump(world.wakeup, turns, send_signal, NULL);
 }
 
-HeraldDispatchResult
+HeraldSequencerResult
 dispatch_and_pump(uint64_t budget)
 {
-	HeraldDispatchCalls calls = {.run_begins = run_begins,.mark_batch = mark_batch};
-	HeraldDispatchResult result = herald_dispatch(world.log, budget, &calls);
+	HeraldSequencerCalls calls = {.run_begins = run_begins,.mark_batch = mark_batch};
+	HeraldSequencerResult result = herald_sequencer_run(world.queue, budget, &calls);
 
 	switch (result)
 	{
-		case HERALD_DISPATCH_DONE:
+		case HERALD_SEQUENCER_DONE:
 			break;
-		case HERALD_DISPATCH_ELSEWHERE:
+		case HERALD_SEQUENCER_ELSEWHERE:
 			count(COUNT_ELSEWHERE);
 			break;
-		case HERALD_DISPATCH_MORE:
+		case HERALD_SEQUENCER_MORE:
 			count(COUNT_MORE);
 			atomic_store(&world.leftovers, 1);
 			break;
-		case HERALD_DISPATCH_DAMAGED:
-			fail("the dispatcher found the log damaged");
+		case HERALD_SEQUENCER_DAMAGED:
+			fail("the dispatcher found the queue damaged");
 	}
 	pump(1);
 	return result;

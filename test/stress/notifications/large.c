@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * large.c
- *	  The stress test's large transactions: src/queue/large.c, in memory.
+ *	  The stress test's large transactions: src/notify/storage/large_files.c, in memory.
  *
- * What core/spilled knows as "others".  The table is written under the
+ * What core/retention knows as "others".  The table is written under the
  * spiller's lock; readers look a file up by its number, and keep what they
  * have open though it is deleted.  As for segments, only the core's memory
  * ordering is between the writing and the reading of the bytes.
@@ -46,7 +46,7 @@ static void remove_file(LargeFile **place);
 static void file_close(LargeFile *file);
 
 
-/* herald_large_create(), herald_large_complete() */
+/* herald_large_writer_create(), herald_large_writer_complete() */
 uint64_t
 large_write(const char *bytes, uint64_t length, uint64_t *random)
 {
@@ -131,7 +131,7 @@ bool
 large_delete_below(HeraldPosition position)
 {
 	bool		found = false;
-	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.log);
+	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.queue);
 
 	for (int i = 0; i < TABLE_SIZE; i++)
 	{
@@ -139,7 +139,7 @@ large_delete_below(HeraldPosition position)
 
 		if (at >= position)
 			continue;
-		if (at >= atomic_load(&world.log->settled))
+		if (at >= atomic_load(&world.queue->settled))
 			fail("large file %llu is deleted before its listeners are marked",
 				 (unsigned long long) table[i]->number);
 		if (at >= needed)

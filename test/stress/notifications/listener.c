@@ -26,7 +26,7 @@
 #define LAG_LAPS		3
 #define LAG_LOOK_US		500
 
-/* How a pass over the log ended. */
+/* How a pass over the queue ended. */
 typedef enum Pass
 {
 	PASS_DONE,					/* idle again */
@@ -105,7 +105,7 @@ wait_for_signal(Listener *listener)
 static void
 open_session(Listener *listener)
 {
-	HeraldPosition start = atomic_load_explicit(&world.log->dispatched, memory_order_seq_cst);
+	HeraldPosition start = atomic_load_explicit(&world.queue->dispatched, memory_order_seq_cst);
 
 	count(COUNT_SESSIONS);
 	listener->session = (Session) {.stop = start};
@@ -144,7 +144,7 @@ end_session(Listener *listener, HeraldPosition stop)
 	listener->ended[listener->ended_count++] = listener->session;
 }
 
-/* Enter the map first, then look where the log is [C1]. */
+/* Enter the map first, then look where the queue is [C1]. */
 static void
 listen(Listener *listener, uint32_t channel)
 {
@@ -152,7 +152,7 @@ listen(Listener *listener, uint32_t channel)
 		return;
 	map_set(channel, listener->index, true);
 	listener->session.start[channel] =
-		atomic_load_explicit(&world.log->dispatched, memory_order_seq_cst);
+		atomic_load_explicit(&world.queue->dispatched, memory_order_seq_cst);
 }
 
 static void
@@ -183,13 +183,13 @@ process(Listener *listener)
 	HeraldReader reader;
 
 	if (!listener->joined ||
-		!herald_wakeup_begin(world.wakeup, world.log, listener->slot, &from, &to))
+		!herald_wakeup_begin(world.wakeup, world.queue, listener->slot, &from, &to))
 		return;
 	count(COUNT_PASSES);
 	if (from < listener->session.stop)
 		fail("listener %u: sent back from %llu to %llu", listener->index,
 			 (unsigned long long) listener->session.stop, (unsigned long long) from);
-	herald_reader_begin(&reader, world.log, listener->database, from, to,
+	herald_reader_begin(&reader, world.queue, listener->database, from, to,
 						listener->buffer, listener->buffer_size);
 	herald_reader_use_spilled(&reader, spill_read);
 	herald_reader_use_files(&reader, large_read);
@@ -237,7 +237,7 @@ read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to)
 			return PASS_REQUEUED;
 		}
 		listener->session.stop = to;
-		if (herald_wakeup_finish(world.wakeup, world.log, listener->slot, &to))
+		if (herald_wakeup_finish(world.wakeup, world.queue, listener->slot, &to))
 			return PASS_DONE;
 		note_moved(listener, listener->session.stop);
 		count(COUNT_AGAIN);
@@ -278,7 +278,7 @@ read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
 					return false;
 				break;
 			case HERALD_READ_DAMAGED:
-				fail("listener %u: the log is damaged at %llu", listener->index,
+				fail("listener %u: the queue is damaged at %llu", listener->index,
 					 (unsigned long long) reader->position);
 		}
 	}
@@ -296,7 +296,7 @@ tell_overrun(Listener *listener, HeraldReader *reader)
 	HeraldPosition at = reader->checkpoint;
 	bool		is_excused = at < listener->excused || large_take_missed();
 
-	if (listener->pinned >= atomic_load(&world.log->lost) && !is_excused)
+	if (listener->pinned >= atomic_load(&world.queue->lost) && !is_excused)
 		fail("listener %u: lapped at %llu, though it was not overrun", listener->index,
 			 (unsigned long long) at);
 	if (atomic_exchange(&listener->reported, 0) == 0 && !is_excused)
@@ -331,8 +331,8 @@ tell_overrun(Listener *listener, HeraldReader *reader)
 static void
 note_moved(Listener *listener, HeraldPosition position)
 {
-	if (listener->pinned < atomic_load(&world.log->lost))
-		listener->excused = atomic_load(&world.log->settled);
+	if (listener->pinned < atomic_load(&world.queue->lost))
+		listener->excused = atomic_load(&world.queue->settled);
 	listener->pinned = position;
 }
 
@@ -413,8 +413,8 @@ lag(Listener *listener)
 	if (!world.lags || !one_in(&listener->random, LAG_ONE_IN))
 		return;
 	count(COUNT_LAGS);
-	until = atomic_load(&world.log->head) +
-		herald_random(&listener->random) % (LAG_LAPS * world.log->ring_size);
-	while (current_phase() == PHASE_ACTIVE && atomic_load(&world.log->head) < until)
+	until = atomic_load(&world.queue->head) +
+		herald_random(&listener->random) % (LAG_LAPS * world.queue->ring_size);
+	while (current_phase() == PHASE_ACTIVE && atomic_load(&world.queue->head) < until)
 		usleep(LAG_LOOK_US);
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * spill.c
- *	  The stress test's spiller: src/queue/spill.c, with memory for files.
+ *	  The stress test's spiller: src/notify/storage/spill.c, with memory for files.
  *
  * A file is memory that is found by its segment's number.  As with real ones,
  * creating, opening and deleting are atomic (a mutex), writing and reading are
@@ -59,7 +59,7 @@ static File *file_open(HeraldPosition segment);
 static void file_close(File *file);
 static File **file_place(HeraldPosition segment);
 
-static const HeraldSpillCalls spill_calls = {
+static const HeraldRetentionCalls spill_calls = {
 	.save = save,
 	.remove = doom,
 	.dropped = count_dropped,
@@ -73,33 +73,33 @@ static const HeraldSpillCalls spill_calls = {
 bool
 spill_make_room(uint64_t *random)
 {
-	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.log);
-	HeraldSpillResult result;
+	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.queue);
+	HeraldRetentionResult result;
 
 	dawdle(random);				/* and what is needed may have changed */
-	if (herald_log_recycle(world.log, needed))
+	if (herald_queue_recycle(world.queue, needed))
 		count(COUNT_RECYCLES);
-	if (!herald_log_is_short(world.log))
+	if (!herald_queue_is_short(world.queue))
 		return true;
 	do
 	{
 		if (pthread_mutex_trylock(&spill_mutex) != 0)
 			return false;
-		result = herald_spilled_move(&world.spilled, world.log, world.wakeup,
+		result = herald_retention_move(&world.retention, world.queue, world.wakeup,
 									 world.bytes_in_files, &spill_calls);
-		verify_files(result == HERALD_SPILL_ROOM);
+		verify_files(result == HERALD_RETENTION_ROOM);
 		spill_unlock();
-	} while (result == HERALD_SPILL_AGAIN);
-	return result == HERALD_SPILL_ROOM;
+	} while (result == HERALD_RETENTION_AGAIN);
+	return result == HERALD_RETENTION_ROOM;
 }
 
 void
 spill_trim(void)
 {
-	if ((herald_spilled_bytes(&world.spilled) == 0 && large_count() == 0) ||
+	if ((herald_retention_bytes(&world.retention) == 0 && large_count() == 0) ||
 		pthread_mutex_trylock(&spill_mutex) != 0)
 		return;
-	herald_spilled_trim(&world.spilled, world.log, world.wakeup, &spill_calls);
+	herald_retention_trim(&world.retention, world.queue, world.wakeup, &spill_calls);
 	spill_unlock();
 }
 
@@ -124,11 +124,11 @@ spill_unlock(void)
 void
 spill_leave_room(uint64_t bytes)
 {
-	(void) herald_spilled_leave_room(&world.spilled, world.log, world.wakeup, bytes,
+	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, bytes,
 									 world.bytes_in_files, &spill_calls);
 	verify_files(true);
-	if (herald_spilled_bytes(&world.spilled) > 0 &&
-		herald_spilled_bytes(&world.spilled) + large_bytes() + bytes > world.bytes_in_files)
+	if (herald_retention_bytes(&world.retention) > 0 &&
+		herald_retention_bytes(&world.retention) + large_bytes() + bytes > world.bytes_in_files)
 		fail("there is no room for %llu bytes more", (unsigned long long) bytes);
 }
 
@@ -138,7 +138,7 @@ spill_give_up_oldest(void)
 	bool		result;
 
 	spill_lock();
-	result = herald_spilled_give_up_oldest(&world.spilled, world.log, world.wakeup, &spill_calls);
+	result = herald_retention_give_up_oldest(&world.retention, world.queue, world.wakeup, &spill_calls);
 	verify_files(false);
 	spill_unlock();
 	return result;
@@ -148,9 +148,9 @@ spill_give_up_oldest(void)
 bool
 spill_read(HeraldPosition from, uint64_t length, char *to)
 {
-	HeraldPosition segment = from & ~(world.log->segment_size - 1);
+	HeraldPosition segment = from & ~(world.queue->segment_size - 1);
 
-	if (!herald_spilled_has(&world.spilled, segment))
+	if (!herald_retention_has(&world.retention, segment))
 		return false;
 	if (reading == NULL || reading->segment != segment)
 	{
@@ -190,13 +190,13 @@ spill_count_files(void)
 static void
 verify_files(bool made_room)
 {
-	uint64_t	bytes = herald_spilled_bytes(&world.spilled);
+	uint64_t	bytes = herald_retention_bytes(&world.retention);
 	int			expected;
 
 	pthread_mutex_lock(&files_mutex);
 	expected = spill_count_files() - doomed_files;
 	pthread_mutex_unlock(&files_mutex);
-	if (bytes != (uint64_t) expected * world.log->segment_size)
+	if (bytes != (uint64_t) expected * world.queue->segment_size)
 		fail("%llu bytes are in files, but there are %d files",
 			 (unsigned long long) bytes, expected);
 	if (made_room && bytes > world.bytes_in_files)
@@ -235,8 +235,8 @@ doom(HeraldPosition segment)
 static bool
 write_whole(File *file, HeraldPosition segment)
 {
-	_Atomic uint64_t *words = herald_log_at(world.log, segment);
-	uint64_t	count_words = world.log->segment_size / HERALD_ALIGN;
+	_Atomic uint64_t *words = herald_queue_at(world.queue, segment);
+	uint64_t	count_words = world.queue->segment_size / HERALD_ALIGN;
 	uint64_t	full_at = UINT64_MAX;
 	static uint64_t random;		/* under spill_mutex */
 
@@ -279,7 +279,7 @@ note_overrun(uint32_t slot, HeraldOverrunReason reason)
 static File *
 file_create(HeraldPosition segment)
 {
-	File	   *file = malloc(sizeof(File) + world.log->segment_size);
+	File	   *file = malloc(sizeof(File) + world.queue->segment_size);
 
 	file->segment = segment;
 	file->users = 2;
@@ -340,5 +340,5 @@ delete_file(HeraldPosition segment, bool was_counted)
 static File **
 file_place(HeraldPosition segment)
 {
-	return &files[segment / world.log->segment_size % FILES_MAX];
+	return &files[segment / world.queue->segment_size % FILES_MAX];
 }

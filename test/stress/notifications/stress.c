@@ -35,12 +35,12 @@ static void init_listener(Listener *listener, uint32_t index);
 void
 world_init(void)
 {
-	size_t		log_memory = herald_log_memory(HERALD_RING_MIN);
+	size_t		log_memory = herald_queue_bytes(HERALD_RING_MIN);
 	size_t		wakeup_memory = HERALD_ALIGN_UP(herald_wakeup_memory(SLOTS)) + HERALD_CACHE_LINE;
 
-	world.log = aligned_alloc(HERALD_CACHE_LINE, log_memory);
+	world.queue = aligned_alloc(HERALD_CACHE_LINE, log_memory);
 	world.wakeup = aligned_alloc(HERALD_CACHE_LINE, wakeup_memory & ~(size_t) (HERALD_CACHE_LINE - 1));
-	herald_log_init(world.log, HERALD_RING_MIN);
+	herald_queue_init(world.queue, HERALD_RING_MIN);
 	herald_wakeup_init(world.wakeup, SLOTS, 2);
 	for (int i = 0; i < CHANNELS; i++)
 		pthread_rwlock_init(&world.map_lock[i], NULL);
@@ -78,7 +78,7 @@ world_plan_round(uint64_t *random)
 	world.lags = one_in(random, 2);
 	world.disk_fills = one_in(random, 4);
 	world.bytes_in_files = one_in(random, 2) ? UINT64_MAX :
-		herald_random(random) % HERALD_SEGMENTS * world.log->segment_size;
+		herald_random(random) % HERALD_SEGMENTS * world.queue->segment_size;
 	atomic_store(&world.wakeup->turns_max, 1 + herald_random(random) % 3);
 }
 
@@ -93,6 +93,6 @@ void
 world_report(double seconds)
 {
 	(void) seconds;
-	printf("laps %llu\n", (unsigned long long) (atomic_load(&world.log->head) /
-												world.log->ring_size - 1));
+	printf("laps %llu\n", (unsigned long long) (atomic_load(&world.queue->head) /
+												world.queue->ring_size - 1));
 }

@@ -16,11 +16,11 @@
 
 #include <pthread.h>
 
-#include "dispatcher.h"
-#include "log_reader.h"
+#include "sequencer.h"
+#include "queue_reader.h"
 #include "reasons.h"
 #include "run.h"
-#include "spilled.h"
+#include "retention.h"
 #include "wakeup.h"
 
 #define SENDERS			4
@@ -91,7 +91,7 @@ typedef struct Listener
 	/* The owner's; main reads it between the barriers. */
 	bool		joined;
 	Session		session;
-	HeraldPosition last_batch;	/* the message read last, in the log's order */
+	HeraldPosition last_batch;	/* the message read last, in the queue's order */
 	uint32_t	last_entry;
 	uint32_t	last_seq[WRITERS];
 	uint64_t	batch_count;	/* received of last_batch, not in session yet */
@@ -118,9 +118,9 @@ typedef enum Count
 
 typedef struct World
 {
-	HeraldLog  *log;
+	HeraldQueue  *queue;
 	HeraldWakeup *wakeup;
-	HeraldSpilled spilled;
+	HeraldRetention retention;
 
 	/* Main's, between the barriers. */
 	uint32_t	batches_per_sender;
@@ -148,7 +148,7 @@ extern World world;
 
 /* channels.c: the channel map, dispatching, and signals. */
 extern void map_set(uint32_t channel, uint32_t listener, bool on);
-extern HeraldDispatchResult dispatch_and_pump(uint64_t budget);
+extern HeraldSequencerResult dispatch_and_pump(uint64_t budget);
 extern void pump(uint32_t turns);
 
 /* writer.c */
@@ -168,7 +168,7 @@ extern uint64_t stamp_digest(const Stamp *stamp);
 /* listener.c */
 extern void listener_act(void *arg);
 
-/* spill.c: as src/queue/spill.h has it. */
+/* spill.c: as src/notify/storage/spill.h has it. */
 extern bool spill_make_room(uint64_t *random);
 extern void spill_trim(void);
 extern bool spill_read(HeraldPosition from, uint64_t length, char *to);
@@ -179,7 +179,7 @@ extern void spill_lock(void);
 extern void spill_unlock(void);
 extern void spill_leave_room(uint64_t bytes);	/* under the lock */
 
-/* large.c: as src/queue/large.h has it. */
+/* large.c: as src/notify/storage/large_files.h has it. */
 extern uint64_t large_write(const char *bytes, uint64_t length, uint64_t *random);
 extern void large_place(uint64_t number, HeraldPosition position);
 extern void large_forget(uint64_t number);

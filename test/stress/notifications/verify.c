@@ -31,12 +31,12 @@ bool
 world_is_quiet(void)
 {
 	uint32_t	woken = woken_sum();
-	HeraldLog  *log = world.log;
+	HeraldQueue  *queue = world.queue;
 
 	return nobody_is_woken() &&
 		atomic_load(&world.leftovers) == 0 &&
-		atomic_load(&log->dispatching) == 0 &&
-		atomic_load(&log->settled) == atomic_load(&log->head) &&
+		atomic_load(&queue->dispatching) == 0 &&
+		atomic_load(&queue->settled) == atomic_load(&queue->head) &&
 		atomic_load(&world.wakeup->turns_out) == 0 &&
 		set_is_empty() &&
 		nobody_is_woken() && woken_sum() == woken;
@@ -88,18 +88,18 @@ set_is_empty(void)
 void
 world_verify(void)
 {
-	HeraldLog  *log = world.log;
-	HeraldPosition head = atomic_load(&log->head);
+	HeraldQueue  *queue = world.queue;
+	HeraldPosition head = atomic_load(&queue->head);
 
-	if (atomic_load(&log->dispatched) != head || atomic_load(&log->settled) != head)
+	if (atomic_load(&queue->dispatched) != head || atomic_load(&queue->settled) != head)
 		fail("something was dispatched behind our back");
 	if (atomic_load(&world.wakeup->turns_out) != 0)
 		fail("turns are out, with nobody awake");
-	if (atomic_load(&log->limit) != atomic_load(&log->tail) + log->ring_size)
+	if (atomic_load(&queue->limit) != atomic_load(&queue->tail) + queue->ring_size)
 		fail("limit and tail do not belong together");
 
 	spill_trim();
-	if (herald_spilled_bytes(&world.spilled) != 0 || spill_count_files() != 0 || large_count() != 0)
+	if (herald_retention_bytes(&world.retention) != 0 || spill_count_files() != 0 || large_count() != 0)
 		fail("%d files and %d large ones are left, with nobody to read them",
 			 spill_count_files(), large_count());
 
@@ -152,22 +152,22 @@ verify_session(const Listener *listener, const Session *session, const char *whi
 void
 world_print(void)
 {
-	HeraldLog  *log = world.log;
+	HeraldQueue  *queue = world.queue;
 
 	fprintf(stderr, "tail %llu settled %llu dispatched %llu head %llu limit %llu\n",
-			(unsigned long long) atomic_load(&log->tail),
-			(unsigned long long) atomic_load(&log->settled),
-			(unsigned long long) atomic_load(&log->dispatched),
-			(unsigned long long) atomic_load(&log->head),
-			(unsigned long long) atomic_load(&log->limit));
+			(unsigned long long) atomic_load(&queue->tail),
+			(unsigned long long) atomic_load(&queue->settled),
+			(unsigned long long) atomic_load(&queue->dispatched),
+			(unsigned long long) atomic_load(&queue->head),
+			(unsigned long long) atomic_load(&queue->limit));
 	fprintf(stderr, "word at dispatched %llx, dispatching %u, recycling %u, leftovers %d\n",
-			(unsigned long long) atomic_load(herald_log_at(log, atomic_load(&log->dispatched))),
-			atomic_load(&log->dispatching), atomic_load(&log->recycling),
+			(unsigned long long) atomic_load(herald_queue_at(queue, atomic_load(&queue->dispatched))),
+			atomic_load(&queue->dispatching), atomic_load(&queue->recycling),
 			atomic_load(&world.leftovers));
 	fprintf(stderr, "spilled %llu to %llu, lost %llu, in files at most %llu, the disk %s\n",
-			(unsigned long long) atomic_load(&world.spilled.from),
-			(unsigned long long) atomic_load(&world.spilled.to),
-			(unsigned long long) atomic_load(&log->lost),
+			(unsigned long long) atomic_load(&world.retention.from),
+			(unsigned long long) atomic_load(&world.retention.to),
+			(unsigned long long) atomic_load(&queue->lost),
 			(unsigned long long) world.bytes_in_files, world.disk_fills ? "fills" : "is empty");
 	fprintf(stderr, "rescues %d, lags %d\n", world.rescues, world.lags);
 	fprintf(stderr, "turns out %u of %u, cursor %u\n", atomic_load(&world.wakeup->turns_out),

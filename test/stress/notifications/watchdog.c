@@ -36,7 +36,7 @@ watchdog_act(void *arg)
 	while (current_phase() < PHASE_VERIFY)
 	{
 		if (atomic_exchange(&world.leftovers, 0) != 0)
-			(void) dispatch_and_pump(world.log->segment_size);
+			(void) dispatch_and_pump(world.queue->segment_size);
 		if (world.rescues && current_phase() == PHASE_ACTIVE)
 			look_at_turns();
 		spill_trim();

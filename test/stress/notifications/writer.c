@@ -36,7 +36,7 @@ writer_init(Writer *writer, uint32_t id)
 {
 	writer->id = id;
 	writer->random = run_random(id);
-	writer->bytes = aligned_alloc(HERALD_ALIGN, world.log->segment_size);
+	writer->bytes = aligned_alloc(HERALD_ALIGN, world.queue->segment_size);
 }
 
 void
@@ -76,7 +76,7 @@ writer_send(Writer *writer)
 	if (is_large)
 		large_place(number, position);
 	dawdle(&writer->random);
-	herald_log_fill(world.log, position, writer->bytes, length);
+	herald_queue_fill(world.queue, position, writer->bytes, length);
 	dawdle(&writer->random);
 	if (doomed)
 	{
@@ -84,18 +84,18 @@ writer_send(Writer *writer)
 		if (is_large)
 			large_forget(number);
 		dawdle(&writer->random);
-		herald_log_abort(world.log, position);
+		herald_queue_abort(world.queue, position);
 	}
 	else
 	{
 		count(COUNT_BATCHES);
 		remember(writer, sent, sent_count, position);
 		if (is_large)
-			herald_log_commit_reference(world.log, position, (int64_t) position);
+			herald_queue_commit_reference(world.queue, position, (int64_t) position);
 		else
-			herald_log_commit(world.log, position, (int64_t) position);
+			herald_queue_commit(world.queue, position, (int64_t) position);
 	}
-	(void) dispatch_and_pump(one_in(&writer->random, 16) ? 1 : world.log->ring_size);
+	(void) dispatch_and_pump(one_in(&writer->random, 16) ? 1 : world.queue->ring_size);
 }
 
 static uint64_t
@@ -111,7 +111,7 @@ build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, 
 		uint32_t	channel = (uint32_t) (herald_random(&writer->random) % CHANNELS);
 		char		name[16];
 		int			name_length = snprintf(name, sizeof(name), "ch%u", channel);
-		uint64_t	room = (herald_log_batch_max(world.log) - used) / (entries - stamp.entry);
+		uint64_t	room = (herald_queue_batch_max(world.queue) - used) / (entries - stamp.entry);
 
 		stamp.length = (uint32_t) payload_length(writer, room);
 		entry = put_entry(writer->bytes + used, name, stamp.length);
@@ -190,12 +190,12 @@ payload_length(Writer *writer, uint64_t room)
 static void
 reserve(Writer *writer, const HeraldBatch *batch, uint64_t length, HeraldPosition *position)
 {
-	if (herald_log_is_short(world.log))
+	if (herald_queue_is_short(world.queue))
 		(void) spill_make_room(&writer->random);
-	while (!herald_log_reserve(world.log, batch, length, position))
+	while (!herald_queue_reserve(world.queue, batch, length, position))
 	{
 		count(COUNT_FULL);
-		(void) dispatch_and_pump(world.log->ring_size);
+		(void) dispatch_and_pump(world.queue->ring_size);
 		if (!spill_make_room(&writer->random))
 			usleep((useconds_t) (herald_random(&writer->random) % 200));
 	}
@@ -205,13 +205,13 @@ reserve(Writer *writer, const HeraldBatch *batch, uint64_t length, HeraldPositio
 static void
 wait_for_readers(Writer *writer)
 {
-	uint64_t	enough = world.log->ring_size / 4;
+	uint64_t	enough = world.queue->ring_size / 4;
 
 	/* Without it listeners fall behind, which is what spilling needs. */
 	for (int i = 0; i < PACES_MAX && world.paced; i++)
 	{
-		if (atomic_load(&world.log->dispatched) -
-			herald_wakeup_needed(world.wakeup, world.log) <= enough)
+		if (atomic_load(&world.queue->dispatched) -
+			herald_wakeup_needed(world.wakeup, world.queue) <= enough)
 			return;
 		count(COUNT_PACED);
 		usleep((useconds_t) (herald_random(&writer->random) % 200));

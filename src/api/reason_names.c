@@ -1,0 +1,158 @@
+/*-------------------------------------------------------------------------
+ *
+ * reasons.c
+ *	  Reasons to signal that other modules have registered.
+ *
+ * A reason is a bit of the mask that all processes know under one name: the
+ * names are in shared memory, and are never taken out.  What is registered in
+ * the postmaster gets its bit with the shared memory, before anybody else can
+ * take it; each backend attends to it from the end of its first transaction on.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+
+#include "api/reason_names.h"
+#include "base/attention.h"
+#include "base/involvement.h"
+#include "base/shared.h"
+#include "base/signal.h"
+#include "core/reasons.h"
+
+/* The name of bit HERALD_REASON_FIRST_OTHER + i; empty from the first free one on. */
+struct HeraldReasonNames
+{
+	char		names[HERALD_REASONS_OTHER][NAMEDATALEN];
+};
+
+/* While preloaded, and no shared memory is there: what that begins with. */
+static HeraldReasonNames preloaded;
+
+struct HeraldReason
+{
+	uint32		bit;
+	bool		is_attended;
+	HeraldReasonHandler handler;
+	void	   *arg;
+	HeraldReason *next;
+};
+
+/* Those of this process. */
+static HeraldReason *registered;
+static bool has_unattended;
+
+static int	enter(HeraldReasonNames *in, const char *name);
+
+
+Size
+herald_reasons_shared_size(void)
+{
+	return sizeof(HeraldReasonNames);
+}
+
+void
+herald_reasons_shared_init(void)
+{
+	*herald_reason_names = preloaded;
+}
+
+HeraldReason *
+herald_reason_register(const char *name, HeraldReasonHandler handler, void *arg)
+{
+	HeraldReason *reason;
+	int			place;
+	uint32		bit;
+
+	if (name[0] == '\0' || strlen(name) >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_NAME),
+				 errmsg("name of a reason must have 1 to %d bytes", NAMEDATALEN - 1)));
+
+	reason = MemoryContextAllocZero(TopMemoryContext, sizeof(HeraldReason));
+	if (process_shared_preload_libraries_in_progress)
+		place = enter(&preloaded, name);
+	else
+	{
+		LWLockAcquire(herald_control->reasons_lock, LW_EXCLUSIVE);
+		place = enter(herald_reason_names, name);
+		LWLockRelease(herald_control->reasons_lock);
+	}
+	if (place == HERALD_REASONS_OTHER)
+	{
+		pfree(reason);
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many reasons to signal are registered"),
+				 errdetail("There can be %d in a server, until it restarts.", HERALD_REASONS_OTHER)));
+	}
+
+	bit = UINT32_C(1) << (HERALD_REASON_FIRST_OTHER + place);
+	for (HeraldReason *known = registered; known; known = known->next)
+		if (known->bit == bit)
+		{
+			pfree(reason);
+			reason = known;
+			break;
+		}
+	if (reason->bit == 0)
+	{
+		reason->bit = bit;
+		reason->next = registered;
+		registered = reason;
+	}
+	reason->handler = handler;
+	reason->arg = arg;
+	reason->is_attended = false;
+	herald_is_involved = has_unattended = true;
+
+	/* In the postmaster, or where there are no transactions, there is nobody to signal. */
+	if (OidIsValid(MyDatabaseId))
+		herald_reasons_attend();
+	return reason;
+}
+
+bool
+herald_reason_send(HeraldReason *reason, int pid)
+{
+	if (pid == 0)
+		return false;
+	for (uint32 slot = 0; slot < herald_control->slots; slot++)
+		if (atomic_load_explicit(&herald_slots[slot].attends, memory_order_relaxed) == pid)
+			return (atomic_load_explicit(&herald_slots[slot].attends_to, memory_order_relaxed) &
+					reason->bit) != 0 &&
+				herald_signal_reason(slot, reason->bit);
+	return false;
+}
+
+void
+herald_reasons_attend(void)
+{
+	if (!has_unattended)
+		return;
+	for (HeraldReason *reason = registered; reason; reason = reason->next)
+		if (!reason->is_attended)
+		{
+			herald_attention_to(reason->bit, reason->handler, reason->arg);
+			reason->is_attended = true;
+		}
+	has_unattended = false;
+}
+
+/* The place of this name, which is entered if it is new; HERALD_REASONS_OTHER: there is none left. */
+static int
+enter(HeraldReasonNames *in, const char *name)
+{
+	int			i = 0;
+
+	while (i < HERALD_REASONS_OTHER && in->names[i][0] != '\0' && strcmp(in->names[i], name) != 0)
+		i++;
+	if (i < HERALD_REASONS_OTHER)
+		strlcpy(in->names[i], name, NAMEDATALEN);
+	return i;
+}

@@ -1,0 +1,402 @@
+/*-------------------------------------------------------------------------
+ *
+ * armed_points.c
+ *	  Arming stop points from SQL, and what a process does that comes by one.
+ *
+ * Only in a build for tests (make STOP_POINTS=1).  The functions are in no
+ * extension script; a test creates them for itself (test/py/faults.py).
+ *
+ * A process that waits polls: it may be inside of a critical section, or have
+ * uses of its own for its latch.
+ *
+ * This build also sees to the first rule of docs/internals/LOCKS.md: a message that
+ * is about to be sent to a client under a lock of ours stops the server.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/pmsignal.h"
+#include "storage/spin.h"
+#include "utils/builtins.h"
+
+#include "base/armed_points.h"
+#include "base/outbox.h"
+#include "base/shared.h"
+
+PG_FUNCTION_INFO_V1(herald_stop_arm);
+PG_FUNCTION_INFO_V1(herald_stop_release);
+PG_FUNCTION_INFO_V1(herald_stop_waiter);
+PG_FUNCTION_INFO_V1(herald_stop_armed);
+
+#define ARMED_MAX		32
+#define WAITERS_MAX		64
+#define POLL_US			500
+
+typedef enum Action
+{
+	ACTION_NONE,
+	ACTION_WAIT,				/* until it is released */
+	ACTION_ERROR,				/* throw one */
+	ACTION_MESSAGE,				/* send one to the client */
+	ACTION_CANCEL,				/* as by pg_cancel_backend() on itself */
+	ACTION_TERMINATE,			/* as by pg_terminate_backend() */
+	ACTION_KILL					/* kill -9 */
+} Action;
+
+static const char *const action_names[] = {"none", "wait", "error", "message", "cancel", "terminate", "kill"};
+
+typedef struct Armed
+{
+	char		name[NAMEDATALEN];
+	Action		action;
+	int			pid;			/* for this process only; 0: whoever comes */
+	int			times;			/* so often; 0: this entry is free */
+} Armed;
+
+typedef struct Waiter
+{
+	char		name[NAMEDATALEN];
+	int			pid;			/* 0: this entry is free */
+	bool		released;
+} Waiter;
+
+struct HeraldStopPoints
+{
+	slock_t		lock;
+	_Atomic uint32_t armed_count;	/* a look at this costs next to nothing */
+	Armed		armed[ARMED_MAX];
+	Waiter		waiters[WAITERS_MAX];
+};
+
+HeraldStopPoints *herald_stop_points;
+
+static emit_log_hook_type prev_emit_log_hook;
+static int	try_locks_held;		/* of the queue's, by this process */
+
+static void check_message(ErrorData *error);
+static const char *lock_held(void);
+static Action take(const char *name, int *waiter);
+static int	add_waiter(const char *name);
+static void await_release(int waiter, bool serves_interrupts);
+static void remove_waiter(int code, Datum waiter);
+static Action find_action(const char *name);
+
+
+Size
+herald_stop_points_shared_size(void)
+{
+	return sizeof(HeraldStopPoints);
+}
+
+void
+herald_stop_points_shared_init(void)
+{
+	memset((void *) herald_stop_points, 0, sizeof(HeraldStopPoints));
+	SpinLockInit(&herald_stop_points->lock);
+	if (emit_log_hook != check_message)
+	{
+		prev_emit_log_hook = emit_log_hook;
+		emit_log_hook = check_message;
+	}
+}
+
+void
+herald_stop_try_lock(bool is_held)
+{
+	try_locks_held += is_held ? 1 : -1;
+}
+
+/*
+ * The server calls this before it sends a message to the client.  A client may
+ * not read: then the process waits, and everybody with it who needs the lock.
+ * Of what is not logged nothing is seen here; so the tests log everything.
+ */
+static void
+check_message(ErrorData *error)
+{
+	static bool is_reporting;
+	bool		is_sent = error->output_to_client && !herald_outbox_is_closed();
+	const char *lock = is_sent && !is_reporting ? lock_held() : NULL;
+
+	if (lock != NULL)
+	{
+		char		message[256];	/* a second message takes the memory of the first */
+
+		is_reporting = true;
+		strlcpy(message, error->message ? error->message : "", sizeof(message));
+		elog(PANIC, "a message is sent to the client under %s: %s", lock, message);
+	}
+	if (prev_emit_log_hook)
+		prev_emit_log_hook(error);
+}
+
+/* A lock of ours that this process holds, or NULL. */
+static const char *
+lock_held(void)
+{
+	if (herald_control == NULL)
+		return NULL;
+	if (try_locks_held > 0)
+		return "a try-lock of the queue";
+	if (LWLockHeldByMe(herald_control->spill_lock))
+		return "spill_lock";
+	if (LWLockHeldByMe(herald_control->scan_lock))
+		return "scan_lock";
+	if (LWLockHeldByMe(herald_control->reset_lock))
+		return "reset_lock";
+	if (LWLockHeldByMe(herald_control->invalidation_lock))
+		return "invalidation_lock";
+	if (LWLockHeldByMe(herald_control->reasons_lock))
+		return "reasons_lock";
+
+	/* Those of dshash and dsa are in the memory that we gave them, wherever in it. */
+	if (LWLockAnyHeldByMe((LWLock *) herald_channel_area,
+						  (int) (herald_channels_memory_size() / sizeof(uint32)), sizeof(uint32)))
+		return "a lock of the channel map";
+	return NULL;
+}
+
+void
+herald_stop_point(const char *name, HeraldStopPointKind kind)
+{
+	int			waiter = -1;
+
+	if (herald_stop_points == NULL ||
+		atomic_load_explicit(&herald_stop_points->armed_count, memory_order_relaxed) == 0)
+		return;
+
+	switch (take(name, &waiter))
+	{
+		case ACTION_NONE:
+			return;
+		case ACTION_WAIT:
+			await_release(waiter, kind == HERALD_STOP_KIND_STOP);
+			break;
+		case ACTION_ERROR:
+			/* The test is wrong, and has to notice. */
+			if (kind == HERALD_STOP_KIND_HOLD)
+				elog(PANIC, "no error may be thrown at stop point \"%s\"", name);
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("error at stop point \"%s\"", name)));
+			break;
+		case ACTION_MESSAGE:
+			ereport(WARNING, (errmsg_internal("message at stop point \"%s\"", name)));
+			break;
+		case ACTION_CANCEL:
+			kill(MyProcPid, SIGINT);
+			break;
+		case ACTION_TERMINATE:
+			kill(MyProcPid, SIGTERM);
+			break;
+		case ACTION_KILL:
+			kill(MyProcPid, SIGKILL);
+			break;
+	}
+	if (kind == HERALD_STOP_KIND_STOP)
+		CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * herald_stop_arm(name text, action text, pid integer, times integer) → void
+ */
+Datum
+herald_stop_arm(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	Action		action = find_action(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	int			i = 0;
+
+	SpinLockAcquire(&herald_stop_points->lock);
+	while (i < ARMED_MAX && herald_stop_points->armed[i].times > 0)
+		i++;
+	if (i < ARMED_MAX)
+	{
+		Armed	   *armed = &herald_stop_points->armed[i];
+
+		strlcpy(armed->name, name, NAMEDATALEN);
+		armed->action = action;
+		armed->pid = PG_GETARG_INT32(2);
+		armed->times = PG_GETARG_INT32(3);
+		atomic_fetch_add(&herald_stop_points->armed_count, 1);
+	}
+	SpinLockRelease(&herald_stop_points->lock);
+
+	if (i == ARMED_MAX)
+		elog(ERROR, "more than %d stop points are armed", ARMED_MAX);
+	PG_RETURN_VOID();
+}
+
+/*
+ * herald_stop_release(name text) → integer: whoever waits there goes on, and the point is no
+ * longer armed; '' stands for all of them.  Returns how many waited.
+ */
+Datum
+herald_stop_release(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	int			count = 0;
+
+	SpinLockAcquire(&herald_stop_points->lock);
+	for (int i = 0; i < ARMED_MAX; i++)
+	{
+		Armed	   *armed = &herald_stop_points->armed[i];
+
+		if (armed->times > 0 && (*name == '\0' || strcmp(armed->name, name) == 0))
+		{
+			armed->times = 0;
+			atomic_fetch_sub(&herald_stop_points->armed_count, 1);
+		}
+	}
+	for (int i = 0; i < WAITERS_MAX; i++)
+	{
+		Waiter	   *waiter = &herald_stop_points->waiters[i];
+
+		if (waiter->pid != 0 && !waiter->released &&
+			(*name == '\0' || strcmp(waiter->name, name) == 0))
+		{
+			waiter->released = true;
+			count++;
+		}
+	}
+	SpinLockRelease(&herald_stop_points->lock);
+	PG_RETURN_INT32(count);
+}
+
+/* herald_stop_waiter(name text) → integer: the process that waits there; NULL: none */
+Datum
+herald_stop_waiter(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	int			pid = 0;
+
+	SpinLockAcquire(&herald_stop_points->lock);
+	for (int i = 0; i < WAITERS_MAX && pid == 0; i++)
+	{
+		if (!herald_stop_points->waiters[i].released &&
+			strcmp(herald_stop_points->waiters[i].name, name) == 0)
+			pid = herald_stop_points->waiters[i].pid;
+	}
+	SpinLockRelease(&herald_stop_points->lock);
+
+	if (pid == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(pid);
+}
+
+/* herald_stop_armed(name text) → boolean: nobody has come by yet as often as it is for */
+Datum
+herald_stop_armed(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	bool		result = false;
+
+	SpinLockAcquire(&herald_stop_points->lock);
+	for (int i = 0; i < ARMED_MAX && !result; i++)
+		result = herald_stop_points->armed[i].times > 0 &&
+			strcmp(herald_stop_points->armed[i].name, name) == 0;
+	SpinLockRelease(&herald_stop_points->lock);
+	PG_RETURN_BOOL(result);
+}
+
+/* What is this process to do here?  If to wait, it is entered among those who do. */
+static Action
+take(const char *name, int *waiter)
+{
+	Action		action = ACTION_NONE;
+
+	SpinLockAcquire(&herald_stop_points->lock);
+	for (int i = 0; i < ARMED_MAX && action == ACTION_NONE; i++)
+	{
+		Armed	   *armed = &herald_stop_points->armed[i];
+
+		if (armed->times == 0 || (armed->pid != 0 && armed->pid != MyProcPid) ||
+			strcmp(armed->name, name) != 0)
+			continue;
+		if (armed->action == ACTION_WAIT && (*waiter = add_waiter(name)) < 0)
+			continue;
+		action = armed->action;
+		if (--armed->times == 0)
+			atomic_fetch_sub(&herald_stop_points->armed_count, 1);
+	}
+	SpinLockRelease(&herald_stop_points->lock);
+	return action;
+}
+
+/* Under the lock.  -1: there is no room. */
+static int
+add_waiter(const char *name)
+{
+	for (int i = 0; i < WAITERS_MAX; i++)
+	{
+		Waiter	   *waiter = &herald_stop_points->waiters[i];
+
+		if (waiter->pid != 0)
+			continue;
+		strlcpy(waiter->name, name, NAMEDATALEN);
+		waiter->pid = MyProcPid;
+		waiter->released = false;
+		return i;
+	}
+	return -1;
+}
+
+static void
+await_release(int waiter, bool serves_interrupts)
+{
+	volatile Waiter *mine = &herald_stop_points->waiters[waiter];
+
+	if (!serves_interrupts)
+	{
+		while (!mine->released)
+		{
+			if (!PostmasterIsAlive())
+				_exit(1);
+			pg_usleep(POLL_US);
+		}
+		remove_waiter(0, Int32GetDatum(waiter));
+		return;
+	}
+
+	PG_ENSURE_ERROR_CLEANUP(remove_waiter, Int32GetDatum(waiter));
+	{
+		/* The background worker looks by itself whether it is to go. */
+		while (!mine->released && !ShutdownRequestPending && PostmasterIsAlive())
+		{
+			pg_usleep(POLL_US);
+			CHECK_FOR_INTERRUPTS();
+		}
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(remove_waiter, Int32GetDatum(waiter));
+	remove_waiter(0, Int32GetDatum(waiter));
+}
+
+static void
+remove_waiter(int code, Datum waiter)
+{
+	SpinLockAcquire(&herald_stop_points->lock);
+	memset(&herald_stop_points->waiters[DatumGetInt32(waiter)], 0, sizeof(Waiter));
+	SpinLockRelease(&herald_stop_points->lock);
+}
+
+static Action
+find_action(const char *name)
+{
+	for (int i = 1; i < lengthof(action_names); i++)
+	{
+		if (strcmp(action_names[i], name) == 0)
+			return (Action) i;
+	}
+	elog(ERROR, "there is no action \"%s\" at stop points", name);
+}

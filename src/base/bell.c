@@ -1,0 +1,64 @@
+/*-------------------------------------------------------------------------
+ *
+ * bell.c
+ *	  Calling the watchdog.
+ *
+ * The watchdog sleeps while nothing is going on.  Whoever leaves work to it rings;
+ * that costs one load while it is awake.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "storage/latch.h"
+
+#include "base/bell.h"
+#include "base/compat.h"
+#include "base/shared.h"
+
+static bool set_latch(void);
+
+
+bool
+herald_bell_watchdog_runs(void)
+{
+	return atomic_load_explicit(&herald_control->watchdog, memory_order_relaxed) >= 0;
+}
+
+int
+herald_bell_watchdog_pid(void)
+{
+	int32		number = atomic_load_explicit(&herald_control->watchdog, memory_order_relaxed);
+
+	return number < 0 ? 0 : herald_proc_pid(number);
+}
+
+bool
+herald_bell_wake(void)
+{
+	atomic_store_explicit(&herald_control->watchdog_sleeps, 0, memory_order_relaxed);
+	return set_latch();
+}
+
+void
+herald_bell_ring(void)
+{
+	/* [D4] pairs with the exchange in herald_watchdog_main() */
+	if (atomic_load_explicit(&herald_control->watchdog_sleeps, memory_order_seq_cst) != 0 &&
+		atomic_exchange_explicit(&herald_control->watchdog_sleeps, 0, memory_order_seq_cst) != 0)
+		(void) set_latch();
+}
+
+/* False: there is no watchdog. */
+static bool
+set_latch(void)
+{
+	int32		number = atomic_load_explicit(&herald_control->watchdog, memory_order_seq_cst);
+
+	if (number < 0)
+		return false;
+	SetLatch(herald_proc_latch(number));
+	return true;
+}

@@ -1,0 +1,30 @@
+/*-------------------------------------------------------------------------
+ *
+ * bell.h
+ *	  Calling the watchdog.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_BELL_H
+#define HERALD_BELL_H
+
+#include "postgres.h"
+
+/* Is there a watchdog? */
+extern bool herald_bell_watchdog_runs(void);
+
+/* Its process id; 0: there is none. */
+extern int	herald_bell_watchdog_pid(void);
+
+/* There is work left to dispatch.  False: there is no watchdog.  Never fails. */
+extern bool herald_bell_wake(void);
+
+/*
+ * A turn has been given out, or somebody waits for listeners: make sure that the
+ * watchdog is awake and looks.  Never fails; cheap when it is.
+ */
+extern void herald_bell_ring(void);
+
+#endif							/* HERALD_BELL_H */

@@ -1,0 +1,61 @@
+/*-------------------------------------------------------------------------
+ *
+ * hush.c
+ *	  Stretches in which a process has nothing to say to its client.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+#include "base/compat.h"
+#include "base/hush.h"
+
+static void log_error(MemoryContext context);
+
+
+bool
+herald_hushed(bool (*function) (void *), void *arg)
+{
+	int			before = client_min_messages;
+	MemoryContext context = CurrentMemoryContext;
+	uint32		holdoff = InterruptHoldoffCount;
+	uint32		cancel_holdoff = QueryCancelHoldoffCount;
+	volatile bool result = false;
+
+	client_min_messages = ERROR;
+	HOLD_INTERRUPTS();
+	PG_TRY();
+	{
+		result = function(arg);
+	}
+	PG_CATCH();
+	{
+		/* The error has let go of all. */
+		InterruptHoldoffCount = holdoff + 1;
+		QueryCancelHoldoffCount = cancel_holdoff;
+		log_error(context);
+	}
+	PG_END_TRY();
+	RESUME_INTERRUPTS();
+	client_min_messages = before;
+	return result;
+}
+
+static void
+log_error(MemoryContext context)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	FlushErrorState();
+	ereport(LOG_SERVER_ONLY,
+			(errcode(error->sqlerrcode), errmsg_internal("%s", error->message),
+			 errhidestmt(true)));
+	FreeErrorData(error);
+}

@@ -1,0 +1,15 @@
+/*-------------------------------------------------------------------------
+ *
+ * involvement.c
+ *	  Does what this backend does concern pg_herald?
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "base/involvement.h"
+
+bool		herald_is_involved;
+bool		herald_is_committing;

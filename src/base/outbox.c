@@ -1,0 +1,130 @@
+/*-------------------------------------------------------------------------
+ *
+ * outbox.c
+ *	  Messages to the client that wait until nobody waits for us.
+ *
+ * A message to the client can come from anywhere: an error, which the server
+ * sends before it aborts the transaction; the warning of a commit whose wait for
+ * a standby was canceled; the size of a deleted temporary file.  The server
+ * flushes each of them at once, and waits if the client does not read.  While a
+ * transaction has its place in the queue, or while this backend holds a lock of
+ * ours, everybody would wait with it.
+ *
+ * The server sends by a table of functions that may be replaced (parallel workers
+ * do so).  Ours puts messages into the server's own buffer, which grows if need
+ * be, and flushes when it is opened again.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "libpq/libpq.h"
+
+#include "base/outbox.h"
+
+static bool is_closed;
+static bool has_flush_waited;
+
+/*
+ * What stood there when we were loaded: the server's functions for a socket.  Ours
+ * stand for these alone: another table may not be able to put a message without
+ * waiting (a background worker's, which answers another backend, throws).
+ */
+static const PQcommMethods *server;
+static PQcommMethods ours;
+
+static int	flush(void);
+static int	flush_if_writable(void);
+static bool is_send_pending(void);
+static int	put(char type, const char *body, size_t length);
+static void put_noblock(char type, const char *body, size_t length);
+
+
+void
+herald_outbox_init(void)
+{
+	server = PqCommMethods;
+	ours = *server;
+	ours.flush = flush;
+	ours.flush_if_writable = flush_if_writable;
+	ours.is_send_pending = is_send_pending;
+	ours.putmessage = put;
+	ours.putmessage_noblock = put_noblock;
+}
+
+void
+herald_outbox_close(void)
+{
+	if (is_closed || PqCommMethods != server)
+		return;
+	PqCommMethods = &ours;
+	has_flush_waited = false;
+	is_closed = true;
+}
+
+void
+herald_outbox_open(void)
+{
+	if (!is_closed)
+		return;
+	is_closed = false;
+
+	/* If another module has replaced ours meanwhile, it may have kept them to call. */
+	if (PqCommMethods == &ours)
+		PqCommMethods = server;
+
+	/*
+	 * No flush may follow before the client says something: after an error it
+	 * would be that of Sync, which the client may send only when it knows.
+	 */
+	if (has_flush_waited)
+		(void) pq_flush_if_writable();
+}
+
+bool
+herald_outbox_is_closed(void)
+{
+	return is_closed;
+}
+
+static int
+flush(void)
+{
+	has_flush_waited |= is_closed;
+	return is_closed ? 0 : server->flush();
+}
+
+static int
+flush_if_writable(void)
+{
+	has_flush_waited |= is_closed;
+	return is_closed ? 0 : server->flush_if_writable();
+}
+
+static bool
+is_send_pending(void)
+{
+	return !is_closed && server->is_send_pending();
+}
+
+static int
+put(char type, const char *body, size_t length)
+{
+	if (!is_closed)
+		return server->putmessage(type, body, length);
+	put_noblock(type, body, length);
+	return 0;
+}
+
+/* The server's function in its turn calls putmessage() of the table that is in place. */
+static void
+put_noblock(char type, const char *body, size_t length)
+{
+	const PQcommMethods *in_place = PqCommMethods;
+
+	PqCommMethods = server;
+	server->putmessage_noblock(type, body, length);
+	PqCommMethods = in_place;
+}

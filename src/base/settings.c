@@ -1,0 +1,134 @@
+/*-------------------------------------------------------------------------
+ *
+ * settings.c
+ *	  The settings of pg_herald.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include "utils/guc.h"
+
+#include "base/settings.h"
+#include "core/queue.h"
+
+/* Upper limits; memory is reserved at start, so these only catch slips. */
+#define QUEUE_MEMORY_MIN_KB		((int) (HERALD_RING_MIN / 1024))
+#define QUEUE_MEMORY_MAX_KB		(8 * 1024 * 1024)
+#define REGISTRY_MEMORY_MIN_KB	1024
+#define REGISTRY_MEMORY_MAX_KB	(8 * 1024 * 1024)
+#define WAKEUP_CONCURRENCY_MAX	65536
+#define PAYLOAD_MAX				(256 * 1024 * 1024)
+
+bool		herald_enabled = true;
+int			herald_queue_memory_kb = 16 * 1024;
+int			herald_channel_memory_kb = 16 * 1024;
+int			herald_max_channels_per_role = -1;
+int			herald_max_queue_size_kb = 8 * 1024 * 1024;
+int			herald_log_min_lag_kb = 64 * 1024;
+int			herald_wakeup_concurrency = -1;
+int			herald_max_payload = HERALD_PAYLOAD_MAX_OF_SERVER;
+int			herald_cache_memory_kb = 4 * 1024;
+
+static bool check_wakeup_concurrency(int *newval, void **extra, GucSource source);
+
+
+void
+herald_settings_define(GucIntAssignHook cache_memory_changed)
+{
+	DefineCustomBoolVariable("herald.enabled",
+							 "Sends notifications by pg_herald instead of the server's own queue.",
+							 "Listeners receive what is sent either way, whatever their own setting.",
+							 &herald_enabled, true,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.cache_memory",
+							"Sets the memory of each session for what herald.cache_put() and herald.cache_through() keep.",
+							"The values that were not used for longest go first. 0 turns these caches off.",
+							&herald_cache_memory_kb, 4 * 1024,
+							0, MAX_KILOBYTES,
+							PGC_USERSET, GUC_UNIT_KB, NULL, cache_memory_changed, NULL);
+
+	DefineCustomIntVariable("herald.log_min_lag",
+							"Sets how far a listener may fall behind before that is logged.",
+							"By the size of the notifications that it has yet to read, when it stays so far "
+							"behind for a second. -1 turns this off.",
+							&herald_log_min_lag_kb, 64 * 1024,
+							-1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.max_channels_per_role",
+							"Sets how many channels the sessions of a role may listen to, in all databases together.",
+							"A channel counts once for each session. Superusers may listen to more. "
+							"-1 means half of what herald.channel_memory holds.",
+							&herald_max_channels_per_role, -1,
+							-1, INT_MAX,
+							PGC_SUSET, 0, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.max_payload",
+							"Sets the greatest length of a notification's payload.",
+							"The server's own limit is the default; not every driver is prepared for more.",
+							&herald_max_payload, HERALD_PAYLOAD_MAX_OF_SERVER,
+							0, PAYLOAD_MAX,
+							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.queue_memory",
+							"Sets the shared memory for notifications that have not been read by all their listeners.",
+							"Rounded down to a power of two.",
+							&herald_queue_memory_kb, 16 * 1024,
+							QUEUE_MEMORY_MIN_KB, QUEUE_MEMORY_MAX_KB,
+							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.max_queue_size",
+							"Sets how much of the queue of notifications is kept for listeners that fall behind.",
+							"What does not fit into herald.queue_memory is in temporary files. "
+							"Listeners that are further behind miss notifications, and are told so or disconnected.",
+							&herald_max_queue_size_kb, 8 * 1024 * 1024,
+							0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.channel_memory",
+							"Sets the shared memory for the channels that are listened to.",
+							NULL,
+							&herald_channel_memory_kb, 16 * 1024,
+							REGISTRY_MEMORY_MIN_KB, REGISTRY_MEMORY_MAX_KB,
+							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.wakeup_concurrency",
+							"Sets how many listeners are woken at a time; each wakes the next.",
+							"-1 means as many as there are CPUs.",
+							&herald_wakeup_concurrency, -1,
+							-1, WAKEUP_CONCURRENCY_MAX,
+							PGC_SIGHUP, 0, check_wakeup_concurrency, NULL, NULL);
+
+	MarkGUCPrefixReserved("herald");
+}
+
+uint32
+herald_settings_turns(void)
+{
+	long		cpus;
+
+	if (herald_wakeup_concurrency > 0)
+		return (uint32) herald_wakeup_concurrency;
+
+	cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	return cpus > 0 ? (uint32) cpus : 1;
+}
+
+static bool
+check_wakeup_concurrency(int *newval, void **extra, GucSource source)
+{
+	if (*newval == 0)
+	{
+		GUC_check_errdetail("At least one listener must be woken at a time.");
+		GUC_check_errhint("Use -1 for as many as there are CPUs.");
+		return false;
+	}
+	return true;
+}

@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * shared.c
+ *	  The shared memory of pg_herald.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "base/compat.h"
+#include "base/shared.h"
+
+HeraldQueue *herald_queue;
+HeraldWakeup *herald_wakeup;
+HeraldSlot *herald_slots;
+HeraldControl *herald_control;
+HeraldInvalQueue *herald_inval_queue;
+HeraldFiles *herald_files;
+HeraldSpill *herald_spill;
+HeraldLargeFiles *herald_large_files;
+HeraldReasonNames *herald_reason_names;
+void	   *herald_channel_area;
+
+
+uint32
+herald_shared_my_slot(void)
+{
+	/* Whoever has no number among the backends (15, 16: the watchdog) has the last. */
+	return Min(herald_my_slot(), herald_control->slots - 1);
+}
+
+void
+herald_shared_count(HeraldCounter counter, uint64 n)
+{
+	herald_count(&herald_slots[herald_shared_my_slot()].counters[counter], n);
+}

@@ -1,0 +1,60 @@
+/*-------------------------------------------------------------------------
+ *
+ * catch_up.c
+ *	  The turn to catch up with invalidations: one backend at a time.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "base/bell.h"
+#include "base/shared.h"
+#include "base/signal.h"
+#include "cache/invalidation/catch_up.h"
+#include "core/stop_point.h"
+
+
+void
+herald_invalidation_wake(int32 slot)
+{
+	if (slot == HERALD_INVAL_NOBODY)
+		return;
+	herald_bell_ring();
+	herald_shared_count(HERALD_COUNT_CATCH_UPS, 1);
+	HERALD_HOLD_POINT("catch-up-handed-out");
+
+	/* If it has gone meanwhile the watchdog takes the turn back. */
+	(void) herald_signal_reason((uint32) slot, HERALD_REASON_CATCH_UP);
+}
+
+/*
+ * A turn that is found out twice in a row, with nothing read between, goes to
+ * the next one.
+ */
+bool
+herald_invalidation_look(void)
+{
+	static uint64 seen_turn;
+	static uint64 seen_word;
+	uint64		turn = herald_inval_turn(herald_inval_queue);
+	uint64		word;
+
+	if ((uint32) turn == 0)
+		return false;
+
+	word = atomic_load_explicit(&herald_inval_queue->readers[(uint32) turn - 1].word,
+								memory_order_relaxed);
+	if (turn == seen_turn && word == seen_word)
+	{
+		int32		next = herald_inval_rescue(herald_inval_queue, turn);
+
+		if (herald_inval_turn(herald_inval_queue) != turn)
+			herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
+		herald_invalidation_wake(next);
+	}
+	seen_turn = turn;
+	seen_word = word;
+	return true;
+}

@@ -1,0 +1,328 @@
+/*-------------------------------------------------------------------------
+ *
+ * invalidate.c
+ *	  The invalidations of the current transaction, until they are in the queue.
+ *
+ * They are put there before the commit record is written: so whoever sees the
+ * commit, and then reads the queue, finds them.  That they may be read too early,
+ * or for nothing if the commit fails, costs a computation.  Each carries the
+ * transaction's id, by which readers tell whether what they compute anew is
+ * with or without the change; so a transaction that invalidates has an id.
+ *
+ * Nothing more is done for one that is prepared.  Until COMMIT PREPARED, in any
+ * session, its id is in progress for all snapshots.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "base/involvement.h"
+#include "base/shared.h"
+#include "cache/invalidation/catch_up.h"
+#include "cache/invalidation/invalidate.h"
+#include "cache/invalidation/subscribers.h"
+#include "core/stop_point.h"
+
+/* Whoever invalidates more keys of one cache than this invalidates all of it. */
+#define KEYS_MAX		1024
+
+/* Whoever invalidates more keys than this altogether invalidates all caches. */
+#define ITEMS_MAX		65536
+
+/* So few are searched one by one. */
+#define FEW				8
+
+/* What is invalidated; also the key of the table of these. */
+typedef struct Item
+{
+	uint32		cache;
+	uint32		key;
+} Item;
+
+/* Where the items of a subtransaction begin. */
+typedef struct Level
+{
+	int			level;
+	uint32		begin;
+} Level;
+
+static struct
+{
+	MemoryContext context;		/* of all this; NULL: there is none */
+	HTAB	   *known;			/* Items, each once; NULL while they are few */
+	Item	   *items;			/* in the order in which they came */
+	uint32		count;
+	uint32		room;
+	Level	   *levels;			/* ascending */
+	int			levels_count;
+	int			levels_room;
+}			pending;
+
+static void create(void);
+static void add(Item item);
+static uint32 count_keys(uint32 cache);
+static void enter_level(int level);
+static void cut_off(uint32 count);
+static TransactionId announce(void);
+static void insert(HeraldInvalidation *messages, uint32 count);
+static int	compare_items(const void *a, const void *b);
+
+
+uint32
+herald_invalidate_hash(const void *name, size_t length)
+{
+	uint32		hash = hash_bytes(name, (int) length);
+
+	return hash == HERALD_KEY_ALL ? 1 : hash;
+}
+
+void
+herald_invalidate(uint32 cache, uint32 key)
+{
+	PreventCommandDuringRecovery("invalidating a cache");
+	PreventCommandIfParallelMode("invalidating a cache");
+	herald_invalidation_apply(cache, key);
+	if (herald_invalidate_is_pending(cache, key) ||
+		herald_invalidate_is_pending(cache, HERALD_KEY_ALL))
+		return;
+
+	(void) GetTopTransactionId();
+	if (pending.context == NULL)
+		create();
+	if (pending.count == pending.room)
+	{
+		/* No more than these are kept of one cache, however much changes. */
+		if (count_keys(cache) > KEYS_MAX)
+			key = HERALD_KEY_ALL;
+		pending.items = repalloc_huge(pending.items, (Size) pending.room * 2 * sizeof(Item));
+		pending.room *= 2;
+	}
+	enter_level(GetCurrentTransactionNestLevel());
+	herald_is_involved = true;
+	add((Item) {cache, key});
+
+	/* Some other module's callback, after ours. */
+	if (herald_is_committing)
+	{
+		HeraldInvalidation message = {MyDatabaseId, cache, key, announce()};
+
+		insert(&message, 1);
+	}
+}
+
+bool
+herald_invalidate_is_pending(uint32 cache, uint32 key)
+{
+	Item		item = {cache, key};
+
+	if (pending.known)
+		return hash_search(pending.known, &item, HASH_FIND, NULL) != NULL;
+	for (uint32 i = 0; i < pending.count; i++)
+		if (pending.items[i].cache == cache && pending.items[i].key == key)
+			return true;
+	return false;
+}
+
+bool
+herald_invalidate_any_pending(void)
+{
+	return pending.count > 0;
+}
+
+void
+herald_invalidate_publish(void)
+{
+	HeraldInvalidation messages[HERALD_INVAL_WRITE_QUANTUM];
+	TransactionId xid;
+	uint32		count = 0;
+
+	if (pending.count == 0)
+		return;
+
+	if (pending.count > ITEMS_MAX)
+	{
+		pending.items[0] = (Item) {HERALD_KEY_ALL, HERALD_KEY_ALL};
+		pending.count = 1;
+		pending.known = NULL;
+	}
+
+	/* By cache; then what stands for the whole of it comes first. */
+	if (pending.count > 1)
+		qsort(pending.items, pending.count, sizeof(Item), compare_items);
+	xid = announce();
+	HERALD_STOP_POINT("invalidate-announced");
+
+	for (uint32 i = 0; i < pending.count;)
+	{
+		Item		item = pending.items[i];
+		uint32		end = i + 1;
+
+		while (end < pending.count && pending.items[end].cache == item.cache)
+			end++;
+		if (end - i > KEYS_MAX)
+			item.key = HERALD_KEY_ALL;
+		i = item.key == HERALD_KEY_ALL ? end : i + 1;
+
+		messages[count++] = (HeraldInvalidation) {MyDatabaseId, item.cache, item.key, xid};
+		if (count == HERALD_INVAL_WRITE_QUANTUM)
+		{
+			insert(messages, count);
+			count = 0;
+			CHECK_FOR_INTERRUPTS();
+		}
+	}
+	if (count > 0)
+		insert(messages, count);
+	HERALD_STOP_POINT("invalidate-published");
+}
+
+void
+herald_invalidate_subcommit(int level)
+{
+	int			last = pending.levels_count - 1;
+
+	if (last < 0 || pending.levels[last].level != level)
+		return;
+	if (last > 0 && pending.levels[last - 1].level == level - 1)
+		pending.levels_count--;
+	else
+		pending.levels[last].level--;
+}
+
+void
+herald_invalidate_subabort(int level)
+{
+	while (pending.levels_count > 0 && pending.levels[pending.levels_count - 1].level >= level)
+		cut_off(pending.levels[--pending.levels_count].begin);
+}
+
+void
+herald_invalidate_end(void)
+{
+	if (pending.context == NULL)
+		return;
+
+	/* [I7] Over, and visible; or found among the prepared ones: pairs with join() of reader.c */
+	atomic_store_explicit(&herald_inval_queue->readers[herald_shared_my_slot()].committing, 0,
+						  memory_order_release);
+	MemoryContextDelete(pending.context);
+	memset(&pending, 0, sizeof(pending));
+}
+
+static void
+create(void)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "pg_herald invalidations",
+												  ALLOCSET_SMALL_SIZES);
+
+	memset(&pending, 0, sizeof(pending));
+	pending.room = 4 * FEW;
+	pending.items = MemoryContextAlloc(context, pending.room * sizeof(Item));
+	pending.levels_room = 8;
+	pending.levels = MemoryContextAlloc(context, pending.levels_room * sizeof(Level));
+	pending.context = context;
+}
+
+/* There is room for it. */
+static void
+add(Item item)
+{
+	if (pending.count == FEW && pending.known == NULL)
+	{
+		HASHCTL		control = {
+			.keysize = sizeof(Item),
+			.entrysize = sizeof(Item),
+			.hcxt = pending.context
+		};
+		HTAB	   *known = hash_create("pg_herald invalidations", 64, &control,
+										HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+
+		for (uint32 i = 0; i < pending.count; i++)
+			(void) hash_search(known, &pending.items[i], HASH_ENTER, NULL);
+		pending.known = known;
+	}
+	if (pending.known)
+		(void) hash_search(pending.known, &item, HASH_ENTER, NULL);
+	pending.items[pending.count++] = item;
+}
+
+static uint32
+count_keys(uint32 cache)
+{
+	uint32		keys = 0;
+
+	for (uint32 i = 0; i < pending.count; i++)
+		keys += pending.items[i].cache == cache;
+	return keys;
+}
+
+/* What comes now is this level's. */
+static void
+enter_level(int level)
+{
+	if (pending.levels_count > 0 && pending.levels[pending.levels_count - 1].level == level)
+		return;
+	if (pending.levels_count == pending.levels_room)
+	{
+		pending.levels = repalloc(pending.levels, (Size) pending.levels_room * 2 * sizeof(Level));
+		pending.levels_room *= 2;
+	}
+	pending.levels[pending.levels_count++] = (Level) {level, pending.count};
+}
+
+static void
+cut_off(uint32 count)
+{
+	while (pending.count > count)
+	{
+		pending.count--;
+		if (pending.known)
+			(void) hash_search(pending.known, &pending.items[pending.count], HASH_REMOVE, NULL);
+	}
+}
+
+/* What we are about to put in the queue is not over.  Returns our transaction's id. */
+static TransactionId
+announce(void)
+{
+	HeraldInvalReader *mine = &herald_inval_queue->readers[herald_shared_my_slot()];
+	TransactionId xid = GetTopTransactionIdIfAny();
+
+	/* [I7] First this, then the queue: pairs with join() of reader.c */
+	atomic_store_explicit(&mine->committing, xid, memory_order_seq_cst);
+	return xid;
+}
+
+static void
+insert(HeraldInvalidation *messages, uint32 count)
+{
+	int32		wake;
+
+	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
+	wake = herald_inval_insert(herald_inval_queue, messages, count);
+	LWLockRelease(herald_control->invalidation_lock);
+	herald_invalidation_wake(wake);
+	herald_shared_count(HERALD_COUNT_INVALIDATIONS, count);
+}
+
+static int
+compare_items(const void *a, const void *b)
+{
+	const Item *left = a;
+	const Item *right = b;
+
+	if (left->cache != right->cache)
+		return left->cache < right->cache ? -1 : 1;
+	if (left->key != right->key)
+		return left->key < right->key ? -1 : 1;
+	return 0;
+}

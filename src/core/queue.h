@@ -1,0 +1,130 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue.h
+ *	  The shared queue of batches: reserving, filling, finishing, recycling.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_QUEUE_H
+#define HERALD_QUEUE_H
+
+#include "queue_layout.h"
+
+#define HERALD_CACHE_LINE		64
+
+/* The ring is that many segments; a batch never crosses a segment's border. */
+#define HERALD_SEGMENTS			8
+
+/* Smallest ring: a segment must hold several of the largest notifications. */
+#define HERALD_RING_MIN			(HERALD_SEGMENTS * (UINT64_C(64) * 1024))
+
+/* Largest ring: a batch's length is 32 bits wide. */
+#define HERALD_RING_MAX			(HERALD_SEGMENTS * (UINT64_C(1) << 31))
+
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free across processes");
+static_assert((HERALD_SEGMENTS & (HERALD_SEGMENTS - 1)) == 0, "a power of two");
+
+typedef struct HeraldQueue
+{
+	/* Constant after herald_queue_init(). */
+	uint64_t	ring_size;		/* bytes, a power of two */
+	uint64_t	segment_size;	/* bytes, a power of two */
+
+	/* Senders: where the next batch goes.  Only ever grows. */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;
+
+	/*
+	 * Recycler, one at a time (recycling).  tail <= head <= limit == tail +
+	 * ring_size.  Bytes below the tail may be overwritten at any moment;
+	 * bytes from head to limit are zero, up to what senders have written.
+	 */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t limit;
+	_Atomic uint64_t tail;
+	_Atomic uint32_t recycling;
+
+	/*
+	 * What is below is gone, though somebody needed it.  Only ever grows.  A
+	 * listener below it has been overrun, and holds nothing back.
+	 */
+	_Atomic uint64_t lost;
+
+	/*
+	 * Dispatcher, one at a time (dispatching).  settled <= dispatched <= head.
+	 * Listeners read below `dispatched`; below `settled` every listener that
+	 * is concerned has been marked as well, and in the batch at `settled` as
+	 * far as mark_offset: bytes from its header on, 0 if it has not begun.
+	 */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t dispatched;
+	_Atomic uint64_t settled;
+	_Atomic uint32_t dispatching;
+	uint32_t	mark_offset;	/* the dispatcher alone */
+
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t ring[];
+} HeraldQueue;
+
+/* What a sender says of its batch. */
+typedef struct HeraldBatch
+{
+	uint32_t	count;			/* entries */
+	uint32_t	database;
+	int32_t		sender_pid;
+} HeraldBatch;
+
+/* A ring size in bytes that herald_queue_init() takes: rounded down, within limits. */
+extern uint64_t herald_queue_ring_size(uint64_t wanted);
+
+/* Bytes of memory that a queue of this ring size needs. */
+extern size_t herald_queue_bytes(uint64_t ring_size);
+
+extern void herald_queue_init(HeraldQueue *queue, uint64_t ring_size);
+
+/* The most bytes of entries that one batch can hold. */
+extern uint64_t herald_queue_batch_max(const HeraldQueue *queue);
+
+/*
+ * Reserve room for a batch with entries_length bytes of entries (a multiple of
+ * 8, at most herald_queue_batch_max()).  On success the batch is RESERVED and
+ * the caller owns it until it calls herald_queue_commit() or herald_queue_abort().
+ * False: the ring is full; recycle and try again, or give up.
+ */
+extern bool herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
+							   uint64_t entries_length, HeraldPosition *position);
+
+/* Copy the entries in.  By the owner, once, before it finishes the batch. */
+extern void herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
+							const void *entries, uint64_t entries_length);
+
+/* Finish a batch, exactly once, by its owner [Q2].  Then dispatch. */
+extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);
+/* The same for a batch that is a reference to a file. */
+extern void herald_queue_commit_reference(HeraldQueue *queue, HeraldPosition position,
+										int64_t commit_time);
+extern void herald_queue_abort(HeraldQueue *queue, HeraldPosition position);
+
+/*
+ * Let senders have the segments that lie wholly below `needed`: a position
+ * from herald_wakeup_needed(), or one up to which they have been saved or given
+ * up; never above `settled`.  True if that made room.
+ */
+extern bool herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed);
+
+/* Is what is left before the limit less than a segment? */
+extern bool herald_queue_is_short(HeraldQueue *queue);
+
+/* The word of the ring in which a position lies. */
+static inline _Atomic uint64_t *
+herald_queue_at(HeraldQueue *queue, HeraldPosition position)
+{
+	return &queue->ring[(position & (queue->ring_size - 1)) / HERALD_ALIGN];
+}
+
+/* The first position of the segment after the one this position lies in. */
+static inline HeraldPosition
+herald_queue_next_segment(const HeraldQueue *queue, HeraldPosition position)
+{
+	return (position | (queue->segment_size - 1)) + 1;
+}
+
+#endif							/* HERALD_QUEUE_H */

@@ -1,0 +1,300 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue_reader.c
+ *	  Reading the queue from a listener's position: copy, validate, then use.
+ *
+ * A listener copies a chunk of the queue into memory of its own, makes sure that
+ * nobody overwrote it meanwhile, and only then looks at what it got.  So it
+ * holds nothing while it sends to its client, and a length that it acts on can
+ * not change between the check and the use.
+ *
+ * A chunk ends wherever the buffer, the segment or the stretch to be read
+ * ends, which may be in the middle of a batch or an entry; then the next chunk
+ * begins with that entry.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "queue_reader.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
+static HeraldReadResult enter_batch(HeraldReader *reader);
+static HeraldReadResult enter_file(HeraldReader *reader);
+static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
+static void leave_batch(HeraldReader *reader, HeraldPosition next);
+static bool copy_from_log(HeraldReader *reader, uint64_t length);
+static bool is_copied(const HeraldReader *reader, uint64_t length);
+
+
+bool
+herald_queue_copy(HeraldQueue *queue, HeraldPosition from, uint64_t length, char *to)
+{
+	_Atomic uint64_t *words = herald_queue_at(queue, from);
+
+	/* [F1] acquire, here and at the end: pairs with herald_queue_recycle(). */
+	if (from < atomic_load_explicit(&queue->tail, memory_order_acquire))
+		return false;
+	for (uint64_t i = 0; i < length / HERALD_ALIGN; i++)
+	{
+		/*
+		 * [L3] acquire: pairs with the releases in herald_queue_fill() and
+		 * zero().  If one of these words belongs to a later lap, the load of
+		 * the tail below finds the tail already past us.
+		 */
+		uint64_t	word = atomic_load_explicit(&words[i], memory_order_acquire);
+
+		memcpy(to + i * HERALD_ALIGN, &word, HERALD_ALIGN);
+	}
+	return from >= atomic_load_explicit(&queue->tail, memory_order_acquire);
+}
+
+void
+herald_reader_begin(HeraldReader *reader, HeraldQueue *queue, uint32_t database,
+					HeraldPosition from, HeraldPosition end,
+					char *buffer, size_t buffer_size)
+{
+	memset(reader, 0, sizeof(*reader));
+	reader->queue = queue;
+	reader->database = database;
+	reader->end = end;
+	reader->position = from;
+	reader->checkpoint = from;
+	reader->copied_from = reader->copied_to = from;
+	reader->buffer = buffer;
+	reader->buffer_size = buffer_size;
+}
+
+void
+herald_reader_use_spilled(HeraldReader *reader, HeraldReadSpilled read_spilled)
+{
+	reader->read_spilled = read_spilled;
+}
+
+void
+herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file)
+{
+	reader->read_file = read_file;
+}
+
+void
+herald_reader_skip(HeraldReader *reader)
+{
+	leave_batch(reader, reader->end);
+}
+
+void
+herald_reader_extend(HeraldReader *reader, HeraldPosition end)
+{
+	assert(end >= reader->end);
+	reader->end = end;
+}
+
+void
+herald_reader_set_buffer(HeraldReader *reader, char *buffer, size_t buffer_size)
+{
+	reader->buffer = buffer;
+	reader->buffer_size = buffer_size;
+	reader->copied_from = reader->copied_to = reader->position;
+}
+
+HeraldReadResult
+herald_reader_next(HeraldReader *reader, HeraldMessage *message)
+{
+	for (;;)
+	{
+		HeraldReadResult result;
+
+		if (reader->in_batch)
+		{
+			if (reader->is_reference && !reader->in_file)
+			{
+				result = enter_file(reader);
+				if (result != HERALD_READ_MESSAGE)
+					return result;
+			}
+			if (reader->position < reader->entries_end)
+				return next_entry(reader, message);
+			leave_batch(reader, reader->checkpoint + reader->header.length);
+		}
+		if (reader->position >= reader->end)
+			return HERALD_READ_END;
+
+		result = enter_batch(reader);
+		if (result != HERALD_READ_MESSAGE)
+			return result;
+	}
+}
+
+/*
+ * Look at the word at our position, and go into its batch, or past it if it is
+ * none of ours.  Returns HERALD_READ_MESSAGE when there is nothing to report.
+ */
+static HeraldReadResult
+enter_batch(HeraldReader *reader)
+{
+	HeraldPosition at = reader->position;
+	HeraldPosition border = herald_queue_next_segment(reader->queue, at);
+	HeraldBatchHeader *header = &reader->header;
+	uint64_t	word;
+
+	if (!is_copied(reader, sizeof(word)))
+		return refill(reader, sizeof(word));
+	memcpy(&word, reader->buffer + (at - reader->copied_from), sizeof(word));
+
+	if (word == herald_word_make(at, HERALD_BATCH_FILLER))
+	{
+		if (border > reader->end)
+			return HERALD_READ_DAMAGED;
+		leave_batch(reader, border);
+		return HERALD_READ_MESSAGE;
+	}
+	if (word != herald_word_make(at, HERALD_BATCH_COMMITTED) &&
+		word != herald_word_make(at, HERALD_BATCH_REFERENCE) &&
+		word != herald_word_make(at, HERALD_BATCH_ABORTED))
+		return HERALD_READ_DAMAGED;
+
+	if (!is_copied(reader, sizeof(*header)))
+	{
+		if (at + sizeof(*header) > border)
+			return HERALD_READ_DAMAGED;
+		return refill(reader, sizeof(*header));
+	}
+	memcpy(header, reader->buffer + (at - reader->copied_from), sizeof(*header));
+	if (header->length < sizeof(*header) || header->length % HERALD_ALIGN != 0 ||
+		header->length > border - at || header->length > reader->end - at)
+		return HERALD_READ_DAMAGED;
+
+	if (herald_word_state(word) == HERALD_BATCH_ABORTED ||
+		header->database != reader->database)
+		leave_batch(reader, at + header->length);
+	else
+	{
+		reader->in_batch = true;
+		reader->position = at + sizeof(*header);
+		reader->entries_end = at + header->length;
+		reader->is_reference = herald_word_state(word) == HERALD_BATCH_REFERENCE;
+	}
+	return HERALD_READ_MESSAGE;
+}
+
+/* Follow a reference: its first entry names the file, which is read instead. */
+static HeraldReadResult
+enter_file(HeraldReader *reader)
+{
+	HeraldMessage message = {.entry = NULL};
+	HeraldReadResult result = next_entry(reader, &message);
+	unsigned long long file;
+	unsigned long long length;
+
+	if (result != HERALD_READ_MESSAGE)
+		return result;
+	if (message.entry == NULL || message.entry->channel_length != 0 ||
+		sscanf(herald_entry_payload(message.entry), "%llu %llu", &file, &length) != 2 ||
+		length % HERALD_ALIGN != 0)
+		return HERALD_READ_DAMAGED;
+
+	reader->in_file = true;
+	reader->file = file;
+	reader->position = 0;
+	reader->entries_end = length;
+	reader->copied_from = reader->copied_to = 0;
+	return HERALD_READ_MESSAGE;
+}
+
+static HeraldReadResult
+next_entry(HeraldReader *reader, HeraldMessage *message)
+{
+	uint64_t	room = reader->entries_end - reader->position;
+	const HeraldEntry *entry;
+
+	if (room < HERALD_ENTRY_MIN)
+		return HERALD_READ_DAMAGED;
+	if (!is_copied(reader, sizeof(*entry)))
+		return refill(reader, sizeof(*entry));
+	entry = (const HeraldEntry *) (reader->buffer + (reader->position - reader->copied_from));
+
+	/* [Q4] The length decides how much must be here before the rest is looked at. */
+	if (entry->length < HERALD_ENTRY_MIN || entry->length > room)
+		return HERALD_READ_DAMAGED;
+	if (!is_copied(reader, entry->length))
+		return refill(reader, entry->length);
+	if (!herald_entry_is_valid(entry, room))
+		return HERALD_READ_DAMAGED;
+
+	reader->position += entry->length;
+	message->batch = reader->checkpoint;
+	message->sender_pid = reader->header.sender_pid;
+	message->commit_time = reader->header.commit_time;
+	message->entry = entry;
+	return HERALD_READ_MESSAGE;
+}
+
+static void
+leave_batch(HeraldReader *reader, HeraldPosition next)
+{
+	reader->in_batch = false;
+	reader->position = next;
+	reader->checkpoint = next;
+	if (reader->in_file)
+	{
+		reader->in_file = false;
+		reader->copied_from = reader->copied_to = next;
+	}
+}
+
+static bool
+is_copied(const HeraldReader *reader, uint64_t length)
+{
+	return reader->position >= reader->copied_from &&
+		reader->position + length <= reader->copied_to;
+}
+
+/* Copy the next chunk, from our position on; `needed` bytes at the least. */
+static HeraldReadResult
+refill(HeraldReader *reader, uint64_t needed)
+{
+	uint64_t	stop = reader->entries_end;
+	bool		success;
+
+	if (needed > reader->buffer_size)
+	{
+		reader->room_needed = needed;
+		return HERALD_READ_ROOM;
+	}
+	if (!reader->in_file)
+	{
+		stop = herald_queue_next_segment(reader->queue, reader->position);
+		if (stop > reader->end)
+			stop = reader->end;
+	}
+	if (stop > reader->position + reader->buffer_size)
+		stop = reader->position + reader->buffer_size;
+	if (stop < reader->position + needed)
+		return HERALD_READ_DAMAGED;
+
+	if (reader->in_file)
+		success = reader->read_file &&
+			reader->read_file(reader->file, reader->position, stop - reader->position,
+							  reader->buffer);
+	else
+		success = copy_from_log(reader, stop - reader->position);
+	if (!success)
+		return HERALD_READ_LAPPED;
+
+	reader->bytes_read += stop - reader->position;
+	reader->copied_from = reader->position;
+	reader->copied_to = stop;
+	return HERALD_READ_REFILLED;
+}
+
+static bool
+copy_from_log(HeraldReader *reader, uint64_t length)
+{
+	return herald_queue_copy(reader->queue, reader->position, length, reader->buffer) ||
+		(reader->read_spilled &&
+		 reader->read_spilled(reader->position, length, reader->buffer));
+}

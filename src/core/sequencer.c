@@ -1,0 +1,229 @@
+/*-------------------------------------------------------------------------
+ *
+ * sequencer.c
+ *	  Taking finished batches from the queue, in order, one dispatcher at a time.
+ *
+ * Batches are finished in any order but dispatched in the queue's.  Whoever has
+ * finished one tries to become the dispatcher.  If somebody else is, there is
+ * nothing to wait for: that one takes our batch along, or finds, looking once
+ * more after it has let go of the lock, that it came just too late, and tries
+ * again.  So a finished batch with no unfinished one before it is always
+ * somebody's business [D1].
+ *
+ * The dispatcher works in runs: it looks how far the queue is finished,
+ * publishes that position, and then marks the listeners of all the batches up
+ * to there.  Publishing first means that a listener which is marked, or which
+ * goes to sleep or joins meanwhile, reads at least that far.  Only what has been
+ * marked may be recycled: `settled` follows behind.
+ *
+ * The work of one call is bounded, because it is done inside a commit.  It is
+ * not the bytes that take the time but the listeners of each channel, so both
+ * count, and a call can end in the middle of a run, and of a batch.  What was
+ * published is not marked then from `settled` and mark_offset on; the next
+ * dispatcher, in whichever process, begins with it.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "sequencer.h"
+
+#include "stop_point.h"
+
+/* A run is that many bytes at the most, so that listeners start early. */
+#define RUN_BYTES_MAX	(UINT64_C(64) * 1024)
+
+static bool publish_run(HeraldQueue *queue, HeraldPosition *to, bool *damaged);
+static bool scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged);
+static HeraldPosition mark(HeraldQueue *queue, HeraldPosition from, HeraldPosition to,
+						   uint64_t budget, uint64_t *spent, const HeraldSequencerCalls *calls);
+static bool mark_batch(HeraldQueue *queue, const HeraldBatchHeader *header, uint64_t budget,
+					   uint64_t *spent, const HeraldSequencerCalls *calls);
+static bool has_finished(HeraldQueue *queue);
+static bool header_is_valid(const HeraldQueue *queue, HeraldPosition position,
+							const HeraldBatchHeader *header);
+
+
+HeraldSequencerResult
+herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerCalls *calls)
+{
+	uint64_t	spent = 0;
+	bool		damaged = false;
+
+	do
+	{
+		HeraldPosition from;
+		HeraldPosition to;
+
+		HERALD_HOLD_POINT("dispatch-try");
+
+		/* [D1] pairs with the store below and with finish() in queue.c */
+		if (atomic_exchange_explicit(&queue->dispatching, 1, memory_order_seq_cst) != 0)
+			return HERALD_SEQUENCER_ELSEWHERE;
+		HERALD_TRY_LOCKED();
+
+		HERALD_HOLD_POINT("dispatch-locked");
+		from = atomic_load_explicit(&queue->settled, memory_order_relaxed);
+		to = atomic_load_explicit(&queue->dispatched, memory_order_relaxed);
+		while (spent < budget && (from < to || publish_run(queue, &to, &damaged)))
+		{
+			calls->run_begins(calls->arg);
+			from = mark(queue, from, to, budget, &spent, calls);
+			HERALD_HOLD_POINT("dispatch-marked");
+
+			/*
+			 * [L5] release: pairs with the acquire in herald_wakeup_needed().
+			 * Sequentially consistent for [D3], in notify/dispatch/dispatch.c.
+			 */
+			atomic_store_explicit(&queue->settled, from, memory_order_seq_cst);
+		}
+
+		HERALD_HOLD_POINT("dispatch-unlock");
+
+		/* [D1] pairs with the exchange above, in whoever tried meanwhile. */
+		atomic_store_explicit(&queue->dispatching, 0, memory_order_seq_cst);
+		HERALD_TRY_UNLOCKED();
+		HERALD_HOLD_POINT("dispatch-unlocked");
+
+		if (damaged)
+			return HERALD_SEQUENCER_DAMAGED;
+		if (spent >= budget)
+			return from < to || has_finished(queue) ? HERALD_SEQUENCER_MORE : HERALD_SEQUENCER_DONE;
+	} while (has_finished(queue));
+
+	return HERALD_SEQUENCER_DONE;
+}
+
+bool
+herald_sequencer_is_under_way(HeraldQueue *queue)
+{
+	/* In this order: `settled` follows `dispatched`. */
+	HeraldPosition settled = atomic_load_explicit(&queue->settled, memory_order_seq_cst);
+
+	return settled < atomic_load_explicit(&queue->dispatched, memory_order_seq_cst) ||
+		has_finished(queue);
+}
+
+/* Listeners may read on, up to a new *to.  False: nothing more is finished. */
+static bool
+publish_run(HeraldQueue *queue, HeraldPosition *to, bool *damaged)
+{
+	if (!scan(queue, *to, to, damaged))
+		return false;
+
+	/*
+	 * [W1] sequentially consistent: pairs with the load in
+	 * herald_wakeup_begin() and the one after a LISTEN has been entered in the
+	 * channel map.  Whoever does not see this position is seen by mark(),
+	 * which comes after it.
+	 */
+	atomic_store_explicit(&queue->dispatched, *to, memory_order_seq_cst);
+	HERALD_HOLD_POINT("dispatch-published");
+	return true;
+}
+
+/* How far is the queue finished?  False if not beyond `from`. */
+static bool
+scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged)
+{
+	/* [L2] acquire: pairs with the reservation's compare-and-swap. */
+	HeraldPosition head = atomic_load_explicit(&queue->head, memory_order_acquire);
+	HeraldPosition at = from;
+
+	while (at < head && at - from < RUN_BYTES_MAX)
+	{
+		/* [D1] */
+		uint64_t	word = atomic_load_explicit(herald_queue_at(queue, at), memory_order_seq_cst);
+		const HeraldBatchHeader *header = (const HeraldBatchHeader *) herald_queue_at(queue, at);
+
+		if (word == herald_word_make(at, HERALD_BATCH_FILLER) &&
+			herald_queue_next_segment(queue, at) <= head)
+			at = herald_queue_next_segment(queue, at);
+		else if (word == herald_word_make(at, HERALD_BATCH_COMMITTED) ||
+				 word == herald_word_make(at, HERALD_BATCH_REFERENCE) ||
+				 word == herald_word_make(at, HERALD_BATCH_ABORTED))
+		{
+			if (!header_is_valid(queue, at, header) || header->length > head - at)
+			{
+				*damaged = true;
+				break;
+			}
+			at += header->length;
+		}
+		else
+		{
+			*damaged = word != HERALD_BATCH_CLEAR &&
+				word != herald_word_make(at, HERALD_BATCH_RESERVED);
+			break;
+		}
+	}
+
+	*to = at;
+	return at > from;
+}
+
+/*
+ * Up to which batch: `to`, or one that the budget did not last for.  Reads in
+ * place: nothing from `settled` on is recycled.
+ */
+static HeraldPosition
+mark(HeraldQueue *queue, HeraldPosition from, HeraldPosition to,
+	 uint64_t budget, uint64_t *spent, const HeraldSequencerCalls *calls)
+{
+	while (from < to && *spent < budget)
+	{
+		const HeraldBatchHeader *header = (const HeraldBatchHeader *) herald_queue_at(queue, from);
+
+		switch ((HeraldBatchState) herald_word_state(header->word))
+		{
+			case HERALD_BATCH_FILLER:
+				from = herald_queue_next_segment(queue, from);
+				break;
+			case HERALD_BATCH_COMMITTED:
+			case HERALD_BATCH_REFERENCE:
+				if (!mark_batch(queue, header, budget, spent, calls))
+					return from;
+				from += header->length;
+				break;
+			default:
+				*spent += sizeof(HeraldBatchHeader);
+				from += header->length;
+				break;
+		}
+	}
+	return from;
+}
+
+/* What is left of a batch.  False: not to its end. */
+static bool
+mark_batch(HeraldQueue *queue, const HeraldBatchHeader *header, uint64_t budget,
+		   uint64_t *spent, const HeraldSequencerCalls *calls)
+{
+	uint32_t	offset = queue->mark_offset > 0 ? queue->mark_offset : sizeof(HeraldBatchHeader);
+
+	*spent += sizeof(HeraldBatchHeader) +
+		calls->mark_batch(header, &offset, budget - *spent, calls->arg);
+	queue->mark_offset = offset < header->length ? offset : 0;
+	return queue->mark_offset == 0;
+}
+
+/* Is the next batch finished?  [D1] The last look, after letting go. */
+static bool
+has_finished(HeraldQueue *queue)
+{
+	HeraldPosition at = atomic_load_explicit(&queue->dispatched, memory_order_seq_cst);
+	uint64_t	word;
+
+	if (at >= atomic_load_explicit(&queue->head, memory_order_seq_cst))
+		return false;
+	word = atomic_load_explicit(herald_queue_at(queue, at), memory_order_seq_cst);
+	return herald_word_state(word) >= HERALD_BATCH_COMMITTED;
+}
+
+static bool
+header_is_valid(const HeraldQueue *queue, HeraldPosition position, const HeraldBatchHeader *header)
+{
+	return header->length >= sizeof(HeraldBatchHeader) &&
+		header->length % HERALD_ALIGN == 0 &&
+		header->length <= herald_queue_next_segment(queue, position) - position;
+}

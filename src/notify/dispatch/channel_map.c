@@ -1,0 +1,406 @@
+/*-------------------------------------------------------------------------
+ *
+ * channel_map.c
+ *	  Which backends listen to which channel.
+ *
+ * The server's dshash, keyed by database and channel, in a DSA area of fixed
+ * size that is part of the main shared memory.  Fixed, because a dispatcher
+ * looks channels up inside a commit, where nothing may fail: there is no
+ * segment that would have to be attached first.  Memory can run out, then, but
+ * only for someone who wants to LISTEN, at a point where he can be told.
+ *
+ * Most channels have few listeners; four fit into the entry itself, more are
+ * in an array that doubles, and is halved when three quarters of it are free: so
+ * the memory that a role takes is bounded by the listeners that it has.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "lib/dshash.h"
+#include "storage/ipc.h"
+#include "utils/dsa.h"
+#include "utils/memutils.h"
+
+#include "base/compat.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "notify/dispatch/channel_map.h"
+
+#define SLOTS_IN_ENTRY	4
+
+/*
+ * Of the channel memory: dsa has a block of 64 kB for each size of what is allocated:
+ * its own data, dshash's, small arrays of buckets (1, 2, 4 and 8 kB), and one more.
+ */
+#define BYTES_FIXED		((Size) 7 * 64 * 1024)
+
+/* dshash's link and hash before each entry. */
+#define BYTES_OF_ITEM	16
+
+/*
+ * dshash doubles its array of buckets when one of its partitions is loaded by
+ * 3/4: then all are by 0.6 and more.  It needs the new array and the old one at
+ * the same time: three pointers for each 0.6 channels.
+ */
+#define BYTES_OF_BUCKETS	40
+
+typedef struct ChannelKey
+{
+	Oid			database;
+	uint32		channel_hash;	/* herald_channels_hash() of the name */
+	char		name[NAMEDATALEN];
+} ChannelKey;
+
+typedef struct Channel
+{
+	ChannelKey	key;
+	uint32		count;
+	uint32		capacity;		/* SLOTS_IN_ENTRY: they are in the entry */
+	union
+	{
+		uint32		in_entry[SLOTS_IN_ENTRY];
+		dsa_pointer array;
+	}			slots;
+} Channel;
+
+static dsa_area *area;
+static dshash_table *channels;
+
+static dshash_parameters table_parameters(void);
+static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
+static dshash_hash hash_key(const void *key, size_t size, void *arg);
+static void make_key(ChannelKey *key, Oid database, const char *channel, uint32 channel_hash);
+static uint32 *channel_slots(Channel *channel);
+static Channel *find_or_insert(const ChannelKey *key, bool *found);
+static bool grow(Channel *channel);
+static void shrink(Channel *channel);
+static void explain_out_of_memory(void *arg);
+herald_noreturn static void report_out_of_memory(void);
+
+
+Size
+herald_channels_memory_size(void)
+{
+	return (Size) herald_channel_memory_kb * 1024;
+}
+
+void
+herald_channels_create(void)
+{
+	dshash_parameters parameters = table_parameters();
+	dshash_table *table;
+	dsa_area   *created;
+
+	if (!pg_strong_random(&herald_control->channel_seed, sizeof(herald_control->channel_seed)))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number for pg_herald")));
+
+	created = dsa_create_in_place(herald_channel_area, herald_channels_memory_size(),
+								  herald_control->area_tranche, NULL);
+	dsa_pin(created);
+
+	/* The first segment is all there will ever be. */
+	dsa_set_size_limit(created, herald_channels_memory_size());
+
+	table = dshash_create(created, &parameters, NULL);
+	herald_control->channels = dshash_get_hash_table_handle(table);
+	dshash_detach(table);
+	dsa_detach(created);
+}
+
+void
+herald_channels_attach(void)
+{
+	dshash_parameters parameters = table_parameters();
+	MemoryContext oldcontext;
+
+	if (channels != NULL)
+		return;
+
+	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+	if (area == NULL)
+	{
+		area = dsa_attach_in_place(herald_channel_area, NULL);
+		on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(herald_channel_area));
+		dsa_pin_mapping(area);
+	}
+	channels = dshash_attach(area, &parameters, herald_control->channels, NULL);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * One process looks up channels for all.  Anybody could make up names of one
+ * hash, and have it compare them all, if he knew the seed.
+ */
+uint32
+herald_channels_hash(const char *channel, size_t length)
+{
+	return (uint32) hash_bytes_extended((const unsigned char *) channel, (int) length,
+										herald_control->channel_seed);
+}
+
+void
+herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot)
+{
+	ErrorContextCallback context = {.callback = explain_out_of_memory};
+	ChannelKey	key;
+	Channel    *entry;
+	bool		found;
+
+	make_key(&key, database, channel, channel_hash);
+
+	/* dshash says only that a request failed; add what can be done about it. */
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	entry = find_or_insert(&key, &found);
+	error_context_stack = context.previous;
+
+	if (!found)
+	{
+		entry->count = 0;
+		entry->capacity = SLOTS_IN_ENTRY;
+	}
+	if (entry->count == entry->capacity && !grow(entry))
+	{
+		dshash_release_lock(channels, entry);
+		report_out_of_memory();
+	}
+	channel_slots(entry)[entry->count++] = slot;
+	dshash_release_lock(channels, entry);
+}
+
+void
+herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot)
+{
+	ChannelKey	key;
+	Channel    *entry;
+	uint32	   *slots;
+	uint32		i = 0;
+
+	make_key(&key, database, channel, channel_hash);
+	entry = dshash_find(channels, &key, true);
+	if (entry == NULL)
+		return;
+
+	slots = channel_slots(entry);
+	while (i < entry->count && slots[i] != slot)
+		i++;
+	if (i < entry->count)
+		slots[i] = slots[--entry->count];
+
+	if (entry->count > 0)
+	{
+		shrink(entry);
+		dshash_release_lock(channels, entry);
+	}
+	else
+	{
+		if (entry->capacity > SLOTS_IN_ENTRY)
+			dsa_free(area, entry->slots.array);
+		dshash_delete_entry(channels, entry);
+	}
+}
+
+uint64
+herald_channels_max(void)
+{
+	return (herald_channels_memory_size() - BYTES_FIXED) /
+		(MAXALIGN(sizeof(Channel)) + BYTES_OF_ITEM + BYTES_OF_BUCKETS);
+}
+
+uint32
+herald_channels_mark(Oid database, const HeraldEntry *log_entry, HeraldPosition position,
+					 uint32 *woken)
+{
+	ChannelKey	key;
+	Channel    *entry;
+	uint32		count;
+
+	make_key(&key, database, herald_entry_channel(log_entry), log_entry->channel_hash);
+	entry = dshash_find(channels, &key, false);
+	if (entry == NULL)
+		return 0;
+
+	count = entry->count;
+	*woken += herald_wakeup_mark_all(herald_wakeup, channel_slots(entry), count, position);
+	dshash_release_lock(channels, entry);
+	return count;
+}
+
+void
+herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
+{
+	dshash_seq_status scan;
+	Channel    *entry;
+
+	/* One at a time: those who LISTEN would wait for all that read the same part of the map. */
+	LWLockAcquire(herald_control->scan_lock, LW_EXCLUSIVE);
+	dshash_seq_init(&scan, channels, false);
+	while ((entry = dshash_seq_next(&scan)) != NULL)
+	{
+		HeraldChannelInfo info = {
+			.database = entry->key.database,
+			.name = entry->key.name,
+			.count = entry->count,
+			.slots = channel_slots(entry),
+		};
+
+		if (!visitor(&info, arg))
+			break;
+	}
+	dshash_seq_term(&scan);
+	LWLockRelease(herald_control->scan_lock);
+}
+
+static dshash_parameters
+table_parameters(void)
+{
+	return (dshash_parameters) HERALD_DSHASH_PARAMETERS(sizeof(ChannelKey), sizeof(Channel),
+														compare_keys, hash_key,
+														herald_control->channels_tranche);
+}
+
+static int
+compare_keys(const void *a, const void *b, size_t size, void *arg)
+{
+	const ChannelKey *left = a;
+	const ChannelKey *right = b;
+
+	if (left->database != right->database)
+		return left->database < right->database ? -1 : 1;
+	return strcmp(left->name, right->name);
+}
+
+static dshash_hash
+hash_key(const void *key, size_t size, void *arg)
+{
+	const ChannelKey *channel = key;
+
+	return hash_combine(channel->channel_hash, murmurhash32(channel->database));
+}
+
+static void
+make_key(ChannelKey *key, Oid database, const char *channel, uint32 channel_hash)
+{
+	key->database = database;
+	key->channel_hash = channel_hash;
+	strncpy(key->name, channel, NAMEDATALEN);
+}
+
+static uint32 *
+channel_slots(Channel *channel)
+{
+	if (channel->capacity == SLOTS_IN_ENTRY)
+		return channel->slots.in_entry;
+	return dsa_get_address(area, channel->slots.array);
+}
+
+/*
+ * As dshash_find_or_insert(), but an error leaves with no lock held.
+ *
+ * dshash throws "out of memory" with the partition locked, or with all of them
+ * when it cannot get a larger array of buckets, and leaves their release to the
+ * abort of the transaction.  The server sends the error before that, and waits
+ * while the client does not read; a dispatcher, and with it every COMMIT that
+ * notifies, would wait for the same client.  The table is as it was: dshash
+ * allocates before it changes anything.  dsa has released its own locks.
+ *
+ * dshash's locks are out of our reach, so all LWLocks of this process are
+ * released.  Before a commit the server holds none.  If another module does
+ * (it would have kept interrupts off until the end of a transaction), nothing
+ * is taken from it: this error ends the transaction, and AbortTransaction()
+ * begins with the same call.
+ */
+static Channel *
+find_or_insert(const ChannelKey *key, bool *found)
+{
+	Channel    *entry;
+
+	PG_TRY();
+	{
+		entry = dshash_find_or_insert(channels, key, found);
+	}
+	PG_CATCH();
+	{
+		LWLockReleaseAll();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return entry;
+}
+
+/* Double the room for listeners.  False if there is no memory. */
+static bool
+grow(Channel *channel)
+{
+	uint32		capacity = channel->capacity * 2;
+	dsa_pointer array;
+
+	array = dsa_allocate_extended(area, capacity * sizeof(uint32), DSA_ALLOC_NO_OOM);
+	if (!DsaPointerIsValid(array))
+		return false;
+
+	memcpy(dsa_get_address(area, array), channel_slots(channel),
+		   channel->count * sizeof(uint32));
+	if (channel->capacity > SLOTS_IN_ENTRY)
+		dsa_free(area, channel->slots.array);
+	channel->slots.array = array;
+	channel->capacity = capacity;
+	return true;
+}
+
+/* Give back room of listeners that have left.  Without memory it stays as it is. */
+static void
+shrink(Channel *channel)
+{
+	uint32		capacity = channel->capacity / 2;
+	dsa_pointer old = channel->slots.array;
+	dsa_pointer array = InvalidDsaPointer;
+	uint32	   *slots;
+
+	if (channel->capacity == SLOTS_IN_ENTRY || channel->count > capacity / 2)
+		return;
+
+	if (capacity > SLOTS_IN_ENTRY)
+	{
+		array = dsa_allocate_extended(area, capacity * sizeof(uint32), DSA_ALLOC_NO_OOM);
+		if (!DsaPointerIsValid(array))
+			return;
+		channel->slots.array = array;
+	}
+	channel->capacity = capacity;
+	slots = channel_slots(channel);
+	memcpy(slots, dsa_get_address(area, old), channel->count * sizeof(uint32));
+	dsa_free(area, old);
+}
+
+#define OUT_OF_MEMORY_DETAIL \
+	errdetail("The channels that are listened to fill herald.channel_memory (%zu kB).", \
+			  herald_channels_memory_size() / 1024)
+#define OUT_OF_MEMORY_HINT \
+	errhint("Increase herald.channel_memory, or listen to fewer channels.")
+
+static void
+explain_out_of_memory(void *arg)
+{
+	if (geterrcode() == ERRCODE_OUT_OF_MEMORY)
+	{
+		OUT_OF_MEMORY_DETAIL;
+		OUT_OF_MEMORY_HINT;
+	}
+}
+
+static void
+report_out_of_memory(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("out of memory"),
+			 OUT_OF_MEMORY_DETAIL,
+			 OUT_OF_MEMORY_HINT));
+}

@@ -1,0 +1,74 @@
+/*-------------------------------------------------------------------------
+ *
+ * channel_map.h
+ *	  Which backends listen to which channel.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_CHANNEL_MAP_H
+#define HERALD_CHANNEL_MAP_H
+
+#include "postgres.h"
+
+#include "core/queue_layout.h"
+
+/* One channel, as herald_channels_scan() shows it. */
+typedef struct HeraldChannelInfo
+{
+	Oid			database;
+	const char *name;
+	uint32		count;			/* listeners */
+	const uint32 *slots;		/* theirs */
+} HeraldChannelInfo;
+
+/* Called with a lock of the map held: must not throw.  False: enough was seen. */
+typedef bool (*HeraldChannelVisitor) (const HeraldChannelInfo *channel, void *arg);
+
+/* Bytes of herald_channel_area. */
+extern Size herald_channels_memory_size(void);
+
+/* Create the map in herald_channel_area.  By the postmaster, at start. */
+extern void herald_channels_create(void);
+
+/*
+ * Attach this process to the map.  Once is enough, and it costs nothing later.
+ * To be called where an error is allowed, before any other function here.
+ */
+extern void herald_channels_attach(void);
+
+/*
+ * The hash that a channel goes by in this file, in the queue and in the listener's
+ * own table.  It is another one after the server's next start.
+ */
+extern uint32 herald_channels_hash(const char *channel, size_t length);
+
+/*
+ * Enter a listener, which must not be there yet.  Throws
+ * ERRCODE_OUT_OF_MEMORY when herald.channel_memory is used up, with nothing
+ * changed and no lock held.
+ */
+extern void herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
+
+/*
+ * So many subscriptions (a session and a channel) herald.channel_memory holds at
+ * least, if each is to a channel of its own.
+ */
+extern uint64 herald_channels_max(void);
+
+/* Take a listener out.  Never fails; it need not be there. */
+extern void herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
+
+/*
+ * Mark the listeners of an entry's channel: there is something for them at
+ * `position`.  Returns how many listeners there are; *woken is increased by
+ * how many of them entered the wakeup set.  By the dispatcher; never fails.
+ */
+extern uint32 herald_channels_mark(Oid database, const HeraldEntry *entry,
+								   HeraldPosition position, uint32 *woken);
+
+/* Visit channels, in no particular order, until the visitor has seen enough. */
+extern void herald_channels_scan(HeraldChannelVisitor visitor, void *arg);
+
+#endif							/* HERALD_CHANNEL_MAP_H */

@@ -1,0 +1,348 @@
+/*-------------------------------------------------------------------------
+ *
+ * dispatch.c
+ *	  From finished batches to woken listeners.
+ *
+ * core/sequencer.c decides who dispatches and what; here its batches meet the
+ * channel map, and the listeners that were marked get their signals, after
+ * the dispatch lock has been released [D2].
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timeout.h"
+
+#include "base/bell.h"
+#include "base/compat.h"
+#include "base/shared.h"
+#include "base/waits.h"
+#include "core/sequencer.h"
+#include "core/stop_point.h"
+#include "notify/dispatch/channel_map.h"
+#include "notify/dispatch/damage.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/dispatch/turns.h"
+#include "notify/storage/spill.h"
+
+/*
+ * A committing backend dispatches at most that many bytes, its own and others',
+ * or as much as costs the same: 131,072 listeners.  What is left is the watchdog's,
+ * which has no client that waits.
+ */
+#define DISPATCH_BUDGET			(UINT64CONST(1024) * 1024)
+
+/* How long to rely on being told that the dispatch has got further. */
+#define WAIT_STEP_MS			1000
+
+/*
+ * A dispatcher may have lost its CPU, and a commit takes a flush: these are waited
+ * for.  But if one is stopped, or waits for a standby, nobody stands still with it.
+ */
+#define STEP_MS					10
+#define CATCH_UP_STEPS			10
+#define WHILE_STEPS				100
+
+/* How many of the channels that were marked in a run are remembered; a power of two. */
+#define MARKED_CHANNELS			64
+
+/* A channel whose listeners have been marked. */
+typedef struct MarkedChannel
+{
+	uint64		run;			/* in which; another one's has no meaning */
+	const HeraldEntry *entry;	/* with the channel's name, in the queue */
+	uint32		database;
+	uint32		listeners;
+} MarkedChannel;
+
+/* One call of herald_sequencer_run(). */
+typedef struct Marking
+{
+	uint32		runs;
+	uint32		woken;			/* listeners that entered the wakeup set */
+	uint64		concerned;		/* listeners that a message was for, with repeats */
+	HeraldPosition damaged;		/* the batch with an entry that is none; 0: no such */
+} Marking;
+
+/* By the hash of the channel. */
+static MarkedChannel marked_channels[MARKED_CHANNELS];
+
+/* The number of this process's present run. */
+static uint64 run;
+
+/* This process is counted in herald_control->dispatch_waiters. */
+static bool is_waiting;
+
+static bool mark_finished(void);
+static void run_begins(void *arg);
+static uint64 mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg);
+static uint32 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking);
+static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken);
+static bool is_marked(const MarkedChannel *marked, uint32 database, const HeraldEntry *entry);
+static bool is_settled(HeraldPosition position);
+static bool is_not_settled(HeraldPosition position);
+static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps,
+					   int step_ms);
+static void announce_wait(void);
+static void forget_cancel(void);
+static void tell_waiters(void);
+
+
+bool
+herald_dispatch_run(void)
+{
+	if (herald_shared_is_damaged())
+		return false;
+	if (mark_finished())
+		herald_turns_begin();
+	return true;
+}
+
+/* Dispatch what there is.  True: listeners are to be woken. */
+static bool
+mark_finished(void)
+{
+	Marking		marking = {0};
+	HeraldSequencerCalls calls = {run_begins, mark_batch, &marking};
+	HeraldSequencerResult result;
+
+	/* Without the watchdog what is left is ours as well. */
+	do
+		result = herald_sequencer_run(herald_queue, DISPATCH_BUDGET, &calls);
+	while (result == HERALD_SEQUENCER_MORE && !herald_bell_wake());
+
+	/* Whatever we have marked has to be woken all the same. */
+	if (marking.damaged != 0)
+		herald_damage_found(marking.damaged);
+	else if (result == HERALD_SEQUENCER_DAMAGED)
+		herald_damage_found(atomic_load(&herald_queue->dispatched));
+
+	HERALD_HOLD_POINT("dispatch-done");
+	if (marking.concerned > marking.woken)
+		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
+	if (marking.woken == 0 && marking.concerned > 0)
+	{
+		/* Whoever has marked them before may be stopped: then the watchdog wakes them. */
+		herald_bell_ring();
+	}
+	if (marking.runs > 0)
+	{
+		tell_waiters();
+		herald_spill_announce_room();
+	}
+	return marking.woken > 0;
+}
+
+/*
+ * The row is committed and the client has been told so: an error now would say
+ * that it is not.
+ */
+void
+herald_dispatch_wait(HeraldPosition position)
+{
+	if (is_settled(position))
+		return;
+
+	herald_disable_transaction_timeout();
+	HOLD_CANCEL_INTERRUPTS();
+	if (!wait_while(is_not_settled, position, PG_INT32_MAX, WAIT_STEP_MS))
+		forget_cancel();
+	RESUME_CANCEL_INTERRUPTS();
+}
+
+void
+herald_dispatch_catch_up(HeraldPosition position)
+{
+	HOLD_CANCEL_INTERRUPTS();
+	if (!wait_while(herald_dispatch_is_behind, position, CATCH_UP_STEPS, STEP_MS))
+		forget_cancel();
+	RESUME_CANCEL_INTERRUPTS();
+}
+
+void
+herald_dispatch_wait_a_while(HeraldPosition position)
+{
+	if (!wait_while(is_not_settled, position, WHILE_STEPS, STEP_MS))
+		CHECK_FOR_INTERRUPTS();
+}
+
+bool
+herald_dispatch_is_behind(HeraldPosition position)
+{
+	return !is_settled(position) && herald_sequencer_is_under_way(herald_queue);
+}
+
+void
+herald_dispatch_cancel_wait(void)
+{
+	if (is_waiting)
+		atomic_fetch_sub_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
+	is_waiting = false;
+}
+
+static void
+run_begins(void *arg)
+{
+	Marking    *marking = arg;
+
+	run++;
+	marking->runs++;
+}
+
+/*
+ * The queue holds what a sender wrote, so a length that is wrong can only mean
+ * that memory was overwritten.  Whom the rest of the batch concerns is not known
+ * then, and no listener could be told of it otherwise [Q4].
+ */
+static uint64
+mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg)
+{
+	Marking    *marking = arg;
+	uint64		cost = 0;
+
+	do
+	{
+		const HeraldEntry *entry = (const HeraldEntry *) ((const char *) header + *offset);
+
+		if (!herald_entry_is_valid(entry, header->length - *offset))
+		{
+			marking->damaged = herald_word_position(header->word);
+			*offset = header->length;
+			break;
+		}
+		cost += entry->length + mark_entry(header, entry, marking) * HERALD_COST_OF_MARK;
+		*offset += entry->length;
+	} while (*offset < header->length && cost < budget);
+	return cost;
+}
+
+/*
+ * Returns how many listeners were looked at: none, if that was done before in
+ * this run.
+ *
+ * One mark is enough for the whole run, because the run's end was published
+ * before its first mark [W1].  A listener that was PENDING, reading or BUSY looks
+ * afterwards how far it may read, and reads to the end of the run.  One that was
+ * IDLE beyond the mark's position had read up to a published position, and the
+ * first of these behind that mark is the end of the run.  One that was not in the
+ * map yet begins there, or later.
+ */
+static uint32
+mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking)
+{
+	HeraldPosition position = herald_word_position(header->word);
+	MarkedChannel *marked = &marked_channels[entry->channel_hash % MARKED_CHANNELS];
+
+	if (herald_entry_is_for_all(entry))
+	{
+		marking->concerned += mark_database(header->database, position, &marking->woken);
+		return herald_wakeup->slots;
+	}
+	if (is_marked(marked, header->database, entry))
+	{
+		marking->concerned += marked->listeners;
+		return 0;
+	}
+
+	marked->run = run;
+	marked->entry = entry;
+	marked->database = header->database;
+	marked->listeners = herald_channels_mark(header->database, entry, position, &marking->woken);
+	marking->concerned += marked->listeners;
+	return marked->listeners;
+}
+
+/* Mark all listeners of a database; returns how many there are. */
+static uint32
+mark_database(Oid database, HeraldPosition position, uint32 *woken)
+{
+	uint32		count = 0;
+
+	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
+	{
+		if (atomic_load(&herald_slots[slot].pid) == 0 ||
+			atomic_load(&herald_slots[slot].database) != database)
+			continue;
+		*woken += herald_wakeup_mark(herald_wakeup, slot, position);
+		count++;
+	}
+	return count;
+}
+
+static bool
+is_marked(const MarkedChannel *marked, uint32 database, const HeraldEntry *entry)
+{
+	return marked->run == run && marked->database == database &&
+		marked->entry->channel_hash == entry->channel_hash &&
+		marked->entry->channel_length == entry->channel_length &&
+		memcmp(herald_entry_channel(marked->entry), herald_entry_channel(entry),
+			   entry->channel_length) == 0;
+}
+
+/* A queue that is switched off dispatches nothing: then there is nothing to wait for. */
+static bool
+is_settled(HeraldPosition position)
+{
+	return atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst) >= position ||
+		herald_shared_is_damaged();
+}
+
+static bool
+is_not_settled(HeraldPosition position)
+{
+	return !is_settled(position);
+}
+
+/* Wait for at most that many steps.  False: a cancel request has ended the wait. */
+static bool
+wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps, int step_ms)
+{
+	bool		canceled = false;
+
+	if (!must_wait(position))
+		return true;
+
+	announce_wait();
+	for (int step = 0; step < steps && !canceled; step++)
+	{
+		herald_dispatch_run();
+		herald_wait_prepare(&herald_control->dispatched);
+		if (!must_wait(position))
+			break;
+		HERALD_STOP_POINT("await-dispatch");
+		canceled = QueryCancelPending;
+		if (!canceled)
+			herald_wait_sleep(HERALD_WAIT_DISPATCH, step_ms);
+	}
+	herald_wait_end();
+	herald_dispatch_cancel_wait();
+	return !canceled;
+}
+
+/* [D3] Announced before looking: pairs with tell_waiters() */
+static void
+announce_wait(void)
+{
+	atomic_fetch_add_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
+	is_waiting = true;
+}
+
+/* The next statement must neither be canceled, nor its error name the reason of this one. */
+static void
+forget_cancel(void)
+{
+	QueryCancelPending = false;
+	(void) get_timeout_indicator(STATEMENT_TIMEOUT, true);
+	(void) get_timeout_indicator(LOCK_TIMEOUT, true);
+}
+
+static void
+tell_waiters(void)
+{
+	/* [D3] after the position has moved: pairs with herald_dispatch_wait() */
+	if (atomic_load_explicit(&herald_control->dispatch_waiters, memory_order_seq_cst) > 0)
+		herald_wait_tell(&herald_control->dispatched);
+}

@@ -1,0 +1,55 @@
+/*-------------------------------------------------------------------------
+ *
+ * dispatch.h
+ *	  From finished batches to woken listeners.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_DISPATCH_H
+#define HERALD_DISPATCH_H
+
+#include "postgres.h"
+
+#include "core/queue_layout.h"
+
+/*
+ * Dispatch what is finished and wake the first of those whom it concerns, unless
+ * another process is at it.  Never fails.  To be called after a batch was
+ * finished; the process must have attached the channel map, or else must know
+ * that it has no batch.  False: the queue is switched off, and whoever has
+ * committed a batch has to say so (herald_damage_tell()).
+ */
+extern bool herald_dispatch_run(void);
+
+/*
+ * Wait until the listeners of everything below this position have been marked,
+ * however long an earlier batch takes to be finished; or until the queue is
+ * switched off.  A cancel request ends the wait and is used up by that: the
+ * statement that it was meant for has been committed.  Throws nothing but what
+ * ends the session.  By a backend that holds no locks of ours.
+ */
+extern void herald_dispatch_wait(HeraldPosition position);
+
+/*
+ * Wait until the listeners of everything below this position have been marked
+ * that is finished and has nothing unfinished before it.  Another process may be
+ * at that just now: this takes as long as a dispatcher does, and no longer than
+ * 0.1 s.  A cancel request as above.
+ */
+extern void herald_dispatch_catch_up(HeraldPosition position);
+
+/*
+ * The same also for what is still committing, for a second at most, and before
+ * our own commit: a cancel request throws.
+ */
+extern void herald_dispatch_wait_a_while(HeraldPosition position);
+
+/* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
+extern bool herald_dispatch_is_behind(HeraldPosition position);
+
+/* The transaction was aborted, perhaps out of that wait.  Never fails. */
+extern void herald_dispatch_cancel_wait(void);
+
+#endif							/* HERALD_DISPATCH_H */

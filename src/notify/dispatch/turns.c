@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * turns.c
+ *	  Turns: so many listeners are woken at a time.
+ *
+ * core/wakeup.c has the rules; here the listeners get their signals.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "base/bell.h"
+#include "base/shared.h"
+#include "base/signal.h"
+#include "notify/dispatch/turns.h"
+
+static void pump(uint32 turns_at_most);
+
+
+void
+herald_turns_pump(void)
+{
+	pump(HERALD_ALL_TURNS);
+}
+
+void
+herald_turns_begin(void)
+{
+	pump(herald_bell_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
+}
+
+void
+herald_turns_give_back(void)
+{
+	if (herald_wakeup_yield(herald_wakeup, herald_shared_my_slot()))
+		pump(HERALD_ALL_TURNS);
+}
+
+static void
+pump(uint32 turns_at_most)
+{
+	if (herald_wakeup_pump(herald_wakeup, turns_at_most, herald_signal_notifications, NULL))
+		herald_bell_ring();
+}

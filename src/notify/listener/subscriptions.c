@@ -1,0 +1,461 @@
+/*-------------------------------------------------------------------------
+ *
+ * subscriptions.c
+ *	  The channels that this backend listens to.
+ *
+ * A local hash has every channel with the position from which on its messages
+ * are ours; the shared channel map has the backend entered under each.
+ *
+ * LISTEN and UNLISTEN take effect when their transaction commits.  What they
+ * amount to is worked out before the commit, where new channels can still be
+ * refused: they are entered in the map (a dispatcher that comes across them
+ * counts them [C1]), and then the dispatched position is taken as their start.
+ * Everything dispatched later finds them in the map.  After the commit only
+ * removals are left to do, which cannot fail.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "base/involvement.h"
+#include "base/shared.h"
+#include "core/stop_point.h"
+#include "notify/dispatch/channel_map.h"
+#include "notify/listener/quota.h"
+#include "notify/listener/session.h"
+#include "notify/listener/subscriptions.h"
+
+typedef enum ActionKind
+{
+	ACTION_LISTEN,
+	ACTION_UNLISTEN,
+	ACTION_UNLISTEN_ALL
+} ActionKind;
+
+typedef struct Action
+{
+	ActionKind	kind;
+	int			level;
+	char		channel[NAMEDATALEN];
+} Action;
+
+typedef struct Subscription
+{
+	char		channel[NAMEDATALEN];	/* the key */
+	uint32		channel_hash;
+	bool		is_active;		/* by a committed LISTEN */
+	bool		is_wanted;		/* after this transaction */
+	bool		is_entered;		/* in the channel map */
+	bool		is_touched;		/* is in `touched` */
+	HeraldPosition start;		/* messages from here on are ours */
+} Subscription;
+
+/* In TopMemoryContext; NULL before the first LISTEN. */
+static HTAB *subscriptions;
+
+/* What was found last: messages of one channel tend to come together. */
+static Subscription *found_last;
+
+/* Of this transaction, in its memory. */
+static struct
+{
+	Action	   *actions;
+	int			actions_used;
+	int			actions_size;
+
+	/* What the actions concern; filled in by herald_subscriptions_prepare(). */
+	Subscription **touched;
+	int			touched_used;
+	int			touched_size;
+}			transaction;
+
+static void add_action(ActionKind kind, int level, const char *channel);
+static int	last_unlisten_all(void);
+static void apply_to_wishes(const Action *action);
+static uint32 count_new(void);
+static void touch(Subscription *subscription);
+static void reserve_touched(void);
+static Subscription *find(const char *channel, size_t length, HASHACTION action, bool *found);
+static void drop(Subscription *subscription);
+static void finish(void);
+static void join(void);
+static void leave_at_exit(int code, Datum arg);
+static void leave_all(void);
+
+
+void
+herald_subscriptions_listen(int level, const char *channel)
+{
+	add_action(ACTION_LISTEN, level, channel);
+}
+
+void
+herald_subscriptions_unlisten(int level, const char *channel)
+{
+	add_action(ACTION_UNLISTEN, level, channel);
+}
+
+void
+herald_subscriptions_unlisten_all(int level)
+{
+	add_action(ACTION_UNLISTEN_ALL, level, "");
+}
+
+void
+herald_subscriptions_subcommit(int level)
+{
+	for (int i = transaction.actions_used - 1;
+		 i >= 0 && transaction.actions[i].level >= level; i--)
+		transaction.actions[i].level = level - 1;
+}
+
+void
+herald_subscriptions_subabort(int level)
+{
+	while (transaction.actions_used > 0 &&
+		   transaction.actions[transaction.actions_used - 1].level >= level)
+		transaction.actions_used--;
+}
+
+bool
+herald_subscriptions_any_to_drop(void)
+{
+	for (int i = 0; i < transaction.actions_used; i++)
+		if (transaction.actions[i].kind != ACTION_LISTEN)
+			return true;
+	return false;
+}
+
+void
+herald_subscriptions_prepare(void)
+{
+	HeraldPosition start;
+	bool		entered = false;
+
+	if (transaction.actions_used == 0)
+		return;
+
+	/* What came before the last UNLISTEN * makes no difference. */
+	for (int i = last_unlisten_all(); i < transaction.actions_used; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		apply_to_wishes(&transaction.actions[i]);
+	}
+
+	for (int i = 0; i < transaction.touched_used; i++)
+	{
+		Subscription *subscription = transaction.touched[i];
+
+		if (!subscription->is_wanted || subscription->is_entered)
+			continue;
+		if (!entered)
+		{
+			herald_channels_attach();
+			join();
+			herald_quota_claim(count_new());
+			entered = true;
+			HERALD_STOP_POINT("listen-joined");
+		}
+		herald_channels_add(MyDatabaseId, subscription->channel,
+							subscription->channel_hash, herald_shared_my_slot());
+		subscription->is_entered = true;
+	}
+	if (!entered)
+		return;
+
+	HERALD_STOP_POINT("listen-entered");
+
+	/* [W1] after the entries are in the map: pairs with herald_sequencer_run() */
+	start = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
+	for (int i = 0; i < transaction.touched_used; i++)
+	{
+		if (!transaction.touched[i]->is_active)
+			transaction.touched[i]->start = start;
+	}
+}
+
+void
+herald_subscriptions_commit(void)
+{
+	for (int i = 0; i < transaction.touched_used; i++)
+	{
+		Subscription *subscription = transaction.touched[i];
+
+		subscription->is_touched = false;
+		if (subscription->is_wanted)
+			subscription->is_active = true;
+		else
+			drop(subscription);
+	}
+	finish();
+}
+
+void
+herald_subscriptions_abort(void)
+{
+	for (int i = 0; i < transaction.touched_used; i++)
+	{
+		Subscription *subscription = transaction.touched[i];
+
+		subscription->is_touched = false;
+		if (subscription->is_active)
+			subscription->is_wanted = true;
+		else
+			drop(subscription);
+	}
+	finish();
+}
+
+bool
+herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch)
+{
+	const char *channel = herald_entry_channel(entry);
+	Subscription *subscription = found_last;
+
+	if (subscriptions == NULL || entry->channel_length >= NAMEDATALEN)
+		return false;
+	if (subscription == NULL || subscription->channel_hash != entry->channel_hash ||
+		memcmp(subscription->channel, channel, entry->channel_length + 1) != 0)
+		subscription = hash_search_with_hash_value(subscriptions, channel,
+												   entry->channel_hash, HASH_FIND, NULL);
+	if (subscription != NULL)
+		found_last = subscription;
+	return subscription != NULL && subscription->is_active && subscription->start <= batch;
+}
+
+bool
+herald_subscriptions_include_name(const char *channel)
+{
+	Subscription *subscription = find(channel, strlen(channel), HASH_FIND, NULL);
+
+	return subscription != NULL && subscription->is_active;
+}
+
+static void
+add_action(ActionKind kind, int level, const char *channel)
+{
+	Action	   *action;
+
+	/* There is nothing to leave for who never listened to anything. */
+	if (kind != ACTION_LISTEN && transaction.actions_used == 0 &&
+		(subscriptions == NULL || hash_get_num_entries(subscriptions) == 0))
+		return;
+
+	if (transaction.actions_used == transaction.actions_size)
+	{
+		int			size = Max(8, transaction.actions_size * 2);
+
+		if (transaction.actions == NULL)
+			transaction.actions = MemoryContextAlloc(TopTransactionContext,
+													 size * sizeof(Action));
+		else
+			transaction.actions = repalloc_huge(transaction.actions, size * sizeof(Action));
+		transaction.actions_size = size;
+	}
+
+	herald_is_involved = true;
+	action = &transaction.actions[transaction.actions_used++];
+	action->kind = kind;
+	action->level = level;
+	strlcpy(action->channel, channel, NAMEDATALEN);
+}
+
+/* Its place among the actions; 0: there is none, or it is the first. */
+static int
+last_unlisten_all(void)
+{
+	int			i = transaction.actions_used - 1;
+
+	while (i > 0 && transaction.actions[i].kind != ACTION_UNLISTEN_ALL)
+		i--;
+	return Max(i, 0);
+}
+
+/* What this action, in its place among the others, makes of the wishes. */
+static void
+apply_to_wishes(const Action *action)
+{
+	Subscription *subscription;
+	HASH_SEQ_STATUS scan;
+	bool		found;
+
+	switch (action->kind)
+	{
+		case ACTION_LISTEN:
+			reserve_touched();
+			subscription = find(action->channel, strlen(action->channel), HASH_ENTER, &found);
+			if (!found)
+			{
+				subscription->channel_hash = herald_channels_hash(action->channel,
+																  strlen(action->channel));
+				subscription->is_active = false;
+				subscription->is_entered = false;
+				subscription->is_touched = false;
+				subscription->is_wanted = false;
+				subscription->start = 0;
+			}
+			touch(subscription);
+			subscription->is_wanted = true;
+			break;
+
+		case ACTION_UNLISTEN:
+			subscription = subscriptions == NULL ? NULL :
+				find(action->channel, strlen(action->channel), HASH_FIND, NULL);
+			if (subscription)
+			{
+				touch(subscription);
+				subscription->is_wanted = false;
+			}
+			break;
+
+		case ACTION_UNLISTEN_ALL:
+			if (subscriptions == NULL)
+				break;
+			hash_seq_init(&scan, subscriptions);
+			while ((subscription = hash_seq_search(&scan)) != NULL)
+			{
+				touch(subscription);
+				subscription->is_wanted = false;
+			}
+			break;
+	}
+}
+
+/* How many channels are to be entered in the map. */
+static uint32
+count_new(void)
+{
+	uint32		count = 0;
+
+	for (int i = 0; i < transaction.touched_used; i++)
+		count += transaction.touched[i]->is_wanted && !transaction.touched[i]->is_entered;
+	return count;
+}
+
+/* Remember that this transaction concerns it. */
+static void
+touch(Subscription *subscription)
+{
+	if (subscription->is_touched)
+		return;
+	reserve_touched();
+	transaction.touched[transaction.touched_used++] = subscription;
+	subscription->is_touched = true;
+}
+
+/* Have room for one more: before a new one is made that nobody would know of. */
+static void
+reserve_touched(void)
+{
+	int			size = Max(8, transaction.touched_size * 2);
+
+	if (transaction.touched_used < transaction.touched_size)
+		return;
+	if (transaction.touched == NULL)
+		transaction.touched = MemoryContextAlloc(TopTransactionContext,
+												 size * sizeof(Subscription *));
+	else
+		transaction.touched = repalloc_huge(transaction.touched, size * sizeof(Subscription *));
+	transaction.touched_size = size;
+}
+
+static Subscription *
+find(const char *channel, size_t length, HASHACTION action, bool *found)
+{
+	if (subscriptions == NULL)
+	{
+		HASHCTL		control = {
+			.keysize = NAMEDATALEN,
+			.entrysize = sizeof(Subscription),
+			.hcxt = TopMemoryContext,
+		};
+
+		subscriptions = hash_create("pg_herald subscriptions", 64, &control,
+									HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	}
+
+	/* The queue's entries bring their channel's hash along: use the same. */
+	return hash_search_with_hash_value(subscriptions, channel,
+									   herald_channels_hash(channel, length), action, found);
+}
+
+static void
+drop(Subscription *subscription)
+{
+	found_last = NULL;
+	if (subscription->is_entered)
+		herald_channels_remove(MyDatabaseId, subscription->channel,
+							   subscription->channel_hash, herald_shared_my_slot());
+	hash_search_with_hash_value(subscriptions, subscription->channel,
+								subscription->channel_hash, HASH_REMOVE, NULL);
+}
+
+/* The transaction is over, and its memory about to go. */
+static void
+finish(void)
+{
+	bool		had_actions = transaction.actions_used > 0;
+
+	memset(&transaction, 0, sizeof(transaction));
+	if (!had_actions || subscriptions == NULL)
+		return;
+
+	if (hash_get_num_entries(subscriptions) == 0)
+		herald_session_leave();
+	else
+		herald_session_set_channels(hash_get_num_entries(subscriptions));
+}
+
+/* Before the first channel is entered in the map. */
+static void
+join(void)
+{
+	static bool exit_registered;
+
+	if (!exit_registered)
+	{
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+		exit_registered = true;
+	}
+	herald_session_join();
+}
+
+/*
+ * The process may be leaving from anywhere, even out of the channel map's own
+ * code; what it holds would lock us out.
+ */
+static void
+leave_at_exit(int code, Datum arg)
+{
+	LWLockReleaseAll();
+	HERALD_HOLD_POINT("exit");
+	leave_all();
+	HERALD_HOLD_POINT("exit-without-channels");
+	herald_session_leave();
+	herald_wakeup_trust(herald_wakeup, herald_shared_my_slot());
+}
+
+static void
+leave_all(void)
+{
+	HASH_SEQ_STATUS scan;
+	Subscription *subscription;
+
+	if (subscriptions == NULL)
+		return;
+
+	hash_seq_init(&scan, subscriptions);
+	while ((subscription = hash_seq_search(&scan)) != NULL)
+		drop(subscription);
+
+	/* The abort that may follow has nothing left to undo. */
+	memset(&transaction, 0, sizeof(transaction));
+}

@@ -1,0 +1,51 @@
+/*-------------------------------------------------------------------------
+ *
+ * subscriptions.h
+ *	  The channels that this backend listens to.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_SUBSCRIPTIONS_H
+#define HERALD_SUBSCRIPTIONS_H
+
+#include "postgres.h"
+
+#include "core/queue_layout.h"
+
+/*
+ * Note what LISTEN, UNLISTEN and UNLISTEN * (or DISCARD ALL) asked for, at a
+ * nesting level; done when the transaction commits.  May throw.
+ */
+extern void herald_subscriptions_listen(int level, const char *channel);
+extern void herald_subscriptions_unlisten(int level, const char *channel);
+extern void herald_subscriptions_unlisten_all(int level);
+
+/* A subtransaction of this level was committed, or rolled back. */
+extern void herald_subscriptions_subcommit(int level);
+extern void herald_subscriptions_subabort(int level);
+
+/* Does this transaction run UNLISTEN, as far as it has not been rolled back? */
+extern bool herald_subscriptions_any_to_drop(void);
+
+/*
+ * Before the commit: enter the new channels in the channel map.  May throw;
+ * herald_subscriptions_abort() then takes them out again.
+ */
+extern void herald_subscriptions_prepare(void);
+
+/* After the commit, or the abort.  Never fail. */
+extern void herald_subscriptions_commit(void);
+extern void herald_subscriptions_abort(void);
+
+/*
+ * Does this backend listen to that entry's channel, and did it when the entry's
+ * batch was dispatched?
+ */
+extern bool herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch);
+
+/* Does this backend listen to the channel, by a committed LISTEN? */
+extern bool herald_subscriptions_include_name(const char *channel);
+
+#endif							/* HERALD_SUBSCRIPTIONS_H */

@@ -1,0 +1,53 @@
+/*-------------------------------------------------------------------------
+ *
+ * overflow.h
+ *	  The pending notifications that are too many for a segment: a file.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_LARGE_TRANSACTION_H
+#define HERALD_LARGE_TRANSACTION_H
+
+#include "postgres.h"
+
+#include "core/queue_layout.h"
+
+/*
+ * Write entries to this transaction's file, which is created if there is none,
+ * at an offset where what stood before is no longer wanted.  Throws when that
+ * is impossible.  The last of them, up to a batch, find room in any case: each
+ * NOTIFY was accepted.
+ */
+extern void herald_large_transaction_write(uint64 offset, const char *entries, uint64 length,
+								  bool is_last);
+
+/*
+ * The entry at an offset, until the next call; `end` is the offset up to which
+ * has been written.  NULL: it cannot be read.  Never throws.
+ */
+extern const HeraldEntry *herald_large_transaction_read(uint64 offset, uint64 end);
+
+/* Copy the file's first bytes.  False: they cannot be read.  Never throws. */
+extern bool herald_large_transaction_fetch(char *to, uint64 length);
+
+/*
+ * The file is complete with `length` bytes of entries: hand it to the queue.
+ * May throw.
+ */
+extern void herald_large_transaction_publish(uint64 length);
+
+/* The entries of the reference; herald_large_transaction_publish() has been called. */
+extern const char *herald_large_transaction_reference(uint64 *length, uint32 *count);
+
+/* The reference has its place in the queue.  Never throws. */
+extern void herald_large_transaction_place(HeraldPosition position);
+
+/* The transaction has ended: delete the file unless it is the queue's.  Never throws. */
+extern void herald_large_transaction_release(bool committed);
+
+/* The transaction is over.  Never throws. */
+extern void herald_large_transaction_end(void);
+
+#endif							/* HERALD_LARGE_TRANSACTION_H */

@@ -1,0 +1,148 @@
+/*-------------------------------------------------------------------------
+ *
+ * notify.c
+ *	  NOTIFY, from the statement to the pending notifications.
+ *
+ * What is refused, and in which words, is the server's (commands/async.c), so
+ * that nobody's error handling has to learn anything.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "commands/async.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+
+#include "catalog/pg_proc.h"
+#include "base/compat.h"
+#include "base/involvement.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "notify/dispatch/channel_map.h"
+#include "notify/sender/activation.h"
+#include "notify/sender/notify.h"
+#include "notify/sender/pending.h"
+#include "notify/sender/publish.h"
+
+PG_FUNCTION_INFO_V1(herald_pg_notify);
+
+/* In this transaction; see herald_notify_note_native(). */
+static bool is_native;
+
+static void check_lengths(size_t channel_length, size_t payload_length);
+
+
+void
+herald_notify(const char *channel, const char *payload)
+{
+	size_t		channel_length = channel ? strlen(channel) : 0;
+	size_t		payload_length = payload ? strlen(payload) : 0;
+
+	/*
+	 * After our callback before the commit only the server's own way is still
+	 * open (for the callback of some other module); before PREPARE TRANSACTION
+	 * the server then refuses that.  So it is when our queue is damaged; but
+	 * what comes after pending ones follows them, in their order.
+	 */
+	if (!herald_enabled || !herald_activation_is_on() || herald_is_committing ||
+		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER) ||
+		(herald_shared_is_damaged() && herald_pending_count() == 0))
+	{
+		Async_Notify(channel, payload);
+		herald_notify_note_native();
+		return;
+	}
+
+	if (IsParallelWorker())
+		elog(ERROR, "cannot send notifications from a parallel worker");
+	check_lengths(channel_length, payload_length);
+
+	if (Trace_notify)
+		elog(DEBUG1, "herald_notify(%s)", channel);
+
+	/* The commit will look listeners up, and must not fail. */
+	herald_channels_attach();
+
+	herald_is_involved = true;
+	if (herald_pending_add(GetCurrentTransactionNestLevel(), channel, channel_length,
+						   payload ? payload : "", payload_length))
+		herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
+	else
+		herald_shared_count(HERALD_COUNT_DUPLICATES, 1);
+}
+
+void
+herald_notify_note_native(void)
+{
+	is_native = true;
+	herald_is_involved = true;
+}
+
+/* The server cannot take a payload that is longer than its own limit: then nothing is handed over. */
+void
+herald_notify_hand_over(void)
+{
+	if (!is_native || herald_pending_count() == 0 ||
+		herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER)
+		return;
+	herald_publish_natively();
+}
+
+void
+herald_notify_end(void)
+{
+	is_native = false;
+}
+
+/*
+ * herald.pg_notify(channel text, payload text) → void
+ *
+ * Takes the place of the built-in pg_notify() in finished plans (retarget.c),
+ * and may be called as well.  NULL for either counts as empty.  Whoever may
+ * not execute the built-in may not execute this.
+ */
+Datum
+herald_pg_notify(PG_FUNCTION_ARGS)
+{
+	const char *channel = PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *payload = PG_ARGISNULL(1) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+	/* Once per call site, as the executor does it for any function. */
+	if (fcinfo->flinfo->fn_extra == NULL)
+	{
+		AclResult	result = object_aclcheck(ProcedureRelationId, F_PG_NOTIFY,
+											 GetUserId(), ACL_EXECUTE);
+
+		if (result != ACLCHECK_OK)
+			aclcheck_error(result, OBJECT_FUNCTION, "pg_notify");
+		fcinfo->flinfo->fn_extra = fcinfo->flinfo;
+	}
+
+	PreventCommandDuringRecovery("NOTIFY");
+	herald_notify(channel, payload);
+	PG_RETURN_VOID();
+}
+
+static void
+check_lengths(size_t channel_length, size_t payload_length)
+{
+	if (channel_length == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("channel name cannot be empty")));
+	if (channel_length >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("channel name too long")));
+	if (payload_length > (size_t) herald_max_payload)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("payload string too long")));
+}

@@ -1,0 +1,498 @@
+/*-------------------------------------------------------------------------
+ *
+ * pending.c
+ *	  The notifications of the current transaction that await its commit.
+ *
+ * They are kept in one arena, already in the form that they have in the queue,
+ * so that publishing them is one copy.
+ *
+ * Subtransactions nest strictly: what a subtransaction adds stands at the end
+ * of the arena, behind what its parents had added.  So rolling one back is to
+ * cut the arena where it began, and committing it is to forget where it began:
+ * nothing is merged, whatever the number of entries.
+ *
+ * The same holds for duplicates.  An entry that some enclosing level has
+ * already added need not be added again, since a level cannot outlive those
+ * that enclose it.  One hash of all entries serves all levels; it is probed
+ * linearly.  What a rollback removes is what was inserted last, so that their
+ * places can simply be emptied: nobody inserted earlier was pushed aside by
+ * them.  (Growing the hash inserts in the arena's order again.)
+ *
+ * Entries that would not fit into a segment of the queue any more are written to
+ * a file (overflow.c): it holds what is before `written`, the arena what comes
+ * after.  The hash remains: 16 to 32 bytes for each entry.
+ *
+ * The hash is built when there are enough entries to make it worthwhile, as in
+ * PostgreSQL since 13.  The idea of constant-time elimination was first
+ * proposed by Gianni Ciolli, pgsql-hackers, April 2011.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "base/compat.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "core/queue.h"
+#include "core/stop_point.h"
+#include "notify/sender/entry.h"
+#include "notify/sender/large_transaction.h"
+#include "notify/sender/pending.h"
+#include "notify/storage/large_writer.h"
+
+/* From this many entries on, a hash finds duplicates. */
+#define HASH_FROM_COUNT			16
+
+/* The arena's first size in bytes; and what is kept between transactions. */
+#define ARENA_SIZE_MIN			1024
+#define ARENA_SIZE_KEPT			((uint64) 64 * 1024)
+
+/* A place of the hash: offset in the arena / 8, plus 1; 0 is empty. */
+typedef struct HashPlace
+{
+	uint32		entry;
+	uint32		hash;			/* of channel and payload */
+} HashPlace;
+
+/* Offsets of entries, in units of 8 bytes, must fit into HashPlace. */
+#define LENGTH_MAX				((uint64) (PG_UINT32_MAX - 1) * HERALD_ALIGN)
+
+/* Where a subtransaction's entries begin. */
+typedef struct Level
+{
+	int			nesting;		/* GetCurrentTransactionNestLevel() */
+	uint64		start;			/* bytes used and entries before it */
+	uint32		start_count;
+} Level;
+
+static struct
+{
+	char	   *arena;			/* in TopMemoryContext */
+	uint64		size;			/* bytes allocated */
+	uint64		used;			/* bytes of all entries */
+	uint64		written;		/* those in the file, before the arena's */
+	bool		has_file;
+	bool		is_damaged;		/* the file cannot be read: the transaction fails */
+	uint32		count;			/* entries */
+	uint64		longest_payload;
+
+	HashPlace  *places;			/* NULL: no hash (yet) */
+	uint32		places_mask;	/* their number, a power of two, less 1 */
+
+	Level	   *levels;			/* innermost last; level 1 is not among them */
+	int			levels_size;
+	int			levels_used;
+}			pending;
+
+static void open_level(int level);
+static void close_levels(int level, bool rollback);
+static HeraldEntry *append_room(uint64 length);
+static uint32 hash_entry(const HeraldEntry *entry);
+static bool is_duplicate(const HeraldEntry *entry, uint32 hash);
+static bool is_same_at(uint64 offset, const HeraldEntry *entry);
+static bool same(const HeraldEntry *a, const HeraldEntry *b);
+static void hash_make_room(void);
+static void hash_insert(uint64 offset, uint32 hash);
+static void hash_remove_from(uint64 start);
+static const HeraldEntry *entry_at(uint64 offset);
+static void write_out(bool is_last);
+herald_noreturn static void report_damaged(void);
+herald_noreturn static void report_too_large(void);
+
+
+bool
+herald_pending_add(int level, const char *channel, size_t channel_length,
+				   const char *payload, size_t payload_length)
+{
+	uint64		length = herald_entry_length(channel_length, payload_length);
+	HeraldEntry *entry;
+	uint32		hash;
+
+	if (pending.is_damaged)
+		report_damaged();
+	if (pending.used + length > Min(LENGTH_MAX, herald_large_writer_bytes_max()) &&
+		pending.used + length > herald_queue_batch_max(herald_queue))
+		report_too_large();
+	entry = append_room(length);
+
+	/* Whatever may fail comes before the entry counts. */
+	if (pending.count + 1 >= HASH_FROM_COUNT)
+		hash_make_room();
+	HERALD_STOP_POINT("pending-hash");
+	if (level > 1)
+		open_level(level);
+	HERALD_STOP_POINT("pending-level");
+
+	herald_entry_write(entry, channel, channel_length, payload, payload_length);
+	hash = pending.places ? hash_entry(entry) : 0;
+	if (is_duplicate(entry, hash))
+		return false;
+
+	if (pending.places)
+		hash_insert(pending.used, hash);
+	pending.used += length;
+	pending.count++;
+	pending.longest_payload = Max(pending.longest_payload, payload_length);
+	return true;
+}
+
+void
+herald_pending_subcommit(int level)
+{
+	close_levels(level, false);
+}
+
+void
+herald_pending_subabort(int level)
+{
+	close_levels(level, true);
+}
+
+void
+herald_pending_reset(void)
+{
+	pending.used = pending.written = 0;
+	pending.count = 0;
+	pending.longest_payload = 0;
+	pending.has_file = pending.is_damaged = false;
+	pending.levels_used = 0;
+	if (pending.places)
+	{
+		pfree(pending.places);
+		pending.places = NULL;
+	}
+	if (pending.size > ARENA_SIZE_KEPT)
+	{
+		pfree(pending.arena);
+		pending.arena = NULL;
+		pending.size = 0;
+	}
+}
+
+uint32
+herald_pending_count(void)
+{
+	return pending.count;
+}
+
+const char *
+herald_pending_entries(uint64 *length)
+{
+	*length = pending.used;
+	return pending.arena;
+}
+
+uint64
+herald_pending_longest_payload(void)
+{
+	return pending.longest_payload;
+}
+
+void
+herald_pending_visit(HeraldEntryVisitor visit)
+{
+	for (uint64 at = 0; at < pending.used;)
+	{
+		const HeraldEntry *entry = entry_at(at);
+
+		if (entry == NULL)
+			report_damaged();
+		at += entry->length;
+		visit(entry);
+	}
+}
+
+bool
+herald_pending_has_file(void)
+{
+	return pending.has_file || pending.used > herald_queue_batch_max(herald_queue);
+}
+
+/*
+ * A file is the queue's for as long as some listener has not read it, and there
+ * is room for so many of them only: it must be worth it.
+ */
+void
+herald_pending_return_to_memory(void)
+{
+	uint64		in_arena = pending.used - pending.written;
+	char	   *arena;
+
+	if (!pending.has_file || pending.used > herald_queue_batch_max(herald_queue))
+		return;
+
+	arena = MemoryContextAllocHuge(TopMemoryContext, Max(pending.used, ARENA_SIZE_MIN));
+	if (!herald_large_transaction_fetch(arena, pending.written))
+	{
+		pfree(arena);
+		report_damaged();
+	}
+	memcpy(arena + pending.written, pending.arena, in_arena);
+	pfree(pending.arena);
+	pending.arena = arena;
+	pending.size = Max(pending.used, ARENA_SIZE_MIN);
+	pending.written = 0;
+	pending.has_file = false;
+	herald_large_transaction_release(false);
+}
+
+uint64
+herald_pending_complete_file(void)
+{
+	if (pending.is_damaged)
+		report_damaged();
+	write_out(true);
+	return pending.used;
+}
+
+/* Remember where this level's entries begin, if it has none yet. */
+static void
+open_level(int level)
+{
+	if (pending.levels_used > 0 &&
+		pending.levels[pending.levels_used - 1].nesting >= level)
+		return;
+
+	if (pending.levels_used == pending.levels_size)
+	{
+		int			size = Max(8, pending.levels_size * 2);
+
+		if (pending.levels == NULL)
+			pending.levels = MemoryContextAlloc(TopMemoryContext, size * sizeof(Level));
+		else
+			pending.levels = repalloc_huge(pending.levels, size * sizeof(Level));
+		pending.levels_size = size;
+	}
+	pending.levels[pending.levels_used++] = (Level) {
+		.nesting = level,
+		.start = pending.used,
+		.start_count = pending.count,
+	};
+}
+
+static void
+close_levels(int level, bool rollback)
+{
+	while (pending.levels_used > 0 &&
+		   pending.levels[pending.levels_used - 1].nesting >= level)
+	{
+		Level	   *innermost = &pending.levels[pending.levels_used - 1];
+
+		if (rollback)
+		{
+			if (pending.places)
+				hash_remove_from(innermost->start);
+			pending.used = innermost->start;
+			pending.written = Min(pending.written, pending.used);
+			pending.count = innermost->start_count;
+		}
+		else if (level - 1 > 1 &&
+				 (pending.levels_used == 1 || innermost[-1].nesting < level - 1))
+		{
+			/* The parent had added nothing: it begins where this one began. */
+			innermost->nesting = level - 1;
+			return;
+		}
+		pending.levels_used--;
+	}
+}
+
+/* Room at the end of the arena for an entry, which does not count yet. */
+static HeraldEntry *
+append_room(uint64 length)
+{
+	uint64		needed;
+
+	if (pending.used > pending.written &&
+		pending.used - pending.written + length > herald_queue_batch_max(herald_queue))
+		write_out(false);
+
+	needed = pending.used - pending.written + length;
+	if (needed > pending.size)
+	{
+		uint64		size = Max(ARENA_SIZE_MIN, pending.size * 2);
+
+		while (size < needed)
+			size *= 2;
+		HERALD_STOP_POINT("pending-arena");
+		if (pending.arena == NULL)
+			pending.arena = MemoryContextAllocHuge(TopMemoryContext, size);
+		else
+			pending.arena = repalloc_huge(pending.arena, size);
+		pending.size = size;
+	}
+	return (HeraldEntry *) (pending.arena + (pending.used - pending.written));
+}
+
+static uint32
+hash_entry(const HeraldEntry *entry)
+{
+	return herald_hash(herald_entry_payload(entry),
+					   entry->body_length - HERALD_BODY_PID - entry->channel_length - 2,
+					   entry->channel_hash);
+}
+
+static bool
+is_duplicate(const HeraldEntry *entry, uint32 hash)
+{
+	if (pending.places)
+	{
+		for (uint32 i = hash & pending.places_mask; pending.places[i].entry != 0;
+			 i = (i + 1) & pending.places_mask)
+		{
+			if (pending.places[i].hash == hash &&
+				is_same_at((uint64) (pending.places[i].entry - 1) * HERALD_ALIGN, entry))
+				return true;
+		}
+		return false;
+	}
+
+	for (uint64 at = 0; at < pending.used;)
+	{
+		const HeraldEntry *other = entry_at(at);
+
+		if (other == NULL)
+			report_damaged();
+		if (same(entry, other))
+			return true;
+		at += other->length;
+	}
+	return false;
+}
+
+static bool
+is_same_at(uint64 offset, const HeraldEntry *entry)
+{
+	const HeraldEntry *other = entry_at(offset);
+
+	if (other == NULL)
+		report_damaged();
+	return same(entry, other);
+}
+
+static bool
+same(const HeraldEntry *a, const HeraldEntry *b)
+{
+	return a->channel_hash == b->channel_hash &&
+		a->channel_length == b->channel_length &&
+		a->body_length == b->body_length &&
+		memcmp(a->body, b->body, a->body_length) == 0;
+}
+
+/* Build the hash, or double it, so that one more entry leaves it half empty. */
+static void
+hash_make_room(void)
+{
+	HashPlace  *old = pending.places;
+	uint64		places;
+
+	if (pending.places && (uint64) (pending.count + 1) * 2 <= (uint64) pending.places_mask + 1)
+		return;
+
+	places = pending.places ? ((uint64) pending.places_mask + 1) * 2 : (uint64) HASH_FROM_COUNT * 4;
+	while (places < (uint64) (pending.count + 1) * 2)
+		places *= 2;
+
+	/* If this fails the old hash is still whole. */
+	pending.places = MemoryContextAllocExtended(TopMemoryContext, places * sizeof(HashPlace),
+												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	pending.places_mask = places - 1;
+	if (old)
+		pfree(old);
+	for (uint64 at = 0; at < pending.used;)
+	{
+		const HeraldEntry *entry = entry_at(at);
+
+		if (entry == NULL)
+			report_damaged();
+		hash_insert(at, hash_entry(entry));
+		at += entry->length;
+	}
+}
+
+static void
+hash_insert(uint64 offset, uint32 hash)
+{
+	uint32		i = hash & pending.places_mask;
+
+	while (pending.places[i].entry != 0)
+		i = (i + 1) & pending.places_mask;
+	pending.places[i].entry = offset / HERALD_ALIGN + 1;
+	pending.places[i].hash = hash;
+}
+
+/*
+ * Remove the entries from this offset on: all that were inserted after those
+ * that remain.  Each is found by its offset, not by the empty place where a
+ * search would end, because we leave empty places as we go.
+ */
+static void
+hash_remove_from(uint64 start)
+{
+	for (uint64 at = start; at < pending.used && !pending.is_damaged;)
+	{
+		const HeraldEntry *entry = entry_at(at);
+		uint32		id = at / HERALD_ALIGN + 1;
+		uint32		i;
+
+		if (entry == NULL)
+			return;				/* the transaction will fail */
+		i = hash_entry(entry) & pending.places_mask;
+		while (pending.places[i].entry != id)
+			i = (i + 1) & pending.places_mask;
+		pending.places[i].entry = 0;
+		at += entry->length;
+	}
+}
+
+/* Valid until the next call.  NULL, and the transaction is lost: the file cannot be read. */
+static const HeraldEntry *
+entry_at(uint64 offset)
+{
+	const HeraldEntry *entry;
+
+	if (offset >= pending.written)
+		return (const HeraldEntry *) (pending.arena + (offset - pending.written));
+
+	entry = herald_large_transaction_read(offset, pending.written);
+	if (entry == NULL)
+		pending.is_damaged = true;
+	return entry;
+}
+
+/* What the arena holds goes to the file. */
+static void
+write_out(bool is_last)
+{
+	if (pending.used > pending.written)
+		herald_large_transaction_write(pending.written, pending.arena, pending.used - pending.written,
+							  is_last);
+	pending.has_file = true;
+	pending.written = pending.used;
+}
+
+static void
+report_damaged(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("could not read the notifications of this transaction from its temporary file"),
+			 errdetail("The server's log says what failed.")));
+}
+
+static void
+report_too_large(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("too many notifications in one transaction"),
+			 errdetail("One transaction may take %llu kB: half of herald.max_queue_size (%d kB), or what memory leaves of that if it is less.",
+					   (unsigned long long) Min(LENGTH_MAX, herald_large_writer_bytes_max()) / 1024,
+					   herald_max_queue_size_kb),
+			 errhint("Increase herald.max_queue_size, or set herald.enabled to off for this transaction.")));
+}

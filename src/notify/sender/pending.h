@@ -1,0 +1,56 @@
+/*-------------------------------------------------------------------------
+ *
+ * pending.h
+ *	  The notifications of the current transaction that await its commit.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_PENDING_H
+#define HERALD_PENDING_H
+
+#include "postgres.h"
+
+#include "core/queue_layout.h"
+
+/*
+ * Add a notification at a subtransaction nesting level (1: the top).  False:
+ * it duplicates one of this transaction, and is not added.  Throws when out of
+ * memory, with nothing changed.
+ */
+extern bool herald_pending_add(int level, const char *channel, size_t channel_length,
+							   const char *payload, size_t payload_length);
+
+/* A subtransaction of this level was committed: what it added is its parent's. */
+extern void herald_pending_subcommit(int level);
+
+/* A subtransaction of this level was rolled back: forget what it added. */
+extern void herald_pending_subabort(int level);
+
+/* The transaction is over, either way.  Never fails. */
+extern void herald_pending_reset(void);
+
+/* How many there are, and their bytes, as entries of the queue. */
+extern uint32 herald_pending_count(void);
+extern const char *herald_pending_entries(uint64 *length);
+
+/* Bytes of the longest payload that this transaction has added, rolled back ones included. */
+extern uint64 herald_pending_longest_payload(void);
+
+/* Visit each in the order in which they were added.  May throw, as the visitor may. */
+typedef void (*HeraldEntryVisitor) (const HeraldEntry *entry);
+extern void herald_pending_visit(HeraldEntryVisitor visit);
+
+/*
+ * Are some of them in a file, because they are more than a batch can hold?
+ * Then herald_pending_entries() is not for use, and to complete the file, which
+ * may throw, tells its length.
+ */
+extern bool herald_pending_has_file(void);
+extern uint64 herald_pending_complete_file(void);
+
+/* If so, and if a batch can hold them after all, have them in memory again.  May throw. */
+extern void herald_pending_return_to_memory(void);
+
+#endif							/* HERALD_PENDING_H */

@@ -1,0 +1,213 @@
+/*-------------------------------------------------------------------------
+ *
+ * publish.c
+ *	  The pending notifications at the transaction's end: reserve, then finish.
+ *
+ * Everything that may fail or wait is done before the commit record is
+ * written: finding room, copying.  After it, nothing is
+ * left but to flip the batch's state [Q3].
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/async.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "base/bell.h"
+#include "base/compat.h"
+#include "base/outbox.h"
+#include "base/shared.h"
+#include "core/stop_point.h"
+#include "notify/dispatch/damage.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/sender/large_transaction.h"
+#include "notify/sender/pending.h"
+#include "notify/sender/publish.h"
+#include "notify/storage/spill.h"
+
+/* How long to rely on being told that there is room. */
+#define ROOM_WAIT_MS	1000
+
+static struct
+{
+	bool		is_reserved;
+	bool		is_reference;	/* the notifications are in a file */
+	const char *entries;		/* what was put into the queue */
+	HeraldPosition position;
+	HeraldPosition end;
+}			batch;
+
+static void notify_natively(const HeraldEntry *entry);
+static bool reserve(const HeraldBatch *info, uint64 length);
+static bool reserve_or_wait(const HeraldBatch *info, uint64 length);
+
+
+void
+herald_publish_reserve(void)
+{
+	HeraldBatch info = {
+		.count = herald_pending_count(),
+		.database = MyDatabaseId,
+		.sender_pid = MyProcPid,
+	};
+	uint64		length;
+
+	if (info.count == 0)
+	{
+		herald_large_transaction_release(false); /* all of it was rolled back */
+		return;
+	}
+	if (herald_shared_is_damaged())
+	{
+		herald_publish_natively();
+		return;
+	}
+
+	herald_pending_return_to_memory();
+	batch.is_reference = herald_pending_has_file();
+	if (batch.is_reference)
+	{
+		uint64		in_file = herald_pending_complete_file();
+
+		herald_large_transaction_publish(in_file);
+		batch.entries = herald_large_transaction_reference(&length, &info.count);
+	}
+	else
+		batch.entries = herald_pending_entries(&length);
+
+	HERALD_STOP_POINT("publish-reserve");
+	if (herald_queue_is_short(herald_queue))
+		(void) herald_spill_make_room();
+	if (!reserve(&info, length))
+	{
+		herald_publish_natively();
+		return;
+	}
+
+	/*
+	 * From here to the end of the transaction the batch is ours to finish, with
+	 * all that comes after it waiting: not for a client that does not read.
+	 */
+	batch.is_reserved = true;
+	herald_outbox_close();
+	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
+	if (batch.is_reference)
+		herald_large_transaction_place(batch.position);
+	herald_queue_fill(herald_queue, batch.position, batch.entries, length);
+	HERALD_STOP_POINT("publish-reserved");
+	herald_shared_count(HERALD_COUNT_BATCHES, 1);
+}
+
+void
+herald_publish_natively(void)
+{
+	HERALD_STOP_POINT("publish-natively");
+	herald_pending_visit(notify_natively);
+	herald_pending_reset();
+	herald_large_transaction_release(false);
+}
+
+static void
+notify_natively(const HeraldEntry *entry)
+{
+	CHECK_FOR_INTERRUPTS();
+	Async_Notify(herald_entry_channel(entry), herald_entry_payload(entry));
+}
+
+bool
+herald_publish_finish(bool committed, HeraldPosition *end)
+{
+	if (!batch.is_reserved)
+		return false;
+
+	batch.is_reserved = false;
+	*end = batch.end;
+	HERALD_HOLD_POINT("publish-committed");
+	if (committed)
+	{
+		TimestampTz now = GetCurrentTransactionStopTimestamp();
+
+		if (batch.is_reference)
+			herald_queue_commit_reference(herald_queue, batch.position, now);
+		else
+			herald_queue_commit(herald_queue, batch.position, now);
+		HERALD_HOLD_POINT("publish-finished");
+	}
+	else
+	{
+		herald_queue_abort(herald_queue, batch.position);
+		HERALD_HOLD_POINT("publish-finished");
+	}
+	if (!herald_dispatch_run() && committed)
+		herald_damage_tell();	/* that nobody hears this batch */
+	herald_outbox_open();
+	HERALD_HOLD_POINT("publish-dispatched");
+	return true;
+}
+
+bool
+herald_publish_concerns(HeraldEntryTest test)
+{
+	const char *end = batch.entries + (batch.end - batch.position - sizeof(HeraldBatchHeader));
+
+	for (const char *at = batch.entries; at < end; at += ((const HeraldEntry *) at)->length)
+	{
+		const HeraldEntry *entry = (const HeraldEntry *) at;
+
+		if (test(entry) || (batch.is_reference && herald_entry_is_for_all(entry)))
+			return true;
+	}
+	return false;
+}
+
+/* False: the queue is damaged. */
+static bool
+reserve(const HeraldBatch *info, uint64 length)
+{
+	volatile bool success;
+
+	if (herald_queue_reserve(herald_queue, info, length, &batch.position))
+		return true;
+
+	/* To a user this is as a lock that somebody else holds. */
+	if (LockTimeout > 0)
+		enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
+	PG_TRY();
+	{
+		success = reserve_or_wait(info, length);
+	}
+	PG_FINALLY();
+	{
+		if (LockTimeout > 0)
+			disable_timeout(LOCK_TIMEOUT, true);
+		herald_spill_end_wait();
+	}
+	PG_END_TRY();
+	return success;
+}
+
+/*
+ * The ring is full of what is being committed or dispatched, or another process
+ * is about to make room.  As for a lock, we wait as long as it takes.
+ */
+static bool
+reserve_or_wait(const HeraldBatch *info, uint64 length)
+{
+	do
+	{
+		HERALD_STOP_POINT("publish-no-room");
+		herald_bell_ring();
+		if (!herald_dispatch_run())
+			return false;
+		if (!herald_spill_make_room())
+			herald_spill_wait_for_room(ROOM_WAIT_MS);
+	} while (!herald_queue_reserve(herald_queue, info, length, &batch.position));
+	return true;
+}

@@ -1,0 +1,41 @@
+/*-------------------------------------------------------------------------
+ *
+ * publish.h
+ *	  The pending notifications at the transaction's end: reserve, then finish.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_PUBLISH_H
+#define HERALD_PUBLISH_H
+
+#include "postgres.h"
+
+#include "core/queue_layout.h"
+
+/*
+ * Before the commit: reserve a batch, copy the pending
+ * notifications into it.  May throw: then the transaction is rolled back.
+ */
+extern void herald_publish_reserve(void);
+
+/*
+ * The same by the server's own queue, where ours is not for use: what is pending
+ * is handed to the server, in order, as if it had been notified at the end of
+ * the transaction.  Throws what the server's NOTIFY throws.
+ */
+extern void herald_publish_natively(void);
+
+/*
+ * After the commit is visible, or after the abort: finish the batch, if there
+ * is one, and dispatch.  Never fails.  Returns whether there was one; *end is
+ * the position after it.
+ */
+extern bool herald_publish_finish(bool committed, HeraldPosition *end);
+
+/* Is some channel that was published one for which `test` says yes?  Until herald_pending_reset(). */
+typedef bool (*HeraldEntryTest) (const HeraldEntry *entry);
+extern bool herald_publish_concerns(HeraldEntryTest test);
+
+#endif							/* HERALD_PUBLISH_H */

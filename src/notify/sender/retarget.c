@@ -1,0 +1,239 @@
+/*-------------------------------------------------------------------------
+ *
+ * retarget.c
+ *	  Putting pg_herald's functions into finished plans.
+ *
+ * pg_notify() is a built-in: the function manager calls it by its oid and
+ * never looks at pg_proc, so that replacing it there would do nothing.  But a
+ * plan says which oid to call.  It has to be the finished plan: the body of an
+ * SQL function that is inlined appears only during planning.
+ *
+ * An expression that PL/pgSQL evaluates by itself has been planned too, but
+ * passes no hook when it runs.
+ *
+ * What never passes the planner (COPY's defaults, CHECK constraints, arguments
+ * of CALL and EXECUTE, the fast-path protocol) keeps calling the built-in, and
+ * its notifications arrive the server's own way.
+ *
+ * Both functions are volatile, so there is no need to look where the planner
+ * puts no volatile function: index, hash and merge clauses, sort keys.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "nodes/nodeFuncs.h"
+#include "utils/fmgroids.h"
+#include "utils/syscache.h"
+
+#include "miscadmin.h"
+#include "notify/sender/activation.h"
+#include "notify/sender/retarget.h"
+
+typedef struct Functions
+{
+	Oid			notify;
+	Oid			usage;
+} Functions;
+
+typedef struct Retargeting
+{
+	Functions	from;
+	Functions	to;
+	bool		notify;			/* that function was found and replaced */
+	bool		usage;
+} Retargeting;
+
+static const Functions built_in = {F_PG_NOTIFY, F_PG_NOTIFICATION_QUEUE_USAGE};
+
+/* What the newest of this session's plans that we have changed calls. */
+static Functions ours;
+
+static void walk_statement(PlannedStmt *plan, Retargeting *context);
+static void walk_plan(Plan *plan, Retargeting *context);
+static void walk_plans(List *plans, Retargeting *context);
+static void walk_join_or_scan(Plan *plan, Retargeting *context);
+static void walk_modify_table(ModifyTable *plan, Retargeting *context);
+static void walk(void *expressions, Retargeting *context);
+static bool replace(Node *node, void *context);
+static void depend_on(PlannedStmt *plan, Oid function);
+
+
+void
+herald_retarget_plan(PlannedStmt *plan)
+{
+	Functions	current = {herald_activation_notify_function(), herald_activation_usage_function()};
+	Retargeting context = {.from = built_in, .to = current};
+
+	walk_statement(plan, &context);
+
+	/* A plan that is kept must not outlive the extension. */
+	if (context.notify)
+		depend_on(plan, current.notify);
+	if (context.usage)
+		depend_on(plan, current.usage);
+	if (context.notify || context.usage)
+		ours = current;
+}
+
+void
+herald_retarget_back(PlannedStmt *plan)
+{
+	Retargeting context = {.from = ours, .to = built_in};
+
+	if (!OidIsValid(ours.notify) ||
+		(herald_activation_is_on() && herald_activation_notify_function() == ours.notify))
+		return;
+	walk_statement(plan, &context);
+}
+
+static void
+walk_statement(PlannedStmt *plan, Retargeting *context)
+{
+	walk_plan(plan->planTree, context);
+	walk_plans(plan->subplans, context);
+}
+
+static void
+walk_plan(Plan *plan, Retargeting *context)
+{
+	if (plan == NULL)
+		return;
+	check_stack_depth();
+
+	walk(plan->targetlist, context);
+	walk(plan->qual, context);
+	walk(plan->initPlan, context);
+
+	switch (nodeTag(plan))
+	{
+		case T_ModifyTable:
+			walk_modify_table((ModifyTable *) plan, context);
+			break;
+		case T_Result:
+			walk(((Result *) plan)->resconstantqual, context);
+			break;
+		case T_Limit:
+			walk(((Limit *) plan)->limitOffset, context);
+			walk(((Limit *) plan)->limitCount, context);
+			break;
+		case T_WindowAgg:
+			walk(((WindowAgg *) plan)->startOffset, context);
+			walk(((WindowAgg *) plan)->endOffset, context);
+			break;
+		case T_Append:
+			walk_plans(((Append *) plan)->appendplans, context);
+			break;
+		case T_MergeAppend:
+			walk_plans(((MergeAppend *) plan)->mergeplans, context);
+			break;
+		default:
+			walk_join_or_scan(plan, context);
+			break;
+	}
+
+	walk_plan(plan->lefttree, context);
+	walk_plan(plan->righttree, context);
+}
+
+static void
+walk_plans(List *plans, Retargeting *context)
+{
+	ListCell   *cell;
+
+	foreach(cell, plans)
+		walk_plan((Plan *) lfirst(cell), context);
+}
+
+static void
+walk_join_or_scan(Plan *plan, Retargeting *context)
+{
+	switch (nodeTag(plan))
+	{
+		case T_NestLoop:
+		case T_MergeJoin:
+		case T_HashJoin:
+			walk(((Join *) plan)->joinqual, context);
+			break;
+		case T_SampleScan:
+			walk(((SampleScan *) plan)->tablesample, context);
+			break;
+		case T_SubqueryScan:
+			walk_plan(((SubqueryScan *) plan)->subplan, context);
+			break;
+		case T_FunctionScan:
+			walk(((FunctionScan *) plan)->functions, context);
+			break;
+		case T_TableFuncScan:
+			walk(((TableFuncScan *) plan)->tablefunc, context);
+			break;
+		case T_ValuesScan:
+			walk(((ValuesScan *) plan)->values_lists, context);
+			break;
+		case T_ForeignScan:
+			walk(((ForeignScan *) plan)->fdw_exprs, context);
+			walk(((ForeignScan *) plan)->fdw_recheck_quals, context);
+			break;
+		case T_CustomScan:
+			walk(((CustomScan *) plan)->custom_exprs, context);
+			walk_plans(((CustomScan *) plan)->custom_plans, context);
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+walk_modify_table(ModifyTable *plan, Retargeting *context)
+{
+	walk(plan->withCheckOptionLists, context);
+	walk(plan->returningLists, context);
+	walk(plan->onConflictSet, context);
+	walk(plan->onConflictWhere, context);
+	walk(plan->mergeActionLists, context);
+}
+
+static void
+walk(void *expressions, Retargeting *context)
+{
+	(void) replace((Node *) expressions, context);
+}
+
+/* In place: the planner has just made these nodes, and nobody else has them. */
+static bool
+replace(Node *node, void *context)
+{
+	Retargeting *found = context;
+
+	if (node == NULL)
+		return false;
+
+	if (IsA(node, FuncExpr))
+	{
+		FuncExpr   *call = (FuncExpr *) node;
+
+		if (call->funcid == found->from.notify)
+		{
+			call->funcid = found->to.notify;
+			found->notify = true;
+		}
+		else if (call->funcid == found->from.usage && OidIsValid(found->to.usage))
+		{
+			call->funcid = found->to.usage;
+			found->usage = true;
+		}
+	}
+	return expression_tree_walker(node, replace, context);
+}
+
+static void
+depend_on(PlannedStmt *plan, Oid function)
+{
+	PlanInvalItem *item = makeNode(PlanInvalItem);
+
+	item->cacheId = PROCOID;
+	item->hashValue = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function));
+	plan->invalItems = lappend(plan->invalItems, item);
+}

@@ -1,0 +1,175 @@
+/*-------------------------------------------------------------------------
+ *
+ * large_writer.c
+ *	  The file of a transaction that is too large for a segment: its owner's side.
+ *
+ * A file counts for herald.max_queue_size as it grows.  As long as there is room
+ * its owner takes that without a lock; only to have others make room it needs
+ * spill_lock.  So segments, which are counted under that, may pass the limit by
+ * one.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "base/bell.h"
+#include "base/compat.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "core/stop_point.h"
+#include "notify/storage/files.h"
+#include "notify/storage/large_files.h"
+#include "notify/storage/large_writer.h"
+#include "notify/storage/spill.h"
+
+static uint64 enter(void);
+static bool take(uint64 number, uint64 bytes);
+herald_noreturn static void report_full(uint64 own);
+herald_noreturn static void report_lost(uint64 number);
+static void log_lost(uint64 number);
+
+
+File
+herald_large_writer_create(uint64 *number)
+{
+	herald_spill_choose_place();
+	*number = enter();
+	HERALD_STOP_POINT("large-entered");
+	return herald_files_create(HERALD_FILE_LARGE, *number);
+}
+
+void
+herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
+{
+	uint64		open_max = (uint64) herald_max_queue_size_kb * 1024 / 4 * 3;
+	bool		taken;
+
+	if (!herald_large_files_has(number))
+		report_lost(number);
+
+	/* The last quarter is for what is committed: open transactions make no listener lose that. */
+	if (!forced && herald_large_files_bytes_open() + bytes > open_max)
+		report_full(herald_large_files_size(number));
+	taken = take(number, bytes);
+	if (!taken)
+	{
+		herald_spill_lock(LW_EXCLUSIVE);
+		while (!taken && herald_spill_leave_room(bytes))
+			taken = take(number, bytes);
+		herald_spill_unlock();
+	}
+	if (!taken && forced)
+		taken = herald_large_files_grow(number, bytes, PG_UINT64_MAX);
+	if (!taken)
+		report_full(herald_large_files_size(number));
+}
+
+uint64
+herald_large_writer_bytes_max(void)
+{
+	return Min((uint64) herald_max_queue_size_kb * 1024 / 2, herald_spill_bytes_max());
+}
+
+void
+herald_large_writer_complete(uint64 number, uint64 bytes)
+{
+	if (!herald_large_files_complete(number, bytes))
+		report_lost(number);
+	herald_bell_ring();			/* as when a segment is written */
+}
+
+void
+herald_large_writer_place(uint64 number, HeraldPosition position)
+{
+	/* Without it the listeners that get there are told that they have missed something. */
+	if (!herald_large_files_place(number, position))
+		log_lost(number);
+}
+
+void
+herald_large_writer_forget(uint64 number, bool others_wait)
+{
+	/* Below everything: the next backend that looks deletes it. */
+	if (!herald_large_files_place(number, 0))
+		log_lost(number);
+
+	/* To delete gigabytes takes its time. */
+	if (others_wait && herald_bell_watchdog_runs())
+	{
+		herald_bell_ring();
+		return;
+	}
+	herald_spill_trim();
+	if (herald_spill_needs_trim())
+		herald_bell_ring();		/* the lock was not free */
+}
+
+static uint64
+enter(void)
+{
+	uint64		number;
+
+	herald_spill_lock(LW_EXCLUSIVE);
+	number = herald_large_files_enter();
+	herald_spill_unlock();
+	if (number == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many transactions have too many notifications for memory at the same time"),
+				 errdetail("There can be %d of them.", HERALD_LARGE_FILES_MAX)));
+	return number;
+}
+
+/* Count that many bytes more.  False: there is no room for them. */
+static bool
+take(uint64 number, uint64 bytes)
+{
+	uint64		max = herald_spill_bytes_max();
+	uint64		segments = herald_spill_segment_bytes();
+
+	return segments <= max && herald_large_files_grow(number, bytes, max - segments);
+}
+
+/* No room for this transaction's file, of so many bytes up to now. */
+static void
+report_full(uint64 own)
+{
+	uint64		all = herald_spill_bytes();
+	uint64		open = herald_large_files_bytes_open();
+
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("notifications of open transactions would take more than herald.max_queue_size (%d kB)",
+					herald_max_queue_size_kb),
+			 errdetail("Memory takes %llu kB of it, this transaction's file %llu kB, those of other open transactions %llu kB, and what is being committed or has yet to be read %llu kB.",
+					   (unsigned long long) herald_queue->ring_size / 1024,
+					   (unsigned long long) own / 1024,
+					   (unsigned long long) (open > own ? open - own : 0) / 1024,
+					   (unsigned long long) (all > open ? all - open : 0) / 1024),
+			 errhint("Try again when other transactions have ended, notify less in one transaction, or increase herald.max_queue_size.")));
+}
+
+static void
+report_lost(uint64 number)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INTERNAL_ERROR),
+			 errmsg("pg_herald has lost track of its temporary file %llu",
+					(unsigned long long) number),
+			 errdetail("The notifications of this transaction are in it.")));
+}
+
+static void
+log_lost(uint64 number)
+{
+	ereport(LOG_SERVER_ONLY,
+			(errcode(ERRCODE_INTERNAL_ERROR),
+			 errmsg("pg_herald has lost track of its temporary file %llu",
+					(unsigned long long) number),
+			 errdetail("Listeners that would read it are told that they have missed notifications."),
+			 errhidestmt(true)));
+}

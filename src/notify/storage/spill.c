@@ -1,0 +1,457 @@
+/*-------------------------------------------------------------------------
+ *
+ * spill.c
+ *	  The queue's older part, in temporary files.
+ *
+ * What is saved, deleted or given up is decided by core/retention.c; here it goes
+ * into files, one per segment.  A listener that finds its position below the
+ * ring's tail goes on in the files, and from there into memory, without a gap.
+ * One whose files were deleted, because there would have been more than
+ * herald.max_queue_size, or the disk is full, has missed something, and is told
+ * so (deliver.c).
+ *
+ * One process at a time writes, and says what is to be deleted, under a lock that
+ * others only try for; it deletes when it has released that (files.c).  Readers
+ * take none [F1].
+ *
+ * [F3] A process that waits says so first, and tries once more; one that releases
+ * the lock, or has made room, looks for waiters after that.
+ *
+ * Of a damaged queue nothing is saved, deleted or recycled any more: its
+ * positions cannot be relied on, and nobody reads it.  The server deletes the
+ * files when it starts.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+#include "utils/resowner.h"
+
+#include "base/bell.h"
+#include "base/compat.h"
+#include "base/hush.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "base/waits.h"
+#include "core/retention.h"
+#include "core/stop_point.h"
+#include "notify/storage/files.h"
+#include "notify/storage/large_files.h"
+#include "notify/storage/spill.h"
+
+/* The release of the lock is announced; in case that this was missed. */
+#define LOCK_WAIT_MS	1000
+
+struct HeraldSpill
+{
+	HeraldRetention spilled;		/* written under spill_lock */
+};
+
+/* A segment on its way to its file. */
+typedef struct Saving
+{
+	HeraldPosition segment;
+	ResourceOwner owner;
+	File		file;			/* 0: none */
+	bool		is_complete;
+} Saving;
+
+/* Is this process among those counted in room_waiters? */
+static bool is_waiting;
+
+static void forget_wait(int code, Datum arg);
+static void tidy(void);
+static bool write_segment(HeraldPosition segment);
+static bool create_and_write(void *arg);
+static bool close_file(void *arg);
+static uint64 number_of(HeraldPosition segment);
+static void delete_segment(HeraldPosition segment);
+static void count_dropped(void);
+static void report_overrun(uint32 slot, HeraldOverrunReason reason);
+
+static const HeraldRetentionCalls calls = {
+	.save = write_segment,
+	.remove = delete_segment,
+	.dropped = count_dropped,
+	.overrun = report_overrun,
+	.others_bytes = herald_large_files_bytes,
+	.others_oldest = herald_large_files_oldest,
+	.others_remove = herald_large_files_delete_below,
+};
+
+
+Size
+herald_spill_shared_size(void)
+{
+	return sizeof(HeraldSpill);
+}
+
+void
+herald_spill_shared_init(void)
+{
+	memset((void *) herald_spill, 0, sizeof(HeraldSpill));
+}
+
+bool
+herald_spill_make_room(void)
+{
+	HeraldRetentionResult result;
+
+	if (herald_shared_is_damaged())
+		return false;
+	if (herald_queue_recycle(herald_queue, herald_wakeup_needed(herald_wakeup, herald_queue)))
+		herald_spill_announce_room();
+	if (!herald_queue_is_short(herald_queue))
+		return true;
+
+	/* Before the lock: hundreds may be waiting for one commit, and would wake one another. */
+	if (!herald_retention_can_move(herald_queue))
+		return false;
+
+	do
+	{
+		herald_spill_choose_place();
+		if (!herald_spill_try_lock(LW_EXCLUSIVE))
+			return false;
+		result = herald_retention_move(&herald_spill->spilled, herald_queue, herald_wakeup,
+									 herald_spill_bytes_max(), &calls);
+		herald_spill_unlock();
+	} while (result == HERALD_RETENTION_AGAIN);
+
+	/* Somebody is far behind: have it noticed how far. */
+	if (herald_spill_has_files())
+		herald_bell_ring();
+	return result == HERALD_RETENTION_ROOM;
+}
+
+void
+herald_spill_trim(void)
+{
+	if (herald_shared_is_damaged())
+		return;
+	if (!herald_spill_has_files())
+	{
+		tidy();
+		return;
+	}
+	if (!herald_spill_try_lock(LW_EXCLUSIVE))
+		return;
+	herald_retention_trim(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);
+	herald_spill_unlock();
+}
+
+bool
+herald_spill_needs_trim(void)
+{
+	return herald_spill_has_files() || herald_files_have_folders();
+}
+
+bool
+herald_spill_leave_room(uint64 bytes)
+{
+	HeraldPosition settled = atomic_load(&herald_queue->settled);
+
+	if (herald_shared_is_damaged())
+		return false;
+
+	/* Nobody is to lose anything in vain: what is not settled cannot be given up. */
+	if (herald_large_files_bytes_from(settled) + bytes > herald_spill_bytes_max())
+		return false;
+	return herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, bytes,
+									 herald_spill_bytes_max(), &calls);
+}
+
+bool
+herald_spill_give_up_oldest(void)
+{
+	bool		result;
+
+	if (herald_shared_is_damaged())
+		return false;
+	herald_spill_lock(LW_EXCLUSIVE);
+	result = herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup,
+										   &calls);
+	herald_spill_unlock();
+	return result;
+}
+
+bool
+herald_spill_set_tablespaces(const char *names)
+{
+	if (!herald_spill_try_lock(LW_EXCLUSIVE))
+		return false;
+	herald_files_set_tablespaces(names);
+	herald_spill_unlock();
+	return true;
+}
+
+/*
+ * Each time that there are none, so that a tablespace can be dropped, and
+ * temp_tablespaces be changed, in the meantime.
+ */
+void
+herald_spill_choose_place(void)
+{
+	char		names[HERALD_TABLESPACES_MAX];
+	FileSet		set;
+
+	/* A process that holds the lock now has chosen already. */
+	if (herald_spill_has_files() || herald_files_have_folders() ||
+		!herald_spill_try_lock(LW_SHARED))
+		return;
+	herald_files_get_tablespaces(names);
+	herald_spill_unlock();
+	HERALD_STOP_POINT("files-choose-place");
+	set = herald_files_resolve(names);
+
+	if (!herald_spill_try_lock(LW_EXCLUSIVE))
+		return;
+	if (!herald_spill_has_files() && !herald_files_have_folders())
+		herald_files_set_place(&set);
+	herald_spill_unlock();
+}
+
+bool
+herald_spill_try_lock(LWLockMode mode)
+{
+	return LWLockConditionalAcquire(herald_control->spill_lock, mode);
+}
+
+void
+herald_spill_lock(LWLockMode mode)
+{
+	if (herald_spill_try_lock(mode))
+		return;
+	do
+		herald_spill_wait_for_room(LOCK_WAIT_MS);
+	while (!herald_spill_try_lock(mode));
+	herald_spill_end_wait();
+}
+
+void
+herald_spill_unlock(void)
+{
+	LWLockRelease(herald_control->spill_lock);
+	herald_spill_announce_room();
+	if (herald_files_delete_doomed())
+		tidy();
+}
+
+/*
+ * To prepare, and to sleep, are two calls, with the caller's look between them.
+ */
+void
+herald_spill_wait_for_room(long timeout_ms)
+{
+	if (!herald_wait_is_prepared())
+	{
+		if (!is_waiting)
+			atomic_fetch_add_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
+		is_waiting = true;
+
+		/* [F3] announced before looking once more: pairs with herald_spill_announce_room() */
+		herald_wait_prepare(&herald_control->room);
+		return;
+	}
+
+	/* Not every transaction in which this is called is one that ours watches the end of. */
+	PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
+	{
+		herald_wait_sleep(HERALD_WAIT_QUEUE_ROOM, timeout_ms);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
+}
+
+void
+herald_spill_end_wait(void)
+{
+	if (!is_waiting)
+		return;
+	forget_wait(0, (Datum) 0);
+	herald_wait_end();
+}
+
+void
+herald_spill_announce_room(void)
+{
+	/* [F3] after the release, a full barrier: pairs with herald_spill_wait_for_room() */
+	if (atomic_load_explicit(&herald_control->room_waiters, memory_order_seq_cst) <=
+		(is_waiting ? 1 : 0))
+		return;
+	herald_wait_tell(&herald_control->room);
+}
+
+bool
+herald_spill_read(HeraldPosition from, uint64 length, char *to)
+{
+	HeraldPosition segment = from & ~(herald_queue->segment_size - 1);
+	File		file;
+	bool		success;
+
+	if (!herald_retention_has(&herald_spill->spilled, segment))
+		return false;
+	if (!herald_files_open(HERALD_FILE_SEGMENT, number_of(segment), &file))
+		return false;			/* deleted just now */
+	success = herald_files_read(file, to, length, from - segment);
+	FileClose(file);
+	return success;
+}
+
+bool
+herald_spill_has_files(void)
+{
+	return herald_retention_bytes(&herald_spill->spilled) > 0 || herald_large_files_count() > 0;
+}
+
+uint64
+herald_spill_bytes(void)
+{
+	return herald_spill_segment_bytes() + herald_large_files_bytes();
+}
+
+uint64
+herald_spill_segment_bytes(void)
+{
+	return herald_retention_bytes(&herald_spill->spilled);
+}
+
+/* That many may be in files: herald.max_queue_size, less what is in memory. */
+uint64
+herald_spill_bytes_max(void)
+{
+	uint64		limit = (uint64) herald_max_queue_size_kb * 1024;
+
+	return limit > herald_queue->ring_size ? limit - herald_queue->ring_size : 0;
+}
+
+static void
+forget_wait(int code, Datum arg)
+{
+	is_waiting = false;
+	atomic_fetch_sub_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
+}
+
+/* When there are no files left: the folders go as well. */
+static void
+tidy(void)
+{
+	if (herald_spill_has_files() || !herald_files_have_folders() ||
+		!herald_spill_try_lock(LW_EXCLUSIVE))
+		return;
+	if (!herald_spill_has_files())
+		herald_files_delete_folders();
+	LWLockRelease(herald_control->spill_lock);
+	herald_spill_announce_room();
+}
+
+/*
+ * Write a segment of the ring to its file.  What fails here does not fail the
+ * caller, and nothing of it is for the caller's client.  A file that is not
+ * complete is left, empty: another process may try again at once.
+ */
+static bool
+write_segment(HeraldPosition segment)
+{
+	ResourceOwner caller = CurrentResourceOwner;
+	int			limit = temp_file_limit;
+	Saving		saving = {.segment = segment};
+
+	/* The file is neither this transaction's, nor any query's. */
+	temp_file_limit = -1;
+	saving.is_complete = herald_hushed(create_and_write, &saving);
+	temp_file_limit = limit;
+
+	/* The ring was read before this: the caller looks whether it was still there. */
+	pg_read_barrier();
+	if (saving.is_complete)
+		herald_shared_count(HERALD_COUNT_SEGMENTS_SPILLED, 1);
+	(void) herald_hushed(close_file, &saving);
+	CurrentResourceOwner = caller;
+	return saving.is_complete;
+}
+
+static bool
+create_and_write(void *arg)
+{
+	Saving	   *saving = arg;
+	bool		result;
+
+	saving->owner = ResourceOwnerCreate(CurrentResourceOwner, "pg_herald spill");
+	CurrentResourceOwner = saving->owner;
+	HERALD_FAULT_POINT("spill-create");
+	saving->file = herald_files_create(HERALD_FILE_SEGMENT, number_of(saving->segment));
+	result = herald_files_write(saving->file,
+								(const char *) herald_queue_at(herald_queue, saving->segment),
+								herald_queue->segment_size, 0);
+	HERALD_FAULT_POINT("spill-written");
+	return result;
+}
+
+static bool
+close_file(void *arg)
+{
+	Saving	   *saving = arg;
+	bool		is_complete = saving->is_complete;
+
+	if (saving->file > 0)
+	{
+		if (!is_complete)
+			(void) herald_files_truncate(saving->file, 0);
+		FileClose(saving->file);
+	}
+	if (saving->owner)
+	{
+		ResourceOwnerRelease(saving->owner, RESOURCE_RELEASE_BEFORE_LOCKS, is_complete, false);
+		ResourceOwnerRelease(saving->owner, RESOURCE_RELEASE_LOCKS, is_complete, false);
+		ResourceOwnerRelease(saving->owner, RESOURCE_RELEASE_AFTER_LOCKS, is_complete, false);
+		ResourceOwnerDelete(saving->owner);
+	}
+	return true;
+}
+
+static void
+delete_segment(HeraldPosition segment)
+{
+	herald_files_doom(HERALD_FILE_SEGMENT, number_of(segment));
+}
+
+static uint64
+number_of(HeraldPosition segment)
+{
+	return segment / herald_queue->segment_size;
+}
+
+static void
+count_dropped(void)
+{
+	herald_shared_count(HERALD_COUNT_SEGMENTS_DROPPED, 1);
+}
+
+static void
+report_overrun(uint32 slot, HeraldOverrunReason reason)
+{
+	herald_shared_count(HERALD_COUNT_OVERRUNS, 1);
+	ereport(LOG_SERVER_ONLY,
+			(errmsg("listener with PID %d has missed notifications because of %s",
+					(int) atomic_load(&herald_slots[slot].pid),
+					reason == HERALD_OVERRUN_LIMIT ? "herald.max_queue_size" :
+					"an error in writing temporary files"),
+			 errdetail("It had not read them when their place in the queue was needed."),
+			 errhidestmt(true)));	/* of a sender that has no part in it */
+}
+
+void
+herald_spill_count_unread(uint32 slot)
+{
+	herald_shared_count(HERALD_COUNT_OVERRUNS, 1);
+	ereport(LOG_SERVER_ONLY,
+			(errmsg("listener with PID %d has missed notifications because of a temporary file that is gone or unreadable",
+					(int) atomic_load(&herald_slots[slot].pid)),
+			 errdetail("It was given up for herald.max_queue_size or for a full disk, or else the log says what failed."),
+			 errhidestmt(true)));
+}

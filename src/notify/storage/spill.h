@@ -1,0 +1,100 @@
+/*-------------------------------------------------------------------------
+ *
+ * spill.h
+ *	  The queue's older part, in temporary files.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_SPILL_H
+#define HERALD_SPILL_H
+
+#include "postgres.h"
+
+#include "core/queue.h"
+#include "storage/lwlock.h"
+
+/* Shared memory, for memory.c. */
+extern Size herald_spill_shared_size(void);
+extern void herald_spill_shared_init(void);
+
+/*
+ * Make room in the ring: let senders have the oldest segment, if need be after
+ * writing it to a file, or, past herald.max_queue_size or when it cannot be
+ * written, at the expense of the listeners that have not read it.  True: there
+ * is room.  False: another process is at it, or the oldest segment is still
+ * being written or dispatched.  By a sender, in its transaction, before it
+ * publishes: may throw, and can block on the disk.
+ */
+extern bool herald_spill_make_room(void);
+
+/*
+ * The watchdog says where temporary files go: the server's own setting of
+ * temp_tablespaces.  At its start and after a reload.  False: a file is being
+ * written; try again later.
+ */
+extern bool herald_spill_set_tablespaces(const char *names);
+
+/*
+ * Choose where the next files go, if there are none now.  By a sender, in its
+ * transaction; may throw.
+ */
+extern void herald_spill_choose_place(void);
+
+/* Delete the files that nobody needs.  By anybody, now and then.  Never throws. */
+extern void herald_spill_trim(void);
+
+/* Is there something that it will have to delete? */
+extern bool herald_spill_needs_trim(void);
+
+/*
+ * Leave room for that many bytes besides segments within herald.max_queue_size,
+ * at the expense of what is oldest.  Under spill_lock.  False: that is not enough.
+ */
+extern bool herald_spill_leave_room(uint64 bytes);
+
+/* The disk is full: delete the oldest file.  False: there is none.  May throw. */
+extern bool herald_spill_give_up_oldest(void);
+
+/*
+ * Copy bytes of the queue that are no longer in memory, within one segment.
+ * False: they are gone.  A HeraldReadSpilled; by a listener, in a transaction.
+ */
+extern bool herald_spill_read(HeraldPosition from, uint64 length, char *to);
+
+/*
+ * spill_lock.  Its holder may be writing to a disk that hangs: so to wait for it
+ * can be cancelled, and throws then.  Under it nothing may be thrown, nor reach a
+ * client.  Its release deletes what was doomed under it (files.h), and tells the
+ * processes that wait.
+ */
+extern bool herald_spill_try_lock(LWLockMode mode);
+extern void herald_spill_lock(LWLockMode mode);
+extern void herald_spill_unlock(void);
+
+/*
+ * Wait until somebody says that there is room, or that spill_lock is free; for
+ * `timeout_ms` at most.  As with a condition variable, the first call returns at
+ * once: from then on nothing is missed, so that the caller looks once more, and
+ * waits if that was in vain.  May throw.  Afterwards, and at the end of a
+ * transaction, herald_spill_end_wait() is called; that never throws.
+ */
+extern void herald_spill_wait_for_room(long timeout_ms);
+extern void herald_spill_end_wait(void);
+
+/* There is room: tell the processes that wait for it.  Never throws. */
+extern void herald_spill_announce_room(void);
+
+/* This listener could not read a file that was not given up: as an overrun. */
+extern void herald_spill_count_unread(uint32 slot);
+
+/* Are there files, also those of large transactions? */
+extern bool herald_spill_has_files(void);
+
+/* Bytes in files: all of them, those of segments, and how many there may be. */
+extern uint64 herald_spill_bytes(void);
+extern uint64 herald_spill_segment_bytes(void);
+extern uint64 herald_spill_bytes_max(void);
+
+#endif							/* HERALD_SPILL_H */

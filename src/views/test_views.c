@@ -1,0 +1,104 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_views.c
+ *	  What tests see of shared memory, and what they damage in it.
+ *
+ * Only in a build for tests (make STOP_POINTS=1).  The functions are in no
+ * extension script; a test creates them for itself (test/py/faults.py).
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+
+#include "base/shared.h"
+#include "notify/storage/large_files.h"
+#include "notify/storage/large_writer.h"
+
+PG_FUNCTION_INFO_V1(herald_stop_state);
+PG_FUNCTION_INFO_V1(herald_stop_slot);
+PG_FUNCTION_INFO_V1(herald_stop_caches);
+PG_FUNCTION_INFO_V1(herald_stop_damage);
+PG_FUNCTION_INFO_V1(herald_stop_lose_large);
+
+
+/* herald_stop_state() → text: what is in use, and no view shows */
+Datum
+herald_stop_state(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
+		"turns %u, to be woken %u, dispatching %u, recycling %u, waiting for dispatch %u, large files %d",
+		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
+		atomic_load(&herald_queue->dispatching), atomic_load(&herald_queue->recycling),
+		atomic_load(&herald_control->dispatch_waiters), herald_large_files_count())));
+}
+
+/* herald_stop_lose_large(number bigint) → void: takes a file away from its transaction, as if memory were damaged */
+Datum
+herald_stop_lose_large(PG_FUNCTION_ARGS)
+{
+	herald_large_writer_forget(PG_GETARG_INT64(0), false);
+	PG_RETURN_VOID();
+}
+
+/* herald_stop_slot(pid integer) → integer: the slot of one who listens or caches; NULL: it is none */
+Datum
+herald_stop_slot(PG_FUNCTION_ARGS)
+{
+	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
+	{
+		if (atomic_load(&herald_slots[slot].pid) == PG_GETARG_INT32(0) ||
+			atomic_load(&herald_slots[slot].attends) == PG_GETARG_INT32(0))
+			PG_RETURN_INT32(slot);
+	}
+	PG_RETURN_NULL();
+}
+
+/* herald_stop_caches() → text: the same of what has to do with invalidations */
+Datum
+herald_stop_caches(PG_FUNCTION_ARGS)
+{
+	int			reading = 0;
+	int			committing = 0;
+
+	for (uint32 slot = 0; slot < herald_inval_queue->slots; slot++)
+	{
+		HeraldInvalReader *reader = &herald_inval_queue->readers[slot];
+
+		if (herald_inval_state(atomic_load(&reader->word)) != HERALD_INVAL_FREE)
+			reading++;
+		if (atomic_load(&reader->committing) != 0)
+			committing++;
+	}
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
+		"reading %d, committing %d, turn of slot %d", reading, committing,
+		(int) (uint32) herald_inval_turn(herald_inval_queue) - 1)));
+}
+
+/*
+ * herald_stop_damage(what text) → void: overwrite a part of the batch that is next to be
+ * dispatched: its "word", its "length", or its first "entry"
+ */
+Datum
+herald_stop_damage(PG_FUNCTION_ARGS)
+{
+	char	   *what = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	HeraldPosition position = atomic_load(&herald_queue->dispatched);
+	HeraldBatchHeader *header = (HeraldBatchHeader *) herald_queue_at(herald_queue, position);
+
+	if (position == atomic_load(&herald_queue->head))
+		elog(ERROR, "there is no batch to damage");
+	if (strcmp(what, "word") == 0)
+		header->word = PG_UINT64_MAX;
+	else if (strcmp(what, "length") == 0)
+		header->length = PG_UINT32_MAX;
+	else if (strcmp(what, "entry") == 0)
+		((HeraldEntry *) (header + 1))->length = PG_UINT32_MAX;
+	else
+		elog(ERROR, "a batch has no \"%s\"", what);
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,173 @@
+/*-------------------------------------------------------------------------
+ *
+ * lag.c
+ *	  How far listeners are behind, and a log line about who is far behind.
+ *
+ * A listener lags from when it has been more than herald.log_min_lag behind for a
+ * second, until it is less than half of that behind: so it is logged once,
+ * even if it hovers about the limit, and not at all for a burst that it reads
+ * at once.  The second also gives the watchdog time to tell a listener that
+ * does not move from one that is slow.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "base/compat.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "core/queue_reader.h"
+#include "notify/storage/large_files.h"
+#include "notify/storage/spill.h"
+#include "watchdog/lag.h"
+
+#define LAGS_AFTER_MS		1000
+
+/* Batches that were rolled back, and may come before the first that counts. */
+#define BATCHES_MAX			1000
+
+/* In the watchdog: since when each listener has been beyond the limit; 0: it is not. */
+static uint64 *beyond_since_ms;
+
+static bool read_log(HeraldPosition position, uint64 length, void *to);
+static void report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since);
+static const char *application_of(int pid, char *buffer, size_t size);
+
+
+bool
+herald_lag_since(uint64 word, TimestampTz *since)
+{
+	HeraldPosition position = herald_word_position(word);
+	HeraldPosition dispatched = atomic_load(&herald_queue->dispatched);
+
+	if (!herald_listener_is_pending(word))
+		return false;
+
+	for (int i = 0; i < BATCHES_MAX && position < dispatched; i++)
+	{
+		HeraldBatchHeader header;
+
+		if (!read_log(position, sizeof(header.word), &header) ||
+			herald_word_position(header.word) != position)
+			return false;
+		if (herald_word_state(header.word) == HERALD_BATCH_FILLER)
+		{
+			position = herald_queue_next_segment(herald_queue, position);
+			continue;
+		}
+
+		if (!read_log(position, sizeof(header), &header))
+			return false;
+		if (herald_word_state(header.word) != HERALD_BATCH_ABORTED)
+		{
+			*since = header.commit_time;
+			return true;
+		}
+		position += header.length;
+	}
+	return false;
+}
+
+bool
+herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
+{
+	_Atomic int64_t *lagging_since = &herald_slots[slot].lagging_since;
+	bool		is_lagging = atomic_load_explicit(lagging_since, memory_order_relaxed) != 0;
+	uint64		limit = (uint64) Max(herald_log_min_lag_kb, 0) * 1024;
+	TimestampTz since;
+	uint64		bytes;
+
+	if (beyond_since_ms == NULL)
+		beyond_since_ms = MemoryContextAllocZero(TopMemoryContext,
+											  herald_wakeup->slots * sizeof(uint64));
+	bytes = herald_lag_bytes(word);
+	if (bytes == 0 || herald_log_min_lag_kb < 0 || bytes <= (is_lagging ? limit / 2 : limit))
+	{
+		beyond_since_ms[slot] = 0;
+		if (is_lagging)
+			atomic_store_explicit(lagging_since, 0, memory_order_relaxed);
+		return false;
+	}
+	if (is_lagging)
+		return false;
+
+	if (beyond_since_ms[slot] == 0)
+		beyond_since_ms[slot] = now_ms;
+	if (now_ms - beyond_since_ms[slot] < LAGS_AFTER_MS)
+		return true;
+
+	/* First of all, lest an error should have us come here again and again. */
+	since = GetCurrentTimestamp();
+	atomic_store_explicit(lagging_since, since, memory_order_relaxed);
+	(void) herald_lag_since(word, &since);
+	atomic_store_explicit(lagging_since, since, memory_order_relaxed);
+	report(slot, word, bytes, since);
+	return false;
+}
+
+uint64
+herald_lag_bytes(uint64 word)
+{
+	HeraldPosition position = herald_word_position(word);
+	HeraldPosition dispatched = atomic_load(&herald_queue->dispatched);
+
+	if (!herald_listener_is_pending(word) || position >= dispatched)
+		return 0;
+	return dispatched - position + herald_large_files_bytes_between(position, dispatched);
+}
+
+/* From memory or from a file.  False: it is gone. */
+static bool
+read_log(HeraldPosition position, uint64 length, void *to)
+{
+	return herald_queue_copy(herald_queue, position, length, to) ||
+		herald_spill_read(position, length, to);
+}
+
+static void
+report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since)
+{
+	int			pid = atomic_load(&herald_slots[slot].pid);
+	unsigned	state = herald_word_state(word);
+	bool		is_busy = state == HERALD_LISTENER_BUSY_PENDING;
+	bool		is_stalled = atomic_load_explicit(&herald_wakeup_turn(herald_wakeup, slot)->stalled,
+												  memory_order_relaxed) != 0;
+	char		application[NAMEDATALEN];
+
+	ereport(LOG_SERVER_ONLY,
+			(errmsg("listener with PID %d is %llu kB of notifications behind",
+					pid, (unsigned long long) bytes / 1024),
+			 errdetail("Application \"%s\" has yet to read what was committed since %s. %s",
+					   application_of(pid, application, sizeof(application)),
+					   timestamptz_to_str(since),
+					   is_busy ? "It is in a transaction." :
+					   is_stalled ? "It makes no progress." :
+					   "It is reading, but more slowly than notifications come."),
+			 is_busy ?
+			 errhint("It reads when the transaction has ended. A session that listens should not stay in one.") :
+			 is_stalled ?
+			 errhint("Perhaps its client does not take what is sent to it: look into that, or end it with pg_terminate_backend().") :
+			 errhint("Have the client do less for each notification, or spread them over several listeners and channels.")));
+}
+
+/* As it stands in pg_stat_activity; empty if the backend is gone. */
+static const char *
+application_of(int pid, char *buffer, size_t size)
+{
+	int			count = pgstat_fetch_stat_numbackends();
+
+	buffer[0] = '\0';
+	for (int i = 1; i <= count; i++)
+	{
+		PgBackendStatus *status = herald_backend_status(i);
+
+		if (status->st_procpid == pid)
+			strlcpy(buffer, status->st_appname, size);
+	}
+	pgstat_clear_backend_activity_snapshot();
+	return buffer;
+}

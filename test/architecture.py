@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Includes go one way.  Prints each that does not; the exit status is 1 then.
+
+  test/architecture.py          check
+  test/architecture.py --dot    the folders and their includes, as a graph for Graphviz
+
+The floors of src/, from the top; what stands on a floor includes only what stands below it, and on
+its own floor only within its folder or as LEADS says. Within a folder, units (a .c and its .h) form
+no circle.
+"""
+
+import re
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+SRC = TOP / "src"
+
+# Each folder, and the folders that its files may include from, besides its own.
+GROUND = {"base", "core"}
+LEADS = {
+    "core": set(),
+    "base": {"core"},
+    "notify/storage": GROUND,
+    "notify/dispatch": GROUND | {"notify/storage"},
+    "notify/sender": GROUND | {"notify/dispatch", "notify/storage"},
+    "notify/listener": GROUND | {"notify/dispatch", "notify/storage"},
+    "cache/invalidation": GROUND,
+    "cache": GROUND | {"cache/invalidation"},
+}
+WINGS = set(LEADS)
+LEADS |= {
+    "api": WINGS,
+    "watchdog": WINGS,
+    "views": WINGS | {"watchdog"},
+}
+LEADS["."] = set(LEADS)  # the roof
+
+
+def unit(path: Path) -> str:
+    """A .c and its .h are one."""
+    return str(path.relative_to(SRC).with_suffix(""))
+
+
+def folder(name: str) -> str:
+    """Of a unit."""
+    return str(Path(name).parent)
+
+
+def includes() -> dict[str, set[str]]:
+    """Each unit, and the units that it includes."""
+    graph: dict[str, set[str]] = {}
+    for path in sorted([*SRC.rglob("*.c"), *SRC.rglob("*.h")]):
+        found = graph.setdefault(unit(path), set())
+        for name in re.findall(r'^#include "([^"]+\.h)"', path.read_text(encoding="utf-8"), re.MULTILINE):
+            for target in (SRC / name, path.parent / name):
+                if target.exists():
+                    found.add(unit(target))
+                    break
+    for name, found in graph.items():
+        found.discard(name)
+    return graph
+
+
+def problems() -> list[str]:
+    """In words."""
+    graph = includes()
+    found = [f"src/{name}: {folder(name)}/ must not include {target}.h"
+             for name in graph for target in sorted(graph[name])
+             if folder(target) != folder(name) and folder(target) not in LEADS.get(folder(name), set())]
+    found += [f"src/{name}: no floor is known for {folder(name)}/; see test/architecture.py"
+              for name in graph if folder(name) not in LEADS]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found.append("a circle of includes: " + " → ".join(reversed(error.args[1])))
+    stems: dict[str, str] = {}
+    for name in graph:
+        stem = Path(name).name
+        if stem in stems:
+            found.append(f"src/{name} and src/{stems[stem]} have one name")
+        stems[stem] = name
+    return found
+
+
+def dot() -> str:
+    """The folders."""
+    arrows = {(folder(name), folder(target)) for name, targets in includes().items() for target in targets
+              if folder(name) != folder(target)}
+    lines = [f'  "{source}" -> "{target}";' for source, target in sorted(arrows)]
+    return "digraph src {\n" + "\n".join(lines) + "\n}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--dot"]:
+        print(dot())
+        sys.exit()
+    for problem in problems():
+        print(problem)
+    sys.exit(bool(problems()))

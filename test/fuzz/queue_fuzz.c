@@ -1,0 +1,663 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue_fuzz.c
+ *	  Fuzzes the readers of the queue, for libFuzzer.
+ *
+ * The input is a little program.  Its operations write a queue as senders do,
+ * with segments that were saved elsewhere and transactions that are in files;
+ * damage what was written; and read it as a listener does.
+ *
+ * As long as nothing was damaged, the reader has to find each message, in
+ * order.  Afterwards it may report damage, or that something is gone; but it
+ * must come to an end, believe no length that leads out of its buffer, and ask
+ * for no more room than there can be bytes.  The same for the dispatcher.
+ *
+ * The ring is far smaller than a server's, so that borders are everywhere.
+ * All memory is allocated to the byte, for the address sanitizer.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sequencer.h"
+#include "queue_reader.h"
+
+#include "../unit/entry.h"
+
+#define SEGMENT_BYTES	512
+#define RING_BYTES		(HERALD_SEGMENTS * SEGMENT_BYTES)
+#define BUFFER_MIN		64
+#define BUFFER_MAX		1024
+
+/* Limits of one program. */
+#define SAVED_MAX		64		/* segments */
+#define FILES_MAX		8
+#define FILE_ENTRIES_MAX 32
+#define BATCHES_MAX		1024
+#define MESSAGES_MAX	8192
+#define STEPS_MAX		100000
+
+#define DATABASE		5u		/* the listener's */
+#define OTHER_DATABASE	6u
+#define BUDGET_ALL		UINT64_MAX
+#define RAW_MAX			200
+#define LENGTH_OF(array)	(sizeof(array) / sizeof((array)[0]))
+
+typedef enum Operation
+{
+	OP_BATCH,
+	OP_BATCH_AGAIN,				/* the same: to have more of them */
+	OP_FILE,
+	OP_SPILL,
+	OP_READ,
+	OP_RAW_BATCH,
+	OP_RAW_REFERENCE,
+	OP_RAW_FILE,
+	OP_DAMAGE_BATCH,
+	OP_DAMAGE_BATCH_AGAIN,
+	OP_DAMAGE_LOG,
+	OP_DAMAGE_FILE,
+	OP_REMOVE_SEGMENT,
+	OP_REMOVE_FILE,
+	OPERATIONS
+} Operation;
+
+typedef struct Bytes
+{
+	char	   *at;				/* NULL: gone */
+	uint64_t	length;
+} Bytes;
+
+/* The input, and how far it has been used. */
+static struct
+{
+	const uint8_t *at;
+	const uint8_t *end;
+}			input;
+
+static HeraldQueue *log_;
+static Bytes saved[SAVED_MAX];	/* one for each segment since the start */
+static int	saved_count;
+static Bytes files[FILES_MAX];	/* number n is files[n - 1] */
+static int	files_count;
+static HeraldPosition batches[BATCHES_MAX];
+static int	batches_count;
+static bool damaged;			/* what was written is no longer what is read */
+static bool removed;			/* something was deleted */
+static int	sent;				/* messages, if nothing was damaged */
+static int	heard;
+static int	steps;
+static HeraldReader reader;
+static volatile unsigned touched;
+
+static void must(bool condition, const char *what);
+
+
+/* ---- the input ---- */
+
+static unsigned
+next_byte(void)
+{
+	return input.at < input.end ? *input.at++ : 0;
+}
+
+static unsigned
+next_below(unsigned limit)
+{
+	return next_byte() % limit;
+}
+
+static uint32_t
+next_word(void)
+{
+	static const uint32_t telling[] = {
+		0, 1, 4, 5, 7, 8, 9, 16, 23, 24, 25, 31, 32, 33, 40, 64, SEGMENT_BYTES - 8, SEGMENT_BYTES,
+		SEGMENT_BYTES + 8, RING_BYTES, 0x7fffffff, 0x80000000, 0xfffffff0, 0xfffffff8, 0xffffffff
+	};
+	unsigned	choice = next_byte();
+	uint32_t	word = 0;
+
+	if (choice < LENGTH_OF(telling))
+		return telling[choice];
+	if (choice < 128)
+		return choice * HERALD_ALIGN;
+	for (int i = 0; i < 4; i++)
+		word = word << 8 | next_byte();
+	return word;
+}
+
+/* ---- writing, as senders do ---- */
+
+static void
+begin_log(void)
+{
+	HeraldPosition start = RING_BYTES;
+
+	log_ = aligned_alloc(HERALD_CACHE_LINE, sizeof(HeraldQueue) + RING_BYTES);
+	memset((void *) log_, 0, sizeof(HeraldQueue) + RING_BYTES);
+	log_->ring_size = RING_BYTES;
+	log_->segment_size = SEGMENT_BYTES;
+	atomic_init(&log_->head, start);
+	atomic_init(&log_->tail, start);
+	atomic_init(&log_->limit, start + RING_BYTES);
+	atomic_init(&log_->dispatched, start);
+	atomic_init(&log_->settled, start);
+}
+
+/* An entry whose payload is a number and so many x. */
+static uint64_t
+write_numbered(char *to, int number, unsigned more)
+{
+	char		payload[320];
+	int			length = snprintf(payload, sizeof(payload), "%d ", number);
+
+	memset(payload + length, 'x', more);
+	return entry_write(to, "channel", payload, length + more);
+}
+
+static uint64_t
+mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, void *arg)
+{
+	const char *at = (const char *) (header + 1);
+	const char *end = (const char *) header + header->length;
+
+	(void) budget;
+	(void) arg;
+	must(*offset == sizeof(*header), "a batch that is marked at once begins after its header");
+	*offset = header->length;
+	must(((const char *) header - (const char *) log_->ring) % SEGMENT_BYTES + header->length <= SEGMENT_BYTES,
+		 "a batch that is marked lies within a segment");
+	while (at < end)
+	{
+		const HeraldEntry *entry = (const HeraldEntry *) at;
+
+		if (!herald_entry_is_valid(entry, end - at))
+			break;
+		for (uint64_t i = 0; i <= entry->channel_length; i++)
+			touched += (unsigned char) herald_entry_channel(entry)[i];
+		at += entry->length;
+	}
+	return header->length;
+}
+
+static void
+run_begins(void *arg)
+{
+	(void) arg;
+}
+
+static void
+dispatch(void)
+{
+	const HeraldSequencerCalls calls = {.run_begins = run_begins,.mark_batch = mark_batch};
+	HeraldSequencerResult result = herald_sequencer_run(log_, BUDGET_ALL, &calls);
+
+	must(result == HERALD_SEQUENCER_DONE || (damaged && result == HERALD_SEQUENCER_DAMAGED),
+		 "a queue that was not damaged can be dispatched");
+	must(atomic_load(&log_->dispatched) <= atomic_load(&log_->head), "nothing beyond the head is dispatched");
+	must(atomic_load(&log_->settled) == atomic_load(&log_->dispatched), "what is dispatched is settled");
+}
+
+/* Save the oldest segment elsewhere, as the spiller does.  False: it cannot be. */
+static bool
+spill(void)
+{
+	HeraldPosition segment = atomic_load(&log_->tail);
+	Bytes	   *to = &saved[saved_count];
+
+	dispatch();
+	if (saved_count == SAVED_MAX || atomic_load(&log_->settled) < segment + SEGMENT_BYTES)
+		return false;
+	to->at = malloc(SEGMENT_BYTES);
+	to->length = SEGMENT_BYTES;
+	memcpy(to->at, (const void *) herald_queue_at(log_, segment), SEGMENT_BYTES);
+	saved_count++;
+	must(herald_queue_recycle(log_, segment + SEGMENT_BYTES), "a segment can be recycled");
+	return true;
+}
+
+/* Reserve and fill a batch; 0: there is no room. */
+static HeraldPosition
+reserve(uint32_t database, const void *entries, uint64_t length)
+{
+	HeraldBatch batch = {.count = 1,.database = database,.sender_pid = 4711};
+	HeraldPosition position;
+
+	while (!herald_queue_reserve(log_, &batch, length, &position))
+		if (!spill())
+			return 0;
+	herald_queue_fill(log_, position, entries, length);
+	if (batches_count < BATCHES_MAX)
+		batches[batches_count++] = position;
+	return position;
+}
+
+/* One to four messages; committed or not, for the listener's database or not. */
+static void
+do_batch(void)
+{
+	char		entries[4 * 160] __attribute__((aligned(8)));
+	unsigned	flags = next_byte();
+	bool		is_ours = flags % 4 != 0;
+	bool		commits = flags / 4 % 4 != 0;
+	uint64_t	length = 0;
+	int			count = 0;
+	HeraldPosition position;
+
+	do
+		length += write_numbered(entries + length, sent + count, next_below(100));
+	while (++count < (int) (flags / 16 % 4) && length < SEGMENT_BYTES / 2);
+
+	position = reserve(is_ours ? DATABASE : OTHER_DATABASE, entries, length);
+	if (position == 0)
+		return;
+	if (!commits)
+		herald_queue_abort(log_, position);
+	else
+	{
+		herald_queue_commit(log_, position, 1);
+		if (is_ours)
+			sent += count;
+	}
+}
+
+static void
+send_reference(const char *numbers, uint64_t length)
+{
+	char		entries[512] __attribute__((aligned(8)));
+	HeraldPosition position;
+
+	length = entry_write(entries, "", numbers, length);
+	length += entry_write(entries + length, "channel", "", 0);
+	position = reserve(DATABASE, entries, length);
+	if (position != 0)
+		herald_queue_commit_reference(log_, position, 1);
+	else
+		damaged = true;			/* the messages in the file do not count */
+}
+
+/* A transaction that is in a file. */
+static void
+do_file(void)
+{
+	unsigned	count = next_below(FILE_ENTRIES_MAX + 1);
+	Bytes	   *file = &files[files_count];
+	char	   *entries = malloc((FILE_ENTRIES_MAX + 1) * 320);
+	char		numbers[64];
+
+	if (files_count < FILES_MAX)
+	{
+		file->length = 0;
+		for (unsigned i = 0; i < count; i++)
+			file->length += write_numbered(entries + file->length, sent++, next_byte());
+		file->at = malloc(file->length + 1);
+		memcpy(file->at, entries, file->length);
+		files_count++;
+		snprintf(numbers, sizeof(numbers), "%d %d", files_count, (int) file->length);
+		send_reference(numbers, strlen(numbers));
+	}
+	free(entries);
+}
+
+/* ---- what no sender writes ---- */
+
+static uint64_t
+next_raw(char *to)
+{
+	uint64_t	length = HERALD_ALIGN_UP(next_below(RAW_MAX));
+
+	for (uint64_t i = 0; i < length; i++)
+		to[i] = (char) next_byte();
+	return length;
+}
+
+static void
+do_raw_batch(void)
+{
+	char		entries[RAW_MAX + HERALD_ALIGN];
+	uint64_t	length = next_raw(entries);
+	HeraldPosition position = reserve(DATABASE, entries, length);
+
+	damaged = true;
+	if (position != 0)
+		herald_queue_commit(log_, position, 1);
+}
+
+static void
+do_raw_reference(void)
+{
+	char		numbers[RAW_MAX + HERALD_ALIGN];
+	uint64_t	length = next_raw(numbers);
+
+	damaged = true;
+	if (next_byte() % 2)
+		length = (uint64_t) snprintf(numbers, sizeof(numbers), "%d %d", (int) next_below(FILES_MAX),
+									 (int) next_word());
+	send_reference(numbers, length);
+}
+
+/* Change 4 bytes. */
+static void
+damage(Bytes bytes)
+{
+	uint64_t	at = (next_byte() | (uint64_t) next_byte() << 8) * 4;
+	uint32_t	word = next_word();
+
+	damaged = true;
+	if (bytes.at != NULL && bytes.length >= sizeof(word))
+		memcpy(bytes.at + at % (bytes.length & ~UINT64_C(3)), &word, sizeof(word));
+}
+
+/* In the header of a batch, that of its first entry, or its last bytes. */
+static void
+do_damage_batch(void)
+{
+	HeraldPosition position;
+	HeraldBatchHeader *header;
+	char	   *at;
+	uint32_t	word;
+	unsigned	place = next_below(14);
+	unsigned	how = next_byte();
+
+	damaged = true;
+	if (batches_count == 0)
+		return;
+	position = batches[next_byte() % batches_count];
+	if (position >= atomic_load(&log_->tail))
+		at = (char *) herald_queue_at(log_, position);
+	else if (saved[(position - RING_BYTES) / SEGMENT_BYTES].at != NULL)
+		at = saved[(position - RING_BYTES) / SEGMENT_BYTES].at + position % SEGMENT_BYTES;
+	else
+		return;
+
+	header = (HeraldBatchHeader *) at;
+	if (place < 12)
+		at += place * sizeof(word);
+	else if (header->length >= sizeof(*header) && header->length <= SEGMENT_BYTES - position % SEGMENT_BYTES)
+		at += (header->length - sizeof(word)) & ~UINT64_C(3);
+	if (at - (char *) header + position % SEGMENT_BYTES > SEGMENT_BYTES - sizeof(word))
+		return;
+	memcpy(&word, at, sizeof(word));
+	if (place == 0 && how % 2)
+		word = (word & ~(uint32_t) HERALD_STATE_MASK) | how / 2 % HERALD_ALIGN;
+	else if (how % 3 == 0)
+		word += next_byte() - 128;
+	else if (how % 3 == 1)
+		word = UINT32_C(0x78787878);
+	else
+		word = next_word();
+	memcpy(at, &word, sizeof(word));
+}
+
+/* In a segment that was saved, or in the ring. */
+static void
+do_damage_log(void)
+{
+	unsigned	choice = next_byte();
+
+	if (saved_count > 0 && choice % 2)
+		damage(saved[choice / 2 % saved_count]);
+	else
+		damage((Bytes) {(char *) log_->ring, RING_BYTES});
+}
+
+static void
+do_raw_file(void)
+{
+	char		bytes[RAW_MAX + HERALD_ALIGN];
+	uint64_t	length = next_raw(bytes);
+	Bytes	   *file = &files[next_below(FILES_MAX)];
+
+	damaged = true;
+	if (file->at == NULL)
+		return;
+	if (length > file->length)
+		length = file->length;
+	memcpy(file->at, bytes, length);
+	if (next_byte() % 2)
+		file->length = length;	/* the rest is cut off */
+}
+
+static void
+discard(Bytes *bytes)
+{
+	removed = true;
+	free(bytes->at);
+	bytes->at = NULL;
+}
+
+/* ---- reading, as a listener does ---- */
+
+static bool
+read_saved(HeraldPosition from, uint64_t length, char *to)
+{
+	uint64_t	segment = (from - RING_BYTES) / SEGMENT_BYTES;
+	uint64_t	offset = from % SEGMENT_BYTES;
+
+	must(length > 0 && length <= reader.buffer_size, "what is read fits into the buffer");
+	must(from >= RING_BYTES && offset + length <= SEGMENT_BYTES, "reads stay within a segment");
+	must(segment < (uint64_t) saved_count, "what is not in the ring was saved");
+	if (saved[segment].at == NULL)
+		return false;
+	memcpy(to, saved[segment].at + offset, length);
+	return true;
+}
+
+static bool
+read_file(uint64_t number, uint64_t offset, uint64_t length, char *to)
+{
+	Bytes		file = {NULL, 0};
+
+	must(length > 0 && length <= reader.buffer_size, "what is read fits into the buffer");
+	if (number > 0 && number <= (uint64_t) files_count)
+		file = files[number - 1];
+	if (file.at == NULL || offset > file.length || length > file.length - offset)
+	{
+		must(damaged || removed, "a file that was not damaged is read within its bounds");
+		return false;
+	}
+	memcpy(to, file.at + offset, length);
+	return true;
+}
+
+static void
+begin_reading(void)
+{
+	size_t		size = BUFFER_MIN + HERALD_ALIGN * next_below((BUFFER_MAX - BUFFER_MIN) / HERALD_ALIGN);
+
+	herald_reader_begin(&reader, log_, DATABASE, RING_BYTES, RING_BYTES, malloc(size), size);
+	herald_reader_use_spilled(&reader, read_saved);
+	herald_reader_use_files(&reader, read_file);
+}
+
+static void
+check_message(const HeraldMessage *message)
+{
+	const HeraldEntry *entry = message->entry;
+	const char *at = (const char *) entry;
+
+	must(at >= reader.buffer && entry->length <= reader.buffer_size &&
+		 at + entry->length <= reader.buffer + (reader.copied_to - reader.copied_from),
+		 "an entry lies in what was copied");
+	must(reader.header.word == herald_word_make(message->batch, HERALD_BATCH_COMMITTED) ||
+		 reader.header.word == herald_word_make(message->batch, HERALD_BATCH_REFERENCE),
+		 "only batches that are committed are read");
+	must(reader.in_file || (reader.position - 1) / SEGMENT_BYTES == message->batch / SEGMENT_BYTES,
+		 "a batch that is read lies within a segment");
+
+	/* What deliver.c does: look at the channel, send the body or both strings. */
+	for (uint32_t i = 0; i < entry->body_length; i++)
+		touched += (unsigned char) entry->body[i];
+	touched += herald_hash(herald_entry_channel(entry), entry->channel_length + 1, 0);
+	touched += (unsigned) (strlen(herald_entry_channel(entry)) + strlen(herald_entry_payload(entry)));
+	if (!damaged)
+		must(heard < sent && atoi(herald_entry_payload(entry)) == heard, "messages come in order");
+	heard++;
+}
+
+/* False: the pass is over. */
+static bool
+step(void)
+{
+	HeraldReader before = reader;
+	HeraldMessage message;
+
+	must(++steps < STEPS_MAX, "the reader comes to an end");
+	must(reader.position % HERALD_ALIGN == 0, "positions are aligned");
+	switch (herald_reader_next(&reader, &message))
+	{
+		case HERALD_READ_MESSAGE:
+			check_message(&message);
+			return true;
+		case HERALD_READ_REFILLED:
+			must(reader.copied_to - reader.copied_from <= reader.buffer_size, "a chunk fits into the buffer");
+			must(reader.position != before.position || reader.copied_from != before.copied_from ||
+				 reader.copied_to != before.copied_to || reader.in_file != before.in_file,
+				 "no chunk is read twice");
+			return true;
+		case HERALD_READ_ROOM:
+			must(reader.room_needed > reader.buffer_size, "there is not room enough yet");
+			if (!reader.in_file)
+				must(reader.room_needed <= SEGMENT_BYTES, "no entry is longer than a segment");
+			if (reader.room_needed > 1024 * 1024)
+				return false;	/* as when memory is used up */
+			free(reader.buffer);
+			herald_reader_set_buffer(&reader, malloc(reader.room_needed), reader.room_needed);
+			return true;
+		case HERALD_READ_END:
+			must(reader.position == reader.end, "the reader ends where it should");
+			must(damaged || heard == sent, "nothing is left out");
+			return false;
+		case HERALD_READ_LAPPED:
+			must(damaged || removed, "nothing is gone that was not deleted");
+			return false;
+		case HERALD_READ_DAMAGED:
+			must(damaged, "nothing is damaged that was not");
+			return false;
+	}
+	must(false, "a known result");
+	return false;
+}
+
+/* Some steps; false: it ended for good. */
+static bool
+do_read(void)
+{
+	unsigned	count = next_byte();
+
+	dispatch();
+	if (atomic_load(&log_->dispatched) > reader.end)
+		herald_reader_extend(&reader, atomic_load(&log_->dispatched));
+	while (count-- > 0)
+	{
+		if (reader.position == reader.end && !reader.in_batch)
+			return true;
+		if (!step())
+			return reader.position == reader.end && !reader.in_batch;
+	}
+	return true;
+}
+
+/* ---- a program ---- */
+
+static void
+must(bool condition, const char *what)
+{
+	if (!condition)
+	{
+		fprintf(stderr, "not so: %s\n", what);
+		abort();
+	}
+}
+
+static bool
+do_next(void)
+{
+	switch ((Operation) next_below(OPERATIONS))
+	{
+		case OP_BATCH:
+		case OP_BATCH_AGAIN:
+			do_batch();
+			break;
+		case OP_FILE:
+			do_file();
+			break;
+		case OP_SPILL:
+			(void) spill();
+			break;
+		case OP_READ:
+			return do_read();
+		case OP_RAW_BATCH:
+			do_raw_batch();
+			break;
+		case OP_RAW_REFERENCE:
+			do_raw_reference();
+			break;
+		case OP_RAW_FILE:
+			do_raw_file();
+			break;
+		case OP_DAMAGE_BATCH:
+		case OP_DAMAGE_BATCH_AGAIN:
+			do_damage_batch();
+			break;
+		case OP_DAMAGE_LOG:
+			do_damage_log();
+			break;
+		case OP_DAMAGE_FILE:
+			damage(files[next_below(FILES_MAX)]);
+			break;
+		case OP_REMOVE_SEGMENT:
+			if (saved_count > 0)
+				discard(&saved[next_below((unsigned) saved_count)]);
+			break;
+		case OP_REMOVE_FILE:
+			discard(&files[next_below(FILES_MAX)]);
+			break;
+		case OPERATIONS:
+			break;
+	}
+	return true;
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	bool		goes_on = true;
+	bool		past_dispatcher;
+
+	input.at = data;
+	input.end = data + size;
+	saved_count = files_count = batches_count = sent = heard = steps = 0;
+	damaged = removed = false;
+	begin_log();
+	begin_reading();
+
+	/* What was damaged after it was dispatched no dispatcher sees. */
+	past_dispatcher = next_byte() % 2;
+	while (goes_on && input.at < input.end && sent < MESSAGES_MAX - FILE_ENTRIES_MAX)
+		goes_on = do_next();
+	dispatch();
+	if (goes_on)
+	{
+		HeraldPosition to = atomic_load(past_dispatcher ? &log_->head : &log_->dispatched);
+
+		herald_reader_extend(&reader, to > reader.end ? to : reader.end);
+		while (step())
+			;
+	}
+
+	for (int i = 0; i < saved_count; i++)
+		free(saved[i].at);
+	for (int i = 0; i < FILES_MAX; i++)
+	{
+		free(files[i].at);
+		files[i].at = NULL;
+	}
+	free(reader.buffer);
+	free(log_);
+	return 0;
+}

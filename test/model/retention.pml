@@ -1,0 +1,795 @@
+/*
+ * retention.pml
+ *	  The queue beyond memory: src/core/retention.c with its users, which are
+ *	  herald_queue_recycle() of queue.c, herald_wakeup_needed() of wakeup.c, the
+ *	  listener that reads from memory or else from a file (copy_from_log() of
+ *	  queue_reader.c, src/notify/storage/spill.c), and the files of large transactions
+ *	  (src/notify/storage/large_files.c, which core/retention.c knows as "others").
+ *
+ * Processes: SENDERS, each with BATCHES transactions, and LARGE more, with one
+ * large transaction each, which commits or fails; all make room by themselves.
+ * LISTENERS, who read when they like, and so fall behind as far as they like.
+ * A watchdog that trims TRIMS times. KEPT segments may be in files, counting
+ * each large file as one; FAILS writes fail. With DIES, a spiller may once get an
+ * error before it has written: its transaction is aborted, which lets go of
+ * the lock, and it, or another, begins anew.
+ *
+ * Files are deleted when the spiller has let go of its lock, one after the other.
+ * Where saving fails, it comes back for another attempt after that.
+ *
+ * A large transaction's file is counted in one step, if there is room, without the
+ * lock, and else under it; if there is no room then, the transaction fails.
+ *
+ * A step is one access to shared memory, with what is local to the process
+ * around it: sequential consistency. What is done under the spiller's lock
+ * alone (the table of large files) is one step.
+ *
+ * Simpler than in C: a batch takes a whole segment, and the ring is two of
+ * them, so that each batch needs memory that was used before; with FULL they are
+ * full from the start, and nobody has begun to read. A file is whole, or torn.
+ * Finishing, dispatching and marking are one step, and so are zeroing and moving
+ * the limit: ring.pml has them apart, dispatch.pml the try-lock. A listener's
+ * transitions are single steps, as wakeup.pml allows; what wakes it is no
+ * subject here.
+ *
+ * Checked, always: a reader that believes what it has copied has what was sent,
+ * from memory as from a file; who is told that it has missed something was
+ * overrun, and the queue says so; what is covered by `from` and `to` is in files,
+ * and nothing else is but what is being deleted, when the lock is free; within the
+ * limit, but for one segment where there are large transactions; `lost` never goes
+ * back. Once nothing can move any more: everything was sent; each
+ * listener has read, once and in order, all that it was marked for, or was told
+ * that it has not; and when the last has done so, no file is left.
+ *
+ * Must fail: the variants of the table in `run`.
+ *
+ * Size: 0.2 to 3 million states.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ */
+#ifndef SENDERS
+#define SENDERS		2
+#endif
+#ifndef BATCHES
+#define BATCHES		2
+#endif
+#ifndef LISTENERS
+#define LISTENERS	1
+#endif
+#ifndef LARGE
+#define LARGE		0			/* 2 at the most */
+#endif
+#ifndef KEPT
+#define KEPT		1
+#endif
+#ifndef FAILS
+#define FAILS		0
+#endif
+#ifndef TRIMS
+#define TRIMS		0
+#endif
+
+#define RING		2
+#define NONE		255
+#define AT(p)		ring[(p) % RING]
+#define BIT(p)		(1 << (p))
+#define BITS(from, to)	((1 << (to)) - (1 << (from)))
+
+mtype = { IDLE, PENDING, PROCESSING, AGAIN };
+
+byte ring[RING];				/* 0, or the position of the batch that is there */
+byte head = RING;				/* one lap up */
+byte tail = RING;
+byte limit = RING + RING;
+bit recycling;
+byte lost;
+byte settled = RING;			/* and dispatched */
+
+bit spill_lock;
+byte from, to;					/* HeraldRetention */
+short files, whole;				/* the file system: which there are, and which are complete */
+short doomed;					/* which are being deleted, by any process */
+
+mtype state[LISTENERS] = IDLE;	/* their words */
+byte position[LISTENERS] = RING;
+
+#if LARGE > 0
+short large_files;				/* by the position of the reference */
+byte reference[LARGE] = NONE;	/* the table: the position in the queue */
+bit is_entered[LARGE], is_complete[LARGE];
+short large_given_up;			/* to check by: by the position of the reference */
+#define IS_GIVEN_UP(p)	(large_given_up & BIT(p))
+#define LARGE_BYTES		(is_complete[0] + (LARGE > 1 && is_complete[LARGE - 1]))
+#else
+#define IS_GIVEN_UP(p)	0
+#define LARGE_BYTES		0
+#endif
+
+/* What is known only here, to check by. */
+short finished;					/* a bit per batch */
+short aborted;
+short references;
+short due[LISTENERS];			/* what was marked for it */
+short got[LISTENERS], missed[LISTENERS];
+bit is_reported[LISTENERS];		/* the queue says that it was overrun */
+byte excused[LISTENERS];		/* below this it may be lapped, as it was overrun */
+byte failures;
+bit has_died;
+byte done;						/* senders */
+
+#define IS_PENDING(l)	(state[l] != IDLE)
+
+/* ---- wakeup.c: herald_wakeup_needed() ---- */
+
+inline look_at_word(l)
+{
+	if
+	:: atomic { IS_PENDING(l) && position[l] < needed && position[l] >= lost_seen ->
+		needed = position[l] }
+	:: else fi
+}
+
+inline herald_wakeup_needed()
+{
+	needed = settled;			/* [L5] */
+#ifdef LOST_AFTER_WORD
+	/* As a relaxed load of `lost` may come. One listener. */
+	seen = (IS_PENDING(0) -> position[0] : NONE);
+	lost_seen = lost;
+	needed = (seen < needed && seen >= lost_seen -> seen : needed);
+	seen = 0;
+#else
+	lost_seen = lost;			/* [F2] */
+	look_at_word(0);			/* [L6] */
+#if LISTENERS > 1
+	look_at_word(1);
+#endif
+#endif
+	lost_seen = 0
+}
+
+/* ---- queue.c: true, in `made_room`, if it did ---- */
+
+inline herald_queue_recycle(up_to)
+{
+	made_room = 0;
+	if
+	:: up_to > tail ->
+		atomic { found = recycling; recycling = 1 };		/* [L4] */
+		if
+		:: found
+		:: else ->
+			atomic {
+				if
+				:: up_to > tail -> at = tail; tail = up_to		/* [F1] */
+				:: else fi
+			};
+			/* zero() */
+			d_step {
+				do
+				:: at != 0 && at < up_to -> AT(at) = 0; at++; made_room = 1
+				:: else -> break
+				od;
+				at = 0;
+				limit = tail + RING
+			};
+			recycling = 0
+		fi
+	:: up_to <= tail
+	fi;
+	found = 0
+}
+
+/* ---- retention.c, under the spiller's lock ---- */
+
+#define IS_SAVED(p)		((p) < to && (p) >= from)
+#define BYTES_KEPT		((to > from -> to - from : 0) + LARGE_BYTES)
+
+/* By its name, whether there is a file or not, and later. */
+#define remove(p)		dooms = dooms | BIT(p); doomed = doomed | BIT(p); has_removed = 1
+
+/* herald_files_delete_doomed(), after UNLOCK */
+inline delete_doomed()
+{
+	if
+	:: atomic { dooms -> files = files & ~dooms; doomed = doomed & ~dooms; dooms = 0 }
+	:: else fi
+}
+
+inline remove_large(i)
+{
+	large_files = large_files & ~BIT(reference[i]);
+	reference[i] = NONE;
+	is_entered[i] = 0;
+	is_complete[i] = 0;
+	has_removed = 1
+}
+
+/* herald_large_files_delete_below() */
+inline others_remove(below)
+{
+#if LARGE > 0
+	d_step {
+		if :: reference[0] < below -> remove_large(0) :: else fi;
+		if :: LARGE > 1 && reference[LARGE - 1] < below -> remove_large(LARGE - 1) :: else fi
+	}
+#else
+	skip
+#endif
+}
+
+/* What is in `below`. */
+inline delete_below()
+{
+	seen = tail;
+	/* Others have recycled more, which nobody needed. */
+	if
+#ifdef BELOW_GOES_BACK
+	:: to < seen -> below = seen
+#else
+	:: to < seen && below < seen -> below = seen
+#endif
+	:: else fi;
+	do
+#ifdef ONE_TOO_MANY
+	:: atomic { from < to && from <= below -> from++; remove(from - 1) }
+#else
+	:: atomic { from < to && from < below -> from++; remove(from - 1) }
+#endif
+	:: else -> break
+	od;
+	if
+	:: from >= to -> from = seen; to = seen
+	:: else fi;
+	seen = 0;
+	others_remove(below);
+	below = 0
+}
+
+inline tell_overrun(l)
+{
+	if
+	:: atomic { IS_PENDING(l) && position[l] >= lost && position[l] < given_up ->
+		is_reported[l] = 1 }
+	:: else fi
+}
+
+inline report_overruns()
+{
+	tell_overrun(0)
+#if LISTENERS > 1
+	; tell_overrun(1)
+#endif
+}
+
+/* What is in `given_up`. */
+inline give_up_below()
+{
+#ifdef LOST_BEFORE_REPORT
+	atomic { seen = lost; lost = given_up };
+	/* Who is not below it any more by now is not reported. */
+	if
+	:: atomic { IS_PENDING(0) && position[0] >= seen && position[0] < given_up ->
+		is_reported[0] = 1 }
+	:: else fi;
+#else
+	report_overruns();			/* [F2] */
+#ifndef LOST_STAYS
+	atomic { assert(given_up > lost); lost = given_up };
+#endif
+#endif
+	atomic { below = given_up; given_up = 0 };
+	delete_below()
+}
+
+/* A large transaction's file goes; who gets to its reference finds out. */
+inline give_up_large()
+{
+#if LARGE > 0
+	atomic {
+		large_given_up = large_given_up | BIT(given_up);
+		below = given_up + 1;
+		given_up = 0
+	};
+	others_remove(below);
+	below = 0
+#else
+	skip
+#endif
+}
+
+/* False, in `found`: there is nothing. */
+inline give_up_oldest()
+{
+	atomic {
+		given_up = (to > from -> from : NONE);
+#if LARGE > 0
+#ifdef GIVES_UP_UNSETTLED
+#define CAN_GO(i)	true
+#else
+#define CAN_GO(i)	(reference[i] < settled)
+#endif
+		if
+		:: CAN_GO(0) && reference[0] < given_up -> given_up = reference[0]
+		:: else fi;
+		if
+		:: LARGE > 1 && CAN_GO(LARGE - 1) && reference[LARGE - 1] < given_up ->
+			given_up = reference[LARGE - 1]
+		:: else fi;
+#endif
+		found = (given_up != NONE);
+		given_up = (found -> given_up : 0)
+	};
+	if
+	:: found && to > from && given_up == from -> given_up++; give_up_below()
+	:: found && !(to > from && given_up == from) -> give_up_large()
+	:: else fi
+}
+
+/* False, in `found`: there would be too many. */
+inline keep_within_limit()
+{
+	found = 1;
+	do
+	:: found && BYTES_KEPT + 1 > KEPT -> give_up_oldest()
+	:: else -> break
+	od
+}
+
+#define CHECK_FILES \
+	assert((files & ~doomed) == (from < to -> BITS(from, to) : 0) && \
+		(whole & BITS(from, to)) == BITS(from, to))
+
+#ifdef DIES
+/* An error, out of memory for example: the transaction is aborted. */
+#define MAY_DIE \
+	if \
+	:: atomic { !has_died -> has_died = 1; needed = 0; seen = 0; found = 0; segment = 0 }; \
+		LET_GO; \
+		goto again \
+	:: true \
+	fi
+#ifdef KEEPS_LOCK
+#define LET_GO	goto over
+#else
+#define LET_GO	atomic { CHECK_FILES; spill_lock = 0 }
+#endif
+#else
+#define MAY_DIE	skip
+#endif
+
+/* False, in `found`: it was given up, or is no longer there; or `again` is set. */
+inline save_segment()
+{
+	MAY_DIE;
+	/* write_segment(), and the ring is read in the midst of it */
+	atomic { files = files | BIT(segment); whole = whole & ~BIT(segment) };
+	if
+	:: atomic { AT(segment) == segment -> whole = whole | BIT(segment); found = 1 }
+	:: AT(segment) != segment -> found = 1
+	:: atomic { failures < FAILS -> failures++; found = 0; files = files & ~BIT(segment) }
+	fi;
+	if
+	:: !found ->
+#ifdef DOOMED_TOO_EARLY
+		remove(segment);
+#endif
+		if
+		:: has_removed -> is_to_come_back = 1
+		:: else ->
+			give_up_oldest();
+			is_to_come_back = found;
+			found = 0;
+			if
+			:: is_to_come_back
+			:: else ->
+				given_up = segment + 1;
+				give_up_below();
+				remove(segment)
+			fi
+		fi
+	:: else
+#ifndef SAVED_UNCHECKED
+		/* It was recycled meanwhile, and what we have may be torn. */
+		if
+		:: tail != segment -> found = 0; remove(segment)
+		:: else fi
+#endif
+	fi
+}
+
+/* True, in `made_room`: it made room. */
+inline herald_retention_move()
+{
+	made_room = 0;
+	has_removed = 0;
+	segment = tail;
+	if
+	:: settled > segment ->
+		herald_wakeup_needed();
+		below = needed;
+		delete_below();
+		if
+		:: needed <= segment && !IS_SAVED(segment) ->
+			keep_within_limit();
+			if
+			:: found
+			:: else -> given_up = segment + 1; give_up_below()
+			fi;
+			herald_wakeup_needed();
+			found = 0;
+			if
+			:: needed <= segment ->
+				save_segment();
+#ifdef RECYCLED_FIRST
+				herald_queue_recycle(segment + 1);
+				to = segment + 1
+#else
+				if
+				:: atomic { found ->
+					found = 0;
+					to = segment + 1;			/* [F1] */
+					assert(BYTES_KEPT <= KEPT + (LARGE > 0)) }
+				:: else fi
+#endif
+			:: else fi
+		:: else fi;
+		needed = 0;
+		if
+		:: is_to_come_back -> is_to_come_back = 0
+		:: else -> herald_queue_recycle(segment + 1)
+		fi
+	:: else fi;
+	has_removed = 0;
+	segment = 0
+}
+
+/* ---- notify/storage/spill.c ---- */
+
+#define TRY_LOCK	atomic { found = spill_lock; spill_lock = 1 }
+#define LOCK		atomic { !spill_lock -> spill_lock = 1 }
+#define UNLOCK		atomic { CHECK_FILES; spill_lock = 0; found = 0 }
+
+inline herald_spill_make_room()
+{
+	herald_wakeup_needed();
+	herald_queue_recycle(needed);
+	needed = 0;
+	if
+	:: head < limit
+	:: else ->
+		TRY_LOCK;
+		if
+		:: found -> found = 0
+		:: else ->
+			herald_retention_move();
+			UNLOCK;
+			delete_doomed()
+		fi
+	fi;
+	made_room = 0
+}
+
+/* ---- the processes ---- */
+
+#define LOCALS_OF_SPILLER \
+	byte needed, lost_seen, seen, below, given_up, segment, at; \
+	short dooms; \
+	bit found, made_room, has_removed, is_to_come_back
+
+/* Finish, and dispatch what is finished: publish, mark, settle. */
+inline mark_for(l)
+{
+	if
+	:: state[l] == IDLE && position[l] <= settled -> state[l] = PENDING; position[l] = settled
+	:: state[l] == PROCESSING -> state[l] = AGAIN
+	:: else fi;
+	due[l] = due[l] | BIT(settled)
+}
+
+inline finish()
+{
+	d_step {
+		finished = finished | BIT(start);
+		do
+		:: finished & BIT(settled) ->
+			if
+			:: !(aborted & BIT(settled)) ->
+				mark_for(0);
+#if LISTENERS > 1
+				mark_for(1);
+#endif
+			:: else fi;
+			settled++
+		:: else -> break
+		od
+	}
+}
+
+inline herald_queue_reserve()
+{
+	do
+	:: atomic { head < limit ->
+		start = head;
+		head++;
+		assert(AT(start) == 0);
+		AT(start) = start };
+		break
+	:: head >= limit ->
+		herald_spill_make_room();
+		/* If that was in vain, it is until one of these changes. */
+		head < limit || (!spill_lock && !recycling && settled > tail)
+	od
+}
+
+proctype sender(byte me)
+{
+	LOCALS_OF_SPILLER;
+	byte n, start;
+
+	do
+	:: n < BATCHES ->
+		n++;
+again:
+		herald_queue_reserve();
+		finish();
+		start = 0
+	:: else -> break
+	od;
+	done++;
+over:
+	skip
+}
+
+#if LARGE > 0
+/* One large transaction. */
+proctype large_sender(byte me)
+{
+	LOCALS_OF_SPILLER;
+	byte start;
+
+	/* herald_large_writer_create(), herald_large_writer_grow() */
+	is_entered[me] = 1;
+again:
+	if
+	:: !is_complete[me] ->
+		/* take() */
+		seen = (to > from -> to - from : 0);
+		if
+		:: atomic { seen + LARGE_BYTES < KEPT -> is_complete[me] = 1; seen = 0 }
+		:: else ->
+			seen = 0;
+			LOCK;
+			/* herald_retention_leave_room() */
+			herald_wakeup_needed();
+			atomic { below = needed; needed = 0 };
+			delete_below();
+			keep_within_limit();
+			if
+			:: atomic { BYTES_KEPT < KEPT -> is_complete[me] = 1 }
+			:: else fi;
+			has_removed = 0;
+			UNLOCK;
+			delete_doomed()
+		fi
+	:: else fi;
+	assert(BYTES_KEPT <= KEPT + 1);
+	if
+	:: !is_complete[me] ->
+		/* There is no room: it fails. */
+		is_entered[me] = 0;
+		done++;
+		goto over
+	:: else fi;
+	herald_queue_reserve();
+	atomic { references = references | BIT(start); large_files = large_files | BIT(start) };
+	/* herald_large_writer_place(), without the lock */
+	reference[me] = start;
+	if
+	:: finish()
+	:: aborted = aborted | BIT(start);
+#ifdef FORGET_AFTER_FINISH
+		finish();
+#endif
+		/* herald_large_writer_forget(), without the lock; it must be there */
+		d_step {
+			assert(is_entered[me]);
+			large_files = large_files & ~BIT(start);
+			reference[me] = 0
+		};
+#ifndef FORGET_AFTER_FINISH
+		finish()
+#endif
+	fi;
+	start = 0;
+	done++;
+over:
+	skip
+}
+#endif
+
+/* The word of a listener moves. Others may have recycled without one that is below `lost`. */
+inline move_to(to_there)
+{
+	d_step {
+		excused[me] = (position[me] < lost -> settled : excused[me]);
+		position[me] = to_there
+	}
+}
+
+/* ---- queue_reader.c, notify/storage/spill.c: true, in `found`, if it is there ---- */
+
+inline herald_queue_copy()
+{
+	if
+	:: p >= tail ->
+		word = AT(p);
+#ifdef COPY_UNCHECKED
+		found = 1
+#else
+		if :: p >= tail -> found = 1 :: else fi		/* [L3] [F1] */
+#endif
+	:: else fi
+}
+
+inline herald_spill_read()
+{
+	covered = to;						/* [F1] */
+	if
+	:: p < covered && p >= from ->
+		if
+		:: atomic { files & BIT(p) -> assert(whole & BIT(p)); found = 1; word = p }
+		:: else							/* deleted just now */
+		fi
+	:: else fi;
+	covered = 0
+}
+
+inline copy_from_log()
+{
+#ifdef FILE_BEFORE_MEMORY
+	herald_spill_read();
+	if :: !found -> herald_queue_copy() :: else fi
+#else
+	herald_queue_copy();
+	if :: !found -> herald_spill_read() :: else fi
+#endif
+}
+
+proctype listener(byte me)
+{
+	byte p, end, word, covered;
+	bit found;
+
+end_idle:
+	state[me] == PENDING ->
+	atomic { state[me] = PROCESSING; p = position[me] };
+	end = settled;						/* dispatched */
+	do
+	:: p < end ->
+		copy_from_log();
+		if
+		:: found ->
+			atomic { assert(word == p); word = 0; move_to(p) };		/* herald_wakeup_advance() */
+#if LARGE > 0
+			if
+			:: references & BIT(p) & ~aborted -> found = ((large_files & BIT(p)) != 0)
+			:: else fi
+#endif
+		:: else fi;
+		if
+		:: atomic { found ->
+			assert(!(got[me] & BIT(p)));
+			got[me] = got[me] | BIT(p);
+			p++;
+			found = 0 }
+		:: else ->
+			/*
+			 * HERALD_READ_LAPPED: who is told so was overrun, and reported; or a
+			 * large transaction's file is gone, and it reports itself.
+			 */
+			atomic {
+				assert(position[me] < lost || p < excused[me] || IS_GIVEN_UP(p));
+				assert(is_reported[me] || IS_GIVEN_UP(p));
+				end = settled;
+				missed[me] = missed[me] | BITS(p, end);
+				p = end
+			};
+			move_to(end)
+		fi
+	:: else ->
+		/* herald_wakeup_finish() */
+		atomic {
+			move_to(end);
+			if
+			:: state[me] == PROCESSING -> state[me] = IDLE; p = 0; end = 0; goto end_idle
+			:: else -> state[me] = PROCESSING
+			fi
+		};
+		end = settled
+	od
+}
+
+proctype watchdog()
+{
+	LOCALS_OF_SPILLER;
+	byte n;
+
+end_asleep:
+	do
+	:: n < TRIMS && (from < to || LARGE_BYTES > 0) ->
+		n++;
+		/* herald_spill_trim() */
+		TRY_LOCK;
+		if
+		:: found -> found = 0
+		:: else ->
+			herald_wakeup_needed();
+			atomic { below = needed; needed = 0 };
+			delete_below();
+			has_removed = 0;
+			UNLOCK;
+			delete_doomed()
+		fi
+	od
+}
+
+#define IS_DONE(l) \
+	(state[l] == IDLE && (due[l] & ~(got[l] | missed[l])) == 0 && (got[l] & missed[l]) == 0)
+
+init
+{
+	LOCALS_OF_SPILLER;
+	byte i, start;
+
+	atomic {
+#ifdef FULL
+		do
+		:: head < limit -> start = head; head++; AT(start) = start; finish()
+		:: else -> break
+		od;
+		start = 0;
+#endif
+#if LARGE > 0
+		do
+		:: i < LARGE -> run large_sender(i); i++
+		:: else -> break
+		od;
+		i = 0;
+#endif
+		do
+		:: i < SENDERS -> run sender(i); i++
+		:: else -> break
+		od;
+		i = 0;
+		do
+		:: i < LISTENERS -> run listener(i); i++
+		:: else -> break
+		od;
+		i = 0;
+		run watchdog()
+	};
+	timeout;
+	assert(done == SENDERS + LARGE && settled == head);
+	assert(IS_DONE(0));
+#if LISTENERS > 1
+	assert(IS_DONE(1));
+#endif
+	/* The watchdog looks once more. */
+#ifndef NOBODY_TRIMS
+	LOCK;
+	herald_wakeup_needed();
+	below = needed;
+	delete_below();
+	UNLOCK;
+	delete_doomed();
+#endif
+#ifdef DIES
+	/* What a process had doomed before it died goes with the folder. */
+	files = files & ~doomed;
+	doomed = 0;
+#endif
+	assert(files == 0 && doomed == 0 && from >= to && LARGE_BYTES == 0);
+end_checked:
+	false
+}

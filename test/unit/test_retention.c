@@ -1,0 +1,432 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_retention.c
+ *	  Unit tests of retention.c: what is saved, deleted, given up, and when.
+ *
+ * Guards: a segment is saved only for those who need it, counts as saved only
+ * when it is so as a whole, and is deleted when nobody needs it; past the limit
+ * and in case of errors the oldest goes, and those concerned are known.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wakeup_support.h"
+
+#include "retention.h"
+
+#define NO_LIMIT	UINT64_MAX
+#define NOTED_MAX	32
+
+/* What was asked of the place where segments are saved. */
+static struct
+{
+	HeraldQueue  *queue;
+	HeraldWakeup *wakeup;
+	HeraldRetention retention;
+	HeraldPosition start;
+	uint64_t	size;			/* of a segment */
+	int			fail;			/* so many times */
+	int			disk_segments;	/* so many fit on the disk; 0: any number */
+	HeraldPosition recycle_to;	/* by another process, during the next save */
+	HeraldPosition kept[NOTED_MAX];
+	int			kept_count;
+	HeraldPosition failed;		/* the last that could not be saved; 0: none, or it is deleted */
+	int			removed;		/* and not deleted yet: their room is not free */
+	int			saves;
+	int			dropped;
+	int			overruns[2];	/* by reason */
+	uint32_t	overrun_slot;
+}			world;
+
+static bool
+save(HeraldPosition segment)
+{
+	/* Still in the ring, and not covered yet: nobody looks for it here [F1]. */
+	assert_int_equal(segment, atomic_load(&world.queue->tail));
+	assert_false(herald_retention_has(&world.retention, segment));
+	assert_true(atomic_load(&world.queue->settled) >= segment + world.size);
+	world.saves++;
+	if (world.fail > 0 || (world.disk_segments > 0 &&
+						   world.kept_count + world.removed >= world.disk_segments))
+	{
+		world.fail -= world.fail > 0;
+		world.failed = segment;
+		return false;
+	}
+	assert_true(world.kept_count < NOTED_MAX);
+	world.kept[world.kept_count++] = segment;
+	if (world.recycle_to != 0)
+		assert_true(herald_queue_recycle(world.queue, world.recycle_to));
+	world.recycle_to = 0;
+	return true;
+}
+
+static void
+forget(HeraldPosition segment)
+{
+	/* Not covered any more: whoever looks for it now finds it gone. */
+	assert_false(herald_retention_has(&world.retention, segment));
+	for (int i = 0; i < world.kept_count; i++)
+		if (world.kept[i] == segment)
+		{
+			world.kept[i] = world.kept[--world.kept_count];
+			world.removed++;
+			return;
+		}
+	if (segment != world.failed)
+		fail_msg("what was not saved is deleted");
+	world.failed = 0;
+}
+
+static void
+note_dropped(void)
+{
+	world.dropped++;
+}
+
+static void
+note_overrun(uint32_t slot, HeraldOverrunReason reason)
+{
+	/* Still waited for: whoever is passed over has been reported [F2]. */
+	assert_true(herald_word_position(atomic_load(herald_wakeup_word(world.wakeup, slot))) >=
+				atomic_load(&world.queue->lost));
+	world.overruns[reason]++;
+	world.overrun_slot = slot;
+}
+
+static const HeraldRetentionCalls calls = {
+	.save = save,
+	.remove = forget,
+	.dropped = note_dropped,
+	.overrun = note_overrun,
+};
+
+/* Seven segments full of what is settled, and less than one left; all idle. */
+static int
+setup(void **state UNUSED)
+{
+	memset((void *) &world, 0, sizeof(world));
+	world.queue = log_new();
+	world.size = world.queue->segment_size;
+	world.start = atomic_load(&world.queue->tail);
+	world.wakeup = wakeup_new_idle(SLOTS, 1, world.start);
+	for (int i = 0; i < HERALD_SEGMENTS - 1; i++)
+		leave_in_segment(world.queue, 0);
+	batch_send(world.queue, "a little more");
+	dispatch_all(world.queue);
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		atomic_store(herald_wakeup_word(world.wakeup, slot),
+					 atomic_load(&world.queue->settled) | HERALD_LISTENER_IDLE);
+	return 0;
+}
+
+static int
+teardown(void **state UNUSED)
+{
+	free(world.wakeup);
+	free(world.queue);
+	return 0;
+}
+
+/* The border of a segment, counted from the first. */
+static HeraldPosition
+border(int segments)
+{
+	return world.start + (uint64_t) segments * world.size;
+}
+
+static void
+set_listener(uint32_t slot, HeraldPosition position, unsigned state)
+{
+	atomic_store(herald_wakeup_word(world.wakeup, slot), herald_word_make(position, state));
+}
+
+/* Move the oldest segment, and fill what that frees, to be short again. */
+static bool
+move(uint64_t bytes_max)
+{
+	HeraldRetentionResult result;
+
+	do
+	{
+		result = herald_retention_move(&world.retention, world.queue, world.wakeup, bytes_max, &calls);
+		assert_true(result != HERALD_RETENTION_AGAIN || world.removed > 0);
+		world.removed = 0;		/* deleted by now */
+	} while (result == HERALD_RETENTION_AGAIN);
+
+	if (result == HERALD_RETENTION_ROOM && !herald_queue_is_short(world.queue))
+	{
+		leave_in_segment(world.queue, 0);
+		batch_send(world.queue, "a little more");
+		dispatch_all(world.queue);
+	}
+	return result == HERALD_RETENTION_ROOM;
+}
+
+static void
+trim(void)
+{
+	herald_retention_trim(&world.retention, world.queue, world.wakeup, &calls);
+}
+
+/* The saved stretch, in segments from the first; all of it is kept, and nothing else. */
+static void
+assert_saved(int from, int to)
+{
+	assert_int_equal(herald_retention_bytes(&world.retention), (uint64_t) (to - from) * world.size);
+	assert_int_equal(world.kept_count, to - from);
+	for (int i = 0; i < 2 * HERALD_SEGMENTS; i++)
+		assert_int_equal(herald_retention_has(&world.retention, border(i)), i >= from && i < to);
+}
+
+/* Guards: what nobody needs is not saved, only recycled. */
+static void
+test_nobody(void **state UNUSED)
+{
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(atomic_load(&world.queue->tail), border(1));
+	assert_int_equal(world.saves, 0);
+	assert_saved(1, 1);
+
+	/* Nor is it given up, where nothing may be saved. */
+	assert_true(move(0));
+	assert_int_equal(world.dropped, 0);
+	assert_int_equal(atomic_load(&world.queue->lost), 0);
+}
+
+/* Guards: nothing is moved that is still written or dispatched, or needs not be. */
+static void
+test_not_yet(void **state UNUSED)
+{
+	HeraldPosition settled = atomic_load(&world.queue->settled);
+
+	atomic_store(&world.queue->settled, border(1) - 8);
+	assert_false(move(NO_LIMIT));
+	atomic_store(&world.queue->settled, border(1));
+	assert_true(move(NO_LIMIT));
+	atomic_store(&world.queue->settled, settled);
+	assert_true(herald_queue_recycle(world.queue, border(4)));
+	assert_int_equal(herald_retention_move(&world.retention, world.queue, world.wakeup, NO_LIMIT, &calls),
+					 HERALD_RETENTION_NO_ROOM);
+	assert_int_equal(atomic_load(&world.queue->tail), border(4));
+	assert_int_equal(world.saves, 0);
+}
+
+/* Guards: for a laggard all is kept, until it has read it, segment by segment. */
+static void
+test_laggard(void **state UNUSED)
+{
+	set_listener(99, border(0) + 800, HERALD_LISTENER_BUSY_PENDING);
+	for (int i = 1; i <= 12; i++)
+	{
+		assert_true(move(NO_LIMIT));
+		assert_int_equal(atomic_load(&world.queue->tail), border(i));
+		assert_saved(0, i);
+	}
+	trim();
+	assert_saved(0, 12);
+	set_listener(99, border(1) - 8, HERALD_LISTENER_PROCESSING);
+	trim();
+	assert_saved(0, 12);
+	set_listener(99, border(1), HERALD_LISTENER_PROCESSING);
+	trim();
+	assert_saved(1, 12);
+	set_listener(99, border(7) + 8, HERALD_LISTENER_PROCESSING);
+	assert_true(move(NO_LIMIT));
+	assert_saved(7, 13);
+	set_listener(99, border(13), HERALD_LISTENER_PROCESSING);
+	trim();
+	assert_saved(13, 13);
+	assert_int_equal(world.dropped, 0);
+
+	/* It has come into the ring: a new stretch begins where it is. */
+	assert_true(move(NO_LIMIT));
+	assert_saved(13, 14);
+}
+
+/* Guards: past the limit the oldest goes, and only who needed it is overrun. */
+static void
+test_limit(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	set_listener(98, border(1), HERALD_LISTENER_PENDING);
+	set_listener(97, border(0), HERALD_LISTENER_IDLE);
+	for (int i = 1; i <= 3; i++)
+		assert_true(move(3 * world.size + 8));
+	assert_saved(0, 3);
+	assert_int_equal(world.dropped, 0);
+
+	assert_true(move(3 * world.size + 8));
+	assert_saved(1, 4);
+	assert_int_equal(world.dropped, 1);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 1);
+	assert_int_equal(world.overrun_slot, 99);
+	assert_int_equal(atomic_load(&world.queue->lost), border(1));
+
+	/* It is not counted twice; and then nobody is left for whom to save. */
+	assert_true(move(3 * world.size + 8));
+	assert_saved(2, 4);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 2);
+	assert_int_equal(world.overrun_slot, 98);
+
+	/* What is left goes without anybody's loss. */
+	assert_true(move(3 * world.size + 8));
+	assert_saved(6, 6);
+	assert_int_equal(world.dropped, 2);
+}
+
+/* Guards: where nothing may be saved the ring's oldest is given up at once. */
+static void
+test_no_room_at_all(void **state UNUSED)
+{
+	set_listener(99, border(0) + 8, HERALD_LISTENER_AGAIN);
+	assert_true(move(world.size - 8));
+	assert_int_equal(world.saves, 0);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 1);
+	assert_int_equal(atomic_load(&world.queue->lost), border(1));
+	assert_int_equal(atomic_load(&world.queue->tail), border(1));
+	assert_saved(1, 1);
+}
+
+/* Guards: if it cannot be saved, the oldest is deleted until it can, as far as that is needed. */
+static void
+test_errors(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	set_listener(98, border(2), HERALD_LISTENER_PENDING);
+	for (int i = 1; i <= 3; i++)
+		assert_true(move(NO_LIMIT));
+	world.fail = 2;
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.saves, 3 + 3);
+	assert_saved(2, 4);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 1);
+	assert_int_equal(world.overrun_slot, 99);
+	assert_int_equal(atomic_load(&world.queue->lost), border(1));
+
+	/* For ever: all that was saved goes, and the segment itself, which is recycled. */
+	set_listener(97, border(3), HERALD_LISTENER_PENDING);
+	set_listener(96, border(4), HERALD_LISTENER_PENDING);
+	world.fail = 100;
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.fail, 100 - 3);
+	assert_saved(5, 5);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 4);
+	assert_int_equal(atomic_load(&world.queue->lost), border(5));
+	assert_int_equal(world.failed, 0);	/* what is there of it is deleted, too */
+
+	/* Nobody is left who needs any more. */
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.fail, 100 - 3);
+}
+
+/*
+ * Guards: on a full disk no more is given up than has to be: what goes for the
+ * limit, or since nobody needs it, makes room once it is deleted.
+ */
+static void
+test_full_disk(void **state UNUSED)
+{
+	world.disk_segments = 3;
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	set_listener(98, border(1), HERALD_LISTENER_PENDING);
+	for (int i = 1; i <= 3; i++)
+		assert_true(move(3 * world.size));
+	assert_true(move(3 * world.size));
+	assert_saved(1, 4);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 1);
+	assert_int_equal(world.overrun_slot, 99);
+	assert_int_equal(atomic_load(&world.queue->lost), border(1));
+
+	/* What is before the other's position nobody needs. */
+	set_listener(98, border(2), HERALD_LISTENER_PENDING);
+	assert_true(move(NO_LIMIT));
+	assert_saved(2, 5);
+	assert_int_equal(atomic_load(&world.queue->lost), border(1));
+
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 1);
+	assert_int_equal(world.overrun_slot, 98);
+}
+
+/*
+ * Guards: what another process recycles meanwhile is torn, does not count, and
+ * is deleted; and the saved stretch has no gap, but begins anew behind it.
+ */
+static void
+test_recycled_while_saved(void **state)
+{
+	for (int ahead = 1; ahead <= 3; ahead++)
+	{
+		set_listener(99, border(0), HERALD_LISTENER_PENDING);
+		assert_true(move(NO_LIMIT));
+		world.recycle_to = border(1 + ahead);
+		assert_false(move(NO_LIMIT));
+		assert_int_equal(world.saves, 2);
+		assert_saved(0, 1);
+		assert_int_equal(atomic_load(&world.queue->tail), border(1 + ahead));
+
+		for (int i = 0; i < ahead; i++)
+			leave_in_segment(world.queue, 0);
+		batch_send(world.queue, "a little more");
+		dispatch_all(world.queue);
+		assert_true(move(NO_LIMIT));
+		assert_saved(1 + ahead, 2 + ahead);
+		teardown(state);
+		setup(state);
+	}
+}
+
+/* Guards: saved, but not recycled since another process was about to: not saved anew. */
+static void
+test_recycling_elsewhere(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	atomic_store(&world.queue->recycling, 1);
+	assert_false(move(NO_LIMIT));
+	assert_saved(0, 1);
+	assert_int_equal(atomic_load(&world.queue->tail), border(0));
+	atomic_store(&world.queue->recycling, 0);
+	assert_true(move(NO_LIMIT));
+	assert_int_equal(world.saves, 1);
+	assert_saved(0, 1);
+	assert_int_equal(atomic_load(&world.queue->tail), border(1));
+}
+
+/* Guards: the same, and nobody needs it any more by then: nothing is left behind. */
+static void
+test_recycling_elsewhere_in_vain(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	atomic_store(&world.queue->recycling, 1);
+	assert_false(move(NO_LIMIT));
+	atomic_store(&world.queue->recycling, 0);
+	set_listener(99, border(3), HERALD_LISTENER_PENDING);
+	trim();
+	assert_saved(0, 0);
+	assert_true(move(NO_LIMIT));
+	assert_saved(1, 1);
+	assert_int_equal(world.saves, 1);
+}
+
+#define world_test(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		world_test(test_nobody),
+		world_test(test_not_yet),
+		world_test(test_laggard),
+		world_test(test_limit),
+		world_test(test_no_room_at_all),
+		world_test(test_errors),
+		world_test(test_full_disk),
+		world_test(test_recycled_while_saved),
+		world_test(test_recycling_elsewhere),
+		world_test(test_recycling_elsewhere_in_vain),
+	};
+
+	return cmocka_run_group_tests_name("spilled", tests, NULL, NULL);
+}
