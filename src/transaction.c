@@ -24,6 +24,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/async.h"
 #include "commands/tablecmds.h"
 #include "utils/resowner.h"
 
@@ -32,6 +33,7 @@
 #include "base/involvement.h"
 #include "cache/invalidation/invalidate.h"
 #include "cache/store.h"
+#include "core/stop_point.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/listener/deliver.h"
 #include "notify/listener/session.h"
@@ -56,6 +58,7 @@ static void at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_l
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 									SubTransactionId parent_id, void *arg);
 static void before_commit(void);
+static void register_natively(void);
 static void do_on_commit_actions(void);
 static void before_prepare(void);
 static void at_end(bool committed);
@@ -173,10 +176,26 @@ before_commit(void)
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 	herald_subscriptions_prepare();
+	if (herald_pending_count() > 0 && herald_subscriptions_any_to_add())
+		register_natively();
 
 	/* The reservation comes last: from then on everybody waits for this commit. */
 	herald_invalidate_publish();
 	herald_publish_reserve();
+}
+
+/*
+ * A session that begins to listen is registered with the server, too, which reads all
+ * that is in its own queue for that database: gigabytes, if somebody has sent them.
+ * The server does it after our callback, but once we have our place in the queue
+ * everybody would wait with us.  Done here, there is nothing left to read then.  No
+ * notification of this transaction goes the server's way, or it would go twice.
+ */
+static void
+register_natively(void)
+{
+	HERALD_STOP_POINT("register-natively");
+	PreCommit_Notify();
 }
 
 /*

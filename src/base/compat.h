@@ -64,13 +64,24 @@
 #define herald_proc_latch(number)		(&GetPGProcByNumber(number)->procLatch)
 #define herald_proc_pid(number)			(GetPGProcByNumber(number)->pid)
 
-/* Does the process with that number wait for something else than its client's next message? */
+/* 17: a process's virtual transaction id is a structure of its own. */
+#if PG_VERSION_NUM >= 170000
+#define herald_proc_lxid(number)		(GetPGProcByNumber(number)->vxid.lxid)
+#else
+#define herald_proc_lxid(number)		(GetPGProcByNumber(number)->lxid)
+#endif
+
+/*
+ * Is the process with that number in a transaction, or does it wait for something
+ * else than its client's next message?  Then a signal is of no use to it now.
+ */
 static inline bool
-herald_proc_waits_elsewhere(int number)
+herald_proc_is_busy(int number)
 {
 	uint32		wait = *(volatile uint32 *) &GetPGProcByNumber(number)->wait_event_info;
 
-	return wait != 0 && wait != WAIT_EVENT_CLIENT_READ;
+	return (wait != 0 && wait != WAIT_EVENT_CLIENT_READ) ||
+		*(volatile LocalTransactionId *) &herald_proc_lxid(number) != InvalidLocalTransactionId;
 }
 
 /*

@@ -57,12 +57,12 @@ herald_signal_notifications(uint32 slot, void *arg)
 	}
 
 	/*
-	 * Parse analysis, for one, locks tables before any hook tells us that the
-	 * backend is busy.  A hint: it may be over by now.
+	 * A backend can be busy before any hook has told us: parse analysis, for one,
+	 * locks tables, and a Bind without a Sync leaves a transaction open.  A hint: it
+	 * may be over by now.
 	 */
 	return pid == MyProcPid ||
-		!herald_proc_waits_elsewhere(atomic_load_explicit(&listener->process,
-														  memory_order_relaxed));
+		!herald_proc_is_busy(atomic_load_explicit(&listener->process, memory_order_relaxed));
 }
 
 bool

@@ -14,8 +14,8 @@
  * who has joined since began at the head.  So it is enough that look_at is at
  * most `size` from the one who was furthest behind then.
  *
- * One lock, which the caller holds to insert and to join, protects head,
- * look_at and slots_used, and keeps those two apart.  Nothing else is locked:
+ * One lock, which the caller holds to insert and to join, protects head, look_at,
+ * `last` and slots_used, and keeps those two apart.  Nothing else is locked:
  *
  *	 a reader's word	moves forward by its reader, READING → RESET by an
  *						inserter, to FREE and back by its reader
@@ -138,6 +138,19 @@ herald_inval_join(HeraldInvalQueue *queue, uint32_t slot)
 						  memory_order_relaxed);
 }
 
+bool
+herald_inval_skip(HeraldInvalQueue *queue, uint32_t slot, uint32_t database)
+{
+	uint64_t	word = atomic_load_explicit(&queue->readers[slot].word, memory_order_relaxed);
+
+	/* The word of a reader that was reset has the position that it had reached. */
+	if (herald_inval_state(word) != HERALD_INVAL_RESET ||
+		queue->last[database % HERALD_INVAL_DATABASES] > herald_inval_position(word))
+		return false;
+	herald_inval_join(queue, slot);
+	return true;
+}
+
 int32_t
 herald_inval_leave(HeraldInvalQueue *queue, uint32_t slot)
 {
@@ -221,6 +234,7 @@ herald_inval_insert(HeraldInvalQueue *queue, const HeraldInvalidation *messages,
 		memcpy(words, &messages[i], sizeof(words));
 		for (size_t w = 0; w < WORDS_PER_MESSAGE; w++)
 			atomic_store_explicit(&to[w], words[w], memory_order_release);
+		queue->last[messages[i].database % HERALD_INVAL_DATABASES] = head + i + 1;
 	}
 
 	/*

@@ -70,6 +70,9 @@ typedef struct HeraldInvalidation
 #define HERALD_INVAL_SIZE_MIN \
 	(HERALD_INVAL_CLEANUP_QUANTUM * HERALD_INVAL_WRITE_QUANTUM)
 
+/* Of so many databases it is known whether a reader has missed something of them; a power of two. */
+#define HERALD_INVAL_DATABASES	256
+
 /* Nobody, where a slot is expected. */
 #define HERALD_INVAL_NOBODY		(-1)
 
@@ -110,6 +113,9 @@ typedef struct HeraldInvalQueue
 	_Atomic uint64_t turn;
 	_Atomic uint32_t slots_used;	/* no slot from here on was ever used */
 
+	/* By a hash of the database: behind its last message. */
+	uint64_t	last[HERALD_INVAL_DATABASES];
+
 	/* What has happened since the start. */
 	_Atomic uint64_t resets;
 	_Atomic uint64_t signals;
@@ -140,6 +146,12 @@ herald_inval_state(uint64_t word)
  * after this has returned, tells which of it is not over yet [I7].
  */
 extern void herald_inval_join(HeraldInvalQueue *queue, uint32_t slot);
+
+/*
+ * Go on at what comes next, after a reset.  With the lock held.  False: some of what
+ * was missed may have been of this database, and herald_inval_join() is due.
+ */
+extern bool herald_inval_skip(HeraldInvalQueue *queue, uint32_t slot, uint32_t database);
 
 /*
  * Read no longer, in whatever state.  Gives up the turn, if there is one.

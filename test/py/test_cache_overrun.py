@@ -19,6 +19,15 @@ LOOK_QUANTUM = QUEUE_SIZE // 16
 
 IDLE = 100
 
+FLOOD = """
+    CREATE PROCEDURE flood(transactions integer) LANGUAGE plpgsql AS $$
+        BEGIN
+            FOR i IN 1..transactions LOOP
+                PERFORM herald.cache_invalidate('flood', n::text) FROM generate_series(1, 64) n;
+                COMMIT;
+            END LOOP;
+        END $$"""
+
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -32,14 +41,8 @@ def caching():
             CREATE TRIGGER item AFTER UPDATE ON item
                 FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('item', 'id');
             CREATE FUNCTION item() RETURNS text LANGUAGE sql STABLE AS
-                $$ SELECT herald.cache_through('item', '1', 'SELECT v FROM item WHERE id = 1') $$;
-            CREATE PROCEDURE flood(transactions integer) LANGUAGE plpgsql AS $$
-                BEGIN
-                    FOR i IN 1..transactions LOOP
-                        PERFORM herald.cache_invalidate('flood', n::text) FROM generate_series(1, 64) n;
-                        COMMIT;
-                    END LOOP;
-                END $$""")
+                $$ SELECT herald.cache_through('item', '1', 'SELECT v FROM item WHERE id = 1') $$""")
+        cluster.psql(FLOOD)
         yield cluster
 
 
@@ -174,6 +177,35 @@ def test_stuck_one_is_reset_alone(caching, sessions, writer, how):
     assert resets(writer, stuck) == 1
     assert [resets(writer, session) for session in idle] == [0] * len(idle)
     assert one(writer, "SELECT cache_resets FROM herald.stats") == 1
+
+
+def test_flood_of_another_database(caching, connect, sessions, writer):
+    """Guards: what is invalidated in another database makes no session forget anything, however much it is."""
+    caching.psql("CREATE DATABASE flooding")
+    caching.create_herald("flooding")
+    caching.psql(FLOOD, "flooding")
+    other = connect(caching, "flooding")
+    others = "SELECT count(herald.cache_invalidate('c' || n % 60, n::text)) FROM generate_series(1, 40000) n"
+    [stuck] = sessions(1)
+    stand_in_transaction(stuck)
+    for _ in range(3):
+        for _ in range(8):
+            other.execute(others)
+        flood(other, QUEUE_SIZE)
+    stuck.execute("COMMIT")
+    assert still_cached([stuck])
+    assert resets(writer, stuck) == 0
+
+    # One of its own, among theirs.
+    stand_in_transaction(stuck)
+    writer.execute("UPDATE item SET v = 1")
+    flood(other, QUEUE_SIZE)
+    stuck.execute("COMMIT")
+    assert one(stuck, "SELECT item()") == "1"
+    assert resets(writer, stuck) == 1
+    other.close()
+    until(lambda: one(writer, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'flooding'") == 0, "it is closed")
+    caching.psql("DROP DATABASE flooding")
 
 
 def test_turn_is_rescued(caching, sessions, writer):

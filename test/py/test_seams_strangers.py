@@ -1,15 +1,17 @@
 """What an ordinary role can do to others: with large transactions, lock waits, many channels, views, and by
 not saying Sync."""
 
+import threading
 import time
 from statistics import median
 
+import psycopg
 import pytest
 
 from conftest import SETTINGS, started
 from laggards import KILOBYTES_7, fall_behind
-from support import hear, notify, one, until
-from wire import EXECUTE, FLUSH, SYNC, bind, cstring, error, kinds, parse
+from support import hear, load, notify, one, until
+from wire import EXECUTE, FLUSH, SYNC, bind, cstring, error, kinds, parse, payloads
 
 SETTLES_S = 2
 BLOCKED = 40  # listeners that wait for a lock
@@ -83,6 +85,20 @@ def test_little_is_left_of_a_large_transaction(tiny, connect):
     assert hear(laggard, 10) == [f"{when} {number}" for number in range(5) for when in ("before", "after")]
 
 
+def test_table_of_large_files_is_full(tiny, connect):
+    """Guards: as many files of large transactions as there can be, kept for a laggard far below the queue's limit,
+    keep nobody from a large transaction: the laggard loses the oldest."""
+    laggard, sender, other = connect(tiny), connect(tiny), connect(tiny)
+    laggard.execute("LISTEN herald_reset")
+    fall_behind(laggard)
+    with load(tiny, f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, 10) n;", 2):
+        until(lambda: one(other, "SELECT segments_dropped FROM herald.stats") > 0, "something is given up", 120)
+        assert one(sender, f"SELECT count(pg_notify('d', n || '{KILOBYTES_7}')) FROM generate_series(1, 20) n") == 20
+    assert one(other, "SELECT usage FROM herald.queue") < 0.5
+    laggard.execute("ROLLBACK")
+    assert "notifications were missed" in hear(laggard, 1)[0]
+
+
 def test_unlisten_again_and_again(cluster, connect):
     """Guards: very many UNLISTEN * in one transaction, of a session with very many channels, are as quick to
     commit as one."""
@@ -138,3 +154,59 @@ def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
             reader.cancel()
         for reader in readers:
             assert error(reader.until_ready()).startswith("57014")
+
+
+NATIVE = "SET herald.enabled = off"
+NATIVE_MEGABYTES = 200
+LONG = "x" * 9000
+
+
+def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
+    """Guards: a transaction that begins to listen and notifies, while the server's own queue is full of what
+    somebody has sent past pg_herald, keeps others' notifications waiting no longer than another."""
+    cluster.psql("CREATE DATABASE full_of_native")
+    cluster.create_herald("full_of_native")
+    listener, sender = wire(cluster), connect(cluster)
+    laggard, flooder = (connect(cluster, "full_of_native") for _ in range(2))
+    listener.query("LISTEN d")
+    laggard.execute(f"{NATIVE}; LISTEN native; BEGIN; SELECT 1")
+    flooder.execute(NATIVE)
+    flooder.execute("SELECT count(pg_notify('native', n || repeat('x', 7900)))"
+                    f" FROM generate_series(1, {NATIVE_MEGABYTES * 125}) n")
+    commits, heard = [], []
+    for number in range(5):
+        with connect(cluster, "full_of_native") as beginner:
+            thread = threading.Thread(target=beginner.execute, args=("BEGIN; LISTEN q; NOTIFY q, 'own'; COMMIT",))
+            began = time.monotonic()
+            thread.start()
+            time.sleep(0.02)
+            sent = time.monotonic()
+            notify(sender, "d", str(number))
+            assert payloads([listener.receive()]) == [str(number)]
+            heard.append(time.monotonic() - sent)
+            thread.join()
+            commits.append(time.monotonic() - began)
+            assert hear(beginner, 1) == ["own"]
+    laggard.close()
+    flooder.close()
+    cluster.psql("DROP DATABASE full_of_native WITH (FORCE)")
+    assert median(commits) > 0.06, "nothing was to be read"
+    assert median(heard) < median(commits) / 4, f"heard after {heard}, the others' commits took {commits}"
+
+
+def test_both_ways_with_a_long_payload(connect):
+    """Guards: what the server's own way cannot carry is not sent beside what it carries, in one transaction."""
+    for cluster in started(preload=True, settings=SETTINGS | {"herald.max_payload": "20kB"}):
+        listener, sender = connect(cluster), connect(cluster)
+        listener.execute("LISTEN c")
+        ways = [(NATIVE, "short"), ("RESET herald.enabled", LONG)]
+        for order in (ways, ways[::-1]):
+            sender.execute("BEGIN")
+            for way, payload in order:
+                sender.execute(way)
+                sender.execute("SELECT pg_notify('c', %s)", (payload,))
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="own way"):
+                sender.execute("COMMIT")
+        sender.execute("RESET herald.enabled")
+        notify(sender, "c", "only this")
+        assert hear(listener, 1) == ["only this"]

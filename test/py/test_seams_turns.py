@@ -8,7 +8,7 @@ import pytest
 
 from conftest import SETTINGS, started
 from support import one, until
-from wire import Wire, call, cstring, kinds, payloads
+from wire import EXECUTE, FLUSH, SYNC, Wire, bind, call, cstring, kinds, parse, payloads
 
 ROUNDS = 50
 PG_SLEEP = 2626
@@ -46,6 +46,32 @@ def test_long_call_on_the_fast_path(two_turns, wire):
         for sleeper in sleepers:
             messages = sleeper.until_ready()
             assert kinds(messages) == "VAZ" and payloads(messages) == [str(number)]
+    assert median(times) < 0.005, f"heard after {median(times) * 1000:.1f} ms, at most {max(times) * 1000:.1f} ms"
+
+
+def test_bind_without_sync(two_turns, wire):
+    """Guards: listeners that have bound a SHOW and not said Sync, which passes no hook and leaves a transaction open,
+    keep no other listener waiting; nor do those that leave and come back meanwhile."""
+    listener, sender = wire(two_turns), wire(two_turns)
+    listener.query("LISTEN d")
+    times = []
+    for number in range(ROUNDS):
+        holders = [wire(two_turns) for _ in range(SLEEPERS)]
+        for holder in holders:
+            holder.query("LISTEN c")
+            holder.send(parse("SHOW work_mem"), bind(), EXECUTE, SYNC)
+            holder.until_ready()
+            holder.send(bind(), FLUSH)
+            assert kinds([holder.receive()]) == "2"
+        sender.query(f"NOTIFY c, '{number}'")
+        began = time.monotonic()
+        sender.query(f"NOTIFY d, '{number}'")
+        assert payloads([listener.receive()]) == [str(number)]
+        times.append(time.monotonic() - began)
+        for holder in holders:
+            holder.send(SYNC)
+            assert payloads(holder.until_ready()) == [str(number)]
+            holder.close()
     assert median(times) < 0.005, f"heard after {median(times) * 1000:.1f} ms, at most {max(times) * 1000:.1f} ms"
 
 

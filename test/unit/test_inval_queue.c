@@ -61,6 +61,56 @@ test_join(void **state UNUSED)
 	free(queue);
 }
 
+/* Insert that many messages of one database. */
+static void
+insert_of(HeraldInvalQueue *queue, uint32_t database, uint32_t count)
+{
+	HeraldInvalidation messages[HERALD_INVAL_WRITE_QUANTUM];
+
+	while (count > 0)
+	{
+		uint32_t	n = count < HERALD_INVAL_WRITE_QUANTUM ? count : HERALD_INVAL_WRITE_QUANTUM;
+
+		for (uint32_t i = 0; i < n; i++)
+			messages[i] = (HeraldInvalidation) {.database = database};
+		(void) herald_inval_insert(queue, messages, n);
+		count -= n;
+	}
+}
+
+/* Guards: a reader that was reset goes on only if nothing of its database was missed. */
+static void
+test_skip(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new();
+	HeraldInvalidation messages[HERALD_INVAL_READ_QUANTUM];
+
+	herald_inval_join(queue, 0);
+	insert_of(queue, 1, 3);
+	assert_false(herald_inval_skip(queue, 0, 1));	/* it was not reset */
+	assert_int_equal(herald_inval_read(queue, 0, messages), 3);
+
+	/* The last of database 1 was read, and nothing came of it since. */
+	insert_of(queue, 2, 2 * SIZE);
+	assert_int_equal(state_of(queue, 0), HERALD_INVAL_RESET);
+	assert_false(herald_inval_skip(queue, 0, 2));
+	assert_false(herald_inval_skip(queue, 0, 2 + HERALD_INVAL_DATABASES));
+	assert_true(herald_inval_skip(queue, 0, 1));
+	assert_int_equal(state_of(queue, 0), HERALD_INVAL_READING);
+	assert_true(herald_inval_is_current(queue, 0));
+
+	/* One message among very many, at either end of what is missed. */
+	for (int at_end = 0; at_end <= 1; at_end++)
+	{
+		insert_of(queue, at_end ? 2 : 1, at_end ? 2 * SIZE : 1);
+		insert_of(queue, at_end ? 1 : 2, at_end ? 1 : 2 * SIZE);
+		assert_int_equal(state_of(queue, 0), HERALD_INVAL_RESET);
+		assert_false(herald_inval_skip(queue, 0, 1));
+		herald_inval_join(queue, 0);
+	}
+	free(queue);
+}
+
 /* Guards: at most a read quantum at once, from inserts of every length. */
 static void
 test_quanta(void **state UNUSED)
@@ -402,6 +452,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_init),
 		cmocka_unit_test(test_join),
+		cmocka_unit_test(test_skip),
 		cmocka_unit_test(test_quanta),
 		cmocka_unit_test(test_laps),
 		cmocka_unit_test(test_thresholds),

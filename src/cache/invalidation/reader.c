@@ -47,6 +47,7 @@ static void join(void);
 static uint32 ask_prepared(uint32 *xids);
 static uint32 without_future(uint32 *xids, uint32 count);
 static void read_on(void);
+static bool skip(void);
 static void catch_up(void *arg);
 static HeraldVisibility present(void);
 static void note(uint32 bucket, TransactionId xid, const HeraldVisibility *seen);
@@ -224,6 +225,8 @@ read_on(void)
 
 		if (n < 0)
 		{
+			if (skip())
+				continue;
 			herald_count(&use->resets, 1);
 			herald_shared_count(HERALD_COUNT_CACHE_RESETS, 1);
 			join();
@@ -246,6 +249,18 @@ read_on(void)
 		must_join = false;
 	}
 	herald_invalidation_wake(herald_inval_caught_up(herald_inval_queue, slot));
+}
+
+/* Others' databases have filled the queue.  False: we may have missed something of our own. */
+static bool
+skip(void)
+{
+	bool		result;
+
+	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
+	result = herald_inval_skip(herald_inval_queue, herald_shared_my_slot(), MyDatabaseId);
+	LWLockRelease(herald_control->invalidation_lock);
+	return result;
 }
 
 /* We were far behind. */

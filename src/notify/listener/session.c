@@ -37,6 +37,7 @@
 #include "base/involvement.h"
 #include "base/shared.h"
 #include "base/signal.h"
+#include "core/session_state.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/read_buffer.h"
@@ -45,11 +46,8 @@
 
 static struct
 {
-	bool		is_listener;
-	bool		is_busy;		/* our word says so */
-	bool		statement_seen; /* in this transaction */
+	HeraldSessionState state;
 	bool		statement_before;	/* see herald_session_take_statement() */
-	bool		chains;			/* the end of this transaction begins another */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
 	TimestampTz message_time;	/* when the client's last one that passed a hook came... */
 	HeraldPosition message_at;	/* ... and where the queue ended then */
@@ -66,6 +64,7 @@ static struct
 /* So many are survived: the first may have been cancelled. */
 #define FAILURES_MAX	3
 
+static HeraldSessionState step(HeraldSessionEvent event);
 static bool may_fail_in_block(void);
 static bool message_has_come(void);
 static bool note_message(void);
@@ -80,7 +79,7 @@ herald_session_join(void)
 	uint32		slot = herald_shared_my_slot();
 	HeraldSlot *mine = &herald_slots[slot];
 
-	if (session.is_listener)
+	if (herald_session_is_listener())
 		return;
 
 	herald_read_buffer_allocate();
@@ -101,8 +100,7 @@ herald_session_join(void)
 
 	herald_wakeup_join(herald_wakeup, slot,
 					   atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst));
-	session.is_listener = true;
-	session.is_busy = true;
+	step(HERALD_SESSION_JOINS);
 	session.began_at = session.message_at = 0;
 	session.message_time = GetCurrentStatementStartTimestamp();
 }
@@ -112,11 +110,10 @@ herald_session_leave(void)
 {
 	uint32		slot = herald_shared_my_slot();
 
-	if (!session.is_listener)
+	if (!herald_session_is_listener())
 		return;
 
-	session.is_listener = false;
-	session.is_busy = false;
+	step(HERALD_SESSION_LEAVES);
 	session.own_signal = false;
 	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);
@@ -137,7 +134,7 @@ herald_session_set_channels(uint32 channels)
 bool
 herald_session_is_listener(void)
 {
-	return session.is_listener;
+	return session.state != HERALD_SESSION_ABSENT;
 }
 
 /* What comes in a failed block is none, and is not followed by another end. */
@@ -147,17 +144,15 @@ herald_session_statement(void)
 	bool		is_new;
 
 	/* Most backends listen to nothing, and every statement comes by here. */
-	if (!session.is_listener || IsAbortedTransactionBlockState())
+	if (!herald_session_is_listener() || IsAbortedTransactionBlockState())
 		return;
 
-	session.statement_seen = true;
 	session.statement_before = true;
 	is_new = note_message();
-	if (session.is_busy)
+	if (step(HERALD_SESSION_STATEMENT) != HERALD_SESSION_IDLE)
 		return;
 
 	/* A signal that is on its way has nothing more to tell us. */
-	session.is_busy = true;
 	if (is_new)
 		session.began_at = session.message_at;
 	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
@@ -168,29 +163,28 @@ herald_session_statement(void)
 void
 herald_session_chain(void)
 {
-	session.chains = true;
+	(void) step(HERALD_SESSION_CHAIN);
 	herald_is_involved = true;
 }
 
 void
 herald_session_end_transaction(bool committed)
 {
-	bool		may_remain = session.is_busy && (session.chains || (!committed && may_fail_in_block()));
-	bool		was_empty = !session.is_busy && !session.statement_seen;
-	bool		polled = message_has_come() && committed && was_empty && session.is_listener;
+	bool		was_idle = step(committed ? HERALD_SESSION_COMMIT :
+							may_fail_in_block() ? HERALD_SESSION_ABORT_IN_BLOCK :
+							HERALD_SESSION_ABORT) == HERALD_SESSION_IDLE;
+	bool		polled = message_has_come() && committed && was_idle;
 	HeraldPosition up_to = polled ? queue_end() : session.message_at;
 
 	polled = polled && (is_pending() || herald_dispatch_is_behind(up_to));
-	session.chains = false;
-	session.statement_seen = false;
 	if (committed && session.failures > 0)
 	{
 		if (session.failures >= FAILURES_MAX)
 			ExitOnAnyError = false;
 		session.failures = 0;
 	}
-	if (!session.is_listener ||
-		(committed && !session.is_busy && !polled && !session.awaited != 0))
+	if (!herald_session_is_listener() ||
+		(committed && was_idle && !polled && session.awaited == 0))
 		return;
 
 	/*
@@ -201,19 +195,30 @@ herald_session_end_transaction(bool committed)
 	if (!committed)
 		(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 
-	if (may_remain || rest() || polled || herald_dispatch_is_behind(up_to))
+	if (herald_session_state_is_busy(session.state) || rest() || polled ||
+		herald_dispatch_is_behind(up_to))
 	{
-		session.answer_up_to = may_remain ? HERALD_QUEUE_END : up_to;
+		session.answer_up_to = herald_session_state_is_busy(session.state) ? HERALD_QUEUE_END : up_to;
 
 		/*
 		 * Something of the server's or of another module's fails each time
 		 * before we can deliver: the client is better told than kept waiting.
 		 */
-		if (!committed && was_empty && ++session.failures >= FAILURES_MAX)
+		if (!committed && was_idle && ++session.failures >= FAILURES_MAX)
 			ExitOnAnyError = true;
 		session.own_signal = true;
 		herald_signal_self();
 	}
+}
+
+/* Returns the state that we were in. */
+static HeraldSessionState
+step(HeraldSessionEvent event)
+{
+	HeraldSessionState before = session.state;
+
+	session.state = herald_session_next(before, event);
+	return before;
 }
 
 /*
@@ -274,13 +279,11 @@ is_pending(void)
 	return herald_listener_is_pending(atomic_load(word));
 }
 
-/* Busy no longer.  True: there is something to deliver. */
+/* Say in our word that we are idle.  True: there is something to deliver. */
 static bool
 rest(void)
 {
 	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
-
-	session.is_busy = false;
 
 	/*
 	 * An empty transaction that was to deliver and failed before it could has
@@ -294,8 +297,8 @@ rest(void)
 bool
 herald_session_is_idle_transaction(void)
 {
-	return session.is_listener && !session.statement_seen && debug_query_string == NULL &&
-		!proc_exit_inprogress;
+	return (session.state == HERALD_SESSION_IDLE || session.state == HERALD_SESSION_HELD) &&
+		debug_query_string == NULL && !proc_exit_inprogress;
 }
 
 bool
@@ -310,7 +313,7 @@ herald_session_take_statement(void)
 HeraldPosition
 herald_session_began_at(void)
 {
-	return session.is_busy ? session.began_at : 0;
+	return herald_session_state_is_busy(session.state) ? session.began_at : 0;
 }
 
 HeraldPosition

@@ -134,6 +134,15 @@ herald_subscriptions_any_to_drop(void)
 	return false;
 }
 
+bool
+herald_subscriptions_any_to_add(void)
+{
+	for (int i = 0; i < transaction.actions_used; i++)
+		if (transaction.actions[i].kind == ACTION_LISTEN)
+			return true;
+	return false;
+}
+
 void
 herald_subscriptions_prepare(void)
 {

@@ -26,8 +26,9 @@ extern void herald_subscriptions_unlisten_all(int level);
 extern void herald_subscriptions_subcommit(int level);
 extern void herald_subscriptions_subabort(int level);
 
-/* Does this transaction run UNLISTEN, as far as it has not been rolled back? */
+/* Does this transaction run UNLISTEN, or LISTEN, as far as it has not been rolled back? */
 extern bool herald_subscriptions_any_to_drop(void);
+extern bool herald_subscriptions_any_to_add(void);
 
 /*
  * Before the commit: enter the new channels in the channel map.  May throw;

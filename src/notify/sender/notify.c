@@ -85,13 +85,18 @@ herald_notify_note_native(void)
 	herald_is_involved = true;
 }
 
-/* The server cannot take a payload that is longer than its own limit: then nothing is handed over. */
 void
 herald_notify_hand_over(void)
 {
-	if (!is_native || herald_pending_count() == 0 ||
-		herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER)
+	if (!is_native || herald_pending_count() == 0)
 		return;
+	if (herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("this transaction cannot send all its notifications the server's own way"),
+				 errdetail("Some are sent with herald.enabled off, or by an expression that pg_herald does not see; others have a payload of more than %d bytes.",
+						   HERALD_PAYLOAD_MAX_OF_SERVER),
+				 errhint("Send them in different transactions.")));
 	herald_publish_natively();
 }
 

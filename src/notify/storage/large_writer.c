@@ -113,9 +113,13 @@ enter(void)
 {
 	uint64		number;
 
-	herald_spill_lock(LW_EXCLUSIVE);
-	number = herald_large_files_enter();
-	herald_spill_unlock();
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		herald_spill_lock(LW_EXCLUSIVE);
+		number = herald_large_files_enter();
+		herald_spill_unlock();
+	} while (number == 0 && herald_spill_give_up_oldest(HERALD_OVERRUN_LIMIT));
 	if (number == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),

@@ -167,7 +167,7 @@ herald_spill_leave_room(uint64 bytes)
 }
 
 bool
-herald_spill_give_up_oldest(void)
+herald_spill_give_up_oldest(HeraldOverrunReason reason)
 {
 	bool		result;
 
@@ -175,7 +175,7 @@ herald_spill_give_up_oldest(void)
 		return false;
 	herald_spill_lock(LW_EXCLUSIVE);
 	result = herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup,
-										   &calls);
+											 reason, &calls);
 	herald_spill_unlock();
 	return result;
 }

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "core/queue.h"
+#include "core/retention.h"
 #include "storage/lwlock.h"
 
 /* Shared memory, for memory.c. */
@@ -54,8 +55,11 @@ extern bool herald_spill_needs_trim(void);
  */
 extern bool herald_spill_leave_room(uint64 bytes);
 
-/* The disk is full: delete the oldest file.  False: there is none.  May throw. */
-extern bool herald_spill_give_up_oldest(void);
+/*
+ * The disk is full, or the table of large files: delete the oldest file.  False: there
+ * is none that could be given up.  May throw.
+ */
+extern bool herald_spill_give_up_oldest(HeraldOverrunReason reason);
 
 /*
  * Copy bytes of the queue that are no longer in memory, within one segment.
