@@ -60,7 +60,7 @@ typedef struct Armed
 {
 	char		name[NAMEDATALEN];
 	Action		action;
-	int			pid;			/* for this process only; 0: whoever comes */
+	int			pid;			/* for this process only; 0: for any */
 	int			times;			/* so often; 0: this entry is free */
 } Armed;
 
@@ -119,7 +119,7 @@ herald_stop_try_lock(bool is_held)
 
 /*
  * The server calls this before it sends a message to the client.  A client may
- * not read: then the process waits, and everybody with it who needs the lock.
+ * not read: then the process waits, and with it all that need the lock.
  * Of what is not logged nothing is seen here; so the tests log everything.
  */
 static void
@@ -239,7 +239,7 @@ herald_stop_arm(PG_FUNCTION_ARGS)
 }
 
 /*
- * herald_stop_release(name text) → integer: whoever waits there goes on, and the point is no
+ * herald_stop_release(name text) → integer: the processes that wait there go on, and the point is no
  * longer armed; '' stands for all of them.  Returns how many waited.
  */
 Datum
@@ -310,7 +310,7 @@ herald_stop_armed(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(result);
 }
 
-/* What is this process to do here?  If to wait, it is entered among those who do. */
+/* What is this process to do here?  If to wait, it is entered in the list of those that wait. */
 static Action
 take(const char *name, int *waiter)
 {

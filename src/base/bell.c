@@ -3,8 +3,8 @@
  * bell.c
  *	  Calling the watchdog.
  *
- * The watchdog sleeps while nothing is going on.  Whoever leaves work to it rings;
- * that costs one load while it is awake.
+ * The watchdog sleeps while nothing is going on.  A process that leaves work to it
+ * rings; that costs one load while the watchdog is awake.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

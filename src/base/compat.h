@@ -72,16 +72,17 @@
 #endif
 
 /*
- * Is the process with that number in a transaction, or does it wait for something
- * else than its client's next message?  Then a signal is of no use to it now.
+ * Is a signal of no use now to the process with that number?  It waits for something
+ * else than its client's next message, or for that, but within a transaction.
  */
 static inline bool
-herald_proc_is_busy(int number)
+herald_proc_waits_elsewhere(int number)
 {
 	uint32		wait = *(volatile uint32 *) &GetPGProcByNumber(number)->wait_event_info;
 
-	return (wait != 0 && wait != WAIT_EVENT_CLIENT_READ) ||
-		*(volatile LocalTransactionId *) &herald_proc_lxid(number) != InvalidLocalTransactionId;
+	if (wait == WAIT_EVENT_CLIENT_READ)
+		return *(volatile LocalTransactionId *) &herald_proc_lxid(number) != InvalidLocalTransactionId;
+	return wait != 0;
 }
 
 /*

@@ -27,7 +27,7 @@ void	   *herald_channel_area;
 uint32
 herald_shared_my_slot(void)
 {
-	/* Whoever has no number among the backends (15, 16: the watchdog) has the last. */
+	/* A process without a number among the backends (15, 16: the watchdog) has the last slot. */
 	return Min(herald_my_slot(), herald_control->slots - 1);
 }
 

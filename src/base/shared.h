@@ -66,7 +66,7 @@ typedef struct HeraldSlot
 
 	/* The backend, before it joins and after it leaves; anybody reads. */
 	_Atomic int32_t pid;		/* 0: not a listener */
-	_Atomic int32_t process;	/* its number, for herald_proc_is_busy() */
+	_Atomic int32_t process;	/* its number, for herald_proc_waits_elsewhere() */
 	_Atomic uint32_t database;
 	_Atomic uint32_t role;
 	_Atomic uint32_t channels;	/* how many it listens to */

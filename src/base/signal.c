@@ -7,7 +7,7 @@
  * to anything run an empty transaction, at whose commit we are called; a busy
  * one runs it before it tells its client that it is ready for the next query.
  *
- * For whoever may not listen there is PROCSIG_CATCHUP_INTERRUPT, by which the
+ * For a backend that may not listen there is PROCSIG_CATCHUP_INTERRUPT, by which the
  * server has an idle backend read its own invalidations: in an empty
  * transaction again, but nothing is sent to the client.
  *
@@ -62,7 +62,7 @@ herald_signal_notifications(uint32 slot, void *arg)
 	 * may be over by now.
 	 */
 	return pid == MyProcPid ||
-		!herald_proc_is_busy(atomic_load_explicit(&listener->process, memory_order_relaxed));
+		!herald_proc_waits_elsewhere(atomic_load_explicit(&listener->process, memory_order_relaxed));
 }
 
 bool

@@ -4,7 +4,7 @@
  *	  Which values may be cached: never one that is stale, or will be.
  *
  * A transaction that changes something puts an invalidation with its id in the
- * queue before it commits.  So whoever has read the queue knows of each change
+ * queue before it commits.  So a backend that has read the queue knows of each change
  * that its snapshot can see, and has forgotten the old value.  What is left to
  * exclude is that the old value comes back: computed with a snapshot that does
  * not see the change, and kept until a later one does (the fill race).
@@ -19,15 +19,15 @@
  * some snapshot may see in progress: if any transaction between them is in
  * progress for S, the value is not kept.  That errs on the safe side only.
  *
- * Who joins the queue, or was overrun, has missed some.  What those have changed
+ * A backend that joins the queue, or was overrun, has missed some.  What those have changed
  * is seen by S unless they are in progress for S; and a transaction that was
  * still in progress afterwards, and had not put its invalidations in the queue
  * when we joined, has not been missed.  So: whatever is in progress for S and
  * older than the join must be one of those.
  *
  * Transaction ids are compared modulo 2^32, as the server does.  That works for
- * those that are not too far apart: who has heard nothing for so long that they
- * are, joins anew (herald_freshness_advance).
+ * those that are not too far apart: a backend that has read nothing for so long that
+ * they are joins again (herald_freshness_advance).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

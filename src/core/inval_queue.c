@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * inval_queue.c
- *	  The queue of invalidations, and who has read how far.
+ *	  The queue of invalidations, and how far each reader is.
  *
  * Think of an endless array of messages: `head` is where the next one goes,
  * and each reader has a position of its own in it.  Only the last `size` of
@@ -11,8 +11,8 @@
  * Inserters do not look at the readers, as long as it is certain that nobody's
  * next message is overwritten.  `look_at` says how long that is.  Where all
  * readers were when somebody last looked, they are still or further on, and
- * who has joined since began at the head.  So it is enough that look_at is at
- * most `size` from the one who was furthest behind then.
+ * readers that have joined since began at the head.  So it is enough that look_at is at
+ * most `size` from the reader that was furthest behind then.
  *
  * One lock, which the caller holds to insert and to join, protects head, look_at,
  * `last` and slots_used, and keeps those two apart.  Nothing else is locked:
@@ -20,9 +20,9 @@
  *	 a reader's word	moves forward by its reader, READING → RESET by an
  *						inserter, to FREE and back by its reader
  *	 stuck				set by the watchdog, cleared by the reader
- *	 turn				whoever has seen it exchanges exactly what he saw
+ *	 turn				changed by exchanging exactly the one that was seen
  *
- * [I1] Who sees the head sees the messages before it.
+ * [I1] A process that sees the head sees the messages before it.
  *
  * [I2] Nobody acts on a message that was overwritten while he copied it.  The
  * inserter first resets the reader, then writes; the reader first copies, then
@@ -35,21 +35,21 @@
  * [I3] Nor does a message change before a reader has copied it that was
  * counted on to have read it.
  *
- * [I4] No turn is left with one who has gone or was reset, and so never hands
+ * [I4] No turn is left with a reader that has gone or was reset, and so never hands
  * it on.  Two steps each, "write mine, then read yours", in one sequentially
  * consistent order: the turn is given, then its holder's state is looked at;
  * the state changes, then the turn is looked at.
  *
  * [I5] No reader that has caught up stays stuck.
  *
- * [I6] Who is far behind when somebody looks is not forgotten because the turn
+ * [I6] A reader that is far behind at a look is not forgotten because the turn
  * is just being handed on.  Two steps each, in one order, as above: the head
  * moves, then the turn is looked at; the turn is made free, then the head is
- * looked at.  (Who falls far behind between two looks waits for the next, at
+ * looked at.  (A reader that falls far behind between two looks waits for the next, at
  * most size / CLEANUP_QUANTUM messages later.)
  *
  * Whose turn is next is decided from words that may be a moment old.  No harm is
- * done: who has read on meanwhile gets a signal for little, and hands the turn
+ * done: a reader that has read on meanwhile gets a signal for little, and hands the turn
  * on.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -133,7 +133,7 @@ herald_inval_join(HeraldInvalQueue *queue, uint32_t slot)
 		atomic_store_explicit(&queue->slots_used, slot + 1, memory_order_relaxed);
 	atomic_store_explicit(&reader->stuck, 0, memory_order_relaxed);
 
-	/* Nobody else changes the word: inserters, who reset, need the lock. */
+	/* Nobody else changes the word: inserters, which reset it, need the lock. */
 	atomic_store_explicit(&reader->word, make_word(head, HERALD_INVAL_READING),
 						  memory_order_relaxed);
 }
@@ -266,7 +266,7 @@ herald_inval_rescue(HeraldInvalQueue *queue, uint64_t turn)
 }
 
 /*
- * The head is about to move to `head`: reset who needs what that overwrites,
+ * The head is about to move to `head`: reset the readers that need what that overwrites,
  * and decide when to look again.
  */
 static void
@@ -296,7 +296,7 @@ look_after_readers(HeraldInvalQueue *queue, uint64_t head)
 
 /*
  * From where on this reader needs the queue when the head has moved to `head`;
- * `head`: nothing of it.  Whoever needs what is gone by then is reset.
+ * `head`: nothing of it.  A reader that needs what is gone by then is reset.
  */
 static uint64_t
 needed_by(HeraldInvalQueue *queue, uint32_t slot, uint64_t head)
@@ -331,7 +331,7 @@ needed_by(HeraldInvalQueue *queue, uint32_t slot, uint64_t head)
 }
 
 /*
- * If the turn is free, give it to the one who is furthest behind.  Returns who
+ * If the turn is free, give it to the reader that is furthest behind.  Returns which
  * got it, and is to be signalled.
  */
 static int32_t
@@ -366,7 +366,7 @@ give_turn(HeraldInvalQueue *queue)
 		}
 		if (!take_turn_back(queue, next))
 		{
-			/* [I5] The watchdog may have marked whoever joins in this slot by now. */
+			/* [I5] The watchdog may have marked the reader that joins in this slot by now. */
 			clear_stuck(&queue->readers[slot]);
 			return HERALD_INVAL_NOBODY;
 		}
@@ -382,7 +382,7 @@ take_turn_back(HeraldInvalQueue *queue, uint64_t turn)
 												   memory_order_seq_cst);
 }
 
-/* If this slot has the turn, the next one gets it.  Returns who. */
+/* If this slot has the turn, the next one gets it.  Returns which. */
 static int32_t
 hand_turn_on(HeraldInvalQueue *queue, uint32_t slot)
 {
@@ -395,7 +395,7 @@ hand_turn_on(HeraldInvalQueue *queue, uint32_t slot)
 }
 
 /*
- * Who is far behind, further than all others, and not stuck.  A position may
+ * The reader that is far behind, further than all others, and not stuck.  A position may
  * be ahead of the head that we saw before.
  */
 static int32_t

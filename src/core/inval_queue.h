@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * inval_queue.h
- *	  The queue of invalidations, and who has read how far.
+ *	  The queue of invalidations, and how far each reader is.
  *
- * A ring of small messages of one size.  Whoever is about to commit a change
+ * A ring of small messages of one size.  A backend that is about to commit a change
  * inserts them, under one lock; each backend that has a cache reads them, with
  * no lock, and says in a word of its own how far it has come.
  *
  * Inserters look after the readers, and only when the ring is half full, 9/16,
- * 10/16 and so on.  The one who is furthest behind, if it is far behind, gets a
+ * 10/16 and so on.  The reader that is furthest behind, if it is far behind, gets a
  * signal and the turn to catch up; when it has, it hands the turn on.  So one at
- * a time is woken, however many there are.  Whoever still needs a message that
+ * a time is woken, however many there are.  A reader that still needs a message that
  * is to be overwritten is reset: it alone has to take everything that it caches
  * for invalid.
  *
@@ -34,7 +34,7 @@
 
 /*
  * What changes when `xid` commits, which it is about to do.  Readers forget
- * the key at once, and cache it anew only as seen by a snapshot that sees xid
+ * the key at once, and cache it again only as seen by a snapshot that sees xid
  * as finished: see freshness.h.
  */
 typedef struct HeraldInvalidation
@@ -53,8 +53,8 @@ typedef struct HeraldInvalidation
 
 /*
  * When the ring is so full that somebody has yet to read size / CLEANUP_MIN,
- * inserters look who, and again whenever it is fuller by size / CLEANUP_QUANTUM.
- * Whoever is size / FAR_BEHIND behind is signalled.
+ * inserters look at them, and again whenever it is fuller by size / CLEANUP_QUANTUM.
+ * A reader that is size / FAR_BEHIND behind is signalled.
  */
 #define HERALD_INVAL_CLEANUP_MIN		2
 #define HERALD_INVAL_CLEANUP_QUANTUM	16
@@ -80,7 +80,7 @@ typedef enum HeraldInvalState
 {
 	HERALD_INVAL_FREE,			/* does not read */
 	HERALD_INVAL_READING,
-	HERALD_INVAL_RESET			/* has missed something: join anew */
+	HERALD_INVAL_RESET			/* has missed something: join again */
 } HeraldInvalState;
 
 typedef struct HeraldInvalReader
@@ -172,13 +172,13 @@ herald_inval_is_current(HeraldInvalQueue *queue, uint32_t slot)
 
 /*
  * Read on, up to HERALD_INVAL_READ_QUANTUM messages.  Returns how many, 0 at the
- * end, or -1: something is missed, take everything for invalid and join anew.
+ * end, or -1: something is missed, take everything for invalid and join again.
  */
 extern int	herald_inval_read(HeraldInvalQueue *queue, uint32_t slot, HeraldInvalidation *messages);
 
 /*
- * The reader has read everything or joined anew, by a signal or not.  If it had
- * the turn, that goes to the next who is far behind.  Returns the slot that is
+ * The reader has read everything or joined again, by a signal or not.  If it had
+ * the turn, that goes to the next one that is far behind.  Returns the slot that is
  * to be signalled, or HERALD_INVAL_NOBODY.
  */
 extern int32_t herald_inval_caught_up(HeraldInvalQueue *queue, uint32_t slot);

@@ -4,8 +4,8 @@
  *	  A listener's state and position in one atomic word.
  *
  * The table of states and events is in docs/internals/LISTENER.md; here is one
- * function per event.  Each says who may call it: "the listener" is the backend
- * itself, "the dispatcher" whoever holds the dispatch lock, "a waker" whoever
+ * function per event.  Each names its callers: "the listener" is the backend
+ * itself, "the dispatcher" the process with the dispatch lock, "a waker" any that
  * has taken the listener out of the wakeup set.
  *
  * Copyright (c) 2026, the pg_herald contributors

@@ -25,7 +25,7 @@
  * A single notification is never held back: both begin only when more came in
  * during a pass, or at most RECENT_US after one.
  *
- * These are the rules alone, of figures alone.  Who sleeps, and looks at clocks,
+ * These are the rules alone, of figures alone.  The code that sleeps, and looks at clocks,
  * is notify/listener/moderation.c.
  *
  * Copyright (c) 2026, the pg_herald contributors

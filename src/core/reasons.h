@@ -3,7 +3,7 @@
  * reasons.h
  *	  Coalesced signals: one mask of reasons per backend.
  *
- * Whoever wants a backend's attention sets its bit, and sends a signal only if
+ * A process that wants a backend's attention sets a bit, and sends a signal only if
  * no bit was set: otherwise a signal is already under way, and its receiver,
  * taking all of them at once, will find the new bit too.
  *

@@ -4,8 +4,8 @@
  *	  Which stretch of the queue has been saved elsewhere, and what is lost.
  *
  * The ring is the queue's end.  When senders need the memory of a segment that
- * some listener has yet to read, it is saved first, whoever needs it and
- * however many they are.  What is saved is one stretch of the queue that ends
+ * some listener has yet to read, it is saved first, once, however many
+ * listeners need it.  What is saved is one stretch of the queue that ends
  * where the ring begins:
  *
  *		from ........ to == tail ........ dispatched ........ head
@@ -30,8 +30,8 @@
  * Where saving fails because the disk is full, what was given up must be deleted
  * before there is room: then the spiller has to come back.
  *
- * [F2] Who is passed over has been reported: `lost` moves up after that, and
- * whoever recycles loads it before the words.
+ * [F2] A listener that is passed over has been reported: `lost` moves up after that,
+ * and a process that recycles loads it before the words.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -217,7 +217,7 @@ give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
 	if (other >= atomic_load_explicit(&spiller->queue->settled, memory_order_acquire))
 		other = UINT64_MAX;
 
-	/* Of what is not in the queue only those who get there will miss it: they find out. */
+	/* What is not in the queue is missed only by listeners that get there: they find out. */
 	if (other < segment)
 	{
 		remove_others(spiller, other + HERALD_ALIGN);
@@ -229,10 +229,9 @@ give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
 }
 
 /*
- * Whoever has not read up to here has missed something.  The word of a
- * listener that is below `lost` holds nothing back any more; so first say who
- * that is: it may go on any moment, and find that others have recycled without
- * it.
+ * A listener that has not read up to here has missed something.  Below `lost` its
+ * word holds nothing back any more; so it is reported first: it may go on any moment,
+ * and find that others have recycled without it.
  */
 static void
 give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
@@ -280,7 +279,7 @@ delete_below(Spiller *spiller, HeraldPosition position)
 	}
 	if (from >= to)
 	{
-		/* `to` last: whoever sees the new one sees the new `from` too. */
+		/* `to` last: a process that sees the new one sees the new `from` too. */
 		atomic_store_explicit(&retention->from, tail, memory_order_release);
 		atomic_store_explicit(&retention->to, tail, memory_order_release);
 	}

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wakeup.c
- *	  Who is to be woken, and the turns that bound how many are at a time.
+ *	  Which listeners are to be woken, and turns: so many are woken at a time.
  *
  * Waking 300 listeners from inside a commit makes 300 processes runnable at
  * once: the committer pays for 300 signals, and then nobody gets a CPU.
@@ -14,8 +14,8 @@
  *
  * A turn is a number in the holder's slot, not a count that everyone has to
  * keep right: it is given by an exchange of 0 for the number, and taken back,
- * by whoever notices first that it is over, by an exchange of the number for
- * 0.  Only who got the number out of the slot lowers the count of turns [W2].
+ * by the first process that notices its end, by an exchange of the number for
+ * 0.  Only the process that got the number out of the slot lowers the count of turns [W2].
  *
  * The committer hands out one turn, the listener that got it hands out the
  * others as well when it passes on its own.  Nobody is
@@ -122,7 +122,7 @@ herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot)
 }
 
 /*
- * Neighbours enter the set together: who has been marked and is not in it yet
+ * Neighbours enter the set together: a listener that was marked and is not in it yet
  * can at worst be through already, and is found so.
  */
 uint32_t
@@ -303,7 +303,7 @@ herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
 
 /*
  * `settled` is read before the words [L5]: everything below it has been marked
- * by then, so that the word of whoever needs it, and has not read it yet, says
+ * by then, so that the word of each listener that needs it, and has not read it yet, says
  * so.  What is not yet settled is needed in any case.
  */
 HeraldPosition

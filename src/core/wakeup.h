@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wakeup.h
- *	  Who is to be woken, and the turns that bound how many are at a time.
+ *	  Which listeners are to be woken, and turns: so many are woken at a time.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -99,7 +99,7 @@ herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
  * Signal listeners of the wakeup set while there are turns, `turns` (at least
  * 1) of them at most.  By anybody.  True: a turn was handed out.
  *
- * Turns may be left then that nobody holds: whoever got one has to pump for
+ * Turns may be left then that nobody holds: a listener that got one has to pump for
  * all of them, at the latest when it gives its own back.
  */
 extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send,

@@ -1,13 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * lag.c
- *	  How far listeners are behind, and a log line about who is far behind.
+ *	  How far listeners are behind, and a log line about each that is far behind.
  *
  * A listener lags from when it has been more than herald.log_min_lag behind for a
  * second, until it is less than half of that behind: so it is logged once,
  * even if it hovers about the limit, and not at all for a burst that it reads
  * at once.  The second also gives the watchdog time to tell a listener that
  * does not move from one that is slow.
+ *
+ * A listener from which something was given up is not behind any more: it is told
+ * so when it reads, and goes on at the end of the queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -100,7 +103,7 @@ herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 	if (now_ms - beyond_since_ms[slot] < LAGS_AFTER_MS)
 		return true;
 
-	/* First of all, lest an error should have us come here again and again. */
+	/* First of all: after an error we would come here again and again. */
 	since = GetCurrentTimestamp();
 	atomic_store_explicit(lagging_since, since, memory_order_relaxed);
 	(void) herald_lag_since(word, &since);
@@ -109,13 +112,20 @@ herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 	return false;
 }
 
+bool
+herald_lag_has_missed(uint64 word)
+{
+	return herald_listener_is_pending(word) &&
+		herald_word_position(word) < atomic_load(&herald_queue->lost);
+}
+
 uint64
 herald_lag_bytes(uint64 word)
 {
 	HeraldPosition position = herald_word_position(word);
 	HeraldPosition dispatched = atomic_load(&herald_queue->dispatched);
 
-	if (!herald_listener_is_pending(word) || position >= dispatched)
+	if (!herald_listener_is_pending(word) || position >= dispatched || herald_lag_has_missed(word))
 		return 0;
 	return dispatched - position + herald_large_files_bytes_between(position, dispatched);
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * lag.h
- *	  How far listeners are behind, and a log line about who is far behind.
+ *	  How far listeners are behind, and a log line about each that is far behind.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,7 +14,10 @@
 
 #include "utils/timestamp.h"
 
-/* Bytes that a listener with this word has yet to read; 0: nothing is for it. */
+/* Was something given up that a listener with this word had yet to read? */
+extern bool herald_lag_has_missed(uint64 word);
+
+/* Bytes that a listener with this word has yet to read; 0: nothing is for it, or it has missed something. */
 extern uint64 herald_lag_bytes(uint64 word);
 
 /*

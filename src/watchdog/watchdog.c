@@ -8,10 +8,10 @@
  * debugger.  The watchdog looks every few milliseconds; a turn that it finds
  * out twice in a row, with a listener that has not moved between, goes to the
  * next one, so that no chain stalls [W2].
- * A listener that has not moved for longer is marked as stalled, for whoever reads
- * the log line about it.
+ * A listener that has not moved for longer is marked as stalled: the log line about
+ * it says so.
  *
- * It also dispatches what committing backends left over, logs who lags, and looks
+ * It also dispatches what committing backends left over, logs listeners that lag, and looks
  * after the turn to catch up with invalidations.
  *
  * While nothing is going on it sleeps until somebody hands out a turn.

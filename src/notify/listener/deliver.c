@@ -43,10 +43,10 @@
  */
 #define ROUNDS_MAX		4
 
-/* A turn's worth of reading, in bytes.  Who has more to read lets others go first. */
+/* A turn's worth of reading, in bytes.  A listener with more to read lets others go first. */
 #define TURN_BYTES		((uint64) 256 * 1024)
 
-/* Who listens here is told on it that notifications are missing. */
+/* A session that listens here is told on this channel that notifications are missing. */
 #define RESET_CHANNEL	"herald_reset"
 
 
@@ -320,7 +320,7 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 {
 	uint32		slot = herald_shared_my_slot();
 
-	/* Who was overrun has been counted; nobody has given up what we came for. */
+	/* A listener that was overrun has been counted; nobody has given up what we came for. */
 	if (herald_word_position(atomic_load(herald_wakeup_word(herald_wakeup, slot))) >=
 		atomic_load(&herald_queue->lost))
 		herald_spill_count_unread(slot);

@@ -15,9 +15,9 @@
 #include "core/queue_layout.h"
 
 /*
- * Deliver what is pending.  In an idle transaction, before its commit.  If the
- * client cannot be sent a message the connection ends: it must not miss one
- * unawares.
+ * Deliver what is pending.  In an idle transaction, before its commit.  If a
+ * message cannot be sent to the client the connection ends: a client must know
+ * what it has missed.
  */
 extern void herald_deliver(void);
 

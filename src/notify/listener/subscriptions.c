@@ -253,7 +253,7 @@ add_action(ActionKind kind, int level, const char *channel)
 {
 	Action	   *action;
 
-	/* There is nothing to leave for who never listened to anything. */
+	/* A session that never listened to anything has nothing to leave. */
 	if (kind != ACTION_LISTEN && transaction.actions_used == 0 &&
 		(subscriptions == NULL || hash_get_num_entries(subscriptions) == 0))
 		return;
