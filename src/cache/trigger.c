@@ -135,8 +135,8 @@ check_is_stored(TupleDesc columns, int number)
 /*
  * herald.cache_watch(cache text, watched regclass, VARIADIC columns name[]) → void
  *
- * Creates what it takes for the cache to be told of all changes of the table, or
- * creates it again; and clears the cache, since nobody has told it so far.
+ * Creates the triggers by which all changes of the table invalidate the cache, or
+ * creates them again.  It clears the cache: earlier changes may have fired none.
  */
 Datum
 herald_cache_watch(PG_FUNCTION_ARGS)
@@ -161,7 +161,7 @@ herald_cache_watch(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", watched)));
-	/* First of all: who does not own a table must not lock it. */
+	/* Before the table is locked, as that keeps writers out. */
 	if (!object_ownercheck(RelationRelationId, watched, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(watched)), get_rel_name(watched));
 	tables = find_all_inheritors(watched, ShareRowExclusiveLock, NULL);
@@ -183,7 +183,7 @@ herald_cache_watch(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* What would be an error when the trigger is fired is one now. */
+/* An error that the trigger would throw when it is fired is thrown now. */
 static void
 check_columns(Oid table_oid, const Datum *columns, int count)
 {
@@ -212,8 +212,8 @@ check_columns(Oid table_oid, const Datum *columns, int count)
 }
 
 /*
- * One for the rows, or one for TRUNCATE, of which there are none for rows.  They
- * are fired also when changes are replicated.
+ * A trigger for TRUNCATE must be FOR EACH STATEMENT: so there is one for rows and
+ * one for that.  ALWAYS: they are fired by replicated changes as well.
  */
 static void
 create_trigger(Oid table, const char *cache, const Datum *columns, int count, bool is_truncate)
