@@ -22,6 +22,7 @@
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -164,6 +165,7 @@ herald_cache_watch(PG_FUNCTION_ARGS)
 	/* Before the table is locked, as that keeps writers out. */
 	if (!object_ownercheck(RelationRelationId, watched, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(watched)), get_rel_name(watched));
+	LockRelationOid(watched, ShareRowExclusiveLock);
 	tables = find_all_inheritors(watched, ShareRowExclusiveLock, NULL);
 
 	SPI_connect();

@@ -13,7 +13,7 @@ import pytest
 from cache_scene import found
 from conftest import SETTINGS, started
 from harness.cluster import Cluster
-from support import one, until
+from support import one, outcome, until
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs/caching.md"
 BLOCK = re.compile(r"^```sql\n(?P<sql>.*?)^```\n(?:```\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
@@ -212,6 +212,16 @@ def test_watched_again(open_one):
     assert [look(session), look(session, 2)] == [13, 12]
     changer.execute("UPDATE item SET v = 14")
     assert [look(session), look(session, 2)] == [14, 14]
+
+
+def test_others_do_not_lock(open_one):
+    """Guards: cache_watch() by a role that does not own the table fails before it waits for a lock, and keeps nobody out."""
+    session, changer = open_one(), open_one()
+    changer.execute("DROP ROLE IF EXISTS regress_eve; CREATE ROLE regress_eve; GRANT ALL ON item TO regress_eve")
+    changer.execute("BEGIN; UPDATE item SET v = 11 WHERE k = 1")
+    session.execute("SET ROLE regress_eve; SET lock_timeout = '10s'")
+    assert outcome(session, "SELECT herald.cache_watch('item', 'item', 'k')") == "42501: must be owner of table item"
+    changer.execute("ROLLBACK; REVOKE ALL ON item FROM regress_eve; DROP ROLE regress_eve")
 
 
 def test_security(open_one):
