@@ -65,7 +65,7 @@ CREATE FUNCTION dummy_invalidate() RETURNS trigger LANGUAGE C AS '{module}';
 # How a way to cache looks up a project's readers, and the trigger's function.
 LOOKUPS = {
     "no cache": ("readers({0})", None),
-    "herald": ("herald.cache_through('readers', {0}::text, 'SELECT readers($1)', {0})",
+    "herald": ("herald.cache_through('readers', 'SELECT readers($1)', {0})",
                "herald.invalidate_cache('readers', 'project')"),
     "dummy relcache": ("dummy_through({0}, 'SELECT readers($1)')", "dummy_invalidate()"),
 }

@@ -212,44 +212,36 @@ COMMENT ON FUNCTION herald.watchdog_pid() IS
 -- Caches of each session, which the changes of all sessions keep fresh
 --
 
-CREATE FUNCTION herald.cache_get(cache text, key text)
-RETURNS text
-AS 'MODULE_PATHNAME', 'herald_cache_get'
-LANGUAGE C STRICT STABLE PARALLEL RESTRICTED;
-
-COMMENT ON FUNCTION herald.cache_get(text, text) IS
-'what this session has cached under the key; null if nothing';
-
-CREATE FUNCTION herald.cache_put(cache text, key text, value text)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'herald_cache_put'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-
-COMMENT ON FUNCTION herald.cache_put(text, text, text) IS
-'cache a value that was computed since cache_get() has found nothing; false if that is not possible any more';
-
-CREATE FUNCTION herald.cache_through(cache text, key text, query text)
+CREATE FUNCTION herald.cache_through(cache text, query text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'herald_cache_through'
 LANGUAGE C STABLE PARALLEL RESTRICTED;
 
-CREATE FUNCTION herald.cache_through(cache text, key text, query text, VARIADIC arguments "any")
+CREATE FUNCTION herald.cache_through(cache text, query text, VARIADIC arguments "any")
 RETURNS text
 AS 'MODULE_PATHNAME', 'herald_cache_through'
 LANGUAGE C STABLE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION herald.cache_through(text, text, text) IS
-'what this session has cached under the key, or else what the query finds, which is cached';
-COMMENT ON FUNCTION herald.cache_through(text, text, text, VARIADIC "any") IS
-'the same, with arguments for the query';
+COMMENT ON FUNCTION herald.cache_through(text, text) IS
+'result of a query, from this session''s cache if it is there';
+COMMENT ON FUNCTION herald.cache_through(text, text, VARIADIC "any") IS
+'result of a query with these arguments, from this session''s cache if it is there';
 
-CREATE FUNCTION herald.cache_invalidate(cache text, key text)
+CREATE FUNCTION herald.cache_watch(cache text, watched regclass, VARIADIC columns name[] DEFAULT '{}')
+RETURNS void
+AS 'MODULE_PATHNAME', 'herald_cache_watch'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION herald.cache_watch(text, regclass, VARIADIC name[]) IS
+'create the triggers by which changes of a table invalidate a cache; columns: those that hold the arguments of its queries';
+
+CREATE FUNCTION herald.cache_invalidate(cache text, VARIADIC arguments "any")
 RETURNS void
 AS 'MODULE_PATHNAME', 'herald_cache_invalidate'
-LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION herald.cache_invalidate(text, text) IS
-'make all sessions forget what they have cached under the key, when this transaction commits';
+COMMENT ON FUNCTION herald.cache_invalidate(text, VARIADIC "any") IS
+'make all sessions forget what they have cached for these arguments, when this transaction commits';
 
 CREATE FUNCTION herald.cache_clear(cache text)
 RETURNS void
@@ -267,13 +259,13 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION herald.cache_clear() IS
 'make all sessions of this database forget all that they have cached, when this transaction commits';
 
-CREATE FUNCTION herald.cache_key(VARIADIC parts "any")
+CREATE FUNCTION herald.cache_key(VARIADIC arguments "any")
 RETURNS text
 AS 'MODULE_PATHNAME', 'herald_cache_key'
 LANGUAGE C STABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION herald.cache_key(VARIADIC "any") IS
-'the key that trigger function invalidate_cache() makes of columns with these values';
+'the key of these arguments, for modules in C that share a cache with SQL';
 
 CREATE FUNCTION herald.invalidate_cache()
 RETURNS trigger
@@ -281,7 +273,7 @@ AS 'MODULE_PATHNAME', 'herald_invalidate_cache'
 LANGUAGE C;
 
 COMMENT ON FUNCTION herald.invalidate_cache() IS
-'trigger function: changes of the table invalidate a cache; arguments: the cache, and the columns of the key';
+'trigger function: changes of the table invalidate a cache; arguments: the cache, and the columns that hold the arguments of its queries';
 
 CREATE FUNCTION herald.get_caches(
 	OUT pid integer,
@@ -321,7 +313,7 @@ COMMENT ON VIEW herald.caches IS
 COMMENT ON COLUMN herald.caches.pid IS 'process id of the backend';
 COMMENT ON COLUMN herald.caches.datname IS 'database that it is connected to';
 COMMENT ON COLUMN herald.caches.rolname IS 'role that it was logged in as when it first used a cache';
-COMMENT ON COLUMN herald.caches.entries IS 'number of values that it keeps for cache_get() and cache_through()';
+COMMENT ON COLUMN herald.caches.entries IS 'number of values that it keeps for cache_through()';
 COMMENT ON COLUMN herald.caches.memory IS 'bytes of memory that these take, bounded by herald.cache_memory';
 COMMENT ON COLUMN herald.caches.hits IS 'times that a value was found';
 COMMENT ON COLUMN herald.caches.misses IS 'times that none was';
@@ -338,9 +330,9 @@ GRANT EXECUTE ON FUNCTION
 	herald.pg_notify(text, text), herald.pg_notification_queue_usage(),
 	herald.get_listeners(), herald.get_channels(),
 	herald.get_queue(), herald.get_stats(), herald.watchdog_pid(),
-	herald.cache_get(text, text), herald.cache_put(text, text, text),
-	herald.cache_through(text, text, text), herald.cache_through(text, text, text, VARIADIC "any"),
-	herald.cache_invalidate(text, text), herald.cache_clear(text), herald.cache_clear(),
+	herald.cache_through(text, text), herald.cache_through(text, text, VARIADIC "any"),
+	herald.cache_watch(text, regclass, VARIADIC name[]),
+	herald.cache_invalidate(text, VARIADIC "any"), herald.cache_clear(text), herald.cache_clear(),
 	herald.cache_key(VARIADIC "any"), herald.invalidate_cache(),
 	herald.get_caches() TO PUBLIC;
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,

@@ -123,8 +123,10 @@ herald_proc_waits_elsewhere(int number)
 #endif
 #define HERALD_ANALYZE_ARGS		pstate, query, jstate
 
-/* 16: the aclcheck functions of each kind of object became one. */
+/* 16: the aclcheck and ownercheck functions of each kind of object became one of each. */
 #if PG_VERSION_NUM < 160000
+#define object_ownercheck(classid, objectid, roleid) \
+	((void) (classid), pg_class_ownercheck((objectid), (roleid)))
 #define object_aclcheck(classid, objectid, roleid, mode) \
 	((void) (classid), pg_proc_aclcheck((objectid), (roleid), (mode)))
 #endif

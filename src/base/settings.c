@@ -48,7 +48,7 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.cache_memory",
-							"Sets the memory of each session for what herald.cache_put() and herald.cache_through() keep.",
+							"Sets the memory of each session for what herald.cache_through() keeps.",
 							"The values that were not used for longest go first. 0 turns these caches off.",
 							&herald_cache_memory_kb, 4 * 1024,
 							0, MAX_KILOBYTES,

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * key.c
- *	  Keys made of several values.
+ *	  Keys, made of the arguments of a query or the columns of a row.
  *
  * One value must make one key, in the session that looks it up and in the one
  * that changes it, today and after objects were renamed.  Which text of a value
@@ -19,6 +19,10 @@
  *	 money: the key is made of that number.
  *
  *	 Anything else is refused.
+ *
+ * The other way round, values that are equal should make one key.  Those of
+ * numeric, char(n) and floats do, whatever their scale, their blanks at the end,
+ * and the sign of zero.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -41,6 +45,7 @@
 #include "utils/float.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/numeric.h"
 #include "utils/typcache.h"
 
 #include "cache/key.h"
@@ -50,7 +55,9 @@ PG_FUNCTION_INFO_V1(herald_cache_key);
 static void append_parts(StringInfo key, int count, const Datum *values, const bool *nulls,
 						 const Oid *types);
 static char *text_of(Oid type, Datum value);
+static char *text_of_equals(Oid output, Datum value);
 static char *number_of(Oid type, Oid output, Datum value);
+static void check_number(Oid type, Oid output);
 static bool has_one_text(Oid type, Datum value);
 static bool columns_have_one_text(Oid row, Datum value);
 static void append_escaped(StringInfo key, const char *part);
@@ -96,10 +103,22 @@ herald_key_make(int count, const Datum *values, const bool *nulls, const Oid *ty
 	return cstring_to_text_with_len(key.data, key.len);
 }
 
+void
+herald_key_check_type(Oid type)
+{
+	Oid			output;
+	bool		is_varlena;
+
+	getTypeOutputInfo(type, &output, &is_varlena);
+	if (func_volatile(output) != PROVOLATILE_IMMUTABLE && !has_one_text(type, 0))
+		check_number(type, output);
+}
+
 /*
- * herald.cache_key(VARIADIC parts "any") → text
+ * herald.cache_key(VARIADIC arguments "any") → text
  *
- * The key that herald.invalidate_cache() makes of columns with these values.
+ * The key that all functions and triggers make of these values.  Modules in C
+ * need it to share a cache with SQL.
  */
 Datum
 herald_cache_key(PG_FUNCTION_ARGS)
@@ -143,27 +162,57 @@ text_of(Oid type, Datum value)
 {
 	Oid			output;
 	bool		is_varlena;
+	char	   *found;
 
 	getTypeOutputInfo(type, &output, &is_varlena);
+	found = text_of_equals(output, value);
+	if (found)
+		return found;
 	if (func_volatile(output) != PROVOLATILE_IMMUTABLE && !has_one_text(type, value))
 		return number_of(type, output, value);
 	return OidOutputFunctionCall(output, value);
 }
 
-/* Of what is a number in truth; all else is refused. */
+/* Values that are equal and differ in their text, by a scale, blanks or a sign; NULL: not of these. */
+static char *
+text_of_equals(Oid output, Datum value)
+{
+	char	   *found = NULL;
+
+	if (output == F_NUMERIC_OUT)
+		found = numeric_normalize(DatumGetNumeric(value));
+	else if (output == F_BPCHAROUT)
+	{
+		found = TextDatumGetCString(value);
+		found[bpchartruelen(found, strlen(found))] = '\0';
+	}
+	else if ((output == F_FLOAT8OUT && DatumGetFloat8(value) == 0) ||
+			 (output == F_FLOAT4OUT && DatumGetFloat4(value) == 0))
+		found = pstrdup("0");
+	return found;
+}
+
+/* Of what is a number in truth. */
 static char *
 number_of(Oid type, Oid output, Datum value)
 {
+	check_number(type, output);
 	if (output == F_CASH_OUT)
 		return psprintf(INT64_FORMAT, DatumGetCash(value));
-	if (IsBinaryCoercible(type, OIDOID))
-		return psprintf("%u", DatumGetObjectId(value));
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot make a key of a value of type %s", format_type_be(type)),
-			 errdetail("Its text may depend on settings or on the names of objects, and one value must make one key in all sessions."),
-			 errhint("Use a value of another type, such as oid[] instead of regclass[]. "
-					 "For a type of your own, declare its output function IMMUTABLE if it depends on the value alone.")));
+	return psprintf("%u", DatumGetObjectId(value));
+}
+
+/* All else is refused. */
+static void
+check_number(Oid type, Oid output)
+{
+	if (output != F_CASH_OUT && !IsBinaryCoercible(type, OIDOID))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot make a key of a value of type %s", format_type_be(type)),
+				 errdetail("Its text may depend on settings or on the names of objects, and one value must make one key in all sessions."),
+				 errhint("Use a value of another type, such as oid[] instead of regclass[]. "
+						 "For a type of your own, declare its output function IMMUTABLE if it depends on the value alone.")));
 }
 
 /*

@@ -9,12 +9,10 @@
  *
  * Some are there for a while only.  A value that was computed in a transaction
  * that has written something may show changes that nobody will ever see: if it
- * is rolled back, or a part of it, such values go.  A promise, that a value
- * computed from now on may be kept, is broken by a rollback too, because the
- * value may have been computed before it.  And a value that may not be kept,
- * because its snapshot does not see some change, is right for that snapshot,
- * whichever rows change: a statement that needs it for a thousand rows computes
- * it once.  (Only TRUNCATE is seen by older snapshots too.)
+ * is rolled back, or a part of it, such values go.  And a value that may not be
+ * kept, because its snapshot does not see some change, is right for that
+ * snapshot, whichever rows change: a statement that needs it for a thousand rows
+ * computes it once.  (Only TRUNCATE is seen by older snapshots too.)
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -24,6 +22,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/namespace.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
 #include "storage/procarray.h"
@@ -56,11 +55,25 @@ typedef struct Cache
 {
 	uint32		hash;
 	dlist_head	entries;
+	dlist_head	sources;
 } Cache;
+
+/* A query of a cache, in one piece of memory with what it points to. */
+typedef struct Source
+{
+	Cache	   *in;
+	dlist_node	in_cache;
+	uint32		entries;
+	Size		bytes;
+	text	   *cache;
+	text	   *query;
+	char	   *path;
+	int			count;
+	Oid		   *types;
+} Source;
 
 typedef enum EntryState
 {
-	ENTRY_PROMISE,				/* there is no value yet */
 	ENTRY_TENTATIVE,			/* until the transaction ends */
 	ENTRY_PASSING,				/* for store.passing_for only */
 	ENTRY_KEPT
@@ -70,7 +83,7 @@ typedef enum EntryState
 typedef struct Entry
 {
 	Place	   *place;
-	Cache	   *in;
+	Source	   *source;
 	dlist_node	in_place;
 	dlist_node	in_cache;
 	dlist_node	by_use;
@@ -78,7 +91,6 @@ typedef struct Entry
 	EntryState	state;
 	Oid			role;
 	Size		bytes;
-	text	   *cache;
 	text	   *key;
 	text	   *value;			/* NULL: an SQL null */
 } Entry;
@@ -89,12 +101,11 @@ static struct
 	HTAB	   *places;
 	HTAB	   *caches;
 	dlist_head	by_use;			/* the one used last comes first */
-	dlist_head	promises;
 	dlist_head	tentative;
 	dlist_head	passing;
 	SnapshotData passing_for;	/* what makes it the same for is_passing_for() */
 	Size		bytes;
-	uint32		values;			/* without the promises */
+	uint32		values;
 }			store;
 
 static void create(void);
@@ -102,6 +113,9 @@ static void abandon(void);
 static Entry *find(const HeraldStoreName *name);
 static bool add(const HeraldStoreName *name, const text *value, EntryState state);
 static Entry *allocate(Size size, Size limit);
+static Source *find_source(const HeraldStoreName *name);
+static void discard_source(Source *source);
+static bool is_from(const Source *source, const HeraldStoreName *name);
 static void discard(Entry *entry);
 static void discard_list(dlist_head *entries, size_t offset, bool passing_too);
 static bool is_passing_for(Snapshot snapshot);
@@ -112,14 +126,19 @@ static text *copy_text(char **to, const text *value);
 
 
 HeraldStoreName
-herald_store_name(const text *cache, const text *key)
+herald_store_name(const text *cache, const text *key, const text *query,
+				  int count, const Oid *types)
 {
 	return (HeraldStoreName) {
 		.cache = cache,
 		.key = key,
+		.query = query,
+		.count = count,
+		.types = types,
+		.path = namespace_search_path,
 		.role = GetUserId(),
-		.cache_hash = herald_invalidate_hash(VARDATA_ANY(cache), VARSIZE_ANY_EXHDR(cache)),
-		.key_hash = herald_invalidate_hash(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)),
+		.cache_hash = herald_invalidate_hash_text(cache),
+		.key_hash = herald_invalidate_hash_text(key),
 	};
 }
 
@@ -135,8 +154,7 @@ herald_store_get(const HeraldStoreName *name, Snapshot snapshot, text **value)
 {
 	Entry	   *entry = find(name);
 
-	if (entry == NULL || entry->state == ENTRY_PROMISE ||
-		(entry->state == ENTRY_PASSING && !is_passing_for(snapshot)))
+	if (entry == NULL || (entry->state == ENTRY_PASSING && !is_passing_for(snapshot)))
 		return false;
 	dlist_move_head(&store.by_use, &entry->by_use);
 	*value = NULL;
@@ -174,20 +192,6 @@ herald_store_put_passing(const HeraldStoreName *name, Snapshot snapshot, const t
 		store.passing_for.xcnt = snapshot->xcnt;
 	}
 	return add(name, value, ENTRY_PASSING);
-}
-
-void
-herald_store_promise(const HeraldStoreName *name)
-{
-	(void) add(name, NULL, ENTRY_PROMISE);
-}
-
-bool
-herald_store_is_promised(const HeraldStoreName *name)
-{
-	Entry	   *entry = find(name);
-
-	return entry != NULL && entry->state == ENTRY_PROMISE;
 }
 
 void
@@ -231,7 +235,6 @@ herald_store_abort(void)
 	if (store.context == NULL)
 		return;
 	discard_list(&store.tentative, offsetof(Entry, by_state), true);
-	discard_list(&store.promises, offsetof(Entry, by_state), true);
 	report_use();
 }
 
@@ -262,7 +265,6 @@ create(void)
 	store.caches = hash_create("pg_herald caches", 16, &control,
 							   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	dlist_init(&store.by_use);
-	dlist_init(&store.promises);
 	dlist_init(&store.tentative);
 	dlist_init(&store.passing);
 	store.passing_for.xip = MemoryContextAlloc(context, (GetMaxSnapshotXidCount() + 1) * sizeof(TransactionId));
@@ -296,7 +298,7 @@ find(const HeraldStoreName *name)
 		Entry	   *entry = dlist_container(Entry, in_place, at.cur);
 
 		if (entry->role == name->role && same_text(entry->key, name->key) &&
-			same_text(entry->cache, name->cache))
+			is_from(entry->source, name))
 			return entry;
 	}
 	return NULL;
@@ -307,12 +309,13 @@ static bool
 add(const HeraldStoreName *name, const text *value, EntryState state)
 {
 	Size		limit = (Size) herald_cache_memory_kb * 1024;
-	Size		size = MAXALIGN(sizeof(Entry)) + MAXALIGN(VARSIZE_ANY(name->cache)) +
-		MAXALIGN(VARSIZE_ANY(name->key)) + (value ? VARSIZE_ANY(value) : 0);
+	Size		size = MAXALIGN(sizeof(Entry)) + MAXALIGN(VARSIZE_ANY(name->key)) +
+		(value ? VARSIZE_ANY(value) : 0);
 	uint32		hashes[2] = {name->cache_hash, name->key_hash};
 	Entry	   *entry;
 	char	   *texts;
 	bool		found;
+	bool		fits;
 
 	/* Pieces that are free, but of other sizes than are asked for now. */
 	if (store.context && MemoryContextMemAllocated(store.context, true) > 2 * limit + EMPTY_BYTES)
@@ -331,36 +334,32 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 		report_use();
 		return false;
 	}
-	trim(limit - entry->bytes);
+	entry->source = NULL;
 	PG_TRY();
 	{
-		entry->in = hash_search(store.caches, &name->cache_hash, HASH_ENTER, &found);
-		if (!found)
-			dlist_init(&entry->in->entries);
+		entry->source = find_source(name);
 		entry->place = hash_search(store.places, hashes, HASH_ENTER, &found);
 		if (!found)
 			dlist_init(&entry->place->entries);
 	}
 	PG_CATCH();
 	{
+		if (entry->source && entry->source->entries == 0)
+			discard_source(entry->source);
 		pfree(entry);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 
 	texts = (char *) entry + MAXALIGN(sizeof(Entry));
-	entry->cache = copy_text(&texts, name->cache);
 	entry->key = copy_text(&texts, name->key);
 	entry->value = value ? copy_text(&texts, value) : NULL;
 	entry->role = name->role;
 	entry->state = state;
+	entry->source->entries++;
 	dlist_push_head(&entry->place->entries, &entry->in_place);
-	dlist_push_head(&entry->in->entries, &entry->in_cache);
+	dlist_push_head(&entry->source->in->entries, &entry->in_cache);
 	dlist_push_head(&store.by_use, &entry->by_use);
-	if (state == ENTRY_PROMISE)
-		dlist_push_head(&store.promises, &entry->by_state);
-	else
-		store.values++;
 	if (state == ENTRY_PASSING)
 		dlist_push_head(&store.passing, &entry->by_state);
 	if (state == ENTRY_TENTATIVE)
@@ -369,8 +368,15 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 		herald_is_involved = true;
 	}
 	store.bytes += entry->bytes;
+	store.values++;
+
+	fits = entry->bytes + entry->source->bytes <= limit;
+	if (fits)
+		trim(limit);
+	else
+		discard(entry);
 	report_use();
-	return true;
+	return fits;
 }
 
 /*
@@ -394,6 +400,68 @@ allocate(Size size, Size limit)
 	return entry;
 }
 
+/* The query that this is a result of; it is a new one, without entries yet, if there is none. */
+static Source *
+find_source(const HeraldStoreName *name)
+{
+	Size		types_size = name->count * sizeof(Oid);
+	Size		size = MAXALIGN(sizeof(Source)) + MAXALIGN(types_size) + MAXALIGN(VARSIZE_ANY(name->cache)) +
+		MAXALIGN(VARSIZE_ANY(name->query)) + strlen(name->path) + 1;
+	bool		found;
+	Cache	   *cache = hash_search(store.caches, &name->cache_hash, HASH_ENTER, &found);
+	Source	   *source;
+	char	   *at;
+	dlist_iter	each;
+
+	if (!found)
+	{
+		dlist_init(&cache->entries);
+		dlist_init(&cache->sources);
+	}
+	dlist_foreach(each, &cache->sources)
+	{
+		source = dlist_container(Source, in_cache, each.cur);
+		if (is_from(source, name))
+			return source;
+	}
+
+	source = MemoryContextAllocHuge(store.context, size);
+	at = (char *) source + MAXALIGN(sizeof(Source));
+	source->in = cache;
+	source->entries = 0;
+	source->bytes = GetMemoryChunkSpace(source);
+	source->count = name->count;
+	source->types = (Oid *) at;
+	if (types_size > 0)
+		memcpy(at, name->types, types_size);
+	at += MAXALIGN(types_size);
+	source->cache = copy_text(&at, name->cache);
+	source->query = copy_text(&at, name->query);
+	source->path = strcpy(at, name->path);
+	dlist_push_head(&cache->sources, &source->in_cache);
+	store.bytes += source->bytes;
+	return source;
+}
+
+static void
+discard_source(Source *source)
+{
+	dlist_delete(&source->in_cache);
+	if (dlist_is_empty(&source->in->sources))
+		(void) hash_search(store.caches, &source->in->hash, HASH_REMOVE, NULL);
+	store.bytes -= source->bytes;
+	pfree(source);
+}
+
+static bool
+is_from(const Source *source, const HeraldStoreName *name)
+{
+	return same_text(source->query, name->query) && same_text(source->cache, name->cache) &&
+		source->count == name->count &&
+		(name->count == 0 || memcmp(source->types, name->types, name->count * sizeof(Oid)) == 0) &&
+		strcmp(source->path, name->path) == 0;
+}
+
 static void
 discard(Entry *entry)
 {
@@ -404,10 +472,9 @@ discard(Entry *entry)
 		dlist_delete(&entry->by_state);
 	if (dlist_is_empty(&entry->place->entries))
 		(void) hash_search(store.places, entry->place->hashes, HASH_REMOVE, NULL);
-	if (dlist_is_empty(&entry->in->entries))
-		(void) hash_search(store.caches, &entry->in->hash, HASH_REMOVE, NULL);
-	if (entry->state != ENTRY_PROMISE)
-		store.values--;
+	if (--entry->source->entries == 0)
+		discard_source(entry->source);
+	store.values--;
 	store.bytes -= entry->bytes;
 	pfree(entry);
 }

@@ -15,19 +15,26 @@
 #include "utils/snapshot.h"
 
 /*
- * What a value is kept under: the cache, the key, and the current role, since
- * what a query finds is different for each.  Filled in by herald_store_name().
+ * A value is the result of a query: this names all that it depends on, besides
+ * the data.  The cache and the key, which the arguments make, are what an
+ * invalidation names.
  */
 typedef struct HeraldStoreName
 {
 	const text *cache;
 	const text *key;
-	Oid			role;
+	const text *query;
+	int			count;			/* of the arguments */
+	const Oid  *types;			/* of the arguments */
+	const char *path;			/* search_path, by which the query's names are looked up */
+	Oid			role;			/* whose rights the query has */
 	uint32		cache_hash;
 	uint32		key_hash;
 } HeraldStoreName;
 
-extern HeraldStoreName herald_store_name(const text *cache, const text *key);
+/* For the current role and search_path. */
+extern HeraldStoreName herald_store_name(const text *cache, const text *key, const text *query,
+										 int count, const Oid *types);
 
 /* Caching is possible at all: not on a standby, and not in a serializable transaction. */
 extern bool herald_store_is_usable(void);
@@ -53,15 +60,6 @@ extern bool herald_store_put(const HeraldStoreName *name, const text *value);
  */
 extern bool herald_store_put_passing(const HeraldStoreName *name, Snapshot snapshot,
 									 const text *value);
-
-/*
- * Remember that nothing was found, at a moment when what is computed from then
- * on may be kept; until the next invalidation.
- */
-extern void herald_store_promise(const HeraldStoreName *name);
-
-/* Does that hold still? */
-extern bool herald_store_is_promised(const HeraldStoreName *name);
 
 /* Forget, as HeraldForget does. */
 extern void herald_store_forget(uint32 cache, uint32 key, void *arg);

@@ -20,8 +20,10 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "cache/functions.h"
+#include "base/compat.h"
+#include "base/shared.h"
 #include "cache/invalidation/reader.h"
+#include "cache/key.h"
 #include "cache/store.h"
 
 PG_FUNCTION_INFO_V1(herald_cache_through);
@@ -41,6 +43,8 @@ typedef struct KeptPlan
 static KeptPlan *plans[PLANS_MAX];
 static int	plans_count;
 
+static bool find(const HeraldStoreName *name, text **value);
+static void keep(const HeraldStoreName *name, const text *value);
 static text *compute(const char *query, int count, Datum *values, bool *nulls, Oid *types);
 static int	execute(const char *query, int count, Datum *values, const char *nulls, Oid *types);
 static int	execute_kept(KeptPlan *kept, Datum *values, const char *nulls);
@@ -50,34 +54,38 @@ static bool make_room(void);
 
 
 /*
- * herald.cache_through(cache text, key text, query text, VARIADIC args "any") → text
+ * herald.cache_through(cache text, query text, VARIADIC arguments "any") → text
  *
- * What is cached under the key; or else what the query finds with these
- * arguments ($1, $2, ...), as text, which is cached then if it may be.  The query
+ * What the query finds with these arguments ($1, $2, ...), as text: what is
+ * cached, or else it is run, and its result cached if that may be.  The query
  * must find one column and at most one row; no row is a null.  It may only
- * read.  With a null for the key it is run, and nothing is cached.
+ * read.  With a single argument that is null it is run, and nothing is cached.
  */
 Datum
 herald_cache_through(PG_FUNCTION_ARGS)
 {
 	HeraldStoreName name;
-	bool		caches;
+	text	   *key;
 	text	   *value;
 	Datum	   *values = NULL;
 	bool	   *nulls = NULL;
 	Oid		   *types = NULL;
 	int			count = 0;
+	bool		caches;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("cache and query must not be null")));
 
-	caches = !PG_ARGISNULL(1) && herald_store_is_usable();
+	if (PG_NARGS() > 2)
+		count = Max(extract_variadic_args(fcinfo, 2, true, &values, &types, &nulls), 0);
+	key = herald_key_make(count, values, nulls, types);
+	caches = key != NULL && herald_store_is_usable();
 	if (caches)
 	{
-		name = herald_store_name(PG_GETARG_TEXT_PP(0), PG_GETARG_TEXT_PP(1));
-		if (herald_cache_find(&name, &value))
+		name = herald_store_name(PG_GETARG_TEXT_PP(0), key, PG_GETARG_TEXT_PP(1), count, types);
+		if (find(&name, &value))
 		{
 			if (value == NULL)
 				PG_RETURN_NULL();
@@ -85,22 +93,43 @@ herald_cache_through(PG_FUNCTION_ARGS)
 		}
 	}
 
-	if (PG_NARGS() > 3)
-		count = Max(extract_variadic_args(fcinfo, 3, true, &values, &types, &nulls), 0);
-	value = compute(text_to_cstring(PG_GETARG_TEXT_PP(2)), count, values, nulls, types);
-
-	/* If something of it has been changed meanwhile, it is kept for our snapshot only. */
+	value = compute(text_to_cstring(PG_GETARG_TEXT_PP(1)), count, values, nulls, types);
 	if (caches)
-	{
-		herald_invalidation_accept();
-		if (herald_cache_may_keep(&name))
-			(void) herald_store_put(&name, value);
-		else if (ActiveSnapshotSet())
-			(void) herald_store_put_passing(&name, GetActiveSnapshot(), value);
-	}
+		keep(&name, value);
 	if (value == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(value);
+}
+
+/*
+ * The queue of invalidations is read first.  So a value that some change has
+ * made stale is gone by the time that anybody with a snapshot that sees the
+ * change could find it here.
+ */
+static bool
+find(const HeraldStoreName *name, text **value)
+{
+	HeraldCacheUse *use = &herald_slots[herald_shared_my_slot()].cache;
+	bool		found;
+
+	herald_invalidation_accept();
+	found = herald_store_get(name, ActiveSnapshotSet() ? GetActiveSnapshot() : NULL, value);
+
+	herald_count(found ? &use->hits : &use->misses, 1);
+	return found;
+}
+
+/* If something of it has been changed meanwhile, it is kept for our snapshot only. */
+static void
+keep(const HeraldStoreName *name, const text *value)
+{
+	herald_invalidation_accept();
+	if (!ActiveSnapshotSet())
+		return;
+	if (herald_invalidation_may_keep(name->cache_hash, name->key_hash, GetActiveSnapshot()))
+		(void) herald_store_put(name, value);
+	else
+		(void) herald_store_put_passing(name, GetActiveSnapshot(), value);
 }
 
 /* In the caller's memory context; NULL for an SQL null. */

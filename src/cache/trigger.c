@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * trigger.c
- *	  herald.invalidate_cache(): a table's changes invalidate a cache's keys.
+ *	  A table's changes invalidate a cache's keys: herald.invalidate_cache(), and
+ *	  herald.cache_watch(), which creates the triggers.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -9,9 +10,22 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
+#include "catalog/objectaddress.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
 #include "commands/trigger.h"
+#include "common/hashfn.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 #include "base/compat.h"
@@ -20,8 +34,13 @@
 #include "core/inval_queue.h"
 
 PG_FUNCTION_INFO_V1(herald_invalidate_cache);
+PG_FUNCTION_INFO_V1(herald_cache_watch);
 
 static void invalidate_row(uint32 cache, const Trigger *trigger, TupleDesc columns, HeapTuple row);
+static void check_is_stored(TupleDesc columns, int number);
+static void check_columns(Oid table_oid, const Datum *columns, int count);
+static void create_trigger(Oid table, const char *cache, const Datum *columns, int count, bool is_truncate);
+static char *trigger_name(const char *cache, const Datum *columns, int count);
 
 
 /*
@@ -92,13 +111,7 @@ invalidate_row(uint32 cache, const Trigger *trigger, TupleDesc columns, HeapTupl
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
 					 errmsg("column \"%s\", which trigger \"%s\" names, does not exist",
 							column, trigger->tgname)));
-		if (number > 0 && herald_is_virtual(TupleDescAttr(columns, number - 1)))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("column \"%s\", which trigger \"%s\" names, is not stored",
-							column, trigger->tgname),
-					 errdetail("A virtual generated column has no value where triggers are fired."),
-					 errhint("Make it a stored one, or name the columns that it is made of.")));
+		check_is_stored(columns, number);
 		values[i] = SPI_getbinval(row, columns, number, &nulls[i]);
 		types[i] = SPI_gettypeid(columns, number);
 	}
@@ -106,5 +119,150 @@ invalidate_row(uint32 cache, const Trigger *trigger, TupleDesc columns, HeapTupl
 	/* Nothing is cached under a key that is null. */
 	key = herald_key_make(count, values, nulls, types);
 	if (key)
-		herald_invalidate(cache, herald_invalidate_hash(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)));
+		herald_invalidate(cache, herald_invalidate_hash_text(key));
+}
+
+static void
+check_is_stored(TupleDesc columns, int number)
+{
+	if (number > 0 && herald_is_virtual(TupleDescAttr(columns, number - 1)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("column \"%s\" is not stored", NameStr(TupleDescAttr(columns, number - 1)->attname)),
+				 errdetail("A virtual generated column has no value where triggers are fired."),
+				 errhint("Make it a stored one, or name the columns that it is made of.")));
+}
+
+/*
+ * herald.cache_watch(cache text, watched regclass, VARIADIC columns name[]) → void
+ *
+ * Creates the triggers by which all changes of the table invalidate the cache, or
+ * creates them again.  It clears the cache: earlier changes may have fired none.
+ */
+Datum
+herald_cache_watch(PG_FUNCTION_ARGS)
+{
+	Oid			watched = PG_GETARG_OID(1);
+	char	   *cache;
+	Datum	   *columns;
+	int			count;
+	List	   *tables;
+	ListCell   *each;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2) ||
+		array_contains_nulls(PG_GETARG_ARRAYTYPE_P(2)))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("cache, table and columns must not be null")));
+	cache = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
+					  &columns, NULL, &count);
+
+	if (get_rel_name(watched) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", watched)));
+	/* Before the table is locked, as that keeps writers out. */
+	if (!object_ownercheck(RelationRelationId, watched, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(watched)), get_rel_name(watched));
+	LockRelationOid(watched, ShareRowExclusiveLock);
+	tables = find_all_inheritors(watched, ShareRowExclusiveLock, NULL);
+
+	SPI_connect();
+	foreach(each, tables)
+	{
+		Oid			table = lfirst_oid(each);
+
+		check_columns(table, columns, count);
+		/* A partition has copies of the triggers for rows. */
+		if (table == watched || !get_rel_relispartition(table))
+			create_trigger(table, cache, columns, count, false);
+		create_trigger(table, cache, columns, count, true);
+	}
+	SPI_finish();
+
+	herald_invalidate(herald_invalidate_hash(cache, strlen(cache)), HERALD_KEY_ALL);
+	PG_RETURN_VOID();
+}
+
+/* An error that the trigger would throw when it is fired is thrown now. */
+static void
+check_columns(Oid table_oid, const Datum *columns, int count)
+{
+	Relation	table = relation_open(table_oid, NoLock);
+	char		kind = table->rd_rel->relkind;
+
+	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot watch changes of relation \"%s\"", RelationGetRelationName(table)),
+				 errdetail_relkind_not_supported(kind)));
+	for (int i = 0; i < count; i++)
+	{
+		const char *column = NameStr(*DatumGetName(columns[i]));
+		int			number = SPI_fnumber(RelationGetDescr(table), column);
+
+		if (number <= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of relation \"%s\" does not exist",
+							column, RelationGetRelationName(table))));
+		check_is_stored(RelationGetDescr(table), number);
+		herald_key_check_type(SPI_gettypeid(RelationGetDescr(table), number));
+	}
+	relation_close(table, NoLock);
+}
+
+/*
+ * A trigger for TRUNCATE must be FOR EACH STATEMENT: so there is one for rows and
+ * one for that.  ALWAYS: they are fired by replicated changes as well.
+ */
+static void
+create_trigger(Oid table, const char *cache, const Datum *columns, int count, bool is_truncate)
+{
+	const char *relation = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
+													  get_rel_name(table));
+	const char *trigger = quote_identifier(trigger_name(cache, columns, is_truncate ? -1 : count));
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "CREATE OR REPLACE TRIGGER %s AFTER %s ON %s FOR EACH %s"
+					 " EXECUTE FUNCTION herald.invalidate_cache(%s",
+					 trigger, is_truncate ? "TRUNCATE" : "INSERT OR UPDATE OR DELETE", relation,
+					 is_truncate ? "STATEMENT" : "ROW", quote_literal_cstr(cache));
+	for (int i = 0; i < count && !is_truncate; i++)
+		appendStringInfo(&sql, ", %s", quote_literal_cstr(NameStr(*DatumGetName(columns[i]))));
+	appendStringInfoChar(&sql, ')');
+	(void) SPI_execute(sql.data, false, 0);
+
+	resetStringInfo(&sql);
+	appendStringInfo(&sql, "ALTER TABLE %s ENABLE ALWAYS TRIGGER %s", relation, trigger);
+	(void) SPI_execute(sql.data, false, 0);
+}
+
+/*
+ * "herald cache(column,column)", or "herald cache truncate" if count is -1: a name
+ * of its own for each cache and its columns.  If that is too long it ends with a
+ * hash.
+ */
+static char *
+trigger_name(const char *cache, const Datum *columns, int count)
+{
+	StringInfoData name;
+
+	initStringInfo(&name);
+	appendStringInfo(&name, "herald %s%s", quote_identifier(cache), count < 0 ? " truncate" : "(");
+	for (int i = 0; i < count; i++)
+		appendStringInfo(&name, "%s%s", i > 0 ? "," : "", quote_identifier(NameStr(*DatumGetName(columns[i]))));
+	if (count >= 0)
+		appendStringInfoChar(&name, ')');
+
+	if (name.len >= NAMEDATALEN)
+	{
+		char	   *hash = psprintf(" %08x", hash_bytes((unsigned char *) name.data, name.len));
+
+		name.len = pg_mbcliplen(name.data, name.len, NAMEDATALEN - 1 - (int) strlen(hash));
+		appendStringInfoString(&name, hash);
+	}
+	return name.data;
 }

@@ -22,8 +22,7 @@ SETUP = f"""
 
     CREATE TABLE item (k integer PRIMARY KEY, v bigint NOT NULL);
     INSERT INTO item SELECT k, 0 FROM generate_series(1, {ROWS}) k;
-    CREATE TRIGGER item AFTER INSERT OR UPDATE OR DELETE ON item
-        FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('item', 'k');
+    SELECT herald.cache_watch('item', 'item', 'k');
 
     -- Everything is as in the table, under the same snapshot; how much of it was in the cache.
     CREATE FUNCTION look() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
@@ -32,8 +31,7 @@ SETUP = f"""
             wrong text;
         BEGIN
             SELECT string_agg(l::text, ' ') FILTER (WHERE cached IS DISTINCT FROM v::text) INTO wrong
-              FROM (SELECT k, v, herald.cache_through('item', k::text,
-                               'SELECT v FROM item WHERE k = $1', k) AS cached
+              FROM (SELECT k, v, herald.cache_through('item', 'SELECT v FROM item WHERE k = $1', k) AS cached
                       FROM item OFFSET 0) l;
             IF wrong IS NOT NULL THEN
                 RAISE EXCEPTION 'stale: %', wrong;
@@ -43,7 +41,7 @@ SETUP = f"""
 
     -- So many messages, in one transaction, of other caches.
     CREATE FUNCTION flood(messages integer) RETURNS bigint LANGUAGE sql AS $$
-        SELECT count(herald.cache_invalidate('flood ' || n / 1000, n::text))
+        SELECT count(herald.cache_invalidate('flood ' || n / 1000, n))
           FROM generate_series(1, messages) n
     $$;
 """
@@ -170,3 +168,11 @@ class CacheScene:
 def look(connection: psycopg.Connection) -> int:
     """Compares what is cached with what is so; how much of it was found in the cache."""
     return one(connection, LOOK)
+
+
+def found(connection: psycopg.Connection, statement: str) -> bool:
+    """Whether a statement that looks up one value finds it in the session's cache."""
+    hits = "SELECT coalesce(sum(hits), 0) FROM herald.caches WHERE pid = pg_backend_pid()"
+    before = one(connection, hits)
+    connection.execute(statement)
+    return one(connection, hits) == before + 1

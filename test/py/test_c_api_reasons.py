@@ -244,7 +244,7 @@ def test_exit_with_temporary_tables(session, sender):
     queue of invalidations, does not join it again: nobody would ever leave in its place."""
     target = session()
     target.execute("CREATE TEMP TABLE mine (k integer)")
-    target.execute("SELECT herald.cache_get('some', 'key')")
+    target.execute("SELECT herald.cache_through('some', 'SELECT 1')")
     pid = target.info.backend_pid
     with stopped(pid):
         sender.execute("SELECT count(herald.cache_invalidate('c' || n / 1000, n::text))"

@@ -23,7 +23,7 @@ FLOOD = """
     CREATE PROCEDURE flood(transactions integer) LANGUAGE plpgsql AS $$
         BEGIN
             FOR i IN 1..transactions LOOP
-                PERFORM herald.cache_invalidate('flood', n::text) FROM generate_series(1, 64) n;
+                PERFORM herald.cache_invalidate('flood', n) FROM generate_series(1, 64) n;
                 COMMIT;
             END LOOP;
         END $$"""
@@ -38,10 +38,9 @@ def caching():
         cluster.psql("""
             CREATE TABLE item (id integer PRIMARY KEY, v integer);
             INSERT INTO item VALUES (1, 0);
-            CREATE TRIGGER item AFTER UPDATE ON item
-                FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('item', 'id');
+            SELECT herald.cache_watch('item', 'item', 'id');
             CREATE FUNCTION item() RETURNS text LANGUAGE sql STABLE AS
-                $$ SELECT herald.cache_through('item', '1', 'SELECT v FROM item WHERE id = 1') $$""")
+                $$ SELECT herald.cache_through('item', 'SELECT v FROM item WHERE id = $1', 1) $$""")
         cluster.psql(FLOOD)
         yield cluster
 

@@ -123,8 +123,7 @@ def test_module_taken_away(connect):
         cluster.psql("""
             ALTER DATABASE postgres SET herald.enabled = on;
             CREATE TABLE watched (id int);
-            CREATE TRIGGER forget AFTER INSERT ON watched
-                FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('watched', 'id')""")
+            SELECT herald.cache_watch('watched', 'watched', 'id')""")
         cluster.settings["shared_preload_libraries"] = ""
         cluster.restart()
         for session in (connect(cluster), connect(cluster)):
@@ -134,7 +133,7 @@ def test_module_taken_away(connect):
             assert hear(session, 2) == ["function", "statement"]
             for sql in ("SELECT * FROM herald.stats", "SELECT herald.pg_notify('c', 'x')",
                         "INSERT INTO watched VALUES (1)",
-                        "SELECT herald.cache_through('watched', '1', 'SELECT 1')"):
+                        "SELECT herald.cache_through('watched', 'SELECT 1')"):
                 assert outcome(session, sql) == "55000: pg_herald must be loaded via shared_preload_libraries"
             session.execute("UNLISTEN *")
 

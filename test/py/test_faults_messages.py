@@ -197,10 +197,10 @@ def test_caches(talk):
     writer.execute(f"SELECT flood({RING + 1000})")
     writer.execute("SELECT herald.cache_clear()")
     reader.execute("COMMIT; SELECT look()")
-    for statement in ("SELECT herald.cache_through(NULL, 'k', 'SELECT 1')",
-                      "SELECT herald.cache_through('c', 'k', 'SELECT 1, 2')",
-                      "SELECT herald.cache_through('c', 'k', 'SELECT generate_series(1, 2)')",
-                      "SELECT herald.cache_through('c', 'k', 'DELETE FROM item RETURNING k')"):
+    for statement in ("SELECT herald.cache_through(NULL, 'SELECT 1')",
+                      "SELECT herald.cache_through('c', 'SELECT 1, 2')",
+                      "SELECT herald.cache_through('c', 'SELECT generate_series(1, 2)')",
+                      "SELECT herald.cache_through('c', 'DELETE FROM item RETURNING k')"):
         assert ": " in outcome(reader, statement), statement
     if outcome(writer, "BEGIN; UPDATE item SET v = v + 1; PREPARE TRANSACTION 'p'") is None:
         writer.execute("COMMIT PREPARED 'p'")
@@ -286,7 +286,7 @@ SILENCES = {
     "too many": ("error", None, TOO_MANY, "too many notifications in one transaction"),
     "trace": ("debug1", None, "NOTIFY c, 'traced'", None),
     "prepare": ("error", None, "BEGIN; NOTIFY c; PREPARE TRANSACTION 'p'", "cannot PREPARE"),
-    "cache": ("error", None, "SELECT herald.cache_through(NULL, 'k', 'SELECT 1')", "must not be null"),
+    "cache": ("error", None, "SELECT herald.cache_through(NULL, 'SELECT 1')", "must not be null"),
 }
 
 

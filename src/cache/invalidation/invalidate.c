@@ -85,6 +85,12 @@ herald_invalidate_hash(const void *name, size_t length)
 	return hash == HERALD_KEY_ALL ? 1 : hash;
 }
 
+uint32
+herald_invalidate_hash_text(const text *name)
+{
+	return herald_invalidate_hash(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+}
+
 void
 herald_invalidate(uint32 cache, uint32 key)
 {

@@ -16,6 +16,7 @@
 
 /* The names that caches and keys go by in the queue: never HERALD_KEY_ALL. */
 extern uint32 herald_invalidate_hash(const void *name, size_t length);
+extern uint32 herald_invalidate_hash_text(const text *name);
 
 /*
  * When this transaction commits, what is cached under this key is invalid for
