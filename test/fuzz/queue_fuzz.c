@@ -172,6 +172,7 @@ touch_entry(const HeraldEntry *entry)
 			touched += herald_hash(herald_entry_channel(entry), entry->channel_length + 1u, 0);
 			break;
 		case HERALD_ENTRY_FILE:
+			must(entry->body_length == sizeof(HeraldFileReference), "an entry names its file in full");
 			touched += (unsigned) herald_entry_file(entry).number;
 			break;
 		case HERALD_ENTRY_ALL_LISTENERS:
@@ -398,6 +399,8 @@ do_damage_batch(void)
 	memcpy(&word, at, sizeof(word));
 	if (place == 0 && how % 2)
 		word = (word & ~(uint32_t) HERALD_STATE_MASK) | how / 2 % HERALD_ALIGN;
+	else if (place == 11 && how % 2)	/* the kind, with the channel's length */
+		word = (word & 0xffff) | (uint32_t) (how / 2 % 6) << 16;
 	else if (how % 3 == 0)
 		word += next_byte() - 128;
 	else if (how % 3 == 1)
