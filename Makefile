@@ -11,7 +11,7 @@ HEADERS_pg_herald = src/api/pg_herald_api.h
 MODULE_big = pg_herald
 OBJS = \
 	src/hooks.o src/memory.o src/pg_herald.o src/transaction.o \
-	src/views/caches.o src/views/views.o \
+	src/views/caches.o src/views/row.o src/views/views.o \
 	src/watchdog/lag.o src/watchdog/watchdog.o \
 	src/api/api.o src/api/reason_names.o \
 	src/notify/sender/activation.o src/notify/sender/entry.o src/notify/sender/large_transaction.o \

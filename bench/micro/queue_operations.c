@@ -44,7 +44,8 @@ log_create(Bench *bench)
 
 		entry->length = (uint32_t) length;
 		entry->channel_hash = herald_hash(CHANNEL, channel_length, 0);
-		entry->channel_length = (uint32_t) channel_length;
+		entry->channel_length = (uint16_t) channel_length;
+		entry->kind = HERALD_ENTRY_NOTIFICATION;
 		entry->body_length = (uint32_t) (HERALD_BODY_PID + channel_length + 2);
 		memcpy(entry->body + HERALD_BODY_PID, CHANNEL, channel_length);
 	}

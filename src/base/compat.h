@@ -164,6 +164,13 @@ herald_proc_waits_elsewhere(int number)
 #define herald_backend_status(index)	(&pgstat_fetch_stat_local_beentry(index)->backendStatus)
 #endif
 
+/* 17: a MERGE with NOT MATCHED BY SOURCE has its join condition in ModifyTable, too. */
+#if PG_VERSION_NUM >= 170000
+#define herald_merge_join_conditions(plan)	((plan)->mergeJoinConditions)
+#else
+#define herald_merge_join_conditions(plan)	((void) (plan), NIL)
+#endif
+
 /* 17: a limit to a transaction's time, which counts in the empty ones, too. */
 #if PG_VERSION_NUM >= 170000
 #define herald_disable_transaction_timeout() \

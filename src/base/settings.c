@@ -25,15 +25,16 @@
 #define WAKEUP_CONCURRENCY_MAX	65536
 #define PAYLOAD_MAX				(256 * 1024 * 1024)
 
-bool		herald_enabled = true;
-int			herald_queue_memory_kb = 16 * 1024;
-int			herald_channel_memory_kb = 16 * 1024;
-int			herald_max_channels_per_role = -1;
-int			herald_max_queue_size_kb = 8 * 1024 * 1024;
-int			herald_log_min_lag_kb = 64 * 1024;
-int			herald_wakeup_concurrency = -1;
-int			herald_max_payload = HERALD_PAYLOAD_MAX_OF_SERVER;
-int			herald_cache_memory_kb = 4 * 1024;
+/* Set to their defaults when they are defined, below. */
+bool		herald_enabled;
+int			herald_queue_memory_kb;
+int			herald_channel_memory_kb;
+int			herald_max_channels_per_role;
+int			herald_max_queue_size_kb;
+int			herald_log_min_lag_kb;
+int			herald_wakeup_concurrency;
+int			herald_max_payload;
+int			herald_cache_memory_kb;
 
 static bool check_wakeup_concurrency(int *newval, void **extra, GucSource source);
 

@@ -24,7 +24,8 @@
 
 /*
  * What is counted.  Each process counts in its own slot, where nobody else
- * writes; herald.stats adds up.  The order is that of the view's columns.
+ * writes; herald.stats adds up.  The order is that of the view's columns, whose
+ * names are in views/views.c.
  */
 typedef enum HeraldCounter
 {

@@ -191,13 +191,6 @@ herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_
 }
 
 void
-herald_queue_commit_reference(HeraldQueue *queue, HeraldPosition position, int64_t commit_time)
-{
-	set_commit_time(queue, position, commit_time);
-	finish(queue, position, HERALD_BATCH_REFERENCE);
-}
-
-void
 herald_queue_abort(HeraldQueue *queue, HeraldPosition position)
 {
 	finish(queue, position, HERALD_BATCH_ABORTED);

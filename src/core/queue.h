@@ -98,9 +98,6 @@ extern void herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
 
 /* Finish a batch, exactly once, by its owner [Q2].  Then dispatch. */
 extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);
-/* The same for a batch that is a reference to a file. */
-extern void herald_queue_commit_reference(HeraldQueue *queue, HeraldPosition position,
-										int64_t commit_time);
 extern void herald_queue_abort(HeraldQueue *queue, HeraldPosition position);
 
 /*

@@ -10,16 +10,15 @@
  *		| batch header 32 | entry 0 | entry 1 |  ...  |
  *		+-----------------+---------+---------+-- - --+
  *
- * An entry carries its notification as the body of the protocol's
- * NotificationResponse message (sender's pid in network order, channel,
- * payload, each with its NUL), so that a listener whose encoding is the
+ * Each entry has a kind.  An ordinary one carries a notification as the body of
+ * the protocol's NotificationResponse message (sender's pid in network order,
+ * channel, payload, each with its NUL), so that a listener whose encoding is the
  * database's sends it on without looking into it.
  *
- * What is too large for a segment is in a file, with a reference to it in the
- * queue: a batch whose first entry says which file (no channel; the payload is
- * its number and its length in bytes, in decimal), followed by an entry for
- * each of its channels, with no payload, for the dispatcher.  If those are too
- * many as well, one entry with neither channel nor payload stands for all.
+ * The notifications of a transaction that is too large for a segment are in a
+ * file, and the queue has a reference to it: a batch whose first entry names the
+ * file, for the listeners, and whose other entries name the channels, for the
+ * dispatcher.  If the channels are too many, one entry stands for all listeners.
  *
  * A segment that has no room left for the next batch ends with a filler: one
  * word, at the position where the batch would have begun.  Every position is
@@ -37,6 +36,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* An offset into the endless queue, in bytes; always a multiple of 8. */
 typedef uint64_t HeraldPosition;
@@ -55,8 +55,7 @@ typedef enum HeraldBatchState
 	HERALD_BATCH_RESERVED = 1,	/* its transaction is still committing */
 	HERALD_BATCH_COMMITTED = 2, /* visible: may be dispatched */
 	HERALD_BATCH_ABORTED = 3,	/* to be skipped */
-	HERALD_BATCH_FILLER = 4,	/* the queue goes on at the next segment */
-	HERALD_BATCH_REFERENCE = 5	/* as COMMITTED, but its entries are in a file */
+	HERALD_BATCH_FILLER = 4		/* the queue goes on at the next segment */
 } HeraldBatchState;
 
 #define HERALD_STATE_MASK		((uint64_t) (HERALD_ALIGN - 1))
@@ -95,13 +94,26 @@ static_assert(sizeof(HeraldBatchHeader) == 32, "batch header has padding");
 #define HERALD_HEADER_WORDS			(sizeof(HeraldBatchHeader) / HERALD_ALIGN)
 #define HERALD_HEADER_COMMIT_TIME	(offsetof(HeraldBatchHeader, commit_time) / HERALD_ALIGN)
 
+/*
+ * What an entry is, and what is in its body.  A kind that is not among these is
+ * damage; so is zero, which overwritten memory often holds.
+ */
+typedef enum HeraldEntryKind
+{
+	HERALD_ENTRY_NOTIFICATION = 1,	/* pid, channel, NUL, payload, NUL */
+	HERALD_ENTRY_FILE = 2,		/* HeraldFileReference: listeners read on in that file */
+	HERALD_ENTRY_CHANNEL = 3,	/* as a notification: the file has some on this channel */
+	HERALD_ENTRY_ALL_LISTENERS = 4	/* nothing: the file is for every listener of the database */
+} HeraldEntryKind;
+
 typedef struct HeraldEntry
 {
 	uint32_t	length;			/* whole entry in bytes, a multiple of 8 */
 	uint32_t	channel_hash;	/* of the channel; which hash, the queue need not know */
 	uint32_t	body_length;	/* bytes of body[] that mean something */
-	uint32_t	channel_length; /* bytes, without the NUL */
-	char		body[];			/* pid, channel, NUL, payload, NUL */
+	uint16_t	channel_length; /* bytes, without the NUL */
+	uint16_t	kind;			/* HeraldEntryKind */
+	char		body[];
 } HeraldEntry;
 
 static_assert(sizeof(HeraldEntry) == 16, "entry header has padding");
@@ -109,9 +121,14 @@ static_assert(sizeof(HeraldEntry) == 16, "entry header has padding");
 /* The sender's pid at the head of a body, in bytes. */
 #define HERALD_BODY_PID			4
 
-/* The smallest entry there can be: an empty channel and an empty payload. */
-#define HERALD_ENTRY_MIN		HERALD_ALIGN_UP(sizeof(HeraldEntry) + HERALD_BODY_PID + 2)
+/* A file with entries: its number, and its length in bytes. */
+typedef struct HeraldFileReference
+{
+	uint64_t	number;
+	uint64_t	length;
+} HeraldFileReference;
 
+/* The length of a notification. */
 static inline uint64_t
 herald_entry_length(uint64_t channel_length, uint64_t payload_length)
 {
@@ -138,11 +155,24 @@ herald_entry_payload_length(const HeraldEntry *entry)
 	return (uint64_t) entry->body_length - HERALD_BODY_PID - entry->channel_length - 2;
 }
 
-/* In a reference: does it concern every listener of the database? */
-static inline bool
-herald_entry_is_for_all(const HeraldEntry *entry)
+static inline HeraldFileReference
+herald_entry_file(const HeraldEntry *entry)
 {
-	return entry->channel_length == 0 && herald_entry_payload_length(entry) == 0;
+	HeraldFileReference file;
+
+	memcpy(&file, entry->body, sizeof(file));
+	return file;
+}
+
+/* Do a channel and a payload fill the body, each with its NUL? */
+static inline bool
+herald_entry_has_strings(const HeraldEntry *entry)
+{
+	uint64_t	prefix = HERALD_BODY_PID + (uint64_t) entry->channel_length + 1;
+
+	return prefix < entry->body_length &&
+		entry->body[prefix - 1] == '\0' &&
+		entry->body[entry->body_length - 1] == '\0';
 }
 
 /*
@@ -152,17 +182,22 @@ herald_entry_is_for_all(const HeraldEntry *entry)
 static inline bool
 herald_entry_is_valid(const HeraldEntry *entry, uint64_t room)
 {
-	uint64_t	prefix;
-
 	if (room < sizeof(HeraldEntry) ||
-		entry->length < HERALD_ENTRY_MIN || entry->length > room ||
-		entry->length % HERALD_ALIGN != 0)
+		entry->length < sizeof(HeraldEntry) || entry->length > room ||
+		entry->length % HERALD_ALIGN != 0 ||
+		entry->body_length > entry->length - sizeof(HeraldEntry))
 		return false;
-	prefix = HERALD_BODY_PID + (uint64_t) entry->channel_length + 1;
-	return entry->body_length <= entry->length - sizeof(HeraldEntry) &&
-		prefix < entry->body_length &&
-		entry->body[prefix - 1] == '\0' &&
-		entry->body[entry->body_length - 1] == '\0';
+	switch ((HeraldEntryKind) entry->kind)
+	{
+		case HERALD_ENTRY_NOTIFICATION:
+		case HERALD_ENTRY_CHANNEL:
+			return herald_entry_has_strings(entry);
+		case HERALD_ENTRY_FILE:
+			return entry->body_length == sizeof(HeraldFileReference);
+		case HERALD_ENTRY_ALL_LISTENERS:
+			return entry->body_length == 0;
+	}
+	return false;
 }
 
 /*

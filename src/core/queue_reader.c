@@ -18,13 +18,12 @@
  */
 #include "queue_reader.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
 static HeraldReadResult enter_batch(HeraldReader *reader);
-static HeraldReadResult enter_file(HeraldReader *reader);
 static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
+static bool enter_file(HeraldReader *reader, const HeraldEntry *entry);
 static void leave_batch(HeraldReader *reader, HeraldPosition next);
 static bool copy_from_log(HeraldReader *reader, uint64_t length);
 static bool is_copied(const HeraldReader *reader, uint64_t length);
@@ -110,14 +109,16 @@ herald_reader_next(HeraldReader *reader, HeraldMessage *message)
 
 		if (reader->in_batch)
 		{
-			if (reader->is_reference && !reader->in_file)
-			{
-				result = enter_file(reader);
-				if (result != HERALD_READ_MESSAGE)
-					return result;
-			}
 			if (reader->position < reader->entries_end)
-				return next_entry(reader, message);
+			{
+				result = next_entry(reader, message);
+				if (result != HERALD_READ_MESSAGE ||
+					message->entry->kind == HERALD_ENTRY_NOTIFICATION)
+					return result;
+				if (!enter_file(reader, message->entry))
+					return HERALD_READ_DAMAGED;
+				continue;
+			}
 			leave_batch(reader, reader->checkpoint + reader->header.length);
 		}
 		if (reader->position >= reader->end)
@@ -153,7 +154,6 @@ enter_batch(HeraldReader *reader)
 		return HERALD_READ_MESSAGE;
 	}
 	if (word != herald_word_make(at, HERALD_BATCH_COMMITTED) &&
-		word != herald_word_make(at, HERALD_BATCH_REFERENCE) &&
 		word != herald_word_make(at, HERALD_BATCH_ABORTED))
 		return HERALD_READ_DAMAGED;
 
@@ -176,32 +176,7 @@ enter_batch(HeraldReader *reader)
 		reader->in_batch = true;
 		reader->position = at + sizeof(*header);
 		reader->entries_end = at + header->length;
-		reader->is_reference = herald_word_state(word) == HERALD_BATCH_REFERENCE;
 	}
-	return HERALD_READ_MESSAGE;
-}
-
-/* Follow a reference: its first entry names the file, which is read instead. */
-static HeraldReadResult
-enter_file(HeraldReader *reader)
-{
-	HeraldMessage message = {.entry = NULL};
-	HeraldReadResult result = next_entry(reader, &message);
-	unsigned long long file;
-	unsigned long long length;
-
-	if (result != HERALD_READ_MESSAGE)
-		return result;
-	if (message.entry == NULL || message.entry->channel_length != 0 ||
-		sscanf(herald_entry_payload(message.entry), "%llu %llu", &file, &length) != 2 ||
-		length % HERALD_ALIGN != 0)
-		return HERALD_READ_DAMAGED;
-
-	reader->in_file = true;
-	reader->file = file;
-	reader->position = 0;
-	reader->entries_end = length;
-	reader->copied_from = reader->copied_to = 0;
 	return HERALD_READ_MESSAGE;
 }
 
@@ -211,14 +186,14 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 	uint64_t	room = reader->entries_end - reader->position;
 	const HeraldEntry *entry;
 
-	if (room < HERALD_ENTRY_MIN)
+	if (room < sizeof(*entry))
 		return HERALD_READ_DAMAGED;
 	if (!is_copied(reader, sizeof(*entry)))
 		return refill(reader, sizeof(*entry));
 	entry = (const HeraldEntry *) (reader->buffer + (reader->position - reader->copied_from));
 
 	/* [Q4] The length decides how much must be here before the rest is looked at. */
-	if (entry->length < HERALD_ENTRY_MIN || entry->length > room)
+	if (entry->length < sizeof(*entry) || entry->length > room)
 		return HERALD_READ_DAMAGED;
 	if (!is_copied(reader, entry->length))
 		return refill(reader, entry->length);
@@ -231,6 +206,29 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 	message->commit_time = reader->header.commit_time;
 	message->entry = entry;
 	return HERALD_READ_MESSAGE;
+}
+
+/*
+ * Follow a reference to its file; what else is in the batch is for the dispatcher.
+ * False: it is none, or stands in a file itself.
+ */
+static bool
+enter_file(HeraldReader *reader, const HeraldEntry *entry)
+{
+	HeraldFileReference file;
+
+	if (entry->kind != HERALD_ENTRY_FILE || reader->in_file)
+		return false;
+	file = herald_entry_file(entry);
+	if (file.length % HERALD_ALIGN != 0)
+		return false;
+
+	reader->in_file = true;
+	reader->file = file.number;
+	reader->position = 0;
+	reader->entries_end = file.length;
+	reader->copied_from = reader->copied_to = 0;
+	return true;
 }
 
 static void

@@ -36,7 +36,7 @@ typedef struct HeraldMessage
  */
 typedef bool (*HeraldReadSpilled) (HeraldPosition from, uint64_t length, char *to);
 
-/* Copy bytes of the file that a reference names.  False: it is gone. */
+/* Copy bytes of the file that an entry names.  False: it is gone. */
 typedef bool (*HeraldReadFile) (uint64_t file, uint64_t offset, uint64_t length, char *to);
 
 /*
@@ -55,8 +55,7 @@ typedef struct HeraldReader
 	bool		in_batch;		/* position is inside `header`'s batch */
 	HeraldBatchHeader header;
 	uint64_t	entries_end;	/* of the batch's entries, where `position` is */
-	bool		is_reference;	/* its entries are in a file... */
-	bool		in_file;		/* ... which we read instead of the queue */
+	bool		in_file;		/* ... which is not the queue, but this file */
 	uint64_t	file;
 	uint64_t	bytes_read;		/* in this pass */
 	uint64_t	copied_from;	/* what the buffer holds */

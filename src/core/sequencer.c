@@ -140,7 +140,6 @@ scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged)
 			herald_queue_next_segment(queue, at) <= head)
 			at = herald_queue_next_segment(queue, at);
 		else if (word == herald_word_make(at, HERALD_BATCH_COMMITTED) ||
-				 word == herald_word_make(at, HERALD_BATCH_REFERENCE) ||
 				 word == herald_word_make(at, HERALD_BATCH_ABORTED))
 		{
 			if (!header_is_valid(queue, at, header) || header->length > head - at)
@@ -180,7 +179,6 @@ mark(HeraldQueue *queue, HeraldPosition from, HeraldPosition to,
 				from = herald_queue_next_segment(queue, from);
 				break;
 			case HERALD_BATCH_COMMITTED:
-			case HERALD_BATCH_REFERENCE:
 				if (!mark_batch(queue, header, budget, spent, calls))
 					return from;
 				from += header->length;

@@ -11,21 +11,15 @@
 
 #include "fmgr.h"
 #include "funcapi.h"
-#include "utils/builtins.h"
-#include "utils/tuplestore.h"
 
 #include "base/shared.h"
+#include "views/row.h"
 #include "views/visible.h"
 
 PG_FUNCTION_INFO_V1(herald_view_caches);
 
-#define CACHES_COLUMNS	10
 
-
-/*
- * herald.get_caches() → setof record: pid, datid, role, entries, memory, hits,
- * misses, invalidations, resets, lag
- */
+/* herald.get_caches() → setof record */
 Datum
 herald_view_caches(PG_FUNCTION_ARGS)
 {
@@ -39,27 +33,29 @@ herald_view_caches(PG_FUNCTION_ARGS)
 		HeraldCacheUse *use = &backend->cache;
 		uint64		word = atomic_load(&herald_inval_queue->readers[slot].word);
 		uint64		head = atomic_load(&herald_inval_queue->head);
-		Datum		values[CACHES_COLUMNS] = {0};
-		bool		nulls[CACHES_COLUMNS] = {0};
+		HeraldRow	row;
 
 		if (herald_inval_state(word) == HERALD_INVAL_FREE ||
 			!(all || herald_sees_role(atomic_load(&use->role))))
 			continue;
 
-		values[0] = Int32GetDatum(atomic_load(&backend->attends));
-		values[1] = ObjectIdGetDatum(atomic_load(&use->database));
-		values[2] = ObjectIdGetDatum(atomic_load(&use->role));
-		values[3] = Int32GetDatum(atomic_load(&use->values));
-		values[4] = Int64GetDatum(atomic_load(&use->bytes));
-		values[5] = Int64GetDatum(atomic_load(&use->hits));
-		values[6] = Int64GetDatum(atomic_load(&use->misses));
-		values[7] = Int64GetDatum(atomic_load(&use->invalidations));
-		values[8] = Int64GetDatum(atomic_load(&use->resets));
+		row = herald_row_of(result->setDesc);
+		herald_row_add(&row, "pid", INT4OID, Int32GetDatum(atomic_load(&backend->attends)));
+		herald_row_add(&row, "datid", OIDOID, ObjectIdGetDatum(atomic_load(&use->database)));
+		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(atomic_load(&use->role)));
+		herald_row_add(&row, "entries", INT4OID, Int32GetDatum(atomic_load(&use->values)));
+		herald_row_add(&row, "memory", INT8OID, Int64GetDatum(atomic_load(&use->bytes)));
+		herald_row_add(&row, "hits", INT8OID, Int64GetDatum(atomic_load(&use->hits)));
+		herald_row_add(&row, "misses", INT8OID, Int64GetDatum(atomic_load(&use->misses)));
+		herald_row_add(&row, "invalidations", INT8OID,
+					   Int64GetDatum(atomic_load(&use->invalidations)));
+		herald_row_add(&row, "resets", INT8OID, Int64GetDatum(atomic_load(&use->resets)));
 
 		/* Whoever was overrun reads nothing of what it was behind. */
-		nulls[9] = herald_inval_state(word) == HERALD_INVAL_RESET;
-		values[9] = Int64GetDatum(head - Min(head, herald_inval_position(word)));
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		herald_row_add_or_null(&row, "lag", INT8OID,
+							   Int64GetDatum(head - Min(head, herald_inval_position(word))),
+							   herald_inval_state(word) == HERALD_INVAL_RESET);
+		herald_row_store(&row, result);
 	}
 	return (Datum) 0;
 }

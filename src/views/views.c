@@ -14,14 +14,12 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "commands/async.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 #include "base/bell.h"
 #include "base/settings.h"
@@ -29,6 +27,7 @@
 #include "notify/dispatch/channel_map.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
+#include "views/row.h"
 #include "views/visible.h"
 #include "watchdog/lag.h"
 
@@ -40,10 +39,25 @@ PG_FUNCTION_INFO_V1(herald_reset_stats);
 PG_FUNCTION_INFO_V1(herald_watchdog_process);
 PG_FUNCTION_INFO_V1(herald_pg_notification_queue_usage);
 
-#define LISTENERS_COLUMNS	10
-#define CHANNELS_COLUMNS	2
-#define QUEUE_COLUMNS		10
-#define STATS_COLUMNS		(HERALD_COUNTERS + 1)
+/* The columns of herald.stats. */
+static const char *const counter_names[] = {
+	[HERALD_COUNT_NOTIFICATIONS] = "notifications",
+	[HERALD_COUNT_BATCHES] = "batches",
+	[HERALD_COUNT_DUPLICATES] = "duplicates_removed",
+	[HERALD_COUNT_DELIVERED] = "delivered",
+	[HERALD_COUNT_WAKEUPS] = "wakeups",
+	[HERALD_COUNT_SIGNALS_SENT] = "signals_sent",
+	[HERALD_COUNT_SIGNALS_SAVED] = "signals_saved",
+	[HERALD_COUNT_TURNS_RESCUED] = "turns_rescued",
+	[HERALD_COUNT_SEGMENTS_SPILLED] = "segments_spilled",
+	[HERALD_COUNT_SEGMENTS_DROPPED] = "segments_dropped",
+	[HERALD_COUNT_OVERRUNS] = "overruns",
+	[HERALD_COUNT_INVALIDATIONS] = "invalidations",
+	[HERALD_COUNT_CACHE_RESETS] = "cache_resets",
+	[HERALD_COUNT_CATCH_UPS] = "catch_ups",
+};
+
+StaticAssertDecl(lengthof(counter_names) == HERALD_COUNTERS, "each counter has a name");
 
 /* For the channel visitor. */
 typedef struct ChannelRows
@@ -65,13 +79,10 @@ static bool add_channel(const HeraldChannelInfo *channel, void *arg);
 static void read_counters(uint64 *totals);
 static uint64 queue_used(void);
 static double usage(uint64 used);
-static Datum row(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
+static HeraldRow only_row(FunctionCallInfo fcinfo);
 
 
-/*
- * herald.get_listeners() → setof record: pid, datid, role, state, channels,
- * pending_bytes, pending_since, lagging_since, delivered, wakeups
- */
+/* herald.get_listeners() → setof record */
 Datum
 herald_view_listeners(PG_FUNCTION_ARGS)
 {
@@ -83,33 +94,35 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 	{
 		HeraldSlot *listener = &herald_slots[slot];
 		uint64		word = atomic_load(herald_wakeup_word(herald_wakeup, slot));
-		Datum		values[LISTENERS_COLUMNS] = {0};
-		bool		nulls[LISTENERS_COLUMNS] = {0};
 		TimestampTz pending_since = 0;
 		TimestampTz lagging_since = atomic_load(&listener->lagging_since);
+		bool		is_pending;
+		HeraldRow	row;
 
 		if (herald_word_state(word) == HERALD_LISTENER_FREE || !(all || sees(slot)))
 			continue;
 
-		values[0] = Int32GetDatum(atomic_load(&listener->pid));
-		values[1] = ObjectIdGetDatum(atomic_load(&listener->database));
-		values[2] = ObjectIdGetDatum(atomic_load(&listener->role));
-		values[3] = CStringGetTextDatum(state_name(word));
-		values[4] = Int32GetDatum(atomic_load(&listener->channels));
-		values[5] = Int64GetDatum(herald_lag_bytes(word));
-		nulls[6] = !herald_lag_since(word, &pending_since);
-		values[6] = TimestampTzGetDatum(pending_since);
-		nulls[7] = lagging_since == 0;
-		values[7] = TimestampTzGetDatum(lagging_since);
-		values[8] = Int64GetDatum(atomic_load(&listener->delivered));
-		values[9] = Int64GetDatum(atomic_load(&listener->wakeups));
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		row = herald_row_of(result->setDesc);
+		herald_row_add(&row, "pid", INT4OID, Int32GetDatum(atomic_load(&listener->pid)));
+		herald_row_add(&row, "datid", OIDOID, ObjectIdGetDatum(atomic_load(&listener->database)));
+		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(atomic_load(&listener->role)));
+		herald_row_add(&row, "state", TEXTOID, CStringGetTextDatum(state_name(word)));
+		herald_row_add(&row, "channels", INT4OID, Int32GetDatum(atomic_load(&listener->channels)));
+		herald_row_add(&row, "pending_bytes", INT8OID, Int64GetDatum(herald_lag_bytes(word)));
+		is_pending = herald_lag_since(word, &pending_since);
+		herald_row_add_or_null(&row, "pending_since", TIMESTAMPTZOID,
+							   TimestampTzGetDatum(pending_since), !is_pending);
+		herald_row_add_or_null(&row, "lagging_since", TIMESTAMPTZOID,
+							   TimestampTzGetDatum(lagging_since), lagging_since == 0);
+		herald_row_add(&row, "delivered", INT8OID, Int64GetDatum(atomic_load(&listener->delivered)));
+		herald_row_add(&row, "wakeups", INT8OID, Int64GetDatum(atomic_load(&listener->wakeups)));
+		herald_row_store(&row, result);
 	}
 	return (Datum) 0;
 }
 
 /*
- * herald.get_channels() → setof record: channel, listeners
+ * herald.get_channels() → setof record
  *
  * Of the current database; names elsewhere may be in another encoding.
  */
@@ -143,51 +156,43 @@ herald_view_channels(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < found.used; i++)
 	{
-		Datum		values[CHANNELS_COLUMNS];
-		bool		nulls[CHANNELS_COLUMNS] = {0};
+		HeraldRow	row = herald_row_of(result->setDesc);
 
-		values[0] = CStringGetTextDatum(found.rows[i].name);
-		values[1] = Int64GetDatum(found.rows[i].listeners);
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		herald_row_add(&row, "channel", TEXTOID, CStringGetTextDatum(found.rows[i].name));
+		herald_row_add(&row, "listeners", INT8OID, Int64GetDatum(found.rows[i].listeners));
+		herald_row_store(&row, result);
 	}
 	return (Datum) 0;
 }
 
-/*
- * herald.get_queue() → record: head, dispatched, needed, tail, size, spilled, used,
- * usage, uncommitted, is_damaged.  Positions and sizes in bytes; usage is a fraction.
- */
+/* herald.get_queue() → record.  Positions and sizes in bytes; usage is a fraction. */
 Datum
 herald_view_queue(PG_FUNCTION_ARGS)
 {
-	Datum		values[QUEUE_COLUMNS];
-	bool		nulls[QUEUE_COLUMNS] = {0};
+	HeraldRow	row = only_row(fcinfo);
 	uint64		used = queue_used();
 
-	values[0] = Int64GetDatum(atomic_load(&herald_queue->head));
-	values[1] = Int64GetDatum(atomic_load(&herald_queue->dispatched));
-	values[2] = Int64GetDatum(herald_wakeup_needed(herald_wakeup, herald_queue));
-	values[3] = Int64GetDatum(atomic_load(&herald_queue->tail));
-	values[4] = Int64GetDatum(herald_queue->ring_size);
-	values[5] = Int64GetDatum(herald_spill_bytes());
-	values[6] = Int64GetDatum(used);
-	values[7] = Float8GetDatum(usage(used));
-	values[8] = Int64GetDatum(herald_large_files_bytes_open());
-	values[9] = BoolGetDatum(herald_shared_is_damaged());
-	return row(fcinfo, values, nulls);
+	herald_row_add(&row, "head", INT8OID, Int64GetDatum(atomic_load(&herald_queue->head)));
+	herald_row_add(&row, "dispatched", INT8OID, Int64GetDatum(atomic_load(&herald_queue->dispatched)));
+	herald_row_add(&row, "needed", INT8OID,
+				   Int64GetDatum(herald_wakeup_needed(herald_wakeup, herald_queue)));
+	herald_row_add(&row, "tail", INT8OID, Int64GetDatum(atomic_load(&herald_queue->tail)));
+	herald_row_add(&row, "size", INT8OID, Int64GetDatum(herald_queue->ring_size));
+	herald_row_add(&row, "spilled", INT8OID, Int64GetDatum(herald_spill_bytes()));
+	herald_row_add(&row, "used", INT8OID, Int64GetDatum(used));
+	herald_row_add(&row, "usage", FLOAT8OID, Float8GetDatum(usage(used)));
+	herald_row_add(&row, "uncommitted", INT8OID, Int64GetDatum(herald_large_files_bytes_open()));
+	herald_row_add(&row, "is_damaged", BOOLOID, BoolGetDatum(herald_shared_is_damaged()));
+	return herald_row_datum(&row);
 }
 
-/*
- * herald.get_stats() → record: the counters in the order of HeraldCounter,
- * then the time of the last reset
- */
+/* herald.get_stats() → record: the counters, and the time of the last reset */
 Datum
 herald_view_stats(PG_FUNCTION_ARGS)
 {
 	uint64		totals[HERALD_COUNTERS];
 	TimestampTz reset_time;
-	Datum		values[STATS_COLUMNS];
-	bool		nulls[STATS_COLUMNS] = {0};
+	HeraldRow	row = only_row(fcinfo);
 
 	LWLockAcquire(herald_control->reset_lock, LW_SHARED);
 	read_counters(totals);
@@ -198,9 +203,9 @@ herald_view_stats(PG_FUNCTION_ARGS)
 
 	/* A Datum can need memory, and so may fail: not under the lock. */
 	for (int i = 0; i < HERALD_COUNTERS; i++)
-		values[i] = Int64GetDatum(totals[i]);
-	values[HERALD_COUNTERS] = TimestampTzGetDatum(reset_time);
-	return row(fcinfo, values, nulls);
+		herald_row_add(&row, counter_names[i], INT8OID, Int64GetDatum(totals[i]));
+	herald_row_add(&row, "stats_reset", TIMESTAMPTZOID, TimestampTzGetDatum(reset_time));
+	return herald_row_datum(&row);
 }
 
 /*
@@ -328,12 +333,12 @@ usage(uint64 used)
 	return (double) used / Max((double) herald_max_queue_size_kb * 1024, herald_queue->ring_size);
 }
 
-static Datum
-row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+static HeraldRow
+only_row(FunctionCallInfo fcinfo)
 {
 	TupleDesc	descriptor;
 
 	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
+	return herald_row_of(BlessTupleDesc(descriptor));
 }

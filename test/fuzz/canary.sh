@@ -57,10 +57,19 @@ try any_word queue_reader.c '/^\tif (word != herald_word_make(at, HERALD_BATCH_C
 try entry_beyond_copy queue_reader.c '/if (!is_copied(reader, entry->length))/,/return refill(reader, entry->length);/d'
 
 # An entry that is longer than its batch.
-try entry_beyond_batch queue_reader.c 's/entry->length < HERALD_ENTRY_MIN || entry->length > room)/entry->length < HERALD_ENTRY_MIN)/'
+try entry_beyond_batch queue_reader.c 's/entry->length < sizeof(\*entry) || entry->length > room)/entry->length < sizeof(*entry))/'
 
-# An entry whose strings are longer than it.
-try body_beyond_entry queue_layout.h 's/return entry->body_length <= entry->length - sizeof(HeraldEntry) \&\&/return/'
+# An entry whose body is longer than it.
+try body_beyond_entry queue_layout.h 's/entry->body_length > entry->length - sizeof(HeraldEntry)/false/'
+
+# One that says it names a file, and is too short for that.
+try file_beyond_body queue_layout.h 's/return entry->body_length == sizeof(HeraldFileReference)/return true/'
+
+# A file that leads to itself.
+try file_in_file queue_reader.c 's/entry->kind != HERALD_ENTRY_FILE || reader->in_file/entry->kind != HERALD_ENTRY_FILE/'
+
+# What is for the dispatcher handed out as a message.
+try any_kind queue_reader.c 's/message->entry->kind == HERALD_ENTRY_NOTIFICATION/message->entry->kind != HERALD_ENTRY_FILE/'
 
 # A channel that is longer than its entry.
 try channel_beyond_body queue_layout.h 's/prefix < entry->body_length \&\&/entry->body_length > 0 \&\&/'

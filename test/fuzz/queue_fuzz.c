@@ -159,6 +159,29 @@ write_numbered(char *to, int number, unsigned more)
 	return entry_write(to, "channel", payload, length + more);
 }
 
+/* What a dispatcher, or a reader, looks at. */
+static void
+touch_entry(const HeraldEntry *entry)
+{
+	switch ((HeraldEntryKind) entry->kind)
+	{
+		case HERALD_ENTRY_NOTIFICATION:
+		case HERALD_ENTRY_CHANNEL:
+			touched += (unsigned) (strlen(herald_entry_channel(entry)) +
+								   strlen(herald_entry_payload(entry)));
+			touched += herald_hash(herald_entry_channel(entry), entry->channel_length + 1u, 0);
+			break;
+		case HERALD_ENTRY_FILE:
+			must(entry->body_length == sizeof(HeraldFileReference), "an entry names its file in full");
+			touched += (unsigned) herald_entry_file(entry).number;
+			break;
+		case HERALD_ENTRY_ALL_LISTENERS:
+			break;
+	}
+	for (uint32_t i = 0; i < entry->body_length; i++)
+		touched += (unsigned char) entry->body[i];
+}
+
 static uint64_t
 mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, void *arg)
 {
@@ -177,8 +200,7 @@ mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, v
 
 		if (!herald_entry_is_valid(entry, end - at))
 			break;
-		for (uint64_t i = 0; i <= entry->channel_length; i++)
-			touched += (unsigned char) herald_entry_channel(entry)[i];
+		touch_entry(entry);
 		at += entry->length;
 	}
 	return header->length;
@@ -266,16 +288,17 @@ do_batch(void)
 }
 
 static void
-send_reference(const char *numbers, uint64_t length)
+send_reference(uint64_t number, uint64_t file_length)
 {
 	char		entries[512] __attribute__((aligned(8)));
+	uint64_t	length = entry_write_file(entries, number, file_length);
 	HeraldPosition position;
 
-	length = entry_write(entries, "", numbers, length);
-	length += entry_write(entries + length, "channel", "", 0);
+	length += number % 2 ? entry_write_channel(entries + length, "channel") :
+		entry_write_all_listeners(entries + length);
 	position = reserve(DATABASE, entries, length);
 	if (position != 0)
-		herald_queue_commit_reference(log_, position, 1);
+		herald_queue_commit(log_, position, 1);
 	else
 		damaged = true;			/* the messages in the file do not count */
 }
@@ -287,7 +310,6 @@ do_file(void)
 	unsigned	count = next_below(FILE_ENTRIES_MAX + 1);
 	Bytes	   *file = &files[files_count];
 	char	   *entries = malloc((FILE_ENTRIES_MAX + 1) * 320);
-	char		numbers[64];
 
 	if (files_count < FILES_MAX)
 	{
@@ -297,8 +319,7 @@ do_file(void)
 		file->at = malloc(file->length + 1);
 		memcpy(file->at, entries, file->length);
 		files_count++;
-		snprintf(numbers, sizeof(numbers), "%d %d", files_count, (int) file->length);
-		send_reference(numbers, strlen(numbers));
+		send_reference((uint64_t) files_count, file->length);
 	}
 	free(entries);
 }
@@ -330,14 +351,8 @@ do_raw_batch(void)
 static void
 do_raw_reference(void)
 {
-	char		numbers[RAW_MAX + HERALD_ALIGN];
-	uint64_t	length = next_raw(numbers);
-
 	damaged = true;
-	if (next_byte() % 2)
-		length = (uint64_t) snprintf(numbers, sizeof(numbers), "%d %d", (int) next_below(FILES_MAX),
-									 (int) next_word());
-	send_reference(numbers, length);
+	send_reference(next_below(FILES_MAX), next_word());
 }
 
 /* Change 4 bytes. */
@@ -384,6 +399,8 @@ do_damage_batch(void)
 	memcpy(&word, at, sizeof(word));
 	if (place == 0 && how % 2)
 		word = (word & ~(uint32_t) HERALD_STATE_MASK) | how / 2 % HERALD_ALIGN;
+	else if (place == 11 && how % 2)	/* the kind, with the channel's length */
+		word = (word & 0xffff) | (uint32_t) (how / 2 % 6) << 16;
 	else if (how % 3 == 0)
 		word += next_byte() - 128;
 	else if (how % 3 == 1)
@@ -408,11 +425,13 @@ do_damage_log(void)
 static void
 do_raw_file(void)
 {
-	char		bytes[RAW_MAX + HERALD_ALIGN];
+	char		bytes[RAW_MAX + HERALD_ALIGN] __attribute__((aligned(8)));
 	uint64_t	length = next_raw(bytes);
 	Bytes	   *file = &files[next_below(FILES_MAX)];
 
 	damaged = true;
+	if (length == 0)			/* a file that leads to a file */
+		length = entry_write_file(bytes, next_below(FILES_MAX), next_word());
 	if (file->at == NULL)
 		return;
 	if (length > file->length)
@@ -483,17 +502,13 @@ check_message(const HeraldMessage *message)
 	must(at >= reader.buffer && entry->length <= reader.buffer_size &&
 		 at + entry->length <= reader.buffer + (reader.copied_to - reader.copied_from),
 		 "an entry lies in what was copied");
-	must(reader.header.word == herald_word_make(message->batch, HERALD_BATCH_COMMITTED) ||
-		 reader.header.word == herald_word_make(message->batch, HERALD_BATCH_REFERENCE),
+	must(reader.header.word == herald_word_make(message->batch, HERALD_BATCH_COMMITTED),
 		 "only batches that are committed are read");
+	must(entry->kind == HERALD_ENTRY_NOTIFICATION, "only notifications are messages");
 	must(reader.in_file || (reader.position - 1) / SEGMENT_BYTES == message->batch / SEGMENT_BYTES,
 		 "a batch that is read lies within a segment");
 
-	/* What deliver.c does: look at the channel, send the body or both strings. */
-	for (uint32_t i = 0; i < entry->body_length; i++)
-		touched += (unsigned char) entry->body[i];
-	touched += herald_hash(herald_entry_channel(entry), entry->channel_length + 1, 0);
-	touched += (unsigned) (strlen(herald_entry_channel(entry)) + strlen(herald_entry_payload(entry)));
+	touch_entry(entry);
 	if (!damaged)
 		must(heard < sent && atoi(herald_entry_payload(entry)) == heard, "messages come in order");
 	heard++;

@@ -3,8 +3,8 @@
  * test_entry.c
  *	  Unit tests of queue_layout.h: words, entries and the hash.
  *
- * Guards: a length from shared memory is never believed before it has been
- * checked against the room there is [Q4].
+ * Guards: a length or a kind from shared memory is never believed before it has
+ * been checked [Q4].
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -47,7 +47,7 @@ test_length(void **state UNUSED)
 	assert_int_equal(HERALD_ALIGN_UP(0), 0);
 	assert_int_equal(HERALD_ALIGN_UP(1), 8);
 	assert_int_equal(HERALD_ALIGN_UP(8), 8);
-	assert_int_equal(herald_entry_length(0, 0), HERALD_ENTRY_MIN);
+	assert_int_equal(herald_entry_length(0, 0), 24);
 	assert_int_equal(herald_entry_length(1, 1), 24);
 	assert_int_equal(herald_entry_length(1, 2), 32);
 	assert_int_equal(herald_entry_length(63, 7999) % HERALD_ALIGN, 0);
@@ -59,7 +59,7 @@ static void
 test_valid(void **state UNUSED)
 {
 	HeraldEntry *entry = entry_new();
-	char	   *smallest = memory_new(HERALD_ENTRY_MIN);
+	char	   *smallest = memory_new(herald_entry_length(0, 0));
 
 	assert_true(herald_entry_is_valid(entry, entry->length));
 	assert_true(herald_entry_is_valid(entry, UINT64_MAX));
@@ -67,7 +67,7 @@ test_valid(void **state UNUSED)
 	assert_string_equal(herald_entry_payload(entry), PAYLOAD);
 
 	entry_write(smallest, "", "", 0);
-	assert_true(herald_entry_is_valid((HeraldEntry *) smallest, HERALD_ENTRY_MIN));
+	assert_true(herald_entry_is_valid((HeraldEntry *) smallest, herald_entry_length(0, 0)));
 	assert_string_equal(herald_entry_payload((HeraldEntry *) smallest), "");
 	free(entry);
 	free(smallest);
@@ -96,16 +96,15 @@ static void
 test_damaged_lengths(void **state UNUSED)
 {
 	static const uint32_t lengths[] = {
-		0, 1, 7, 8, 15, 16, HERALD_ENTRY_MIN - 8, HERALD_ENTRY_MIN - 1, HERALD_ENTRY_MIN + 1,
-		41, 47, 49, 56, 1 << 20, INT32_MAX, (uint32_t) INT32_MAX + 1,
+		0, 1, 7, 8, 15, 16, 17, 23, 24, 25, 32, 41, 47, 49, 56, 1 << 20, INT32_MAX, (uint32_t) INT32_MAX + 1,
 		UINT32_MAX - 7, UINT32_MAX
 	};
 	static const uint32_t bodies[] = {
 		0, 1, HERALD_BODY_PID, HERALD_BODY_PID + 6, HERALD_BODY_PID + 7, 25, 32, 40,
 		INT32_MAX, UINT32_MAX - 16, UINT32_MAX
 	};
-	static const uint32_t channels[] = {
-		14, 15, 16, 20, 1 << 20, INT32_MAX, UINT32_MAX - 5, UINT32_MAX - 4, UINT32_MAX
+	static const uint16_t channels[] = {
+		14, 15, 16, 20, 1 << 10, INT16_MAX, UINT16_MAX - 5, UINT16_MAX - 4, UINT16_MAX
 	};
 	HeraldEntry *entry = entry_new();
 	HeraldEntry good = *entry;
@@ -150,6 +149,60 @@ test_missing_nul(void **state UNUSED)
 	free(entry);
 }
 
+/* Guards: the entries of a reference are valid, with all that they say, in memory of exactly their size. */
+static void
+test_reference(void **state UNUSED)
+{
+	char	   *file = memory_new(sizeof(HeraldEntry) + sizeof(HeraldFileReference));
+	char	   *channel = memory_new(herald_entry_length(strlen(CHANNEL), 0));
+	char	   *all = memory_new(sizeof(HeraldEntry));
+	uint64_t	length;
+
+	length = entry_write_file(file, UINT64_MAX, 800);
+	assert_true(herald_entry_is_valid((HeraldEntry *) file, length));
+	assert_int_equal(herald_entry_file((HeraldEntry *) file).number, UINT64_MAX);
+	assert_int_equal(herald_entry_file((HeraldEntry *) file).length, 800);
+
+	length = entry_write_channel(channel, CHANNEL);
+	assert_true(herald_entry_is_valid((HeraldEntry *) channel, length));
+	assert_string_equal(herald_entry_channel((HeraldEntry *) channel), CHANNEL);
+
+	length = entry_write_all_listeners(all);
+	assert_true(herald_entry_is_valid((HeraldEntry *) all, length));
+	free(file);
+	free(channel);
+	free(all);
+}
+
+/* Guards: a kind is believed only if it is known, and its body is one of that kind. */
+static void
+test_kinds(void **state UNUSED)
+{
+	static const uint32_t wrong[] = {0, 1, 8, 15, 17, 24};
+	HeraldEntry *entry = entry_new();
+	char		reference[64] __attribute__((aligned(8)));
+	HeraldEntry *file = (HeraldEntry *) reference;
+
+	for (int kind = 0; kind <= UINT16_MAX; kind++)
+	{
+		entry->kind = (uint16_t) kind;
+		assert_int_equal(herald_entry_is_valid(entry, entry->length),
+						 kind == HERALD_ENTRY_NOTIFICATION || kind == HERALD_ENTRY_CHANNEL);
+	}
+	free(entry);
+
+	memset(reference, 0, sizeof(reference));
+	entry_write_file(reference, 1, 800);
+	file->length = sizeof(reference);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+	{
+		file->body_length = wrong[i];
+		assert_false(herald_entry_is_valid(file, sizeof(reference)));
+	}
+	file->kind = HERALD_ENTRY_ALL_LISTENERS;
+	assert_false(herald_entry_is_valid(file, sizeof(reference)));
+}
+
 /* Guards: no combination of small lengths leads out of the entry's memory. */
 static void
 test_all_small_lengths(void **state UNUSED)
@@ -163,7 +216,7 @@ test_all_small_lengths(void **state UNUSED)
 			{
 				entry->length = length;
 				entry->body_length = body;
-				entry->channel_length = channel;
+				entry->channel_length = (uint16_t) channel;
 				if (!herald_entry_is_valid(entry, room))
 					continue;
 				assert_true(herald_entry_payload(entry) + strlen(herald_entry_payload(entry)) <
@@ -209,6 +262,8 @@ main(void)
 		cmocka_unit_test(test_room),
 		cmocka_unit_test(test_damaged_lengths),
 		cmocka_unit_test(test_missing_nul),
+		cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_all_small_lengths),
 		cmocka_unit_test(test_hash),
 	};

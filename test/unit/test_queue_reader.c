@@ -308,7 +308,7 @@ test_damaged_word(void **state UNUSED)
 		0, 1, 2, 3, 4, UINT64_MAX,
 		herald_word_make(first, HERALD_BATCH_CLEAR),
 		herald_word_make(first, HERALD_BATCH_RESERVED),
-		herald_word_make(first, 6), herald_word_make(first, 7),
+		herald_word_make(first, 5), herald_word_make(first, 6), herald_word_make(first, 7),
 		herald_word_make(first - queue->ring_size, HERALD_BATCH_COMMITTED),
 		herald_word_make(first + queue->ring_size, HERALD_BATCH_COMMITTED),
 		herald_word_make(first + 8, HERALD_BATCH_ABORTED),
@@ -413,26 +413,27 @@ test_header_at_border(void **state UNUSED)
 	}
 }
 
-/* Guards: every length field of an entry, wrong in every way.  (It has no padding.) */
+/* Guards: every length field of an entry, and its kind, wrong in every way.  (It has no padding.) */
 static void
 test_damaged_entry(void **state UNUSED)
 {
-	for (int field = 0; field < 3; field++)
+	for (int field = 0; field < 4; field++)
 		for (size_t i = 0; i < sizeof(bad_lengths) / sizeof(bad_lengths[0]); i++)
 		{
 			HeraldQueue  *queue = log_new();
 			HeraldPosition first = batch_send(queue, "payload of some real length");
 			HeraldEntry *entry = entry_at(queue, first + HEADER_SIZE);
-			uint32_t   *fields[] = {&entry->length, &entry->body_length, &entry->channel_length};
 			HeraldReader reader;
 
-			/* Of the bad batch lengths these are possible here. */
-			if (field == 0 && bad_lengths[i] == 24)
-				*fields[field] = 16;
-			else if (field == 2 && bad_lengths[i] == 7)
-				*fields[field] = 6;
+			/* One of the bad batch lengths is right here: that of the channel. */
+			if (field == 0)
+				entry->length = bad_lengths[i];
+			else if (field == 1)
+				entry->body_length = bad_lengths[i];
+			else if (field == 2)
+				entry->channel_length = (uint16_t) (bad_lengths[i] == 7 ? 6 : bad_lengths[i]);
 			else
-				*fields[field] = bad_lengths[i];
+				entry->kind = (uint16_t) (bad_lengths[i] == 1 ? 5 : bad_lengths[i]);
 			batch_send(queue, "behind");
 			dispatch_all(queue);
 			reader = reader_new(queue, first, 512);

@@ -48,30 +48,25 @@ typedef struct Item
 	uint32		key;
 } Item;
 
-/* Where the items of a subtransaction begin. */
-typedef struct Level
+/* One of this transaction's, and the nesting level that it belongs to. */
+typedef struct Pending
 {
+	Item		item;
 	int			level;
-	uint32		begin;
-} Level;
+} Pending;
 
 static struct
 {
 	MemoryContext context;		/* of all this; NULL: there is none */
 	HTAB	   *known;			/* Items, each once; NULL while they are few */
-	Item	   *items;			/* in the order in which they came */
+	Pending    *items;			/* in the order in which they came: levels ascend */
 	uint32		count;
 	uint32		room;
-	Level	   *levels;			/* ascending */
-	int			levels_count;
-	int			levels_room;
 }			pending;
 
 static void create(void);
-static void add(Item item);
+static void add(Item item, int level);
 static uint32 count_keys(uint32 cache);
-static void enter_level(int level);
-static void cut_off(uint32 count);
 static TransactionId announce(void);
 static void insert(HeraldInvalidation *messages, uint32 count);
 static int	compare_items(const void *a, const void *b);
@@ -109,12 +104,11 @@ herald_invalidate(uint32 cache, uint32 key)
 		/* No more than these are kept of one cache, however much changes. */
 		if (count_keys(cache) > KEYS_MAX)
 			key = HERALD_KEY_ALL;
-		pending.items = repalloc_huge(pending.items, (Size) pending.room * 2 * sizeof(Item));
+		pending.items = repalloc_huge(pending.items, (Size) pending.room * 2 * sizeof(Pending));
 		pending.room *= 2;
 	}
-	enter_level(GetCurrentTransactionNestLevel());
 	herald_is_involved = true;
-	add((Item) {cache, key});
+	add((Item) {cache, key}, GetCurrentTransactionNestLevel());
 
 	/* Some other module's callback, after ours. */
 	if (herald_is_committing)
@@ -133,7 +127,7 @@ herald_invalidate_is_pending(uint32 cache, uint32 key)
 	if (pending.known)
 		return hash_search(pending.known, &item, HASH_FIND, NULL) != NULL;
 	for (uint32 i = 0; i < pending.count; i++)
-		if (pending.items[i].cache == cache && pending.items[i].key == key)
+		if (pending.items[i].item.cache == cache && pending.items[i].item.key == key)
 			return true;
 	return false;
 }
@@ -156,23 +150,23 @@ herald_invalidate_publish(void)
 
 	if (pending.count > ITEMS_MAX)
 	{
-		pending.items[0] = (Item) {HERALD_KEY_ALL, HERALD_KEY_ALL};
+		pending.items[0].item = (Item) {HERALD_KEY_ALL, HERALD_KEY_ALL};
 		pending.count = 1;
 		pending.known = NULL;
 	}
 
 	/* By cache; then what stands for the whole of it comes first. */
 	if (pending.count > 1)
-		qsort(pending.items, pending.count, sizeof(Item), compare_items);
+		qsort(pending.items, pending.count, sizeof(Pending), compare_items);
 	xid = announce();
 	HERALD_STOP_POINT("invalidate-announced");
 
 	for (uint32 i = 0; i < pending.count;)
 	{
-		Item		item = pending.items[i];
+		Item		item = pending.items[i].item;
 		uint32		end = i + 1;
 
-		while (end < pending.count && pending.items[end].cache == item.cache)
+		while (end < pending.count && pending.items[end].item.cache == item.cache)
 			end++;
 		if (end - i > KEYS_MAX)
 			item.key = HERALD_KEY_ALL;
@@ -194,21 +188,19 @@ herald_invalidate_publish(void)
 void
 herald_invalidate_subcommit(int level)
 {
-	int			last = pending.levels_count - 1;
-
-	if (last < 0 || pending.levels[last].level != level)
-		return;
-	if (last > 0 && pending.levels[last - 1].level == level - 1)
-		pending.levels_count--;
-	else
-		pending.levels[last].level--;
+	for (uint32 i = pending.count; i > 0 && pending.items[i - 1].level >= level; i--)
+		pending.items[i - 1].level = level - 1;
 }
 
 void
 herald_invalidate_subabort(int level)
 {
-	while (pending.levels_count > 0 && pending.levels[pending.levels_count - 1].level >= level)
-		cut_off(pending.levels[--pending.levels_count].begin);
+	while (pending.count > 0 && pending.items[pending.count - 1].level >= level)
+	{
+		pending.count--;
+		if (pending.known)
+			(void) hash_search(pending.known, &pending.items[pending.count].item, HASH_REMOVE, NULL);
+	}
 }
 
 void
@@ -232,15 +224,13 @@ create(void)
 
 	memset(&pending, 0, sizeof(pending));
 	pending.room = 4 * FEW;
-	pending.items = MemoryContextAlloc(context, pending.room * sizeof(Item));
-	pending.levels_room = 8;
-	pending.levels = MemoryContextAlloc(context, pending.levels_room * sizeof(Level));
+	pending.items = MemoryContextAlloc(context, pending.room * sizeof(Pending));
 	pending.context = context;
 }
 
 /* There is room for it. */
 static void
-add(Item item)
+add(Item item, int level)
 {
 	if (pending.count == FEW && pending.known == NULL)
 	{
@@ -253,12 +243,12 @@ add(Item item)
 										HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 
 		for (uint32 i = 0; i < pending.count; i++)
-			(void) hash_search(known, &pending.items[i], HASH_ENTER, NULL);
+			(void) hash_search(known, &pending.items[i].item, HASH_ENTER, NULL);
 		pending.known = known;
 	}
 	if (pending.known)
 		(void) hash_search(pending.known, &item, HASH_ENTER, NULL);
-	pending.items[pending.count++] = item;
+	pending.items[pending.count++] = (Pending) {item, level};
 }
 
 static uint32
@@ -267,33 +257,8 @@ count_keys(uint32 cache)
 	uint32		keys = 0;
 
 	for (uint32 i = 0; i < pending.count; i++)
-		keys += pending.items[i].cache == cache;
+		keys += pending.items[i].item.cache == cache;
 	return keys;
-}
-
-/* What comes now is this level's. */
-static void
-enter_level(int level)
-{
-	if (pending.levels_count > 0 && pending.levels[pending.levels_count - 1].level == level)
-		return;
-	if (pending.levels_count == pending.levels_room)
-	{
-		pending.levels = repalloc(pending.levels, (Size) pending.levels_room * 2 * sizeof(Level));
-		pending.levels_room *= 2;
-	}
-	pending.levels[pending.levels_count++] = (Level) {level, pending.count};
-}
-
-static void
-cut_off(uint32 count)
-{
-	while (pending.count > count)
-	{
-		pending.count--;
-		if (pending.known)
-			(void) hash_search(pending.known, &pending.items[pending.count], HASH_REMOVE, NULL);
-	}
 }
 
 /* What we are about to put in the queue is not over.  Returns our transaction's id. */
@@ -323,8 +288,8 @@ insert(HeraldInvalidation *messages, uint32 count)
 static int
 compare_items(const void *a, const void *b)
 {
-	const Item *left = a;
-	const Item *right = b;
+	const Item *left = &((const Pending *) a)->item;
+	const Item *right = &((const Pending *) b)->item;
 
 	if (left->cache != right->cache)
 		return left->cache < right->cache ? -1 : 1;

@@ -64,7 +64,7 @@ typedef struct Marking
 	uint32		runs;
 	uint32		woken;			/* listeners that entered the wakeup set */
 	uint64		concerned;		/* listeners that a message was for, with repeats */
-	HeraldPosition damaged;		/* the batch with an entry that is none; 0: no such */
+	HeraldPosition damaged;		/* the batch with an entry that is not valid; 0: no such */
 } Marking;
 
 /* By the hash of the channel. */
@@ -236,10 +236,16 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 	HeraldPosition position = herald_word_position(header->word);
 	MarkedChannel *marked = &marked_channels[entry->channel_hash % MARKED_CHANNELS];
 
-	if (herald_entry_is_for_all(entry))
+	switch ((HeraldEntryKind) entry->kind)
 	{
-		marking->concerned += mark_database(header->database, position, &marking->woken);
-		return herald_wakeup->slots;
+		case HERALD_ENTRY_NOTIFICATION:
+		case HERALD_ENTRY_CHANNEL:
+			break;
+		case HERALD_ENTRY_FILE:
+			return 0;
+		case HERALD_ENTRY_ALL_LISTENERS:
+			marking->concerned += mark_database(header->database, position, &marking->woken);
+			return herald_wakeup->slots;
 	}
 	if (is_marked(marked, header->database, entry))
 	{

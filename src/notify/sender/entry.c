@@ -15,19 +15,52 @@
 #include "notify/dispatch/channel_map.h"
 #include "notify/sender/entry.h"
 
+static uint64 write_strings(HeraldEntry *entry, HeraldEntryKind kind,
+							const char *channel, size_t channel_length,
+							const char *payload, size_t payload_length);
+static uint64 write_head(HeraldEntry *entry, HeraldEntryKind kind, uint64 body_length);
 
-void
+
+uint64
 herald_entry_write(HeraldEntry *entry, const char *channel, size_t channel_length,
-						   const char *payload, size_t payload_length)
+				   const char *payload, size_t payload_length)
 {
-	uint64		length = herald_entry_length(channel_length, payload_length);
+	return write_strings(entry, HERALD_ENTRY_NOTIFICATION, channel, channel_length,
+						 payload, payload_length);
+}
+
+uint64
+herald_entry_write_file(HeraldEntry *entry, uint64 number, uint64 length)
+{
+	HeraldFileReference file = {number, length};
+
+	write_head(entry, HERALD_ENTRY_FILE, sizeof(file));
+	memcpy(entry->body, &file, sizeof(file));
+	return entry->length;
+}
+
+uint64
+herald_entry_write_channel(HeraldEntry *entry, const char *channel)
+{
+	return write_strings(entry, HERALD_ENTRY_CHANNEL, channel, strlen(channel), "", 0);
+}
+
+uint64
+herald_entry_write_all_listeners(HeraldEntry *entry)
+{
+	return write_head(entry, HERALD_ENTRY_ALL_LISTENERS, 0);
+}
+
+static uint64
+write_strings(HeraldEntry *entry, HeraldEntryKind kind, const char *channel, size_t channel_length,
+			  const char *payload, size_t payload_length)
+{
 	int32		pid = pg_hton32(MyProcPid);
 	char	   *body = entry->body;
 
-	entry->length = length;
+	write_head(entry, kind, HERALD_BODY_PID + channel_length + 1 + payload_length + 1);
 	entry->channel_hash = herald_channels_hash(channel, channel_length);
 	entry->channel_length = channel_length;
-	entry->body_length = HERALD_BODY_PID + channel_length + 1 + payload_length + 1;
 
 	memcpy(body, &pid, HERALD_BODY_PID);
 	body += HERALD_BODY_PID;
@@ -35,8 +68,21 @@ herald_entry_write(HeraldEntry *entry, const char *channel, size_t channel_lengt
 	body += channel_length;
 	*body++ = '\0';
 	memcpy(body, payload, payload_length);
-	body += payload_length;
+	body[payload_length] = '\0';
+	return entry->length;
+}
 
-	/* The NUL, and what is left up to the next entry. */
-	memset(body, 0, (char *) entry + length - body);
+/* The header of an entry without a channel, and zeros in what its body leaves of the last word. */
+static uint64
+write_head(HeraldEntry *entry, HeraldEntryKind kind, uint64 body_length)
+{
+	uint64		length = HERALD_ALIGN_UP(sizeof(HeraldEntry) + body_length);
+
+	memset((char *) entry + length - HERALD_ALIGN, 0, HERALD_ALIGN);
+	entry->length = length;
+	entry->channel_hash = 0;
+	entry->body_length = body_length;
+	entry->channel_length = 0;
+	entry->kind = kind;
+	return length;
 }

@@ -14,9 +14,14 @@
 
 #include "core/queue_layout.h"
 
-/* Write an entry in the form that it has in the queue, all of its length. */
-extern void herald_entry_write(HeraldEntry *entry, const char *channel,
-									   size_t channel_length, const char *payload,
-									   size_t payload_length);
+/*
+ * Write an entry in the form that it has in the queue, all of its length, which
+ * is returned: a notification, or what a reference consists of.
+ */
+extern uint64 herald_entry_write(HeraldEntry *entry, const char *channel, size_t channel_length,
+								 const char *payload, size_t payload_length);
+extern uint64 herald_entry_write_file(HeraldEntry *entry, uint64 number, uint64 length);
+extern uint64 herald_entry_write_channel(HeraldEntry *entry, const char *channel);
+extern uint64 herald_entry_write_all_listeners(HeraldEntry *entry);
 
 #endif							/* HERALD_ENTRY_H */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * overflow.c
+ * large_transaction.c
  *	  The pending notifications that are too many for a segment: a file.
  *
  * A transaction's entries stay in memory as long as they would fit into a
@@ -36,9 +36,6 @@
 /* What is read at a time, in bytes.  Grows for an entry that is larger. */
 #define CACHE_SIZE		((uint64) 64 * 1024)
 
-/* Room for the reference's first entry: two numbers in decimal. */
-#define NUMBERS_MAX		64
-
 typedef struct Channel
 {
 	char		name[NAMEDATALEN];	/* the key */
@@ -67,7 +64,8 @@ static void note_channels(const char *entries, uint64 length);
 static void write_bytes(const char *bytes, uint64 length, uint64 offset);
 static bool read_bytes(char *bytes, uint64 length, uint64 offset);
 static void make_reference(uint64 length);
-static void add_reference_entry(const char *channel, const char *payload);
+static HeraldEntry *reference_end(void);
+static void add_to_reference(uint64 length);
 
 
 void
@@ -103,7 +101,7 @@ herald_large_transaction_read(uint64 offset, uint64 end)
 		if (offset >= overflow.cached_from && offset + needed <= overflow.cached_to)
 		{
 			/* [Q4] It was in a file. */
-			if (entry->length < HERALD_ENTRY_MIN || entry->length > end - offset)
+			if (entry->length < sizeof(HeraldEntry) || entry->length > end - offset)
 				return NULL;
 			if (offset + entry->length <= overflow.cached_to)
 				return herald_entry_is_valid(entry, end - offset) ? entry : NULL;
@@ -284,36 +282,37 @@ read_bytes(char *bytes, uint64 length, uint64 offset)
 		herald_large_files_read(overflow.number, offset, length, bytes);
 }
 
-/* Which file, how long; then its channels. */
+/* The file, for the listeners; its channels, for the dispatcher. */
 static void
 make_reference(uint64 length)
 {
-	char		numbers[NUMBERS_MAX];
 	uint64		channels = overflow.channels ? hash_get_num_entries(overflow.channels) : 1;
 	HASH_SEQ_STATUS scan;
 	Channel    *channel;
 
 	overflow.reference = MemoryContextAllocHuge(TopMemoryContext,
-												herald_entry_length(0, NUMBERS_MAX) +
+												sizeof(HeraldEntry) + sizeof(HeraldFileReference) +
 												channels * herald_entry_length(NAMEDATALEN, 0));
-	snprintf(numbers, sizeof(numbers), UINT64_FORMAT " " UINT64_FORMAT, overflow.number, length);
-	add_reference_entry("", numbers);
+	add_to_reference(herald_entry_write_file(reference_end(), overflow.number, length));
 	if (overflow.channels == NULL)
-		add_reference_entry("", "");
+		add_to_reference(herald_entry_write_all_listeners(reference_end()));
 	else
 	{
 		hash_seq_init(&scan, overflow.channels);
 		while ((channel = hash_seq_search(&scan)) != NULL)
-			add_reference_entry(channel->name, "");
+			add_to_reference(herald_entry_write_channel(reference_end(), channel->name));
 	}
 }
 
-static void
-add_reference_entry(const char *channel, const char *payload)
+static HeraldEntry *
+reference_end(void)
 {
-	HeraldEntry *entry = (HeraldEntry *) (overflow.reference + overflow.reference_length);
+	return (HeraldEntry *) (overflow.reference + overflow.reference_length);
+}
 
-	herald_entry_write(entry, channel, strlen(channel), payload, strlen(payload));
-	overflow.reference_length += entry->length;
+static void
+add_to_reference(uint64 length)
+{
+	overflow.reference_length += length;
 	overflow.reference_count++;
 }

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * overflow.h
+ * large_transaction.h
  *	  The pending notifications that are too many for a segment: a file.
  *
  * Copyright (c) 2026, the pg_herald contributors

@@ -19,7 +19,7 @@
  * them.  (Growing the hash inserts in the arena's order again.)
  *
  * Entries that would not fit into a segment of the queue any more are written to
- * a file (overflow.c): it holds what is before `written`, the arena what comes
+ * a file (large_transaction.c): it holds what is before `written`, the arena what comes
  * after.  The hash remains: 16 to 32 bytes for each entry.
  *
  * The hash is built when there are enough entries to make it worthwhile, as in
@@ -333,8 +333,7 @@ static uint32
 hash_entry(const HeraldEntry *entry)
 {
 	return herald_hash(herald_entry_payload(entry),
-					   entry->body_length - HERALD_BODY_PID - entry->channel_length - 2,
-					   entry->channel_hash);
+					   herald_entry_payload_length(entry), entry->channel_hash);
 }
 
 static bool

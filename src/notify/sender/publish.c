@@ -38,7 +38,6 @@
 static struct
 {
 	bool		is_reserved;
-	bool		is_reference;	/* the notifications are in a file */
 	const char *entries;		/* what was put into the queue */
 	HeraldPosition position;
 	HeraldPosition end;
@@ -58,6 +57,7 @@ herald_publish_reserve(void)
 		.sender_pid = MyProcPid,
 	};
 	uint64		length;
+	bool		is_in_file;
 
 	if (info.count == 0)
 	{
@@ -71,8 +71,8 @@ herald_publish_reserve(void)
 	}
 
 	herald_pending_return_to_memory();
-	batch.is_reference = herald_pending_has_file();
-	if (batch.is_reference)
+	is_in_file = herald_pending_has_file();
+	if (is_in_file)
 	{
 		uint64		in_file = herald_pending_complete_file();
 
@@ -98,7 +98,7 @@ herald_publish_reserve(void)
 	batch.is_reserved = true;
 	herald_outbox_close();
 	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
-	if (batch.is_reference)
+	if (is_in_file)
 		herald_large_transaction_place(batch.position);
 	herald_queue_fill(herald_queue, batch.position, batch.entries, length);
 	HERALD_STOP_POINT("publish-reserved");
@@ -131,20 +131,10 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 	*end = batch.end;
 	HERALD_HOLD_POINT("publish-committed");
 	if (committed)
-	{
-		TimestampTz now = GetCurrentTransactionStopTimestamp();
-
-		if (batch.is_reference)
-			herald_queue_commit_reference(herald_queue, batch.position, now);
-		else
-			herald_queue_commit(herald_queue, batch.position, now);
-		HERALD_HOLD_POINT("publish-finished");
-	}
+		herald_queue_commit(herald_queue, batch.position, GetCurrentTransactionStopTimestamp());
 	else
-	{
 		herald_queue_abort(herald_queue, batch.position);
-		HERALD_HOLD_POINT("publish-finished");
-	}
+	HERALD_HOLD_POINT("publish-finished");
 	if (!herald_dispatch_run() && committed)
 		herald_damage_tell();	/* that nobody hears this batch */
 	herald_outbox_open();
@@ -161,8 +151,18 @@ herald_publish_concerns(HeraldEntryTest test)
 	{
 		const HeraldEntry *entry = (const HeraldEntry *) at;
 
-		if (test(entry) || (batch.is_reference && herald_entry_is_for_all(entry)))
-			return true;
+		switch ((HeraldEntryKind) entry->kind)
+		{
+			case HERALD_ENTRY_NOTIFICATION:
+			case HERALD_ENTRY_CHANNEL:
+				if (test(entry))
+					return true;
+				break;
+			case HERALD_ENTRY_ALL_LISTENERS:
+				return true;
+			case HERALD_ENTRY_FILE:
+				break;
+		}
 	}
 	return false;
 }

@@ -16,7 +16,9 @@
  * its notifications arrive the server's own way.
  *
  * Both functions are volatile, so there is no need to look where the planner
- * puts no volatile function: index, hash and merge clauses, sort keys.
+ * puts no volatile function: index, hash and merge clauses, sort keys.  A test has
+ * the list of all plan nodes and of what is walked in them, and compares it with
+ * the server's headers: test/py/test_plan_nodes.py.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -24,11 +26,12 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 #include "utils/syscache.h"
 
-#include "miscadmin.h"
+#include "base/compat.h"
 #include "notify/sender/activation.h"
 #include "notify/sender/retarget.h"
 
@@ -193,6 +196,7 @@ walk_modify_table(ModifyTable *plan, Retargeting *context)
 	walk(plan->onConflictSet, context);
 	walk(plan->onConflictWhere, context);
 	walk(plan->mergeActionLists, context);
+	walk(herald_merge_join_conditions(plan), context);
 }
 
 static void

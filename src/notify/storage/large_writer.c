@@ -57,7 +57,7 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 	taken = take(number, bytes);
 	if (!taken)
 	{
-		herald_spill_lock(LW_EXCLUSIVE);
+		herald_spill_lock();
 		while (!taken && herald_spill_leave_room(bytes))
 			taken = take(number, bytes);
 		herald_spill_unlock();
@@ -116,7 +116,7 @@ enter(void)
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		herald_spill_lock(LW_EXCLUSIVE);
+		herald_spill_lock();
 		number = herald_large_files_enter();
 		herald_spill_unlock();
 	} while (number == 0 && herald_spill_give_up_oldest(HERALD_OVERRUN_LIMIT));

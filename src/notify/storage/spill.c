@@ -29,6 +29,7 @@
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "utils/guc.h"
 #include "utils/resowner.h"
 
@@ -116,7 +117,7 @@ herald_spill_make_room(void)
 	do
 	{
 		herald_spill_choose_place();
-		if (!herald_spill_try_lock(LW_EXCLUSIVE))
+		if (!herald_spill_try_lock())
 			return false;
 		result = herald_retention_move(&herald_spill->spilled, herald_queue, herald_wakeup,
 									 herald_spill_bytes_max(), &calls);
@@ -139,7 +140,7 @@ herald_spill_trim(void)
 		tidy();
 		return;
 	}
-	if (!herald_spill_try_lock(LW_EXCLUSIVE))
+	if (!herald_spill_try_lock())
 		return;
 	herald_retention_trim(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);
 	herald_spill_unlock();
@@ -173,7 +174,7 @@ herald_spill_give_up_oldest(HeraldOverrunReason reason)
 
 	if (herald_shared_is_damaged())
 		return false;
-	herald_spill_lock(LW_EXCLUSIVE);
+	herald_spill_lock();
 	result = herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup,
 											 reason, &calls);
 	herald_spill_unlock();
@@ -183,7 +184,7 @@ herald_spill_give_up_oldest(HeraldOverrunReason reason)
 bool
 herald_spill_set_tablespaces(const char *names)
 {
-	if (!herald_spill_try_lock(LW_EXCLUSIVE))
+	if (!herald_spill_try_lock())
 		return false;
 	herald_files_set_tablespaces(names);
 	herald_spill_unlock();
@@ -200,16 +201,19 @@ herald_spill_choose_place(void)
 	char		names[HERALD_TABLESPACES_MAX];
 	FileSet		set;
 
-	/* A process that holds the lock now has chosen already. */
+	/*
+	 * A process that holds the lock now has chosen already.  Shared: one that only
+	 * reads the names has not, and must not keep another from choosing.
+	 */
 	if (herald_spill_has_files() || herald_files_have_folders() ||
-		!herald_spill_try_lock(LW_SHARED))
+		!LWLockConditionalAcquire(herald_control->spill_lock, LW_SHARED))
 		return;
 	herald_files_get_tablespaces(names);
 	herald_spill_unlock();
 	HERALD_STOP_POINT("files-choose-place");
 	set = herald_files_resolve(names);
 
-	if (!herald_spill_try_lock(LW_EXCLUSIVE))
+	if (!herald_spill_try_lock())
 		return;
 	if (!herald_spill_has_files() && !herald_files_have_folders())
 		herald_files_set_place(&set);
@@ -217,19 +221,19 @@ herald_spill_choose_place(void)
 }
 
 bool
-herald_spill_try_lock(LWLockMode mode)
+herald_spill_try_lock(void)
 {
-	return LWLockConditionalAcquire(herald_control->spill_lock, mode);
+	return LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE);
 }
 
 void
-herald_spill_lock(LWLockMode mode)
+herald_spill_lock(void)
 {
-	if (herald_spill_try_lock(mode))
+	if (herald_spill_try_lock())
 		return;
 	do
 		herald_spill_wait_for_room(LOCK_WAIT_MS);
-	while (!herald_spill_try_lock(mode));
+	while (!herald_spill_try_lock());
 	herald_spill_end_wait();
 }
 
@@ -336,17 +340,16 @@ forget_wait(int code, Datum arg)
 	atomic_fetch_sub_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
 }
 
-/* When there are no files left: the folders go as well. */
+/* When there are no files left: the folders go as well.  Dooms nothing: the unlocking ends here. */
 static void
 tidy(void)
 {
 	if (herald_spill_has_files() || !herald_files_have_folders() ||
-		!herald_spill_try_lock(LW_EXCLUSIVE))
+		!herald_spill_try_lock())
 		return;
 	if (!herald_spill_has_files())
 		herald_files_delete_folders();
-	LWLockRelease(herald_control->spill_lock);
-	herald_spill_announce_room();
+	herald_spill_unlock();
 }
 
 /*

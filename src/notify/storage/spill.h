@@ -14,7 +14,6 @@
 
 #include "core/queue.h"
 #include "core/retention.h"
-#include "storage/lwlock.h"
 
 /* Shared memory, for memory.c. */
 extern Size herald_spill_shared_size(void);
@@ -73,8 +72,8 @@ extern bool herald_spill_read(HeraldPosition from, uint64 length, char *to);
  * client.  Its release deletes what was doomed under it (files.h), and tells the
  * processes that wait.
  */
-extern bool herald_spill_try_lock(LWLockMode mode);
-extern void herald_spill_lock(LWLockMode mode);
+extern bool herald_spill_try_lock(void);
+extern void herald_spill_lock(void);
 extern void herald_spill_unlock(void);
 
 /*

@@ -15,6 +15,7 @@
 
 #include "stress.h"
 
+static bool mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry);
 static void mark_channel(uint32_t channel, uint32_t database, HeraldPosition batch);
 static void mark_database(uint32_t database, HeraldPosition batch);
 
@@ -46,20 +47,10 @@ mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, v
 	while (*offset < header->length && (cost == 0 || cost < budget))
 	{
 		const HeraldEntry *entry = (const HeraldEntry *) ((const char *) header + *offset);
-		uint64_t	left = header->length - *offset;
-		unsigned	channel = CHANNELS;
 
-		if (!herald_entry_is_valid(entry, left) ||
-			(entry->channel_length > 0 &&
-			 (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS)) ||
-			(entry->channel_length == 0 &&
-			 herald_word_state(header->word) != HERALD_BATCH_REFERENCE))
+		if (!herald_entry_is_valid(entry, header->length - *offset) || !mark_entry(header, entry))
 			fail("the dispatcher found no entry at %llu + %llu",
 				 (unsigned long long) header->word, (unsigned long long) *offset);
-		if (herald_entry_is_for_all(entry))
-			mark_database(header->database, herald_word_position(header->word));
-		else if (entry->channel_length > 0)
-			mark_channel(channel, header->database, herald_word_position(header->word));
 		*offset += entry->length;
 		cost += entry->length + HERALD_COST_OF_MARK;
 		world.entries_marked++;
@@ -68,6 +59,30 @@ mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, v
 		fail("batch %llu has %u entries, not %u",
 			 (unsigned long long) header->word, world.entries_marked, header->count);
 	return cost;
+}
+
+/* False: no sender writes such an entry. */
+static bool
+mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry)
+{
+	HeraldPosition position = herald_word_position(header->word);
+	unsigned	channel;
+
+	switch ((HeraldEntryKind) entry->kind)
+	{
+		case HERALD_ENTRY_FILE:
+			return (const void *) entry == header + 1;
+		case HERALD_ENTRY_ALL_LISTENERS:
+			mark_database(header->database, position);
+			return true;
+		case HERALD_ENTRY_NOTIFICATION:
+		case HERALD_ENTRY_CHANNEL:
+			if (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS)
+				return false;
+			mark_channel(channel, header->database, position);
+			return true;
+	}
+	return false;
 }
 
 static void

@@ -358,7 +358,7 @@ receive(Listener *listener, const HeraldMessage *message)
 	if (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS ||
 		stamp.writer >= WRITERS || message->sender_pid != (int32_t) stamp.writer ||
 		message->commit_time != (int64_t) message->batch ||
-		stamp.length != entry->body_length - HERALD_BODY_PID - entry->channel_length - 2)
+		stamp.length != herald_entry_payload_length(entry))
 		fail("listener %u: not a message at %llu", listener->index,
 			 (unsigned long long) message->batch);
 	if (!pattern_is_intact(payload, &stamp))

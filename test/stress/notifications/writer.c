@@ -14,6 +14,8 @@
 
 #include "stress.h"
 
+#include "../../unit/entry.h"
+
 #define ENTRIES_MAX				4
 #define PACES_MAX			20
 #define LARGE_ONE_IN			24
@@ -90,10 +92,7 @@ writer_send(Writer *writer)
 	{
 		count(COUNT_BATCHES);
 		remember(writer, sent, sent_count, position);
-		if (is_large)
-			herald_queue_commit_reference(world.queue, position, (int64_t) position);
-		else
-			herald_queue_commit(world.queue, position, (int64_t) position);
+		herald_queue_commit(world.queue, position, (int64_t) position);
 	}
 	(void) dispatch_and_pump(one_in(&writer->random, 16) ? 1 : world.queue->ring_size);
 }
@@ -127,42 +126,38 @@ build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, 
 	return used;
 }
 
-/* Which file, how long; then its channels, or all. */
+/* The file; then its channels, or all listeners. */
 static uint64_t
 build_reference(Writer *writer, uint64_t number, uint64_t length, HeraldBatch *batch,
 				const Sent *sent)
 {
-	char		name[48];
-	int			name_length = snprintf(name, sizeof(name), "%llu %llu",
-									   (unsigned long long) number, (unsigned long long) length);
-	HeraldEntry *entry = put_entry(writer->bytes, "", (uint64_t) name_length);
-	uint64_t	used = entry->length;
+	uint64_t	used = entry_write_file(writer->bytes, number, length);
 	uint32_t	channels = one_in(&writer->random, 4) ? 0 : batch->count;
 
-	memcpy(entry->body + HERALD_BODY_PID + 1, name, (size_t) name_length);
 	for (uint32_t i = 0; i < channels; i++)
 	{
+		char		name[16];
+
 		snprintf(name, sizeof(name), "ch%u", sent[i].channel);
-		used += put_entry(writer->bytes + used, name, 0)->length;
+		used += entry_write_channel(writer->bytes + used, name);
 	}
 	if (channels == 0)
-		used += put_entry(writer->bytes + used, "", 0)->length;
+		used += entry_write_all_listeners(writer->bytes + used);
 	batch->count = channels == 0 ? 2 : 1 + channels;
 	return used;
 }
 
-/* The payload is left to the caller. */
+/* A notification, whose payload is left to the caller. */
 static HeraldEntry *
 put_entry(char *at, const char *channel, uint64_t payload_length)
 {
 	HeraldEntry *entry = (HeraldEntry *) at;
 	size_t		length = strlen(channel);
 
-	entry->length = (uint32_t) herald_entry_length(length, payload_length);
-	memset(entry->body, 0, entry->length - sizeof(*entry));
+	(void) entry_write_head(at, HERALD_ENTRY_NOTIFICATION,
+							HERALD_BODY_PID + length + 1 + payload_length + 1);
 	entry->channel_hash = herald_hash(channel, length, 0);
-	entry->channel_length = (uint32_t) length;
-	entry->body_length = (uint32_t) (HERALD_BODY_PID + length + 1 + payload_length + 1);
+	entry->channel_length = (uint16_t) length;
 	memcpy(entry->body + HERALD_BODY_PID, channel, length);
 	return entry;
 }

@@ -1,0 +1,43 @@
+"""The documentation's table of settings says what the server says."""
+
+import re
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent.parent
+PAGES = (TOP / "README.md", TOP / "docs/operations.md")
+TABLE = re.compile(r"^\| setting \| default \|.*\n\|[-|]+\n(?P<rows>(?:\|.*\n)+)", re.MULTILINE)
+
+# What the last cell of a setting's row says of who changes it, by its context.
+WORDS = {"user": r"\bany user\b|\banyone may set it\b", "superuser": r"\bsuperusers\b", "sighup": r"\breload\b",
+         "postmaster": r"\brestart\b"}
+
+
+def bytes_of(value: str) -> str | int:
+    """A size in bytes; other values as they are."""
+    match = re.fullmatch(r"(\d+)([kMG]?)B", value)
+    return int(match[1]) * 1024 ** " kMG".index(match[2] or " ") if match else value
+
+
+def tables() -> list[dict[str, tuple[str, str]]]:
+    """Each table of settings: the default and the last cell, by the setting's name."""
+    found = []
+    for page in PAGES:
+        for table in TABLE.finditer(page.read_text()):
+            rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table["rows"].splitlines()]
+            found.append({name.strip("`"): (default, rest[-1]) for name, default, *rest in rows})
+    return found
+
+
+def test_settings(cluster, connect):
+    """Guards: the table has every setting, with its default in its unit, and says who may change it."""
+    session = connect(cluster)
+    settings = session.execute("SELECT name, boot_val, coalesce(unit, ''), context FROM pg_settings"
+                               " WHERE name LIKE 'herald.%'").fetchall()
+    assert settings and tables()
+    for table in tables():
+        assert sorted(table) == sorted(name for name, *_ in settings)
+        for name, boot, unit, context in settings:
+            default, changed_by = table[name]
+            assert bytes_of(default) == bytes_of(boot if boot == "-1" else boot + unit), name
+            said = [key for key, words in WORDS.items() if re.search(words, changed_by)]
+            assert said == [context], f"{name}: {changed_by!r}"

@@ -1,0 +1,235 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_queue_reader_files.c
+ *	  Unit tests of queue_reader.c: what is in a file, with a reference to it.
+ *
+ * Guards: a reader finds the file's messages in their place among the others; it
+ * learns that a file is gone; and no entry leads it astray that no sender
+ * would have put where it is [Q4].
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "support.h"
+
+#define SMALL_BUFFER	64
+#define FILE_NUMBER		UINT64_C(0x1122334455667788)
+#define FILE_MESSAGES	5
+
+/* The one file there is. */
+static struct
+{
+	char	   *bytes;
+	uint64_t	length;
+}			file;
+
+static bool
+read_file(uint64_t number, uint64_t offset, uint64_t length, char *to)
+{
+	if (number != FILE_NUMBER || offset + length > file.length)
+		return false;
+	memcpy(to, file.bytes + offset, length);
+	return true;
+}
+
+static void
+payload_of(char *payload, int n)
+{
+	snprintf(payload, 64, "%d %0*d", n, 1 + n * 7, n);
+}
+
+static void
+file_write(int messages)
+{
+	char		payload[64];
+
+	free(file.bytes);
+	file.bytes = memory_new((size_t) (messages + 1) * 128);
+	file.length = 0;
+	for (int i = 0; i < messages; i++)
+	{
+		payload_of(payload, i);
+		file.length += entry_write(file.bytes + file.length, "channel", payload, strlen(payload));
+	}
+}
+
+static void
+send(HeraldQueue *queue, const char *entries, uint64_t length)
+{
+	herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, entries, length), 1234);
+}
+
+/* A reference to that many bytes of a file, with so many channels; 0 stands for all listeners. */
+static void
+send_reference(HeraldQueue *queue, uint64_t number, uint64_t length, int channels)
+{
+	char		entries[1024] __attribute__((aligned(8)));
+	uint64_t	used = entry_write_file(entries, number, length);
+
+	if (channels == 0)
+		used += entry_write_all_listeners(entries + used);
+	for (int i = 0; i < channels; i++)
+		used += entry_write_channel(entries + used, "channel");
+	send(queue, entries, used);
+}
+
+static HeraldReader
+reader_new(HeraldQueue *queue, size_t buffer_size)
+{
+	HeraldReader reader;
+
+	dispatch_all(queue);
+	herald_reader_begin(&reader, queue, DATABASE, atomic_load(&queue->tail),
+						atomic_load(&queue->dispatched), memory_new(buffer_size), buffer_size);
+	herald_reader_use_files(&reader, read_file);
+	return reader;
+}
+
+static HeraldReadResult
+read_growing(HeraldReader *reader, HeraldMessage *message)
+{
+	HeraldReadResult result;
+
+	while ((result = read_next(reader, message)) == HERALD_READ_ROOM)
+	{
+		free(reader->buffer);
+		herald_reader_set_buffer(reader, memory_new(reader->room_needed), reader->room_needed);
+	}
+	return result;
+}
+
+static void
+assert_next(HeraldReader *reader, const char *payload)
+{
+	HeraldMessage message;
+
+	assert_int_equal(read_growing(reader, &message), HERALD_READ_MESSAGE);
+	assert_int_equal(message.entry->kind, HERALD_ENTRY_NOTIFICATION);
+	assert_string_equal(herald_entry_payload(message.entry), payload);
+	assert_int_equal(message.sender_pid, SENDER_PID);
+}
+
+/* A batch of these entries is damage at this many messages. */
+static void
+assert_damaged(const char *entries, uint64_t length, int messages)
+{
+	HeraldQueue *queue = log_new();
+	HeraldReader reader;
+	HeraldMessage message;
+
+	send(queue, entries, length);
+	reader = reader_new(queue, 4096);
+	for (int i = 0; i < messages; i++)
+		assert_int_equal(read_growing(&reader, &message), HERALD_READ_MESSAGE);
+	assert_int_equal(read_growing(&reader, &message), HERALD_READ_DAMAGED);
+	free(reader.buffer);
+	free(queue);
+}
+
+/* Guards: whatever the chunks and the number of messages, none twice, and nothing of the reference. */
+static void
+test_messages(void **state UNUSED)
+{
+	for (int messages = 0; messages <= FILE_MESSAGES; messages++)
+		for (size_t size = SMALL_BUFFER; size <= 1024; size += size < 256 ? 8 : 256)
+			for (int channels = 0; channels <= 3; channels++)
+			{
+				HeraldQueue *queue = log_new();
+				HeraldReader reader;
+				char		payload[64];
+
+				file_write(messages);
+				batch_send(queue, "before");
+				send_reference(queue, FILE_NUMBER, file.length, channels);
+				batch_send(queue, "behind");
+				reader = reader_new(queue, size);
+				assert_next(&reader, "before");
+				for (int i = 0; i < messages; i++)
+				{
+					payload_of(payload, i);
+					assert_next(&reader, payload);
+				}
+				assert_next(&reader, "behind");
+				assert_int_equal(read_growing(&reader, &(HeraldMessage) {0}), HERALD_READ_END);
+				free(reader.buffer);
+				free(queue);
+			}
+}
+
+/* Guards: a file that is gone, or shorter than its reference says; and without anywhere to look. */
+static void
+test_gone(void **state UNUSED)
+{
+	for (int how = 0; how < 3; how++)
+	{
+		HeraldQueue *queue = log_new();
+		HeraldReader reader;
+
+		file_write(1);
+		send_reference(queue, how == 0 ? FILE_NUMBER + 1 : FILE_NUMBER,
+					   how == 1 ? file.length + 8 : file.length, 1);
+		batch_send(queue, "behind");
+		reader = reader_new(queue, 4096);
+		if (how == 2)
+			herald_reader_use_files(&reader, NULL);
+		assert_int_equal(read_growing(&reader, &(HeraldMessage) {0}), HERALD_READ_LAPPED);
+		herald_reader_skip(&reader);
+		assert_int_equal(read_growing(&reader, &(HeraldMessage) {0}), HERALD_READ_END);
+		free(reader.buffer);
+		free(queue);
+	}
+}
+
+/* Guards: what belongs behind a file's entry is damage without one; so is a length that no file has. */
+static void
+test_damaged_reference(void **state UNUSED)
+{
+	char		entries[256] __attribute__((aligned(8)));
+	uint64_t	length;
+
+	file_write(1);
+	assert_damaged(entries, entry_write_channel(entries, "channel"), 0);
+	assert_damaged(entries, entry_write_all_listeners(entries), 0);
+	assert_damaged(entries, entry_write_file(entries, FILE_NUMBER, file.length - 1), 0);
+
+	length = entry_write(entries, "channel", "one", 3);
+	length += entry_write_channel(entries + length, "channel");
+	assert_damaged(entries, length, 1);
+}
+
+/* Guards: a file holds notifications, and nothing that would lead on to another file, or to itself. */
+static void
+test_damaged_file(void **state UNUSED)
+{
+	char		reference[256] __attribute__((aligned(8)));
+	uint64_t	length;
+
+	for (int kind = 0; kind < 3; kind++)
+	{
+		file_write(1);
+		if (kind == 0)
+			file.length += entry_write_file(file.bytes + file.length, FILE_NUMBER, file.length);
+		else if (kind == 1)
+			file.length += entry_write_channel(file.bytes + file.length, "channel");
+		else
+			file.length += entry_write_all_listeners(file.bytes + file.length);
+		length = entry_write_file(reference, FILE_NUMBER, file.length);
+		assert_damaged(reference, length, 1);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_damaged_reference),
+		cmocka_unit_test(test_damaged_file),
+	};
+	int			failed = cmocka_run_group_tests_name("reader, files", tests, NULL, NULL);
+
+	free(file.bytes);
+	return failed;
+}
