@@ -32,6 +32,7 @@
 
 #include "base/armed_points.h"
 #include "base/outbox.h"
+#include "base/settings.h"
 #include "base/shared.h"
 
 PG_FUNCTION_INFO_V1(herald_stop_arm);
@@ -162,7 +163,7 @@ lock_held(void)
 
 	/* Those of dshash and dsa are in the memory that we gave them, wherever in it. */
 	if (LWLockAnyHeldByMe((LWLock *) herald_channel_area,
-						  (int) (herald_channels_memory_size() / sizeof(uint32)), sizeof(uint32)))
+						  (int) ((Size) herald_channel_memory_kb * 1024 / sizeof(uint32)), sizeof(uint32)))
 		return "a lock of the channel map";
 	return NULL;
 }
