@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from bench import measure
+from bench.measuring import measure
 from harness.cluster import Cluster
 
 # Autovacuum would load the machine at moments of its own choosing.

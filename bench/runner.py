@@ -17,9 +17,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench import families, host, measure, page, raw
+from bench import families, host
 from bench.family import Case, Context, Family, Point, Skipped, start_cluster
+from bench.measuring import measure
 from bench.progress import PlainProgress, open_progress
+from bench.reporting import page, raw
 from harness.cluster import ClusterError
 from harness.installation import InstallationError
 

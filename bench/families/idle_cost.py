@@ -3,9 +3,9 @@
 from functools import partial
 from statistics import quantiles
 
-from bench import figures, plots
 from bench.family import Case, Family, Plot, Point, Table, both
-from bench.measure_idle import SCALE, listening_memory, shared_memory, unused
+from bench.measuring.idle import SCALE, listening_memory, shared_memory, unused
+from bench.reporting import figures, plots
 
 LOADS = {"select": "pgbench -S", "tpcb": "TPC-B-like"}
 CHANNELS = (1_000, 30_000)

@@ -5,10 +5,10 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure import MeasureError
-from bench.programs import build
+from bench.measuring.measure import MeasureError
+from bench.measuring.programs import build
+from bench.reporting import figures, plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "inval"
 PROGRAM = FOLDER / "build" / "inval"

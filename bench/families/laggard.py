@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_laggard import FILL_MB, NOTIFIERS, alone, in_transaction
+from bench.measuring.laggard import FILL_MB, NOTIFIERS, alone, in_transaction
+from bench.reporting import figures, plots
 
 LOADS = {"full speed": None, "20,000/s": 20_000}  # NOTIFY per second, of all together
 STEADY = "20,000/s"

@@ -3,9 +3,9 @@
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table, both
-from bench.measure_latency import PERCENTILES, TIMES, paced, percentile, probes
+from bench.measuring.latency import PERCENTILES, TIMES, paced, percentile, probes
+from bench.reporting import figures, plots
 from harness.cluster import Cluster
 
 LISTENERS = (1, 10, 100, 300, 1_000)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Skipped, Table
-from bench.measure import MeasureError
-from bench.programs import build
+from bench.measuring.measure import MeasureError
+from bench.measuring.programs import build
+from bench.reporting import figures, plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "micro"
 PROGRAM = FOLDER / "build" / "micro"

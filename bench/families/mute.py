@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.families.laggard import AFTERWARDS_COLUMNS, afterwards_row
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_laggard import NOTIFIERS, alone, mute
+from bench.measuring.laggard import NOTIFIERS, alone, mute
+from bench.reporting import figures, plots
 
 PENDING_MB = 1024
 QUICK_PENDING_MB = 100

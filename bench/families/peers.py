@@ -6,11 +6,12 @@ is away gets it later (no Redis streams, no JetStream).
 
 from functools import partial
 
-from bench import cpu, figures, plots
 from bench.family import SETTINGS, Case, Context, Family, Plot, Point, Table
-from bench.measure import DBNAME
-from bench.peers.client import publish
-from bench.peers.servers import SUBSCRIBER_BUFFER_MB, Nats, Peer, Redis
+from bench.measuring import cpu
+from bench.measuring.measure import DBNAME
+from bench.measuring.peer_servers import SUBSCRIBER_BUFFER_MB, Nats, Peer, Redis
+from bench.measuring.peers import publish
+from bench.reporting import figures, plots
 from harness.cluster import Cluster
 from harness.ports import LOOPBACK, free_port
 
@@ -21,7 +22,7 @@ DEPTHS = {"request and reply": 1, "100 at a time": 100}
 PEERS = {"redis": Redis, "nats": Nats}
 TRANSPORTS = {"tcp": ("herald", "redis", "nats"), "unix": ("stock", "herald", "redis")}
 QUICK_TRANSPORTS = {"tcp": TRANSPORTS["tcp"]}
-LIMITS = {"SELECT 1": "select", "NOTIFY": "postgres"}  # the protocols of bench/peers/pubsub
+LIMITS = {"SELECT 1": "select", "NOTIFY": "postgres"}  # the protocols of bench/clients/pubsub
 HEADINGS = {"unix": "unix socket", "tcp": "TCP, loopback"}
 
 RATES_NOTE = (

@@ -6,9 +6,10 @@ sends a SELECT 1 of its own each second.
 
 from functools import partial
 
-from bench import figures, measure, profiling
 from bench.family import Case, Context, Family, Plot, Point, Table, both
-from bench.plots import bars_by_case, line_by_case
+from bench.measuring import measure, profiling
+from bench.reporting import figures
+from bench.reporting.plots import bars_by_case, line_by_case
 
 HEARTBEAT_S = 1
 OWN_CHANNELS = {"channel": "channel_%d", "script": "notify_channel_client_id"}

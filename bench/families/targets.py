@@ -7,10 +7,11 @@ baseline is the stock server and the subject is the one with pg_herald.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import figures, measure
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_bystander import NOTIFY_INTERVAL_MS, bystander, steady_commit
-from bench.plots import COLOURS, INK
+from bench.measuring import measure
+from bench.measuring.bystander import NOTIFY_INTERVAL_MS, bystander, steady_commit
+from bench.reporting import figures
+from bench.reporting.plots import COLOURS, INK
 
 LISTEN_CHANNELS = 30_000
 # Where a few percent count, many short rounds tell more than a few long ones.

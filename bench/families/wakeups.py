@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_wakeups import wakeups
+from bench.measuring.wakeups import wakeups
+from bench.reporting import figures, plots
 
 TOPOLOGIES = ((1, 100), (8, 300))  # notifiers, listeners
 CONCURRENCIES = (1, 2, 4, 16)

@@ -3,9 +3,9 @@
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_writers import insert_with_trigger
+from bench.measuring.writers import insert_with_trigger
+from bench.reporting import figures, plots
 from harness.cluster import Cluster
 from harness.standby import Standby
 

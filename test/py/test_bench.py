@@ -17,13 +17,14 @@ import pytest
 TOP = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(TOP))
 
-from bench import figures, profiling, raw  # noqa: E402
-from bench.family import start_cluster  # noqa: E402
 from bench.families import invalidation, targets  # noqa: E402
-from bench.measure import DBNAME, heard_exactly  # noqa: E402
-from bench.measure_bystander import bystander, steady_commit  # noqa: E402
-from bench.measure_caches import prepare  # noqa: E402
-from bench.measure_laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
+from bench.family import start_cluster  # noqa: E402
+from bench.measuring import profiling  # noqa: E402
+from bench.measuring.bystander import bystander, steady_commit  # noqa: E402
+from bench.measuring.caches import prepare  # noqa: E402
+from bench.measuring.laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
+from bench.measuring.measure import DBNAME, heard_exactly  # noqa: E402
+from bench.reporting import figures, raw  # noqa: E402
 from harness.listeners import Listeners  # noqa: E402
 
 MARK = "HERALD_TEST_MARK"

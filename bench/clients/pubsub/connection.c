@@ -28,11 +28,7 @@ struct ReadBuffer
 ReadBuffer *
 read_buffer_create(void)
 {
-	ReadBuffer *buffer = malloc(sizeof(ReadBuffer));
-
-	if (!buffer)
-		die("out of memory");
-	return buffer;
+	return allocate(1, sizeof(ReadBuffer));
 }
 
 static int

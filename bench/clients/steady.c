@@ -23,15 +23,16 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <libpq-fe.h>
+
+#include "client.h"
 
 #define STATEMENTS_MAX 1000000
 
@@ -51,26 +52,10 @@ typedef struct Options
 static volatile sig_atomic_t stopped = 0;
 
 static void
-die(const char *what, const char *detail)
-{
-	fprintf(stderr, "steady: %s: %s\n", what, detail);
-	exit(1);
-}
-
-static void
 stop(int signal_number)
 {
 	(void) signal_number;
 	stopped = 1;
-}
-
-static uint64_t
-clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t) now.tv_sec * UINT64_C(1000000000) + (uint64_t) now.tv_nsec;
 }
 
 static Options
@@ -85,14 +70,15 @@ parse_options(int argc, char **argv)
 		{NULL, 0, NULL, 0}
 	};
 	Options		options = {0};
+	int			index = 0;
 	int			letter;
 
-	while ((letter = getopt_long(argc, argv, "", known, NULL)) != -1)
+	while ((letter = getopt_long(argc, argv, "", known, &index)) != -1)
 	{
 		if (letter == 'i')
-			options.interval_ns = strtoull(optarg, NULL, 10) * 1000;
+			options.interval_ns = (uint64_t) whole_number(known[index].name, optarg, 1, INT_MAX) * 1000;
 		else if (letter == 's')
-			options.seconds = strtod(optarg, NULL);
+			options.seconds = number_above_zero(known[index].name, optarg);
 		else if (letter == 'j')
 			options.jitter = true;
 		else if (letter == 'b')
@@ -102,8 +88,8 @@ parse_options(int argc, char **argv)
 		else
 			exit(2);
 	}
-	if (optind != argc - 1 || options.interval_ns == 0 || !(options.seconds > 0))
-		die("usage", "steady --interval-us US --seconds S [--jitter] [--busy] [--prepared] SQL");
+	if (optind != argc - 1 || options.interval_ns == 0 || options.seconds <= 0)
+		die("usage: steady --interval-us US --seconds S [--jitter] [--busy] [--prepared] SQL");
 	options.sql = argv[optind];
 	return options;
 }
@@ -115,12 +101,12 @@ open_connection(const Options *options)
 	PGresult   *result;
 
 	if (PQstatus(pg) != CONNECTION_OK)
-		die("cannot connect", PQerrorMessage(pg));
+		die("cannot connect: %s", PQerrorMessage(pg));
 	if (options->prepared)
 	{
 		result = PQprepare(pg, "statement", options->sql, 0, NULL);
 		if (PQresultStatus(result) != PGRES_COMMAND_OK)
-			die(options->sql, PQerrorMessage(pg));
+			die("%s: %s", options->sql, PQerrorMessage(pg));
 		PQclear(result);
 	}
 	return pg;
@@ -135,7 +121,7 @@ run(PGconn *pg, const Options *options)
 	ExecStatusType status = PQresultStatus(result);
 
 	if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
-		die(options->sql, PQerrorMessage(pg));
+		die("%s: %s", options->sql, PQerrorMessage(pg));
 	PQclear(result);
 }
 
@@ -170,15 +156,6 @@ wait_until(uint64_t due_ns, bool busy)
 		;
 }
 
-static int
-compare(const void *a, const void *b)
-{
-	float		left = *(const float *) a;
-	float		right = *(const float *) b;
-
-	return (left > right) - (left < right);
-}
-
 /* One JSON key, with the mean and percentiles; sorts the times. */
 static void
 print_times(const char *key, float *times_us, size_t count)
@@ -187,7 +164,7 @@ print_times(const char *key, float *times_us, size_t count)
 
 	for (size_t i = 0; i < count; i++)
 		sum_us += (double) times_us[i];
-	qsort(times_us, count, sizeof(float), compare);
+	qsort(times_us, count, sizeof(float), compare_times);
 	printf(", \"%s\": {\"mean\": %.1f, \"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"max\": %.1f}",
 		   key, sum_us / (double) count, (double) times_us[count / 2],
 		   (double) times_us[count * 9 / 10], (double) times_us[count * 99 / 100],
@@ -198,8 +175,8 @@ int
 main(int argc, char **argv)
 {
 	Options		options = parse_options(argc, argv);
-	float	   *took_us = malloc(STATEMENTS_MAX * sizeof(float));
-	float	   *from_due_us = malloc(STATEMENTS_MAX * sizeof(float));
+	float	   *took_us = allocate(STATEMENTS_MAX, sizeof(float));
+	float	   *from_due_us = allocate(STATEMENTS_MAX, sizeof(float));
 	struct sigaction action = {.sa_handler = stop};
 	uint64_t	sent = 0;
 	size_t		counted = 0;
@@ -207,8 +184,6 @@ main(int argc, char **argv)
 	uint64_t	end_ns;
 	PGconn	   *pg;
 
-	if (!took_us || !from_due_us)
-		die("malloc", "out of memory");
 	sigaction(SIGTERM, &action, NULL);
 	prctl(PR_SET_TIMERSLACK, 1);	/* or the kernel wakes us up to 50 us late, to save itself timers */
 	pg = open_connection(&options);

@@ -8,8 +8,8 @@ import io
 import re
 from collections.abc import Callable, Iterable
 
-from bench import figures
 from bench.family import Plot
+from bench.reporting import figures
 
 COLOURS = {"stock": "#d9822b", "herald": "#1f9d72"}  # each can be read on light and on dark
 FURTHER_COLOURS = ("#4a86c8", "#b4558f", "#8a74d6", "#c0504d", "#5b9aa0", "#8c8c8c")

@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client.h"
+
 #define CHANNEL			"channel_1"
 #define FRAME_SIZE_MAX	4096	/* of one that arrives in two pieces */
 #define MESSAGE_MAX		256		/* bytes of one request */
@@ -66,10 +68,6 @@ typedef struct Options
 
 /* protocols.c */
 extern const Protocol protocols[];
-
-/* pubsub.c */
-extern void die(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
-extern uint64_t clock_ns(void);
 
 /* connection.c: one buffer for each thread, which nothing stays in */
 typedef struct ReadBuffer ReadBuffer;

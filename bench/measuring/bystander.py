@@ -1,6 +1,6 @@
 """What others see of a NOTIFY to many listeners: a bystander's SELECT 1, and a client that is busy.
 
-bench/steady sends the statements, a process for each connection, and bench/listen holds the listeners.
+bench/clients/steady.c sends the statements, a process for each connection, and listen.c holds the listeners.
 """
 
 import json
@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from bench.measure import BENCH, DBNAME, DRAIN_TIMEOUT_S, PGBENCH_TIMEOUT_S, MeasureError
+from bench.measuring.measure import CLIENTS, DBNAME, DRAIN_TIMEOUT_S, PGBENCH_TIMEOUT_S, MeasureError
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 
@@ -18,7 +18,7 @@ NOTIFY = "NOTIFY channel_1"
 
 
 def _command(sql: str, seconds: float, interval_us: int, *options: str) -> list[str]:
-    return [str(BENCH / "steady"), "--interval-us", str(interval_us), "--seconds", f"{seconds:g}", *options, sql]
+    return [str(CLIENTS / "steady"), "--interval-us", str(interval_us), "--seconds", f"{seconds:g}", *options, sql]
 
 
 def _steady(cluster: Cluster, command: list[str], timeout_s: float) -> dict:
@@ -67,7 +67,7 @@ def _notifier(cluster: Cluster) -> Iterator[subprocess.Popen]:
 def bystander(cluster: Cluster, seconds: float, *, listeners: int) -> dict:
     """What a SELECT 1 takes every 2 ms or so while a NOTIFY every 25 ms goes to so many listeners.
 
-    p50_us, p90_us, p99_us      from the moment when it was due until its answer has come, see bench/steady.c
+    p50_us, p90_us, p99_us      from the moment when it was due until its answer has come, see bench/clients/steady.c
     sent_p50_us, ...            from the moment when it was sent
     """
     command = _command("SELECT 1", seconds, SELECT_INTERVAL_US, "--jitter", "--prepared")

@@ -1,6 +1,6 @@
 """INSERT with a trigger that notifies: what NOTIFY leaves of a writer's throughput."""
 
-from bench.measure import DBNAME, DRAIN_TIMEOUT_S, MeasureError, pgbench, script_load
+from bench.measuring.measure import DBNAME, DRAIN_TIMEOUT_S, MeasureError, pgbench, script_load
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 

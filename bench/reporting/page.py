@@ -8,9 +8,10 @@ import sys
 from html import escape
 from pathlib import Path
 
-from bench import families, figures, plots, raw
+from bench import families
 from bench.family import Family, Table
 from bench.progress import cell, is_numeric
+from bench.reporting import figures, plots, raw
 
 STYLE = """
 :root { color-scheme: light dark;

@@ -1,7 +1,7 @@
 """Who wakes whom: throughput, the last listener's latency, and the signals that it took."""
 
-from bench.measure import DBNAME, DRAIN_TIMEOUT_S, MeasureError, pgbench, script_load
-from bench.measure_latency import probes
+from bench.measuring.latency import probes
+from bench.measuring.measure import DBNAME, DRAIN_TIMEOUT_S, MeasureError, pgbench, script_load
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 

@@ -15,28 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <libpq-fe.h>
+
+#include "client.h"
 
 #define TIMEOUT_MS 10000
 #define ROUND_TRIPS_MAX 4000000
 #define WARM_UP 50
-
-static void
-die(const char *what, const char *detail)
-{
-	fprintf(stderr, "pingpong: %s: %s\n", what, detail);
-	exit(1);
-}
-
-static uint64_t
-clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t) now.tv_sec * UINT64_C(1000000000) + (uint64_t) now.tv_nsec;
-}
 
 static void
 run(PGconn *pg, const char *sql)
@@ -44,7 +29,7 @@ run(PGconn *pg, const char *sql)
 	PGresult   *result = PQexec(pg, sql);
 
 	if (PQresultStatus(result) != PGRES_COMMAND_OK)
-		die(sql, PQerrorMessage(pg));
+		die("%s: %s", sql, PQerrorMessage(pg));
 	PQclear(result);
 }
 
@@ -55,7 +40,7 @@ open_listener(const char *listen)
 	PGconn	   *pg = PQconnectdb("");
 
 	if (PQstatus(pg) != CONNECTION_OK)
-		die("cannot connect", PQerrorMessage(pg));
+		die("cannot connect: %s", PQerrorMessage(pg));
 	run(pg, listen);
 	return pg;
 }
@@ -72,11 +57,11 @@ wait_for_notification(PGconn *pg)
 		int			ready = poll(&socket, 1, TIMEOUT_MS);
 
 		if (ready == 0)
-			die("no notification", "timeout");
+			die("no notification within %d ms", TIMEOUT_MS);
 		if (ready < 0 && errno != EINTR)
-			die("poll", strerror(errno));
+			die("poll: %s", strerror(errno));
 		if (!PQconsumeInput(pg))
-			die("connection lost", PQerrorMessage(pg));
+			die("connection lost: %s", PQerrorMessage(pg));
 	}
 	PQfreemem(notification);
 }
@@ -90,30 +75,20 @@ round_trip(PGconn *first, PGconn *second)
 	wait_for_notification(first);
 }
 
-static int
-compare(const void *a, const void *b)
-{
-	float		left = *(const float *) a;
-	float		right = *(const float *) b;
-
-	return (left > right) - (left < right);
-}
-
 int
 main(int argc, char **argv)
 {
-	double		seconds = argc == 3 && strcmp(argv[1], "--seconds") == 0 ? strtod(argv[2], NULL) : 0;
-	float	   *times_us = malloc(ROUND_TRIPS_MAX * sizeof(float));
+	float	   *times_us = allocate(ROUND_TRIPS_MAX, sizeof(float));
+	double		seconds;
 	size_t		count = 0;
 	uint64_t	begin_ns;
 	uint64_t	now_ns;
 	PGconn	   *first;
 	PGconn	   *second;
 
-	if (seconds <= 0)
-		die("usage", "pingpong --seconds SECONDS");
-	if (!times_us)
-		die("malloc", "out of memory");
+	if (argc != 3 || strcmp(argv[1], "--seconds") != 0)
+		die("usage: pingpong --seconds SECONDS");
+	seconds = number_above_zero("seconds", argv[2]);
 	first = open_listener("LISTEN pong");
 	second = open_listener("LISTEN ping");
 	for (int i = 0; i < WARM_UP; i++)
@@ -128,7 +103,7 @@ main(int argc, char **argv)
 		now_ns = clock_ns();
 		times_us[count++] = (float) (now_ns - sent_ns) / 1000;
 	}
-	qsort(times_us, count, sizeof(float), compare);
+	qsort(times_us, count, sizeof(float), compare_times);
 	printf("{\"round_trips\": %zu, \"round_trips_per_s\": %.1f, \"round_trip_us_p50\": %.1f, "
 		   "\"round_trip_us_p99\": %.1f}\n", count, (double) count * 1e9 / (double) (now_ns - begin_ns),
 		   times_us[count / 2], times_us[count - 1 - count / 100]);

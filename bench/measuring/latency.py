@@ -1,6 +1,6 @@
 """Latencies, by the listening client: one process that sends and hears, with one clock."""
 
-from bench.measure import DBNAME, PROBE_INTERVAL_MS, MeasureError
+from bench.measuring.measure import DBNAME, PROBE_INTERVAL_MS, MeasureError
 from harness.cluster import Cluster
 from harness.listeners import probe, run_once
 
@@ -38,7 +38,7 @@ def paced(cluster: Cluster, seconds: float, *, senders: int, listeners: int,
           rate: float | None = None) -> dict:
     """NOTIFY at a rate, or as fast as it goes, and how long each delivery took from when it was due.
 
-    See bench/paced.c. The rate that was reached counts the time until all was delivered. commit_us is
+    See bench/clients/paced.c. The rate that was reached counts the time until all was delivered. commit_us is
     from when it was due as well; late_us: how late the client was to send.
     """
     options = {"paced": f"{seconds:g}", "paced_senders": senders}

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench.cpu import server_processes
 from bench.family import Skipped
+from bench.measuring.cpu import server_processes
 from harness.cluster import Cluster
 
 FREQUENCY_HZ = 499

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from bench.cpu import CpuClock
-from bench.measure import (
+from bench.measuring.cpu import CpuClock
+from bench.measuring.measure import (
     DBNAME, DRAIN_TIMEOUT_S, PGBENCH_TIMEOUT_S, SCRIPTS, SETTLE_S, MeasureError, heard_exactly, pgbench,
     script_load, sustained)
 from harness.cluster import Cluster

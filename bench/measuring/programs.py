@@ -4,7 +4,7 @@ import functools
 import subprocess
 from pathlib import Path
 
-from bench.measure import MeasureError
+from bench.measuring.measure import MeasureError
 
 
 @functools.cache

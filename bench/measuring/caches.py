@@ -12,9 +12,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench.measure import (
+from bench.measuring.laggard import is_herald
+from bench.measuring.measure import (
     BENCH, DBNAME, PGBENCH_TIMEOUT_S, MeasureError, parse_pgbench, pgbench_arguments, script_load)
-from bench.measure_laggard import is_herald
 from harness.cluster import Cluster
 
 MODULE = BENCH / "dummy_relcache"

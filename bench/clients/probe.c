@@ -99,20 +99,11 @@ check_commit(Client *client, Probe *probe)
 	}
 }
 
-static int
-compare(const void *a, const void *b)
-{
-	double		x = *(const double *) a;
-	double		y = *(const double *) b;
-
-	return (x > y) - (x < y);
-}
-
 /* One JSON key: percentiles and the raw microseconds of one of the times. */
 static void
 print_times(const Probe *probe, const char *key, size_t offset)
 {
-	double	   *times = allocate((size_t) probe->count, sizeof(double));
+	float	   *times = allocate((size_t) probe->count, sizeof(float));
 	int			n = 0;
 
 	printf(", \"%s\": {\"raw\": [", key);
@@ -122,13 +113,13 @@ print_times(const Probe *probe, const char *key, size_t offset)
 
 		if (end == 0)
 			continue;			/* did not happen */
-		times[n] = (double) (end - probe->shots[i].sent_ns) / 1000.0;
-		printf("%s%.1f", n > 0 ? ", " : "", times[n]);
+		times[n] = (float) (end - probe->shots[i].sent_ns) / 1000;
+		printf("%s%.1f", n > 0 ? ", " : "", (double) times[n]);
 		n++;
 	}
-	qsort(times, (size_t) n, sizeof(double), compare);
+	qsort(times, (size_t) n, sizeof(float), compare_times);
 	if (n > 0)
-		printf("], \"p50\": %.1f, \"p99\": %.1f}", times[n / 2], times[n * 99 / 100]);
+		printf("], \"p50\": %.1f, \"p99\": %.1f}", (double) times[n / 2], (double) times[n * 99 / 100]);
 	else
 		printf("], \"p50\": null, \"p99\": null}");
 	free(times);

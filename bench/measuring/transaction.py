@@ -6,7 +6,7 @@ The server times itself: over a round trip to the client ten notifications would
 import time
 from pathlib import Path
 
-from bench.measure import DBNAME, PGBENCH_TIMEOUT_S, SETTLE_S, MeasureError, heard_exactly
+from bench.measuring.measure import DBNAME, PGBENCH_TIMEOUT_S, SETTLE_S, MeasureError, heard_exactly
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 

@@ -9,19 +9,17 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "listen.h"
 
 #define EVENTS_MAX 256
 #define FILES_BESIDE_CONNECTIONS 32
+#define NUMBER_MAX 10000000
 
 static void
 usage(void)
@@ -42,63 +40,6 @@ usage(void)
 		 "  --rate R               that many per second (default: as fast as it goes)\n"
 		 "  --paced-senders N      from that many connections (1)\n"
 		 "Commands on stdin: count | wait TOTAL MS | query MS SQL | stop | start | quit");
-}
-
-/* Prints a message to stderr and ends the program with status 1. */
-void
-die(const char *format,...)
-{
-	va_list		arguments;
-
-	fputs("listen: ", stderr);
-	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
-	va_end(arguments);
-	fputc('\n', stderr);
-	exit(1);
-}
-
-/* Zeroed memory, or the end of the program. */
-void *
-allocate(size_t count, size_t size)
-{
-	void	   *memory = calloc(count, size);
-
-	if (!memory)
-		die("out of memory");
-	return memory;
-}
-
-/* Monotonic time in nanoseconds. */
-uint64_t
-clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t) now.tv_sec * UINT64_C(1000000000) + (uint64_t) now.tv_nsec;
-}
-
-static int
-whole_number(const char *option, const char *text, int min)
-{
-	char	   *end;
-	long		value = strtol(text, &end, 10);
-
-	if (*text == 0 || *end != 0 || value < min || value > 10000000)
-		die("--%s takes a whole number of at least %d, not \"%s\"", option, min, text);
-	return (int) value;
-}
-
-static double
-number_above_zero(const char *option, const char *text)
-{
-	char	   *end;
-	double		value = strtod(text, &end);
-
-	if (*text == 0 || *end != 0 || !(value > 0))
-		die("--%s takes a number above 0, not \"%s\"", option, text);
-	return value;
 }
 
 static Options
@@ -134,16 +75,16 @@ parse_options(int argc, char **argv)
 		switch (letter)
 		{
 			case 'n':
-				options.connections = whole_number(name, optarg, 1);
+				options.connections = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
 			case 'c':
 				options.channel = optarg;
 				break;
 			case 'm':
-				options.channels_each = whole_number(name, optarg, 1);
+				options.channels_each = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
 			case 's':
-				options.start = whole_number(name, optarg, 0);
+				options.start = whole_number(name, optarg, 0, NUMBER_MAX);
 				break;
 			case 'd':
 				options.conninfo = optarg;
@@ -152,13 +93,13 @@ parse_options(int argc, char **argv)
 				options.heartbeat_s = number_above_zero(name, optarg);
 				break;
 			case 'q':
-				options.senders = whole_number(name, optarg, 1);
+				options.senders = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
 			case 'p':
-				options.probe_count = whole_number(name, optarg, 1);
+				options.probe_count = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
 			case 'i':
-				options.interval_ms = whole_number(name, optarg, 1);
+				options.interval_ms = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
 			case 't':
 				options.paced_s = number_above_zero(name, optarg);
@@ -167,7 +108,7 @@ parse_options(int argc, char **argv)
 				options.rate = number_above_zero(name, optarg);
 				break;
 			case 'x':
-				options.paced_senders = whole_number(name, optarg, 1);
+				options.paced_senders = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
 			case 'h':
 				usage();
@@ -182,25 +123,6 @@ parse_options(int argc, char **argv)
 	if (strlen(options.channel) > 200)
 		die("--channel is too long");
 	return options;
-}
-
-/* Raises the limit of open files as far as the connections need it. */
-static void
-raise_file_limit(int connections)
-{
-	rlim_t		needed = (rlim_t) connections + FILES_BESIDE_CONNECTIONS;
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-		die("getrlimit: %s", strerror(errno));
-	if (limit.rlim_cur >= needed)
-		return;
-	limit.rlim_cur = needed;
-	if (limit.rlim_max < needed)
-		limit.rlim_max = needed;
-	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-		die("%d connections need %lu open files: %s", connections, (unsigned long) needed,
-			strerror(errno));
 }
 
 /* Opens all connections, and LISTENs. */
@@ -282,7 +204,7 @@ main(int argc, char **argv)
 {
 	Client		client = {.options = parse_options(argc, argv)};
 
-	raise_file_limit(client.options.connections + client.options.paced_senders);
+	raise_file_limit(client.options.connections + client.options.paced_senders + FILES_BESIDE_CONNECTIONS);
 	if (client.options.senders > 0)
 	{
 		client.context = sequence_create(client.options.connections, client.options.senders);

@@ -1,15 +1,14 @@
-"""Runs bench/peers/pubsub, one client for PostgreSQL, Redis and NATS."""
+"""Runs bench/clients/pubsub, one client for PostgreSQL, Redis and NATS."""
 
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
-from bench.cpu import threads_s
-from bench.measure import MeasureError
-from bench.programs import build
+from bench.measuring.cpu import threads_s
+from bench.measuring.measure import BENCH, MeasureError
+from bench.measuring.programs import build
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = BENCH / "clients" / "pubsub"
 PROGRAM = FOLDER / "build" / "pubsub"
 DRAIN_TIMEOUT_S = 60
 END_TIMEOUT_S = 30

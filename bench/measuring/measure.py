@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.cpu import CpuClock
+from bench.measuring.cpu import CpuClock
 from harness.cluster import Cluster, ClusterError
 from harness.listeners import Listeners, ListenersError, probe
 from harness.private_server import ServerError
 
-BENCH = Path(__file__).resolve().parent
+BENCH = Path(__file__).resolve().parent.parent
+CLIENTS = BENCH / "clients" / "build"
 SCRIPTS = BENCH / "scripts"
 DBNAME = "bench"
 PGBENCH_THREADS_MAX = 4
@@ -29,8 +30,8 @@ SETTLE_S = 0.1  # how long to look out for notifications that should not come
 PROBE_INTERVAL_MS = 20
 PGBENCH_SCALE = 10
 SELECTS_PER_S = 30_000  # roughly, on one core; sets the length of a run
-WRONG = ("missing", "duplicated", "out_of_order", "malformed")  # what --check-sequence of bench/listen counts
-CLIENTS_CPU_NOTE = ("Clients' CPU: the share of pgbench and bench/listen in the CPU time that they and the "
+WRONG = ("missing", "duplicated", "out_of_order", "malformed")  # what listen --check-sequence counts
+CLIENTS_CPU_NOTE = ("Clients' CPU: the share of pgbench and the listening client in the CPU time that they and the "
                     "server used.")
 
 
@@ -152,7 +153,7 @@ def script_tps(cluster: Cluster, seconds: float, *, script: str, clients: int) -
 def ping_pong(cluster: Cluster, seconds: float, *, idle_listeners: int = 0) -> dict:
     """Two connections notify each other in turn; others listen meanwhile, each to a channel of its own."""
     def run() -> dict:
-        command = [str(BENCH / "pingpong"), "--seconds", f"{seconds:g}"]
+        command = [str(CLIENTS / "pingpong"), "--seconds", f"{seconds:g}"]
         result = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, capture_output=True,
                                 env=cluster.environment(DBNAME), timeout=seconds + DRAIN_TIMEOUT_S)
         if result.returncode != 0:

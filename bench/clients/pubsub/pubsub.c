@@ -20,19 +20,17 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "pubsub.h"
 
 #define EVENTS_MAX		256
 #define DEPTH_MAX		10000
+#define FILES_BESIDE_CONNECTIONS 32
 #define TICK_MS			50
 #define SETTLE_NS		50000000	/* how long to look out for more than was published */
 
@@ -72,34 +70,6 @@ typedef struct Reading
 } Reading;
 
 
-void
-die(const char *format,...)
-{
-	va_list		arguments;
-
-	fputs("pubsub: ", stderr);
-	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
-	va_end(arguments);
-	fputc('\n', stderr);
-	exit(1);
-}
-
-static uint64_t
-read_clock(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t) now.tv_sec * UINT64_C(1000000000) + (uint64_t) now.tv_nsec;
-}
-
-uint64_t
-clock_ns(void)
-{
-	return read_clock(CLOCK_MONOTONIC);
-}
-
 static double
 thread_cpu_s(pthread_t thread)
 {
@@ -107,18 +77,18 @@ thread_cpu_s(pthread_t thread)
 
 	if (pthread_getcpuclockid(thread, &clock) != 0)
 		die("cannot read the CPU time of a thread");
-	return (double) read_clock(clock) / 1e9;
+	return (double) read_clock_ns(clock) / 1e9;
 }
 
 /* Opens connections, all in one epoll set. */
 static Connection *
 open_connections(const Options *options, int count, bool subscribe, ReadBuffer *buffer, int *epoll_fd)
 {
-	Connection *connections = calloc((size_t) count, sizeof(Connection));
+	Connection *connections = allocate((size_t) count, sizeof(Connection));
 
 	*epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if ((!connections && count > 0) || *epoll_fd < 0)
-		die("cannot prepare %d connections: %s", count, strerror(errno));
+	if (*epoll_fd < 0)
+		die("epoll_create1: %s", strerror(errno));
 	for (int i = 0; i < count; i++)
 	{
 		struct epoll_event event = {.events = EPOLLIN,.data.ptr = &connections[i]};
@@ -185,9 +155,7 @@ make_block(Publishers *all)
 	const Protocol *protocol = all->options->protocol;
 	size_t		depth = (size_t) all->options->depth;
 
-	all->block = malloc((depth + 1) * MESSAGE_MAX);
-	if (!all->block)
-		die("out of memory");
+	all->block = allocate(depth + 1, MESSAGE_MAX);
 	for (size_t i = 0; i < depth; i++)
 		all->block_size += protocol->publish(all->block + all->block_size);
 	if (protocol->block_end)
@@ -310,17 +278,6 @@ run(const Options *options)
 	(void) fgets(line, sizeof(line), stdin);
 }
 
-static int
-whole_number(const char *name, int min, int max)
-{
-	char	   *end;
-	long		value = strtol(optarg, &end, 10);
-
-	if (*optarg == 0 || *end != 0 || value < min || value > max)
-		die("--%s takes a whole number from %d to %d, not \"%s\"", name, min, max, optarg);
-	return (int) value;
-}
-
 static const Protocol *
 find_protocol(const char *name)
 {
@@ -328,18 +285,6 @@ find_protocol(const char *name)
 		if (strcmp(protocol->name, name) == 0)
 			return protocol;
 	die("no such protocol: %s", name);
-}
-
-static void
-raise_file_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-	{
-		limit.rlim_cur = limit.rlim_max;
-		(void) setrlimit(RLIMIT_NOFILE, &limit);
-	}
 }
 
 int
@@ -372,27 +317,27 @@ main(int argc, char **argv)
 				options.address = optarg;
 				break;
 			case 'p':
-				options.publishers = whole_number(name, 1, 100000);
+				options.publishers = whole_number(name, optarg, 1, 100000);
 				break;
 			case 's':
-				options.subscribers = whole_number(name, 0, 100000);
+				options.subscribers = whole_number(name, optarg, 0, 100000);
 				break;
 			case 'd':
-				options.depth = whole_number(name, 1, DEPTH_MAX);
+				options.depth = whole_number(name, optarg, 1, DEPTH_MAX);
 				break;
 			case 't':
-				options.seconds = strtod(optarg, NULL);
+				options.seconds = number_above_zero(name, optarg);
 				break;
 			case 'w':
-				options.drain_s = strtod(optarg, NULL);
+				options.drain_s = number_above_zero(name, optarg);
 				break;
 			default:
 				return 2;
 		}
 	}
-	if (!options.protocol || !options.address || optind < argc || options.seconds <= 0)
+	if (!options.protocol || !options.address || optind < argc)
 		die("--protocol postgres|select|redis|nats and --address PATH or IP:PORT are needed");
-	raise_file_limit();
+	raise_file_limit(options.publishers + options.subscribers + FILES_BESIDE_CONNECTIONS);
 	run(&options);
 	return 0;
 }

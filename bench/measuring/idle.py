@@ -2,7 +2,7 @@
 
 import re
 
-from bench.measure import DBNAME, PGBENCH_TIMEOUT_S, MeasureError, parse_pgbench, pgbench_arguments
+from bench.measuring.measure import DBNAME, PGBENCH_TIMEOUT_S, MeasureError, parse_pgbench, pgbench_arguments
 from harness.cluster import Cluster
 
 DATABASE = "bench_idle"

@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <libpq-fe.h>
 
+#include "client.h"
+
 /* A frame longer than this means that we lost our place in the stream. */
 #define FRAME_SIZE_MAX (16 * 1024 * 1024)
 
@@ -84,11 +86,6 @@ typedef struct Client
 	uint64_t	wait_start_ns;
 	uint64_t	wait_deadline_ns;
 } Client;
-
-/* listen.c */
-extern uint64_t clock_ns(void);
-extern void die(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
-extern void *allocate(size_t count, size_t size);
 
 /* connection.c */
 extern void connection_open(Connection *conn, uint32_t number, const Options *options);
