@@ -70,7 +70,8 @@ class Point:
 
     parameters: dict
     cases: tuple[Case, ...]
-    rounds: int | None = None  # None: as many as the run
+    rounds: int | None = None  # None: as many as the run, and
+    rounds_min: int = 1  # so many at least
     together: bool = False  # the cases are measured at the same time, each on a cluster of its own
 
 

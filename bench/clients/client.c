@@ -90,7 +90,7 @@ compare_times(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* Lets the process have that many open files. */
+/* Raises the limit of open files, where it is lower. */
 void
 raise_file_limit(int files)
 {

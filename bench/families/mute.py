@@ -63,7 +63,6 @@ def _draw(axes, lines: list[dict]) -> None:
     plots.bars_by_case(axes, lines, "pending_mb", "tps", ylabel="NOTIFY per second",
                        names="{:,} MB pending".format,
                        cases=(ALONE["stock"], "stock", ALONE["herald"], "herald"))
-    plots.legend_above(axes, 0.25)
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:

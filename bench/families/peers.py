@@ -179,8 +179,8 @@ def tables(lines: list[dict]) -> list[Table]:
 
 def _draw(axes, lines: list[dict]) -> None:
     named = [line | {"point": line["point"] | {"topology": _topology(line["point"])}} for line in lines]
-    plots.bars_by_case(axes, named, "topology", "publishes_per_s", log_y=True,
-                       xlabel="publishers → subscribers, one channel", ylabel="publishes per second")
+    plots.marks_by_case(axes, named, "topology", "publishes_per_s",
+                        xlabel="publishers → subscribers, one channel", ylabel="publishes per second")
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:

@@ -9,7 +9,7 @@ from functools import partial
 from bench.family import Case, Context, Family, Plot, Point, Table, both
 from bench.measuring import measure, profiling
 from bench.reporting import figures
-from bench.reporting.plots import bars_by_case, line_by_case
+from bench.reporting.plots import line_by_case, marks_by_case
 
 HEARTBEAT_S = 1
 OWN_CHANNELS = {"channel": "channel_%d", "script": "notify_channel_client_id"}
@@ -159,15 +159,14 @@ def _draw_profiles(lines: list[dict], axes) -> None:
     axes.grid(False, axis="y")
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the server's CPU time, %")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
 
 
 def plots(lines: list[dict]) -> list[Plot]:
     """tps by scenario, ping-pong over idle listeners, and the profiles."""
     found = []
     if _topologies(lines):
-        found.append(Plot("scalability", "NOTIFY from → to", lambda axes: bars_by_case(
-            axes, _topologies(lines), "scenario", "tps", log_y=True, ylabel="tps",
+        found.append(Plot("scalability", "NOTIFY from → to", lambda axes: marks_by_case(
+            axes, _topologies(lines), "scenario", "tps", ylabel="tps",
             names=lambda name: name.replace(", ", ",\n"))))
     if _ping_pongs(lines):
         title = "Ping-pong beside idle listeners on other channels"

@@ -11,9 +11,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bench.family import Skipped
@@ -23,6 +24,8 @@ from harness.cluster import Cluster
 FREQUENCY_HZ = 499
 STACK_BYTES = 8192
 END_TIMEOUT_S = 60
+ATTEMPTS = 5
+PAUSE_S = 0.2
 TOP_FUNCTIONS = 12
 TREE_SHARE_MIN = 0.015
 TREE_LINES_MAX = 40
@@ -85,11 +88,30 @@ _LEFT_OUT = {"proc_exit", "InitPostgres", "fork_process", "ClientAuthentication"
              "__run_exit_handlers"}
 
 
+class _Refused(Exception):
+    """perf has ended at once; the message says why."""
+
+
 @contextmanager
 def _recording(cluster: Cluster, file: Path):
     """perf samples all processes of a server, and those to come, inside this block."""
     if not shutil.which("perf"):
         raise Skipped("perf is not installed (Debian's package linux-perf)")
+    with ExitStack() as stack:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                stack.enter_context(_recording_once(cluster, file))
+                break
+            except _Refused as why:  # a backend of the last measurement may have ended meanwhile
+                if attempt == ATTEMPTS:
+                    raise Skipped(f"perf did not record, tried {ATTEMPTS} times: {why}") from why
+                time.sleep(PAUSE_S)
+        yield
+
+
+@contextmanager
+def _recording_once(cluster: Cluster, file: Path):
+    """The same; _Refused if perf does not begin, as when a process has ended before it was looked at."""
     control_read, control_write = os.pipe()
     answer_read, answer_write = os.pipe()
     processes = ",".join(map(str, server_processes(cluster.postmaster_pid())))
@@ -108,7 +130,7 @@ def _recording(cluster: Cluster, file: Path):
                 process.wait(END_TIMEOUT_S)
                 errors.seek(0)
                 said = " ".join(errors.read().split())
-                raise Skipped(f"perf may not record here: {said[:200]}")
+                raise _Refused(said[:200] or f"it ended with status {process.returncode} and said nothing")
             yield
             process.send_signal(signal.SIGINT)
             process.wait(END_TIMEOUT_S)

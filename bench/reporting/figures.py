@@ -4,12 +4,19 @@ A line is one measurement: {"point": {...}, "case": "stock", "round": 0, "figure
 Every function takes lines, and leaves out those that have no such figure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import comb
 from statistics import mean, median, stdev
 
 NOTHING = "–"  # the cell of a figure that was not measured
 INTERVAL_ROUNDS_MIN = 6  # of fewer, even lowest and highest are no 95 % interval
+MET, MISSED, NO_VERDICT = "✓ met", "✗ MISSED", "? no verdict"
+
+
+class Ratio(str):
+    """A ratio as text, which knows its median."""
+
+    middle: float | None = None
 
 
 def points(lines: Iterable[dict]) -> list[dict]:
@@ -110,18 +117,29 @@ def with_spread(numbers: list[float], unit: str = "") -> str:
     return text if low == high else f"{text} ({low}–{high})"
 
 
-def ratio(numbers: list[float]) -> str:
+def ratio(numbers: list[float]) -> Ratio:
     """The median of ratios and their spread, close to 1 with more digits: "5.0 (4.8–5.2)".
 
     In brackets: of a few rounds, from where to where they lie; of INTERVAL_ROUNDS_MIN and more, where
     the true median lies with 95 % confidence.
     """
     if not numbers:
-        return NOTHING
+        return Ratio(NOTHING)
     digits = 3 if middle(numbers) < 2 else 1
     low, high = median_interval(numbers)
     low, at, high = (f"{one:,.{digits}f}" for one in (low, middle(numbers), high))
-    return at if low == high else f"{at} ({low}–{high})"
+    text = Ratio(at if low == high else f"{at} ({low}–{high})")
+    text.middle = middle(numbers)
+    return text
+
+
+def verdict(numbers: list[float], reached: Callable[[float], bool]) -> str:
+    """Whether the median reaches a target; of too few rounds for an interval nothing is said of that."""
+    if not numbers:
+        return ""
+    if len(numbers) < INTERVAL_ROUNDS_MIN:
+        return f"{NO_VERDICT}: {len(numbers)} of {INTERVAL_ROUNDS_MIN} rounds"
+    return MET if reached(middle(numbers)) else MISSED
 
 
 def percent(share: float | None) -> str:

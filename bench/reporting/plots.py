@@ -6,7 +6,7 @@ for byte: no date, no random names.
 
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from bench.family import Plot
 from bench.reporting import figures
@@ -16,13 +16,18 @@ FURTHER_COLOURS = ("#4a86c8", "#b4558f", "#8a74d6", "#c0504d", "#5b9aa0", "#8c8c
 MARKERS = "osD^vP*X"
 INK = "#24292f"
 PAPER = "#ffffff"
-INCHES = (6.4, 3.8)
+INCHES = (6.4, 4.0)
+GROUP_WIDTH = 0.8  # of what stands side by side at one place of the x axis
+LEGEND_SIZE = 9
+TEXT_MIN = 12  # longer marks of an axis are texts, and no numbers
+LEGEND_POINTS = 415  # room for a row of the legend
 STYLE = {
     "svg.hashsalt": "pg_herald", "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 10,
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK,
     "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "axes.axisbelow": True, "grid.color": INK, "grid.alpha": 0.15, "legend.frameon": False,
-    "axes.titlesize": 11, "axes.titlelocation": "left", "lines.linewidth": 1.8, "lines.markersize": 5,
+    "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "lines.linewidth": 1.8, "lines.markersize": 5,
 }
 
 
@@ -58,39 +63,75 @@ def line_by_case(axes, lines: list[dict], x: str, figure: str, *, log_x: bool = 
     if log_x and places:
         axes.set_xscale("symlog" if places[0] <= 0 else "log")
     mark_places(axes, places)
-    _finish(axes, log_y, xlabel or x, ylabel or figure, len(shown))
+    _finish(axes, log_y, xlabel or x, ylabel or figure)
 
 
-def bars_by_case(axes, lines: list[dict], x: str, figure: str, *, log_y: bool = False, xlabel: str = "",
-                 ylabel: str = "", cases: Iterable[str] | None = None,
-                 label: Callable[[str], str] = str, names: Callable[[object], str] = str) -> None:
-    """A group of bars for each value of the parameter x, in the order of the lines, a bar for each case."""
+def _grouped(axes, lines: list[dict], x: str, figure: str, cases: Iterable[str] | None,
+             names: Callable[[object], str]) -> Iterator[tuple[str, str, float, list[float]]]:
+    """Yields case, colour, place on the x axis and values, side by side for each value of the parameter x."""
     shown = list(cases) if cases is not None else figures.cases(lines)
     places = list(dict.fromkeys(line["point"][x] for line in lines if x in line["point"]))
-    width = 0.8 / max(1, len(shown))
     for number, case in enumerate(shown):
         for place_number, place in enumerate(places):
             values = figures.values(lines, figure, case, **{x: place})
-            if not values:
-                continue
-            middle = figures.middle(values)
-            axes.bar(place_number + (number - (len(shown) - 1) / 2) * width, middle, width * 0.92,
-                     color=colour(case, shown), label=label(case), ecolor=INK, capsize=2,
-                     yerr=[[middle - min(values)], [max(values) - middle]])
+            if values:
+                offset = (number - (len(shown) - 1) / 2) * GROUP_WIDTH / len(shown)
+                yield case, colour(case, shown), place_number + offset, values
     axes.set_xticks(range(len(places)), [names(place) for place in places])
+    axes.set_xlim(-0.5, len(places) - 0.5)
     axes.grid(False, axis="x")
-    _finish(axes, log_y, xlabel, ylabel or figure, len(shown))
 
 
-def legend_above(axes, share: float) -> None:
-    """Puts the legend above the bars; the y axis grows by that share of its length to make room."""
-    bottom, top = axes.get_ylim()
-    if axes.get_yscale() == "log":
-        axes.set_ylim(bottom, top * (top / bottom) ** share)
-    else:
-        axes.set_ylim(bottom, top + (top - bottom) * share)
+def _whiskers(values: list[float]) -> list[list[float]]:
+    """How far the lowest and the highest are from the median, as matplotlib wants it."""
+    middle = figures.middle(values)
+    return [[middle - min(values)], [max(values) - middle]]
+
+
+def bars_by_case(axes, lines: list[dict], x: str, figure: str, *, xlabel: str = "", ylabel: str = "",
+                 cases: Iterable[str] | None = None, label: Callable[[str], str] = str,
+                 names: Callable[[object], str] = str) -> None:
+    """A group of bars for each value of the parameter x, in the order of the lines, a bar for each case."""
+    width = 0.9 * GROUP_WIDTH / max(1, len(list(cases or figures.cases(lines))))
+    for case, shade, place, values in _grouped(axes, lines, x, figure, cases, names):
+        axes.bar(place, figures.middle(values), width, color=shade, label=label(case), ecolor=INK, capsize=2,
+                 yerr=_whiskers(values))
+    _finish(axes, False, xlabel, ylabel or figure)
+
+
+def marks_by_case(axes, lines: list[dict], x: str, figure: str, *, xlabel: str = "", ylabel: str = "",
+                  cases: Iterable[str] | None = None, label: Callable[[str], str] = str,
+                  names: Callable[[object], str] = str) -> None:
+    """The same with marks over a logarithmic axis, where a bar's length says nothing."""
+    shown = list(cases or figures.cases(lines))
+    for case, shade, place, values in _grouped(axes, lines, x, figure, cases, names):
+        axes.errorbar(place, figures.middle(values), yerr=_whiskers(values), color=shade, label=label(case),
+                      marker=MARKERS[shown.index(case) % len(MARKERS)], markersize=7, linestyle="none", capsize=3)
+    for between in axes.get_xticks()[:-1]:
+        axes.axvline(between + 0.5, color=INK, alpha=0.15, linewidth=0.8)
+    _finish(axes, True, xlabel, ylabel or figure)
+
+
+def _place_legend(axes) -> None:
+    """Puts the legend between the title and the axes, where it lies on nothing.
+
+    Where the y axis is marked with texts these take much of the room: the plot becomes as high as they
+    need, and the legend stands above them, too.
+    """
+    texts = [label.get_text() for label in axes.get_yticklabels()]
+    beside = max(map(len, texts), default=0) > TEXT_MIN
+    if beside:
+        axes.figure.set_size_inches(INCHES[0], 2 + 0.28 * len(texts))
     unique = dict(zip(*reversed(axes.get_legend_handles_labels())))
-    axes.legend(unique.values(), unique.keys(), loc="upper center", ncols=2)
+    if len(unique) < 2:
+        return
+    longest = max(map(len, unique))
+    columns = max(1, min(len(unique), int(LEGEND_POINTS / (48 + 0.6 * LEGEND_SIZE * longest))))
+    rows = -(-len(unique) // columns)
+    axes.legend(unique.values(), unique.keys(), loc="lower right" if beside else "lower left",
+                bbox_to_anchor=(int(beside), 1), ncols=columns, fontsize=LEGEND_SIZE, borderaxespad=0.2,
+                borderpad=0.2)
+    axes.set_title(axes.get_title(loc="left"), pad=8 + 1.55 * LEGEND_SIZE * rows)
 
 
 def mark_places(axes, places: list) -> None:
@@ -122,7 +163,7 @@ def log_scale(axes) -> None:
     thousands(axes.yaxis)
 
 
-def _finish(axes, log_y: bool, xlabel: str, ylabel: str, cases: int) -> None:
+def _finish(axes, log_y: bool, xlabel: str, ylabel: str) -> None:
     if log_y:
         log_scale(axes)
     else:
@@ -130,10 +171,6 @@ def _finish(axes, log_y: bool, xlabel: str, ylabel: str, cases: int) -> None:
         thousands(axes.yaxis)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    handles, labels = axes.get_legend_handles_labels()
-    unique = dict(zip(labels, handles))
-    if cases > 1 and unique:
-        axes.legend(unique.values(), unique.keys())
 
 
 def svg(plot: Plot, *, inline: bool = False) -> str:
@@ -148,6 +185,7 @@ def svg(plot: Plot, *, inline: bool = False) -> str:
         axes = figure.add_subplot(facecolor="none")
         axes.set_title(plot.title)
         plot.draw(axes)
+        _place_legend(axes)
         output = io.StringIO()
         figure.savefig(output, format="svg", metadata={"Date": None, "Creator": None})
     text = output.getvalue()

@@ -1,12 +1,16 @@
 """The raw lines of a run: written once, read for every table and plot.
 
 The first line describes the run ("kind": "run"); then comes one line for each measurement, with
-"figures" or with "error", and one for each case that was skipped, with "why".
+"figures" or with "error", and one for each case that was skipped, with "why". A family that could
+not go on has a line with "error" for the point WHOLE_FAMILY.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+
+
+WHOLE_FAMILY = {"the whole family": True}
 
 
 class RawError(ValueError):
@@ -52,6 +56,12 @@ class Run:
                 if what:
                     found.append(f"{name(line['point'])}, {line['case']}: {what}")
         return list(dict.fromkeys(found))
+
+
+    def failures(self) -> list[str]:
+        """Why the run is not in order, a text for each reason; what was skipped is none."""
+        return list(dict.fromkeys(f"{line['family']}: {name(line['point'])}, {line['case']}: {trouble(line)}"
+                                  for line in self.lines if line["kind"] == "measurement" and trouble(line)))
 
 
 def trouble(line: dict) -> str:
