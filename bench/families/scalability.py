@@ -145,7 +145,8 @@ def tables(lines: list[dict]) -> list[Table]:
 
 def _draw_profiles(lines: list[dict], axes) -> None:
     """A bar for each scenario and case, made of the groups that signalling is about."""
-    profiled = [line for line in lines if line["point"].get("profile")]
+    profiled = [line for scenario in SCENARIOS for case in CASES
+                for line in figures.select(lines, case, scenario=scenario, profile=True)]
     labels = [f"{line['point']['scenario']}, {line['case']}" for line in profiled]
     left = [0.0] * len(profiled)
     for number, name in enumerate([*PLOTTED_GROUPS, "everything else"]):

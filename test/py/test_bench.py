@@ -299,14 +299,14 @@ def test_scenarios_share_the_measurements_of_one():
     def line(case, **measured):
         return {"point": {"scenario": "bystander"}, "case": case, "round": 0, "figures": measured}
 
-    lines = [line | {"round": number} for number in range(figures.INTERVAL_ROUNDS_MIN) for line in (
+    lines = [one | {"round": number} for number in range(figures.INTERVAL_ROUNDS_MIN) for one in (
         line("stock", p50_us=100, p90_us=100, p99_us=100), line("herald", p50_us=100, p90_us=110, p99_us=90),
         line(targets.NOBODY_LISTENS, p50_us=80, p90_us=80, p99_us=80))]
     ratios, _ = targets.tables(lines)
     assert [row[3:] for row in ratios.rows] == [
         ("1.000", "≤ 1", figures.MET), ("1.100", "≤ 1", figures.MISSED), ("0.900", "≤ 1", figures.MET),
         ("1.250", "≤ 1.20", figures.MISSED)]
-    too_few, _ = targets.tables([line for line in lines if line["round"] > 0])
+    too_few, _ = targets.tables([one for one in lines if one["round"] > 0])
     assert {row[5] for row in too_few.rows} == {f"{figures.NO_VERDICT}: 5 of 6 rounds"}
     assert [point.parameters["scenario"] for point in targets.points(quick=True)
             if "bystander" in point.parameters["scenario"]] == ["bystander"]
