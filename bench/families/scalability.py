@@ -105,7 +105,7 @@ def _profiles(lines: list[dict], scenario: str) -> list[Table]:
     if not any(shown):
         return []
     names = sorted({name for one in shown for name in one.get("groups", {})},
-                   key=lambda name: -max(one.get("groups", {}).get(name, 0) for one in shown))
+                   key=lambda name: (-max(one.get("groups", {}).get(name, 0) for one in shown), name))
     samples = ", ".join(f"{case} {by_case[case]['samples']:,} samples" for case in CASES if case in by_case)
     groups = Table(f"{scenario}: where the server's CPU time goes", ("", *CASES),
                    [(name, *(figures.percent(one["groups"].get(name, 0)) if one else None for one in shown))

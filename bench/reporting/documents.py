@@ -63,7 +63,7 @@ def _block(question: questions.Question, run: raw.Run, drawn: dict[str, Plot]) -
         found = [table for table in tables_of(measured) if table.rows] if measured else []
         parts += map(_markdown, found)
         if not found:
-            parts.append(f"This run did not measure what the family `{family}` has for this.")
+            parts.append(f"Not measured by this run; `bench/run {family}` does.")
     parts += [f"![{drawn[name].title}](plots/{name}.svg)" for name in question.plots if name in drawn]
     return "\n" + "\n\n".join(parts) + "\n"
 

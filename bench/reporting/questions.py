@@ -202,7 +202,7 @@ def _profile(lines: list[dict]) -> list[Table]:
         if len(shown) == len(SERVERS):
             found.append((scenario, shown))
     names = sorted({name for _, shown in found for groups in shown.values() for name in groups},
-                   key=lambda name: -max(groups.get(name, 0) for _, shown in found for groups in shown.values()))
+                   key=lambda name: (-max(groups.get(name, 0) for _, shown in found for groups in shown.values()), name))
     shares = {name: [shown[case].get(name, 0) for _, shown in found for case in SERVERS] for name in names}
     rows = [(name, *(f"{100 * share:.0f} %" for share in of)) for name, of in shares.items() if max(of) >= SHARE_MIN]
     return [Table("", ("share of the server's CPU time",
