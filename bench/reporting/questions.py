@@ -201,10 +201,10 @@ def _profile(lines: list[dict]) -> list[Table]:
                  for line in figures.select(lines, scenario=scenario, profile=True)}
         if len(shown) == len(SERVERS):
             found.append((scenario, shown))
-    names = sorted({name for _, shown in found for groups in shown.values() for name in groups},
-                   key=lambda name: (-max(groups.get(name, 0) for _, shown in found for groups in shown.values()), name))
-    shares = {name: [shown[case].get(name, 0) for _, shown in found for case in SERVERS] for name in names}
-    rows = [(name, *(f"{100 * share:.0f} %" for share in of)) for name, of in shares.items() if max(of) >= SHARE_MIN]
+    names = {name for _, shown in found for groups in shown.values() for name in groups}
+    shares = [(name, [shown[case].get(name, 0) for _, shown in found for case in SERVERS]) for name in names]
+    rows = [(name, *(f"{100 * share:.0f} %" for share in of))
+            for name, of in sorted(shares, key=lambda one: (-max(one[1]), one[0])) if max(of) >= SHARE_MIN]
     return [Table("", ("share of the server's CPU time",
                        *(f"{scenario}: {name}" for scenario, _ in found for name in ("stock", HERALD))), rows)]
 
