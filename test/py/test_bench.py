@@ -235,7 +235,8 @@ def test_documents_are_written_by_a_run(document_tree):
 
 
 @pytest.mark.parametrize(("name", "block", "missing"), [
-    ("README.md", "figures", ("begin", "end")), ("README.md", "figures", ("begin",)), ("README.md", "figures", ("end",)),
+    ("README.md", "figures", ("begin", "end")), ("README.md", "figures", ("begin",)),
+    ("README.md", "figures", ("end",)),
     ("docs/performance.md", "caches", ("begin", "end")), ("docs/performance.md", "caches", ("end",))])
 def test_document_without_a_marker_is_an_error(document_tree, name, block, missing):
     """The block is named, and no document is written, not even the one that is in order."""
