@@ -13,8 +13,9 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
 
-from bench import demo_view, measure  # noqa: E402
+from bench import demo_view  # noqa: E402
 from bench.live import watch_topology  # noqa: E402
+from bench.measuring import measure  # noqa: E402
 from harness.cluster import Cluster, ClusterError  # noqa: E402
 from harness.installation import InstallationError  # noqa: E402
 from harness.listeners import ListenersError, probe  # noqa: E402

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from bench import measure
+from bench.measuring import measure
 from harness.cluster import Cluster
 
 # Autovacuum would load the machine at moments of its own choosing.
@@ -70,7 +70,8 @@ class Point:
 
     parameters: dict
     cases: tuple[Case, ...]
-    rounds: int | None = None  # None: as many as the run
+    rounds: int | None = None  # None: as many as the run, and
+    rounds_min: int = 1  # so many at least
     together: bool = False  # the cases are measured at the same time, each on a cluster of its own
 
 

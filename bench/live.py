@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import measure
+from bench.measuring import measure
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from bench import figures, raw
 from bench.family import Family, Table
+from bench.reporting import figures, raw
 
 FIGURES_SHOWN = 3
 

@@ -17,14 +17,17 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench import families, host, measure, page, raw
+from bench import families, host
 from bench.family import Case, Context, Family, Point, Skipped, start_cluster
+from bench.measuring import measure
 from bench.progress import PlainProgress, open_progress
+from bench.reporting import page, raw
 from harness.cluster import ClusterError
 from harness.installation import InstallationError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ROUNDS = 3
+FAILURES_SHOWN = 10
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -75,7 +78,7 @@ class Plan:
 
     def rounds(self, point: Point) -> int:
         """How often a point is measured."""
-        return 1 if self.smoke else point.rounds or self.repeat
+        return 1 if self.smoke else point.rounds or max(self.repeat, point.rounds_min)
 
     def measurements(self) -> int:
         """How many measurements there are in all."""
@@ -145,7 +148,6 @@ def run(arguments: argparse.Namespace, chosen: list[Family]) -> int:
     RESULTS.mkdir(exist_ok=True)
     results = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     lines: list[dict] = []
-    broken = False
     with ExitStack() as stack:
         output = stack.enter_context(results.open("w", encoding="utf-8"))
 
@@ -171,14 +173,28 @@ def run(arguments: argparse.Namespace, chosen: list[Family]) -> int:
                               full=arguments.full)
             try:
                 run_family(family, plan, context, progress, lines, record)
-            except Exception:  # pylint: disable=broad-except
+            except Exception as error:  # pylint: disable=broad-except
                 traceback.print_exc()  # the other families' figures are still worth having
-                broken = True
+                record({"kind": "measurement", "family": family.name, "point": raw.WHOLE_FAMILY, "case": "all",
+                        "round": 0, "error": f"{type(error).__name__}: {error}"})
     report = results.with_suffix(".html")
-    report.write_text(page.render(raw.Run(description, lines)), encoding="utf-8")
+    finished = raw.Run(description, lines)
+    report.write_text(page.render(finished), encoding="utf-8")
     print(f"\n{time.monotonic() - began:.0f} s. Raw lines: {results.relative_to(RESULTS.parent.parent)}, "
           f"report: {report.relative_to(RESULTS.parent.parent)}")
-    return 1 if broken or any(line["kind"] == "measurement" and raw.trouble(line) for line in lines) else 0
+    return tell_failures(finished.failures())
+
+
+def tell_failures(failures: list[str]) -> int:
+    """Prints why the exit status is 1, as the last lines; returns the status."""
+    if not failures:
+        return 0
+    print(f"\nNot in order, so the exit status is 1: {len(failures)}")
+    for text in failures[:FAILURES_SHOWN]:
+        print(f"  {text}")
+    if len(failures) > FAILURES_SHOWN:
+        print(f"  ... and {len(failures) - FAILURES_SHOWN} more, in the report")
+    return 1
 
 
 def main() -> int:

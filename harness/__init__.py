@@ -6,6 +6,6 @@ standby         a standby of such a server
 private_server  a private server of another kind: PgBouncer, Redis, NATS
 server_user     whom these run as, and whose folders they have
 ports           free TCP ports
-listeners       connections that listen, held by the C program bench/listen
+listeners       connections that listen, held by the C program bench/clients/listen.c
 cleanup         ends all of it, however we end
 """

@@ -1,4 +1,4 @@
-"""Listening connections, held by the C program bench/listen (built by bench/Makefile)."""
+"""Listening connections, held by the C program bench/clients/listen.c (built by bench/Makefile)."""
 
 import json
 import subprocess
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from harness.cluster import Cluster
 
-PROGRAM = Path(__file__).resolve().parent.parent / "bench" / "listen"
+CLIENTS = Path(__file__).resolve().parent.parent / "bench" / "clients"
+PROGRAM = CLIENTS / "build" / "listen"
 END_TIMEOUT_S = 20
 
 
@@ -16,7 +17,7 @@ class ListenersError(RuntimeError):
 
 def _command(connections: int, channel: str, options: dict[str, object]) -> list[str]:
     if not PROGRAM.exists():
-        raise ListenersError(f"{PROGRAM} is not built; run make -C {PROGRAM.parent}")
+        raise ListenersError(f"{PROGRAM} is not built; run make -C {CLIENTS}")
     command = [str(PROGRAM), "--connections", str(connections), "--channel", channel]
     for name, value in options.items():
         command += [f"--{name.replace('_', '-')}", str(value)]

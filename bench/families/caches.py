@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_caches import DOCUMENTS, PROJECTS, READ_PROJECTS, policy_tps, stale_answers
+from bench.measuring.caches import DOCUMENTS, PROJECTS, READ_PROJECTS, policy_tps, stale_answers
+from bench.reporting import figures, plots
 
 SERVERS = {"no cache": "stock", "dummy relcache": "stock", "herald": "herald"}
 NAMES = {"no cache": "no cache", "dummy relcache": "dummy relcache", "herald": "herald's cache"}

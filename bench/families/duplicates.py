@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Skipped, Table
-from bench.measure_transaction import notify_many
+from bench.measuring.transaction import notify_many
+from bench.reporting import figures, plots
 
 COUNTS = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 QUICK_COUNTS = (10, 1_000, 10_000, 100_000)

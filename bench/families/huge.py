@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_transaction import notify_huge
+from bench.measuring.transaction import notify_huge
+from bench.reporting import figures, plots
 
 COUNT = 1_000_000
 QUICK_COUNT = 100_000

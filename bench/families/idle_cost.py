@@ -3,9 +3,9 @@
 from functools import partial
 from statistics import quantiles
 
-from bench import figures, plots
 from bench.family import Case, Family, Plot, Point, Table, both
-from bench.measure_idle import SCALE, listening_memory, shared_memory, unused
+from bench.measuring.idle import SCALE, listening_memory, shared_memory, unused
+from bench.reporting import figures, plots
 
 LOADS = {"select": "pgbench -S", "tpcb": "TPC-B-like"}
 CHANNELS = (1_000, 30_000)
@@ -45,9 +45,9 @@ def _shared_table(measured: dict) -> Table:
     return Table(
         "Shared memory that pg_herald sets aside when the server starts", ("structure", "kB"),
         [*rows, ("all", sum(measured["sizes_kb"].values()))],
-        "log: herald.queue_memory; registry: herald.channel_memory. slots and wakeup grow with the number "
+        "queue: herald.queue_memory; channel memory: herald.channel_memory. slots and wakeup grow with the number "
         f"of backends that the server's settings allow, here {measured['backends']:,}: "
-        f"{measured['bytes_per_backend']:,.0f} bytes for each. That is a listener's share; in the registry "
+        f"{measured['bytes_per_backend']:,.0f} bytes for each. That is a listener's share; in the channel memory "
         "four listeners fit into a channel's entry, and each beyond takes 4 to 8 bytes.")
 
 

@@ -5,10 +5,10 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure import MeasureError
-from bench.programs import build
+from bench.measuring.measure import MeasureError
+from bench.measuring.programs import build
+from bench.reporting import figures, plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "inval"
 PROGRAM = FOLDER / "build" / "inval"
@@ -133,11 +133,10 @@ def _draw_backends(axes, lines: list[dict]) -> None:
                        ylabel="transactions per second", cases=POLICIES, label=POLICIES.get)
 
 
-def _draw_loads(axes, lines: list[dict], figure: str, ylabel: str, log_y: bool) -> None:
+def _draw_loads(axes, lines: list[dict], figure: str, ylabel: str) -> None:
     shown = [line for load in AT_40 for line in figures.select(lines, load=load)]
-    plots.bars_by_case(axes, shown, "load", figure, ylabel=ylabel, cases=POLICIES, label=POLICIES.get,
-                       log_y=log_y, names=lambda load: load.replace(" ", "\n", 1))
-    plots.legend_above(axes, 0.35)
+    plots.marks_by_case(axes, shown, "load", figure, ylabel=ylabel, cases=POLICIES, label=POLICIES.get,
+                        names=lambda load: load.replace(" ", "\n", 1))
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:
@@ -146,12 +145,12 @@ def plots_of(lines: list[dict]) -> list[Plot]:
         Plot("invalidation_backends", "Transactions, by the policy of the queue",
              partial(_draw_backends, lines=lines)),
         Plot("invalidation_loads", f"The same with {BACKENDS} backends, by what they do",
-             partial(_draw_loads, lines=lines, figure="tps", ylabel="transactions per second", log_y=True)),
+             partial(_draw_loads, lines=lines, figure="tps", ylabel="transactions per second")),
         Plot("invalidation_cpu", f"CPU time for a transaction, own work included, {BACKENDS} backends",
-             partial(_draw_loads, lines=lines, figure="cpu_us", ylabel="µs", log_y=True)),
+             partial(_draw_loads, lines=lines, figure="cpu_us", ylabel="µs")),
         Plot("invalidation_switches", f"Context switches for a transaction, {BACKENDS} backends",
              partial(_draw_loads, lines=lines, figure="switches_per_transaction",
-                     ylabel="for each transaction", log_y=True)),
+                     ylabel="for each transaction")),
     ]
 
 

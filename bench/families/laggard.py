@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_laggard import FILL_MB, NOTIFIERS, alone, in_transaction
+from bench.measuring.laggard import FILL_MB, NOTIFIERS, alone, in_transaction
+from bench.reporting import figures, plots
 
 LOADS = {"full speed": None, "20,000/s": 20_000}  # NOTIFY per second, of all together
 STEADY = "20,000/s"
@@ -12,8 +12,7 @@ BEHIND_TIMES = 7  # under the steady load: so many times as long as a measuremen
 QUICK_BEHIND_TIMES = 2
 FULL_BEHIND_SECONDS = 600  # and with --full for so long
 ALONE_SHARE = 0.25  # of that, for the comparison
-ROUNDS = 5  # at full speed; a few percent show best in several short rounds
-ROUNDS_OF_MANY = 3
+ROUNDS = figures.INTERVAL_ROUNDS_MIN  # at full speed; a few percent show best in several short rounds
 AIMS = {1: 0.95, 100: 0.85}  # listeners behind: what must be kept of the throughput
 ALONE = {"stock": "stock, nobody behind", "herald": "herald, nobody behind"}
 AFTERWARDS = "and then"
@@ -54,7 +53,7 @@ def _point(behind: int, load: str, servers: tuple[str, ...], rounds: int | None)
 def points(quick: bool) -> list[Point]:
     """One listener behind and a hundred, at full speed; one at a steady load, for longer; all catch up."""
     everyone = Case("herald", partial(_catch_up, behind=100))
-    many = [] if quick else [_point(100, "full speed", ("stock", "herald"), ROUNDS_OF_MANY)]
+    many = [] if quick else [_point(100, "full speed", ("stock", "herald"), ROUNDS)]
     return [
         _point(1, "full speed", ("stock", "herald"), 1 if quick else ROUNDS),
         *many,
@@ -76,7 +75,7 @@ def _cost_row(lines: list[dict], point: dict, name: str) -> tuple:
     aim, result = "", ""
     if name == "herald" and kept:
         aim = f"≥ {AIMS[point['behind']]:g}"
-        result = "met" if figures.middle(kept) >= AIMS[point["behind"]] else "MISSED"
+        result = figures.verdict(kept, lambda share: share >= AIMS[point["behind"]])
     return (str(point["behind"]), point["load"], name,
             figures.with_spread(figures.values(lines, "tps", ALONE[name], **point)),
             figures.with_spread(figures.values(lines, "tps", name, **point)),
@@ -150,9 +149,8 @@ def tables(lines: list[dict]) -> list[Table]:
 def _draw(axes, lines: list[dict]) -> None:
     placed = [line | {"point": {"place": f"{line['point']['behind']} behind,\n{line['point']['load']}"}}
               for line in lines if AFTERWARDS not in line["point"]]
-    plots.bars_by_case(axes, placed, "place", "tps", log_y=True, ylabel="NOTIFY per second",
-                       cases=(ALONE["stock"], "stock", ALONE["herald"], "herald"))
-    plots.legend_above(axes, 0.35)
+    plots.marks_by_case(axes, placed, "place", "tps", ylabel="NOTIFY per second",
+                        cases=(ALONE["stock"], "stock", ALONE["herald"], "herald"))
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:

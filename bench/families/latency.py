@@ -3,9 +3,9 @@
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table, both
-from bench.measure_latency import PERCENTILES, TIMES, paced, percentile, probes
+from bench.measuring.latency import PERCENTILES, TIMES, paced, percentile, probes
+from bench.reporting import figures, plots
 from harness.cluster import Cluster
 
 LISTENERS = (1, 10, 100, 300, 1_000)
@@ -88,7 +88,7 @@ def _load_table(lines: list[dict], senders: int, listeners: int) -> Table:
             row += [middle(figure, case) for figure in LOAD_FIGURES]
         rows.append((*row, figures.ratio(figures.ratios(lines, "offered_per_s", **point))))
     return Table(
-        f"A steady load, {senders} -> {listeners}: µs until delivery",
+        f"A steady load, {senders} → {listeners}: µs until delivery",
         ("of its saturation", "stock: offered/s", "reached/s", "p50", "p99", "of it sent late, p50",
          "herald: offered/s", "reached/s", "p50", "p99", "of it sent late, p50", "offered, herald / stock"),
         rows, "Each server is offered a share of what itself can, as measured at first with senders that "
@@ -141,7 +141,6 @@ def _finish(axes, places: list | None, xlabel: str, ylabel: str) -> None:
         plots.thousands(axes.xaxis)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    axes.legend()
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:
@@ -149,7 +148,7 @@ def plots_of(lines: list[dict]) -> list[Plot]:
     found = []
     if figures.select(lines, load="single"):
         found.append(Plot("latency_single", "One NOTIFY every 20 ms", partial(_draw_single, lines=lines)))
-    return found + [Plot(f"latency_load_{senders}_{listeners}", f"A steady load, {senders} -> {listeners}",
+    return found + [Plot(f"latency_load_{senders}_{listeners}", f"A steady load, {senders} → {listeners}",
                          partial(_draw_load, lines=lines, senders=senders, listeners=listeners),
                          "10 to 90 % of what each server can; times are from when a notification was due.")
                     for senders, listeners in _topologies(lines)]

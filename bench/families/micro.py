@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Skipped, Table
-from bench.measure import MeasureError
-from bench.programs import build
+from bench.measuring.measure import MeasureError
+from bench.measuring.programs import build
+from bench.reporting import figures, plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "micro"
 PROGRAM = FOLDER / "build" / "micro"
@@ -48,7 +48,7 @@ class Operation:
 
 
 OPERATIONS = (
-    Operation("reserve", "entries", "take a stretch of the log, write the header", "1", "2: head, header"),
+    Operation("reserve", "entries", "take a stretch of the queue, write the header", "1", "2: head, header"),
     Operation("fill", "entries", "copy the entries in", "0", "the batch's own"),
     Operation("commit", "entries", "flip the batch's state", "1", "1: header"),
     Operation("send", "entries", "reserve, fill and commit", "2", "head, and the batch's own"),
@@ -74,7 +74,7 @@ OPERATIONS = (
     Operation("busy_rest", "listeners", "a listener's statement begins and ends", "2", "1: word"),
     Operation("join_leave", "listeners", "the first LISTEN and the end of a session", "2", "2: word, turn"),
     Operation("waiting", "listeners", "how many are to be woken?", "0", "0"),
-    Operation("needed", "listeners", "below which position is the log free?", "0", "0"),
+    Operation("needed", "listeners", "below which position is the queue free?", "0", "0"),
     Operation("reserve_at_once", "threads", "reserve", "1", "2: head, header"),
     Operation("send_dispatch_at_once", "threads", "recycle if need be, reserve, fill, commit, dispatch", "6",
               "3: head, header, dispatcher's"),

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.families.laggard import AFTERWARDS_COLUMNS, afterwards_row
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_laggard import NOTIFIERS, alone, mute
+from bench.measuring.laggard import NOTIFIERS, alone, mute
+from bench.reporting import figures, plots
 
 PENDING_MB = 1024
 QUICK_PENDING_MB = 100
@@ -63,7 +63,6 @@ def _draw(axes, lines: list[dict]) -> None:
     plots.bars_by_case(axes, lines, "pending_mb", "tps", ylabel="NOTIFY per second",
                        names="{:,} MB pending".format,
                        cases=(ALONE["stock"], "stock", ALONE["herald"], "herald"))
-    plots.legend_above(axes, 0.25)
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:

@@ -6,11 +6,12 @@ is away gets it later (no Redis streams, no JetStream).
 
 from functools import partial
 
-from bench import cpu, figures, plots
 from bench.family import SETTINGS, Case, Context, Family, Plot, Point, Table
-from bench.measure import DBNAME
-from bench.peers.client import publish
-from bench.peers.servers import SUBSCRIBER_BUFFER_MB, Nats, Peer, Redis
+from bench.measuring import cpu
+from bench.measuring.measure import DBNAME
+from bench.measuring.peer_servers import SUBSCRIBER_BUFFER_MB, Nats, Peer, Redis
+from bench.measuring.peers import publish
+from bench.reporting import figures, plots
 from harness.cluster import Cluster
 from harness.ports import LOOPBACK, free_port
 
@@ -21,7 +22,7 @@ DEPTHS = {"request and reply": 1, "100 at a time": 100}
 PEERS = {"redis": Redis, "nats": Nats}
 TRANSPORTS = {"tcp": ("herald", "redis", "nats"), "unix": ("stock", "herald", "redis")}
 QUICK_TRANSPORTS = {"tcp": TRANSPORTS["tcp"]}
-LIMITS = {"SELECT 1": "select", "NOTIFY": "postgres"}  # the protocols of bench/peers/pubsub
+LIMITS = {"SELECT 1": "select", "NOTIFY": "postgres"}  # the protocols of bench/clients/pubsub
 HEADINGS = {"unix": "unix socket", "tcp": "TCP, loopback"}
 
 RATES_NOTE = (
@@ -178,8 +179,8 @@ def tables(lines: list[dict]) -> list[Table]:
 
 def _draw(axes, lines: list[dict]) -> None:
     named = [line | {"point": line["point"] | {"topology": _topology(line["point"])}} for line in lines]
-    plots.bars_by_case(axes, named, "topology", "publishes_per_s", log_y=True,
-                       xlabel="publishers → subscribers, one channel", ylabel="publishes per second")
+    plots.marks_by_case(axes, named, "topology", "publishes_per_s",
+                        xlabel="publishers → subscribers, one channel", ylabel="publishes per second")
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:

@@ -6,9 +6,10 @@ sends a SELECT 1 of its own each second.
 
 from functools import partial
 
-from bench import figures, measure, profiling
 from bench.family import Case, Context, Family, Plot, Point, Table, both
-from bench.plots import bars_by_case, line_by_case
+from bench.measuring import measure, profiling
+from bench.reporting import figures
+from bench.reporting.plots import line_by_case, marks_by_case
 
 HEARTBEAT_S = 1
 OWN_CHANNELS = {"channel": "channel_%d", "script": "notify_channel_client_id"}
@@ -104,7 +105,7 @@ def _profiles(lines: list[dict], scenario: str) -> list[Table]:
     if not any(shown):
         return []
     names = sorted({name for one in shown for name in one.get("groups", {})},
-                   key=lambda name: -max(one.get("groups", {}).get(name, 0) for one in shown))
+                   key=lambda name: (-max(one.get("groups", {}).get(name, 0) for one in shown), name))
     samples = ", ".join(f"{case} {by_case[case]['samples']:,} samples" for case in CASES if case in by_case)
     groups = Table(f"{scenario}: where the server's CPU time goes", ("", *CASES),
                    [(name, *(figures.percent(one["groups"].get(name, 0)) if one else None for one in shown))
@@ -144,7 +145,8 @@ def tables(lines: list[dict]) -> list[Table]:
 
 def _draw_profiles(lines: list[dict], axes) -> None:
     """A bar for each scenario and case, made of the groups that signalling is about."""
-    profiled = [line for line in lines if line["point"].get("profile")]
+    profiled = [line for scenario in SCENARIOS for case in CASES
+                for line in figures.select(lines, case, scenario=scenario, profile=True)]
     labels = [f"{line['point']['scenario']}, {line['case']}" for line in profiled]
     left = [0.0] * len(profiled)
     for number, name in enumerate([*PLOTTED_GROUPS, "everything else"]):
@@ -158,15 +160,14 @@ def _draw_profiles(lines: list[dict], axes) -> None:
     axes.grid(False, axis="y")
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the server's CPU time, %")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
 
 
 def plots(lines: list[dict]) -> list[Plot]:
     """tps by scenario, ping-pong over idle listeners, and the profiles."""
     found = []
     if _topologies(lines):
-        found.append(Plot("scalability", "NOTIFY from → to", lambda axes: bars_by_case(
-            axes, _topologies(lines), "scenario", "tps", log_y=True, ylabel="tps",
+        found.append(Plot("scalability", "NOTIFY from → to", lambda axes: marks_by_case(
+            axes, _topologies(lines), "scenario", "tps", ylabel="tps",
             names=lambda name: name.replace(", ", ",\n"))))
     if _ping_pongs(lines):
         title = "Ping-pong beside idle listeners on other channels"

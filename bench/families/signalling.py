@@ -3,9 +3,10 @@
 The columns are those of the published tables about signals to a listener that has one pending.
 """
 
-from bench import figures, measure
 from bench.family import Case, Family, Plot, Point, Table, both
-from bench.plots import line_by_case
+from bench.measuring import measure
+from bench.reporting import figures
+from bench.reporting.plots import line_by_case
 
 NOTIFIERS = (1, 2, 4, 8, 16, 32, 64, 128)
 QUICK_NOTIFIERS = (8, 64)

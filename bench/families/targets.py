@@ -7,10 +7,11 @@ baseline is the stock server and the subject is the one with pg_herald.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import figures, measure
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_bystander import NOTIFY_INTERVAL_MS, bystander, steady_commit
-from bench.plots import COLOURS, INK
+from bench.measuring import measure
+from bench.measuring.bystander import NOTIFY_INTERVAL_MS, bystander, steady_commit
+from bench.reporting import figures
+from bench.reporting.plots import COLOURS, INK, thousands
 
 LISTEN_CHANNELS = 30_000
 # Where a few percent count, many short rounds tell more than a few long ones.
@@ -22,8 +23,8 @@ BESIDE_ROUNDS = 3  # of what stands beside such a comparison
 IDLE_ROUNDS = 80
 IDLE_SECONDS = 0.1
 LATENCY_ROUNDS = 8
-BYSTANDER_ROUNDS = 5  # 300 connections take longer than what is measured over them
-BUSY_ROUNDS = 5
+BYSTANDER_ROUNDS = 6  # 300 connections take longer than what is measured over them
+BUSY_ROUNDS = 6
 BUSY_BESIDE_ROUNDS = 1
 # Two servers at the same time: 300 listeners keep both CPUs busy for some 7 ms, and are to be at rest between.
 TOGETHER_INTERVAL_MS = 47
@@ -79,7 +80,9 @@ def _both(name: str, title: str, unit: str, run: Callable, target: Target | None
 
 
 def _topology(name: str, title: str, target: float | None, **parameters) -> Scenario:
-    return _both(name, title, "tps", measure.topology, Target(target) if target else None, **parameters)
+    if target:
+        return _both(name, title, "tps", measure.topology, Target(target), share=CLOSE_SHARE, **parameters)
+    return _both(name, title, "tps", measure.topology, **parameters)
 
 
 def _insert_notify(name: str, disk: str, commit_delay_us: int, rounds: int,
@@ -105,7 +108,7 @@ def _commit_latency_beside() -> Scenario:
 
     baseline, subject = "1 listener, 300 beside", "300 listeners, 1 beside"
     return Scenario("commit_latency_beside",
-                    "the same, with others notified as often: caches are as cold for both", "us",
+                    "the same, with others notified as often: caches are as cold for both", "µs",
                     baseline, subject, (case(baseline, 1, 300), case(subject, 300, 1)), when="full")
 
 
@@ -115,7 +118,7 @@ def _commit_latency() -> Scenario:
                      listeners=listeners, of="commit_us")
 
     baseline, subject = "1 listener, herald", "300 listeners, herald"
-    return Scenario("commit_latency", "commit of a NOTIFY every 20 ms, 300 listeners against 1, median", "us",
+    return Scenario("commit_latency", "commit of a NOTIFY every 20 ms, 300 listeners against 1, median", "µs",
                     baseline, subject, (case(baseline, "herald", 1), case(subject, "herald", 300),
                                         case("1 listener, stock", "stock", 1, BESIDE_ROUNDS),
                                         case("300 listeners, stock", "stock", 300, BESIDE_ROUNDS)),
@@ -130,7 +133,7 @@ def _busy_client() -> Scenario:
     baseline, subject = "1 listener, herald", "300 listeners, herald"
     title = (f"commit of a NOTIFY every {NOTIFY_INTERVAL_MS} ms by a client that is busy between, 300 listeners "
              "against 1, median")
-    return Scenario("busy_client", title, "us", baseline, subject, (
+    return Scenario("busy_client", title, "µs", baseline, subject, (
         case(baseline, "herald", 1), case(subject, "herald", 300),
         case("1 listener, stock", "stock", 1, BUSY_BESIDE_ROUNDS),
         case("300 listeners, stock", "stock", 300, BUSY_BESIDE_ROUNDS),
@@ -146,11 +149,11 @@ def _bystander() -> tuple[Scenario, ...]:
     title = f"a SELECT 1 beside a NOTIFY every {NOTIFY_INTERVAL_MS} ms to 300 listeners"
     at_most_stock = Target(1.0, at_least=False)
     return (
-        Scenario("bystander", f"{title}, median", "us", "stock", "herald", cases, at_most_stock,
+        Scenario("bystander", f"{title}, median", "µs", "stock", "herald", cases, at_most_stock,
                  rounds=BYSTANDER_ROUNDS, figure="p50_us"),
-        *(Scenario(f"bystander_{name}", f"the same, {name}", "us", "stock", "herald", cases, at_most_stock,
+        *(Scenario(f"bystander_{name}", f"the same, {name}", "µs", "stock", "herald", cases, at_most_stock,
                    figure=f"{name}_us", measured_with="bystander") for name in ("p90", "p99")),
-        Scenario("bystander_alone", "the same, median, against nobody listening", "us", NOBODY_LISTENS, "herald",
+        Scenario("bystander_alone", "the same, median, against nobody listening", "µs", NOBODY_LISTENS, "herald",
                  (), Target(1.2, at_least=False), figure="p50_us", measured_with="bystander"),
     )
 
@@ -160,8 +163,7 @@ def _select_only(cluster: str) -> Callable[[Context], dict]:
 
 
 SCENARIOS = (
-    _topology("one_to_one", "1 notifier, 1 listener", 1.8, rounds=CLOSE_ROUNDS, share=CLOSE_SHARE,
-              notifiers=1, listeners=1),
+    _topology("one_to_one", "1 notifier, 1 listener", 1.8, rounds=CLOSE_ROUNDS, notifiers=1, listeners=1),
     _topology("eight_to_one", "8 notifiers, 1 listener", 2.5, notifiers=8, listeners=1, when="normal"),
     _topology("thirtytwo_to_one", "32 notifiers, 1 listener", 4.5, notifiers=32, listeners=1, when="normal"),
     _topology("hundred_to_one", "100 notifiers, 1 listener", 5, notifiers=100, listeners=1),
@@ -179,7 +181,7 @@ SCENARIOS = (
     _commit_latency_beside(),
     _busy_client(),
     *_bystander(),
-    _both("last_listener_latency", "the last of 300 listeners hears it, median", "us", measure.latency,
+    _both("last_listener_latency", "the last of 300 listeners hears it, median", "µs", measure.latency,
           Target(1.0, at_least=False), rounds=LATENCY_ROUNDS, together=True, when="normal", listeners=300,
           of="last_us", interval_ms=TOGETHER_INTERVAL_MS),
     Scenario("idle_cost", "pgbench -S -M prepared, scale 10: loaded but unused against not loaded", "tps",
@@ -198,7 +200,8 @@ SCENARIOS = (
 
 
 def _points(*when: str, rounds: int | None = None) -> list[Point]:
-    return [Point({"scenario": one.name}, one.cases, rounds or one.rounds, one.together)
+    return [Point({"scenario": one.name}, one.cases, rounds or one.rounds,
+                  figures.INTERVAL_ROUNDS_MIN if one.target else 1, one.together)
             for one in SCENARIOS if one.when in when and not one.measured_with]
 
 
@@ -212,7 +215,7 @@ def full_points() -> list[Point]:
     return _points("full")
 
 
-def _measured(lines: list[dict]) -> list[tuple[Scenario, list[dict], list[float]]]:
+def measured(lines: list[dict]) -> list[tuple[Scenario, list[dict], list[float]]]:
     """The scenarios that were measured, with their lines and their ratios."""
     found = []
     for scenario in SCENARIOS:
@@ -223,10 +226,10 @@ def _measured(lines: list[dict]) -> list[tuple[Scenario, list[dict], list[float]
 
 
 def _result(scenario: Scenario, own: list[dict], ratios: list[float]) -> str:
-    if not scenario.target or not ratios:
+    if not scenario.target:
         return ""
-    reached = figures.values(own, scenario.figure, scenario.subject) if scenario.target.unit else ratios
-    return "met" if scenario.target.met(figures.middle(reached)) else "MISSED"
+    compared = figures.values(own, scenario.figure, scenario.subject) if scenario.target.unit else ratios
+    return figures.verdict(compared, scenario.target.met)
 
 
 def _delivered(lines: list[dict]) -> str:
@@ -237,7 +240,7 @@ def _delivered(lines: list[dict]) -> str:
 def tables(lines: list[dict]) -> list[Table]:
     """Ratios against targets, and the figures of every case."""
     ratio_rows, case_rows = [], []
-    for scenario, own, ratios in _measured(lines):
+    for scenario, own, ratios in measured(lines):
         ratio_rows.append((scenario.title, scenario.subject, scenario.baseline, figures.ratio(ratios),
                            str(scenario.target or ""), _result(scenario, own, ratios)))
         for case in scenario.cases:
@@ -260,22 +263,26 @@ def tables(lines: list[dict]) -> list[Table]:
 
 def plots(lines: list[dict]) -> list[Plot]:
     """The ratios of the topologies."""
-    measured = [(scenario, figures.middle(ratios)) for scenario, _, ratios in reversed(_measured(lines))
-                if scenario.unit == "tps" and scenario.baseline == "stock" and ratios]
-    if not measured:
+    shown = [(scenario, ratios) for scenario, _, ratios in reversed(measured(lines))
+             if scenario.unit == "tps" and scenario.baseline == "stock" and ratios]
+    if not shown:
         return []
 
     def draw(axes) -> None:
-        names = [scenario.title for scenario, _ in measured]
-        axes.barh(names, [ratio for _, ratio in measured], color=COLOURS["herald"])
-        for place, (scenario, ratio) in enumerate(measured):
-            axes.text(ratio, place, f" {ratio:,.1f}", va="center", color=INK)
+        for place, (scenario, ratios) in enumerate(shown):
+            middle, (low, high) = figures.middle(ratios), figures.median_interval(ratios)
+            axes.errorbar(middle, place, xerr=[[middle - low], [high - middle]], color=COLOURS["herald"], marker="o",
+                          capsize=3, linestyle="none", label="pg_herald")
+            axes.text(1.02, place, f"{middle:,.1f}", va="center", transform=axes.get_yaxis_transform())
             if scenario.target:
-                axes.plot([scenario.target.bound] * 2, [place - 0.4, place + 0.4], color=INK, linewidth=1.5)
+                axes.plot([scenario.target.bound] * 2, [place - 0.35, place + 0.35], color=INK, linewidth=1.5,
+                          label="target")
+        axes.set_yticks(range(len(shown)), [scenario.title for scenario, _ in shown])
         axes.set_xscale("log")
-        axes.set_xlim(1, max(ratio for _, ratio in measured) * 2)
+        axes.set_xlim(left=min([1, *(ratio for _, ratios in shown for ratio in ratios)]))
+        thousands(axes.xaxis)
         axes.grid(False, axis="y")
-        axes.set_xlabel("times the stock server's tps; the mark is the target")
+        axes.set_xlabel("times the stock server's tps")
 
     return [Plot("targets", "pg_herald against the stock server", draw)]
 

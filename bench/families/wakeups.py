@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_wakeups import wakeups
+from bench.measuring.wakeups import wakeups
+from bench.reporting import figures, plots
 
 TOPOLOGIES = ((1, 100), (8, 300))  # notifiers, listeners
 CONCURRENCIES = (1, 2, 4, 16)
@@ -63,7 +63,7 @@ def tables(lines: list[dict]) -> list[Table]:
         rows = [_row(chosen, point, case) for point in figures.points(chosen)
                 for case in figures.cases(figures.select(chosen, **point))]
         found.append(Table(
-            f"{notifiers} -> {listeners}, one channel",
+            f"{notifiers} → {listeners}, one channel",
             ("server", "woken at a time", "NOTIFY/s", "deliveries/s", "last listener, µs, p50", "p99",
              "signals sent per NOTIFY", "saved", "messages per wakeup"), rows,
             "The last listener's latency: of single notifications, 20 ms apart. Signals and messages: "
@@ -78,13 +78,12 @@ def _draw(axes, lines: list[dict], figure: str, ylabel: str) -> None:
         stock = figures.middle(figures.values(_of_one(lines, notifiers, listeners), figure, "stock"))
         if stock is not None:
             axes.axhline(stock, linestyle=("--", ":")[number % 2], color=plots.COLOURS["stock"],
-                         label=f"stock, {notifiers} -> {listeners}")
-    cases = [f"{notifiers} -> {listeners}" for notifiers, listeners in _topologies(herald)]
-    named = [line | {"case": f"{line['point']['notifiers']} -> {line['point']['listeners']}"}
+                         label=f"stock, {notifiers} → {listeners}")
+    cases = [f"{notifiers} → {listeners}" for notifiers, listeners in _topologies(herald)]
+    named = [line | {"case": f"{line['point']['notifiers']} → {line['point']['listeners']}"}
              for line in herald]
     plots.line_by_case(axes, named, "concurrency", figure, xlabel="herald.wakeup_concurrency", ylabel=ylabel,
                        cases=cases, label=lambda case: f"herald, {case}")
-    axes.legend()
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:

@@ -3,9 +3,9 @@
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from bench import figures, plots
 from bench.family import Case, Context, Family, Plot, Point, Table
-from bench.measure_writers import insert_with_trigger
+from bench.measuring.writers import insert_with_trigger
+from bench.reporting import figures, plots
 from harness.cluster import Cluster
 from harness.standby import Standby
 
@@ -115,9 +115,8 @@ def _draw_commits(axes, lines: list[dict]) -> None:
     names = {"on": "on", "off": "off", STANDBY: "sync.\nstandby"}
     names |= {_delay(ms): f"+{ms} ms" for ms in DELAYS_MS}
     shown = [PLAIN["stock"], "stock", PLAIN["herald"], "herald"]
-    plots.bars_by_case(axes, figures.select(lines, clients=DELAYED_CLIENTS), "commit", "tps", log_y=True,
-                       ylabel="transactions per second", cases=shown, names=names.get)
-    plots.legend_above(axes, 0.35)
+    plots.marks_by_case(axes, figures.select(lines, clients=DELAYED_CLIENTS), "commit", "tps",
+                        ylabel="transactions per second", cases=shown, names=names.get)
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:

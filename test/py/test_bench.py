@@ -17,13 +17,14 @@ import pytest
 TOP = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(TOP))
 
-from bench import figures, profiling, raw  # noqa: E402
-from bench.family import start_cluster  # noqa: E402
 from bench.families import invalidation, targets  # noqa: E402
-from bench.measure import DBNAME, heard_exactly  # noqa: E402
-from bench.measure_bystander import bystander, steady_commit  # noqa: E402
-from bench.measure_caches import prepare  # noqa: E402
-from bench.measure_laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
+from bench.family import Skipped, start_cluster  # noqa: E402
+from bench.measuring import profiling  # noqa: E402
+from bench.measuring.bystander import bystander, steady_commit  # noqa: E402
+from bench.measuring.caches import prepare  # noqa: E402
+from bench.measuring.laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
+from bench.measuring.measure import DBNAME, heard_exactly  # noqa: E402
+from bench.reporting import figures, raw  # noqa: E402
 from harness.listeners import Listeners  # noqa: E402
 
 MARK = "HERALD_TEST_MARK"
@@ -102,8 +103,45 @@ def ended():
         process.stdout.close()
 
 
-def test_smoke_run_measures_every_family_and_writes_a_report(ended):
-    """Every family measures one point without an error, and the page of it needs nothing else."""
+RUN_LINE = {"kind": "run", "time": "2026-01-02T03:04:05+0000", "cpu": "a CPU", "cpus": 2, "memory": "4194304 kB",
+            "kernel": "Linux 6.1.0-x", "postgres": "PostgreSQL 15.1 (a packager)", "pg_herald": "1.0", "git": "abc",
+            "parameters": {"families": ["targets", "signalling"]}}
+README_TEXT = "# A title\n\n<!-- figures: begin -->\nold\n<!-- figures: end -->\n\nand more\n"
+
+
+def small_run(stock, herald):
+    """Raw lines of 100 → 1, and of signalling with 8 connections."""
+    def line(family, point, case, number, tps):
+        return {"kind": "measurement", "family": family, "point": point, "case": case, "round": number,
+                "figures": {"value": tps, "tps": tps, "delivered": True}}
+
+    return "\n".join(json.dumps(one) for one in [RUN_LINE, *(
+        line(family, point, case, number, tps + number)
+        for family, point in (("targets", {"scenario": "hundred_to_one"}), ("signalling", {"notifiers": 8}))
+        for number in range(6) for case, tps in (("stock", stock), ("herald", herald)))])
+
+
+@pytest.fixture
+def document_tree(tmp_path):
+    """A tree with the documents that a run writes: docs/performance.md as it is here, and a README."""
+    (tmp_path / "docs/plots").mkdir(parents=True)
+    shutil.copy(TOP / "docs/performance.md", tmp_path / "docs")
+    (tmp_path / "README.md").write_text(README_TEXT, encoding="utf-8")
+    (tmp_path / "docs/plots/of_another_run.svg").write_text("<svg/>", encoding="utf-8")
+    return tmp_path
+
+
+def write_documents(tree, raw_lines):
+    """bench/report --docs of these lines; its result, and the texts of all files in the tree."""
+    (tree / "run.jsonl").write_text(raw_lines, encoding="utf-8")
+    result = subprocess.run([TOP / "bench/report", "--docs", tree / "run.jsonl", "--tree", tree], text=True,
+                            capture_output=True, check=False)
+    return result, {str(path.relative_to(tree)): path.read_text(encoding="utf-8")
+                    for path in tree.rglob("*") if path.is_file() and path.suffix != ".jsonl"}
+
+
+def test_smoke_run_measures_every_family_and_writes_a_report(ended, document_tree):
+    """Every family measures one point without an error; the page of it needs nothing else, documents can be made."""
     process, mark = start("--smoke")
     ended(process, mark)
     output, _ = process.communicate(timeout=SMOKE_TIMEOUT_S)
@@ -118,6 +156,10 @@ def test_smoke_run_measures_every_family_and_writes_a_report(ended):
         assert outside not in page
     assert "stock" in page and "herald" in page and "<svg" in page
     assert not marked(mark)
+    result, texts = write_documents(document_tree, results.read_text(encoding="utf-8"))
+    assert result.returncode == 0, result.stderr
+    missing = set(re.findall(r"Not measured by this run; `bench/run (\w+)`", texts["docs/performance.md"]))
+    assert missing <= {"targets", "scalability", "latency"}  # of which one point is not enough for each table
 
 
 @pytest.mark.parametrize(("program", "number"), [
@@ -157,6 +199,59 @@ def test_report_of_the_same_lines_is_the_same(tmp_path):
     assert set(made[0]) == {"run.html", "signalling.svg"}
     page = made[0]["run.html"].decode()
     assert "a &amp; b" in page and "+150.0 %" in page and "+700.0 %" in page
+
+
+def test_exit_status_1_has_its_reason_in_the_last_lines_and_on_top_of_the_page(ended):
+    """A measurement that fails, here for want of connections, is named where one looks first."""
+    process, mark = start("--smoke", "signalling", "--set", "max_connections=5")
+    ended(process, mark)
+    output, _ = process.communicate(timeout=SMOKE_TIMEOUT_S)
+    assert process.returncode == 1, output[-2000:]
+    assert "signalling: notifiers 8, stock: failed: " in "\n".join(output.splitlines()[-4:])
+    results = TOP / output.rpartition("Raw lines: ")[2].partition(",")[0]
+    page = results.with_suffix(".html").read_text(encoding="utf-8")
+    assert "signalling: notifiers 8, stock: failed: " in page[:page.index("<h2")]
+
+
+def test_documents_are_written_by_a_run(document_tree):
+    """Tables, plots and README's figures are those of the raw lines, and only what the run has is there."""
+    result, texts = write_documents(document_tree, small_run(1000, 7000))
+    assert result.returncode == 0, result.stderr
+    assert set(texts) == {"README.md", "docs/performance.md", "docs/plots/signalling.svg"}
+    page, readme = texts["docs/performance.md"], texts["README.md"]
+    assert "| 100 → 1 | 1,002 (1,000–1,005) | 7,002 (7,000–7,005) | 7.0 | ≥ 5 |" in page
+    assert "| machine | 2 CPUs (a CPU), Linux 6.1, 4 GB of memory;" in page and "2026-01-02" in page
+    assert "Not measured by this run; `bench/run caches` does." in page and "](plots/signalling.svg)" in page
+    assert "**" not in page.partition("<!-- throughput: begin -->")[2].partition("<!-- throughput: end -->")[0]
+    assert "| 100 connections notify 1 listener | 1,002 tps | 7,002 tps | 7.0" in readme
+    assert readme.startswith("# A title\n") and readme.endswith("\nand more\n") and "old" not in readme
+
+    again, behind = write_documents(document_tree, small_run(1000, 900))
+    assert again.returncode == 0
+    assert "| 100 → 1 | 1,002 (1,000–1,005) | 902 (900–905) | **0.900** | ≥ 5 |" in behind[
+        "docs/performance.md"]
+    assert behind["README.md"] != readme
+    assert behind["docs/plots/signalling.svg"] != texts["docs/plots/signalling.svg"]
+
+
+@pytest.mark.parametrize(("name", "block", "missing"), [
+    ("README.md", "figures", ("begin", "end")), ("README.md", "figures", ("begin",)),
+    ("README.md", "figures", ("end",)),
+    ("docs/performance.md", "caches", ("begin", "end")), ("docs/performance.md", "caches", ("end",))])
+def test_document_without_a_marker_is_an_error(document_tree, name, block, missing):
+    """The block is named, and no document is written, not even the one that is in order."""
+    path = document_tree / name
+    text = path.read_text(encoding="utf-8")
+    for mark in missing:
+        assert text.count(f"<!-- {block}: {mark} -->") == 1
+        text = text.replace(f"<!-- {block}: {mark} -->", "")
+    path.write_text(text, encoding="utf-8")
+    before = {found: found.read_bytes() for found in document_tree.rglob("*") if found.is_file()}
+    result, _ = write_documents(document_tree, small_run(1000, 7000))
+    assert result.returncode == 1
+    assert f"{name}: " in result.stderr and f"<!-- {block}: " in result.stderr
+    assert {found: found.read_bytes() for found in document_tree.rglob("*")
+            if found.is_file() and found.suffix != ".jsonl"} == before
 
 
 def test_ratio_is_the_median_of_the_rounds_ratios():
@@ -207,12 +302,15 @@ def test_scenarios_share_the_measurements_of_one():
     def line(case, **measured):
         return {"point": {"scenario": "bystander"}, "case": case, "round": 0, "figures": measured}
 
-    lines = [line("stock", p50_us=100, p90_us=100, p99_us=100), line("herald", p50_us=100, p90_us=110, p99_us=90),
-             line(targets.NOBODY_LISTENS, p50_us=80, p90_us=80, p99_us=80)]
+    lines = [one | {"round": number} for number in range(figures.INTERVAL_ROUNDS_MIN) for one in (
+        line("stock", p50_us=100, p90_us=100, p99_us=100), line("herald", p50_us=100, p90_us=110, p99_us=90),
+        line(targets.NOBODY_LISTENS, p50_us=80, p90_us=80, p99_us=80))]
     ratios, _ = targets.tables(lines)
     assert [row[3:] for row in ratios.rows] == [
-        ("1.000", "≤ 1", "met"), ("1.100", "≤ 1", "MISSED"), ("0.900", "≤ 1", "met"),
-        ("1.250", "≤ 1.20", "MISSED")]
+        ("1.000", "≤ 1", figures.MET), ("1.100", "≤ 1", figures.MISSED), ("0.900", "≤ 1", figures.MET),
+        ("1.250", "≤ 1.20", figures.MISSED)]
+    too_few, _ = targets.tables([one for one in lines if one["round"] > 0])
+    assert {row[5] for row in too_few.rows} == {f"{figures.NO_VERDICT}: 5 of 6 rounds"}
     assert [point.parameters["scenario"] for point in targets.points(quick=True)
             if "bystander" in point.parameters["scenario"]] == ["bystander"]
 
@@ -323,6 +421,30 @@ PERF_SCRIPT = """
  10
 \t     28494 PostmasterMain (/usr/lib/postgresql/15/bin/postgres)
 """
+
+
+def test_profile_begins_again_without_a_process_that_has_ended(server, monkeypatch):
+    """A backend that has just ended is among the listed ones once; the second list is sound."""
+    cluster, listed = server("herald"), []
+    found = profiling.server_processes
+
+    def measure():
+        return {"rows": cluster.psql("SELECT count(*) FROM generate_series(1, 2000000)", DBNAME)}
+
+    try:
+        profiling.profiled(cluster, measure)
+    except Skipped as why:
+        pytest.skip(str(why))
+    ended_process = subprocess.Popen(["true"])
+    ended_process.wait()
+
+    def with_one_that_has_ended(postmaster):
+        listed.append(found(postmaster) + [ended_process.pid] * (not listed))
+        return listed[-1]
+
+    monkeypatch.setattr(profiling, "server_processes", with_one_that_has_ended)
+    assert profiling.profiled(cluster, measure)["samples"] > 0
+    assert len(listed) == 2
 
 
 def test_profile_counts_every_sample_once():

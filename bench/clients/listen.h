@@ -1,0 +1,114 @@
+/*
+ * listen.h
+ *		Shared declarations of the listening client.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ * One process, one thread, one epoll loop.  libpq opens the connections and
+ * sends LISTEN; from then on this program reads the sockets itself and looks
+ * at nothing but frame types and lengths, so that the client is not what a
+ * benchmark measures.
+ */
+#ifndef LISTEN_H
+#define LISTEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <libpq-fe.h>
+
+#include "client.h"
+
+/* A frame longer than this means that we lost our place in the stream. */
+#define FRAME_SIZE_MAX (16 * 1024 * 1024)
+
+/* What `--check-sequence` keeps for one sender on one connection. */
+typedef struct Sequence
+{
+	uint64_t	newest;			/* highest number heard; senders begin at 1 */
+	uint64_t	seen;			/* bit i: newest - i was heard */
+} Sequence;
+
+typedef struct Connection
+{
+	PGconn	   *pg;
+	int			fd;
+	uint32_t	number;			/* 0-based, in the order of opening */
+	bool		open;
+	uint64_t	notifications;
+	uint64_t	bytes;
+	uint64_t	ready_count;	/* ReadyForQuery frames seen */
+
+	/* a frame whose end has not arrived yet */
+	uint8_t    *partial;
+	size_t		partial_size;
+	size_t		partial_capacity;
+} Connection;
+
+/* Called for every notification; payload is zero-terminated. */
+typedef void (*NotificationHandler) (void *context, const Connection *conn,
+									 const char *payload, uint64_t now_ns);
+
+typedef struct Options
+{
+	const char *conninfo;
+	const char *channel;		/* %d: number of the channel */
+	int			connections;
+	int			channels_each;
+	int			start;			/* number of the first channel */
+	double		heartbeat_s;	/* 0: none */
+	int			senders;		/* --check-sequence, 0: off */
+	int			probe_count;	/* 0: hold the connections instead */
+	int			interval_ms;
+	double		paced_s;		/* above 0: send for so long instead */
+	double		rate;			/* notifications per second, 0: as fast as it goes */
+	int			paced_senders;
+} Options;
+
+typedef struct Client
+{
+	Options		options;
+	Connection *listeners;
+	int			epoll_fd;
+	int			closed;			/* connections that ended by themselves */
+	uint64_t	notifications;	/* over all listeners */
+	uint64_t	bytes;
+	uint64_t	ready_count;	/* ReadyForQuery frames, over all listeners */
+	uint64_t	listen_us;		/* time spent in LISTEN, all connections */
+	bool		stopped;		/* reads no listener's socket */
+	NotificationHandler on_notification;	/* NULL: count only */
+	void	   *context;
+
+	/* the command that is under way and waits, if any */
+	bool		waiting;
+	uint64_t	wait_total;		/* for so many notifications, */
+	uint64_t	wait_ready;		/* and so many ReadyForQuery frames or ended connections */
+	uint64_t	wait_start_ns;
+	uint64_t	wait_deadline_ns;
+} Client;
+
+/* connection.c */
+extern void connection_open(Connection *conn, uint32_t number, const Options *options);
+extern void connection_listen(Client *client, Connection *conn);
+extern char *channel_name(const Connection *conn, const char *pattern, int number);
+extern void connection_read(Client *client, Connection *conn);
+extern bool connection_query(Connection *conn, const char *sql);
+
+/* commands.c */
+extern bool commands_read(Client *client);
+extern void commands_check_wait(Client *client, uint64_t now_ns);
+
+/* sequence.c */
+typedef struct SequenceCheck SequenceCheck;
+extern SequenceCheck *sequence_create(int connections, int senders);
+extern void sequence_note(void *context, const Connection *conn,
+						  const char *payload, uint64_t now_ns);
+extern void sequence_print(const SequenceCheck *check);
+
+/* probe.c */
+extern void probe_run(Client *client);
+
+/* paced.c */
+extern void paced_run(Client *client);
+
+#endif

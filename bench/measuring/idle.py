@@ -1,0 +1,85 @@
+"""What pg_herald costs those who do not use it, and what memory those who do."""
+
+import re
+
+from bench.measuring.measure import DBNAME, PGBENCH_TIMEOUT_S, MeasureError, parse_pgbench, pgbench_arguments
+from harness.cluster import Cluster
+
+DATABASE = "bench_idle"
+SCALE = 10
+# Transactions per second, roughly, on one core; sets the length of a run.
+LOADS = {"select": (("-S", "-M", "prepared"), 25_000), "tpcb": (("-b", "tpcb-like", "-M", "prepared"), 2_500)}
+
+# In kB, of the backend that asks: its own memory, and what it has touched of shared memory.
+MEMORY = """SELECT substring(status FROM 'RssAnon:\\s+(\\d+)'), substring(status FROM 'RssShmem:\\s+(\\d+)'),
+       substring(status FROM 'VmRSS:\\s+(\\d+)') FROM pg_read_file('/proc/self/status') status;
+"""
+# The first LISTEN of a session allocates what all of them share, and loads the code.
+LISTEN = """BEGIN;
+DO $$ BEGIN FOR i IN {first} .. {last} LOOP EXECUTE 'LISTEN channel_' || i; END LOOP; END $$;
+COMMIT;
+"""
+
+
+def _prepare(cluster: Cluster) -> None:
+    """pgbench's tables in a database of their own, once for each cluster."""
+    if cluster.psql(f"SELECT count(*) FROM pg_database WHERE datname = '{DATABASE}'") == "1":
+        return
+    cluster.psql(f"CREATE DATABASE {DATABASE}; ALTER DATABASE {DATABASE} SET synchronous_commit = off")
+    if "shared_preload_libraries" in cluster.settings:
+        cluster.create_herald(DATABASE)
+    cluster.client("pgbench", "-i", "-q", "-s", str(SCALE), dbname=DATABASE)
+    cluster.psql("CHECKPOINT")
+
+
+def unused(cluster: Cluster, seconds: float, *, load: str) -> dict:
+    """pgbench's own script, one client, prepared, without the disk (synchronous_commit off).
+
+    A number of transactions, not of seconds: pgbench takes whole seconds only, and a difference
+    of a percent shows best in many short runs, in turn.
+    """
+    _prepare(cluster)
+    options, per_s = LOADS[load]
+    arguments = pgbench_arguments(1, *options, "-t", str(max(100, round(seconds * per_s))))
+    output = cluster.client("pgbench", *arguments, dbname=DATABASE, timeout_s=PGBENCH_TIMEOUT_S)
+    return {"tps": parse_pgbench(output)["tps"]}
+
+
+def listening_memory(cluster: Cluster, _seconds: float, *, channels: int) -> dict:
+    """The memory of one backend before and after LISTEN to so many further channels in one transaction.
+
+    private_kb          how much its own memory has grown
+    shared_kb           how much more shared memory it has touched
+    first_private_kb    how much its own has grown by its first LISTEN
+    """
+    rest = LISTEN.format(first=2, last=channels + 1)
+    output = cluster.psql(MEMORY + MEMORY + LISTEN.format(first=1, last=1) + MEMORY + rest + MEMORY +
+                          "SELECT 'channels', count(*) FROM pg_listening_channels();",
+                          DBNAME, timeout_s=PGBENCH_TIMEOUT_S)
+    rows = [line.split("|") for line in output.splitlines() if line]
+    memory = [[int(kb) for kb in row] for row in rows if row[0] != "channels"]
+    if len(memory) != 4 or rows[-1] != ["channels", str(channels + 1)]:
+        raise MeasureError(f"psql printed {output!r}")
+    _, before, first, after = memory
+    return {
+        "private_kb": after[0] - first[0], "shared_kb": after[1] - first[1], "backend_kb": after[2],
+        "private_bytes_per_channel": (after[0] - first[0]) * 1024 / channels,
+        "shared_bytes_per_channel": (after[1] - first[1]) * 1024 / channels,
+        "first_private_kb": first[0] - before[0],
+    }
+
+
+def shared_memory(cluster: Cluster) -> dict:
+    """What pg_herald sets aside when the server starts, in kB by name, and how much of it a backend has."""
+    rows = cluster.psql("SELECT name, allocated_size FROM pg_shmem_allocations WHERE name LIKE 'pg_herald %'"
+                        " ORDER BY name", DBNAME)
+    sizes = {re.sub("^pg_herald ", "", name): int(size) / 1024
+             for name, size in (line.split("|") for line in rows.splitlines())}
+    backends = int(cluster.psql("SELECT setting::int + current_setting('autovacuum_max_workers')::int + 1"
+                                " + current_setting('max_worker_processes')::int"
+                                " + current_setting('max_wal_senders')::int"
+                                " FROM pg_settings WHERE name = 'max_connections'"))
+    if not sizes:
+        raise MeasureError("pg_herald has no shared memory")
+    return {"sizes_kb": sizes, "backends": backends,
+            "bytes_per_backend": 1024 * (sizes["slots"] + sizes["wakeup"]) / backends}

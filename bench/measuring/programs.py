@@ -1,0 +1,15 @@
+"""C programs that have a Makefile of their own, built when they are first needed."""
+
+import functools
+import subprocess
+from pathlib import Path
+
+from bench.measuring.measure import MeasureError
+
+
+@functools.cache
+def build(folder: Path) -> None:
+    """Builds what is in the folder where that is not done; MeasureError if it cannot be."""
+    result = subprocess.run(["make", "-s", "-C", str(folder)], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise MeasureError(f"make -C {folder} failed: {result.stderr.strip()[-500:]}")

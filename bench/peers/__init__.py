@@ -1,1 +1,0 @@
-"""Other publish/subscribe servers, and one client for them and for PostgreSQL."""

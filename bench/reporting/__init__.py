@@ -1,0 +1,1 @@
+"""From raw lines to figures, tables, plots, the page of a run, and the project's documents."""
