@@ -158,8 +158,8 @@ def _copy_sources(build: Path) -> None:
             path.unlink()
 
 
-def main() -> str | None:
-    """The command; what is wrong, if anything."""
+def main() -> str | int:
+    """The command; its exit status, or what is wrong."""
     folder = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else OWN
     try:
         prefix = Prefix(os.environ.get("PG_CONFIG") or system_pg_config())
@@ -169,8 +169,11 @@ def main() -> str | None:
         return str(problem)
     except OSError as problem:
         return f"{folder} cannot be made or changed; remove it, or let its owner run this: {problem}"
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     print(prefix.pg_config)
-    return None
+    return 0
 
 
 if __name__ == "__main__":

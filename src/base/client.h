@@ -26,10 +26,6 @@
 
 #undef ENABLE_GSS
 
-#if defined(USE_OPENSSL) && !__has_include(<openssl/ssl.h>)
-#error "openssl/ssl.h is missing; Debian has it in the package libssl-dev"
-#endif
-
 #include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 
