@@ -58,6 +58,17 @@ SHLIB_LINK += -Wl,-Bsymbolic-functions
 endif
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
+ifeq (,$(wildcard $(PGXS)))
+$(error $(PG_CONFIG) belongs to no server's development files; Debian has them in the package postgresql-server-dev-N)
+endif
 include $(PGXS)
+
+# A header of the system's that is missing is told before anything is compiled.
+$(OBJS) $(OBJS:.o=.bc): | can-compile
+can-compile:
+	@echo '#include "base/client.h"' | $(CC) $(CFLAGS) $(CPPFLAGS) -fsyntax-only -xc - || { \
+		echo "Debian's packages with these headers: libc6-dev, libssl-dev (openssl/)," \
+			'postgresql-server-dev-$(MAJORVERSION) (postgres.h and libpq/)' >&2; exit 1; }
+.PHONY: can-compile
 
 $(OBJS) $(OBJS:.o=.bc): $(herald_headers)

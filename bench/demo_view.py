@@ -1,5 +1,7 @@
 """What the demo shows: live panels in a terminal, plain lines anywhere else."""
 
+from statistics import median
+
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
@@ -13,6 +15,17 @@ TITLES = {"stock": "stock PostgreSQL", "herald": "with pg_herald"}
 COLOURS = {"stock": "yellow", "herald": "green"}
 PLAIN_WIDTH = 100
 BAR_WIDTH = 30
+LATENCIES = {"commit_us": "NOTIFY committed", "first_us": "first listener has it", "last_us": "last listener has it"}
+
+# Why a row can be slower with pg_herald; said when it is.
+REASONS = {
+    "first_us": "The first listener: pg_herald notes all listeners before it wakes the first; "
+                "stock wakes one after the other.",
+    "last_us": "The last listener: pg_herald wakes as many listeners at a time as the machine has CPUs "
+               "(herald.wakeup_concurrency), and each wakes the next. Stock wakes all at once; its sender does that "
+               "before the commit returns, and other sessions wait for a CPU meanwhile.",
+}
+REASON_UNKNOWN = "{label}: measured on a machine that does other work as well. bench/run measures it with intervals."
 
 
 def open_view(seconds: float, version: str):
@@ -23,8 +36,31 @@ def open_view(seconds: float, version: str):
     return PlainView(Console(width=PLAIN_WIDTH), version)
 
 
-def _topology(notifiers: int, listeners: int) -> str:
+def topology_name(topology: tuple[int, int]) -> str:
+    """Of (notifiers, listeners)."""
+    notifiers, listeners = topology
     return f"{notifiers} notifier{'s' if notifiers > 1 else ''} -> {listeners} listeners"
+
+
+def probe_name(listeners: int) -> str:
+    """Of the phase that measures latency."""
+    return f"1 NOTIFY -> {listeners} listeners, time"
+
+
+def medians(probes: list[dict], key: str) -> list[float]:
+    """The median of each round of the latency probe."""
+    return [probe[key]["p50"] for probe in probes if probe[key]["p50"] is not None]
+
+
+def compare(stock: list[float], herald: list[float]) -> str:
+    """Two sides' times, a figure per round: faster or slower only where that is so in every round."""
+    if not stock or not herald:
+        return "?"
+    if max(herald) < min(stock):
+        return f"{median(stock) / median(herald):,.1f} x faster"
+    if min(herald) > max(stock):
+        return f"{median(herald) / median(stock):,.1f} x slower"
+    return "no clear difference"
 
 
 class _View:
@@ -34,7 +70,7 @@ class _View:
         self.console = console
         self.version = version
         self.side = ""
-        self.topology = ""
+        self.phase = ""
 
     def __enter__(self):
         return self
@@ -42,48 +78,46 @@ class _View:
     def __exit__(self, *_exception) -> None:
         pass
 
-    def begin(self, side: str, notifiers: int, listeners: int, _seconds: float) -> None:
-        """A load begins."""
-        self.side, self.topology = side, _topology(notifiers, listeners)
-
-    def begin_probe(self, side: str, listeners: int, _seconds: float) -> None:
-        """A latency probe begins."""
-        self.side, self.topology = side, f"latency, {listeners} listeners"
+    def begin(self, side: str, phase: str, _seconds: float) -> None:
+        """A load or a round of the probe begins; the other side rests."""
+        self.side, self.phase = side, phase
 
     def print_lines(self, lines: list[str]) -> None:
         """Prints lines as they are."""
         for line in lines:
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def closing_table(self, results: dict[str, dict], topologies) -> None:
-        """Prints all figures, stock beside herald."""
+    def closing_table(self, results: dict[str, dict]) -> None:
+        """Prints all figures, stock beside herald, and why a row is slower if one is."""
         table = Table(title=self.version)
-        for heading in ("", TITLES["stock"], TITLES["herald"], "ratio"):
+        for heading in ("", TITLES["stock"], TITLES["herald"], "pg_herald is"):
             table.add_column(heading, justify="left" if not heading else "right")
+        reasons = []
 
-        def row(label: str, unit: str, stock: float, herald: float, ratio: str) -> None:
-            table.add_row(label, f"{stock:,.0f}{unit}", f"{herald:,.0f}{unit}", ratio)
+        def row(key: str, label: str, unit: str, stock: float, herald: float, verdict: str) -> None:
+            table.add_row(f"    {label}", f"{stock:,.0f}{unit}", f"{herald:,.0f}{unit}", verdict)
+            if verdict.endswith("slower"):
+                reasons.append(REASONS.get(key) or REASON_UNKNOWN.format(label=label))
 
-        def more(label: str, stock: float, herald: float) -> None:
-            row(label, " /s", stock, herald, f"{herald / stock:,.1f} x")
-
-        def sooner(label: str, stock: float | None, herald: float | None) -> None:
-            if stock and herald:
-                row(label, " us", stock, herald,
-                    f"{stock / herald:,.1f} x faster" if herald <= stock else f"{herald / stock:,.1f} x slower")
-
-        for topology in topologies:
-            stock, herald = results["stock"][topology], results["herald"][topology]
-            more(_topology(*topology), stock["value"], herald["value"])
-            more("    deliveries", stock["deliveries_per_s"], herald["deliveries_per_s"])
+        loads = {side: result["loads"] for side, result in results.items()}
+        for topology, stock in loads["stock"].items():
+            herald = loads["herald"][topology]
+            table.add_row(topology_name(topology), "", "", "")
+            for key, label in (("value", "NOTIFY"), ("deliveries_per_s", "deliveries")):
+                ratio = herald[key] / stock[key]
+                row(key, label, " /s", stock[key], herald[key],
+                    f"{ratio:,.1f} x faster" if ratio >= 1 else f"{1 / ratio:,.1f} x slower")
             table.add_row("    all delivered", *("yes" if one["delivered"] else "NO" for one in (stock, herald)), "")
-        stock, herald = results["stock"]["latency"], results["herald"]["latency"]
         table.add_section()
-        table.add_row(f"one NOTIFY, {stock['listeners']} listeners", "", "", "")
-        for key, label in (("commit_us", "committed"), ("first_us", "first listener hears it"),
-                           ("last_us", "last listener hears it")):
-            sooner(f"    {label}", stock[key]["p50"], herald[key]["p50"])
+        probes = {side: result["probes"] for side, result in results.items()}
+        table.add_row(probe_name(probes["stock"][0]["listeners"]), "", "", "")
+        for key, label in LATENCIES.items():
+            stock, herald = medians(probes["stock"], key), medians(probes["herald"], key)
+            if stock and herald:
+                row(key, label, " us", median(stock), median(herald), compare(stock, herald))
         self.console.print(table)
+        for reason in reasons:
+            self.console.print(reason, highlight=False)
 
 
 class PlainView(_View):
@@ -93,36 +127,38 @@ class PlainView(_View):
         super().__init__(console, version)
         self.next_s = 0.0
 
-    def begin(self, side: str, notifiers: int, listeners: int, seconds: float) -> None:
-        super().begin(side, notifiers, listeners, seconds)
+    def begin(self, side: str, phase: str, seconds: float) -> None:
+        super().begin(side, phase, seconds)
         self.next_s = 1.0
 
     def tick(self, snapshot: Snapshot) -> None:
         """Where the load stands."""
         if snapshot.elapsed_s >= self.next_s:
             self.next_s += 1.0
-            self._line(f"{snapshot.elapsed_s:.0f} s, {snapshot.heard_per_s:,.0f} heard/s, {snapshot.heard:,} in all")
+            self._line(f"{snapshot.elapsed_s:.0f} s, {snapshot.heard_per_s:,.0f} deliveries/s, "
+                       f"{snapshot.heard:,} in all")
 
     def end(self, result: dict) -> None:
         """The load has ended and all is delivered."""
         self._line(f"{result['value']:,.0f} NOTIFY/s, {result['deliveries_per_s']:,.0f} deliveries/s, "
                    f"all delivered: {'yes' if result['delivered'] else 'NO'}")
 
-    def end_probe(self, latency: dict) -> None:
-        """The probe has ended."""
-        self._line(f"commit {latency['commit_us']['p50']:,.0f} us, last listener {latency['last_us']['p50']:,.0f} us (median)")
+    def end_probe(self, probes: list[dict]) -> None:
+        """A round of the probe has ended."""
+        self._line(", ".join(f"{label} {probes[-1][key]['p50'] or 0:,.0f} us" for key, label in LATENCIES.items()))
 
     def _line(self, text: str) -> None:
-        self.print_lines([f"{TITLES[self.side]}: {self.topology}: {text}"])
+        self.print_lines([f"{TITLES[self.side]}: {self.phase}: {text}"])
 
 
 class TerminalView(_View):
-    """A panel for either side, and a progress bar below."""
+    """A panel for either side with all that it has measured so far, and a progress bar below."""
 
     def __init__(self, console: Console, seconds: float, version: str):
         super().__init__(console, version)
-        self.panels = {side: {"topology": "waiting", "notified": 0.0, "heard_per_s": 0.0, "heard": 0, "note": ""}
-                       for side in TITLES}
+        # Of either side: the lines of each phase, a label and a figure, in the order in which they came.
+        self.figures: dict[str, dict[str, dict[str, str]]] = {side: {} for side in TITLES}
+        self.rate = dict.fromkeys(TITLES, 0.0)  # deliveries a second, the newest
         self.rate_max = 1.0  # what a full bar stands for
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=None),
                                  TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(), console=console)
@@ -137,44 +173,41 @@ class TerminalView(_View):
         return self
 
     def __exit__(self, *exception) -> None:
+        self.side = ""
+        self._draw()
         self.live.__exit__(*exception)
 
-    def begin(self, side: str, notifiers: int, listeners: int, seconds: float) -> None:
-        super().begin(side, notifiers, listeners, seconds)
-        self._begin_phase(seconds, {"notifiers": notifiers, "listeners": listeners})
-
-    def begin_probe(self, side: str, listeners: int, seconds: float) -> None:
-        super().begin_probe(side, listeners, seconds)
-        self._begin_phase(seconds, {"notifiers": 1, "listeners": listeners, "note": "one NOTIFY every 20 ms"})
-
-    def _begin_phase(self, seconds: float, further: dict) -> None:
+    def begin(self, side: str, phase: str, seconds: float) -> None:
+        super().begin(side, phase, seconds)
         self.phase_s = seconds
-        self.panels[self.side] = {"topology": self.topology, "notified": 0.0, "heard_per_s": 0.0, "heard": 0,
-                                  "note": "", **further}
-        self.progress.update(self.task, description=f"{TITLES[self.side]}: {self.topology}")
+        self.progress.update(self.task, description=f"{TITLES[side]}: {phase}")
         self._draw()
 
     def tick(self, snapshot: Snapshot) -> None:
         """Where the load stands."""
-        self.panels[self.side].update(notified=snapshot.notified_per_s, heard=snapshot.heard,
-                                      heard_per_s=snapshot.heard_per_s)
-        self.rate_max = max(self.rate_max, snapshot.heard_per_s)
+        self._show_load(snapshot.notified_per_s, snapshot.heard_per_s, f"{snapshot.heard:,}")
         self.progress.update(self.task, completed=self.done_s + min(snapshot.elapsed_s, self.phase_s))
         self._draw()
 
     def end(self, result: dict) -> None:
         """The load has ended and all is delivered."""
-        self._end_phase(notified=result["value"], heard_per_s=result["deliveries_per_s"],
-                        heard=result["count"]["notifications"],
-                        note="all delivered" if result["delivered"] else "NOT ALL DELIVERED")
+        self._show_load(result["value"], result["deliveries_per_s"],
+                        f"{result['count']['notifications']:,}" + ("" if result["delivered"] else " NOT ALL"))
+        self._end_phase()
 
-    def end_probe(self, latency: dict) -> None:
-        """The probe has ended."""
-        self._end_phase(note=f"commit {latency['commit_us']['p50'] or 0:,.0f} us, "
-                             f"last listener {latency['last_us']['p50'] or 0:,.0f} us")
+    def end_probe(self, probes: list[dict]) -> None:
+        """A round of the probe has ended."""
+        self.figures[self.side][self.phase] = {
+            label: f"{median(medians(probes, key) or [0]):,.0f} us" for key, label in LATENCIES.items()}
+        self._end_phase()
 
-    def _end_phase(self, **figures) -> None:
-        self.panels[self.side].update(figures)
+    def _show_load(self, notified_per_s: float, delivered_per_s: float, delivered: str) -> None:
+        self.figures[self.side][self.phase] = {"NOTIFY": f"{notified_per_s:,.0f} /s",
+                                               "deliveries": f"{delivered_per_s:,.0f} /s", "delivered": delivered}
+        self.rate[self.side] = delivered_per_s
+        self.rate_max = max(self.rate_max, delivered_per_s)
+
+    def _end_phase(self) -> None:
         self.done_s += self.phase_s
         self.progress.update(self.task, completed=self.done_s)
         self._draw()
@@ -187,13 +220,15 @@ class TerminalView(_View):
         self.live.update(Group(sides, self.progress))
 
     def _panel(self, side: str) -> Panel:
-        state = self.panels[side]
-        bar = "█" * round(BAR_WIDTH * state["heard_per_s"] / self.rate_max)
-        body = Table.grid(padding=(0, 2))
-        body.add_row("NOTIFY", Text(f"{state['notified']:>12,.0f} /s", style="bold"))
-        body.add_row("heard", Text(f"{state['heard_per_s']:>12,.0f} /s", style="bold"))
-        body.add_row("in all", Text(f"{state['heard']:>12,}"))
-        lines = Group(Text(state["topology"], style="bold"), body, Text(bar.ljust(1), style=COLOURS[side]),
-                      Text(state["note"], style="dim"))
-        active = side == self.side
-        return Panel(lines, title=TITLES[side], border_style=COLOURS[side] if active else "dim")
+        lines = []
+        for phase, figures in self.figures[side].items():
+            body = Table.grid(padding=(0, 2))
+            for label, figure in figures.items():
+                body.add_row(f"  {label}", Text(f"{figure:>15}", style="bold"))
+            lines += [Text(phase, style="bold"), body]
+        bar = "█" * round(BAR_WIDTH * self.rate[side] / self.rate_max)
+        lines.append(Text(bar.ljust(1), style=COLOURS[side]))
+        running = side == self.side
+        note = "under load" if running else "rests; these are its last figures" if self.figures[side] else "waits"
+        return Panel(Group(*lines), title=TITLES[side], subtitle=note,
+                     border_style=COLOURS[side] if running else "dim")

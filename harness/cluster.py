@@ -66,7 +66,8 @@ class Cluster:
         """Makes the folders and what is in them; ClusterError if that fails."""
         cleanup.at_end(self.remove)
         with cleanup.deferred_signals():  # an initdb torn in two leaves a server behind
-            self.folder = self._make_folder()
+            self.folder = (server_user.make_folder_at(self.wanted_folder) if self.wanted_folder
+                           else server_user.make_folder())
             self.socket_folder = self._make_socket_folder()
             self._make_data()
 
@@ -210,19 +211,6 @@ class Cluster:
         return result
 
     # ---- within ----
-
-    def _make_folder(self) -> Path:
-        if self.wanted_folder is None:
-            return server_user.make_folder()
-        self.wanted_folder.mkdir(parents=True)
-        self.wanted_folder.chmod(0o700)
-        server_user.give(self.wanted_folder)
-        if self.run_as_server_user(shutil.which("test"), "-w", str(self.wanted_folder)).returncode == 0:
-            return self.wanted_folder
-        folder = server_user.make_folder()
-        self.wanted_folder.rmdir()
-        self.wanted_folder.symlink_to(folder)
-        return folder
 
     def _make_socket_folder(self) -> Path:
         socket_folder = self.folder

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEBIAN_PREFIX = Path("/usr/lib/postgresql")
+OWN = Path(__file__).resolve().parent.parent / ".installation"  # made by prefix.py
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"  # not on every user's PATH
 
 
@@ -42,14 +43,21 @@ def system_program(name: str) -> str | None:
 
 
 def choose_pg_config() -> str:
-    """$PG_CONFIG, else that of Debian's newest installed server, else the one on PATH.
+    """$PG_CONFIG, else the tree's own installation (prefix.py) of system_pg_config()'s, else that itself."""
+    given = os.environ.get("PG_CONFIG")
+    if given:
+        return given
+    system = find_installation(system_pg_config())
+    own = OWN / system.bindir.relative_to("/") / "pg_config"
+    return str(own) if own.exists() else system.pg_config
+
+
+def system_pg_config() -> str:
+    """That of Debian's newest installed server, else the one on PATH.
 
     An installation of Debian's that has only the client programs does not count. $PG_MAJOR asks for
     one major version of Debian's.
     """
-    given = os.environ.get("PG_CONFIG")
-    if given:
-        return given
     wanted = os.environ.get("PG_MAJOR")
     candidates = [
         (int(folder.name), folder / "bin" / "pg_config")

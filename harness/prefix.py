@@ -5,6 +5,9 @@
         with Cluster(pg_config=prefix.pg_config, preload=True) as cluster:
             ...
 
+`python3 -m harness.prefix [FOLDER]` makes one that stays, in .installation at the top of the tree, or
+brings it up to date, and prints its pg_config. It takes after $PG_CONFIG, else after the system's.
+
 A server finds its libraries by where its own program is. So the programs are copied to a new folder,
 and all else is there as symbolic links; but what belongs to pg_herald is left out, and made anew.
 """
@@ -12,16 +15,19 @@ and all else is there as symbolic links; but what belongs to pg_herald is left o
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from harness import cleanup, server_user
-from harness.installation import find_installation
+from harness.installation import OWN, InstallationError, find_installation, system_pg_config
 
 TOP = Path(__file__).resolve().parent.parent
 SOURCES = ("Makefile", "pg_herald.control", "sql", "src")
+BUILT = (".o", ".bc", ".so")
 OURS = "pg_herald"
-PROGRAMS = ("initdb", "pg_config", "pg_ctl", "pgbench", "postgres", "psql")
+SHARED = ("extension", "bitcode")  # folders in which something of ours is installed beside others'
 FOLDERS = ("bindir", "pkglibdir", "sharedir", "includedir", "pkgincludedir", "includedir-server")
+UMASK = 0o022  # the server's user reads what another one has made
 
 
 class PrefixError(RuntimeError):
@@ -52,20 +58,39 @@ class Prefix:
     def __exit__(self, *_exception) -> None:
         self.remove()
 
+    def keep(self, folder: Path) -> None:
+        """Instead of entering the context: makes it in a folder where it stays.
+
+        One that is there is used again, unless the server that it takes after is another by now.
+        """
+        installation = find_installation(self.pg_config)
+        if installation.bindir.resolve().is_relative_to(folder.resolve()):
+            self.folder = folder.resolve()
+            return
+        built = os.stat(installation.program("postgres")).st_mtime
+        server = f"{installation.pg_config}, {installation.version}, {built}\n"
+        note = folder / "made-of"
+        if note.exists() and note.read_text(encoding="utf-8") == server:
+            self.folder = folder.resolve()
+            self.pg_config = str(self._own(installation.bindir) / "pg_config")
+            return
+        if folder.is_symlink():
+            shutil.rmtree(folder.resolve(), ignore_errors=True)
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
+        self.folder = server_user.make_folder_at(folder).resolve()
+        self.folder.chmod(0o755)
+        self._make()
+        note.write_text(server, encoding="utf-8")
+
     def install(self, *options: str) -> Path:
         """Builds pg_herald from the tree's sources, with options of make's, and installs it; the library."""
-        build = self.folder / "build"
-        shutil.rmtree(build, ignore_errors=True)
-        build.mkdir()
-        for name in SOURCES:
-            source = TOP / name
-            if source.is_dir():
-                shutil.copytree(source, build / name, ignore=shutil.ignore_patterns("*.o", "*.bc"))
-            else:
-                shutil.copy(source, build)
+        build = self.folder / "-".join(("build", *options)).replace("=", "-")
+        _copy_sources(build)
         result = subprocess.run(
             ["make", "-s", f"-j{os.cpu_count()}", f"PG_CONFIG={self.pg_config}", "with_llvm=no", *options,
-             "install"], cwd=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             "install"], cwd=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, umask=UMASK)
         if result.returncode != 0:
             raise PrefixError(result.stdout[-4000:])
         return self._ask("pkglibdir") / f"{OURS}.so"
@@ -78,16 +103,24 @@ class Prefix:
             self.folder = None
 
     def _make(self) -> None:
-        there = {name: self._ask(name) for name in FOLDERS}
-        self._folders = set(there.values())
-        for name in FOLDERS[1:]:
-            self._link(there[name])
-        own_bin = self._own(there["bindir"])
-        own_bin.mkdir(parents=True)
-        for name in PROGRAMS:
-            if (there["bindir"] / name).exists():
-                shutil.copy(there["bindir"] / name, own_bin)
-        self.pg_config = str(own_bin / "pg_config")
+        before = os.umask(UMASK)
+        try:
+            there = {name: self._ask(name) for name in FOLDERS}
+            self._folders = set(there.values())
+            shutil.copytree(there["bindir"], self._own(there["bindir"]))
+            for name in FOLDERS[1:]:
+                self._link(there[name])
+            self._link_libpq(self._ask("libdir"))
+        finally:
+            os.umask(before)
+        self.pg_config = str(self._own(there["bindir"]) / "pg_config")
+
+    def _link_libpq(self, folder: Path) -> None:
+        own = self._own(folder)
+        own.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("libpq.*"):
+            if not (own / path.name).exists():
+                (own / path.name).symlink_to(path)
 
     def _link(self, folder: Path) -> None:
         """Links to what is in a folder, at the same place under ours; once, and not if it is there
@@ -97,7 +130,7 @@ class Prefix:
             return
         own.mkdir(parents=True)
         for path in folder.iterdir():
-            if path.name == "extension" or any(other.is_relative_to(path) for other in self._folders):
+            if path.name in SHARED or any(other.is_relative_to(path) for other in self._folders):
                 self._link(path)
             elif not path.name.startswith(OURS):
                 (own / path.name).symlink_to(path)
@@ -108,3 +141,40 @@ class Prefix:
     def _ask(self, name: str) -> Path:
         answer = subprocess.run([self.pg_config, f"--{name}"], check=True, stdout=subprocess.PIPE, text=True)
         return Path(answer.stdout.strip())
+
+
+def _copy_sources(build: Path) -> None:
+    """With their times, so that make compiles what has changed since the last copy."""
+    for name in SOURCES:
+        source = TOP / name
+        if source.is_dir():
+            shutil.copytree(source, build / name, dirs_exist_ok=True,
+                            ignore=shutil.ignore_patterns(*(f"*{suffix}" for suffix in BUILT)))
+        else:
+            build.mkdir(exist_ok=True)
+            shutil.copy2(source, build)
+    for path in build.rglob("*"):
+        if path.is_file() and path.suffix not in BUILT and not (TOP / path.relative_to(build)).exists():
+            path.unlink()
+
+
+def main() -> str | int:
+    """The command; its exit status, or what is wrong."""
+    folder = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else OWN
+    try:
+        prefix = Prefix(os.environ.get("PG_CONFIG") or system_pg_config())
+        prefix.keep(folder)
+        prefix.install()
+    except (InstallationError, PrefixError) as problem:
+        return str(problem)
+    except OSError as problem:
+        return f"{folder} cannot be made or changed; remove it, or let its owner run this: {problem}"
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(prefix.pg_config)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

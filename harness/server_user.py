@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -40,4 +41,22 @@ def make_folder() -> Path:
     """A new folder of that user's, closed to all others."""
     folder = Path(tempfile.mkdtemp(prefix="herald-", dir=TEMPORARY_FOLDER))
     give(folder)
+    return folder
+
+
+def may(access: str, path: Path) -> bool:
+    """Whether that user may read ("-r"), write ("-w") or enter ("-x") what is at the path."""
+    return subprocess.run(["test", access, str(path)], cwd="/", check=False, **identity()).returncode == 0
+
+
+def make_folder_at(wanted: Path) -> Path:
+    """A new folder of that user's: the wanted one, or a link there to one that the user can reach."""
+    wanted.mkdir(parents=True)
+    wanted.chmod(0o700)
+    give(wanted)
+    if may("-w", wanted):
+        return wanted
+    folder = make_folder()
+    wanted.rmdir()
+    wanted.symlink_to(folder)
     return folder

@@ -20,8 +20,7 @@
  */
 #include "postgres.h"
 
-#include "libpq/libpq.h"
-
+#include "base/client.h"
 #include "base/outbox.h"
 
 static bool is_closed;

@@ -14,7 +14,6 @@
 #include "postgres.h"
 
 #include "commands/async.h"
-#include "libpq/libpq.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "tcop/dest.h"
@@ -22,6 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "base/client.h"
 #include "base/compat.h"
 #include "base/shared.h"
 #include "core/queue_reader.h"

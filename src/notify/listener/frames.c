@@ -23,10 +23,10 @@
  */
 #include "postgres.h"
 
-#include "libpq/libpq.h"
 #include "mb/pg_wchar.h"
 #include "port/pg_bswap.h"
 
+#include "base/client.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/frames.h"
 

@@ -15,13 +15,12 @@
 
 #include <poll.h>
 
-#include "libpq/libpq.h"
-#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "tcop/dest.h"
 #include "tcop/tcopprot.h"
 
+#include "base/client.h"
 #include "base/compat.h"
 #include "base/shared.h"
 #include "base/waits.h"
