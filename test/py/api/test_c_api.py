@@ -7,20 +7,13 @@ import subprocess
 import psycopg
 import pytest
 
-from c_api import (HEADER, LOADED, TOP, build_folder, cached, get, include_folder, install_client, make,
+from c_api import (HEADER, LOADED, TOP, build_folder, cached, get, include_folder, make,
                    opener, with_client)
 from faults import FUNCTIONS, Doing, Points
 from harness.standby import Standby
 from support import hear, hear_until, one, outcome, until
 
 NAME_TOO_LONG = "x" * 64
-
-
-@pytest.fixture(scope="module")
-def pg_config(stop_points):
-    """The pg_config of a server with pg_herald and herald_client; both were built with what is installed."""
-    install_client(stop_points)
-    return stop_points
 
 
 @pytest.fixture(scope="module")
@@ -413,11 +406,10 @@ def test_notify_in_an_empty_transaction(loaded, connect):
         assert hear(other, 1) == ["x"]
 
 
-@pytest.mark.parametrize("first", ["", "SELECT client.invalidate('other'); "], ids=["alone", "after another"])
-def test_invalidate_before_the_commit(loaded, connect, first):
-    """Guards: what another module invalidates in its callback before the commit is heard, whether that runs
-    before pg_herald's callback or after it."""
-    writer, reader = connect(loaded), connect(loaded)
+def transactions_that_invalidate(cluster, connect, first: str):
+    """Three open transactions in turn, each with a change that another module is to invalidate before the commit; the
+    reader has the value in its cache. Yields the writer, the reader, and the value before and after."""
+    writer, reader = connect(cluster), connect(cluster)
     writer.execute("TRUNCATE client.setting; INSERT INTO client.setting VALUES ('k', '0')")
     writer.execute("SET session_replication_role = replica")  # no trigger
     for number in range(1, 4):
@@ -425,9 +417,17 @@ def test_invalidate_before_the_commit(loaded, connect, first):
         assert get(reader, "k") == (str(number - 1), True)
         writer.execute(f"BEGIN; {first}SELECT client.at_commit('invalidate', 'k')")
         change(writer, str(number))
-        assert get(reader, "k") == (str(number - 1), True)
+        yield writer, reader, str(number - 1), str(number)
+
+
+@pytest.mark.parametrize("first", ["", "SELECT client.invalidate('other'); "], ids=["alone", "after another"])
+def test_invalidate_before_the_commit(loaded, connect, first):
+    """Guards: what another module invalidates in its callback before the commit is heard, whether that runs
+    before pg_herald's callback or after it."""
+    for writer, reader, before, after in transactions_that_invalidate(loaded, connect, first):
+        assert get(reader, "k") == (before, True)
         writer.execute("COMMIT")
-        assert get(reader, "k") == (str(number), False)
+        assert get(reader, "k") == (after, False)
 
 
 @pytest.mark.parametrize("what", ["notify", "statement"])
@@ -449,19 +449,12 @@ def test_before_a_prepare(loaded, connect, what):
 def test_invalidated_before_a_prepare(loaded, connect, first):
     """Guards: what another module invalidates in its callback before PREPARE TRANSACTION is, once that is
     committed, whether it runs before pg_herald's callback or after it."""
-    writer, reader = connect(loaded), connect(loaded)
-    writer.execute("TRUNCATE client.setting; INSERT INTO client.setting VALUES ('k', '0')")
-    writer.execute("SET session_replication_role = replica")  # no trigger
-    for number in range(1, 4):
-        get(reader, "k")
-        assert get(reader, "k") == (str(number - 1), True)
-        writer.execute(f"BEGIN; {first}SELECT client.at_commit('invalidate', 'k')")
-        change(writer, str(number))
+    for writer, reader, before, after in transactions_that_invalidate(loaded, connect, first):
         writer.execute("PREPARE TRANSACTION 'p'")
         for _ in range(2):
-            assert get(reader, "k") == (str(number - 1), False)
+            assert get(reader, "k") == (before, False)
         reader.execute("COMMIT PREPARED 'p'")
-        assert get(reader, "k") == (str(number), False)
+        assert get(reader, "k") == (after, False)
 
 
 # ---- elsewhere ----

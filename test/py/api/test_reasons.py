@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from c_api import LOADED, build_folder, handled_in, install_client, make, opener, with_client
+from c_api import LOADED, build_folder, handled_in, make, opener, with_client
 from faults import Doing
 from harness.cluster import Cluster, ClusterError
 from servers import SETTINGS
@@ -14,13 +14,6 @@ from support import hear, notify, one, outcome, reconnect, stopped, until
 REASONS_MAX = 30
 STAND_STILL = "pg_advisory_xact_lock(1)"
 TOO_MANY = "54000: too many reasons to signal are registered"
-
-
-@pytest.fixture(scope="module")
-def pg_config(stop_points):
-    """The pg_config of a server with pg_herald and herald_client."""
-    install_client(stop_points)
-    return stop_points
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import threading
 import psycopg
 import pytest
 
+from caching import FLOOD
 from servers import SETTINGS, started
 from support import one, stopped, until, watchdog_pid
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def caching():
-    """A table with a cache; and a procedure that floods the queue, by transactions of 64 keys each."""
+    """A table with a cache."""
     for cluster in started(preload=True, settings=SETTINGS):
         cluster.psql("""
             CREATE TABLE item (id integer PRIMARY KEY, v integer);
@@ -32,14 +33,8 @@ def caching():
             CREATE TRIGGER item AFTER UPDATE ON item
                 FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('item', 'id');
             CREATE FUNCTION item() RETURNS text LANGUAGE sql STABLE AS
-                $$ SELECT herald.cache_through('item', '1', 'SELECT v FROM item WHERE id = 1') $$;
-            CREATE PROCEDURE flood(transactions integer) LANGUAGE plpgsql AS $$
-                BEGIN
-                    FOR i IN 1..transactions LOOP
-                        PERFORM herald.cache_invalidate('flood', n::text) FROM generate_series(1, 64) n;
-                        COMMIT;
-                    END LOOP;
-                END $$""")
+                $$ SELECT herald.cache_through('item', '1', 'SELECT v FROM item WHERE id = 1') $$""")
+        cluster.psql(FLOOD)
         yield cluster
 
 
@@ -65,9 +60,9 @@ def sessions(caching, connect, writer):
 
 
 def flood(writer: psycopg.Connection, messages: int) -> None:
-    """So many invalidations, of keys that nobody caches."""
+    """So many invalidations, of keys that nobody caches, some at a time."""
     assert messages % WRITE_QUANTUM == 0
-    writer.execute("CALL flood(%s)", (messages // WRITE_QUANTUM,))
+    writer.execute("CALL flood(%s, %s)", (messages // WRITE_QUANTUM, WRITE_QUANTUM))
 
 
 def behind(writer: psycopg.Connection) -> dict[int, int | None]:

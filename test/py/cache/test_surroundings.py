@@ -7,12 +7,11 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from caching import FLOOD, GOT, ITEM, LOOK
 from harness.standby import Standby
 from servers import SETTINGS, started
 from support import one, outcome, until
 
-LOOK = "SELECT herald.cache_through('item', '1', 'SELECT v FROM item WHERE id = 1')"
-GOT = "SELECT herald.cache_get('item', '1')"
 FIGURES = "SELECT hits, misses FROM herald.caches WHERE pid = pg_backend_pid()"
 
 
@@ -22,18 +21,7 @@ def caching():
     for cluster in started(preload=True, settings=SETTINGS | {
             "max_prepared_transactions": 2,
             "synchronous_standby_names": "nobody", "synchronous_commit": "local"}):
-        cluster.psql("""
-            CREATE TABLE item (id integer PRIMARY KEY, v integer);
-            INSERT INTO item VALUES (1, 0), (2, 0);
-            CREATE TRIGGER item AFTER INSERT OR UPDATE OR DELETE ON item
-                FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('item', 'id');
-            CREATE PROCEDURE flood(transactions integer) LANGUAGE plpgsql AS $$
-                BEGIN
-                    FOR i IN 1..transactions LOOP
-                        PERFORM herald.cache_invalidate('flood', n::text) FROM generate_series(1, 1000) n;
-                        COMMIT;
-                    END LOOP;
-                END $$""")
+        cluster.psql(ITEM + FLOOD)
         yield cluster
 
 
@@ -90,7 +78,7 @@ def test_commit_that_takes_long(caching, connect, session, other, reader):
     with hanging_commit(watcher, other, "UPDATE item SET v = 1 WHERE id = 1"):
         if reader == "is overrun meanwhile":
             session.execute("BEGIN; SELECT 1")
-            watcher.execute("CALL flood(20)")
+            watcher.execute("CALL flood(20, 1000)")
             session.execute("COMMIT")
         for _ in range(3):
             assert one(session, LOOK) == "0"

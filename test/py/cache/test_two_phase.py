@@ -4,33 +4,20 @@ any session, also after a restart, and by sessions that join meanwhile."""
 import psycopg
 import pytest
 
+from caching import FLOOD, GOT, ITEM, LOOK
 from faults import FUNCTIONS, Doing, Points, pid_of
 from harness.cluster import Cluster
 from servers import SETTINGS, started
 from support import one, outcome, reconnect, until
 
 TWO_PHASE = {"max_prepared_transactions": 4, "wal_level": "logical", "wal_retrieve_retry_interval": "100ms"}
-SETUP = """
-    CREATE TABLE item (id integer PRIMARY KEY, v integer);
-    INSERT INTO item VALUES (1, 0), (2, 0);
-    CREATE TRIGGER item AFTER INSERT OR UPDATE OR DELETE ON item
-        FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('item', 'id');
-    CREATE PROCEDURE flood(transactions integer) LANGUAGE plpgsql AS $$
-        BEGIN
-            FOR i IN 1..transactions LOOP
-                PERFORM herald.cache_invalidate('flood', n::text) FROM generate_series(1, 1000) n;
-                COMMIT;
-            END LOOP;
-        END $$"""
-LOOK = "SELECT herald.cache_through('item', '1', 'SELECT v FROM item WHERE id = 1')"
-GOT = "SELECT herald.cache_get('item', '1')"
 
 
 @pytest.fixture(scope="module")
 def two_phase():
     """Transactions can be prepared."""
     for cluster in started(preload=True, settings=SETTINGS | TWO_PHASE):
-        cluster.psql(SETUP)
+        cluster.psql(ITEM + FLOOD)
         yield cluster
 
 
@@ -71,7 +58,7 @@ def test_finished_later(two_phase, connect, writer, reader, finisher, how):
 
     if reader == "is overrun meanwhile":
         session.execute("BEGIN; SELECT 1")
-        other.execute("CALL flood(20)")
+        other.execute("CALL flood(20, 1000)")
         session.execute("COMMIT")
     if reader == "joins in a transaction":
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -179,10 +166,10 @@ def test_places_are_used_again(two_phase, connect, writer):
 
 
 def test_nothing_between_committing_and_prepared(stop_points, connect):
-    """Guards: a session that joins just as a transaction passes from those that are committing to those that are prepared
-    hears of it: the first are asked first."""
+    """Guards: a session that joins just as a transaction passes from those that are committing to those that are
+    prepared hears of it: the first are asked first."""
     for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | TWO_PHASE):
-        cluster.psql(FUNCTIONS + SETUP)
+        cluster.psql(FUNCTIONS + ITEM)
         writer, joiner, points = connect(cluster), connect(cluster), Points(connect(cluster))
         writer.execute("BEGIN; UPDATE item SET v = 1 WHERE id = 1")
         points.arm("invalidate-published", "wait", pid_of(writer))
@@ -209,8 +196,9 @@ def subscriber(two_phase, connect, writer):
     two_phase.create_herald("subscriber")
     two_phase.psql("CREATE PUBLICATION items FOR TABLE item;"
                    "SELECT pg_create_logical_replication_slot('items', 'pgoutput', false, true)")
-    two_phase.psql(SETUP.replace("INSERT INTO item VALUES (1, 0), (2, 0);",
-                                 "ALTER TABLE item REPLICA IDENTITY FULL; INSERT INTO item VALUES (1, 0);"), "subscriber")
+    two_phase.psql(ITEM.replace("INSERT INTO item VALUES (1, 0), (2, 0);",
+                                "ALTER TABLE item REPLICA IDENTITY FULL; INSERT INTO item VALUES (1, 0);"),
+                   "subscriber")
     two_phase.psql(f"""
         ALTER TABLE item ENABLE ALWAYS TRIGGER item;
         CREATE SUBSCRIPTION items

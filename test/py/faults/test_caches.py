@@ -24,14 +24,6 @@ JOINER = ["invalidation-joined", "invalidation-joined-and-asked"]
 REPEATABLE = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 
 
-@pytest.fixture
-def caches(faulty, connect):
-    """Survivors of whatever the test does; afterwards nothing is left behind."""
-    scene = CacheScene(faulty, connect)
-    yield scene
-    scene.end()
-
-
 def end_writer(scene: CacheScene, point: str, writer: psycopg.Connection, doing: Doing, how: str) -> None:
     """One that stands still before its commit goes on, or is ended."""
     if how == "commit":

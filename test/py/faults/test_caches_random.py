@@ -5,16 +5,16 @@ import random
 import resource
 import shutil
 import signal
-import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from cache_scene import CHANGE, FAR_BEHIND, NOTHING_READ, RING, ROWS, CacheScene, look
-from faults import Doing, pid_of
+from faults import Actors, Doing, pid_of
 from support import one, reconnect, until, watchdog_pid
 
 # So long each; and the seed, to repeat what has failed.
@@ -29,14 +29,6 @@ POINTS = ["invalidate-announced", "invalidate-published", "catch-up-handed-out",
 MOMENTS = [*POINTS, "watchdog-look", "deliver-begin"]
 
 STATS = "SELECT invalidations, cache_resets, catch_ups FROM herald.stats"
-
-
-@pytest.fixture
-def caches(faulty, connect):
-    """Survivors of whatever the test does; afterwards nothing is left behind."""
-    scene = CacheScene(faulty, connect)
-    yield scene
-    scene.end()
 
 
 # ---- under load ----
@@ -91,35 +83,17 @@ class Client:
         ], [30, 20, 10, 10, 3, 3])[0]
 
 
-class Load:
+class Load(Actors):
     """Clients that may be ended, and survivors that look all the time."""
 
     def __init__(self, scene: CacheScene, clients: int, rng: random.Random):
+        super().__init__()
         self.scene = scene
-        self.done = threading.Event()
         self.sessions = 0
         self.done_so_far = 0
         self.looks = [0 for _ in scene.readers]
-        self.problems: list[BaseException] = []
-        actors = [Client(self, random.Random(rng.random())).run for _ in range(clients)]
-        actors += [lambda number=number: self._look(number) for number in range(len(scene.readers))]
-        self._threads = [threading.Thread(target=self._run, args=(actor,), daemon=True) for actor in actors]
-        for thread in self._threads:
-            thread.start()
-
-    def end(self) -> None:
-        """Waits until they have ended; nobody has seen anything stale."""
-        self.done.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive(), "a client hangs"
-        assert not self.problems, self.problems
-
-    def _run(self, actor) -> None:
-        try:
-            actor()
-        except BaseException as error:
-            self.problems.append(error)
+        self.start(*[Client(self, random.Random(rng.random())).run for _ in range(clients)])
+        self.start(*[partial(self._look, number) for number in range(len(scene.readers))])
 
     def _look(self, number: int) -> None:
         while not self.done.is_set():

@@ -21,14 +21,6 @@ FLOOD = FAR_BEHIND + 1000
 pytestmark = pytest.mark.timeout(60 + 3 * STOPPED_S)
 
 
-@pytest.fixture
-def caches(faulty, connect):
-    """Survivors of whatever the test does; afterwards nothing is left behind."""
-    scene = CacheScene(faulty, connect)
-    yield scene
-    scene.end()
-
-
 def rescued(scene: CacheScene) -> int:
     """How many turns the watchdog has taken back."""
     return one(scene.watcher, "SELECT turns_rescued FROM herald.stats")

@@ -9,11 +9,12 @@ import random
 import threading
 import time
 from collections import defaultdict
+from functools import partial
 
 import psycopg
 import pytest
 
-from faults import Scene, pid_of
+from faults import Actors, Scene, pid_of
 from laggards import files
 from support import hear, one, until, works_from_the_start
 
@@ -35,36 +36,21 @@ MOMENTS = [
 ]
 
 
-class Victims:
+class Victims(Actors):
     """Senders that listen as well, some with savepoints and large transactions, and may end at any moment."""
 
     def __init__(self, scene: Scene, count: int, rng: random.Random):
+        super().__init__()
         self.scene = scene
-        self.done = threading.Event()
         self.committed: list[str] = []  # what the clients were told
         self.tried: set[str] = set()
-        self.unexpected: list[BaseException] = []
         self.sessions = 0
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._run, args=(random.Random(rng.random()),), daemon=True)
-                         for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
+        self.start(*[partial(self._live, random.Random(rng.random())) for _ in range(count)])
 
-    def end(self) -> None:
-        """Waits until they have ended."""
-        self.done.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive(), "a client hangs"
-        assert not self.unexpected, self.unexpected
-
-    def _run(self, rng: random.Random) -> None:
-        try:
-            while not self.done.is_set():
-                self._live_once(rng)
-        except BaseException as error:
-            self.unexpected.append(error)
+    def _live(self, rng: random.Random) -> None:
+        while not self.done.is_set():
+            self._live_once(rng)
 
     def _live_once(self, rng: random.Random) -> None:
         """One session, until it is ended; each message has the session's name and a number."""

@@ -97,6 +97,35 @@ class Doing:
         return self.error
 
 
+class Actors:
+    """Threads that do something until they are told to end; what one of them raises fails the test."""
+
+    def __init__(self):
+        self.done = threading.Event()
+        self.problems: list[BaseException] = []
+        self._threads: list[threading.Thread] = []
+
+    def start(self, *actors: Callable[[], None]) -> None:
+        """Each in a thread of its own."""
+        for actor in actors:
+            self._threads.append(threading.Thread(target=self._run, args=(actor,), daemon=True))
+            self._threads[-1].start()
+
+    def end(self) -> None:
+        """Waits until they have ended."""
+        self.done.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a client hangs"
+        assert not self.problems, self.problems
+
+    def _run(self, actor: Callable[[], None]) -> None:
+        try:
+            actor()
+        except BaseException as error:
+            self.problems.append(error)
+
+
 class Scene:
     """A sender and three listeners to c, to whom nothing must happen, whatever becomes of a victim."""
 

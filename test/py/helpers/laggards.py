@@ -2,12 +2,13 @@
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 
 from harness.cluster import Cluster
-from support import hear, notify, one, until
+from support import hear, left_nothing, notify, one, until
 from wire import Wire
 
 RING_BYTES = 512 * 1024
@@ -86,6 +87,15 @@ def no_files_left(cluster: Cluster, watcher: psycopg.Connection) -> None:
     """Waits until the files have been deleted, which the watchdog does when it looks next."""
     until(lambda: spilled(watcher) == 0, "nothing is in files")
     until(lambda: files(cluster.data) == [], "the last one is deleted")  # after it has ceased to count
+
+
+def watcher_at_rest(cluster: Cluster, connect: Callable[[Cluster], psycopg.Connection]) -> psycopg.Connection:
+    """A session that listens to nothing, once the last test's listeners and files are gone; all counters are zero."""
+    watcher = connect(cluster)
+    until(lambda: left_nothing(watcher), "the last test's listeners are gone")
+    no_files_left(cluster, watcher)
+    watcher.execute("SELECT herald.reset_stats()")
+    return watcher
 
 
 def no_leak(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from faults import Doing
 from laggards import SMALLEST
 from servers import SETTINGS, started
 from support import hear, left_nothing, notify, one, until
-from wire import cstring, kinds
+from wire import cstring
 
 REFUSED_IN_A_ROW = 40
 PRLIMIT = "/usr/bin/prlimit"

@@ -14,7 +14,7 @@ from laggards import SMALLEST
 from servers import SETTINGS, started
 from slow_commits import SLOW, cpu_s, slow_commit
 from support import one, until
-from wire import EXECUTE, SYNC, Wire, bind, cstring, error, kinds, parse, payloads
+from wire import EXECUTE, SYNC, bind, cstring, error, kinds, parse, payloads
 
 SENDERS = 100
 SEGMENTS = 8

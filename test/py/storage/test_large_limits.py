@@ -7,7 +7,9 @@ import time
 import psycopg
 import pytest
 
-from laggards import KILOBYTES_7, RING_BYTES, SEGMENT_BYTES, SMALLEST, counted, fall_behind, files, no_files_left, no_leak
+from laggards import (
+    KILOBYTES_7, RING_BYTES, SEGMENT_BYTES, SMALLEST, counted, fall_behind, files, no_files_left, no_leak,
+)
 from servers import SETTINGS, started
 from support import hear, notify, one, until
 
@@ -54,6 +56,14 @@ def on_disk(cluster) -> int:
         except FileNotFoundError:
             pass
     return total
+
+
+def laggard_behind(count: int, laggard: psycopg.Connection, sender: psycopg.Connection) -> psycopg.Connection:
+    """The laggard, which has so many notifications of 7 kB to read when its transaction ends."""
+    fall_behind(laggard)
+    for number in range(count):
+        notify(sender, "c", f"{number} {KILOBYTES_7}")
+    return laggard
 
 
 # ---- temp_file_limit ----
@@ -123,7 +133,8 @@ def test_open_transactions_count(limited, connect, watcher):
     for sender, size in ((first, 1.8), (second, 0.9)):
         sender.execute("BEGIN")
         grow(sender, size * MEGABYTE)
-    held, spilled, used, usage = watcher.execute("SELECT uncommitted, spilled, used, usage FROM herald.queue").fetchone()
+    held, spilled, used, usage = watcher.execute(
+        "SELECT uncommitted, spilled, used, usage FROM herald.queue").fetchone()
     assert 2.5 * MEGABYTE < held == spilled == used == on_disk(limited)
     assert usage == used / LIMIT
 
@@ -136,8 +147,8 @@ def test_open_transactions_count(limited, connect, watcher):
     own = on_disk(limited) - held
     assert own > 0.2 * MEGABYTE
     assert diagnosis.message_detail == (
-        f"Memory takes {RING_BYTES // KILOBYTE} kB of it, this transaction's file {own // KILOBYTE} kB, those of other open"
-        f" transactions {held // KILOBYTE} kB, and what is being committed or has yet to be read 0 kB.")
+        f"Memory takes {RING_BYTES // KILOBYTE} kB of it, this transaction's file {own // KILOBYTE} kB, those of other"
+        f" open transactions {held // KILOBYTE} kB, and what is being committed or has yet to be read 0 kB.")
     assert "increase herald.max_queue_size" in diagnosis.message_hint
     assert on_disk(limited) <= LIMIT - RING_BYTES
     notify(listener, "c", "small")
@@ -195,11 +206,8 @@ def test_laggards_give_way(limited, connect, watcher):
 def test_nothing_is_given_up_in_vain(limited, connect, watcher):
     """Guards: an open transaction for which there would be no room, whatever laggards lose, takes nothing from
     them."""
-    laggard = connect(limited)
+    laggard = laggard_behind(110, connect(limited), watcher)
     senders = [connect(limited) for _ in range(3)]
-    fall_behind(laggard)
-    for number in range(110):
-        notify(watcher, "c", f"{number} {KILOBYTES_7}")
     overruns = counted(watcher)[2]
     for sender, size in zip(senders, (1.4, 1.4)):
         sender.execute("BEGIN")
@@ -217,11 +225,8 @@ def test_nothing_is_given_up_in_vain(limited, connect, watcher):
 
 def test_open_transactions_take_nothing(limited, connect, watcher):
     """Guards: open transactions, however many, make no listener lose what fits into the last quarter."""
-    laggard = connect(limited)
+    laggard = laggard_behind(100, connect(limited), watcher)
     senders = [connect(limited) for _ in range(4)]
-    fall_behind(laggard)
-    for number in range(100):
-        notify(watcher, "c", f"{number} {KILOBYTES_7}")
     overruns = counted(watcher)[2]
     for sender in senders:
         sender.execute("BEGIN")

@@ -4,7 +4,7 @@ import pytest
 
 from laggards import (
     KILOBYTES_7, LOGGED, RING_BYTES, SEGMENT_BYTES, SMALLEST, counted, fall_behind, files, hear_all,
-    no_files_left, no_leak, send, spilled,
+    no_files_left, no_leak, send, spilled, watcher_at_rest,
 )
 from servers import SETTINGS, started
 from support import hear, left_nothing, notify, one, state_of, stopped, until
@@ -30,11 +30,7 @@ def limited():
 @pytest.fixture
 def watcher(limited, connect):
     """A session that listens to nothing. Before and after the test there are no files."""
-    watcher = connect(limited)
-    until(lambda: left_nothing(watcher), "the last test's listeners are gone")
-    no_files_left(limited, watcher)
-    watcher.execute("SELECT herald.reset_stats()")
-    return watcher
+    return watcher_at_rest(limited, connect)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from harness.listeners import Listeners
 from laggards import (
     KILOBYTES_7, RING_BYTES, SEGMENT_BYTES, SMALLEST, compare, counted, fall_behind, files, hear_all,
-    no_files_left, no_leak, open_spill_files, send, spilled,
+    no_files_left, no_leak, open_spill_files, send, spilled, watcher_at_rest,
 )
 from servers import SETTINGS, started
-from support import hear, left_nothing, notify, one, outcome, state_of, stopped, until
+from support import hear, notify, one, outcome, state_of, stopped, until
 from wire import cstring, payloads
 
 
@@ -28,11 +28,7 @@ def spilling():
 @pytest.fixture
 def watcher(spilling, connect):
     """A session that listens to nothing. Before and after the test there are no files."""
-    watcher = connect(spilling)
-    until(lambda: left_nothing(watcher), "the last test's listeners are gone")
-    no_files_left(spilling, watcher)
-    watcher.execute("SELECT herald.reset_stats()")
-    return watcher
+    return watcher_at_rest(spilling, connect)
 
 
 # ---- one laggard, and what becomes of the files ----
