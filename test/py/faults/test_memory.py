@@ -7,7 +7,8 @@ import psycopg
 import pytest
 
 from faults import CHANNELS, Doing, listen_to, pid_of
-from support import hear, notify, one, until, watchdog_pid, works_from_the_start
+from support import hear, notify, one, until, watchdog_pid
+
 
 def test_registry_is_full(scene):
     """Guards: sessions that want more channels than there is memory for are refused, each with a clear error,
@@ -76,12 +77,3 @@ def test_watchdog_fails(scene, how):
     finally:
         for victim in victims:
             os.kill(pid_of(victim), signal.SIGCONT)
-
-
-def test_watchdog_is_killed(faulty, connect):
-    """Guards: the background worker that crashes has the server start afresh, and all works."""
-    watcher = connect(faulty)
-    os.kill(watchdog_pid(faulty), signal.SIGKILL)
-    with pytest.raises(psycopg.OperationalError):
-        until(lambda: watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashes")
-    works_from_the_start(faulty, connect)

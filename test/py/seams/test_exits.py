@@ -7,7 +7,7 @@ import threading
 import psycopg
 import pytest
 
-from support import hear, left_nothing, notify, one, state_of, stopped, until, watchdog_pid, works_from_the_start
+from support import hear, left_nothing, notify, one, state_of, until, watchdog_pid, works_from_the_start
 
 
 def pid_of(connection: psycopg.Connection) -> int:
@@ -86,22 +86,6 @@ def test_terminated_with_a_turn(cluster, connect):
         notify(watcher, "c", "heard")
         assert hear(listener, 1) == ["heard"]
         listener.execute("UNLISTEN c")
-
-
-def test_stopped_listeners_stall_nobody(cluster, connect):
-    """Guards: a turn that its holder does not use goes to the next listener [W2]; nothing is lost for the holder."""
-    watcher, listener = connect(cluster), connect(cluster)
-    held = [connect(cluster) for _ in range(4)]
-    for connection in [*held, listener]:
-        connection.execute("LISTEN c")
-    before = one(watcher, "SELECT turns_rescued FROM herald.stats")
-    with stopped(pid_of(held[0])), stopped(pid_of(held[1])), stopped(pid_of(held[2])), stopped(pid_of(held[3])):
-        for number in range(10):
-            notify(watcher, "c", str(number))
-            assert hear(listener, 1) == [str(number)]
-        until(lambda: one(watcher, "SELECT turns_rescued FROM herald.stats") > before, "turns were taken back")
-    for connection in held:
-        assert hear(connection, 10) == [str(number) for number in range(10)]
 
 
 def test_sender_terminated_in_a_transaction(cluster, connect):

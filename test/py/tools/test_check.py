@@ -12,11 +12,14 @@ STAGE = """
 import time
 import pytest
 
+
 def test_passes():
     pass
 
+
 def test_is_skipped():
     pytest.skip("because of the moon")
+
 
 @pytest.mark.parametrize("what", ["a b"])
 def test_takes_long(what):
