@@ -19,7 +19,6 @@ FIGURES = "SELECT hits, misses FROM herald.caches WHERE pid = pg_backend_pid()"
 def caching():
     """Whose commits wait for a standby that there is not, if they ask for that."""
     for cluster in started(preload=True, settings=SETTINGS | {
-            "max_prepared_transactions": 2,
             "synchronous_standby_names": "nobody", "synchronous_commit": "local"}):
         cluster.psql(ITEM + FLOOD)
         yield cluster
@@ -165,18 +164,6 @@ def test_whatever_changes_the_table(session, other, change):
         for looks in (session, other):
             after = looks.execute(look).fetchone()
             assert after[::2] == after[1::2] and after != before[0]
-
-
-def test_prepared_transaction_keeps_nothing(session, other):
-    """Guards: what was computed in a transaction that is prepared is forgotten: it may be rolled back yet."""
-    other.execute("DROP TABLE IF EXISTS bare; CREATE TABLE bare AS SELECT 0 AS v")
-    look = "SELECT herald.cache_through('bare', '', 'SELECT v FROM bare')"
-    session.execute("BEGIN")
-    session.execute("UPDATE bare SET v = 1")
-    assert one(session, look) == "1"
-    session.execute("PREPARE TRANSACTION 'bare'")
-    other.execute("ROLLBACK PREPARED 'bare'")
-    assert one(session, look) == "0"
 
 
 # ---- queries ----
