@@ -1,6 +1,7 @@
 # pg_herald: LISTEN and NOTIFY that scale.
 #
 #   make && make install        with PG_CONFIG=... for another PostgreSQL
+#   make installcheck           the SQL tests with what is installed, as packages are tested
 #   ./check                     builds, and runs every test
 
 EXTENSION = pg_herald
@@ -57,6 +58,22 @@ ifeq ($(shell uname -s),Linux)
 SHLIB_LINK += -Wl,-Bsymbolic-functions
 endif
 
+# The SQL tests run on the server that the environment names, which has to preload pg_herald; if it names none, on
+# a temporary one. test/run_sql.py reads the same lists, and runs some of the tests on a stock server as well.
+given_server = $(srcdir)/test/given_server '$(bindir)/psql'
+scheduled = $(shell grep -hv '^\#' $(srcdir)/test/$(1)/schedule_same_as_stock $(srcdir)/test/$(1)/schedule_herald_only)
+REGRESS = $(filter-out $(shell $(given_server) left_out),$(call scheduled,regress))
+REGRESS_OPTS = --inputdir=$(srcdir)/test/regress --launcher=$(srcdir)/test/regress/without_pids $(TEST_OPTS)
+ISOLATION = $(call scheduled,isolation)
+ISOLATION_OPTS = --inputdir=$(srcdir)/test/isolation $(TEST_OPTS)
+TEST_OPTS = --load-extension=pg_herald
+ENCODING = UTF8
+NO_LOCALE = 1
+
+ifeq (,$(PGHOST)$(PGHOSTADDR)$(PGPORT)$(PGSERVICE))
+NO_INSTALLCHECK = 1
+endif
+
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq (,$(wildcard $(PGXS)))
 $(error $(PG_CONFIG) belongs to no server's development files; Debian has them in the package postgresql-server-dev-N)
@@ -70,5 +87,15 @@ can-compile:
 		echo "Debian's packages with these headers: libc6-dev, libssl-dev (openssl/)," \
 			'postgresql-server-dev-$(MAJORVERSION) (postgres.h and libpq/)' >&2; exit 1; }
 .PHONY: can-compile
+
+ifdef NO_INSTALLCHECK
+installcheck:
+	PG_CONFIG='$(PG_CONFIG)' $(srcdir)/test/temporary_server $(MAKE) -f $(firstword $(MAKEFILE_LIST)) installcheck
+else
+installcheck: server_preloads
+.PHONY: server_preloads
+server_preloads:
+	@$(given_server) preloads
+endif
 
 $(OBJS) $(OBJS:.o=.bc): $(herald_headers)

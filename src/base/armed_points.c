@@ -4,7 +4,7 @@
  *	  Arming stop points from SQL, and what a process does that comes by one.
  *
  * Only in a build for tests (make STOP_POINTS=1).  The functions are in no
- * extension script; a test creates them for itself (test/py/faults.py).
+ * extension script; a test creates them for itself (test/py/helpers/faults.py).
  *
  * A process that waits polls: it may be inside of a critical section, or have
  * uses of its own for its latch.

@@ -4,7 +4,7 @@
  *	  What tests see of shared memory, and what they damage in it.
  *
  * Only in a build for tests (make STOP_POINTS=1).  The functions are in no
- * extension script; a test creates them for itself (test/py/faults.py).
+ * extension script; a test creates them for itself (test/py/helpers/faults.py).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent / "py")]
+sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent / "py/helpers")]
 
 from pair import pair  # noqa: E402
 

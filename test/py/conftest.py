@@ -1,33 +1,19 @@
 """The clusters and connections that the tests use."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import psycopg
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
-from harness import cleanup  # noqa: E402
-from harness.cluster import SUPERUSER, Cluster  # noqa: E402
-from harness.prefix import Prefix  # noqa: E402
-from faults import FUNCTIONS, Scene  # noqa: E402
-from laggards import SMALLEST  # noqa: E402
-from wire import Wire  # noqa: E402
-
-SETTINGS = {"autovacuum": False, "fsync": False, "max_connections": 150}
+from faults import FUNCTIONS, Scene
+from harness import cleanup
+from harness.cluster import SUPERUSER, Cluster
+from harness.prefix import Prefix
+from laggards import SMALLEST
+from servers import SETTINGS, started
+from wire import Wire
 
 cleanup.interrupt_by_signals()
-
-
-def started(**options):
-    """Yields a cluster; afterwards its log must tell of no damage."""
-    with Cluster(**options) as cluster:
-        if options["preload"]:
-            cluster.create_herald()
-        yield cluster
-        assert not cluster.damage()
 
 
 @pytest.fixture(scope="session")

@@ -331,21 +331,28 @@ test_missed_late(void **state UNUSED)
 	at_all_bases(missed_late);
 }
 
+/* A backend joins with `now`: what it has missed `now` sees, and `older` does not. */
+static void
+missed_between(const HeraldVisibility *older, const HeraldVisibility *now)
+{
+	HeraldFreshness *freshness = freshness_new();
+	uint32_t	room[3];
+
+	herald_freshness_join(freshness, now, NULL, 0, room);
+	assert_false(herald_freshness_sees_missed(freshness, older));
+	assert_true(herald_freshness_sees_missed(freshness, now));
+	free(freshness);
+}
+
 /* Guards: an id that is in a snapshot twice, as one that is just being prepared is, does not stand for another. */
 static void
 test_id_twice(void **state UNUSED)
 {
-	HeraldFreshness *freshness = freshness_new();
 	const uint32_t running[] = {100, 102, 102};
 	const HeraldVisibility now = {100, 103, running, 3};
 	const HeraldVisibility older = {100, 101, running, 1};
-	uint32_t	room[3];
 
-	/* 101 was missed, and is over; for the older snapshot it has not begun. */
-	herald_freshness_join(freshness, &now, NULL, 0, room);
-	assert_false(herald_freshness_sees_missed(freshness, &older));
-	assert_true(herald_freshness_sees_missed(freshness, &now));
-	free(freshness);
+	missed_between(&older, &now);	/* 101 */
 }
 
 /* Guards: the ids that no transaction has are not missing between two that are in progress. */
@@ -369,16 +376,11 @@ test_special_ids(void **state UNUSED)
 static void
 test_long_stretch(void **state UNUSED)
 {
-	HeraldFreshness *freshness = freshness_new();
 	const uint32_t running[] = {5000, UINT32_C(2000000000)};
 	const HeraldVisibility now = {5000, UINT32_C(2000000001), running, 2};
 	const HeraldVisibility older = {5000, 5000, NULL, 0};
-	uint32_t	room[2];
 
-	herald_freshness_join(freshness, &now, NULL, 0, room);
-	assert_false(herald_freshness_sees_missed(freshness, &older));
-	assert_true(herald_freshness_sees_missed(freshness, &now));
-	free(freshness);
+	missed_between(&older, &now);
 }
 
 static void

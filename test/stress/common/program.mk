@@ -47,8 +47,8 @@ endef
 $(foreach variant,$(VARIANTS),$(eval $(call variant_rules,$(variant))))
 
 canary: $(BUILD)/plain/stress
-	CC="$(CC)" CORE="$(CORE)" FLAGS="$(FLAGS) $(VARIANT_plain) $(JITTER) $(CANARY_JITTER)" \
-		../common/canary.sh $(BUILD) $(CANARIES)
+	CC="$(CC)" CORE="$(CORE)" FLAGS="$(FLAGS) $(VARIANT_plain) $(JITTER) $(CANARY_JITTER)" OBJECTS="$(BUILD)/plain" \
+		../../canary $(BUILD) $(CANARIES)
 
 check:
 	$(MAKE) plain SECONDS_RUN=$(CHECK_SECONDS)

@@ -36,6 +36,14 @@ traced_exchange(_Atomic uint64_t *word, uint64_t *seen, uint64_t next, memory_or
 																 failure));
 }
 
+/* For canaries: a wait in which others get on. */
+static inline void
+herald_dawdle(void)
+{
+	for (int i = 0; i < 20; i++)
+		herald_jitter(1);
+}
+
 #undef atomic_compare_exchange_strong_explicit
 #define atomic_compare_exchange_strong_explicit(word, seen, next, success, failure) \
 	traced_exchange(word, seen, next, success, failure)

@@ -1,0 +1,303 @@
+"""Sessions that fall behind with invalidations: idle ones are brought up one at a time, each waking the next;
+whoever cannot be is left alone, and if the queue overflows meanwhile, it alone has to forget everything."""
+
+import os
+import signal
+import threading
+
+import psycopg
+import pytest
+
+from caching import FLOOD
+from servers import SETTINGS, started
+from support import one, stopped, until, watchdog_pid
+
+# As in src/core/inval_queue.h.
+QUEUE_SIZE = 16384
+FAR_BEHIND = QUEUE_SIZE // 2
+WRITE_QUANTUM = 64
+LOOK_QUANTUM = QUEUE_SIZE // 16
+
+IDLE = 100
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def caching():
+    """A table with a cache."""
+    for cluster in started(preload=True, settings=SETTINGS):
+        cluster.psql("""
+            CREATE TABLE item (id integer PRIMARY KEY, v integer);
+            INSERT INTO item VALUES (1, 0);
+            SELECT herald.cache_watch('item', 'item', 'id');
+            CREATE FUNCTION item() RETURNS text LANGUAGE sql STABLE AS
+                $$ SELECT herald.cache_through('item', 'SELECT v FROM item WHERE id = $1', 1) $$""")
+        cluster.psql(FLOOD)
+        yield cluster
+
+
+@pytest.fixture
+def writer(caching, connect):
+    """A session that does not cache, once those of the last test are gone."""
+    writer = connect(caching)
+    until(lambda: one(writer, "SELECT count(*) FROM herald.caches") == 0, "the last test's sessions are gone")
+    writer.execute("UPDATE item SET v = 0; SELECT herald.reset_stats()")
+    return writer
+
+
+@pytest.fixture
+def sessions(caching, connect, writer):
+    """sessions(count) opens so many that have item 1 in their caches."""
+    def open_some(count: int) -> list[psycopg.Connection]:
+        some = [connect(caching) for _ in range(count)]
+        for session in some:
+            assert one(session, "SELECT item()") == "0"
+        return some
+
+    return open_some
+
+
+def flood(writer: psycopg.Connection, messages: int) -> None:
+    """So many invalidations, of keys that nobody caches, some at a time."""
+    assert messages % WRITE_QUANTUM == 0
+    writer.execute("CALL flood(%s, %s)", (messages // WRITE_QUANTUM, WRITE_QUANTUM))
+
+
+def behind(writer: psycopg.Connection) -> dict[int, int | None]:
+    """How far each session is, by its pid; None for one that has missed something."""
+    return dict(writer.execute("SELECT pid, lag FROM herald.caches").fetchall())
+
+
+def resets(writer: psycopg.Connection, session: psycopg.Connection) -> int:
+    """Times that this one had to forget everything."""
+    return one(writer, "SELECT resets FROM herald.caches WHERE pid = %s", session.info.backend_pid)
+
+
+def catch_ups(writer: psycopg.Connection) -> int:
+    """Sessions that were signalled."""
+    return one(writer, "SELECT catch_ups FROM herald.stats")
+
+
+def none_far_behind(writer: psycopg.Connection, *but: psycopg.Connection) -> bool:
+    """The chain has come to its end."""
+    left_out = {session.info.backend_pid for session in but}
+    return all(lag is not None and lag < FAR_BEHIND
+               for pid, lag in behind(writer).items() if pid not in left_out)
+
+
+def still_cached(sessions: list[psycopg.Connection]) -> bool:
+    """They find what they have cached before, and nobody was reset."""
+    for session in sessions:
+        hits = "SELECT hits, resets FROM herald.caches WHERE pid = pg_backend_pid()"
+        before, was_reset = session.execute(hits).fetchone()
+        assert one(session, "SELECT item()") == "0"
+        if session.execute(hits).fetchone() != (before + 1, 0) or was_reset:
+            return False
+    return True
+
+
+def test_all_are_brought_up(sessions, writer):
+    """Guards: a hundred idle sessions keep what they cache through several times the queue's size of
+    invalidations, when the writer lets each chain come to its end; none is asked twice for the same."""
+    idle = sessions(IDLE)
+    rounds = 3 * QUEUE_SIZE // LOOK_QUANTUM
+    for _ in range(rounds):
+        flood(writer, LOOK_QUANTUM)
+        until(lambda: none_far_behind(writer), "all have caught up")
+    brought_up = catch_ups(writer)
+    assert 3 * IDLE <= brought_up <= 6 * IDLE, "each about once in half the queue's size"
+    assert one(writer, "SELECT cache_resets FROM herald.stats") == 0
+    assert still_cached(idle)
+
+
+def test_one_at_a_time(caching, sessions, writer):
+    """Guards: while one has the turn nobody else is signalled; then each hands it on, by itself."""
+    idle = sessions(20)
+    with stopped(watchdog_pid(caching)):
+        with stopped(idle[0].info.backend_pid):
+            for session in idle[1:]:  # so that the first is the furthest behind
+                flood(writer, WRITE_QUANTUM)
+                session.execute("SELECT item()")
+            flood(writer, FAR_BEHIND + LOOK_QUANTUM)
+            assert min(behind(writer).values()) >= FAR_BEHIND
+            assert catch_ups(writer) == 1
+            flood(writer, 2 * LOOK_QUANTUM)
+            assert catch_ups(writer) == 1
+        until(lambda: none_far_behind(writer), "all have caught up")
+        assert catch_ups(writer) == len(idle)
+    assert still_cached(idle)
+
+
+def stand_in_transaction(session: psycopg.Connection) -> None:
+    session.execute("BEGIN")
+    session.execute("SELECT item()")
+
+
+def stand_in_failed_block(session: psycopg.Connection) -> None:
+    session.execute("BEGIN")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        session.execute("SELECT 1 / 0")
+
+
+@pytest.mark.parametrize("how", ["stopped", stand_in_transaction, stand_in_failed_block],
+                         ids=["stopped", "in a transaction", "in a failed block"])
+def test_stuck_one_is_reset_alone(caching, sessions, writer, how):
+    """Guards: one that cannot read does not hold up the others, and when the queue overflows it alone
+    forgets everything; it goes on with what is right."""
+    stuck, *idle = sessions(20)
+    if how == "stopped":
+        os.kill(stuck.info.backend_pid, signal.SIGSTOP)
+    else:
+        how(stuck)
+    try:
+        flood(writer, LOOK_QUANTUM)
+        for session in idle:
+            session.execute("SELECT item()")
+        for _ in range(2 * QUEUE_SIZE // LOOK_QUANTUM):
+            flood(writer, LOOK_QUANTUM)
+            until(lambda: none_far_behind(writer, stuck), "the others have caught up")
+        assert behind(writer)[stuck.info.backend_pid] is None
+        assert still_cached(idle)
+        writer.execute("UPDATE item SET v = 1")
+    finally:
+        os.kill(stuck.info.backend_pid, signal.SIGCONT)
+    if how == stand_in_failed_block:
+        stuck.execute("ROLLBACK")
+    assert one(stuck, "SELECT item()") == "1"
+    assert resets(writer, stuck) == 1
+    assert [resets(writer, session) for session in idle] == [0] * len(idle)
+    assert one(writer, "SELECT cache_resets FROM herald.stats") == 1
+
+
+def test_flood_of_another_database(caching, connect, sessions, writer):
+    """Guards: what is invalidated in another database makes no session forget anything, however much it is."""
+    caching.psql("CREATE DATABASE flooding")
+    caching.create_herald("flooding")
+    caching.psql(FLOOD, "flooding")
+    other = connect(caching, "flooding")
+    others = "SELECT count(herald.cache_invalidate('c' || n % 60, n::text)) FROM generate_series(1, 40000) n"
+    [stuck] = sessions(1)
+    stand_in_transaction(stuck)
+    for _ in range(3):
+        for _ in range(8):
+            other.execute(others)
+        flood(other, QUEUE_SIZE)
+    stuck.execute("COMMIT")
+    assert still_cached([stuck])
+    assert resets(writer, stuck) == 0
+
+    # One of its own, among theirs.
+    stand_in_transaction(stuck)
+    writer.execute("UPDATE item SET v = 1")
+    flood(other, QUEUE_SIZE)
+    stuck.execute("COMMIT")
+    assert one(stuck, "SELECT item()") == "1"
+    assert resets(writer, stuck) == 1
+    other.close()
+    until(lambda: one(writer, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'flooding'") == 0, "it is closed")
+    caching.psql("DROP DATABASE flooding")
+
+
+def test_turn_is_rescued(caching, sessions, writer):
+    """Guards: the watchdog takes the turn from one that does not use it, and it goes to the others."""
+    stuck, *idle = sessions(10)
+    with stopped(stuck.info.backend_pid):
+        flood(writer, FAR_BEHIND + 2 * LOOK_QUANTUM)
+        until(lambda: none_far_behind(writer, stuck), "the others have caught up")
+        until(lambda: one(writer, "SELECT turns_rescued FROM herald.stats") >= 1, "the turn is taken back")
+        assert behind(writer)[stuck.info.backend_pid] >= FAR_BEHIND
+    until(lambda: none_far_behind(writer), "it has caught up as well, with the signal that it was sent")
+    assert still_cached([stuck, *idle])
+
+
+@pytest.mark.parametrize("ends", ["terminate", "close"])
+def test_holder_of_the_turn_exits(caching, connect, sessions, writer, ends):
+    """Guards: whoever has the turn and exits hands it on, without the watchdog."""
+    first, *idle = sessions(10)
+    with stopped(watchdog_pid(caching)):
+        with stopped(first.info.backend_pid):
+            flood(writer, WRITE_QUANTUM)
+            for session in idle:
+                session.execute("SELECT item()")
+            flood(writer, FAR_BEHIND + LOOK_QUANTUM)
+            assert catch_ups(writer) == 1
+            if ends == "terminate":
+                assert one(writer, "SELECT pg_terminate_backend(%s)", first.info.backend_pid)
+            else:
+                first.close()
+        until(lambda: none_far_behind(writer), "the others have caught up")
+    assert len(behind(writer)) == len(idle)
+    assert still_cached(idle)
+
+
+def test_queue_holds_what_it_says(sessions, writer):
+    """Guards: who is as far behind as the queue is long has missed nothing; one message more, and it has."""
+    edge, over = sessions(2)
+    for session in (edge, over):
+        stand_in_transaction(session)
+    flood(writer, QUEUE_SIZE)
+    assert one(edge, "SELECT item()") == "0"
+    flood(writer, WRITE_QUANTUM)
+    assert one(over, "SELECT item()") == "0"
+    assert (resets(writer, edge), resets(writer, over)) == (0, 1)
+
+
+def test_end_of_transaction_catches_up(sessions, writer):
+    """Guards: who was signalled within a transaction reads when that ends, without any statement."""
+    session, = sessions(1)
+    for end in ("COMMIT", "ROLLBACK"):
+        stand_in_transaction(session)
+        flood(writer, FAR_BEHIND + LOOK_QUANTUM)
+        session.execute(end)
+        until(lambda: none_far_behind(writer), f"it has caught up after {end}")
+    assert still_cached([session])
+
+
+def test_keeps_up_under_load(caching, connect, sessions, writer):
+    """Guards: one that looks before it is the queue's length behind is never reset, though others that
+    stand still are, all the time."""
+    busy, stuck = sessions(2)
+    for _ in range(8):
+        stand_in_transaction(stuck)
+        flood(writer, QUEUE_SIZE // 2)
+        assert one(busy, "SELECT item()") == "0"
+        flood(writer, QUEUE_SIZE // 2 + WRITE_QUANTUM)
+        assert one(busy, "SELECT item()") == "0"
+        stuck.execute("SELECT item(); COMMIT")
+    assert resets(writer, busy) == 0
+    assert resets(writer, stuck) == 8
+
+
+def test_several_writers(caching, connect, sessions, writer):
+    """Guards: floods from several sessions at once lose no invalidation of a reader's, reset or not."""
+    readers = sessions(3)
+    floods = [threading.Thread(target=flood, args=(connect(caching), 2 * QUEUE_SIZE)) for _ in range(3)]
+    for thread in floods:
+        thread.start()
+    version = 0
+    while any(thread.is_alive() for thread in floods):
+        version += 1
+        writer.execute("UPDATE item SET v = %s", (version,))
+        for reader in readers[:1 + version % 3]:
+            assert one(reader, "SELECT item()") == str(version)
+    for thread in floods:
+        thread.join()
+    assert [one(reader, "SELECT item()") for reader in readers] == [str(version)] * 3
+    assert version > 1
+
+
+def test_slots_are_used_again(caching, connect, sessions, writer):
+    """Guards: a session in the place of one that has gone begins anew, whatever was left to read there."""
+    for number in range(30):
+        gone, = sessions(1)
+        stand_in_transaction(gone)
+        flood(writer, QUEUE_SIZE + WRITE_QUANTUM if number % 3 == 0 else WRITE_QUANTUM)
+        gone.close()
+    until(lambda: behind(writer) == {}, "all are gone")
+    session, = sessions(1)
+    assert writer.execute("SELECT entries, hits, misses, invalidations, resets, lag FROM herald.caches"
+                          ).fetchall() == [(1, 0, 1, 0, 0, 0)]
+    flood(writer, FAR_BEHIND + 2 * LOOK_QUANTUM)
+    until(lambda: none_far_behind(writer), "it has caught up")
+    assert still_cached([session])

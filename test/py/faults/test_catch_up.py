@@ -1,0 +1,394 @@
+"""Who is far behind with invalidations, and whose turn it is: stopped, ended, or gone at the worst moment.
+
+The others are caught up all the same, and none of them is reset; what is left behind goes to nobody else.
+"""
+
+import os
+import signal
+import time
+from contextlib import ExitStack, suppress
+
+import psycopg
+import pytest
+
+from cache_scene import CHANGE, FAR_BEHIND, RING, ROWS, CacheScene
+from faults import Doing, pid_of
+from support import hear, notify, one, stopped, until, watchdog_pid
+
+STOPPED_S = float(os.environ.get("HERALD_STOPPED_S", "0.2"))
+FLOOD = FAR_BEHIND + 1000
+
+pytestmark = pytest.mark.timeout(60 + 3 * STOPPED_S)
+
+
+def rescued(scene: CacheScene) -> int:
+    """How many turns the watchdog has taken back."""
+    return one(scene.watcher, "SELECT turns_rescued FROM herald.stats")
+
+
+def holds_the_turn(scene: CacheScene) -> psycopg.Connection:
+    """One that stands still, with the turn to catch up, all others being far behind as well."""
+    victim = scene.reader()
+    scene.points.arm("catch-up", "wait", pid_of(victim))
+    scene.fall_behind(victim)
+    assert scene.points.waiter("catch-up") == pid_of(victim)
+    return victim
+
+
+# ---- whose turn it is ----
+
+def test_holder_stands_still(caches):
+    """Guards: where one stands still with the turn, the watchdog sees to the others; that one is reset
+    alone, if it comes to that."""
+    before = rescued(caches)
+    victim = holds_the_turn(caches)
+    caches.catch_up(caches.readers)
+    assert rescued(caches) > before
+    end = time.monotonic() + STOPPED_S
+    while True:
+        caches.goes_on()
+        if time.monotonic() > end:
+            break
+    assert caches.points.release("catch-up") == 1
+    caches.catch_up([victim])
+    assert caches.kept(victim) == 0 and caches.kept(victim) == ROWS and caches.resets(victim) <= 1
+    caches.goes_on(also=[victim])
+
+
+@pytest.mark.parametrize("laps", [0, 1])
+def test_holder_is_stopped(caches, laps):
+    """Guards: the same where it does not run at all (SIGSTOP), and is to be overrun; it is no longer passed
+    over as soon as it has read something."""
+    before = rescued(caches)
+    victim = caches.reader()
+    with stopped(pid_of(victim)):
+        caches.fall_behind(victim)
+        caches.catch_up(caches.readers)
+        assert rescued(caches) > before
+        for _ in range(2 * laps):
+            caches.flood(FAR_BEHIND)
+            caches.catch_up(caches.readers)
+        if laps:
+            assert caches.behind(victim) is None
+    caches.catch_up([victim])
+    assert caches.kept(victim) == (0 if laps else ROWS) and caches.kept(victim) == ROWS
+    assert caches.resets(victim) == laps
+    assert [caches.resets(reader) for reader in caches.readers] == [0, 0, 0]
+    caches.goes_on(also=[victim])
+
+
+def test_all_but_one_are_stopped(caches):
+    """Guards: one turn after another is taken back, until one gets it that runs."""
+    slowest = caches.readers[:2] + [caches.reader()]
+    with ExitStack() as stack:
+        for reader in slowest:
+            stack.enter_context(stopped(pid_of(reader)))
+        caches.flood(10)
+        assert caches.kept(caches.readers[2]) == ROWS
+        caches.flood(FLOOD)
+        caches.catch_up([caches.readers[2]])
+        assert all(caches.behind(reader) >= FAR_BEHIND for reader in slowest)
+    caches.catch_up(slowest)
+    caches.goes_on(also=slowest)
+
+
+def test_without_watchdog(caches):
+    """Guards: each that has caught up hands the turn on, to all that are far behind; the watchdog need not
+    do anything for that."""
+    readers = [*caches.readers, caches.reader(), caches.reader()]
+    counted = one(caches.watcher, "SELECT catch_ups FROM herald.stats")
+    with caches.without_watchdog():
+        with ExitStack() as stack:
+            for reader in readers:
+                stack.enter_context(stopped(pid_of(reader)))
+            caches.flood(FLOOD)
+        caches.catch_up(readers)
+    assert one(caches.watcher, "SELECT catch_ups FROM herald.stats") == counted + len(readers)
+    caches.goes_on(also=readers)
+
+
+def test_watchdog_is_stopped(caches):
+    """Guards: where the watchdog does not run while a turn is out that is not used, nobody is caught up
+    while idle until its holder is overrun; nobody finds anything stale by that."""
+    with caches.without_watchdog():
+        victim = holds_the_turn(caches)
+        caches.writer.execute(CHANGE)
+        assert [caches.behind(reader) >= FAR_BEHIND for reader in caches.readers] == [True] * 3
+        assert caches.kept(caches.readers[0]) == ROWS - 1
+        caches.flood(RING + 64)
+        for reader in caches.readers:
+            assert caches.kept(reader) in (0, ROWS - 1, ROWS) and caches.kept(reader) == ROWS
+            assert caches.resets(reader) <= 1
+        caches.writer.execute(CHANGE)
+        caches.flood(FLOOD)
+    caches.catch_up(caches.readers)
+    caches.points.release()
+    assert caches.kept(victim) == 0 and caches.kept(victim) == ROWS and caches.resets(victim) == 1
+    caches.goes_on(also=[victim])
+
+
+def test_watchdog_is_terminated(caches):
+    """Guards: a new one takes back the turn that was out when the one before it ended."""
+    before = watchdog_pid(caches.cluster)
+    with caches.without_watchdog():
+        victim = holds_the_turn(caches)
+        os.kill(before, signal.SIGTERM)
+    caches.catch_up(caches.readers)
+    until(lambda: watchdog_pid(caches.cluster) not in (None, before), "there is a new one")
+    caches.points.release()
+    caches.goes_on(also=[victim])
+
+
+# ---- who hands a turn out ----
+
+@pytest.mark.parametrize("how", ["released", "terminate", "cancel"])
+def test_stands_still_before_the_signal(caches, how):
+    """Guards: where one stands still that has given a turn, but not signalled, the watchdog sees to the
+    others; so does it if that one ends."""
+    sender, victim = caches.connect(), caches.reader()
+    caches.points.arm("catch-up-handed-out", "wait" if how == "released" else how, pid_of(sender))
+    caches.flood(10)
+    for reader in caches.readers:
+        assert caches.kept(reader) == ROWS
+    doing = Doing(sender, f"SELECT flood({FLOOD})")
+    if how == "released":
+        assert caches.points.waiter("catch-up-handed-out") == pid_of(sender)
+        caches.flood(1000)
+        caches.catch_up(caches.readers)
+        assert caches.behind(victim) >= FAR_BEHIND  # it does not know
+        caches.points.release()
+        assert doing.end() is None
+    else:
+        caches.points.reached("catch-up-handed-out")
+        doing.end()
+        if how == "terminate":
+            caches.gone(sender)
+    caches.catch_up([victim, *caches.readers])
+    caches.goes_on(also=[victim])
+
+
+@pytest.mark.parametrize("action", ["terminate", "cancel"])
+def test_holder_is_ended(caches, action):
+    """Guards: one that is ended while it catches up hands the turn on, without the watchdog; one that is
+    cancelled there notices nothing."""
+    with caches.without_watchdog():
+        victim = caches.reader()
+        caches.points.arm("catch-up", action, pid_of(victim))
+        caches.fall_behind(victim)
+        caches.points.reached("catch-up")
+        caches.catch_up(caches.readers)
+        if action == "terminate":
+            caches.gone(victim)
+    caches.goes_on(also=[victim] if action == "cancel" else [])
+
+
+@pytest.mark.parametrize("when", ["turn before", "turn after"])
+def test_exits_with_the_turn(caches, when):
+    """Guards: one that exits, and is given the turn before or while it does, hands it on when it is gone; if
+    it stands still there, the watchdog takes it back."""
+    with caches.without_watchdog():
+        if when == "turn before":
+            victim = caches.reader()
+            with stopped(pid_of(victim)):
+                caches.fall_behind(victim)
+                caches.points.arm("invalidation-leave", "wait", pid_of(victim))
+                os.kill(pid_of(victim), signal.SIGTERM)
+        else:
+            victim = caches.reader()
+            caches.points.arm("invalidation-leave", "wait", pid_of(victim))
+            os.kill(pid_of(victim), signal.SIGTERM)
+            caches.points.waiter("invalidation-leave")
+            caches.flood(10)
+            for reader in caches.readers:
+                assert caches.kept(reader) == ROWS
+            caches.flood(FLOOD)
+        caches.points.waiter("invalidation-leave")
+        assert all(caches.behind(reader) >= FAR_BEHIND for reader in caches.readers)
+        caches.points.release()
+        caches.catch_up(caches.readers)
+    caches.gone(victim)
+    victim = caches.reader()
+    caches.points.arm("invalidation-leave", "wait", pid_of(victim))
+    os.kill(pid_of(victim), signal.SIGTERM)
+    caches.points.waiter("invalidation-leave")
+    caches.goes_on()
+    caches.points.release()
+    caches.gone(victim)
+
+
+# ---- a slot that is used anew ----
+
+def heirs_of_any_slot(scene: CacheScene) -> list[psycopg.Connection]:
+    """As many new sessions as there is room for, so that one has the slot that has become free last: from
+    PostgreSQL 16 on it is the last to be given out. (Not the second and third: others want to connect.)"""
+    heirs = []
+    with suppress(psycopg.OperationalError):
+        while True:
+            heirs.append(scene.connect())
+    for _ in range(2):
+        scene.end_session(heirs.pop(1))
+    return heirs
+
+
+@pytest.mark.parametrize("kind", ["plain", "listens", "caches", "both"])
+def test_slot_is_used_anew(caches, kind):
+    """Guards: a signal that was meant for a session that has gone does no harm to the one that has its slot
+    now, nor to the next, and neither misses one of its own."""
+    sender, victim = caches.connect(), caches.reader()
+    slot = caches.points.slot(victim)
+    caches.points.arm("catch-up-handed-out", "wait", pid_of(sender))
+    caches.flood(10)
+    for reader in caches.readers:
+        assert caches.kept(reader) == ROWS
+    doing = Doing(sender, f"SELECT flood({FLOOD})")
+    caches.points.waiter("catch-up-handed-out")
+    caches.end_session(victim)
+    heirs = heirs_of_any_slot(caches)
+    for heir in heirs:
+        if kind in ("listens", "both"):
+            heir.execute("LISTEN c")
+        if kind in ("caches", "both"):
+            assert caches.kept(heir) == 0
+    caches.points.release()
+    assert doing.end() is None
+    assert kind == "plain" or slot in [caches.points.slot(heir) for heir in heirs]
+    for _ in range(2):
+        notify(caches.writer, "c", "to whoever listens")
+        for heir in heirs:
+            assert one(heir, "SELECT 1") == 1
+            if kind in ("listens", "both"):
+                assert hear(heir, 1) == ["to whoever listens"]
+        caches.catch_up(caches.readers)
+        caches.goes_on(also=heirs if kind in ("caches", "both") else [])
+    for heir in heirs:
+        assert caches.kept(heir) in (0, ROWS) and caches.kept(heir) == ROWS
+    assert slot in [caches.points.slot(heir) for heir in heirs]
+    caches.goes_on(also=heirs)
+
+
+# ---- one that is busy ----
+
+def waits_for_the_lock(scene: CacheScene, connection: psycopg.Connection, sql: str) -> Doing:
+    """Runs a statement that waits for advisory lock 1."""
+    doing = Doing(connection, sql)
+    until(lambda: one(scene.watcher, "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted",
+                      pid_of(connection)), "it waits")
+    return doing
+
+
+def test_signal_is_used_up(caches):
+    """Guards: one whose statement waits while it falls far behind, and then looks for invalidations of the
+    server's own, which uses its signal up, and fails, catches up when it is idle."""
+    victim = caches.reader()
+    victim.execute("""
+        CREATE FUNCTION pg_temp.fails() RETURNS void LANGUAGE plpgsql AS $$
+            DECLARE
+                waited text := pg_advisory_xact_lock(1);
+                size bigint := pg_relation_size('item'::regclass);
+            BEGIN
+                RAISE EXCEPTION 'failed';
+            END $$""")
+    with pytest.raises(psycopg.errors.RaiseException):
+        victim.execute("SELECT pg_temp.fails()")  # so that it comes by no planner the next time
+    caches.writer.execute("SELECT pg_advisory_lock(1)")
+    doing = waits_for_the_lock(caches, victim, "SELECT pg_temp.fails()")
+    caches.fall_behind_alone(victim)
+    caches.writer.execute("SELECT pg_advisory_unlock(1)")
+    assert isinstance(doing.end(), psycopg.errors.RaiseException)
+    caches.catch_up([victim])
+    caches.goes_on(also=[victim])
+
+
+# ---- one that listens as well ----
+
+@pytest.fixture
+def both(caches):
+    """A session that listens to c, and caches."""
+    connection = caches.reader()
+    connection.execute("LISTEN c")
+    return connection
+
+
+@pytest.mark.parametrize("first", ["notification", "invalidations"])
+def test_both_signals(caches, both, first):
+    """Guards: an idle session that is signalled for both at the same time does both, and its client gets the
+    notification without asking."""
+    for number in range(3):
+        with stopped(pid_of(both)):
+            if first == "notification":
+                notify(caches.writer, "c", str(number))
+            caches.fall_behind_alone(both)
+            if first != "notification":
+                notify(caches.writer, "c", str(number))
+        assert hear(both, 1) == [str(number)]
+        caches.catch_up([both])
+    caches.goes_on(also=[both])
+
+
+@pytest.mark.parametrize("point", ["deliver-called", "deliver-begin", "deliver-read", "deliver-message",
+                                   "deliver-all-read", "deliver-done", "turn-given-back"])
+def test_far_behind_while_it_delivers(caches, both, point):
+    """Guards: one that stands still while it delivers, and falls far behind then, catches up when it is
+    through, and its client hears all."""
+    caches.points.arm(point, "wait", pid_of(both))
+    notify(caches.writer, "c", "first")
+    assert caches.points.waiter(point) == pid_of(both)
+    caches.fall_behind_alone(both)
+    notify(caches.writer, "c", "second")
+    caches.catch_up(caches.readers)
+    assert caches.points.release() == 1
+    assert hear(both, 2) == ["first", "second"]
+    caches.catch_up([both])
+    caches.goes_on(also=[both])
+
+
+@pytest.mark.parametrize("turns", ["there are turns", "there are none"])
+def test_notified_while_it_catches_up(caches, both, turns):
+    """Guards: one that is notified while it catches up hears of it when it is through; also if it has to
+    wait for its turn to read notifications, and then is sent it by the server."""
+    with ExitStack() as stack:
+        if turns == "there are none":
+            listeners = [caches.connect() for _ in range(2)]  # there are two turns
+            for listener in listeners:
+                listener.execute("LISTEN c")
+            stack.enter_context(caches.without_watchdog())
+            for listener in listeners:
+                stack.enter_context(stopped(pid_of(listener)))
+        caches.points.arm("catch-up", "wait", pid_of(both))
+        caches.fall_behind(both)
+        assert caches.points.waiter("catch-up") == pid_of(both)
+        notify(caches.writer, "c", "heard")
+        assert caches.points.release() == 1
+        caches.catch_up([both])
+    assert hear(both, 1) == ["heard"]
+    caches.goes_on(also=[both])
+    notify(caches.writer, "c", "again")
+    assert hear(both, 1) == ["again"]
+
+
+@pytest.mark.parametrize("state", ["in a transaction", "in a failed block", "in a statement"])
+def test_both_signals_while_busy(caches, both, state):
+    """Guards: one that is busy when both come does both when it is idle again, without another statement."""
+    doing = None
+    caches.writer.execute("SELECT pg_advisory_lock(1)")
+    if state == "in a statement":
+        doing = waits_for_the_lock(caches, both, "SELECT pg_advisory_xact_lock(1)")
+    else:
+        both.execute("BEGIN; SELECT 1")
+    if state == "in a failed block":
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            both.execute("SELECT 1 / 0")
+    for reader in caches.readers:
+        assert caches.kept(reader) == ROWS
+    caches.flood(FLOOD)
+    notify(caches.writer, "c", "heard")
+    caches.catch_up(caches.readers)
+    assert caches.behind(both) >= FAR_BEHIND
+    caches.writer.execute("SELECT pg_advisory_unlock(1)")
+    if doing:
+        assert doing.end() is None
+    else:
+        both.execute("COMMIT" if state == "in a transaction" else "ROLLBACK")
+    assert hear(both, 1) == ["heard"]
+    caches.catch_up([both])
+    caches.goes_on(also=[both])

@@ -1,0 +1,247 @@
+"""A notification queue whose memory was overwritten: it is switched off, and the server goes on."""
+
+import re
+
+import psycopg
+import pytest
+
+from faults import FUNCTIONS, Doing, Points, pid_of
+from harness.cluster import Cluster
+from laggards import SMALLEST
+from servers import SETTINGS
+from support import hear, notify, one, outcome, state_of, stopped, until, watchdog_pid, works_from_the_start
+from wire import cstring, fatal, payloads
+
+LOGGED = re.compile(r"LOG:  the notification queue of pg_herald is damaged at position (\d+)\n"
+                    r"[^\n]*DETAIL:  Shared memory was overwritten\. [^\n]*\n"
+                    r"[^\n]*HINT:  Restart the server when convenient\.\n")
+MISSED = "notifications were missed"
+ENDED = "terminating connection because it has missed notifications"
+TOO_LONG = "x" * 8000
+MANY = 5000  # notifications that do not fit into a segment
+
+# At which point a sender stands while what part of its batch is overwritten.
+DAMAGES = [("publish-finished", "word"), ("publish-reserved", "length"), ("publish-reserved", "entry")]
+
+
+class Damaged:
+    """A server, its postmaster's pid before the damage, and who is there."""
+
+    def __init__(self, cluster: Cluster, connect):
+        self.cluster = cluster
+        self.connect = lambda: connect(cluster)
+        self.postmaster = cluster.postmaster_pid()
+        self.watcher = self.connect()
+        self.points = Points(self.watcher)
+        self.sender = self.connect()
+
+    def listener(self, *channels: str) -> psycopg.Connection:
+        """One that listens to these."""
+        connection = self.connect()
+        for channel in channels:
+            connection.execute(f"LISTEN {channel}")
+        return connection
+
+    def damage(self, point: str = "publish-reserved", part: str = "length") -> None:
+        """Has a sender find its own batch overwritten: it commits all the same."""
+        self.points.arm(point, "wait", pid_of(self.sender))
+        with stopped(watchdog_pid(self.cluster)):  # it could be faster to dispatch, and all be told twice
+            doing = Doing(self.sender, "NOTIFY c, 'lost'")
+            self.points.waiter(point)
+            self.watcher.execute("SELECT stop_damage(%s)", (part,))
+            self.points.release(point)
+            assert doing.end() is None
+        assert self.is_known()
+
+    def is_known(self) -> bool:
+        """Whether the queue is switched off."""
+        return one(self.watcher, "SELECT is_damaged FROM herald.queue")
+
+    def goes_on(self, *listeners: psycopg.Connection, sender: psycopg.Connection | None = None) -> None:
+        """Who listens to c, of old or newly, hears what is sent now, by the server's own queue."""
+        listeners = [*listeners, self.listener("c")]
+        before = one(self.watcher, "SELECT notifications FROM herald.stats")
+        notify(sender or self.sender, "c", "1", "2")
+        (sender or self.sender).execute("NOTIFY c, '3'")
+        for listener in listeners:
+            assert hear(listener, 3) == ["1", "2", "3"]
+        assert one(self.watcher, "SELECT notifications FROM herald.stats") == before
+        assert self.cluster.postmaster_pid() == self.postmaster
+        assert "PANIC" not in self.cluster.log() and "terminated by signal" not in self.cluster.log()
+
+
+@pytest.fixture
+def damaged(stop_points, connect):
+    """A server of its own for each test, that is not damaged yet; it is not restarted, nor does it crash."""
+    with Cluster(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
+            "max_connections": 40, "herald.wakeup_concurrency": 2}) as cluster:
+        cluster.create_herald()
+        cluster.psql(FUNCTIONS)
+        yield Damaged(cluster, connect)
+
+
+@pytest.mark.parametrize("point, part", DAMAGES)
+def test_switched_off(damaged, connect, wire, point, part):
+    """Guards: a queue whose memory was overwritten takes nobody down. Idle listeners are told at once, on
+    herald_reset or by the end of their connections; notifications go on, by the server's own queue; the view
+    and the log say so, once; a restart puts an end to it."""
+    clients = [wire(damaged.cluster) for _ in range(3)]
+    for client in clients:
+        client.query("LISTEN c")
+    resets = [damaged.listener("c", "herald_reset") for _ in range(3)]
+    elsewhere = damaged.listener("herald_reset", "nothing_of_this")
+    assert not damaged.is_known()
+    notify(damaged.sender, "c", "before")
+    assert [hear(listener, 1) for listener in resets] == [["before"]] * 3
+    assert [payloads([client.receive()]) for client in clients] == [["before"]] * 3
+    damaged.damage(point, part)
+    for listener in [*resets, elsewhere]:
+        assert hear(listener, 1) == [MISSED]
+    assert [fatal(client.until_ready()) for client in clients] == [ENDED] * 3
+    damaged.goes_on(*resets)
+    damaged.goes_on(*resets)
+    assert len(LOGGED.findall(damaged.cluster.log())) == 1
+    assert damaged.cluster.log().count("is damaged at position") == 1
+
+    damaged.cluster.restart()
+    works_from_the_start(damaged.cluster, connect)
+    assert not one(connect(damaged.cluster), "SELECT is_damaged FROM herald.queue")
+
+
+def test_in_a_transaction(damaged, wire):
+    """Guards: listeners that are in a transaction are told when it ends."""
+    reset, client = damaged.listener("c", "herald_reset"), wire(damaged.cluster)
+    client.query("LISTEN c")
+    for run in (reset.execute, client.query):
+        run("BEGIN")
+        run("SELECT 1")
+    damaged.damage()
+    until(lambda: state_of(damaged.watcher, client.pid) == "busy", "it is marked")
+    client.send(("Q", cstring("COMMIT")))
+    assert fatal(client.until_ready()) == ENDED
+    reset.execute("COMMIT")
+    assert hear(reset, 1) == [MISSED]
+    damaged.goes_on(reset)
+
+
+def test_pending_before(damaged):
+    """Guards: what a transaction has notified before the damage was found goes the server's own way at its
+    commit: in order, once each, without what was rolled back; and what it notifies afterwards follows."""
+    reset, sender = damaged.listener("c", "herald_reset"), damaged.connect()
+    sender.execute("BEGIN")
+    for statement in ("NOTIFY c, '1'", "NOTIFY c, '2'", "SAVEPOINT s", "NOTIFY c, 'rolled back'",
+                      "ROLLBACK TO s", "NOTIFY c, '3'"):
+        sender.execute(statement)
+    damaged.damage()
+    assert hear(reset, 1) == [MISSED]
+    for statement in ("SAVEPOINT t", "SELECT pg_notify('c', '4')", "RELEASE t", "NOTIFY c, '2'", "NOTIFY c"):
+        sender.execute(statement)
+    sender.execute("COMMIT")
+    assert hear(reset, 5) == ["1", "2", "3", "4", ""]
+    damaged.goes_on(reset, sender=sender)
+
+
+def test_pending_in_a_file(damaged):
+    """Guards: the same for more than fits into memory, in which there is a file."""
+    reset, sender = damaged.listener("c", "herald_reset"), damaged.connect()
+    sender.execute("BEGIN")
+    sender.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
+    damaged.damage()
+    assert hear(reset, 1) == [MISSED]
+    sender.execute("COMMIT")
+    assert hear(reset, MANY) == [str(n) for n in range(1, MANY + 1)]
+    damaged.goes_on(reset, sender=sender)
+
+
+@pytest.mark.parametrize("how", ["error", "terminate"])
+def test_handing_over_fails(damaged, how):
+    """Guards: a sender that fails while it hands what is pending to the server is rolled back, and heard by
+    nobody."""
+    reset, sender = damaged.listener("c", "herald_reset"), damaged.connect()
+    sender.execute("BEGIN")
+    sender.execute("NOTIFY c, 'never'")
+    damaged.damage()
+    assert hear(reset, 1) == [MISSED]
+    damaged.points.arm("publish-natively", how, pid_of(sender))
+    with pytest.raises(psycopg.Error):
+        sender.execute("COMMIT")
+    damaged.goes_on(reset)
+
+
+def test_longer_than_the_server_takes(damaged):
+    """Guards: a payload that only herald.max_payload allows is refused in the server's own words: pending
+    ones at the commit, which is rolled back, later ones at once."""
+    reset, sender = damaged.listener("c", "herald_reset"), damaged.connect()
+    damaged.watcher.execute("ALTER SYSTEM SET herald.max_payload = '1MB'")
+    damaged.watcher.execute("SELECT pg_reload_conf()")
+    until(lambda: one(sender, "SHOW herald.max_payload") == "1MB", "it is read")
+    sender.execute("BEGIN")
+    sender.execute("CREATE TABLE not_there()")
+    sender.execute("SELECT pg_notify('c', 'never')")
+    sender.execute(f"SELECT pg_notify('c', '{TOO_LONG}')")
+    damaged.damage()
+    refused = "22023: payload string too long"
+    assert outcome(sender, "COMMIT") == refused
+    assert one(sender, "SELECT to_regclass('not_there') IS NULL")
+    assert outcome(sender, f"SELECT pg_notify('c', '{TOO_LONG}')") == refused
+    assert hear(reset, 1) == [MISSED]
+    damaged.goes_on(reset, sender=sender)
+
+
+def test_reserved_before(damaged):
+    """Guards: a transaction whose batch was reserved before the damage was found commits; as nobody hears
+    it, all are told once more, for they may have looked before it was visible. One that fails has no such
+    effect."""
+    reset, commits, fails = damaged.listener("c", "herald_reset"), damaged.connect(), damaged.connect()
+    for point, connection in (("publish-finished", damaged.sender), ("publish-reserved", commits),
+                              ("publish-reserved", fails)):
+        damaged.points.arm(point, "wait", pid_of(connection))
+    with stopped(watchdog_pid(damaged.cluster)):
+        first = Doing(damaged.sender, "NOTIFY c, 'lost'")
+        damaged.points.waiter("publish-finished")
+        late = [Doing(connection, "NOTIFY c, 'lost as well'") for connection in (commits, fails)]
+        damaged.points.reached("publish-reserved")
+        damaged.watcher.execute("SELECT stop_damage('word')")
+        damaged.points.release("publish-finished")
+        assert first.end() is None
+    assert hear(reset, 1) == [MISSED]
+    fails.cancel()
+    assert isinstance(late[1].end(), psycopg.errors.QueryCanceled)
+    assert hear(reset, 1, 0.3) == []
+    damaged.points.release()
+    assert late[0].end() is None
+    assert hear(reset, 1) == [MISSED]
+    damaged.goes_on(reset, sender=commits)
+
+
+def test_nobody_waits(damaged):
+    """Guards: when the damage is found, nobody waits for his own batch any more, nor for room in the queue;
+    who waited for room notifies by the server's own queue."""
+    hears_itself = damaged.listener("c", "herald_reset")
+    slow, greedy, large = damaged.connect(), damaged.connect(), damaged.connect()
+    damaged.points.arm("publish-reserved", "wait", pid_of(slow))
+    first = Doing(slow, "NOTIFY c, 'lost'")
+    damaged.points.waiter("publish-reserved")
+    own = Doing(hears_itself, "NOTIFY c, 'its own'")
+    damaged.points.arm("publish-no-room", "wait", pid_of(greedy))
+    filling = Doing(greedy, f"DO $$ BEGIN FOR n IN 1..{MANY} LOOP"
+                            " PERFORM pg_notify('d', n || repeat('x', CASE WHEN n < 60 THEN 7000 ELSE 0 END));"
+                            " COMMIT; END LOOP; END $$")
+    damaged.points.waiter("publish-no-room")
+    damaged.points.arm("publish-no-room", "wait", pid_of(large))
+    many = Doing(large, f"SELECT count(pg_notify('e', n::text)) FROM generate_series(1, {MANY}) n")
+    damaged.points.reached("publish-no-room")
+    assert own.runs()
+    others = [damaged.listener("d", "herald_reset"), damaged.listener("e", "herald_reset")]
+    damaged.watcher.execute("SELECT stop_damage('length')")
+    damaged.points.release()
+    for doing in (first, own, filling, many):
+        assert doing.end() is None
+    assert hear(hears_itself, 1) == [MISSED]
+    heard = [[word for word in hear(other, MANY + 10, 2)] for other in others]
+    assert all(MISSED in words for words in heard)
+    rest = [word for word in heard[0] if word != MISSED]
+    assert rest == [str(n) for n in range(MANY - len(rest) + 1, MANY + 1)] and rest
+    assert [word for word in heard[1] if word != MISSED] == [str(n) for n in range(1, MANY + 1)]
+    until(lambda: "waiting for dispatch 0," in damaged.points.state(), "nobody waits")
+    damaged.goes_on()

@@ -1,0 +1,92 @@
+"""The extension test/modules/herald_client: building it, servers that load it, and what tests ask of it."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from harness.cluster import Cluster
+from harness.prefix import TOP
+from servers import SETTINGS, started
+from support import one
+
+SOURCE = TOP / "test/modules/herald_client"
+HEADER = "extension/pg_herald/pg_herald_api.h"
+
+# How a server loads it; herald_client's callbacks run before those of what was loaded before.
+LOADED = {
+    "preloaded first": "herald_client, pg_herald",
+    "preloaded last": "pg_herald, herald_client",
+    "by the session": "pg_herald",
+}
+
+
+def include_folder(pg_config: str) -> Path:
+    """Where the server's headers are."""
+    return Path(subprocess.run([pg_config, "--includedir-server"], check=True, capture_output=True,
+                               text=True).stdout.strip())
+
+
+@contextmanager
+def build_folder():
+    """A new folder that the server's user can read."""
+    with tempfile.TemporaryDirectory(prefix="herald-", dir="/var/tmp") as name:
+        folder = Path(name) / "herald_client"
+        shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("*.o", "*.bc", "*.so"))
+        folder.parent.chmod(0o755)
+        yield folder
+
+
+def make(folder: Path, pg_config: str, *goals: str) -> None:
+    """Builds a copy of the extension, away from our sources; a warning is an error."""
+    result = subprocess.run(["make", "-s", f"PG_CONFIG={pg_config}", "with_llvm=no", *goals], cwd=folder,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def install_client(pg_config: str) -> None:
+    """Builds the extension with what is installed, and installs it there."""
+    with build_folder() as folder:
+        make(folder, pg_config, "COPT=-Werror", "install")
+
+
+def with_client(pg_config: str, libraries: str, **settings: object):
+    """Yields a cluster that has both extensions, or only the client where pg_herald is not loaded."""
+    has_herald = "pg_herald" in libraries
+    for cluster in started(preload=has_herald, pg_config=pg_config,
+                           settings=SETTINGS | settings | {"shared_preload_libraries": libraries}):
+        cluster.psql("CREATE EXTENSION herald_client")
+        yield cluster
+
+
+def opener(connect, cluster: Cluster):
+    """opener()() opens a connection that has the client loaded."""
+    def open_one(dbname: str = "postgres", **options) -> psycopg.Connection:
+        connection = connect(cluster, dbname, **options)
+        connection.execute("LOAD 'herald_client'")
+        return connection
+
+    return open_one
+
+
+def get(connection: psycopg.Connection, key: str) -> tuple[str | None, bool]:
+    """A setting, and whether it came from this session's cache."""
+    before = one(connection, "SELECT hits FROM client.cached()")
+    value = one(connection, "SELECT client.get(%s)", key)
+    return value, one(connection, "SELECT hits FROM client.cached()") > before
+
+
+def cached(connection: psycopg.Connection, column: str) -> int:
+    """One of: entries, hits, kept, not_kept, resets."""
+    return one(connection, f"SELECT {column} FROM client.cached()")
+
+
+def handled_in(cluster: Cluster, pid: int, name: str = "herald_client") -> int:
+    """How often a backend has run the reason's handler, as the server's log has it: without asking it."""
+    states = re.findall(rf"\[{pid}\] LOG:  herald_client: {re.escape(name)} (.*)", cluster.log())
+    assert set(states) <= {"in a transaction"}
+    return len(states)

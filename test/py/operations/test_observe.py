@@ -1,0 +1,326 @@
+"""What an administrator can see: who lags, by how much and since when; what a backend waits for; and whether
+docs/troubleshooting.md tells it as it is."""
+
+import os
+import re
+import signal
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from harness.prefix import TOP
+from laggards import RING_BYTES, SEGMENT_BYTES, SMALLEST, fall_behind, hear_all, send
+from servers import SETTINGS, started
+from support import hear, left_nothing, notify, one, until, watchdog_pid
+from wire import cstring, payloads
+
+MEGABYTE = 1024 * 1024
+LIMIT_BYTES = MEGABYTE  # herald.log_min_lag
+LAPS = 1.2 * LIMIT_BYTES / RING_BYTES  # of the ring: beyond the limit
+SEGMENTS = RING_BYTES // SEGMENT_BYTES
+TROUBLESHOOTING = TOP / "docs/troubleshooting.md"
+
+LOGGED = re.compile(r"""LOG:  listener with PID (?P<pid>\d+) is (?P<kilobytes>\d+) kB of notifications behind
+.* DETAIL:  Application "(?P<application>.*)" has yet to read what was committed since (?P<since>.*)\+00\. (?P<why>.*)
+.* HINT:  (?P<hint>.*)""")
+
+IN_A_TRANSACTION = ("It is in a transaction.", "It reads when the transaction has ended."
+                    " A session that listens should not stay in one.")
+NO_PROGRESS = ("It makes no progress.", "Perhaps its client does not take what is sent to it:"
+               " look into that, or end it with pg_terminate_backend().")
+
+
+@pytest.fixture(scope="module")
+def watched():
+    """A small queue, and a low limit; and no standby for whoever asks for one, so that its commit hangs."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | {
+        "herald.log_min_lag": f"{LIMIT_BYTES}B", "timezone": "UTC", "log_timezone": "UTC",
+        "synchronous_standby_names": "nobody", "synchronous_commit": "local"})
+
+
+@pytest.fixture
+def watcher(watched, connect):
+    """A session that listens to nothing. Before the test nobody else does."""
+    watcher = connect(watched)
+    until(lambda: left_nothing(watcher), "the last test's listeners are gone")
+    return watcher
+
+
+@pytest.fixture
+def logged(watched):
+    """logged() gives what the log says of laggards since the test began."""
+    before = len(watched.log())
+    return lambda: [match.groupdict() for match in LOGGED.finditer(watched.log()[before:])]
+
+
+def behind(watcher: psycopg.Connection, pid: int) -> int:
+    """How far the listener is behind, in bytes."""
+    return one(watcher, "SELECT pending_bytes FROM herald.listeners WHERE pid = %s", pid)
+
+
+def lagging_since(watcher: psycopg.Connection, pid: int) -> datetime | None:
+    """Since when it lags."""
+    return one(watcher, "SELECT lagging_since FROM herald.listeners WHERE pid = %s", pid)
+
+
+# ---- who lags ----
+
+def test_laggard_is_logged_once(watched, connect, watcher, logged):
+    """Guards: a listener beyond herald.log_min_lag is logged, once, with who, how far, since when and why; the view
+    says the same; who keeps up is not concerned; and when it falls behind again it is logged again."""
+    laggard, listener, sender = (connect(watched, application_name=name)
+                                 for name in ("slow worker", "fast worker", "sender"))
+    listener.execute("LISTEN c")
+    pid = laggard.info.backend_pid
+    for times in (1, 2):
+        fall_behind(laggard)
+        began = datetime.now(timezone.utc)
+        sent = send(sender, LAPS, heard_by=listener)
+        until(lambda: lagging_since(watcher, pid), "it is seen")
+        line = until(lambda: of(pid, logged())[times - 1:], "it is logged")[0]
+        assert line["application"] == "slow worker"
+        assert LIMIT_BYTES < int(line["kilobytes"]) * 1024 <= behind(watcher, pid)
+        assert (line["why"], line["hint"]) == IN_A_TRANSACTION
+
+        since = datetime.strptime(line["since"], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=timezone.utc)
+        assert abs((lagging_since(watcher, pid) - since).total_seconds()) < 0.001
+        assert began <= lagging_since(watcher, pid) < datetime.now(timezone.utc)
+        assert one(watcher, "SELECT abs(extract(epoch FROM clock_timestamp() - lagging_since - pending_age)) < 0.1"
+                   " FROM herald.listeners WHERE pid = %s", pid), "it is of the first that it has not read"
+        assert lagging_since(watcher, listener.info.backend_pid) is None
+
+        sent += send(sender, LAPS, heard_by=listener)
+        marker(watched, connect, sender, logged)
+        assert len(of(pid, logged())) == times and not of(listener.info.backend_pid, logged())
+        laggard.execute("COMMIT")
+        hear_all(laggard, sent)
+        until(lambda: behind(watcher, pid) == 0 and not lagging_since(watcher, pid), "it has caught up")
+
+
+def of(pid: int, lines: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Those of the lines that are about this listener."""
+    return [line for line in lines if int(line["pid"]) == pid]
+
+
+def marker(cluster, connect, sender, logged) -> None:
+    """Another listener falls behind, and is logged: by then everyone before it would have been as well."""
+    other = connect(cluster)
+    for sql in ("LISTEN marker", "BEGIN", "SELECT 1"):
+        other.execute(sql)
+    for _ in range(int(LAPS * RING_BYTES / 7000)):
+        notify(sender, "marker", "x" * 7000)
+    until(lambda: of(other.info.backend_pid, logged()), "the other one is logged")
+    other.close()
+
+
+def test_client_that_does_not_read(watched, connect, wire, watcher, logged):
+    """Guards: the log tells a client that does not read from a listener in a transaction."""
+    mute, sender = wire(watched, application_name="mute"), connect(watched)
+    mute.query("LISTEN c")
+    sent = send(sender, LAPS + 2)
+    line = until(logged, "it is logged")[0]
+    assert (int(line["pid"]), line["application"]) == (mute.pid, "mute")
+    assert (line["why"], line["hint"]) == NO_PROGRESS
+    heard = []
+    while len(heard) < len(sent):
+        heard += payloads([mute.receive()])
+    assert heard == sent
+
+
+def test_hovering_about_the_limit(watched, connect, wire, watcher, logged):
+    """Guards: a listener that catches up a little, and falls behind again, is logged once."""
+    mute, sender = wire(watched), connect(watched)
+    mute.query("LISTEN c")
+    sent = send(sender, LAPS + 1)
+    since = until(lambda: lagging_since(watcher, mute.pid), "it lags")
+    heard = []
+    while behind(watcher, mute.pid) > LIMIT_BYTES * 0.9:
+        heard += payloads([mute.receive()])
+    assert behind(watcher, mute.pid) > LIMIT_BYTES / 2
+    while behind(watcher, mute.pid) < LIMIT_BYTES * 1.2:
+        sent += send(sender, 0.05)
+    marker(watched, connect, sender, logged)
+    assert lagging_since(watcher, mute.pid) == since
+    assert len(of(mute.pid, logged())) == 1
+    while len(heard) < len(sent):
+        heard += payloads([mute.receive()])
+    assert heard == sent
+
+
+def test_laggard_that_goes(watched, connect, watcher, logged):
+    """Guards: a listener that ended while it lagged leaves nothing to whoever listens in its place."""
+    for times in (1, 2, 3):
+        laggard, sender = connect(watched), connect(watched)
+        fall_behind(laggard)
+        assert lagging_since(watcher, laggard.info.backend_pid) is None
+        send(sender, LAPS)
+        until(lambda: lagging_since(watcher, laggard.info.backend_pid), "it lags")
+        until(lambda: of(laggard.info.backend_pid, logged()), "it is logged")
+        assert len(logged()) == times
+        laggard.close()
+        until(lambda: left_nothing(watcher), "it is gone")
+        sender.close()
+
+
+def test_watchdog_that_goes(watched, connect, watcher, logged):
+    """Guards: a new watchdog does not log again what the one before it has logged."""
+    laggard, sender = connect(watched), connect(watched)
+    fall_behind(laggard)
+    send(sender, LAPS)
+    until(logged, "it is logged")
+    before = watchdog_pid(watched)
+    assert one(watcher, "SELECT herald.watchdog_pid()") == before
+    os.kill(before, signal.SIGTERM)
+    until(lambda: one(watcher, "SELECT herald.watchdog_pid()") not in (None, before), "there is a new one")
+    assert one(watcher, "SELECT herald.watchdog_pid()") == watchdog_pid(watched)
+    marker(watched, connect, sender, logged)
+    assert len(of(laggard.info.backend_pid, logged())) == 1
+
+
+def test_watchdog_that_sleeps(watched, connect, watcher, logged):
+    """Guards: a watchdog that sleeps, because nobody is woken, is told that somebody falls behind."""
+    laggard, sender = connect(watched), connect(watched)
+    fall_behind(laggard)
+
+    def rests() -> bool:
+        before = switches(watchdog_pid(watched))
+        time.sleep(0.1)
+        return switches(watchdog_pid(watched)) == before
+
+    until(rests, "nothing goes on")
+    send(sender, LAPS)
+    until(logged, "it is logged, long before the watchdog would have looked by itself", 7)
+
+
+def switches(pid: int) -> int:
+    """How often the process went to sleep."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)[1])
+
+
+def test_large_transaction_counts(watched, connect, watcher, logged):
+    """Guards: what one large transaction has put into a file counts, in the views and for the log."""
+    laggard, sender = connect(watched), connect(watched)
+    fall_behind(laggard)
+    pid = laggard.info.backend_pid
+    usage_before = one(watcher, "SELECT usage FROM herald.queue")
+    sender.execute("SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, 300) n")
+    assert behind(watcher, pid) > 300 * 7000
+    used, usage = watcher.execute("SELECT used, usage FROM herald.queue").fetchone()
+    assert used > 300 * 7000 and usage > usage_before
+    line = until(logged, "it is logged")[0]
+    assert int(line["pid"]) == pid and int(line["kilobytes"]) * 1024 > 300 * 7000 - 1024
+    laggard.execute("COMMIT")
+    assert len(hear(laggard, 300)) == 300
+    until(lambda: one(watcher, "SELECT used FROM herald.queue") == 0, "the file is deleted")
+
+
+def test_log_lag_takes_effect(watched, connect, watcher, logged):
+    """Guards: -1 turns the log off, and whoever lags then is not marked either; a new limit counts from the
+    reload on, for who is behind already as well."""
+    def limit(value: str) -> None:
+        watcher.execute(f"ALTER SYSTEM SET herald.log_min_lag = '{value}'")
+        watcher.execute("SELECT pg_reload_conf()")
+
+    laggard, listener, sender = connect(watched), connect(watched), connect(watched)
+    pid = laggard.info.backend_pid
+    listener.execute("LISTEN d")
+    watcher.execute("ALTER SYSTEM RESET herald.log_min_lag")
+    try:
+        fall_behind(laggard)
+        send(sender, LAPS)
+        until(logged, "it is logged")
+        limit("-1")
+        until(lambda: lagging_since(watcher, pid) is None, "it is not looked at any more")
+        limit("100kB")
+        until(lambda: len(logged()) == 2, "it is logged anew")
+        assert lagging_since(watcher, pid) is not None
+        limit("1GB")
+        until(lambda: lagging_since(watcher, pid) is None, "that is no lag now")
+        assert len(logged()) == 2
+    finally:
+        watcher.execute("ALTER SYSTEM RESET herald.log_min_lag")
+        watcher.execute("SELECT pg_reload_conf()")
+
+
+# ---- what a backend waits for ----
+
+def event(watcher: psycopg.Connection, pid: int) -> tuple[str, str]:
+    """Type and name of what a backend waits for."""
+    return watcher.execute("SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s",
+                           (pid,)).fetchone()
+
+
+def ours(watcher: psycopg.Connection, name: str) -> tuple[str, str]:
+    """One of our wait events, as this server shows it: before 17 they have no names."""
+    return "Extension", name if watcher.info.server_version >= 170000 else "Extension"
+
+
+def test_waits_behind_a_commit(watched, connect, wire, watcher):
+    """Guards: who waits for its own notification, behind a commit that takes long, is seen to."""
+    watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
+    first, second = wire(watched, synchronous_commit="on"), wire(watched)
+    second.query("LISTEN c")
+    first.send(("Q", cstring("INSERT INTO written VALUES (1); NOTIFY c, 'first'")))
+    until(lambda: event(watcher, first.pid) == ("IPC", "SyncRep"), "the commit hangs")
+    second.send(("Q", cstring("NOTIFY c, 'second'")))
+    until(lambda: event(watcher, second.pid) == ours(watcher, "HeraldDispatch"), "it waits")
+    watcher.execute("SELECT pg_cancel_backend(%s)", (first.pid,))
+    assert payloads(second.until_ready()) == ["first", "second"]
+    first.until_ready()
+
+
+def test_waits_for_room(watched, connect, wire, watcher):
+    """Guards: a sender that finds the queue full of what is being committed is seen to wait for that."""
+    watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
+    first, sender = wire(watched, synchronous_commit="on"), wire(watched)
+    first.send(("Q", cstring("INSERT INTO written VALUES (1); NOTIFY c, 'first'")))
+    until(lambda: event(watcher, first.pid) == ("IPC", "SyncRep"), "the commit hangs")
+    segment_full = "SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, 8) n"
+    for _ in range(SEGMENTS + 1):
+        sender.send(("Q", cstring(segment_full)))
+    until(lambda: event(watcher, sender.pid) == ours(watcher, "HeraldQueueRoom"), "it waits")
+    watcher.execute("SELECT pg_cancel_backend(%s)", (first.pid,))
+    first.until_ready()
+    for _ in range(SEGMENTS + 1):
+        sender.until_ready()
+
+
+def documented_waits() -> set[str]:
+    """The names of the wait events that docs/troubleshooting.md explains."""
+    return set(re.findall(r"^\| `(Herald\w+)` \|", TROUBLESHOOTING.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_wait_events_are_documented(watched, watcher):
+    """Guards: docs/troubleshooting.md explains each wait event; the server, from 17 on, knows the same ones."""
+    source = TROUBLESHOOTING.parent.parent / "src/base/waits.c"
+    names = set(re.findall(r'"(Herald\w+)"', source.read_text(encoding="utf-8")))
+    assert documented_waits() == names
+    if watcher.info.server_version >= 170000:
+        known = watcher.execute("SELECT name FROM pg_wait_events WHERE name LIKE 'Herald%'").fetchall()
+        assert {name for name, in known} == names
+
+
+# ---- docs/troubleshooting.md ----
+
+def queries() -> list[str]:
+    """The statements of its SQL blocks: each ends with a semicolon at a line's end."""
+    blocks = re.findall(r"^```sql\n(.*?)^```", TROUBLESHOOTING.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [sql for block in blocks for sql in re.split(r"(?<=;)\n", block) if sql.strip()]
+
+
+def test_queries_of_the_troubleshooting_page(watched, connect, watcher):
+    """Guards: each query that docs/troubleshooting.md tells to run does run, also while somebody lags."""
+    laggard, sender = connect(watched), connect(watched)
+    fall_behind(laggard)
+    send(sender, LAPS)
+    assert len(queries()) > 5
+    for sql in queries():
+        watcher.execute("BEGIN")
+        try:
+            watcher.execute(sql)
+        finally:
+            watcher.execute("ROLLBACK")

@@ -1,0 +1,151 @@
+"""pg_stat_statements and auto_explain beside pg_herald, in either order, and what shows through elsewhere."""
+
+import re
+
+import pytest
+
+from harness.cluster import Cluster
+from servers import SETTINGS, started
+from support import hear, hear_until, notify, one, outcome
+
+TRACKING = SETTINGS | {"pg_stat_statements.track": "all", "pg_stat_statements.track_planning": True,
+                       "auto_explain.log_min_duration": 0, "auto_explain.log_nested_statements": True}
+TRACKERS = "pg_stat_statements, auto_explain"
+
+
+def with_trackers(libraries: str):
+    """Yields a cluster with these libraries, and pg_stat_statements' view."""
+    for cluster in started(preload="pg_herald" in libraries,
+                           settings=TRACKING | {"shared_preload_libraries": libraries}):
+        cluster.psql("CREATE EXTENSION pg_stat_statements")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def wrapped():
+    """In the order that is recommended: what tracks statements wraps pg_herald."""
+    yield from with_trackers(f"pg_herald, {TRACKERS}")
+
+
+@pytest.fixture(scope="module")
+def wrapping():
+    """In the other order: pg_herald wraps what tracks statements."""
+    yield from with_trackers(f"{TRACKERS}, pg_herald")
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The server's own modules, without pg_herald."""
+    yield from with_trackers(TRACKERS)
+
+
+PREPARATIONS = """
+    CREATE TABLE IF NOT EXISTS watched (i integer);
+    CREATE OR REPLACE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_notify('c', NEW.i::text); NOTIFY c, 'of a trigger'; RETURN NEW; END $$;
+    CREATE OR REPLACE TRIGGER tell AFTER INSERT ON watched FOR EACH ROW EXECUTE FUNCTION tell();
+    CREATE OR REPLACE FUNCTION inlined(text) RETURNS void LANGUAGE sql AS $$ SELECT pg_notify('c', $1) $$;
+    CREATE OR REPLACE PROCEDURE steps() LANGUAGE plpgsql AS
+        $$ BEGIN NOTIFY c, '1'; COMMIT; PERFORM pg_notify('c', '2'); END $$"""
+STATEMENTS = [
+    "LISTEN c", "NOTIFY c", "NOTIFY c, 'x'", "NOTIFY c, 'x'", "NOTIFY c, 'y'",
+    "SELECT pg_notify('c', '1')", "SELECT pg_notify('c', '2')",
+    "SELECT pg_notify('c', i::text) FROM generate_series(1, 10) i",
+    "SELECT pg_notification_queue_usage() >= 0", "SELECT inlined('3')", "CALL steps()",
+    "INSERT INTO watched VALUES (1), (2)", "DO $$ BEGIN PERFORM pg_notify('c', '4'); END $$",
+    "PREPARE send(text) AS SELECT pg_notify('c', $1)", "EXECUTE send('5')", "EXECUTE send('6')",
+    "BEGIN", "NOTIFY c, 'rolled back'", "ROLLBACK", "EXPLAIN SELECT pg_notify('c', 'not heard')",
+    "SELECT pg_notify('', 'an error')", "NOTIFY d, 'not heard'", "UNLISTEN d", "UNLISTEN *", "DISCARD ALL",
+]
+STATISTICS = """
+    SELECT query, toplevel, calls, rows, plans FROM pg_stat_statements
+    WHERE query !~ 'pg_stat_statements' ORDER BY query COLLATE "C", toplevel, calls, rows, plans"""
+
+
+def explained(log: str, pid: int) -> list[str]:
+    """What auto_explain has logged for that backend, without times."""
+    entries = re.split(r"^\S+ \S+ \S+ \[(\d+)\] ", log, flags=re.MULTILINE)[1:]
+    return [re.sub(r"duration: [0-9.]+ ms", "duration", text)
+            for number, text in zip(entries[::2], entries[1::2]) if int(number) == pid and "plan:" in text]
+
+
+def tracked(cluster: Cluster, connect) -> dict:
+    """What comes of the statements, what listeners hear, and what the trackers make of them."""
+    listener, sender = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    sender.execute(PREPARATIONS)
+    one(sender, "SELECT pg_stat_statements_reset()")
+    log_before = len(cluster.log())
+    outcomes = [outcome(sender, sql) for sql in STATEMENTS]
+    for number in range(3):
+        sender.execute("SELECT pg_notify(%s, %s)", ("c", f"parameter {number}"))
+    plans = explained(cluster.log()[log_before:], sender.info.backend_pid)
+    statistics = listener.execute(STATISTICS).fetchall()
+    notify(sender, "c", "end")
+    return {"outcomes": outcomes, "plans": plans, "statistics": statistics,
+            "heard": hear_until(listener, "end")}
+
+
+def test_trackers_that_wrap(wrapped, alone, connect):
+    """Guards: in the recommended order trackers see what they see on stock: statements, rows, plans."""
+    expected = tracked(alone, connect)
+    assert tracked(wrapped, connect) == expected
+    calls = [(query, calls) for query, toplevel, calls, _, _ in expected["statistics"] if toplevel]
+    assert ("NOTIFY c, 'x'", 2) in calls
+    assert ("SELECT pg_notify($1, $2)", 2) in calls and ("SELECT pg_notify($1, $2)", 3) in calls
+    assert any("pg_notify('c', NEW.i::text)" in plan for plan in expected["plans"])
+
+
+def test_trackers_that_are_wrapped(wrapping, alone, connect):
+    """Guards: in the other order NOTIFY statements are not tracked, and nothing else is different."""
+    expected = tracked(alone, connect)
+    got = tracked(wrapping, connect)
+    expected["statistics"] = [row for row in expected["statistics"] if not row[0].startswith("NOTIFY")]
+    assert got == expected
+
+
+def test_not_switched_on(wrapping, alone, connect):
+    """Guards: in the other order, too, nothing is different in a session that has pg_herald switched off."""
+    expected = tracked(alone, connect)
+    wrapping.psql("ALTER DATABASE postgres SET herald.enabled = off")
+    try:
+        assert tracked(wrapping, connect) == expected
+    finally:
+        wrapping.psql("ALTER DATABASE postgres RESET herald.enabled")
+
+
+def test_jit(both, connect):
+    """Guards: a plan that is compiled, with our function as far as possible inlined, notifies as on stock."""
+    def run(cluster: Cluster) -> tuple:
+        listener, sender = connect(cluster), connect(cluster)
+        if not one(sender, "SELECT pg_jit_available()"):
+            pytest.skip("this server cannot compile plans")
+        sender.execute("SET jit = on; SET jit_above_cost = 0; SET jit_inline_above_cost = 0;"
+                       "SET jit_optimize_above_cost = 0")
+        listener.execute("LISTEN c")
+        query = "SELECT pg_notify('c', i::text), pg_notification_queue_usage() >= 0" \
+                " FROM generate_series(1, 5) i"
+        plan = "\n".join(row[0] for row in sender.execute(f"EXPLAIN (ANALYZE) {query}"))
+        results = sender.execute(query).fetchall()
+        return "Inlining true" in plan, results, hear(listener, 10)
+
+    compiled, results, heard = both(run)
+    assert compiled and results == [("", True)] * 5 and heard == ["1", "2", "3", "4", "5"] * 2
+
+
+def test_what_shows_through(cluster, stock, connect):
+    """Guards: where a plan is shown with its functions' names, and where calls of functions are counted,
+    it is our function; on stock the built-in is shown, and not counted."""
+    plans, counted = [], []
+    for server in (cluster, stock):
+        session = connect(server)
+        session.execute("SET track_functions = 'all'")
+        plan = session.execute("EXPLAIN (VERBOSE, COSTS OFF) SELECT pg_notify('c', 'x')").fetchall()
+        plans.append(plan[1][0].strip())
+        session.execute("SELECT pg_notify('c', 'x')")
+        session.execute("SELECT pg_stat_force_next_flush()")
+        counted.append(session.execute("SELECT schemaname, funcname FROM pg_stat_user_functions"
+                                       " WHERE funcname = 'pg_notify'").fetchall())
+    assert plans == ["Output: herald.pg_notify('c'::text, 'x'::text)",
+                     "Output: pg_notify('c'::text, 'x'::text)"]
+    assert counted == [[("herald", "pg_notify")], []]

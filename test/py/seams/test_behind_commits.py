@@ -1,0 +1,147 @@
+"""Behind a commit that hangs: waits that are cancelled, LISTEN and UNLISTEN.
+
+Who waits for its own notification has committed, and its answer is CommandComplete: whatever ends the wait,
+no error may follow that.
+"""
+
+import pytest
+
+from servers import SETTINGS, started
+from slow_commits import SLOW, slow_commit
+from support import one, until
+from wire import EXECUTE, SYNC, Wire, bind, cstring, error, kinds, parse, payloads
+
+SILENCE_S = 0.5
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """Commits that can hang."""
+    yield from started(preload=True, settings=SETTINGS | SLOW)
+
+
+def waits(watcher, pid: int) -> bool:
+    """Whether a backend waits for pg_herald."""
+    return one(watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s", pid) == "Extension"
+
+
+def rows(watcher, number: int) -> int:
+    """How many rows of this number are committed."""
+    return one(watcher, "SELECT count(*) FROM written WHERE number = %s", number)
+
+
+def until_readies(client: Wire, count: int) -> list[tuple[str, bytes]]:
+    """All messages up to so many ReadyForQuery."""
+    messages = []
+    for _ in range(count):
+        messages += client.until_ready()
+    return messages
+
+
+CANCELS = {
+    "function": lambda watcher, client: watcher.execute("SELECT pg_cancel_backend(%s)", (client.pid,)),
+    "protocol": lambda watcher, client: client.cancel(),
+}
+SQL = "INSERT INTO written VALUES ({0}); NOTIFY c, 'own'"
+WAYS = {
+    "simple": ((("Q", cstring(SQL)),), "CCZ"),
+    "block": ((("Q", cstring(f"BEGIN; {SQL}; COMMIT")),), "CCCCZ"),
+    "extended": ((parse("INSERT INTO written VALUES ({0})"), bind(), EXECUTE, parse("NOTIFY c, 'own'"), bind(),
+                  EXECUTE, SYNC), "12C12CZ"),
+    "pipeline": ((parse("INSERT INTO written VALUES ({0})"), bind(), EXECUTE, parse("NOTIFY c, 'own'"), bind(),
+                  EXECUTE, SYNC, parse("SELECT pg_sleep(0.1)"), bind(), EXECUTE, SYNC), "12C12CZ12DCZ"),
+}
+
+
+def formatted(messages: tuple, number: int) -> list[tuple[str, bytes]]:
+    """The messages with the number in its place."""
+    return [(kind, body.replace(b"{0}", str(number).encode())) for kind, body in messages]
+
+
+# The server's CancelRequest signals twice, and the second signal may hit what follows in the pipeline.
+@pytest.mark.parametrize("way, cancel", [(way, cancel) for way in WAYS for cancel in CANCELS
+                                         if (way, cancel) != ("pipeline", "protocol")])
+def test_canceled(slow, connect, wire, way, cancel):
+    """Guards: a cancel ends the wait and nothing else: it is no error, since all is committed, it does not
+    touch what comes next, and the notification comes when the commit before it is over, once."""
+    watcher, client = connect(slow), wire(slow)
+    messages, answer = WAYS[way]
+    number = client.pid
+    client.query("LISTEN c")
+    with slow_commit(slow, wire, watcher, "slow") as let_go:
+        client.send(*formatted(messages, number))
+        until(lambda: waits(watcher, client.pid), "it waits for its own notification")
+        CANCELS[cancel](watcher, client)
+        heard = until_readies(client, answer.count("Z"))
+        assert error(heard) is None and kinds(heard) == answer
+        assert rows(watcher, number) == 1
+        assert kinds(client.query("SELECT pg_sleep(0.1)")) == "TDCZ"
+        let_go()
+    assert payloads([client.receive() for _ in range(2)]) == ["slow", "own"]
+    assert client.arrived(SILENCE_S) == []
+    assert kinds(client.query("NOTIFY c, 'next'")) == "CAZ"
+
+
+@pytest.mark.parametrize("cancel", CANCELS.values(), ids=CANCELS)
+def test_canceled_again_and_again(slow, connect, wire, cancel):
+    """Guards: several cancels, and several statements that are cancelled in this wait, do no harm either."""
+    watcher, client = connect(slow), wire(slow)
+    client.query("LISTEN c")
+    with slow_commit(slow, wire, watcher, "slow") as let_go:
+        for number in range(6):
+            client.send(("Q", cstring(f"NOTIFY c, 'own {number}'")))
+            until(lambda: waits(watcher, client.pid), "it waits for its own notification")
+            for _ in range(number):
+                cancel(watcher, client)
+            cancel(watcher, client)
+            assert kinds(client.until_ready()) == "CZ"
+        let_go()
+    assert payloads([client.receive() for _ in range(7)]) == ["slow", *(f"own {number}" for number in range(6))]
+    assert client.arrived(SILENCE_S) == []
+
+
+def test_canceled_later(slow, connect, wire):
+    """Guards: a cancel for the statement after the one whose wait was cancelled is obeyed."""
+    watcher, client = connect(slow), wire(slow)
+    client.query("LISTEN c")
+    with slow_commit(slow, wire, watcher, "slow"):
+        client.send(("Q", cstring("NOTIFY c, 'own'")))
+        until(lambda: waits(watcher, client.pid), "it waits for its own notification")
+        client.cancel()
+        assert kinds(client.until_ready()) == "CZ"
+        client.send(("Q", cstring("SELECT pg_sleep(20)")))
+        until(lambda: one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s",
+                          client.pid) == "PgSleep", "it sleeps")
+        client.cancel()
+        assert error(client.until_ready()) == "57014: canceling statement due to user request"
+    assert payloads([client.receive() for _ in range(2)]) == ["slow", "own"]
+
+
+@pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout", "idle_session_timeout",
+                                     "idle_in_transaction_session_timeout", "transaction_timeout"])
+@pytest.mark.parametrize("messages, answer", WAYS.values(), ids=WAYS)
+def test_timeout(slow, connect, wire, setting, messages, answer):
+    """Guards: no timeout makes an error of the wait, nor ends the connection: its transaction is over."""
+    watcher, client = connect(slow), wire(slow)
+    if not watcher.execute("SELECT FROM pg_settings WHERE name = %s", (setting,)).fetchall():
+        pytest.skip(f"this server has no {setting}")
+    client.query("LISTEN c")
+    client.query(f"SET {setting} = 200")
+    with slow_commit(slow, wire, watcher, "slow") as let_go:
+        client.send(*formatted(messages, client.pid))
+        until(lambda: waits(watcher, client.pid), "it waits for its own notification")
+        early = client.arrived(SILENCE_S)
+        assert error(early) is None
+        let_go()
+    heard = early[:]
+    while kinds(heard).count("Z") < answer.count("Z"):
+        heard += client.until_ready()
+    if setting == "idle_session_timeout":
+        client.query(f"RESET {setting}")
+    assert error(heard) is None
+    assert kinds(heard).replace("A", "") == answer
+    assert rows(watcher, client.pid) == 1
+    while kinds(heard).count("A") < 2:
+        heard.append(client.receive())
+    assert payloads(heard) == ["slow", "own"]
+    assert kinds(client.query("NOTIFY c, 'next'")) == "CAZ"

@@ -1,0 +1,54 @@
+"""How much a commit dispatches itself: not only bytes count, but the listeners of each channel."""
+
+from pathlib import Path
+
+import pytest
+
+from servers import SETTINGS, started
+from support import hear, left_nothing, one, until
+
+LISTENERS = 280
+NOTIFICATIONS = 40_000
+CPU_S_MAX = 0.008  # of a commit; to look at each listener for each notification takes longer
+ATTEMPTS = 5
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    """A server with room for many listeners."""
+    yield from started(preload=True, settings=SETTINGS | {"max_connections": LISTENERS + 20})
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds for which the process has run."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+
+
+@pytest.mark.parametrize("channels", [2, 200], ids=["2 channels in turn", "200 channels in turn"])
+def test_cost_of_a_commit(crowd, connect, channels):
+    """Guards: a commit that notifies channels in turn, each with many listeners, does not look at all of them
+    for each notification: neither of few channels, nor of more than are remembered; and all is heard."""
+    listeners = [connect(crowd) for _ in range(LISTENERS)]
+    hearing, sender, watcher = connect(crowd), connect(crowd), connect(crowd)
+    for listener in [*listeners, hearing]:
+        listener.execute(f"DO $$ BEGIN FOR n IN 0..{channels - 1} LOOP EXECUTE 'LISTEN m_' || n; END LOOP; END $$")
+    for listener in listeners:  # what they are to hear stays where it is
+        listener.execute("BEGIN")
+        listener.execute("SELECT 1")
+
+    costs = []
+    for _ in range(ATTEMPTS):
+        sender.execute("BEGIN")
+        sender.execute(f"SELECT count(pg_notify('m_' || n % {channels}, n::text))"
+                       f" FROM generate_series(1, {NOTIFICATIONS}) n")
+        before = cpu_s(sender.info.backend_pid)
+        sender.execute("COMMIT")
+        costs.append(cpu_s(sender.info.backend_pid) - before)
+        assert hear(hearing, NOTIFICATIONS) == [str(n) for n in range(1, NOTIFICATIONS + 1)]
+    assert min(costs) < CPU_S_MAX, [f"{cost * 1000:.1f} ms" for cost in costs]
+
+    assert one(watcher, "SELECT count(*) FROM herald.listeners WHERE state = 'busy' AND pending_bytes > 0") == LISTENERS
+    for listener in listeners:
+        listener.close()
+    hearing.execute("UNLISTEN *")
+    until(lambda: left_nothing(watcher), "nobody listens")

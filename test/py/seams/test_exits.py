@@ -1,0 +1,191 @@
+"""Backends that go: in every way, and at every moment."""
+
+import os
+import signal
+import threading
+
+import psycopg
+import pytest
+
+from support import hear, left_nothing, notify, one, state_of, until, watchdog_pid, works_from_the_start
+
+
+def pid_of(connection: psycopg.Connection) -> int:
+    """The process id of the backend."""
+    return connection.info.backend_pid
+
+
+def test_normal_exit(cluster, connect):
+    """Guards: a listener that goes leaves no row, no channel, and nobody waiting."""
+    watcher = connect(cluster)
+    listeners = [connect(cluster) for _ in range(10)]
+    for number, listener in enumerate(listeners):
+        listener.execute("LISTEN c")
+        listener.execute(f"LISTEN own_{number}")
+    assert one(watcher, "SELECT count(*) FROM herald.channels") == 11
+    for listener in listeners[:9]:
+        listener.close()
+    until(lambda: one(watcher, "SELECT count(*) FROM herald.listeners") == 1, "9 are gone")
+    assert watcher.execute("SELECT * FROM herald.channels ORDER BY 1").fetchall() == [("c", 1), ("own_9", 1)]
+    notify(watcher, "c", "still heard")
+    assert hear(listeners[9], 1) == ["still heard"]
+    listeners[9].close()
+    until(lambda: left_nothing(watcher), "nothing is left")
+
+
+@pytest.mark.parametrize("doing", ["idle", "in a block", "in a failed block", "in a statement"])
+def test_terminated(cluster, connect, doing):
+    """Guards: a listener that is terminated with something pending leaves nothing, and others hear on."""
+    watcher, victim, listener = connect(cluster), connect(cluster), connect(cluster)
+    victim.execute("LISTEN c")
+    listener.execute("LISTEN c")
+    if doing != "idle":
+        victim.execute("BEGIN")
+        victim.execute("LISTEN d")
+        victim.execute("NOTIFY c, 'of the victim'")
+    if doing == "in a failed block":
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            victim.execute("SELECT 1 / 0")
+    running = None
+    if doing == "in a statement":
+        running = threading.Thread(target=lambda: pytest.raises(psycopg.Error, victim.execute, "SELECT pg_sleep(60)"))
+        running.start()
+        until(lambda: one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid_of(victim))
+              == "PgSleep", "the statement runs")
+    notify(watcher, "c", "1")
+    assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", pid_of(victim))
+    if running:
+        running.join()
+    notify(watcher, "c", "2")
+    assert hear(listener, 2) == ["1", "2"]
+    assert one(watcher, "SELECT count(*) FROM herald.listeners") == 1
+    assert watcher.execute("SELECT * FROM herald.channels").fetchall() == [("c", 1)]
+    until(lambda: one(watcher, "SELECT used FROM herald.queue") == 0, "the listener is idle again")
+
+
+def test_terminated_with_a_turn(cluster, connect):
+    """Guards: listeners that are given all the turns, and go without using them, stall nobody."""
+    watcher, listener = connect(cluster), connect(cluster)
+    for _ in range(5):
+        victims = [connect(cluster) for _ in range(4)]
+        for victim in victims:
+            victim.execute("LISTEN c")
+        pids = [pid_of(victim) for victim in victims]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            notify(watcher, "c", "for the victims")
+            until(lambda: "signalled" in [state_of(watcher, pid) for pid in pids], "one has a turn")
+            for pid in pids:
+                watcher.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        until(lambda: left_nothing(watcher), "the victims are gone")
+        listener.execute("LISTEN c")
+        notify(watcher, "c", "heard")
+        assert hear(listener, 1) == ["heard"]
+        listener.execute("UNLISTEN c")
+
+
+def test_sender_terminated_in_a_transaction(cluster, connect):
+    """Guards: what a sender had pending dies with it."""
+    listener, victim, watcher = connect(cluster), connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    victim.execute("BEGIN")
+    notify(victim, "c", *[f"lost {number}" for number in range(100)])
+    assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", pid_of(victim))
+    notify(watcher, "c", "heard")
+    assert hear(listener, 1) == ["heard"]
+
+
+def test_canceled_and_gone_at_random(cluster, connect):
+    """Guards: with listeners and senders terminated at any moment, those that stay hear every sender that stays."""
+    watcher, listener, sender = connect(cluster), connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    done = threading.Event()
+
+    def come_and_be_ended() -> None:
+        while not done.is_set():
+            try:
+                with psycopg.connect(host=str(cluster.socket_folder), port=cluster.port, user="postgres",
+                                     dbname="postgres", autocommit=True) as victim:
+                    victim.execute("LISTEN c")
+                    victim.execute("LISTEN d")
+                    for number in range(50):
+                        victim.execute("BEGIN; NOTIFY c, 'noise'; NOTIFY d, 'noise'; COMMIT")
+                    victim.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+            except psycopg.OperationalError:
+                pass
+
+    threads = [threading.Thread(target=come_and_be_ended) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(500):
+            notify(sender, "c", f"kept {number}")
+            if number % 5 == 0:
+                watcher.execute("SELECT pg_terminate_backend(pid) FROM herald.listeners WHERE pid <> %s LIMIT 1",
+                                (pid_of(listener),))
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    notify(sender, "c", "end")
+    heard = []
+    while "end" not in heard:
+        got = hear(listener, 1)
+        assert got, "nothing came any more"
+        heard += got
+    assert [word for word in heard if word.startswith("kept")] == [f"kept {number}" for number in range(500)]
+    until(lambda: one(watcher, "SELECT count(*) FROM herald.listeners") == 1, "only one is left")
+    assert watcher.execute("SELECT * FROM herald.channels").fetchall() == [("c", 1)]
+
+
+@pytest.mark.parametrize("role", ["idle listener", "busy listener", "sender", "watchdog"])
+def test_killed(cluster, connect, role):
+    """Guards: after a backend was killed the server starts afresh; nothing of the log survives, all works."""
+    watcher, victim, busy, sender = (connect(cluster) for _ in range(4))
+    victim.execute("LISTEN c")
+    busy.execute("LISTEN c")
+    busy.execute("BEGIN")
+    busy.execute("SELECT 1")
+    notify(watcher, "c", *map(str, range(20)))
+    sender.execute("BEGIN")
+    notify(sender, "c", "never sent")
+    pid = {"idle listener": pid_of(victim), "busy listener": pid_of(busy), "sender": pid_of(sender),
+           "watchdog": watchdog_pid(cluster)}[role]
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(psycopg.OperationalError):
+        until(lambda: watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashed")
+    works_from_the_start(cluster, connect)
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_restart(cluster, connect, mode):
+    """Guards: a server stops with listeners and pending notifications, and comes back without them."""
+    listener, sender = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    listener.execute("BEGIN")
+    listener.execute("SELECT 1")
+    notify(sender, "c", *map(str, range(20)))
+    cluster.restart(mode)
+    works_from_the_start(cluster, connect)
+
+
+def test_watchdog_terminated(cluster, connect):
+    """Guards: the watchdog comes back by itself, without a restart of the server, and does its work."""
+    watcher, listener = connect(cluster), connect(cluster)
+    before = watchdog_pid(cluster)
+    listener.execute("LISTEN c")
+    os.kill(before, signal.SIGTERM)
+    try:
+        until(lambda: watchdog_pid(cluster) != before, "it has gone")
+        notify(watcher, "c", "without a watchdog")
+        assert hear(listener, 1) == ["without a watchdog"]
+        until(lambda: watchdog_pid(cluster), "a new watchdog runs", 5)
+        notify(watcher, "c", "with the new one")
+        assert hear(listener, 1) == ["with the new one"]
+    finally:
+        if not watchdog_pid(cluster):
+            cluster.restart()  # the other tests need one

@@ -1,0 +1,134 @@
+"""A LISTEN that is refused, in a session whose client does not read what it is told."""
+
+import resource
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from faults import Doing
+from laggards import SMALLEST
+from servers import SETTINGS, started
+from support import hear, left_nothing, notify, one, until
+from wire import cstring
+
+REFUSED_IN_A_ROW = 40
+PRLIMIT = "/usr/bin/prlimit"
+LITTLE = 500_000  # bytes of memory, less than 30,000 channels take
+
+# What the client is sent, and does not read, before the error; one of these fills the socket to within that.
+SIZES = [204_400, *range(100_000, 400_000, 4_000)]
+
+
+@pytest.fixture(scope="module")
+def little():
+    """With as little memory for channels as there can be."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST)
+
+
+def listen_to(prefix: str, numbers: range) -> str:
+    """A statement that listens to so many channels in one transaction."""
+    return (f"DO $$ BEGIN FOR n IN {numbers.start}..{numbers.stop - 1} LOOP"
+            f" EXECUTE format('LISTEN {prefix}_%s', n); END LOOP; END $$")
+
+
+def fill(connection: psycopg.Connection) -> None:
+    """Listens to so many channels that hardly another one finds room: whatever its name, it is refused."""
+    connection.execute("LISTEN full_0; LISTEN full_1")
+    names, step, refused = 2, 2048, 0
+    while refused < REFUSED_IN_A_ROW:
+        try:
+            connection.execute(listen_to("full", range(names, names + step)))
+            refused = 0
+        except psycopg.errors.OutOfMemory:
+            refused += step == 1
+            step = max(step // 2, 1)
+        names += step
+
+
+@contextmanager
+def mute(cluster, connect, wire, sql: str, error: str):
+    """Within, a client that does not read has been sent an error, which its backend cannot get rid of."""
+    watcher = connect(cluster)
+    for size in SIZES:
+        client = wire(cluster)
+        logged = len(cluster.log())
+        client.send(("Q", cstring(f"SELECT repeat('x', {size}); {sql}")))
+        until(lambda: error in cluster.log()[logged:] or waits(watcher, client.pid), "it gets to the error")
+        if error in cluster.log()[logged:] and waits(watcher, client.pid):
+            break
+        client.close()
+    else:
+        raise AssertionError("the socket takes all, or nothing")
+    try:
+        yield client
+    finally:
+        client.close()
+    until(lambda: not one(watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", client.pid), "it has gone")
+
+
+def waits(watcher: psycopg.Connection, pid: int) -> bool:
+    """The backend waits for its client to read."""
+    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid) == "ClientWrite"
+
+
+def others_go_on(cluster, connect, listener: psycopg.Connection, listen: str) -> None:
+    """NOTIFY, LISTEN and the views work, whatever the channel; and a session can be terminated."""
+    sender, newcomer, victim = connect(cluster), connect(cluster), connect(cluster)
+    doing = [Doing(sender, "SELECT pg_notify('nobody_' || n, '') FROM generate_series(1, 1000) n; NOTIFY c, 'heard'"),
+             Doing(newcomer, f"LISTEN c; {listen}"),
+             Doing(victim, f"LISTEN c; {listen}; SELECT pg_sleep(60)")]
+    until(lambda: not doing[0].runs() and not doing[1].runs(), "COMMIT and LISTEN come to an end", 5)
+    assert [one_of_them.end() for one_of_them in doing[:2]] == [None, None]
+    assert hear(listener, 1, 5) == ["heard"]
+    assert one(sender, "SELECT listeners > 1 FROM herald.channels WHERE channel = 'c'")
+    assert one(sender, "SELECT pg_terminate_backend(%s, 5000)", victim.info.backend_pid)
+    assert isinstance(doing[2].end(), psycopg.OperationalError)
+    newcomer.close()
+    until(lambda: one(sender, "SELECT listeners FROM herald.channels WHERE channel = 'c'") == 1,
+          "they have gone: there is no memory for a fifth listener")
+
+
+def test_refused_and_not_read(little, connect, wire):
+    """Guards: the error of a LISTEN that finds no memory reaches the client with no lock of the channel map
+    held: while the client does not read it, others' NOTIFY and LISTEN go on, and they can be terminated."""
+    listener, greedy = connect(little), connect(little)
+    listener.execute("LISTEN c")
+    fill(greedy)
+    for number in range(3):
+        with mute(little, connect, wire, f"LISTEN refused_{number}", f"LISTEN refused_{number}"):
+            others_go_on(little, connect, listener, "LISTEN full_0; LISTEN full_1")
+    assert one(greedy, "SELECT count(*) FROM herald.channels WHERE channel LIKE 'refused%'") == 0
+    greedy.execute("UNLISTEN *")
+    greedy.execute(listen_to("again", range(3000)))
+    notify(listener, "again_2999", "heard")
+    assert hear(greedy, 1) == ["heard"]
+    greedy.execute("UNLISTEN *")
+    listener.execute("UNLISTEN *")
+    until(lambda: left_nothing(greedy), "nobody listens")
+
+
+def test_view_without_memory(cluster, connect, wire):
+    """Guards: herald.channels takes its memory while no lock of the channel map is held: when there is none,
+    and the client does not read the error, others go on."""
+    listener, many = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    many.execute(listen_to("full", range(30_000)))
+
+    def limited(*arguments):
+        """Opens a connection whose backend gets hardly any more memory."""
+        client = wire(*arguments)
+        # So that what it needs for these is loaded.
+        client.query("SELECT count(*) FROM herald.listeners WHERE pid = 0; SELECT repeat('x', 400000)")
+        pages = int(Path(f"/proc/{client.pid}/statm").read_text(encoding="ascii").split()[0])
+        limit = cluster.run_as_server_user(PRLIMIT, f"--pid={client.pid}",
+                                           f"--as={pages * resource.getpagesize() + LITTLE}")
+        assert limit.returncode == 0, limit.stderr
+        return client
+
+    with mute(cluster, connect, limited, "SELECT count(*) FROM herald.channels", "out of memory"):
+        others_go_on(cluster, connect, listener, listen_to("new", range(1000)))
+    many.execute("UNLISTEN *")
+    listener.execute("UNLISTEN *")
+    until(lambda: left_nothing(many), "nobody listens")

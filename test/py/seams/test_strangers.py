@@ -1,0 +1,214 @@
+"""What an ordinary role can do to others: with large transactions, lock waits, many channels, views, and by
+not saying Sync."""
+
+import threading
+import time
+from statistics import median
+
+import psycopg
+import pytest
+
+from cache_scene import found
+from laggards import KILOBYTES_7, fall_behind
+from servers import SETTINGS, started
+from support import hear, load, notify, one, until
+from wire import EXECUTE, FLUSH, SYNC, bind, cstring, error, kinds, parse, payloads
+
+SETTLES_S = 2
+BLOCKED = 40  # listeners that wait for a lock
+CHANNELS = 10_000
+
+
+def test_error_of_a_commit_without_sync(server, wire):
+    """Guards: a client that sends COMMIT and Flush is told why that failed, before it sends Sync."""
+    first, second = wire(server), wire(server)
+    first.query("CREATE TABLE IF NOT EXISTS skewed (number integer)")
+    for client in (first, second):
+        client.query("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        client.query("SELECT sum(number) FROM skewed")
+        client.query("INSERT INTO skewed VALUES (1)")
+    second.query("NOTIFY c")
+    assert kinds(first.query("COMMIT")) == "CZ"
+    second.send(parse("COMMIT"), bind(), EXECUTE, FLUSH)
+    assert error(second.arrived(SETTLES_S)).startswith("40001")
+    second.send(SYNC)
+    assert kinds(second.until_ready()) == "Z"
+
+
+def test_lock_wait_takes_no_turn(server, connect, wire):
+    """Guards: listeners whose statement waits for a table's lock while it is analysed, which no hook tells of,
+    keep no other listener waiting; nor do those that leave and come back meanwhile."""
+    holder, listener, sender = connect(server), wire(server), connect(server)
+    holder.execute("CREATE TABLE IF NOT EXISTS strangers_locked (number integer)")
+    listener.query("LISTEN d")
+    blocked = [wire(server) for _ in range(BLOCKED)]
+    times = []
+    for _ in range(5):
+        for client in blocked:
+            client.query("UNLISTEN *; LISTEN c")
+        holder.execute("BEGIN; LOCK TABLE strangers_locked")
+        for client in blocked:
+            client.send(("Q", cstring("SELECT * FROM strangers_locked")))
+        until(lambda: one(sender, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'strangers_locked'::regclass")
+              == BLOCKED, "all wait for the lock")
+        began = time.monotonic()
+        sender.execute("BEGIN; NOTIFY c; NOTIFY d; COMMIT")
+        assert kinds([listener.receive()]) == "A"
+        times.append(time.monotonic() - began)
+        holder.execute("ROLLBACK")
+        for client in blocked:
+            client.until_ready()
+    assert median(times) < 0.05, f"heard after {[round(seconds * 1000) for seconds in times]} ms"
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """As little memory for the queue as there can be."""
+    yield from started(preload=True, settings=SETTINGS | {"herald.queue_memory": "512kB"})
+
+
+def test_little_is_left_of_a_large_transaction(tiny, connect):
+    """Guards: a transaction that has notified very much, and has rolled back all but a little of it, keeps no file
+    for those who have not read yet."""
+    laggard, sender = connect(tiny), connect(tiny)
+    fall_behind(laggard)
+    for number in range(5):
+        sender.execute("BEGIN")
+        notify(sender, "c", f"before {number}")
+        sender.execute("SAVEPOINT s")
+        sender.execute(f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, 30) n")
+        assert one(sender, "SELECT spilled FROM herald.queue") > 0
+        sender.execute("ROLLBACK TO s")
+        notify(sender, "c", f"after {number}")
+        sender.execute("COMMIT")
+    until(lambda: one(sender, "SELECT spilled FROM herald.queue") == 0, "no file is kept")
+    laggard.execute("ROLLBACK")
+    assert hear(laggard, 10) == [f"{when} {number}" for number in range(5) for when in ("before", "after")]
+
+
+def test_table_of_large_files_is_full(tiny, connect):
+    """Guards: as many files of large transactions as there can be, kept for a laggard far below the queue's limit,
+    keep nobody from a large transaction: the laggard loses the oldest."""
+    laggard, sender, other = connect(tiny), connect(tiny), connect(tiny)
+    laggard.execute("LISTEN herald_reset")
+    fall_behind(laggard)
+    with load(tiny, f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, 10) n;", 2):
+        until(lambda: one(other, "SELECT segments_dropped FROM herald.stats") > 0, "something is given up", 120)
+        assert one(sender, f"SELECT count(pg_notify('d', n || '{KILOBYTES_7}')) FROM generate_series(1, 20) n") == 20
+    assert one(other, "SELECT usage FROM herald.queue") < 0.5
+    laggard.execute("ROLLBACK")
+    assert "notifications were missed" in hear(laggard, 1)[0]
+
+
+def test_unlisten_again_and_again(cluster, connect):
+    """Guards: very many UNLISTEN * in one transaction, of a session with very many channels, are as quick to
+    commit as one."""
+    listener = connect(cluster)
+    listener.execute(f"DO $$ BEGIN FOR n IN 1 .. {CHANNELS} LOOP EXECUTE format('LISTEN again_%s', n); END LOOP; END $$")
+    listener.execute("BEGIN")
+    listener.execute("DO $$ BEGIN FOR n IN 1 .. 20000 LOOP LISTEN a; UNLISTEN *; END LOOP; END $$")
+    listener.execute("LISTEN b")
+    began = time.monotonic()
+    listener.execute("COMMIT")
+    if listener.info.server_version < 190000:  # from 19 on the server itself takes seconds for it
+        assert time.monotonic() - began < 2
+    assert listener.execute("SELECT * FROM pg_listening_channels()").fetchall() == [("b",)]
+    assert one(listener, "SELECT count(*) FROM herald.channels") == 1
+    notify(listener, "b", "heard")
+    assert hear(listener, 1) == ["heard"]
+
+
+def test_very_many_invalidations(cluster, connect):
+    """Guards: a transaction that invalidates very many caches, and notifies, keeps others' notifications waiting
+    for no longer than one that does not; and what it has invalidated is invalid."""
+    reader, sender, other, listener = (connect(cluster) for _ in range(4))
+    listener.execute("LISTEN d")
+    look = "SELECT herald.cache_through('c500000', 'SELECT $1', 'k')"
+    assert not found(reader, look) and found(reader, look)
+    sender.execute("BEGIN")
+    sender.execute("SELECT count(herald.cache_invalidate('c' || n, 'k')) FROM generate_series(1, 500000) n")
+    sender.execute("NOTIFY c")
+    sender.execute("COMMIT")
+    notify(other, "d", "after")
+    assert hear(listener, 1) == ["after"]
+    assert not found(reader, look)
+
+
+def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
+    """Guards: sessions that look at who listens, again and again, keep no sender from writing what laggards have not
+    read to files."""
+    laggard, sender = connect(tiny), connect(tiny)
+    fall_behind(laggard)
+    for number in range(3):  # large ones, whose files are looked through
+        sender.execute(f"SELECT count(pg_notify('c', '{number} ' || n || '{KILOBYTES_7}')) FROM generate_series(1, 30) n")
+    readers = [wire(tiny) for _ in range(8)]
+    for reader in readers:
+        reader.send(("Q", cstring("DO $$ BEGIN LOOP PERFORM count(*) FROM herald.get_listeners(); END LOOP; END $$")))
+    try:
+        longest = 0.0
+        for number in range(150):  # two rings full
+            began = time.monotonic()
+            notify(sender, "c", f"{number} {KILOBYTES_7}")
+            longest = max(longest, time.monotonic() - began)
+        assert longest < 2, f"{longest:.1f} s"
+    finally:
+        for reader in readers:
+            reader.cancel()
+        for reader in readers:
+            assert error(reader.until_ready()).startswith("57014")
+
+
+NATIVE = "SET herald.enabled = off"
+NATIVE_MEGABYTES = 200
+LONG = "x" * 9000
+
+
+def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
+    """Guards: a transaction that begins to listen and notifies, while the server's own queue is full of what
+    somebody has sent past pg_herald, keeps others' notifications waiting no longer than another."""
+    cluster.psql("CREATE DATABASE full_of_native")
+    cluster.create_herald("full_of_native")
+    listener, sender = wire(cluster), connect(cluster)
+    laggard, flooder = (connect(cluster, "full_of_native") for _ in range(2))
+    listener.query("LISTEN d")
+    laggard.execute(f"{NATIVE}; LISTEN native; BEGIN; SELECT 1")
+    flooder.execute(NATIVE)
+    flooder.execute("SELECT count(pg_notify('native', n || repeat('x', 7900)))"
+                    f" FROM generate_series(1, {NATIVE_MEGABYTES * 125}) n")
+    commits, heard = [], []
+    for number in range(5):
+        with connect(cluster, "full_of_native") as beginner:
+            thread = threading.Thread(target=beginner.execute, args=("BEGIN; LISTEN q; NOTIFY q, 'own'; COMMIT",))
+            began = time.monotonic()
+            thread.start()
+            time.sleep(0.02)
+            sent = time.monotonic()
+            notify(sender, "d", str(number))
+            assert payloads([listener.receive()]) == [str(number)]
+            heard.append(time.monotonic() - sent)
+            thread.join()
+            commits.append(time.monotonic() - began)
+            assert hear(beginner, 1) == ["own"]
+    laggard.close()
+    flooder.close()
+    cluster.psql("DROP DATABASE full_of_native WITH (FORCE)")
+    assert median(commits) > 0.06, "nothing was to be read"
+    assert median(heard) < median(commits) / 4, f"heard after {heard}, the others' commits took {commits}"
+
+
+def test_both_ways_with_a_long_payload(connect):
+    """Guards: what the server's own way cannot carry is not sent beside what it carries, in one transaction."""
+    for cluster in started(preload=True, settings=SETTINGS | {"herald.max_payload": "20kB"}):
+        listener, sender = connect(cluster), connect(cluster)
+        listener.execute("LISTEN c")
+        ways = [(NATIVE, "short"), ("RESET herald.enabled", LONG)]
+        for order in (ways, ways[::-1]):
+            sender.execute("BEGIN")
+            for way, payload in order:
+                sender.execute(way)
+                sender.execute("SELECT pg_notify('c', %s)", (payload,))
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="own way"):
+                sender.execute("COMMIT")
+        sender.execute("RESET herald.enabled")
+        notify(sender, "c", "only this")
+        assert hear(listener, 1) == ["only this"]

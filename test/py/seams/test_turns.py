@@ -1,0 +1,112 @@
+"""A turn is given to one who can use it, and a backlog is read for a client that is there."""
+
+import time
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from servers import SETTINGS, started
+from support import one, until
+from wire import EXECUTE, FLUSH, SYNC, Wire, bind, call, cstring, kinds, parse, payloads
+
+ROUNDS = 50
+PG_SLEEP = 2626
+SLEEPERS = 4
+BACKLOG = 40_000  # notifications of 7,000 bytes
+READ_BYTES_MAX = 40_000_000
+
+
+@pytest.fixture(scope="module", params=["stock", "pg_herald"])
+def two_turns(request):
+    """Two turns, where there are turns."""
+    has_herald = request.param == "pg_herald"
+    yield from started(preload=has_herald,
+                       settings=SETTINGS | ({"herald.wakeup_concurrency": 2} if has_herald else {}))
+
+
+def test_long_call_on_the_fast_path(two_turns, wire):
+    """Guards: listeners that execute a long function by the protocol's fast path, which passes no hook, do
+    not keep others waiting who can use a turn; they hear when they are done."""
+    sleepers = [wire(two_turns) for _ in range(SLEEPERS)]
+    listener, sender = wire(two_turns), wire(two_turns)
+    for sleeper in sleepers:
+        sleeper.query("LISTEN c")
+    listener.query("LISTEN d")
+    times = []
+    for number in range(ROUNDS):
+        for sleeper in sleepers:
+            sleeper.send(call(PG_SLEEP, "0.05"))
+        time.sleep(0.01)  # they are at it
+        sender.query(f"NOTIFY c, '{number}'")
+        began = time.monotonic()
+        sender.query(f"NOTIFY d, '{number}'")
+        assert payloads([listener.receive()]) == [str(number)]
+        times.append(time.monotonic() - began)
+        for sleeper in sleepers:
+            messages = sleeper.until_ready()
+            assert kinds(messages) == "VAZ" and payloads(messages) == [str(number)]
+    assert median(times) < 0.005, f"heard after {median(times) * 1000:.1f} ms, at most {max(times) * 1000:.1f} ms"
+
+
+def test_bind_without_sync(two_turns, wire):
+    """Guards: listeners that have bound a SHOW and not said Sync, which passes no hook and leaves a transaction open,
+    keep no other listener waiting; nor do those that leave and come back meanwhile."""
+    listener, sender = wire(two_turns), wire(two_turns)
+    listener.query("LISTEN d")
+    times = []
+    for number in range(ROUNDS):
+        holders = [wire(two_turns) for _ in range(SLEEPERS)]
+        for holder in holders:
+            holder.query("LISTEN c")
+            holder.send(parse("SHOW work_mem"), bind(), EXECUTE, SYNC)
+            holder.until_ready()
+            holder.send(bind(), FLUSH)
+            assert kinds([holder.receive()]) == "2"
+        sender.query(f"NOTIFY c, '{number}'")
+        began = time.monotonic()
+        sender.query(f"NOTIFY d, '{number}'")
+        assert payloads([listener.receive()]) == [str(number)]
+        times.append(time.monotonic() - began)
+        for holder in holders:
+            holder.send(SYNC)
+            assert payloads(holder.until_ready()) == [str(number)]
+            holder.close()
+    assert median(times) < 0.005, f"heard after {median(times) * 1000:.1f} ms, at most {max(times) * 1000:.1f} ms"
+
+
+def read_bytes(pid: int) -> int | None:
+    """How much a process has read so far, or None if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/io").read_text(encoding="ascii").split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def read_after_the_end(client: Wire) -> int:
+    """Closes the connection; how much its backend has read until it has ended."""
+    last = before = read_bytes(client.pid)
+    client.close()
+    end = time.monotonic() + 20
+    while (now := read_bytes(client.pid)) is not None:
+        last = now
+        assert time.monotonic() < end, "the backend goes on"
+    return last - before
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"], ids=["as is", "converted"])
+@pytest.mark.parametrize("own", [False, True], ids=["of others", "own behind them"])
+def test_client_that_has_gone(cluster, connect, wire, encoding, own):
+    """Guards: a listener whose client goes away in the midst of a large backlog ends soon: it does not read
+    all of that for nobody. Also where it waits for its own notification, which is behind it."""
+    client, sender = wire(cluster, client_encoding=encoding), connect(cluster)
+    client.query("LISTEN c")
+    client.query("BEGIN")
+    client.query("NOTIFY c, 'own'" if own else "SELECT 1")
+    sender.execute("SELECT count(pg_notify('c', g || repeat('x', 7000))) FROM generate_series(1, %s) g", (BACKLOG,))
+    client.send(("Q", cstring("COMMIT")))
+    for _ in range(10):
+        while client.receive()[0] != "A":
+            pass
+    assert read_after_the_end(client) < READ_BYTES_MAX
+    until(lambda: one(sender, "SELECT count(*) FROM herald.listeners WHERE pid = %s", client.pid) == 0, "it has left")

@@ -1,0 +1,152 @@
+"""A C function that calls the server's LISTEN, UNLISTEN and NOTIFY by itself (test/modules/async_caller)."""
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from harness.cluster import Cluster
+from harness.installation import find_installation
+from harness.prefix import TOP
+from support import hear, hear_until, notify, one, state_of
+
+SOURCE = TOP / "test/modules/async_caller"
+
+
+@pytest.fixture(scope="module")
+def module():
+    """The path of the module, built without a warning in a folder that goes with the tests."""
+    with tempfile.TemporaryDirectory(prefix="herald-", dir="/var/tmp") as folder:
+        for source in ("Makefile", "async_caller.c"):
+            shutil.copy(SOURCE / source, folder)
+        subprocess.run(["make", f"PG_CONFIG={find_installation().pg_config}", "COPT=-Werror"], cwd=folder,
+                       check=True)
+        built = Path(folder) / "async_caller.so"
+        for path in (built, built.parent):  # the server's user is to load it
+            path.chmod(0o755)
+        yield str(built.with_suffix(""))
+
+
+@pytest.fixture
+def connect(connect, module):
+    """connect(cluster) opens a connection that has the module's functions, in pg_temp."""
+    def open_one(cluster: Cluster) -> psycopg.Connection:
+        connection = connect(cluster)
+        for name, parameters in (("listen", "text"), ("unlisten", "text"), ("notify", "text, text")):
+            connection.execute(f"CREATE FUNCTION pg_temp.async_{name}({parameters}) RETURNS void"
+                               f" LANGUAGE C STRICT AS '{module}'")
+        return connection
+
+    return open_one
+
+
+def send_every_way(sender: psycopg.Connection, channel: str) -> None:
+    """Four notifications; with pg_herald the first two are its own."""
+    sender.execute(f"NOTIFY {channel}, 'statement'")
+    notify(sender, channel, "function")
+    sender.execute(f"SELECT pg_temp.async_notify('{channel}', 'C')")
+    sender.execute("SET herald.enabled = off")  # a stock server lets anybody set it, too
+    sender.execute(f"NOTIFY {channel}, 'switched off'")
+    sender.execute("RESET herald.enabled")
+
+
+def heard_with_end(listener: psycopg.Connection, sender: psycopg.Connection) -> list[str]:
+    """What the listener has heard once a notification sent after all others has arrived by each way."""
+    listener.execute("LISTEN ends")
+    sender.execute("SELECT pg_temp.async_notify('ends', 'end of the native')")
+    native = hear_until(listener, "end of the native")
+    sender.execute("NOTIFY ends, 'end'")
+    heard = native + hear_until(listener, "end")
+    listener.execute("UNLISTEN ends")
+    return sorted(heard)
+
+
+ALL = ["C", "function", "statement", "switched off"]
+NATIVE = ["C", "switched off"]
+
+
+@pytest.mark.parametrize("has_herald", [False, True], ids=["stock", "pg_herald"])
+def test_listen_from_c(cluster, stock, connect, has_herald):
+    """Guards: who listens by Async_Listen() alone hears with pg_herald only what is sent the server's own
+    way, not even its own NOTIFY; LISTEN to another channel changes nothing; LISTEN to this one cures it."""
+    server = cluster if has_herald else stock
+    listener, sender = connect(server), connect(server)
+    listener.execute("SELECT pg_temp.async_listen('c')")
+    assert listener.execute("SELECT pg_listening_channels()").fetchall() == [("c",)]
+    if has_herald:
+        assert state_of(sender, listener.info.backend_pid) is None
+
+    send_every_way(sender, "c")
+    listener.execute("NOTIFY c, 'own'")
+    assert heard_with_end(listener, sender) == (NATIVE if has_herald else sorted([*ALL, "own"]))
+
+    listener.execute("LISTEN d")
+    send_every_way(sender, "c")
+    assert heard_with_end(listener, sender) == (NATIVE if has_herald else ALL)
+
+    listener.execute("LISTEN c")
+    send_every_way(sender, "c")
+    listener.execute("NOTIFY c, 'own'")
+    assert heard_with_end(listener, sender) == sorted([*ALL, "own"])
+
+
+def test_notify_from_c(both, cluster, connect):
+    """Guards: what a C function notifies goes the server's own way: to everybody who listens, by whatever
+    means, and to the sender itself, if its transaction commits; pg_herald does not count it."""
+    def run(server: Cluster) -> list:
+        by_statement, switched_off, by_c, sender = (connect(server) for _ in range(4))
+        switched_off.execute("SET herald.enabled = off")
+        by_c.execute("SELECT pg_temp.async_listen('c')")
+        for session in (by_statement, switched_off, sender):
+            session.execute("LISTEN c")
+        with sender.transaction():
+            sender.execute("SELECT pg_temp.async_notify('c', g::text) FROM generate_series(1, 3) g")
+            sender.execute("SELECT pg_temp.async_notify('c', '1')")
+        with sender.transaction() as failing:
+            sender.execute("SELECT pg_temp.async_notify('c', 'rolled back')")
+            raise psycopg.Rollback(failing)
+        sender.execute("SELECT pg_temp.async_notify('c', 'end')")
+        return [hear(session, 4) for session in (by_statement, switched_off, by_c, sender)]
+
+    before = cluster.psql("SELECT notifications FROM herald.stats")
+    assert both(run) == [["1", "2", "3", "end"]] * 4
+    assert cluster.psql("SELECT notifications FROM herald.stats") == before
+
+
+@pytest.mark.parametrize("has_herald", [False, True], ids=["stock", "pg_herald"])
+def test_unlisten_from_c(cluster, stock, connect, has_herald):
+    """Guards: a C function's UNLISTEN ends with pg_herald only what comes the server's own way; UNLISTEN ends
+    the rest."""
+    server = cluster if has_herald else stock
+    listener, sender = connect(server), connect(server)
+    listener.execute("LISTEN c")
+    listener.execute("LISTEN d")
+    listener.execute("SELECT pg_temp.async_unlisten('c')")
+    assert listener.execute("SELECT pg_listening_channels()").fetchall() == [("d",)]
+    send_every_way(sender, "c")
+    assert heard_with_end(listener, sender) == (["function", "statement"] if has_herald else [])
+    listener.execute("UNLISTEN c")
+    send_every_way(sender, "c")
+    assert heard_with_end(listener, sender) == []
+
+
+@pytest.mark.parametrize("cure", ["LISTEN d", "UNLISTEN *"])
+def test_unlisten_of_the_last_channel_from_c(cluster, connect, cure):
+    """Guards: a session whose only channel a C function has taken away from it is not woken any more, and
+    holds the queue of pg_herald back, until it listens or unlistens by a statement."""
+    listener, sender = connect(cluster), connect(cluster)
+    pid = listener.info.backend_pid
+    listener.execute("LISTEN c")
+    listener.execute("SELECT pg_temp.async_unlisten('c')")
+    notify(sender, "c", "1")
+    for _ in range(2):
+        assert one(sender, "SELECT pending_bytes FROM herald.listeners WHERE pid = %s", pid) > 0
+        listener.execute("SELECT 1")
+    listener.execute(cure)
+    if cure.startswith("LISTEN"):
+        assert hear(listener, 1) == ["1"]
+        listener.execute("UNLISTEN *")
+    assert state_of(sender, pid) is None

@@ -1,0 +1,81 @@
+"""PREPARE TRANSACTION after NOTIFY, when that is not the only reason to refuse it."""
+
+import pytest
+
+from servers import SETTINGS, started
+from support import hear_until, one, outcome
+
+NOTIFIED = "0A000: cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY"
+LONG = "x" * 200
+
+# Within the transaction, its name, and stock's reason.
+REASONS = {
+    "name in use": ("", "used", '42710: transaction identifier "used" is already in use'),
+    "name too long": ("", LONG, f'22023: transaction identifier "{LONG}" is too long'),
+    "temporary table": ("CREATE TEMP TABLE gone (i integer)", "new",
+                        "0A000: cannot PREPARE a transaction that has operated on temporary objects"),
+    "no reason": ("", "new", NOTIFIED),
+}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["stock", "pg_herald"])
+def preparing(request):
+    """A server that allows two prepared transactions, and has one, named "used"."""
+    for server in started(preload=request.param, settings=SETTINGS | {"max_prepared_transactions": 2}):
+        server.psql("BEGIN; PREPARE TRANSACTION 'used'")
+        yield server
+        server.psql("ROLLBACK PREPARED 'used'")
+
+
+def is_herald(session) -> bool:
+    """Whether the session's server has pg_herald."""
+    return one(session, "SELECT to_regclass('herald.stats') IS NOT NULL")
+
+
+def prepared(session, notify: str, further: str, name: str) -> object:
+    """What comes of PREPARE TRANSACTION; the transaction is over then."""
+    session.execute(f"BEGIN; {notify}; {further}")
+    result = outcome(session, f"PREPARE TRANSACTION '{name}'")
+    session.execute("ROLLBACK" if result is not None else f"ROLLBACK PREPARED '{name}'")
+    return result
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_prepare_after_notify(preparing, connect, reason):
+    """Guards: with pg_herald it is refused because of the NOTIFY, whatever else is wrong; on stock the other
+    reason is given. Without a NOTIFY both give that one, and nothing is ever sent, or left behind."""
+    listener, session = connect(preparing), connect(preparing)
+    listener.execute("LISTEN c")
+    further, name, on_stock = REASONS[reason]
+    expected = NOTIFIED if is_herald(session) else on_stock
+    assert prepared(session, "NOTIFY c, 'lost'", further, name) == expected
+    assert prepared(session, "SELECT pg_notify('c', 'lost')", further, name) == expected
+
+    alone = None if reason == "no reason" else on_stock
+    assert prepared(session, "SELECT 1", further, name) == alone
+    assert prepared(session, "SAVEPOINT s; NOTIFY c, 'lost'; ROLLBACK TO s", further, name) == alone
+
+    assert session.execute("SELECT gid FROM pg_prepared_xacts").fetchall() == [("used",)]
+    session.execute("NOTIFY c, 'end'")
+    assert hear_until(listener, "end") == []
+
+
+def test_prepare_after_notify_with_no_place_left(preparing, connect):
+    """Guards: the same, if max_prepared_transactions are there already."""
+    session = connect(preparing)
+    session.execute("BEGIN; PREPARE TRANSACTION 'second'")
+    try:
+        full = "53200: maximum number of prepared transactions reached"
+        assert prepared(session, "SELECT 1", "", "third") == full
+        assert prepared(session, "NOTIFY c", "", "third") == (NOTIFIED if is_herald(session) else full)
+    finally:
+        session.execute("ROLLBACK PREPARED 'second'")
+
+
+def test_prepare_after_notify_where_it_is_disabled(cluster, stock, connect):
+    """Guards: the same, if max_prepared_transactions is zero, as it is by default."""
+    disabled = "55000: prepared transactions are disabled"
+    for server in (stock, cluster):
+        session = connect(server)
+        assert prepared(session, "SELECT 1", "", "x") == disabled
+        assert prepared(session, "NOTIFY c", "", "x") == (NOTIFIED if is_herald(session) else disabled)

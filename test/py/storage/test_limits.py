@@ -1,0 +1,276 @@
+"""Small memory, much to send, and clients that do not listen."""
+
+import time
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from harness.cluster import Cluster
+from harness.listeners import Listeners
+from laggards import KILOBYTES_7, SMALLEST, compare, fall_behind, hear_all
+from servers import SETTINGS, started
+from support import hear, left_nothing, notify, one, until
+from wire import cstring, kinds
+
+SEGMENTS = 8  # of the ring
+
+# Takes more than half of a segment, so that each takes a segment of its own.
+SEGMENT_FULL = f"SELECT pg_notify('c', '{{prefix}} ' || n || ' {KILOBYTES_7}') FROM generate_series(1, 8) n"
+
+
+@pytest.fixture(scope="module")
+def small():
+    """With as little memory as pg_herald takes, and no standby for whoever asks for one, by
+    synchronous_commit, so that its commit hangs."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | {
+        "synchronous_standby_names": "nobody", "synchronous_commit": "local"})
+
+
+def test_sequence_over_many_laps(small):
+    """Guards: while a small ring is overwritten many times, each listener hears each sender's numbers once, in order."""
+    before = int(small.psql("SELECT head FROM herald.queue"))
+    clients, transactions, each = 8, 3000, 10
+    script = (rf"\set n :n + {each}" "\n"
+              f"SELECT count(pg_notify('channel_1', :client_id || ':' || :n - {each} + g)) FROM generate_series(1, {each}) g;")
+    with Listeners(small, 20, check_sequence=clients) as listeners:
+        small.client("pgbench", "-n", f"-c{clients}", f"-t{transactions}", "-D", "n=0", "-f", "/dev/stdin",
+                     stdin=script, timeout_s=50)
+        counts = listeners.wait(20 * clients * transactions * each, 30)
+    assert counts["min"] == counts["max"] == clients * transactions * each, counts
+    assert counts["sequence"] == {"received": 20 * clients * transactions * each, "out_of_order": 0,
+                                  "duplicated": 0, "missing": 0, "malformed": 0}
+    laps = (int(small.psql("SELECT head FROM herald.queue")) - before) / (512 * 1024)
+    assert laps > 10
+
+
+# ---- a ring full of transactions that are committing ----
+
+@contextmanager
+def full_of_commits(cluster: Cluster, wire, watcher: psycopg.Connection):
+    """Within, the ring is full of transactions that hang in their commits; afterwards they are committed.
+
+    Gives a function by which they go on earlier, which returns what they have notified to c.
+    """
+    watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
+    clients = [wire(cluster, synchronous_commit="on") for _ in range(SEGMENTS)]
+    sent: list[str] = []
+
+    def let_go() -> list[str]:
+        while clients:
+            client = clients.pop(0)
+            watcher.execute("SELECT pg_cancel_backend(%s)", (client.pid,))
+            assert kinds(client.until_ready()).endswith("Z")
+        return sent
+
+    try:
+        for number, client in enumerate(clients):
+            client.send(("Q", cstring(f"INSERT INTO written VALUES (1); {SEGMENT_FULL.format(prefix=number)}")))
+            sent += [f"{number} {n} {KILOBYTES_7}" for n in range(1, 9)]
+            until(lambda: wait_event(watcher, client.pid) == "SyncRep", "the commit hangs")
+        yield let_go
+    finally:
+        let_go()
+
+
+def wait_event(watcher: psycopg.Connection, pid: int) -> str | None:
+    """What a backend waits for."""
+    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid)
+
+
+def waits_for_room(watcher: psycopg.Connection, pid: int) -> bool:
+    """The backend waits, and nothing of its transaction is in the queue."""
+    return wait_event(watcher, pid) in ("Extension", "HeraldQueueRoom")  # without a name before 17
+
+
+def test_sender_waits_for_commits(small, connect, wire):
+    """Guards: a sender that finds the ring full of unfinished transactions waits, and goes on when they
+    are finished; so do others, laggards are not concerned, and all is heard in order."""
+    listener, laggard, watcher = connect(small), connect(small), connect(small)
+    waiting = [wire(small) for _ in range(3)]
+    listener.execute("LISTEN c")
+    fall_behind(laggard)
+    with full_of_commits(small, wire, watcher) as let_go:
+        for number, client in enumerate(waiting):
+            client.send(("Q", cstring(SEGMENT_FULL.format(prefix=f"waited {number}"))))
+        until(lambda: all(waits_for_room(watcher, client.pid) for client in waiting), "they wait")
+        assert hear(listener, 1, 0.2) == []
+        sent = let_go()
+    assert [kinds(client.until_ready()) for client in waiting] == ["T" + "D" * 8 + "CZ"] * 3
+    heard = hear(listener, len(sent) + 24)
+    compare(heard[:len(sent)], sent)
+    assert sorted(word[:10] for word in heard[len(sent):]) == [f"waited {n} {m}" for n in range(3)
+                                                               for m in range(1, 9)]
+    laggard.execute("COMMIT")
+    hear_all(laggard, heard)
+    assert watcher.execute("SELECT segments_dropped, overruns FROM herald.stats").fetchone() == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["canceled", "terminated", "client gone", "statement_timeout"])
+def test_interrupted_while_it_waits(small, connect, wire, how):
+    """Guards: a sender that waits for room can be cancelled and terminated, and its time can run out;
+    nothing of its transaction is left."""
+    listener, watcher, waiting = connect(small), connect(small), wire(small)
+    listener.execute("LISTEN c")
+    waiting.query("SET client_connection_check_interval = 100")
+    with full_of_commits(small, wire, watcher) as let_go:
+        if how == "statement_timeout":  # which does not cover a COMMIT of the client's own
+            waiting.query("SET statement_timeout = 3000")  # by then it waits
+            waiting.send(("Q", cstring(f"DO $$ BEGIN PERFORM {SEGMENT_FULL[7:].format(prefix='never')};"
+                                       " COMMIT; END $$")))
+        else:
+            waiting.send(("Q", cstring("BEGIN; LISTEN of_the_victim; INSERT INTO written VALUES (2); "
+                                       f"{SEGMENT_FULL.format(prefix='never')}; COMMIT")))
+        until(lambda: waits_for_room(watcher, waiting.pid), "it waits")
+        if how == "canceled":
+            assert one(watcher, "SELECT pg_cancel_backend(%s)", waiting.pid)
+        elif how == "terminated":
+            assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", waiting.pid)
+        elif how == "client gone":
+            waiting.close()
+            until(lambda: not watcher.execute("SELECT FROM pg_stat_activity WHERE pid = %s",
+                                              (waiting.pid,)).fetchall(), "it has gone")
+        if how in ("canceled", "statement_timeout"):
+            messages = waiting.until_ready()
+            assert kinds(messages).endswith("EZ")
+            assert b"C57014\0" in next(body for kind, body in messages if kind == "E")
+            assert kinds(waiting.query("SELECT 1")) == "TDCZ"
+        sent = let_go()
+    notify(watcher, "c", "goes on")
+    compare(hear(listener, len(sent) + 1), [*sent, "goes on"])
+    assert watcher.execute("SELECT * FROM herald.channels").fetchall() == [("c", 1)]
+    assert one(watcher, "SELECT count(*) FROM written WHERE number = 2") == 0
+
+
+def test_who_waits_hinders_nobody_else(small, connect, wire):
+    """Guards: while the ring is full, who notifies nothing, or by the server's own way, goes on."""
+    other, watcher = connect(small), connect(small)
+    other.execute("LISTEN c")
+    with full_of_commits(small, wire, watcher):
+        other.execute("INSERT INTO written VALUES (3)")
+        other.execute("SET herald.enabled = off")
+        notify(other, "c", "the server's way is open")
+        assert hear(other, 1) == ["the server's way is open"]
+    assert len(hear(other, 8 * SEGMENTS)) == 8 * SEGMENTS
+
+
+# ---- what is too large ----
+
+def test_payloads_of_every_size(small, connect):
+    """Guards: sizes around every border of the layout, and the greatest, arrive whole; one more is refused."""
+    listener, sender = connect(small), connect(small)
+    listener.execute("LISTEN c")
+    for size in [*range(0, 300), *range(1000, 8000, 333), *range(7900, 8000)]:
+        payload = ("0123456789" * 800)[:size]
+        notify(sender, "c", payload)
+        assert hear(listener, 1) == [payload]
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="payload string too long"):
+        notify(sender, "c", "x" * 8000)
+
+
+def test_client_that_does_not_read(cluster, connect, wire):
+    """Guards: a client that does not read its socket stops nobody: the watchdog passes its turn on, the
+    senders do not wait for it for long; and when it reads it finds all, in order."""
+    mute, listener, sender = wire(cluster), connect(cluster), connect(cluster)
+    mute.query("LISTEN c")
+    listener.execute("LISTEN c")
+    sent = []
+    began = time.monotonic()
+    pending = "SELECT pending_bytes FROM herald.listeners WHERE pid = %s"
+    while one(sender, pending, mute.pid) < 100_000:
+        sent.append(f"{len(sent)} {KILOBYTES_7}")
+        notify(sender, "c", sent[-1])
+        assert hear(listener, 1) == sent[-1:]
+        assert len(sent) < 300, "its socket takes everything"
+    for number in range(20):
+        notify(sender, "c", f"small {number}")
+        assert hear(listener, 1) == [f"small {number}"]
+        sent.append(f"small {number}")
+    assert time.monotonic() - began < 15
+    heard = []
+    while len(heard) < len(sent):
+        kind, body = mute.receive()
+        assert kind == "A"
+        heard.append(body[4:].split(b"\0")[1].decode())
+    assert heard == sent
+
+
+def test_registry_used_up(small, connect):
+    """Guards: too many channels are refused with a clear error; what was listened to before is not lost, and
+    after UNLISTEN there is room again."""
+    listener, greedy, sender = connect(small), connect(small), connect(small)
+    listener.execute("LISTEN c")
+    greedy.execute("LISTEN c")
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.OutOfMemory) as caught:
+            greedy.execute("DO $$ BEGIN FOR i IN 1..20000 LOOP EXECUTE 'LISTEN channel_' || i; END LOOP; END $$")
+        assert "herald.channel_memory (1024 kB)" in caught.value.diag.message_detail
+        assert "herald.channel_memory" in caught.value.diag.message_hint
+        assert sender.execute("SELECT * FROM herald.channels").fetchall() == [("c", 2)]
+        assert greedy.execute("SELECT pg_listening_channels()").fetchall() == [("c",)]
+    listening = 0
+    with pytest.raises(psycopg.errors.OutOfMemory):
+        while listening < 20000:
+            greedy.execute(f"LISTEN channel_{listening}")
+            listening += 1
+    assert listening > 1000
+    notify(sender, "c", "heard by both")
+    assert hear(listener, 1) == hear(greedy, 1) == ["heard by both"]
+    with pytest.raises(psycopg.errors.OutOfMemory):
+        for number in range(10000):
+            listener.execute(f"LISTEN another_{number}")
+    greedy.execute("UNLISTEN *")
+    listener.execute("LISTEN room_again")
+    notify(sender, "room_again", "heard")
+    assert hear(listener, 1) == ["heard"]
+    listener.execute("UNLISTEN *")
+    assert left_nothing(sender)
+
+
+def test_many_channels_in_one_transaction(cluster, connect):
+    """Guards: 30,000 channels can be listened to in one transaction, and each is heard; it takes seconds."""
+    listener, sender = connect(cluster), connect(cluster)
+    began = time.monotonic()
+    listener.execute("DO $$ BEGIN FOR i IN 1..30000 LOOP EXECUTE 'LISTEN channel_' || i; END LOOP; END $$")
+    assert time.monotonic() - began < 15
+    assert one(sender, "SELECT count(*) FROM herald.channels") == 30000
+    assert one(sender, "SELECT channels FROM herald.listeners") == 30000
+    sender.execute("SELECT pg_notify('channel_' || n, n::text) FROM generate_series(1, 30001) n")
+    assert hear(listener, 30000) == [str(number) for number in range(1, 30001)]
+    listener.execute("UNLISTEN *")
+    assert left_nothing(sender)
+
+
+def test_many_listeners_on_one_channel(cluster, connect):
+    """Guards: a channel's list of listeners grows and shrinks with the listeners that come and go."""
+    watcher = connect(cluster)
+    with Listeners(cluster, 100, "c") as first, Listeners(cluster, 7, "c") as second:
+        assert watcher.execute("SELECT * FROM herald.channels").fetchall() == [("c", 107)]
+        notify(watcher, "c", "1", "2", "3")
+        assert first.wait(300, 20)["min"] == 3
+        assert second.wait(21, 20)["min"] == 3
+        first.close()
+        until(lambda: watcher.execute("SELECT * FROM herald.channels").fetchall() == [("c", 7)], "100 are gone")
+        notify(watcher, "c", "4")
+        assert second.wait(28, 20)["min"] == 4
+    until(lambda: left_nothing(watcher), "nobody listens")
+
+
+def test_wakeup_concurrency_is_reloaded(cluster, connect):
+    """Guards: herald.wakeup_concurrency can be changed while listeners are at work, and all hear."""
+    listeners = [connect(cluster) for _ in range(20)]
+    sender = connect(cluster)
+    for listener in listeners:
+        listener.execute("LISTEN c")
+    try:
+        for turns in ("1", "64", "3", "-1"):
+            sender.execute(f"ALTER SYSTEM SET herald.wakeup_concurrency = {turns}")
+            sender.execute("SELECT pg_reload_conf()")
+            until(lambda: one(sender, "SHOW herald.wakeup_concurrency") == turns, "it is reloaded")
+            for number in range(20):
+                notify(sender, "c", f"{turns} {number}")
+            for listener in listeners:
+                assert hear(listener, 20) == [f"{turns} {number}" for number in range(20)]
+    finally:
+        sender.execute("ALTER SYSTEM RESET herald.wakeup_concurrency")
+        sender.execute("SELECT pg_reload_conf()")
