@@ -1,9 +1,9 @@
 """The documentation's table of settings says what the server says."""
 
 import re
-from pathlib import Path
 
-TOP = Path(__file__).resolve().parent.parent.parent
+from harness.prefix import TOP
+
 PAGES = (TOP / "README.md", TOP / "docs/operations.md")
 TABLE = re.compile(r"^\| setting \| default \|.*\n\|[-|]+\n(?P<rows>(?:\|.*\n)+)", re.MULTILINE)
 

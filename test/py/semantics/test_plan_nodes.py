@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.installation import find_installation
+from harness.prefix import TOP
 from support import hear, one
 
-TOP = Path(__file__).resolve().parent.parent.parent
 WALKED_IN = ("src/notify/sender/retarget.c", "src/base/compat.h")
 
 # Each node, with its fields that point to nodes. retarget.c goes through them; but not through those with a minus:
