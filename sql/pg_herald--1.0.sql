@@ -71,7 +71,7 @@ COMMENT ON VIEW herald.listeners IS
 'one row for each listening session; members of pg_read_all_stats see all sessions, other users those of their own roles';
 COMMENT ON COLUMN herald.listeners.pid IS 'process ID of the session';
 COMMENT ON COLUMN herald.listeners.datname IS 'database that the session is connected to';
-COMMENT ON COLUMN herald.listeners.rolname IS 'role of the session when it began to listen';
+COMMENT ON COLUMN herald.listeners.rolname IS 'session user when the session began to listen';
 COMMENT ON COLUMN herald.listeners.state IS
 'idle: waits for notifications; pending: waits for its turn to be woken; signalled: has been woken; processing: reads the queue; busy: is in a transaction, and reads the queue when the transaction ends';
 COMMENT ON COLUMN herald.listeners.channels IS 'number of channels that the session listens to';
@@ -320,7 +320,7 @@ COMMENT ON VIEW herald.caches IS
 'one row for each session that uses caches; members of pg_read_all_stats see all sessions, other users those of their own roles';
 COMMENT ON COLUMN herald.caches.pid IS 'process ID of the session';
 COMMENT ON COLUMN herald.caches.datname IS 'database that the session is connected to';
-COMMENT ON COLUMN herald.caches.rolname IS 'role of the session when it first used a cache';
+COMMENT ON COLUMN herald.caches.rolname IS 'session user when the session first used a cache';
 COMMENT ON COLUMN herald.caches.entries IS 'number of values cached for cache_get() and cache_through()';
 COMMENT ON COLUMN herald.caches.memory IS 'memory of these values in bytes, limited by herald.cache_memory';
 COMMENT ON COLUMN herald.caches.hits IS 'number of lookups that found a value';
