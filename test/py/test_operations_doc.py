@@ -108,8 +108,10 @@ def test_alert_of_the_servers_own_lock(limited, connect):
                for session in (first, second)]
     waiting[0].start()
     until(lambda: one(watch, STOCKS_LOCK) == 1, "the first one has the lock")
+    none = alerts(watch)
     waiting[1].start()
     try:
+        assert none == set()  # one alone waits for nobody
         until(lambda: alerts(watch) == {"server's own NOTIFY lock"}, "the other waits for it")
     finally:
         watch.execute("SELECT pg_cancel_backend(%s)", (first.info.backend_pid,))
