@@ -3,15 +3,15 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION pg_herald" to load this file. \quit
 
--- Made here, not by CREATE EXTENSION: so it goes with the extension, and one that
--- someone else has made is an error instead of a home for superusers' functions.
+-- The script creates the schema, not CREATE EXTENSION: so DROP EXTENSION drops it, and an
+-- existing schema of that name, which another user may own, is an error.
 CREATE SCHEMA herald;
 
 COMMENT ON SCHEMA herald IS 'pg_herald: LISTEN and NOTIFY that scale';
 
 --
--- Functions that stand in for built-in ones.  Calls of pg_notify() and
--- pg_notification_queue_usage() in plans are turned into calls of these.
+-- Replacements of built-in functions.  In plans, calls of pg_notify() and
+-- pg_notification_queue_usage() become calls of these functions.
 --
 
 CREATE FUNCTION herald.pg_notify(channel text, payload text)
@@ -20,7 +20,7 @@ AS 'MODULE_PATHNAME', 'herald_pg_notify'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.pg_notify(text, text) IS
-'send a notification event; plans call it in place of pg_catalog.pg_notify()';
+'send a notification; plans call this function instead of pg_catalog.pg_notify()';
 
 CREATE FUNCTION herald.pg_notification_queue_usage()
 RETURNS float8
@@ -28,7 +28,7 @@ AS 'MODULE_PATHNAME', 'herald_pg_notification_queue_usage'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.pg_notification_queue_usage() IS
-'fraction in use of the fuller notification queue, pg_herald''s or the server''s; plans call it in place of the pg_catalog function';
+'fraction of the notification queue in use, pg_herald''s or the server''s, whichever is fuller; plans call this function instead of the one in pg_catalog';
 
 --
 -- Views
@@ -50,7 +50,7 @@ AS 'MODULE_PATHNAME', 'herald_view_listeners'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_listeners() IS
-'the rows of view listeners';
+'rows of the view herald.listeners';
 
 CREATE VIEW herald.listeners AS
 SELECT l.pid,
@@ -68,21 +68,21 @@ SELECT l.pid,
   LEFT JOIN pg_catalog.pg_roles r ON r.oid = l.role;
 
 COMMENT ON VIEW herald.listeners IS
-'one row per listening backend: those of your own roles, or all for pg_read_all_stats';
-COMMENT ON COLUMN herald.listeners.pid IS 'process id of the backend';
-COMMENT ON COLUMN herald.listeners.datname IS 'database that it is connected to';
-COMMENT ON COLUMN herald.listeners.rolname IS 'role that it was logged in as when it began to listen';
+'one row for each listening session; members of pg_read_all_stats see all sessions, other users those of their own roles';
+COMMENT ON COLUMN herald.listeners.pid IS 'process ID of the session';
+COMMENT ON COLUMN herald.listeners.datname IS 'database that the session is connected to';
+COMMENT ON COLUMN herald.listeners.rolname IS 'session user when the session began to listen';
 COMMENT ON COLUMN herald.listeners.state IS
-'idle; pending: waits for its turn to be woken; signalled: has been woken; processing: reads; busy: in a transaction, and reads when that ends';
-COMMENT ON COLUMN herald.listeners.channels IS 'number of channels that it listens to';
+'idle: waits for notifications; pending: waits for its turn to be woken; signalled: has been woken; processing: reads the queue; busy: is in a transaction, and reads the queue when the transaction ends';
+COMMENT ON COLUMN herald.listeners.channels IS 'number of channels that the session listens to';
 COMMENT ON COLUMN herald.listeners.pending_bytes IS
-'length in bytes of the stretch of the queue that it has yet to read, with the files of large transactions; 0 if there is nothing for it';
+'size in bytes of the part of the queue that the session has not read, including the files of large transactions; 0 if nothing waits for the session';
 COMMENT ON COLUMN herald.listeners.pending_age IS
-'time since the first notification that it has yet to read was committed';
+'time since the commit of the oldest notification in the part of the queue that the session has not read';
 COMMENT ON COLUMN herald.listeners.lagging_since IS
-'while it is further behind than herald.log_min_lag: commit time of the first notification that it had yet to read when that was found; null again once it is less than half of that behind';
-COMMENT ON COLUMN herald.listeners.delivered IS 'notifications sent to its client since it began to listen';
-COMMENT ON COLUMN herald.listeners.wakeups IS 'times that it read the queue since it began to listen';
+'set while the session is a laggard: it was more than herald.log_min_lag behind, and has not come down to half of that; commit time of the oldest notification that it had not read when it became a laggard';
+COMMENT ON COLUMN herald.listeners.delivered IS 'number of notifications sent to the client since the session began to listen';
+COMMENT ON COLUMN herald.listeners.wakeups IS 'number of times the session read the queue since it began to listen';
 
 CREATE FUNCTION herald.get_channels(
 	OUT channel text,
@@ -92,16 +92,16 @@ AS 'MODULE_PATHNAME', 'herald_view_channels'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_channels() IS
-'the rows of view channels';
+'rows of the view herald.channels';
 
 CREATE VIEW herald.channels AS
 SELECT c.channel, c.listeners
   FROM herald.get_channels() c;
 
 COMMENT ON VIEW herald.channels IS
-'one row per channel of this database that is listened to: counting listeners of your own roles, or all for pg_read_all_stats';
+'one row for each channel of this database that has listeners; members of pg_read_all_stats see all listeners, other users those of their own roles';
 COMMENT ON COLUMN herald.channels.channel IS 'name of the channel';
-COMMENT ON COLUMN herald.channels.listeners IS 'number of backends that listen to it';
+COMMENT ON COLUMN herald.channels.listeners IS 'number of sessions that listen to the channel';
 
 CREATE FUNCTION herald.get_queue(
 	OUT head bigint,
@@ -119,26 +119,26 @@ AS 'MODULE_PATHNAME', 'herald_view_queue'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_queue() IS
-'the row of view queue';
+'row of the view herald.queue';
 
 CREATE VIEW herald.queue AS
 SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage, q.uncommitted, q.is_damaged
   FROM herald.get_queue() q;
 
 COMMENT ON VIEW herald.queue IS
-'one row: the queue of notifications, of all databases; positions and sizes in bytes';
-COMMENT ON COLUMN herald.queue.head IS 'position at which the next transaction''s notifications will be written';
+'one row: the notification queue, which all databases share; positions and sizes are in bytes';
+COMMENT ON COLUMN herald.queue.head IS 'position where the next transaction will write its notifications';
 COMMENT ON COLUMN herald.queue.dispatched IS 'position up to which listeners may read';
-COMMENT ON COLUMN herald.queue.needed IS 'position from which on some listener has yet to read';
-COMMENT ON COLUMN herald.queue.tail IS 'position from which on the memory has not been reused';
+COMMENT ON COLUMN herald.queue.needed IS 'position of the first byte that some listener has not read';
+COMMENT ON COLUMN herald.queue.tail IS 'position of the first byte whose memory has not been reused';
 COMMENT ON COLUMN herald.queue.size IS 'memory for notifications: herald.queue_memory, rounded down to a power of two';
-COMMENT ON COLUMN herald.queue.spilled IS 'bytes of the queue in temporary files';
+COMMENT ON COLUMN herald.queue.spilled IS 'size of the queue''s temporary files';
 COMMENT ON COLUMN herald.queue.used IS
-'bytes that some listener has yet to read, or whose transaction is committing; with the files of large transactions, from when they are begun until they are deleted';
-COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of herald.max_queue_size, or of the memory if that is larger';
-COMMENT ON COLUMN herald.queue.uncommitted IS 'bytes in temporary files of transactions that have not begun to commit';
+'size of what some listener has not read and of what is being committed, including the files of large transactions from their creation to their deletion';
+COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of herald.max_queue_size, or of size if that is larger';
+COMMENT ON COLUMN herald.queue.uncommitted IS 'size of the temporary files of large transactions that have not begun to commit';
 COMMENT ON COLUMN herald.queue.is_damaged IS
-'shared memory was overwritten: the queue is switched off, and notifications go the server''s own way until it is restarted';
+'true if shared memory was overwritten: the queue is switched off, and notifications go through the server''s own queue until the server is restarted';
 
 CREATE FUNCTION herald.get_stats(
 	OUT notifications bigint,
@@ -161,7 +161,7 @@ AS 'MODULE_PATHNAME', 'herald_view_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_stats() IS
-'the row of view stats';
+'row of the view herald.stats';
 
 CREATE VIEW herald.stats AS
 SELECT s.notifications, s.batches, s.duplicates_removed, s.delivered, s.wakeups,
@@ -171,23 +171,23 @@ SELECT s.notifications, s.batches, s.duplicates_removed, s.delivered, s.wakeups,
   FROM herald.get_stats() s;
 
 COMMENT ON VIEW herald.stats IS
-'one row: what pg_herald has counted, in all databases, since the server''s start or the last reset';
-COMMENT ON COLUMN herald.stats.notifications IS 'notifications issued, without duplicates; those rolled back are among them';
-COMMENT ON COLUMN herald.stats.batches IS 'transactions that put notifications into the queue';
-COMMENT ON COLUMN herald.stats.duplicates_removed IS 'notifications that repeated one of the same transaction';
-COMMENT ON COLUMN herald.stats.delivered IS 'notifications sent to clients';
-COMMENT ON COLUMN herald.stats.wakeups IS 'times that a listener read the queue';
-COMMENT ON COLUMN herald.stats.signals_sent IS 'signals sent, to listeners and to those who are to catch up';
+'one row: counters of all databases since the server start or the last reset';
+COMMENT ON COLUMN herald.stats.notifications IS 'number of notifications sent, without duplicates, including those of transactions that were rolled back';
+COMMENT ON COLUMN herald.stats.batches IS 'number of transactions that put notifications into the queue';
+COMMENT ON COLUMN herald.stats.duplicates_removed IS 'number of notifications that repeated another one of the same transaction';
+COMMENT ON COLUMN herald.stats.delivered IS 'number of notifications sent to clients';
+COMMENT ON COLUMN herald.stats.wakeups IS 'number of times a listener read the queue';
+COMMENT ON COLUMN herald.stats.signals_sent IS 'number of signals sent to sessions, to read notifications or to catch up with invalidations';
 COMMENT ON COLUMN herald.stats.signals_saved IS
-'times that a notification found a listener concerned that needed no signal of its own';
-COMMENT ON COLUMN herald.stats.turns_rescued IS 'turns taken back from sessions that did not use them: to read notifications, or to catch up with invalidations';
-COMMENT ON COLUMN herald.stats.segments_spilled IS 'segments of the queue written to temporary files, for listeners that had not read them';
+'number of times a notification needed no signal, because its listener was going to read the queue anyway';
+COMMENT ON COLUMN herald.stats.turns_rescued IS 'number of turns taken back from sessions that did not use them; a turn is the permission to read notifications or to catch up with invalidations';
+COMMENT ON COLUMN herald.stats.segments_spilled IS 'number of queue segments written to temporary files for laggards';
 COMMENT ON COLUMN herald.stats.segments_dropped IS
-'segments of the queue, and files of large transactions, given up although listeners had not read them: past herald.max_queue_size, or for want of disk space';
-COMMENT ON COLUMN herald.stats.overruns IS 'times that a listener missed notifications by that';
-COMMENT ON COLUMN herald.stats.invalidations IS 'invalidations of cached values that were sent: one for a key, or for a whole cache';
-COMMENT ON COLUMN herald.stats.cache_resets IS 'times that a backend missed invalidations, and forgot all that it cached';
-COMMENT ON COLUMN herald.stats.catch_ups IS 'times that a backend was signalled because it was far behind with invalidations';
+'number of queue segments and files of large transactions that were deleted before all listeners had read them, because herald.max_queue_size was reached or the disk was full';
+COMMENT ON COLUMN herald.stats.overruns IS 'number of times a listener missed notifications';
+COMMENT ON COLUMN herald.stats.invalidations IS 'number of cache invalidations sent, each for one key or for a whole cache';
+COMMENT ON COLUMN herald.stats.cache_resets IS 'number of times a session missed invalidations and emptied its caches';
+COMMENT ON COLUMN herald.stats.catch_ups IS 'number of times a session was signalled because it was far behind with invalidations';
 COMMENT ON COLUMN herald.stats.stats_reset IS 'time of the last reset';
 
 CREATE FUNCTION herald.reset_stats()
@@ -196,7 +196,7 @@ AS 'MODULE_PATHNAME', 'herald_reset_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.reset_stats() IS
-'set the counters of view stats to zero; for superusers and whom they grant it to';
+'set the counters of herald.stats to zero; only superusers may execute it by default';
 
 REVOKE ALL ON FUNCTION herald.reset_stats() FROM PUBLIC;
 
@@ -206,10 +206,10 @@ AS 'MODULE_PATHNAME', 'herald_watchdog_process'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.watchdog_pid() IS
-'process id of the background worker "pg_herald watchdog", which pg_stat_activity does not show; null if it does not run';
+'process ID of the background worker "pg_herald watchdog", which pg_stat_activity does not show; null if it is not running';
 
 --
--- Caches of each session, which the changes of all sessions keep fresh
+-- Caches of each session; changes made by any session keep them fresh
 --
 
 CREATE FUNCTION herald.cache_through(cache text, query text)
@@ -223,9 +223,9 @@ AS 'MODULE_PATHNAME', 'herald_cache_through'
 LANGUAGE C STABLE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.cache_through(text, text) IS
-'result of a query, from this session''s cache if it is there';
+'return the result of a query: from this session''s cache if it is there, else by running the query';
 COMMENT ON FUNCTION herald.cache_through(text, text, VARIADIC "any") IS
-'result of a query with these arguments, from this session''s cache if it is there';
+'return the result of a query with these arguments: from this session''s cache if it is there, else by running the query';
 
 CREATE FUNCTION herald.cache_watch(cache text, watched regclass, VARIADIC columns name[] DEFAULT '{}')
 RETURNS void
@@ -233,7 +233,7 @@ AS 'MODULE_PATHNAME', 'herald_cache_watch'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION herald.cache_watch(text, regclass, VARIADIC name[]) IS
-'create the triggers by which changes of a table invalidate a cache; columns: those that hold the arguments of its queries';
+'create the triggers by which changes of a table invalidate a cache; the columns are those that hold the arguments of its queries';
 
 CREATE FUNCTION herald.cache_invalidate(cache text, VARIADIC arguments "any")
 RETURNS void
@@ -241,7 +241,7 @@ AS 'MODULE_PATHNAME', 'herald_cache_invalidate'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION herald.cache_invalidate(text, VARIADIC "any") IS
-'make all sessions forget what they have cached for these arguments, when this transaction commits';
+'remove what is cached for these arguments in all sessions when this transaction commits';
 
 CREATE FUNCTION herald.cache_clear(cache text)
 RETURNS void
@@ -249,7 +249,7 @@ AS 'MODULE_PATHNAME', 'herald_cache_clear'
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION herald.cache_clear(text) IS
-'make all sessions forget all of the cache, when this transaction commits';
+'empty the cache in all sessions when this transaction commits';
 
 CREATE FUNCTION herald.cache_clear()
 RETURNS void
@@ -257,7 +257,7 @@ AS 'MODULE_PATHNAME', 'herald_cache_clear'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION herald.cache_clear() IS
-'make all sessions of this database forget all that they have cached, when this transaction commits';
+'empty all caches in all sessions of this database when this transaction commits';
 
 CREATE FUNCTION herald.cache_key(VARIADIC arguments "any")
 RETURNS text
@@ -265,7 +265,7 @@ AS 'MODULE_PATHNAME', 'herald_cache_key'
 LANGUAGE C STABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION herald.cache_key(VARIADIC "any") IS
-'the key of these arguments, for modules in C that share a cache with SQL';
+'return the key of these arguments, for modules in C that share a cache with SQL';
 
 CREATE FUNCTION herald.invalidate_cache()
 RETURNS trigger
@@ -273,7 +273,7 @@ AS 'MODULE_PATHNAME', 'herald_invalidate_cache'
 LANGUAGE C;
 
 COMMENT ON FUNCTION herald.invalidate_cache() IS
-'trigger function: changes of the table invalidate a cache; arguments: the cache, and the columns that hold the arguments of its queries';
+'trigger function: a change of the table invalidates a cache; its arguments are the name of the cache and the columns that hold the arguments of its queries';
 
 CREATE FUNCTION herald.get_caches(
 	OUT pid integer,
@@ -291,7 +291,7 @@ AS 'MODULE_PATHNAME', 'herald_view_caches'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.get_caches() IS
-'the rows of view caches';
+'rows of the view herald.caches';
 
 CREATE VIEW herald.caches AS
 SELECT c.pid,
@@ -309,22 +309,22 @@ SELECT c.pid,
   LEFT JOIN pg_catalog.pg_roles r ON r.oid = c.role;
 
 COMMENT ON VIEW herald.caches IS
-'one row per backend that uses caches: those of your own roles, or all for pg_read_all_stats';
-COMMENT ON COLUMN herald.caches.pid IS 'process id of the backend';
-COMMENT ON COLUMN herald.caches.datname IS 'database that it is connected to';
-COMMENT ON COLUMN herald.caches.rolname IS 'role that it was logged in as when it first used a cache';
-COMMENT ON COLUMN herald.caches.entries IS 'number of values that it keeps for cache_through()';
-COMMENT ON COLUMN herald.caches.memory IS 'bytes of memory that these take, bounded by herald.cache_memory';
-COMMENT ON COLUMN herald.caches.hits IS 'times that a value was found';
-COMMENT ON COLUMN herald.caches.misses IS 'times that none was';
-COMMENT ON COLUMN herald.caches.invalidations IS 'invalidations that it has read, of its database';
-COMMENT ON COLUMN herald.caches.resets IS 'times that it was so far behind that it missed invalidations, and forgot everything';
+'one row for each session that uses caches; members of pg_read_all_stats see all sessions, other users those of their own roles';
+COMMENT ON COLUMN herald.caches.pid IS 'process ID of the session';
+COMMENT ON COLUMN herald.caches.datname IS 'database that the session is connected to';
+COMMENT ON COLUMN herald.caches.rolname IS 'session user when the session first used a cache';
+COMMENT ON COLUMN herald.caches.entries IS 'number of values cached for cache_through()';
+COMMENT ON COLUMN herald.caches.memory IS 'memory of these values in bytes, limited by herald.cache_memory';
+COMMENT ON COLUMN herald.caches.hits IS 'number of lookups that found a value';
+COMMENT ON COLUMN herald.caches.misses IS 'number of lookups that found none';
+COMMENT ON COLUMN herald.caches.invalidations IS 'number of invalidations of its database that the session has read';
+COMMENT ON COLUMN herald.caches.resets IS 'number of times the session was so far behind that it missed invalidations and emptied its caches';
 COMMENT ON COLUMN herald.caches.lag IS
-'invalidations, of all databases, that it has yet to read; null if it has missed some, and will forget everything';
+'number of invalidations, of all databases, that the session has not read; null if it has missed some and will empty its caches';
 
--- The views are for everybody; what each shows depends on who looks.
--- Explicitly, lest default privileges have been taken away from PUBLIC.  (Who
--- may not execute the built-in pg_notify() may not execute ours either; it asks.)
+-- All users may read the views; the rows that a user sees depend on the user's roles.
+-- The grants are explicit because default privileges may have been revoked from PUBLIC.
+-- (Our pg_notify() checks that the user may execute the built-in one.)
 GRANT USAGE ON SCHEMA herald TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
 	herald.pg_notify(text, text), herald.pg_notification_queue_usage(),
@@ -338,5 +338,5 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
 	herald.stats, herald.caches TO PUBLIC;
 
--- What sessions have cached while the extension was here before was not kept fresh since.
+-- Values cached under an earlier CREATE EXTENSION were not kept fresh after its DROP.
 SELECT herald.cache_clear();

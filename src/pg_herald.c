@@ -3,12 +3,59 @@
  * pg_herald.c
  *	  The module: its parts, put together.
  *
- * The way of a notification is the way through the folders:
+ * The way of a notification:
  *
- *		sender/ → core/ (the queue) → dispatch/ → listener/
+ * 1. Statements and plans enter by the server's hooks (hooks.c).  NOTIFY is
+ *	  taken over by the utility hook.  A call of pg_notify() is replaced in the
+ *	  finished plan by a call of herald.pg_notify() (notify/sender/retarget.c).
+ *	  Both end in herald_notify() (notify/sender/notify.c).  LISTEN and UNLISTEN
+ *	  are executed by the server as well, so that a notification that bypasses
+ *	  pg_herald still arrives.
  *
- * That of an invalidation: cache/ or api/ → invalidation/ → core/ (inval_queue)
- * → invalidation/ → cache/ or api/.
+ * 2. The notification stays in the sender's own memory until its transaction
+ *	  ends (notify/sender/pending.c), in the form that it will have in the queue
+ *	  (core/queue_layout.h).  A hash table finds duplicates.  The notifications
+ *	  of a large transaction go to a file (notify/sender/large_transaction.c).
+ *
+ * 3. Before the commit record is written (transaction.c), the sender reserves a
+ *	  place in the queue by moving its head, and copies the notifications there
+ *	  as one batch (notify/sender/publish.c, core/queue.c).  An error is allowed
+ *	  up to this point, and no lock is held after it: other transactions
+ *	  reserve, flush and commit at the same time.
+ *
+ * 4. When the commit is visible, the sender's locks are released and its catalog
+ *	  changes are announced, the sender sets the state of its batch and tries to
+ *	  become the dispatcher (notify/dispatch/dispatch.c).  If another process is
+ *	  the dispatcher, that process takes the batch along: nobody waits.
+ *
+ * 5. The dispatcher takes finished batches in the queue's order, up to the first
+ *	  one that is still being committed (core/sequencer.c).  It looks up each
+ *	  channel (notify/dispatch/channel_map.c) and marks the channel's listeners:
+ *	  a mark changes the listener's word (core/listener_word.c) and puts the
+ *	  listener into the wakeup set (core/wakeup.c).
+ *
+ * 6. A listener is signalled when it gets a turn, and there are only as many
+ *	  turns as CPUs (notify/dispatch/turns.c, base/signal.c).  The dispatcher
+ *	  hands out the first turn.  A listener that has read gives its turn back
+ *	  and hands out all that are left.  The watchdog takes back a turn whose
+ *	  listener makes no progress (watchdog/watchdog.c).
+ *
+ * 7. The signal makes the server run an empty transaction in an idle backend.
+ *	  Our callback recognizes it (notify/listener/session.c), reads the queue
+ *	  from the listener's position (notify/listener/deliver.c,
+ *	  core/queue_reader.c), filters by the listener's channels
+ *	  (notify/listener/subscriptions.c) and sends to the client.  A backend that
+ *	  is in a transaction is not signalled; it reads when the transaction ends.
+ *
+ * 8. Memory that no listener needs is used again (core/queue.c).  What a laggard
+ *	  has not read is written to temporary files first (notify/storage/spill.c,
+ *	  core/retention.c).  Beyond herald.max_queue_size the oldest part is given
+ *	  up, and a laggard that has not read it is told so when it reads.
+ *
+ * An invalidation of cached values has a queue of its own (core/inval_queue.c).
+ * It comes from cache/ or api/, is put into that queue before the commit
+ * (cache/invalidation/invalidate.c), and is read by each backend that uses a
+ * cache (cache/invalidation/reader.c).
  *
  * docs/internals/ARCHITECTURE.md tells it in full.
  *
@@ -42,7 +89,7 @@ _PG_init(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("pg_herald must be loaded via shared_preload_libraries"),
-				 errdetail("It needs shared memory, which is laid out when the server starts."),
+				 errdetail("It needs shared memory, which the server allocates at start."),
 				 errhint("Add pg_herald to shared_preload_libraries in postgresql.conf, before modules that track statements, and restart the server.")));
 
 	herald_settings_define(herald_store_trim);

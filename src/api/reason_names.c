@@ -89,7 +89,7 @@ herald_reason_register(const char *name, HeraldReasonHandler handler, void *arg)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("too many reasons to signal are registered"),
-				 errdetail("There can be %d in a server, until it restarts.", HERALD_REASONS_OTHER)));
+				 errdetail("A server can have %d of them until it restarts.", HERALD_REASONS_OTHER)));
 	}
 
 	bit = UINT32_C(1) << (HERALD_REASON_FIRST_OTHER + place);

@@ -43,66 +43,66 @@ void
 herald_settings_define(GucIntAssignHook cache_memory_changed)
 {
 	DefineCustomBoolVariable("herald.enabled",
-							 "Sends notifications by pg_herald instead of the server's own queue.",
-							 "Listeners receive what is sent either way, whatever their own setting.",
+							 "Sends notifications through pg_herald instead of the server's own queue.",
+							 "Listeners receive notifications from both queues, whatever their own setting.",
 							 &herald_enabled, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.cache_memory",
-							"Sets the memory of each session for what herald.cache_through() keeps.",
-							"The values that were not used for longest go first. 0 turns these caches off.",
+							"Sets the memory of each session for values kept by herald.cache_through().",
+							"The least recently used values are removed first. 0 turns these caches off.",
 							&herald_cache_memory_kb, 4 * 1024,
 							0, MAX_KILOBYTES,
 							PGC_USERSET, GUC_UNIT_KB, NULL, cache_memory_changed, NULL);
 
 	DefineCustomIntVariable("herald.log_min_lag",
-							"Sets how far a listener may fall behind before that is logged.",
-							"By the size of the notifications that it has yet to read, when it stays so far "
-							"behind for a second. -1 turns this off.",
+							"Sets how far behind a listener must be to be logged.",
+							"The distance is the size of the notifications that the listener has not read. It is logged "
+							"once, after one second. -1 turns this off.",
 							&herald_log_min_lag_kb, 64 * 1024,
 							-1, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.max_channels_per_role",
-							"Sets how many channels the sessions of a role may listen to, in all databases together.",
-							"A channel counts once for each session. Superusers may listen to more. "
-							"-1 means half of what herald.channel_memory holds.",
+							"Sets the maximum number of channels that the sessions of one role may listen to.",
+							"All databases count together; a channel counts once for each session. Superusers are exempt. "
+							"-1 means half of the channels that herald.channel_memory can hold.",
 							&herald_max_channels_per_role, -1,
 							-1, INT_MAX,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.max_payload",
-							"Sets the greatest length of a notification's payload.",
-							"The server's own limit is the default; not every driver is prepared for more.",
+							"Sets the maximum length of a notification's payload.",
+							"The default is the server's own limit. Some client drivers cannot receive longer payloads.",
 							&herald_max_payload, HERALD_PAYLOAD_MAX_OF_SERVER,
 							0, PAYLOAD_MAX,
 							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.queue_memory",
-							"Sets the shared memory for notifications that have not been read by all their listeners.",
-							"Rounded down to a power of two.",
+							"Sets the shared memory for notifications that some listener has not read yet.",
+							"The value is rounded down to a power of two.",
 							&herald_queue_memory_kb, 16 * 1024,
 							QUEUE_MEMORY_MIN_KB, QUEUE_MEMORY_MAX_KB,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.max_queue_size",
-							"Sets how much of the queue of notifications is kept for listeners that fall behind.",
-							"What does not fit into herald.queue_memory is in temporary files. "
-							"Listeners that are further behind miss notifications, and are told so or disconnected.",
+							"Sets the maximum size of the notification queue, in memory and temporary files together.",
+							"What does not fit into herald.queue_memory goes to temporary files. Listeners that are further "
+							"behind than this miss notifications, and are told so or disconnected.",
 							&herald_max_queue_size_kb, 8 * 1024 * 1024,
 							0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.channel_memory",
-							"Sets the shared memory for the channels that are listened to.",
-							NULL,
+							"Sets the shared memory for channels and their listeners.",
+							"LISTEN fails when this memory is full.",
 							&herald_channel_memory_kb, 16 * 1024,
 							REGISTRY_MEMORY_MIN_KB, REGISTRY_MEMORY_MAX_KB,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.wakeup_concurrency",
-							"Sets how many listeners are woken at a time; each wakes the next.",
-							"-1 means as many as there are CPUs.",
+							"Sets the number of listeners that are woken at the same time.",
+							"Each listener wakes the next one. -1 means the number of CPUs.",
 							&herald_wakeup_concurrency, -1,
 							-1, WAKEUP_CONCURRENCY_MAX,
 							PGC_SIGHUP, 0, check_wakeup_concurrency, NULL, NULL);
@@ -128,7 +128,7 @@ check_wakeup_concurrency(int *newval, void **extra, GucSource source)
 	if (*newval == 0)
 	{
 		GUC_check_errdetail("At least one listener must be woken at a time.");
-		GUC_check_errhint("Use -1 for as many as there are CPUs.");
+		GUC_check_errhint("Use -1 for the number of CPUs.");
 		return false;
 	}
 	return true;

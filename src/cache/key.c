@@ -209,10 +209,10 @@ check_number(Oid type, Oid output)
 	if (output != F_CASH_OUT && !IsBinaryCoercible(type, OIDOID))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot make a key of a value of type %s", format_type_be(type)),
-				 errdetail("Its text may depend on settings or on the names of objects, and one value must make one key in all sessions."),
+				 errmsg("cannot make a cache key from a value of type %s", format_type_be(type)),
+				 errdetail("The text of such a value may depend on settings or on names of objects, but one value must give the same key in all sessions."),
 				 errhint("Use a value of another type, such as oid[] instead of regclass[]. "
-						 "For a type of your own, declare its output function IMMUTABLE if it depends on the value alone.")));
+						 "If the type is your own and its output depends on the value alone, declare its output function IMMUTABLE.")));
 }
 
 /*

@@ -76,7 +76,7 @@ herald_invalidate_cache(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("trigger \"%s\" must not be deferrable", trigger->tgname),
-				 errdetail("Until it is fired, its transaction could find in the cache what it has changed itself.")));
+				 errdetail("Until a deferred trigger fires, its transaction could find outdated values in the cache.")));
 
 	cache = herald_invalidate_hash(trigger->tgargs[0], strlen(trigger->tgargs[0]));
 	if (trigger->tgnargs == 1 || !TRIGGER_FIRED_FOR_ROW(data->tg_event))
@@ -109,7 +109,7 @@ invalidate_row(uint32 cache, const Trigger *trigger, TupleDesc columns, HeapTupl
 		if (number == SPI_ERROR_NOATTRIBUTE)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("column \"%s\", which trigger \"%s\" names, does not exist",
+					 errmsg("column \"%s\" named by trigger \"%s\" does not exist",
 							column, trigger->tgname)));
 		check_is_stored(columns, number);
 		values[i] = SPI_getbinval(row, columns, number, &nulls[i]);
@@ -129,8 +129,8 @@ check_is_stored(TupleDesc columns, int number)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("column \"%s\" is not stored", NameStr(TupleDescAttr(columns, number - 1)->attname)),
-				 errdetail("A virtual generated column has no value where triggers are fired."),
-				 errhint("Make it a stored one, or name the columns that it is made of.")));
+				 errdetail("A virtual generated column has no value when triggers fire."),
+				 errhint("Make it stored, or name the columns that it is computed from.")));
 }
 
 /*

@@ -151,17 +151,17 @@ report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since)
 	ereport(LOG_SERVER_ONLY,
 			(errmsg("listener with PID %d is %llu kB of notifications behind",
 					pid, (unsigned long long) bytes / 1024),
-			 errdetail("Application \"%s\" has yet to read what was committed since %s. %s",
+			 errdetail("Application \"%s\" has not read notifications committed since %s. %s",
 					   application_of(pid, application, sizeof(application)),
 					   timestamptz_to_str(since),
-					   is_busy ? "It is in a transaction." :
-					   is_stalled ? "It makes no progress." :
-					   "It is reading, but more slowly than notifications come."),
+					   is_busy ? "The session is in a transaction." :
+					   is_stalled ? "The session makes no progress." :
+					   "The session reads more slowly than notifications arrive."),
 			 is_busy ?
-			 errhint("It reads when the transaction has ended. A session that listens should not stay in one.") :
+			 errhint("It reads when the transaction ends. A listening session should not stay in a transaction.") :
 			 is_stalled ?
-			 errhint("Perhaps its client does not take what is sent to it: look into that, or end it with pg_terminate_backend().") :
-			 errhint("Have the client do less for each notification, or spread them over several listeners and channels.")));
+			 errhint("Its client may not be reading from the connection. Check the client, or end the session with pg_terminate_backend().") :
+			 errhint("Let the client do less work for each notification, or spread the notifications over several channels and listeners.")));
 }
 
 /* As it stands in pg_stat_activity; empty if the backend is gone. */

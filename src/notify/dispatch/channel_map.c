@@ -380,7 +380,7 @@ shrink(Channel *channel)
 }
 
 #define OUT_OF_MEMORY_DETAIL \
-	errdetail("The channels that are listened to fill herald.channel_memory (%zu kB).", \
+	errdetail("The channels of all listeners fill herald.channel_memory (%zu kB).", \
 			  herald_channels_memory_size() / 1024)
 #define OUT_OF_MEMORY_HINT \
 	errhint("Increase herald.channel_memory, or listen to fewer channels.")

@@ -51,7 +51,7 @@ herald_damage_found(HeraldPosition position)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the notification queue of pg_herald is damaged at position %llu",
 						(unsigned long long) position),
-				 errdetail("Shared memory was overwritten. The queue is switched off: notifications go the server's own way, and listeners are told that they have missed some."),
+				 errdetail("Shared memory was overwritten. The queue is switched off: notifications go through the server's own queue, and listeners are told that they may have missed some."),
 				 errhint("Restart the server when convenient."),
 				 errhidestmt(true)));	/* of a sender that has no part in it */
 	herald_damage_tell();

@@ -325,7 +325,7 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 		atomic_load(&herald_queue->lost))
 		herald_spill_count_unread(slot);
 	tell_missed(reader, to,
-				"This session had not read them when herald.max_queue_size was reached, or the disk was full.");
+				"This session had not read them when herald.max_queue_size was reached or the disk was full.");
 }
 
 /*
@@ -343,7 +343,7 @@ tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("terminating connection because it has missed notifications"),
 				 errdetail_internal("%s", detail),
-				 errhint("A session that listens to channel \"%s\" is told so there instead.",
+				 errhint("A session that listens to channel \"%s\" receives a notification there instead of this error.",
 						 RESET_CHANNEL)));
 
 	/*

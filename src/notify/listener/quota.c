@@ -87,7 +87,7 @@ refuse(uint32 role, uint64 wanted)
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many channels for role \"%s\"", name ? name : "?"),
-			 errdetail("With this LISTEN its sessions would listen to %llu channels, each counted once for each session; herald.max_channels_per_role allows %llu.",
+			 errdetail("With this LISTEN, the role's sessions would listen to %llu channels; herald.max_channels_per_role allows %llu. A channel counts once for each session.",
 					   (unsigned long long) wanted, (unsigned long long) limit()),
-			 errhint("Listen to fewer channels, or have herald.max_channels_per_role increased for this role.")));
+			 errhint("Listen to fewer channels, or increase herald.max_channels_per_role for this role.")));
 }

@@ -268,8 +268,8 @@ write_bytes(const char *bytes, uint64 length, uint64 offset)
 			ereport(ERROR,
 					(errcode(ERRCODE_DISK_FULL),
 					 errmsg("could not write the notifications of this transaction to a temporary file"),
-					 errdetail("They are too many to be kept in memory; the server's log says what failed."),
-					 errhint("Free disk space, or notify less in one transaction.")));
+					 errdetail("They do not fit into memory. The server log says why the file could not be written."),
+					 errhint("Free disk space, or send fewer notifications in one transaction.")));
 		CHECK_FOR_INTERRUPTS();
 	}
 }

@@ -93,7 +93,7 @@ herald_notify_hand_over(void)
 	if (herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("this transaction cannot send all its notifications the server's own way"),
+				 errmsg("this transaction cannot send all its notifications through the server's own queue"),
 				 errdetail("Some are sent with herald.enabled off, or by an expression that pg_herald does not see; others have a payload of more than %d bytes.",
 						   HERALD_PAYLOAD_MAX_OF_SERVER),
 				 errhint("Send them in different transactions.")));

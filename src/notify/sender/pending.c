@@ -481,7 +481,7 @@ report_damaged(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("could not read the notifications of this transaction from its temporary file"),
-			 errdetail("The server's log says what failed.")));
+			 errdetail("The server log says why.")));
 }
 
 static void
@@ -490,7 +490,7 @@ report_too_large(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 			 errmsg("too many notifications in one transaction"),
-			 errdetail("One transaction may take %llu kB: half of herald.max_queue_size (%d kB), or what memory leaves of that if it is less.",
+			 errdetail("The limit for one transaction is %llu kB: half of herald.max_queue_size (%d kB), or what queue memory leaves of it if that is less.",
 					   (unsigned long long) Min(LENGTH_MAX, herald_large_writer_bytes_max()) / 1024,
 					   herald_max_queue_size_kb),
 			 errhint("Increase herald.max_queue_size, or set herald.enabled to off for this transaction.")));

@@ -188,7 +188,7 @@ herald_files_read(File file, char *bytes, uint64 length, uint64 offset)
 		{
 			ereport(LOG_SERVER_ONLY,
 					(errcode_for_file_access(),
-					 n == 0 ? errmsg("file \"%s\" of notifications is too short", FilePathName(file)) :
+					 n == 0 ? errmsg("notification file \"%s\" is too short", FilePathName(file)) :
 					 errmsg("could not read notifications from file \"%s\": %m",
 							FilePathName(file)),
 					 errhidestmt(true)));

@@ -123,8 +123,8 @@ enter(void)
 	if (number == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("too many transactions have too many notifications for memory at the same time"),
-				 errdetail("There can be %d of them.", HERALD_LARGE_FILES_MAX)));
+				 errmsg("too many large transactions at the same time"),
+				 errdetail("At most %d transactions can have a file for notifications that do not fit into memory.", HERALD_LARGE_FILES_MAX)));
 	return number;
 }
 
@@ -147,14 +147,14 @@ report_full(uint64 own)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("notifications of open transactions would take more than herald.max_queue_size (%d kB)",
+			 errmsg("notifications of open transactions would exceed herald.max_queue_size (%d kB)",
 					herald_max_queue_size_kb),
-			 errdetail("Memory takes %llu kB of it, this transaction's file %llu kB, those of other open transactions %llu kB, and what is being committed or has yet to be read %llu kB.",
+			 errdetail("Queue memory takes %llu kB of it, the file of this transaction %llu kB, the files of other open transactions %llu kB, and notifications that are being committed or not read yet %llu kB.",
 					   (unsigned long long) herald_queue->ring_size / 1024,
 					   (unsigned long long) own / 1024,
 					   (unsigned long long) (open > own ? open - own : 0) / 1024,
 					   (unsigned long long) (all > open ? all - open : 0) / 1024),
-			 errhint("Try again when other transactions have ended, notify less in one transaction, or increase herald.max_queue_size.")));
+			 errhint("Try again when other transactions have ended, send fewer notifications in one transaction, or increase herald.max_queue_size.")));
 }
 
 static void
@@ -164,7 +164,7 @@ report_lost(uint64 number)
 			(errcode(ERRCODE_INTERNAL_ERROR),
 			 errmsg("pg_herald has lost track of its temporary file %llu",
 					(unsigned long long) number),
-			 errdetail("The notifications of this transaction are in it.")));
+			 errdetail("The file holds the notifications of this transaction.")));
 }
 
 static void
@@ -174,6 +174,6 @@ log_lost(uint64 number)
 			(errcode(ERRCODE_INTERNAL_ERROR),
 			 errmsg("pg_herald has lost track of its temporary file %llu",
 					(unsigned long long) number),
-			 errdetail("Listeners that would read it are told that they have missed notifications."),
+			 errdetail("Listeners that would read the file are told that they have missed notifications."),
 			 errhidestmt(true)));
 }

@@ -443,8 +443,8 @@ report_overrun(uint32 slot, HeraldOverrunReason reason)
 			(errmsg("listener with PID %d has missed notifications because of %s",
 					(int) atomic_load(&herald_slots[slot].pid),
 					reason == HERALD_OVERRUN_LIMIT ? "herald.max_queue_size" :
-					"an error in writing temporary files"),
-			 errdetail("It had not read them when their place in the queue was needed."),
+					"an error while writing temporary files"),
+			 errdetail("It had not read them when the queue needed their room."),
 			 errhidestmt(true)));	/* of a sender that has no part in it */
 }
 
@@ -453,8 +453,8 @@ herald_spill_count_unread(uint32 slot)
 {
 	herald_shared_count(HERALD_COUNT_OVERRUNS, 1);
 	ereport(LOG_SERVER_ONLY,
-			(errmsg("listener with PID %d has missed notifications because of a temporary file that is gone or unreadable",
+			(errmsg("listener with PID %d has missed notifications because of a missing or unreadable temporary file",
 					(int) atomic_load(&herald_slots[slot].pid)),
-			 errdetail("It was given up for herald.max_queue_size or for a full disk, or else the log says what failed."),
+			 errdetail("The file was deleted because herald.max_queue_size was reached or the disk was full, or the server log says why it could not be read."),
 			 errhidestmt(true)));
 }

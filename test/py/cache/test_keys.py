@@ -5,7 +5,7 @@ import pytest
 from servers import SETTINGS, started
 from support import one, outcome
 
-REFUSED = "0A000: cannot make a key of a value of type "
+REFUSED = "0A000: cannot make a cache key from a value of type "
 
 # What names an object: where it is, its name, what else its text says, and what ALTER calls it (if it has a
 # name that can be changed).

@@ -24,13 +24,13 @@ SEGMENTS = RING_BYTES // SEGMENT_BYTES
 TROUBLESHOOTING = TOP / "docs/troubleshooting.md"
 
 LOGGED = re.compile(r"""LOG:  listener with PID (?P<pid>\d+) is (?P<kilobytes>\d+) kB of notifications behind
-.* DETAIL:  Application "(?P<application>.*)" has yet to read what was committed since (?P<since>.*)\+00\. (?P<why>.*)
+.* DETAIL:  Application "(?P<application>.*)" has not read notifications committed since (?P<since>.*)\+00\. (?P<why>.*)
 .* HINT:  (?P<hint>.*)""")
 
-IN_A_TRANSACTION = ("It is in a transaction.", "It reads when the transaction has ended."
-                    " A session that listens should not stay in one.")
-NO_PROGRESS = ("It makes no progress.", "Perhaps its client does not take what is sent to it:"
-               " look into that, or end it with pg_terminate_backend().")
+IN_A_TRANSACTION = ("The session is in a transaction.", "It reads when the transaction ends."
+                    " A listening session should not stay in a transaction.")
+NO_PROGRESS = ("The session makes no progress.", "Its client may not be reading from the connection."
+               " Check the client, or end the session with pg_terminate_backend().")
 
 
 @pytest.fixture(scope="module")

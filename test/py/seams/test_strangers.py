@@ -207,7 +207,7 @@ def test_both_ways_with_a_long_payload(connect):
             for way, payload in order:
                 sender.execute(way)
                 sender.execute("SELECT pg_notify('c', %s)", (payload,))
-            with pytest.raises(psycopg.errors.FeatureNotSupported, match="own way"):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="own queue"):
                 sender.execute("COMMIT")
         sender.execute("RESET herald.enabled")
         notify(sender, "c", "only this")

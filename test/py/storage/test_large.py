@@ -255,8 +255,8 @@ def test_too_large(small, connect, limit):
     diagnosis = caught.value.diag
     assert diagnosis.message_primary == "too many notifications in one transaction"
     assert diagnosis.message_detail == (
-        "One transaction may take 512 kB: half of herald.max_queue_size (1024 kB), or what memory leaves of that if it is"
-        " less.")
+        "The limit for one transaction is 512 kB: half of herald.max_queue_size (1024 kB), or what queue memory leaves"
+        " of it if that is less.")
     assert "Increase herald.max_queue_size" in diagnosis.message_hint
     until(lambda: not files(small), "the file is deleted")
     notify(sender, "c", "heard")

@@ -143,12 +143,13 @@ def test_open_transactions_count(limited, connect, watcher):
         grow(third, MEGABYTE)
     diagnosis = caught.value.diag
     assert diagnosis.message_primary == (
-        "notifications of open transactions would take more than herald.max_queue_size (4096 kB)")
+        "notifications of open transactions would exceed herald.max_queue_size (4096 kB)")
     own = on_disk(limited) - held
     assert own > 0.2 * MEGABYTE
     assert diagnosis.message_detail == (
-        f"Memory takes {RING_BYTES // KILOBYTE} kB of it, this transaction's file {own // KILOBYTE} kB, those of other"
-        f" open transactions {held // KILOBYTE} kB, and what is being committed or has yet to be read 0 kB.")
+        f"Queue memory takes {RING_BYTES // KILOBYTE} kB of it, the file of this transaction {own // KILOBYTE} kB,"
+        f" the files of other open transactions {held // KILOBYTE} kB, and notifications that are being committed"
+        " or not read yet 0 kB.")
     assert "increase herald.max_queue_size" in diagnosis.message_hint
     assert on_disk(limited) <= LIMIT - RING_BYTES
     notify(listener, "c", "small")
@@ -214,7 +215,7 @@ def test_nothing_is_given_up_in_vain(limited, connect, watcher):
         grow(sender, size * MEGABYTE)
     assert 0 < on_disk(limited) - uncommitted(watcher) < 0.5 * MEGABYTE
     senders[2].execute("SET herald.max_payload = '2MB'")
-    with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match="open transactions would take more"):
+    with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match="open transactions would exceed"):
         notify(senders[2], "c", "x" * MEGABYTE)
     assert counted(watcher)[2] == overruns
     laggard.execute("COMMIT")
@@ -280,7 +281,7 @@ def test_many_at_once(limited, connect, watcher, seed):
     done.set()
     watching.join()
     assert failed and not over, (len(failed), over[:5])
-    assert all("open transactions would take more" in text for text in failed)
+    assert all("open transactions would exceed" in text for text in failed)
     laggard.execute("COMMIT")
     laggard.close()
     until(lambda: watcher.execute("SELECT spilled, uncommitted, used FROM herald.queue").fetchone() == (0, 0, 0),

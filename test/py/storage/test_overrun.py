@@ -12,7 +12,7 @@ from wire import cstring, kinds, payloads
 
 MEGABYTE = 1024 * 1024
 MISSED = "notifications were missed"
-GONE = "a temporary file that is gone or unreadable"
+GONE = "a missing or unreadable temporary file"
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,10 @@ def is_disconnected(client) -> bool:
     error = fields(next(body for kind, body in messages if kind == "E"))
     assert (error["S"], error["C"]) == ("FATAL", "54000")
     assert error["M"] == "terminating connection because it has missed notifications"
-    assert error["D"] == ("This session had not read them when herald.max_queue_size was reached,"
+    assert error["D"] == ("This session had not read them when herald.max_queue_size was reached"
                           " or the disk was full.")
-    assert error["H"] == 'A session that listens to channel "herald_reset" is told so there instead.'
+    assert error["H"] == ('A session that listens to channel "herald_reset" receives a notification there'
+                          " instead of this error.")
     return True
 
 

@@ -21,7 +21,7 @@ from wire import cstring, fatal, kinds
 
 FATAL = "terminating connection because it has missed notifications"
 MISSED = "notifications were missed"
-WRITE_ERROR = "an error in writing temporary files"
+WRITE_ERROR = "an error while writing temporary files"
 
 
 @contextmanager
@@ -335,4 +335,4 @@ def test_file_cannot_be_read(connect, wire):
         notify(sender, "c", "goes on")
         assert hear(told, 1) == ["goes on"]
         assert open_spill_files(told.info.backend_pid) == []
-        assert counted(sender)[2] == cluster.log().count("that is gone or unreadable") == 2
+        assert counted(sender)[2] == cluster.log().count("a missing or unreadable temporary file") == 2

@@ -1,0 +1,125 @@
+"""docs/operations.md: its commands work. The SQL blocks run as they stand, in order, in psql, from a stock server
+to one without pg_herald again; and the query for alerts finds what it is for, and nothing else. So does the quick
+start of README.md."""
+
+import re
+import threading
+
+import psycopg
+import pytest
+
+from harness.cluster import Cluster
+from harness.prefix import TOP
+from laggards import SMALLEST, fall_behind, send
+from servers import SETTINGS, started
+from support import hear, one, until
+
+PAGE = TOP / "docs/operations.md"
+BLOCK = re.compile(r"^```sql\n(?P<sql>.*?)^```\n(?:```\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+WITH_A_RESTART = re.compile(r"^ALTER SYSTEM (?:SET|RESET) shared_preload_libraries", re.MULTILINE)
+ALERTS = re.compile(r"^SELECT 'no watchdog'.*?;$", re.MULTILINE | re.DOTALL)
+STOCKS_LOCK = "SELECT count(*) FROM pg_locks WHERE database = 0 AND classid = 1262 AND objid = 0 AND granted"
+
+
+@pytest.fixture(scope="module")
+def limited():
+    """A queue of 2 MB whose laggards lag from 1 MB on, and no standby for a commit that waits for one."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | {
+        "herald.max_queue_size": "2MB", "herald.log_min_lag": "1MB",
+        "synchronous_standby_names": "nobody", "synchronous_commit": "local"})
+
+
+def blocks(page: Path = PAGE) -> list[re.Match]:
+    """A page's SQL blocks, each with the output that it shows, if any."""
+    return list(BLOCK.finditer(page.read_text(encoding="utf-8")))
+
+
+def alerts(session: psycopg.Connection) -> set[str]:
+    """What the page's query for alerts finds."""
+    return {alert for alert, _ in session.execute(ALERTS.search(PAGE.read_text(encoding="utf-8"))[0]).fetchall()}
+
+
+def lines(text: str) -> list[str]:
+    """Without the blanks that psql adds at their ends, and with one PID for all."""
+    return [re.sub(r"PID \d+", "PID 1", line.rstrip()) for line in text.rstrip().split("\n")]
+
+
+def run(cluster: Cluster, block: re.Match) -> None:
+    """Runs a block in psql, which must show what the page shows."""
+    printed = cluster.client("psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-f", "-", stdin=block["sql"])
+    if block["shown"]:
+        assert lines(printed) == lines(block["shown"]), block["sql"]
+
+
+def herald_is_gone(cluster: Cluster) -> bool:
+    """Neither the module nor its schema, nor a setting of it, is left."""
+    return cluster.psql("""SELECT current_setting('shared_preload_libraries') = '' AND to_regnamespace('herald') IS NULL
+        AND NOT EXISTS (SELECT FROM pg_settings WHERE name LIKE 'herald.%')
+        AND NOT EXISTS (SELECT FROM pg_db_role_setting WHERE setconfig::text LIKE '%herald.%')""") == "t"
+
+
+def test_blocks_of_the_operations_page():
+    """Guards: every SQL block of the page runs without an error and shows what the page shows; at the end
+    the server is one without pg_herald."""
+    with Cluster(settings={"fsync": False, "autovacuum": False}) as cluster:
+        assert herald_is_gone(cluster)
+        restarts = 0
+        for block in blocks():
+            run(cluster, block)
+            if WITH_A_RESTART.search(block["sql"]):
+                cluster.restart()
+                restarts += 1
+        assert len(blocks()) > 12 and restarts == 2
+        assert herald_is_gone(cluster)
+        assert not (cluster.data / "postgresql.auto.conf").read_text(encoding="utf-8").count("herald")
+        assert not cluster.damage()
+
+
+def test_quick_start():
+    """Guards: the four statements of README.md show what it says, in a database without the extension."""
+    quick_start, = blocks(TOP / "README.md")
+    with Cluster(preload=True, settings={"fsync": False, "autovacuum": False}) as cluster:
+        run(cluster, quick_start)
+
+
+def test_alerts_of_laggards(limited, connect):
+    """Guards: no alert while all is well; a laggard, and the queue that it fills, are found until it has read."""
+    limited.psql("CREATE ROLE watch LOGIN; GRANT pg_monitor TO watch")
+    watch, laggard, sender = connect(limited), connect(limited, application_name="report worker"), connect(limited)
+    watch.execute("SET ROLE watch")
+    assert alerts(watch) == set()
+    fall_behind(laggard)
+    sent = send(sender, 3)
+    until(lambda: alerts(watch) == {"queue filling up", "laggard"}, "the laggard is found")
+    laggard.execute("COMMIT")
+    assert len(hear(laggard, len(sent))) == len(sent)
+    until(lambda: alerts(watch) == set(), "all is well again")
+
+
+def test_alert_of_the_servers_own_lock(limited, connect):
+    """Guards: sessions that wait for each other in the server's own NOTIFY are found."""
+    watch, first, second = connect(limited), connect(limited), connect(limited)
+    for session in (first, second):
+        session.execute("SET herald.enabled = off")
+    watch.execute("CREATE TABLE written (number integer)")
+    first.execute("SET synchronous_commit = on")  # and no standby answers
+    waiting = [threading.Thread(target=session.execute, args=("INSERT INTO written VALUES (1); NOTIFY c",))
+               for session in (first, second)]
+    waiting[0].start()
+    until(lambda: one(watch, STOCKS_LOCK) == 1, "the first one has the lock")
+    none = alerts(watch)
+    waiting[1].start()
+    try:
+        assert none == set()  # one alone waits for nobody
+        until(lambda: alerts(watch) == {"server's own NOTIFY lock"}, "the other waits for it")
+    finally:
+        watch.execute("SELECT pg_cancel_backend(%s)", (first.info.backend_pid,))
+        for thread in waiting:
+            thread.join()
+    until(lambda: alerts(watch) == set(), "nobody waits")
+
+
+def test_alert_without_a_watchdog(connect):
+    """Guards: a server that has no place for the background worker is found."""
+    for cluster in started(preload=True, settings=SETTINGS | {"max_worker_processes": 0}):
+        assert alerts(connect(cluster)) == {"no watchdog"}
