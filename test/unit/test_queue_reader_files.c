@@ -36,7 +36,10 @@ read_file(uint64_t number, uint64_t offset, uint64_t length, char *to)
 static void
 payload_of(char *payload, int n)
 {
-	snprintf(payload, 64, "%d %0*d", n, 1 + n * 7, n);
+	int			length = snprintf(payload, 64, "%d ", n);
+
+	memset(payload + length, '0', n * 7);
+	payload[length + n * 7] = '\0';
 }
 
 static void
