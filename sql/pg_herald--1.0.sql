@@ -73,7 +73,7 @@ COMMENT ON COLUMN herald.listeners.pid IS 'process ID of the session';
 COMMENT ON COLUMN herald.listeners.datname IS 'database that the session is connected to';
 COMMENT ON COLUMN herald.listeners.rolname IS 'session user when the session began to listen';
 COMMENT ON COLUMN herald.listeners.state IS
-'idle: waits for notifications; pending: waits for its turn to be woken; signalled: has been woken; processing: reads the queue; busy: is in a transaction, and reads the queue when the transaction ends';
+'idle: waits for notifications; pending: waits for its turn to be woken; signalled: has been woken; processing: reads the queue; busy: is in a transaction, and reads the queue when the transaction ends; missed: has missed notifications, and is told so when it next reads';
 COMMENT ON COLUMN herald.listeners.channels IS 'number of channels that the session listens to';
 COMMENT ON COLUMN herald.listeners.pending_bytes IS
 'size in bytes of the part of the queue that the session has not read, including the files of large transactions; 0 if nothing waits for the session';

@@ -36,6 +36,7 @@ int			herald_wakeup_concurrency;
 int			herald_max_payload;
 int			herald_cache_memory_kb;
 
+static bool check_queue_memory(int *newval, void **extra, GucSource source);
 static bool check_wakeup_concurrency(int *newval, void **extra, GucSource source);
 
 
@@ -83,7 +84,7 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							"The value is rounded down to a power of two.",
 							&herald_queue_memory_kb, 16 * 1024,
 							QUEUE_MEMORY_MIN_KB, QUEUE_MEMORY_MAX_KB,
-							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+							PGC_POSTMASTER, GUC_UNIT_KB, check_queue_memory, NULL, NULL);
 
 	DefineCustomIntVariable("herald.max_queue_size",
 							"Sets the maximum size of the notification queue, in memory and temporary files together.",
@@ -120,6 +121,14 @@ herald_settings_turns(void)
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	return cpus > 0 ? (uint32) cpus : 1;
+}
+
+/* What is in use is what SHOW tells. */
+static bool
+check_queue_memory(int *newval, void **extra, GucSource source)
+{
+	*newval = (int) (herald_queue_ring_size((uint64) *newval * 1024) / 1024);
+	return true;
 }
 
 static bool

@@ -92,7 +92,7 @@ herald_queue_batch_max(const HeraldQueue *queue)
 
 bool
 herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
-				   uint64_t entries_length, HeraldPosition *position)
+					 uint64_t entries_length, HeraldPosition *position)
 {
 	uint64_t	length = sizeof(HeraldBatchHeader) + entries_length;
 	HeraldPosition head = atomic_load_explicit(&queue->head, memory_order_relaxed);
@@ -167,7 +167,7 @@ write_header(HeraldQueue *queue, HeraldPosition position, const HeraldBatchHeade
  */
 void
 herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
-				const void *entries, uint64_t entries_length)
+				  const void *entries, uint64_t entries_length)
 {
 	_Atomic uint64_t *to = herald_queue_at(queue, position) + HERALD_HEADER_WORDS;
 	const char *from = entries;

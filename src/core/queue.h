@@ -90,11 +90,11 @@ extern uint64_t herald_queue_batch_max(const HeraldQueue *queue);
  * False: the ring is full; recycle and try again, or give up.
  */
 extern bool herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
-							   uint64_t entries_length, HeraldPosition *position);
+								 uint64_t entries_length, HeraldPosition *position);
 
 /* Copy the entries in.  By the owner, once, before it finishes the batch. */
 extern void herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
-							const void *entries, uint64_t entries_length);
+							  const void *entries, uint64_t entries_length);
 
 /* Finish a batch, exactly once, by its owner [Q2].  Then dispatch. */
 extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);

@@ -110,15 +110,6 @@ herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWake
 	return herald_queue_recycle(queue, next) ? HERALD_RETENTION_ROOM : HERALD_RETENTION_NO_ROOM;
 }
 
-void
-herald_retention_trim(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-					const HeraldRetentionCalls *calls)
-{
-	Spiller		spiller = {retention, queue, wakeup, calls, false};
-
-	delete_below(&spiller, herald_wakeup_needed(wakeup, queue));
-}
-
 bool
 herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
 						  uint64_t bytes, uint64_t bytes_max, const HeraldRetentionCalls *calls)

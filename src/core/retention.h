@@ -75,20 +75,16 @@ extern bool herald_retention_can_move(HeraldQueue *queue);
  * is saved first; at most `bytes_max` are.  By the spiller.
  */
 extern HeraldRetentionResult herald_retention_move(HeraldRetention *retention, HeraldQueue *queue,
-											 HeraldWakeup *wakeup, uint64_t bytes_max,
+												   HeraldWakeup *wakeup, uint64_t bytes_max,
 											 const HeraldRetentionCalls *calls);
 
-/* Delete what nobody needs.  By the spiller. */
-extern void herald_retention_trim(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-								const HeraldRetentionCalls *calls);
-
 /*
- * Leave room for that many bytes besides segments, of `bytes_max`, at the
- * expense of what is oldest.  By the spiller.  False: there is not enough that
+ * Delete what nobody needs, and leave room for that many bytes besides segments, of
+ * `bytes_max`, at the expense of what is oldest.  By the spiller.  False: there is not enough that
  * could be given up.
  */
 extern bool herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue,
-									  HeraldWakeup *wakeup, uint64_t bytes,
+										HeraldWakeup *wakeup, uint64_t bytes,
 									  uint64_t bytes_max, const HeraldRetentionCalls *calls);
 
 /* Give up what is oldest.  By the spiller.  False: there is nothing. */

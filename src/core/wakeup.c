@@ -200,7 +200,7 @@ herald_wakeup_waiting(HeraldWakeup *wakeup)
 
 	for (uint32_t i = 0; i < used; i++)
 		count += (uint32_t) __builtin_popcountll(atomic_load_explicit(&set_words(wakeup)[i],
-																	 memory_order_relaxed));
+																	  memory_order_relaxed));
 	return count;
 }
 

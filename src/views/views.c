@@ -262,6 +262,8 @@ sees(uint32 slot)
 static const char *
 state_name(uint64 word)
 {
+	if (herald_lag_has_missed(word))
+		return "missed";
 	switch ((HeraldListenerState) herald_word_state(word))
 	{
 		case HERALD_LISTENER_FREE:

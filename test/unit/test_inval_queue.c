@@ -217,7 +217,7 @@ test_thresholds_in_steps(void **state UNUSED)
 	{
 		HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {
 			[6] = cases[i].behind
-		});
+												   });
 		uint64_t	position = position_of(queue, 6);
 		bool		look = cases[i].look_after != 0;
 
@@ -262,7 +262,7 @@ test_only_the_overrun(void **state UNUSED)
 {
 	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {
 		SIZE, SIZE - 1, SIZE - 9, SIZE - 10, SIZE - 11, HALF, 0, 1
-	});
+											   });
 
 	insert(queue, 10);
 	assert_int_equal(state_of(queue, 0), HERALD_INVAL_RESET);

@@ -167,7 +167,7 @@ move(uint64_t bytes_max)
 static void
 trim(void)
 {
-	herald_retention_trim(&world.retention, world.queue, world.wakeup, &calls);
+	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0, UINT64_MAX, &calls);
 }
 
 /* The saved stretch, in segments from the first; all of it is kept, and nothing else. */

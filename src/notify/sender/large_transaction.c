@@ -81,7 +81,7 @@ herald_large_transaction_write(uint64 offset, const char *entries, uint64 length
 	if (end > overflow.size)
 	{
 		herald_large_writer_grow(overflow.number, end - overflow.size,
-						  is_last && length <= herald_queue_batch_max(herald_queue));
+								 is_last && length <= herald_queue_batch_max(herald_queue));
 		overflow.size = end;
 	}
 	write_bytes(entries, length, offset);

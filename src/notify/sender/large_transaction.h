@@ -21,7 +21,7 @@
  * NOTIFY was accepted.
  */
 extern void herald_large_transaction_write(uint64 offset, const char *entries, uint64 length,
-								  bool is_last);
+										   bool is_last);
 
 /*
  * The entry at an offset, until the next call; `end` is the offset up to which

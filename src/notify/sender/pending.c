@@ -470,7 +470,7 @@ write_out(bool is_last)
 {
 	if (pending.used > pending.written)
 		herald_large_transaction_write(pending.written, pending.arena, pending.used - pending.written,
-							  is_last);
+									   is_last);
 	pending.has_file = true;
 	pending.written = pending.used;
 }

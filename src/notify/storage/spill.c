@@ -120,7 +120,7 @@ herald_spill_make_room(void)
 		if (!herald_spill_try_lock())
 			return false;
 		result = herald_retention_move(&herald_spill->spilled, herald_queue, herald_wakeup,
-									 herald_spill_bytes_max(), &calls);
+									   herald_spill_bytes_max(), &calls);
 		herald_spill_unlock();
 	} while (result == HERALD_RETENTION_AGAIN);
 
@@ -142,7 +142,8 @@ herald_spill_trim(void)
 	}
 	if (!herald_spill_try_lock())
 		return;
-	herald_retention_trim(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);
+	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
+									   herald_spill_bytes_max(), &calls);
 	herald_spill_unlock();
 }
 
@@ -164,7 +165,7 @@ herald_spill_leave_room(uint64 bytes)
 	if (herald_large_files_bytes_from(settled) + bytes > herald_spill_bytes_max())
 		return false;
 	return herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, bytes,
-									 herald_spill_bytes_max(), &calls);
+									   herald_spill_bytes_max(), &calls);
 }
 
 bool

@@ -42,7 +42,10 @@ extern bool herald_spill_set_tablespaces(const char *names);
  */
 extern void herald_spill_choose_place(void);
 
-/* Delete the files that nobody needs.  By anybody, now and then.  Never throws. */
+/*
+ * Delete the files that nobody needs, and what is beyond herald.max_queue_size: that
+ * may have been lowered.  By anybody, now and then.  Never throws.
+ */
 extern void herald_spill_trim(void);
 
 /* Is there something that it will have to delete? */

@@ -4,6 +4,7 @@ start of README.md."""
 
 import re
 import threading
+from pathlib import Path
 
 import psycopg
 import pytest

@@ -274,3 +274,12 @@ def test_wakeup_concurrency_is_reloaded(cluster, connect):
     finally:
         sender.execute("ALTER SYSTEM RESET herald.wakeup_concurrency")
         sender.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize("wanted, shown", [("100MB", "64MB"), ("16MB", "16MB"), ("1535kB", "1MB")])
+def test_queue_memory_in_use_is_shown(connect, wanted, shown):
+    """Guards: the ring's size is a power of two, and SHOW tells the one that is in use."""
+    for cluster in started(preload=True, settings=SETTINGS | {"herald.queue_memory": wanted}):
+        session = connect(cluster)
+        assert one(session, "SHOW herald.queue_memory") == shown
+        assert one(session, "SELECT size = pg_size_bytes(current_setting('herald.queue_memory')) FROM herald.queue")

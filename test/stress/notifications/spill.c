@@ -86,7 +86,7 @@ spill_make_room(uint64_t *random)
 		if (pthread_mutex_trylock(&spill_mutex) != 0)
 			return false;
 		result = herald_retention_move(&world.retention, world.queue, world.wakeup,
-									 world.bytes_in_files, &spill_calls);
+									   world.bytes_in_files, &spill_calls);
 		verify_files(result == HERALD_RETENTION_ROOM);
 		spill_unlock();
 	} while (result == HERALD_RETENTION_AGAIN);
@@ -99,7 +99,7 @@ spill_trim(void)
 	if ((herald_retention_bytes(&world.retention) == 0 && large_count() == 0) ||
 		pthread_mutex_trylock(&spill_mutex) != 0)
 		return;
-	herald_retention_trim(&world.retention, world.queue, world.wakeup, &spill_calls);
+	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0, UINT64_MAX, &spill_calls);
 	spill_unlock();
 }
 
@@ -125,7 +125,7 @@ void
 spill_leave_room(uint64_t bytes)
 {
 	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, bytes,
-									 world.bytes_in_files, &spill_calls);
+									   world.bytes_in_files, &spill_calls);
 	verify_files(true);
 	if (herald_retention_bytes(&world.retention) > 0 &&
 		herald_retention_bytes(&world.retention) + large_bytes() + bytes > world.bytes_in_files)
