@@ -191,7 +191,8 @@ test_damaged_reference(void **state UNUSED)
 	file_write(1);
 	assert_damaged(entries, entry_write_channel(entries, "channel"), 0);
 	assert_damaged(entries, entry_write_all_listeners(entries), 0);
-	assert_damaged(entries, entry_write_file(entries, FILE_NUMBER, file.length - 1), 0);
+	file.length += 4;
+	assert_damaged(entries, entry_write_file(entries, FILE_NUMBER, file.length), 0);
 
 	length = entry_write(entries, "channel", "one", 3);
 	length += entry_write_channel(entries + length, "channel");
