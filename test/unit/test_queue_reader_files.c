@@ -36,7 +36,7 @@ read_file(uint64_t number, uint64_t offset, uint64_t length, char *to)
 static void
 payload_of(char *payload, int n)
 {
-	snprintf(payload, 64, "%d %0*d", n, 1 + n * 7, n);
+	snprintf(payload, 64, "%d %0*d", n, 1 + n % FILE_MESSAGES * 7, n);
 }
 
 static void
