@@ -51,7 +51,7 @@ herald_view_caches(PG_FUNCTION_ARGS)
 					   Int64GetDatum(atomic_load(&use->invalidations)));
 		herald_row_add(&row, "resets", INT8OID, Int64GetDatum(atomic_load(&use->resets)));
 
-		/* Whoever was overrun reads nothing of what it was behind. */
+		/* A reader that was overrun reads nothing of what it was behind. */
 		herald_row_add_or_null(&row, "lag", INT8OID,
 							   Int64GetDatum(head - Min(head, herald_inval_position(word))),
 							   herald_inval_state(word) == HERALD_INVAL_RESET);

@@ -36,10 +36,7 @@ read_file(uint64_t number, uint64_t offset, uint64_t length, char *to)
 static void
 payload_of(char *payload, int n)
 {
-	int			length = snprintf(payload, 64, "%d ", n);
-
-	memset(payload + length, '0', n * 7);
-	payload[length + n * 7] = '\0';
+	snprintf(payload, 64, "%d %0*d", n, 1 + n % FILE_MESSAGES * 7, n);
 }
 
 static void
@@ -194,7 +191,8 @@ test_damaged_reference(void **state UNUSED)
 	file_write(1);
 	assert_damaged(entries, entry_write_channel(entries, "channel"), 0);
 	assert_damaged(entries, entry_write_all_listeners(entries), 0);
-	assert_damaged(entries, entry_write_file(entries, FILE_NUMBER, file.length - 1), 0);
+	file.length += 4;
+	assert_damaged(entries, entry_write_file(entries, FILE_NUMBER, file.length), 0);
 
 	length = entry_write(entries, "channel", "one", 3);
 	length += entry_write_channel(entries + length, "channel");
