@@ -15,7 +15,7 @@ TITLES = {"stock": "stock PostgreSQL", "herald": "with pg_herald"}
 COLOURS = {"stock": "yellow", "herald": "green"}
 PLAIN_WIDTH = 100
 BAR_WIDTH = 30
-LATENCIES = {"commit_us": "committed", "first_us": "first listener", "last_us": "last listener"}
+LATENCIES = {"commit_us": "commit", "first_us": "first listener", "last_us": "last listener"}
 
 # Why a row can be slower with pg_herald; said when it is.
 REASONS = {
@@ -47,7 +47,7 @@ def topology_name(topology: tuple[int, int]) -> str:
 
 def probe_name(listeners: int) -> str:
     """Of the phase that measures latency."""
-    return f"1 NOTIFY -> {listeners} listeners, after"
+    return f"1 NOTIFY -> {listeners} listeners, time to"
 
 
 def medians(probes: list[dict], key: str) -> list[float]:
