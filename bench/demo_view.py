@@ -15,7 +15,7 @@ TITLES = {"stock": "stock PostgreSQL", "herald": "with pg_herald"}
 COLOURS = {"stock": "yellow", "herald": "green"}
 PLAIN_WIDTH = 100
 BAR_WIDTH = 30
-LATENCIES = {"commit_us": "NOTIFY committed", "first_us": "first listener has it", "last_us": "last listener has it"}
+LATENCIES = {"commit_us": "commit", "first_us": "first listener", "last_us": "last listener"}
 
 # Why a row can be slower with pg_herald; said when it is.
 REASONS = {
@@ -25,6 +25,9 @@ REASONS = {
                "(herald.wakeup_concurrency), and each wakes the next. Stock wakes all at once; its sender does that "
                "before the commit returns, and other sessions wait for a CPU meanwhile.",
 }
+SAME = 1.05  # what differs by less is called the same
+OVERLAP = " *"
+OVERLAP_NOTE = "* The rounds of the two overlap."
 REASON_UNKNOWN = "{label}: measured on a machine that does other work as well. bench/run measures it with intervals."
 
 
@@ -44,7 +47,7 @@ def topology_name(topology: tuple[int, int]) -> str:
 
 def probe_name(listeners: int) -> str:
     """Of the phase that measures latency."""
-    return f"1 NOTIFY -> {listeners} listeners, time"
+    return f"1 NOTIFY -> {listeners} listeners, time to"
 
 
 def medians(probes: list[dict], key: str) -> list[float]:
@@ -53,14 +56,12 @@ def medians(probes: list[dict], key: str) -> list[float]:
 
 
 def compare(stock: list[float], herald: list[float]) -> str:
-    """Two sides' times, a figure per round: faster or slower only where that is so in every round."""
-    if not stock or not herald:
-        return "?"
-    if max(herald) < min(stock):
-        return f"{median(stock) / median(herald):,.1f} x faster"
-    if min(herald) > max(stock):
-        return f"{median(herald) / median(stock):,.1f} x slower"
-    return "no clear difference"
+    """Two sides' times, a figure per round; marked where the rounds of the two overlap."""
+    ratio = median(stock) / median(herald)
+    if 1 / SAME < ratio < SAME:
+        return "as fast"
+    mark = "" if max(herald) < min(stock) or min(herald) > max(stock) else OVERLAP
+    return (f"{ratio:,.1f} x faster" if ratio > 1 else f"{1 / ratio:,.1f} x slower") + mark
 
 
 class _View:
@@ -92,12 +93,14 @@ class _View:
         table = Table(title=self.version)
         for heading in ("", TITLES["stock"], TITLES["herald"], "pg_herald is"):
             table.add_column(heading, justify="left" if not heading else "right")
-        reasons = []
+        notes = []
 
         def row(key: str, label: str, unit: str, stock: float, herald: float, verdict: str) -> None:
             table.add_row(f"    {label}", f"{stock:,.0f}{unit}", f"{herald:,.0f}{unit}", verdict)
-            if verdict.endswith("slower"):
-                reasons.append(REASONS.get(key) or REASON_UNKNOWN.format(label=label))
+            if OVERLAP in verdict:
+                notes.append(OVERLAP_NOTE)
+            if "slower" in verdict:
+                notes.append(REASONS.get(key) or REASON_UNKNOWN.format(label=label))
 
         loads = {side: result["loads"] for side, result in results.items()}
         for topology, stock in loads["stock"].items():
@@ -105,8 +108,7 @@ class _View:
             table.add_row(topology_name(topology), "", "", "")
             for key, label in (("value", "NOTIFY"), ("deliveries_per_s", "deliveries")):
                 ratio = herald[key] / stock[key]
-                row(key, label, " /s", stock[key], herald[key],
-                    f"{ratio:,.1f} x faster" if ratio >= 1 else f"{1 / ratio:,.1f} x slower")
+                row(key, label, " /s", stock[key], herald[key], compare([ratio], [1.0]))
             table.add_row("    all delivered", *("yes" if one["delivered"] else "NO" for one in (stock, herald)), "")
         table.add_section()
         probes = {side: result["probes"] for side, result in results.items()}
@@ -116,8 +118,8 @@ class _View:
             if stock and herald:
                 row(key, label, " us", median(stock), median(herald), compare(stock, herald))
         self.console.print(table)
-        for reason in reasons:
-            self.console.print(reason, highlight=False)
+        for note in dict.fromkeys(notes):
+            self.console.print(note, highlight=False)
 
 
 class PlainView(_View):

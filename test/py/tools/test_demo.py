@@ -76,15 +76,29 @@ def test_a_slower_row_is_explained(shown):
     assert printed.count("all delivered") == 2 and " NO " not in printed
     for key, reason in demo_view.REASONS.items():
         times = [demo_view.medians(results[side]["probes"], key) for side in ("stock", "herald")]
-        slower = min(times[1]) > max(times[0])
+        slower = "slower" in demo_view.compare(*times)
         assert (reason[:30] in printed) == slower
+
+
+def test_each_row_that_is_slower_has_a_reason(shown):
+    """The same results with the sides exchanged: now pg_herald is slower where it was faster."""
+    _, results, _ = shown
+    output = io.StringIO()
+    demo_view.PlainView(Console(file=output, width=WIDTH), "a version").closing_table(
+        {"stock": results["herald"], "herald": results["stock"]})
+    table, _, notes = output.getvalue().rpartition("┘")
+    slower = [line.split("│")[1].strip() for line in table.splitlines() if "slower" in line]
+    assert slower
+    reasons = {label: demo_view.REASONS.get(key) for key, label in demo_view.LATENCIES.items()}
+    for label in slower:
+        assert (reasons.get(label) or demo_view.REASON_UNKNOWN.format(label=label)) in " ".join(notes.split())
 
 
 @pytest.mark.parametrize("stock, herald, verdict", [
     ([400, 500], [200, 100], "3.0 x faster"),
     ([100, 200], [400, 500], "3.0 x slower"),
-    ([100, 300], [200, 400], "no clear difference"),
-    ([], [1], "?"),
+    ([100, 300], [200, 400], "1.5 x slower *"),
+    ([100, 300], [195, 210], "as fast"),
 ])
 def test_compare(stock, herald, verdict):
     assert demo_view.compare(stock, herald) == verdict
