@@ -6,7 +6,7 @@
  * Before the commit record is written, where errors are still allowed, new
  * channels are entered in the map, the invalidations go into their queue (before
  * PREPARE TRANSACTION as well), and the batch is reserved and filled, in that
- * order: so a transaction which listens to what it notifies hears itself, and
+ * order: so a transaction that listens to what it notifies receives it, and
  * what can take long is done when the batch has its place in the queue.
  *
  * After the commit is visible nothing may fail.  At XACT_EVENT_COMMIT the

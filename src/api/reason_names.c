@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * reasons.c
+ * reason_names.c
  *	  Reasons to signal that other modules have registered.
  *
  * A reason is a bit of the mask that all processes know under one name: the

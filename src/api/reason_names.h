@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * reasons.h
+ * reason_names.h
  *	  Reasons to signal that other modules have registered.
  *
  * Copyright (c) 2026, the pg_herald contributors

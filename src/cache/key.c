@@ -79,7 +79,7 @@ herald_key_make(int count, const Datum *values, const bool *nulls, const Oid *ty
 	initStringInfo(&key);
 
 	/*
-	 * A key is made by whoever looks something up, and by whoever changes it: what
+	 * A key is made where something is looked up, and where it is changed: what
 	 * their settings say about the looks of values must not make two keys of one.
 	 */
 	DateStyle = USE_ISO_DATES;

@@ -271,7 +271,7 @@ create(void)
 	store.context = context;
 }
 
-/* Begin anew with what is kept, and with the memory. */
+/* Begin again with what is kept, and with the memory. */
 static void
 abandon(void)
 {
@@ -516,8 +516,15 @@ is_passing_for(Snapshot snapshot)
 static void
 trim(Size limit)
 {
-	while (store.bytes > limit)
-		discard(dlist_tail_element(Entry, by_use, &store.by_use));
+	dlist_node *node = dlist_is_empty(&store.by_use) ? NULL : dlist_tail_node(&store.by_use);
+
+	while (node && store.bytes > limit)
+	{
+		dlist_node *before = dlist_has_prev(&store.by_use, node) ? dlist_prev_node(&store.by_use, node) : NULL;
+
+		discard(dlist_container(Entry, by_use, node));
+		node = before;
+	}
 }
 
 static void

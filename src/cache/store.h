@@ -40,7 +40,7 @@ extern HeraldStoreName herald_store_name(const text *cache, const text *key, con
 extern bool herald_store_is_usable(void);
 
 /*
- * What is kept under this name, for whoever has this snapshot (NULL: any), as a
+ * What is kept under this name, for a query with this snapshot (NULL: any), as a
  * copy in the current memory context (NULL for an SQL null).  False: nothing.
  * The queue has been read before.
  */

@@ -28,7 +28,7 @@
 
 PG_FUNCTION_INFO_V1(herald_cache_through);
 
-/* Queries of which a session keeps the plans; one more, and it begins anew. */
+/* Queries of which a session keeps the plans; one more, and it begins again. */
 #define PLANS_MAX		64
 
 typedef struct KeptPlan

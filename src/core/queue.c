@@ -9,7 +9,7 @@
  * be).  Listeners read it in order and never meet a sender.
  *
  * Memory ends, so the array is a ring of segments, and a stretch of it can be
- * had again once nobody needs what is in it.  Three positions say who may do
+ * had again once nobody needs what is in it.  Three positions say which process may do
  * what:
  *
  *		tail ........ dispatched ........ head ........ limit
@@ -22,7 +22,7 @@
  * Therefore a segment is zeroed before the limit is moved over it.  A batch's
  * word is then either zero (its sender has moved the head but not yet written
  * the header) or what that sender wrote.  That makes the reservation one
- * compare-and-swap of the head; no lock is taken, and nobody who is suspended
+ * compare-and-swap of the head; no lock is taken, and no process that is suspended
  * at that point can make others spin.
  *
  * Readers of old bytes are protected in two ways.  A listener with something
@@ -241,7 +241,7 @@ herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed)
 		 * First say that these bytes are no longer to be believed, then
 		 * change them.  [L3] The stores in zero() and herald_queue_fill() are
 		 * releases, so that a reader which sees one of them sees this too.
-		 * [F1] release: pairs with herald_queue_copy(); who finds the bytes gone
+		 * [F1] release: pairs with herald_queue_copy(); a reader that finds the bytes gone
 		 * finds what was done before to save them.
 		 */
 		atomic_store_explicit(&queue->tail, new_tail, memory_order_release);

@@ -82,7 +82,7 @@ extern void herald_reader_skip(HeraldReader *reader);
 /* Go on in the same pass to an end further away. */
 extern void herald_reader_extend(HeraldReader *reader, HeraldPosition end);
 
-/* After HERALD_READ_ROOM: a larger buffer; what the old one held is copied anew. */
+/* After HERALD_READ_ROOM: a larger buffer; what the old one held is copied again. */
 extern void herald_reader_set_buffer(HeraldReader *reader, char *buffer, size_t buffer_size);
 
 extern HeraldReadResult herald_reader_next(HeraldReader *reader, HeraldMessage *message);

@@ -3,7 +3,7 @@
  * sequencer.c
  *	  Taking finished batches from the queue, in order, one dispatcher at a time.
  *
- * Batches are finished in any order but dispatched in the queue's.  Whoever has
+ * Batches are finished in any order but dispatched in the queue's.  A process that has
  * finished one tries to become the dispatcher.  If somebody else is, there is
  * nothing to wait for: that one takes our batch along, or finds, looking once
  * more after it has let go of the lock, that it came just too late, and tries
@@ -80,7 +80,7 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 
 		HERALD_HOLD_POINT("dispatch-unlock");
 
-		/* [D1] pairs with the exchange above, in whoever tried meanwhile. */
+		/* [D1] pairs with the exchange above, in a process that tried meanwhile. */
 		atomic_store_explicit(&queue->dispatching, 0, memory_order_seq_cst);
 		HERALD_TRY_UNLOCKED();
 		HERALD_HOLD_POINT("dispatch-unlocked");
@@ -114,7 +114,7 @@ publish_run(HeraldQueue *queue, HeraldPosition *to, bool *damaged)
 	/*
 	 * [W1] sequentially consistent: pairs with the load in
 	 * herald_wakeup_begin() and the one after a LISTEN has been entered in the
-	 * channel map.  Whoever does not see this position is seen by mark(),
+	 * channel map.  A listener that does not see this position is seen by mark(),
 	 * which comes after it.
 	 */
 	atomic_store_explicit(&queue->dispatched, *to, memory_order_seq_cst);

@@ -16,7 +16,7 @@
 #define HERALD_COST_OF_MARK		8
 
 /*
- * Mark everybody whom this committed batch concerns, from *offset on (bytes
+ * Mark all listeners that this committed batch concerns, from *offset on (bytes
  * from the header on: an entry begins there): one entry at least, and more until
  * `budget` is spent or the batch is at its end.  Moves *offset, and returns the
  * cost: bytes, and HERALD_COST_OF_MARK for each listener.
@@ -48,7 +48,7 @@ typedef enum HeraldSequencerResult
 
 /*
  * Dispatch finished batches, until the cost is about `budget`: one call spends
- * more by one entry at most, with all the listeners of its channel.  Whoever was
+ * more by one entry at most, with all the listeners of its channel.  A listener that was
  * marked has to be woken afterwards by herald_wakeup_pump(), whatever the
  * result: it may be ELSEWHERE although this call has dispatched something, when
  * another took over for the last look.

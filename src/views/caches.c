@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * caches.c
- *	  The view of who caches what.
+ *	  The view of the sessions that cache.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

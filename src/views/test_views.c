@@ -45,7 +45,7 @@ herald_stop_lose_large(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* herald_stop_slot(pid integer) → integer: the slot of one who listens or caches; NULL: it is none */
+/* herald_stop_slot(pid integer) → integer: the slot of a session that listens or caches; NULL: it is none */
 Datum
 herald_stop_slot(PG_FUNCTION_ARGS)
 {

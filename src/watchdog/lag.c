@@ -36,7 +36,7 @@
 /* In the watchdog: since when each listener has been beyond the limit; 0: it is not. */
 static uint64 *beyond_since_ms;
 
-static bool read_log(HeraldPosition position, uint64 length, void *to);
+static bool read_queue(HeraldPosition position, uint64 length, void *to);
 static void report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since);
 static const char *application_of(int pid, char *buffer, size_t size);
 
@@ -54,7 +54,7 @@ herald_lag_since(uint64 word, TimestampTz *since)
 	{
 		HeraldBatchHeader header;
 
-		if (!read_log(position, sizeof(header.word), &header) ||
+		if (!read_queue(position, sizeof(header.word), &header) ||
 			herald_word_position(header.word) != position)
 			return false;
 		if (herald_word_state(header.word) == HERALD_BATCH_FILLER)
@@ -63,7 +63,7 @@ herald_lag_since(uint64 word, TimestampTz *since)
 			continue;
 		}
 
-		if (!read_log(position, sizeof(header), &header))
+		if (!read_queue(position, sizeof(header), &header))
 			return false;
 		if (herald_word_state(header.word) != HERALD_BATCH_ABORTED)
 		{
@@ -132,7 +132,7 @@ herald_lag_bytes(uint64 word)
 
 /* From memory or from a file.  False: it is gone. */
 static bool
-read_log(HeraldPosition position, uint64 length, void *to)
+read_queue(HeraldPosition position, uint64 length, void *to)
 {
 	return herald_queue_copy(herald_queue, position, length, to) ||
 		herald_spill_read(position, length, to);

@@ -14,10 +14,10 @@
 
 #include "core/inval_queue.h"
 
-/* Signal who is to catch up; HERALD_INVAL_NOBODY: nothing to do.  With no lock held. */
+/* Signal the backend that is to catch up; HERALD_INVAL_NOBODY: nothing to do.  With no lock held. */
 extern void herald_invalidation_wake(int32 slot);
 
-/* The watchdog has a look at who is to catch up.  True: somebody is. */
+/* The watchdog looks at the backend that is to catch up.  True: there is one. */
 extern bool herald_invalidation_look(void);
 
 #endif							/* HERALD_CATCH_UP_H */

@@ -3,10 +3,10 @@
  * invalidate.c
  *	  The invalidations of the current transaction, until they are in the queue.
  *
- * They are put there before the commit record is written: so whoever sees the
+ * They are put there before the commit record is written: so a backend that sees the
  * commit, and then reads the queue, finds them.  That they may be read too early,
  * or for nothing if the commit fails, costs a computation.  Each carries the
- * transaction's id, by which readers tell whether what they compute anew is
+ * transaction's id, by which readers tell whether what they compute again is
  * with or without the change; so a transaction that invalidates has an id.
  *
  * Nothing more is done for one that is prepared.  Until COMMIT PREPARED, in any
@@ -32,10 +32,10 @@
 #include "cache/invalidation/subscribers.h"
 #include "core/stop_point.h"
 
-/* Whoever invalidates more keys of one cache than this invalidates all of it. */
+/* A transaction that invalidates more keys of one cache than this invalidates all of it. */
 #define KEYS_MAX		1024
 
-/* Whoever invalidates more keys than this altogether invalidates all caches. */
+/* A transaction that invalidates more keys than this altogether invalidates all caches. */
 #define ITEMS_MAX		(HERALD_INVAL_SIZE / 4)
 
 /* So few are searched one by one. */

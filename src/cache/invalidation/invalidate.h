@@ -20,7 +20,7 @@ extern uint32 herald_invalidate_hash_text(const text *name);
 
 /*
  * When this transaction commits, what is cached under this key is invalid for
- * whoever sees the commit; for this backend at once.  key: a hash, or
+ * every backend that sees the commit; for this one at once.  key: a hash, or
  * HERALD_KEY_ALL.  Inside a transaction that may write; gives it an id.  Throws
  * in recovery, in parallel mode, and when out of memory.
  */

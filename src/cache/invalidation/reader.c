@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * reader.c
- *	  Invalidations, as this backend hears of them.
+ *	  This backend as a reader of invalidations.
  *
  * A backend joins the queue when it first uses a cache, and reads on whenever it
  * uses one; one that does not for long is signalled when it is far behind.
- * Whoever has missed some forgets everything.
+ * A backend that has missed some forgets everything.
  *
  * What may be kept is decided by core/freshness.c.
  *

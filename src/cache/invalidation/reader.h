@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * reader.h
- *	  Invalidations, as this backend hears of them.
+ *	  This backend as a reader of invalidations.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -7,7 +7,7 @@
  * size that is part of the main shared memory.  Fixed, because a dispatcher
  * looks channels up inside a commit, where nothing may fail: there is no
  * segment that would have to be attached first.  Memory can run out, then, but
- * only for someone who wants to LISTEN, at a point where he can be told.
+ * only for a session that wants to LISTEN, at a point where it can be told.
  *
  * Most channels have few listeners; four fit into the entry itself, more are
  * in an array that doubles, and is halved when three quarters of it are free: so
@@ -238,7 +238,7 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 	dshash_seq_status scan;
 	Channel    *entry;
 
-	/* One at a time: those who LISTEN would wait for all that read the same part of the map. */
+	/* One at a time: a session that wants to LISTEN would wait for all that read the same part of the map. */
 	LWLockAcquire(herald_control->scan_lock, LW_EXCLUSIVE);
 	dshash_seq_init(&scan, channels, false);
 	while ((entry = dshash_seq_next(&scan)) != NULL)

@@ -4,7 +4,7 @@
  *	  A damaged notification queue is switched off.
  *
  * A dispatcher that finds bytes in the queue that no sender writes cannot go
- * on: it does not know where the next batch begins, or whom this one concerns.
+ * on: it does not know where the next batch begins, or which listeners this one concerns.
  * Somebody has overwritten shared memory.  The rest of the server need not
  * suffer from that, because there is another way to notify, the server's own,
  * and every listener is registered there.  So from then on
@@ -17,12 +17,12 @@
  *	 was overrun is.
  *
  * A transaction that has reserved its batch before may commit at any time
- * afterwards.  Nobody hears that batch.  A listener that was told before that
+ * afterwards.  That batch reaches no listener.  A listener that was told before that
  * commit does not know of it; so its sender has all of them told again.
  *
  * A listener that finds damage in its own copy (deliver.c) ends alone.  What it
- * has read may be a file, which does not concern others; and who reads the same
- * bytes finds the same.
+ * has read may be a file, which does not concern others; and a listener that reads the
+ * same bytes finds the same.
  *
  * It remains so until the server is restarted.
  *

@@ -3,7 +3,7 @@
  * dispatch.c
  *	  From finished batches to woken listeners.
  *
- * core/sequencer.c decides who dispatches and what; here its batches meet the
+ * core/sequencer.c decides which process dispatches, and what; here its batches meet the
  * channel map, and the listeners that were marked get their signals, after
  * the dispatch lock has been released [D2].
  *
@@ -125,7 +125,7 @@ mark_finished(void)
 		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
 	if (marking.woken == 0 && marking.concerned > 0)
 	{
-		/* Whoever has marked them before may be stopped: then the watchdog wakes them. */
+		/* The process that marked them before may be stopped: then the watchdog wakes them. */
 		herald_bell_ring();
 	}
 	if (marking.runs > 0)
@@ -194,7 +194,7 @@ run_begins(void *arg)
 
 /*
  * The queue holds what a sender wrote, so a length that is wrong can only mean
- * that memory was overwritten.  Whom the rest of the batch concerns is not known
+ * that memory was overwritten.  Which listeners the rest of the batch concerns is not known
  * then, and no listener could be told of it otherwise [Q4].
  */
 static uint64

@@ -15,11 +15,11 @@
 #include "core/queue_layout.h"
 
 /*
- * Dispatch what is finished and wake the first of those whom it concerns, unless
+ * Dispatch what is finished and wake the first of the listeners that it concerns, unless
  * another process is at it.  Never fails.  To be called after a batch was
  * finished; the process must have attached the channel map, or else must know
- * that it has no batch.  False: the queue is switched off, and whoever has
- * committed a batch has to say so (herald_damage_tell()).
+ * that it has no batch.  False: the queue is switched off, and a process that
+ * has committed a batch has to say so (herald_damage_tell()).
  */
 extern bool herald_dispatch_run(void);
 

@@ -36,7 +36,7 @@ extern void herald_session_chain(void);
 
 /*
  * The transaction has ended, committed or not.  If something came in meanwhile
- * it is delivered before the client hears that we are ready.  Never fails.
+ * it is delivered before the client is told that we are ready.  Never fails.
  */
 extern void herald_session_end_transaction(bool committed);
 
@@ -60,7 +60,7 @@ extern HeraldPosition herald_session_began_at(void);
 
 /*
  * What is finished and before this position is to be delivered before the client
- * hears that we are ready: it was answered before the client's last message came.
+ * is told that we are ready: it was answered before the client's last message came.
  * Forgets it.
  */
 extern HeraldPosition herald_session_take_answer_up_to(void);

@@ -7,8 +7,8 @@
  * the extension comes with functions, and changes of pg_proc are announced to
  * every backend: so what was found is kept until such an announcement.
  *
- * A function counts only if it is the extension's own.  Otherwise anyone who
- * may create a schema named herald could have his function run by everyone who
+ * A function counts only if it is the extension's own.  Otherwise any user that
+ * may create a schema named herald could have a function run by every user that
  * calls pg_notify().
  *
  * Copyright (c) 2026, the pg_herald contributors

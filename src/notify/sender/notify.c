@@ -110,7 +110,7 @@ herald_notify_end(void)
  * herald.pg_notify(channel text, payload text) → void
  *
  * Takes the place of the built-in pg_notify() in finished plans (retarget.c),
- * and may be called as well.  NULL for either counts as empty.  Whoever may
+ * and may be called as well.  NULL for either counts as empty.  A user that may
  * not execute the built-in may not execute this.
  */
 Datum

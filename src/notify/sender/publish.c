@@ -136,7 +136,7 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 		herald_queue_abort(herald_queue, batch.position);
 	HERALD_HOLD_POINT("publish-finished");
 	if (!herald_dispatch_run() && committed)
-		herald_damage_tell();	/* that nobody hears this batch */
+		herald_damage_tell();	/* this batch reaches no listener */
 	herald_outbox_open();
 	HERALD_HOLD_POINT("publish-dispatched");
 	return true;

@@ -23,7 +23,7 @@
 
 /*
  * Stays where it is in the table, so that its owner can say its position
- * without the lock: others wait for its batch by then, and whoever has the lock
+ * without the lock: others wait for its batch by then, and the holder of the lock
  * may be writing to a disk that hangs.
  */
 typedef struct LargeFile
