@@ -25,6 +25,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "base/compat.h"
 #include "base/involvement.h"
 #include "base/shared.h"
 #include "cache/invalidation/catch_up.h"
@@ -42,30 +43,30 @@
 #define FEW				8
 
 /* What is invalidated; also the key of the table of these. */
-typedef struct Item
+typedef struct InvalidKey
 {
 	uint32		cache;
 	uint32		key;
-} Item;
+} InvalidKey;
 
 /* One of this transaction's, and the nesting level that it belongs to. */
 typedef struct Pending
 {
-	Item		item;
+	InvalidKey		item;
 	int			level;
 } Pending;
 
 static struct
 {
 	MemoryContext context;		/* of all this; NULL: there is none */
-	HTAB	   *known;			/* Items, each once; NULL while they are few */
+	HTAB	   *known;			/* InvalidKeys, each once; NULL while they are few */
 	Pending    *items;			/* in the order in which they came: levels ascend */
 	uint32		count;
 	uint32		room;
 }			pending;
 
 static void create(void);
-static void add(Item item, int level);
+static void add(InvalidKey item, int level);
 static uint32 count_keys(uint32 cache);
 static TransactionId announce(void);
 static void insert(HeraldInvalidation *messages, uint32 count);
@@ -108,7 +109,7 @@ herald_invalidate(uint32 cache, uint32 key)
 		pending.room *= 2;
 	}
 	herald_is_involved = true;
-	add((Item) {cache, key}, GetCurrentTransactionNestLevel());
+	add((InvalidKey) {cache, key}, GetCurrentTransactionNestLevel());
 
 	/* Some other module's callback, after ours. */
 	if (herald_is_committing)
@@ -122,7 +123,7 @@ herald_invalidate(uint32 cache, uint32 key)
 bool
 herald_invalidate_is_pending(uint32 cache, uint32 key)
 {
-	Item		item = {cache, key};
+	InvalidKey		item = {cache, key};
 
 	if (pending.known)
 		return hash_search(pending.known, &item, HASH_FIND, NULL) != NULL;
@@ -150,7 +151,7 @@ herald_invalidate_publish(void)
 
 	if (pending.count > ITEMS_MAX)
 	{
-		pending.items[0].item = (Item) {HERALD_KEY_ALL, HERALD_KEY_ALL};
+		pending.items[0].item = (InvalidKey) {HERALD_KEY_ALL, HERALD_KEY_ALL};
 		pending.count = 1;
 		pending.known = NULL;
 	}
@@ -163,7 +164,7 @@ herald_invalidate_publish(void)
 
 	for (uint32 i = 0; i < pending.count;)
 	{
-		Item		item = pending.items[i].item;
+		InvalidKey		item = pending.items[i].item;
 		uint32		end = i + 1;
 
 		while (end < pending.count && pending.items[end].item.cache == item.cache)
@@ -230,13 +231,13 @@ create(void)
 
 /* There is room for it. */
 static void
-add(Item item, int level)
+add(InvalidKey item, int level)
 {
 	if (pending.count == FEW && pending.known == NULL)
 	{
 		HASHCTL		control = {
-			.keysize = sizeof(Item),
-			.entrysize = sizeof(Item),
+			.keysize = sizeof(InvalidKey),
+			.entrysize = sizeof(InvalidKey),
 			.hcxt = pending.context
 		};
 		HTAB	   *known = hash_create("pg_herald invalidations", 64, &control,
@@ -288,8 +289,8 @@ insert(HeraldInvalidation *messages, uint32 count)
 static int
 compare_items(const void *a, const void *b)
 {
-	const Item *left = &((const Pending *) a)->item;
-	const Item *right = &((const Pending *) b)->item;
+	const InvalidKey *left = &((const Pending *) a)->item;
+	const InvalidKey *right = &((const Pending *) b)->item;
 
 	if (left->cache != right->cache)
 		return left->cache < right->cache ? -1 : 1;
