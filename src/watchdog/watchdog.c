@@ -73,6 +73,9 @@ typedef struct Seen
 /* herald_files has our temp_tablespaces. */
 static bool tablespaces_known;
 
+/* Nothing is kept beyond herald.max_queue_size as it is now. */
+static bool limit_applied;
+
 PGDLLEXPORT void herald_watchdog_main(Datum arg);
 
 static bool look(Seen *seen, uint64 now_ms);
@@ -139,6 +142,8 @@ herald_watchdog_main(Datum arg)
 		/* Never waits for a process that writes. */
 		if (!tablespaces_known)
 			tablespaces_known = herald_spill_set_tablespaces(GetConfigOption("temp_tablespaces", false, false));
+		if (!limit_applied)
+			limit_applied = herald_spill_apply_limit();
 
 		sleep_ms = sleep_time(last_look_ms, last_active_ms);
 		if (sleep_ms == SLEEP_MS)
@@ -240,7 +245,7 @@ apply_settings(void)
 {
 	atomic_store_explicit(&herald_wakeup->turns_max, herald_settings_turns(),
 						  memory_order_relaxed);
-	tablespaces_known = false;
+	tablespaces_known = limit_applied = false;
 	herald_turns_pump();
 }
 

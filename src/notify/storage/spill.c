@@ -143,8 +143,22 @@ herald_spill_trim(void)
 	if (!herald_spill_try_lock())
 		return;
 	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
+									   PG_UINT64_MAX, &calls);
+	herald_spill_unlock();
+}
+
+/* Not whenever files are deleted: a large transaction that was accepted may be beyond the limit. */
+bool
+herald_spill_apply_limit(void)
+{
+	if (herald_shared_is_damaged() || !herald_spill_has_files())
+		return true;
+	if (!herald_spill_try_lock())
+		return false;
+	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
 									   herald_spill_bytes_max(), &calls);
 	herald_spill_unlock();
+	return true;
 }
 
 bool

@@ -42,11 +42,15 @@ extern bool herald_spill_set_tablespaces(const char *names);
  */
 extern void herald_spill_choose_place(void);
 
-/*
- * Delete the files that nobody needs, and what is beyond herald.max_queue_size: that
- * may have been lowered.  By anybody, now and then.  Never throws.
- */
+/* Delete the files that nobody needs.  By anybody, now and then.  Never throws. */
 extern void herald_spill_trim(void);
+
+/*
+ * herald.max_queue_size may have been lowered: give up what is beyond it.  By the
+ * watchdog, after a reload.  False: another process is writing; try again later.
+ * Never throws.
+ */
+extern bool herald_spill_apply_limit(void);
 
 /* Is there something that it will have to delete? */
 extern bool herald_spill_needs_trim(void);
