@@ -5,7 +5,7 @@
  *
  * Code elsewhere is written for the newest server; what older ones call or
  * declare differently is mapped here, each with the upstream change it
- * follows.  PG_VERSION_NUM is used in this folder only.
+ * follows.  PG_VERSION_NUM is used in this file only.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -38,7 +38,10 @@ void
 herald_waits_define(void)
 {
 	for (int i = 0; i < HERALD_WAITS; i++)
+	{
+		Assert(names[i] != NULL);
 		events[i] = herald_wait_event_new(names[i]);
+	}
 }
 
 uint32

@@ -37,7 +37,7 @@
 #define KEYS_MAX		1024
 
 /* A transaction that invalidates more keys than this altogether invalidates all caches. */
-#define ITEMS_MAX		(HERALD_INVAL_SIZE / 4)
+#define ITEMS_MAX		65536
 
 /* So few are searched one by one. */
 #define FEW				8

@@ -192,8 +192,9 @@ def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
     laggard.close()
     flooder.close()
     cluster.psql("DROP DATABASE full_of_native WITH (FORCE)")
-    assert median(commits) > 0.06, "nothing was to be read"
-    assert median(heard) < median(commits) / 4, f"heard after {heard}, the others' commits took {commits}"
+    if sender.info.server_version < 190000:  # from 19 on a listener is moved beyond what is not for it
+        assert median(commits) > 0.06, "nothing was to be read"
+    assert median(heard) < max(median(commits) / 4, 0.02), f"heard after {heard}, the others' commits took {commits}"
 
 
 def test_both_ways_with_a_long_payload(connect):

@@ -1,5 +1,6 @@
 """The module is built with nothing but the server's development files, and says which package is missing."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -42,12 +43,12 @@ def test_no_header_of_kerberos():
     """No development package of the server depends on these."""
     read = {header: source for source in SERVER_SOURCES for header in headers(source)}
     assert any(header.endswith("/libpq/libpq-be.h") for header in read)  # which would include them
-    assert [f"{source}: {header}" for header, source in read.items() if "gssapi" in header or "krb5" in header] == []
+    assert [f"{source}: {header}" for header, source in read.items() if re.search(r"/(gssapi|krb5)[./]", header)] == []
 
 
 def test_missing_header(build):
     status, output = build(f"PG_CONFIG={find_installation().pg_config}", "CPPFLAGS=-nostdinc", "src/hooks.o")
-    assert status != 0 and "stdio.h" in output and "libc6-dev" in output
+    assert status != 0 and re.search(r"<?\w+\.h>?: No such file", output) and "libc6-dev" in output
     assert "-c -o src/hooks.o" not in output  # told before anything was compiled
 
 

@@ -98,11 +98,13 @@ class Machine:
         return set(answer.splitlines())
 
     def demo(self) -> subprocess.Popen:
-        """Starts ./demo as from a terminal: all that it starts is in its process group."""
+        """Starts ./demo as from a terminal: all that it starts is in its process group, and is interrupted by Ctrl-C,
+        which a background job of a script, as we may be one, ignores."""
         command = [str(self.tree / "demo")]
         if os.geteuid() != 0:
             command = ["unshare", "--map-root-user", *command]
         return subprocess.Popen(command, env=self.environment, start_new_session=True, text=True,
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def files_that_forbid(self) -> list[Path]:
