@@ -230,6 +230,30 @@ def test_listen_fails(scene, point, action):
             until(lambda: one(scene.watcher, "SELECT count(*) FROM herald.listeners") == 3, "it has gone")
 
 
+@pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
+@pytest.mark.parametrize("point", ["register-natively", "publish-reserve", "publish-reserved"])
+def test_listen_and_notify_fails(scene, point, action):
+    """Guards: of a transaction that begins to listen, notifies and fails nothing is left, with the server neither;
+    it can be tried again, and hears itself once."""
+    both = "BEGIN; LISTEN d; NOTIFY d, 'own'; COMMIT"
+    victim = scene.connect()
+    scene.points.arm(point, action, pid_of(victim))
+    with pytest.raises(psycopg.Error):
+        victim.execute(both)
+    if action == "terminate":
+        until(lambda: one(scene.watcher, "SELECT count(*) FROM herald.listeners") == 3, "it has gone")
+    else:
+        victim.execute("ROLLBACK")
+        assert victim.execute("SELECT * FROM pg_listening_channels()").fetchall() == []
+    scene.goes_on()
+    if action != "terminate":
+        victim.execute(both)
+        notify(scene.sender, "d", "others'")
+        assert hear(victim, 2) == ["own", "others'"]
+        victim.close()
+        until(lambda: one(scene.watcher, "SELECT count(*) FROM herald.listeners") == 3, "it has gone")
+
+
 @pytest.mark.parametrize("point", ["listen-joined", "listen-entered"])
 def test_listen_stands_still(scene, point):
     """Guards: a LISTEN that stands still before its commit holds nobody up; what was committed by then and
