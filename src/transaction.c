@@ -26,6 +26,7 @@
 #include "access/xact.h"
 #include "commands/async.h"
 #include "commands/tablecmds.h"
+#include "libpq/be-fsstubs.h"
 #include "utils/resowner.h"
 
 #include "api/reason_names.h"
@@ -60,6 +61,7 @@ static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 static void before_commit(void);
 static void register_natively(void);
 static void do_on_commit_actions(void);
+static void close_large_objects(void);
 static void before_prepare(void);
 static void at_end(bool committed);
 static void after_locks(void);
@@ -96,7 +98,6 @@ at_transaction_event(XactEvent event, void *arg)
 			herald_is_committing = true;
 			break;
 		case XACT_EVENT_COMMIT:
-			herald_store_commit();
 			at_end(true);
 			break;
 		case XACT_EVENT_ABORT:
@@ -172,7 +173,10 @@ before_commit(void)
 	}
 	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
+	{
 		do_on_commit_actions();
+		close_large_objects();
+	}
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 	herald_subscriptions_prepare();
@@ -182,6 +186,16 @@ before_commit(void)
 	/* The reservation comes last: from then on everybody waits for this commit. */
 	herald_invalidate_publish();
 	herald_publish_reserve();
+}
+
+/*
+ * To close very many large objects that are open for reading takes the server time
+ * that grows with their square, after our callback.  Done here, it finds none.
+ */
+static void
+close_large_objects(void)
+{
+	AtEOXact_LargeObject(true);
 }
 
 /*
@@ -272,7 +286,10 @@ after_locks(void)
 
 	finished = herald_publish_finish(committed, &end);
 	if (committed)
+	{
+		herald_store_commit();
 		herald_subscriptions_commit();
+	}
 	else
 		herald_subscriptions_abort();
 	if (finished && committed && hears_itself())

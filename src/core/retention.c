@@ -122,11 +122,11 @@ herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue, Hera
 
 bool
 herald_retention_give_up_oldest(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-								HeraldOverrunReason reason, const HeraldRetentionCalls *calls)
+								const HeraldRetentionCalls *calls)
 {
 	Spiller		spiller = {retention, queue, wakeup, calls, false};
 
-	return give_up_oldest(&spiller, reason);
+	return give_up_oldest(&spiller, HERALD_OVERRUN_ERROR);
 }
 
 bool

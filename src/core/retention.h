@@ -87,9 +87,9 @@ extern bool herald_retention_leave_room(HeraldRetention *retention, HeraldQueue 
 										HeraldWakeup *wakeup, uint64_t bytes,
 									  uint64_t bytes_max, const HeraldRetentionCalls *calls);
 
-/* Give up what is oldest.  By the spiller.  False: there is nothing. */
+/* Give up what is oldest, because saving failed.  By the spiller.  False: there is nothing. */
 extern bool herald_retention_give_up_oldest(HeraldRetention *retention, HeraldQueue *queue,
-											HeraldWakeup *wakeup, HeraldOverrunReason reason,
+											HeraldWakeup *wakeup,
 											const HeraldRetentionCalls *calls);
 
 /* Has this segment been saved as a whole?  By anybody; it can be deleted any moment. */

@@ -264,7 +264,7 @@ write_bytes(const char *bytes, uint64 length, uint64 offset)
 	while (!herald_files_write(overflow.file, bytes, length, offset))
 	{
 		/* Nothing else is mended by what others lose. */
-		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_give_up_oldest(HERALD_OVERRUN_ERROR))
+		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_give_up_oldest())
 			ereport(ERROR,
 					(errcode(ERRCODE_DISK_FULL),
 					 errmsg("could not write the notifications of this transaction to a temporary file"),

@@ -119,7 +119,7 @@ enter(void)
 		herald_spill_lock();
 		number = herald_large_files_enter();
 		herald_spill_unlock();
-	} while (number == 0 && herald_spill_give_up_oldest(HERALD_OVERRUN_LIMIT));
+	} while (number == 0 && herald_spill_give_up_oldest_file());
 	if (number == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),

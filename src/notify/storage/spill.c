@@ -183,7 +183,7 @@ herald_spill_leave_room(uint64 bytes)
 }
 
 bool
-herald_spill_give_up_oldest(HeraldOverrunReason reason)
+herald_spill_give_up_oldest(void)
 {
 	bool		result;
 
@@ -191,7 +191,27 @@ herald_spill_give_up_oldest(HeraldOverrunReason reason)
 		return false;
 	herald_spill_lock();
 	result = herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup,
-											 reason, &calls);
+											 &calls);
+	herald_spill_unlock();
+	return result;
+}
+
+/* As in give_up_oldest() of core/retention.c: what is not settled yet is no laggard's. */
+bool
+herald_spill_give_up_oldest_file(void)
+{
+	HeraldPosition oldest;
+	bool		result = false;
+
+	if (herald_shared_is_damaged())
+		return false;
+	herald_spill_lock();
+	oldest = herald_large_files_oldest();
+	if (oldest < atomic_load(&herald_queue->settled))
+	{
+		result = herald_large_files_delete_below(oldest + HERALD_ALIGN);
+		count_dropped();
+	}
 	herald_spill_unlock();
 	return result;
 }

@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "core/queue.h"
-#include "core/retention.h"
 
 /* Shared memory, for memory.c. */
 extern Size herald_spill_shared_size(void);
@@ -61,11 +60,14 @@ extern bool herald_spill_needs_trim(void);
  */
 extern bool herald_spill_leave_room(uint64 bytes);
 
+/* The disk is full: delete the oldest file.  False: there is none.  May throw. */
+extern bool herald_spill_give_up_oldest(void);
+
 /*
- * The disk is full, or the table of large files: delete the oldest file.  False: there
- * is none that could be given up.  May throw.
+ * There is no place for one more large transaction's file: delete the oldest of these.
+ * False: there is none that could be given up.  May throw.
  */
-extern bool herald_spill_give_up_oldest(HeraldOverrunReason reason);
+extern bool herald_spill_give_up_oldest_file(void);
 
 /*
  * Copy bytes of the queue that are no longer in memory, within one segment.

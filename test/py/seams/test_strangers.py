@@ -213,3 +213,29 @@ def test_both_ways_with_a_long_payload(connect):
         sender.execute("RESET herald.enabled")
         notify(sender, "c", "only this")
         assert hear(listener, 1) == ["only this"]
+
+
+LARGE_OBJECTS = 60_000
+
+
+def test_large_objects_left_open(cluster, connect, wire):
+    """Guards: a transaction that notifies and leaves very many large objects open for the server to close, which takes
+    long, keeps others' notifications waiting no longer than another."""
+    listener, sender, opener = wire(cluster), connect(cluster), connect(cluster)
+    listener.query("LISTEN d")
+    number = one(opener, "SELECT lo_create(0)")
+    opener.execute("BEGIN")
+    opener.execute("SELECT count(lo_open(%s, 262144)) FROM generate_series(1, %s)", (number, LARGE_OBJECTS))
+    opener.execute("NOTIFY x")
+    thread = threading.Thread(target=opener.execute, args=("COMMIT",))
+    began = time.monotonic()
+    thread.start()
+    time.sleep(0.02)
+    sent = time.monotonic()
+    notify(sender, "d", "heard")
+    assert payloads([listener.receive()]) == ["heard"]
+    heard = time.monotonic() - sent
+    thread.join()
+    took = time.monotonic() - began
+    opener.execute("SELECT lo_unlink(%s)", (number,))
+    assert heard < 0.1 or heard < took / 4, f"heard after {heard:.2f} s, the other's commit took {took:.2f} s"

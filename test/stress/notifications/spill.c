@@ -138,8 +138,7 @@ spill_give_up_oldest(void)
 	bool		result;
 
 	spill_lock();
-	result = herald_retention_give_up_oldest(&world.retention, world.queue, world.wakeup,
-											 HERALD_OVERRUN_ERROR, &spill_calls);
+	result = herald_retention_give_up_oldest(&world.retention, world.queue, world.wakeup, &spill_calls);
 	verify_files(false);
 	spill_unlock();
 	return result;
