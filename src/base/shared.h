@@ -90,18 +90,20 @@ typedef struct HeraldSlot
 
 typedef struct HeraldControl
 {
-	/* Constant after the start. */
+	/*
+	 * Constant after the start, but for the first; everybody reads it often, so what
+	 * changes is in other cache lines.
+	 */
+	_Atomic uint32_t is_damaged;	/* 1: the queue is switched off (notify/dispatch/damage.c) */
 	uint32		slots;			/* length of herald_slots */
 	int			area_tranche;
 	int			channels_tranche;
 	dshash_table_handle channels;
 	uint64		channel_seed;	/* of the hashes of channels; known to nobody */
-
-	/*
-	 * 1: the queue is switched off (notify/dispatch/damage.c), until the server restarts.
-	 * Everybody asks often, so what changes is in other cache lines.
-	 */
-	_Atomic uint32_t is_damaged;
+	LWLock	   *spill_lock;		/* notify/storage/spill.c alone takes it */
+	LWLock	   *scan_lock;		/* for going through the channel map */
+	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
+	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue, and joining it */
 
 	/* The watchdog: its process number, or -1, and whether it sleeps deeply. */
 	_Alignas(HERALD_CACHE_LINE) _Atomic int32_t watchdog;
@@ -114,11 +116,6 @@ typedef struct HeraldControl
 	/* Backends that wait for room in the ring, or for spill_lock. */
 	_Atomic uint32_t room_waiters;
 	ConditionVariable room;
-
-	LWLock	   *spill_lock;		/* notify/storage/spill.c alone takes it */
-	LWLock	   *scan_lock;		/* for going through the channel map */
-	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
-	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue, and joining it */
 
 	/* herald.reset_stats(): what the counters stood at, and when. */
 	LWLock	   *reset_lock;

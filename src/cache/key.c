@@ -184,7 +184,7 @@ text_of_equals(Oid output, Datum value)
 	else if (output == F_BPCHAROUT)
 	{
 		found = TextDatumGetCString(value);
-		found[bpchartruelen(found, strlen(found))] = '\0';
+		found[bpchartruelen(found, (int) strlen(found))] = '\0';
 	}
 	else if ((output == F_FLOAT8OUT && DatumGetFloat8(value) == 0) ||
 			 (output == F_FLOAT4OUT && DatumGetFloat4(value) == 0))

@@ -437,7 +437,7 @@ find_source(const HeraldStoreName *name)
 	at += MAXALIGN(types_size);
 	source->cache = copy_text(&at, name->cache);
 	source->query = copy_text(&at, name->query);
-	source->path = strcpy(at, name->path);
+	source->path = memcpy(at, name->path, strlen(name->path) + 1);
 	dlist_push_head(&cache->sources, &source->in_cache);
 	store.bytes += source->bytes;
 	return source;
