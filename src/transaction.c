@@ -27,6 +27,7 @@
 #include "commands/async.h"
 #include "commands/tablecmds.h"
 #include "libpq/be-fsstubs.h"
+#include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
 
 #include "api/reason_names.h"
@@ -202,14 +203,17 @@ close_large_objects(void)
  * A session that begins to listen is registered with the server, too, which reads all
  * that is in its own queue for that database: gigabytes, if somebody has sent them.
  * The server does it after our callback, but once we have our place in the queue
- * everybody would wait with us.  Done here, there is nothing left to read then.  No
- * notification of this transaction goes the server's way, or it would go twice.
+ * everybody would wait with us.  Done here, there is nothing left to read then.
+ *
+ * Not if that queue is empty, as a rule.  We do not know what other modules have
+ * notified in C (contrib/tcn): that would be sent twice.
  */
 static void
 register_natively(void)
 {
 	HERALD_STOP_POINT("register-natively");
-	PreCommit_Notify();
+	if (DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) > 0)
+		PreCommit_Notify();
 }
 
 /*
