@@ -445,6 +445,6 @@ def summary(run: raw.Run) -> Table:
         row("eight_to_three_hundred", "8 connections notify 300 listeners", SERVERS, "tps"),
         row("insert_notify", "INSERT + NOTIFY, 32 clients, a slower disk (a flush takes 3 ms longer)",
             ("INSERT + NOTIFY, stock", "INSERT + NOTIFY, herald"), "tps"),
-        row("commit_latency", "commit of a NOTIFY that 300 listeners hear",
+        row("commit_latency", "commit of a NOTIFY with 300 listeners",
             ("300 listeners, stock", "300 listeners, herald"), "µs", faster=False),
     ])

@@ -189,6 +189,8 @@ def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
             thread.join()
             commits.append(time.monotonic() - began)
             assert hear(beginner, 1) == ["own"]
+        until(lambda: one(sender, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'full_of_native'") == 2,
+              "it has gone: the next one begins where the laggard is")
     laggard.close()
     flooder.close()
     cluster.psql("DROP DATABASE full_of_native WITH (FORCE)")
