@@ -171,7 +171,8 @@ def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
     listener, sender = wire(cluster), connect(cluster)
     laggard, flooder = (connect(cluster, "full_of_native") for _ in range(2))
     listener.query("LISTEN d")
-    laggard.execute(f"{NATIVE}; LISTEN native; BEGIN; SELECT 1")
+    for statement in (NATIVE, "LISTEN native", "BEGIN", "SELECT 1"):
+        laggard.execute(statement)
     flooder.execute(NATIVE)
     flooder.execute("SELECT count(pg_notify('native', n || repeat('x', 7900)))"
                     f" FROM generate_series(1, {NATIVE_MEGABYTES * 125}) n")
