@@ -29,7 +29,9 @@ def stopped_at(scene, point: str, victim, sql: str | None = None):
         doing = Doing(victim, sql) if sql else None
         if not sql:
             notify(scene.sender, "c", "of the victim")
-        scene.points.waiter(point)
+        time.sleep(PAUSE_S)
+    # If it was stopped just then, with the turn claimed and not handed out, it does that now.
+    scene.points.waiter(point)
     with stopped(pid_of(victim)):
         scene.points.release(point)
         yield
