@@ -7,7 +7,7 @@
  * channels are entered in the map, the invalidations go into their queue (before
  * PREPARE TRANSACTION as well), and the batch is reserved and filled, in that
  * order: so a transaction that listens to what it notifies receives it, and
- * what can take long is done when the batch has its place in the queue.
+ * all that can take long is done before the batch gets its place in the queue.
  *
  * After the commit is visible nothing may fail.  At XACT_EVENT_COMMIT the
  * transaction still holds its locks, and other backends have not been told of
@@ -62,7 +62,6 @@ static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 static void before_commit(void);
 static void register_natively(void);
 static void do_on_commit_actions(void);
-static void close_large_objects(void);
 static void before_prepare(void);
 static void at_end(bool committed);
 static void after_locks(void);
@@ -176,7 +175,9 @@ before_commit(void)
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 	{
 		do_on_commit_actions();
-		close_large_objects();
+
+		/* The time to close very many grows with their square; done here, the server finds none. */
+		AtEOXact_LargeObject(true);
 	}
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
@@ -187,16 +188,6 @@ before_commit(void)
 	/* The reservation comes last: from then on everybody waits for this commit. */
 	herald_invalidate_publish();
 	herald_publish_reserve();
-}
-
-/*
- * To close very many large objects that are open for reading takes the server time
- * that grows with their square, after our callback.  Done here, it finds none.
- */
-static void
-close_large_objects(void)
-{
-	AtEOXact_LargeObject(true);
 }
 
 /*

@@ -39,7 +39,7 @@ typedef enum HeraldCounter
 	HERALD_COUNT_TURNS_RESCUED, /* taken back by the watchdog */
 	HERALD_COUNT_SEGMENTS_SPILLED,	/* written to temporary files */
 	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, for the limit or for want of disk */
-	HERALD_COUNT_OVERRUNS,		/* listeners that missed something by that */
+	HERALD_COUNT_OVERRUNS,		/* listeners that missed notifications */
 	HERALD_COUNT_INVALIDATIONS, /* sent */
 	HERALD_COUNT_CACHE_RESETS,	/* backends that missed some */
 	HERALD_COUNT_CATCH_UPS,		/* backends signalled because they were far behind */

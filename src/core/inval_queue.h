@@ -109,7 +109,7 @@ typedef struct HeraldInvalQueue
 	/* With the lock held. */
 	_Alignas(HERALD_CACHE_LINE) uint64_t look_at;	/* look after the readers when head gets there */
 
-	/* Whose turn it is to catch up: slot + 1, or 0; and which turn that is, from bit 32 on. */
+	/* The reader with the turn to catch up: slot + 1, or 0; the number of the turn from bit 32 on. */
 	_Atomic uint64_t turn;
 	_Atomic uint32_t slots_used;	/* no slot from here on was ever used */
 
@@ -192,7 +192,7 @@ extern int32_t herald_inval_insert(HeraldInvalQueue *queue, const HeraldInvalida
 								   uint32_t count);
 
 /*
- * Whose turn it is, as a word to compare; 0 in its lower half: nobody's.  By
+ * The turn, as a word to compare; 0 in its lower half: no reader has it.  By
  * the watchdog, which looks once more before it falls asleep [D4].
  */
 static inline uint64_t

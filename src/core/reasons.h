@@ -34,7 +34,7 @@ typedef _Atomic uint32_t HeraldReasons;
 #define HERALD_REASON_FIRST_OTHER		2
 #define HERALD_REASONS_OTHER			30
 
-/* By the server's signal for notifications, and by that for its own invalidations. */
+/* Announced by the server's signal for notifications, and by its signal for invalidations. */
 #define HERALD_REASONS_NOTIFY			HERALD_REASON_NOTIFICATIONS
 #define HERALD_REASONS_CATCH_UP			(~HERALD_REASONS_NOTIFY)
 

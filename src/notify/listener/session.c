@@ -100,7 +100,7 @@ herald_session_join(void)
 
 	herald_wakeup_join(herald_wakeup, slot,
 					   atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst));
-	step(HERALD_SESSION_JOINS);
+	(void) step(HERALD_SESSION_JOINS);
 	session.began_at = session.message_at = 0;
 	session.message_time = GetCurrentStatementStartTimestamp();
 }
@@ -113,7 +113,7 @@ herald_session_leave(void)
 	if (!herald_session_is_listener())
 		return;
 
-	step(HERALD_SESSION_LEAVES);
+	(void) step(HERALD_SESSION_LEAVES);
 	session.own_signal = false;
 	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);

@@ -78,6 +78,7 @@ static struct
 }			transaction;
 
 static void add_action(ActionKind kind, int level, const char *channel);
+static bool any_action(bool listens);
 static int	last_unlisten_all(void);
 static void apply_to_wishes(const Action *action);
 static uint32 count_new(void);
@@ -128,19 +129,13 @@ herald_subscriptions_subabort(int level)
 bool
 herald_subscriptions_any_to_drop(void)
 {
-	for (int i = 0; i < transaction.actions_used; i++)
-		if (transaction.actions[i].kind != ACTION_LISTEN)
-			return true;
-	return false;
+	return any_action(false);
 }
 
 bool
 herald_subscriptions_any_to_add(void)
 {
-	for (int i = 0; i < transaction.actions_used; i++)
-		if (transaction.actions[i].kind == ACTION_LISTEN)
-			return true;
-	return false;
+	return any_action(true);
 }
 
 void
@@ -278,6 +273,16 @@ add_action(ActionKind kind, int level, const char *channel)
 }
 
 /* Its place among the actions; 0: there is none, or it is the first. */
+/* Is there a LISTEN among the actions; or, if not asked for that, something else? */
+static bool
+any_action(bool listens)
+{
+	for (int i = 0; i < transaction.actions_used; i++)
+		if ((transaction.actions[i].kind == ACTION_LISTEN) == listens)
+			return true;
+	return false;
+}
+
 static int
 last_unlisten_all(void)
 {

@@ -66,6 +66,7 @@ typedef struct Saving
 static bool is_waiting;
 
 static void forget_wait(int code, Datum arg);
+static bool trim_to(uint64 bytes_max);
 static void tidy(void);
 static bool write_segment(HeraldPosition segment);
 static bool create_and_write(void *arg);
@@ -140,11 +141,7 @@ herald_spill_trim(void)
 		tidy();
 		return;
 	}
-	if (!herald_spill_try_lock())
-		return;
-	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
-									   PG_UINT64_MAX, &calls);
-	herald_spill_unlock();
+	(void) trim_to(PG_UINT64_MAX);
 }
 
 /* Not whenever files are deleted: a large transaction that was accepted may be beyond the limit. */
@@ -153,12 +150,7 @@ herald_spill_apply_limit(void)
 {
 	if (herald_shared_is_damaged() || !herald_spill_has_files())
 		return true;
-	if (!herald_spill_try_lock())
-		return false;
-	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
-									   herald_spill_bytes_max(), &calls);
-	herald_spill_unlock();
-	return true;
+	return trim_to(herald_spill_bytes_max());
 }
 
 bool
@@ -373,6 +365,18 @@ forget_wait(int code, Datum arg)
 {
 	is_waiting = false;
 	atomic_fetch_sub_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
+}
+
+/* False: another process has the lock. */
+static bool
+trim_to(uint64 bytes_max)
+{
+	if (!herald_spill_try_lock())
+		return false;
+	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
+									   bytes_max, &calls);
+	herald_spill_unlock();
+	return true;
 }
 
 /* When there are no files left: the folders go as well.  Dooms nothing: the unlocking ends here. */
