@@ -138,17 +138,15 @@ utility_hook(UTILITY_PARAMS)
 
 		case T_ListenStmt:
 			run_utility(UTILITY_ARGS);
-			herald_subscriptions_listen(GetCurrentTransactionNestLevel(),
-										((ListenStmt *) statement)->conditionname);
+			herald_subscriptions_listen(((ListenStmt *) statement)->conditionname);
 			return;
 
 		case T_UnlistenStmt:
 			run_utility(UTILITY_ARGS);
 			if (((UnlistenStmt *) statement)->conditionname)
-				herald_subscriptions_unlisten(GetCurrentTransactionNestLevel(),
-											  ((UnlistenStmt *) statement)->conditionname);
+				herald_subscriptions_unlisten(((UnlistenStmt *) statement)->conditionname);
 			else
-				herald_subscriptions_unlisten_all(GetCurrentTransactionNestLevel());
+				herald_subscriptions_unlisten_all();
 			return;
 
 		case T_TransactionStmt:
@@ -160,7 +158,7 @@ utility_hook(UTILITY_PARAMS)
 		case T_DiscardStmt:
 			run_utility(UTILITY_ARGS);
 			if (((DiscardStmt *) statement)->target == DISCARD_ALL)
-				herald_subscriptions_unlisten_all(GetCurrentTransactionNestLevel());
+				herald_subscriptions_unlisten_all();
 			return;
 
 		default:

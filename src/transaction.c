@@ -123,23 +123,20 @@ static void
 at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 						SubTransactionId parent_id, void *arg)
 {
-	int			level;
-
 	if (!herald_is_involved)
 		return;
 
-	level = GetCurrentTransactionNestLevel();
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
-			herald_pending_subcommit(level);
-			herald_subscriptions_subcommit(level);
-			herald_invalidate_subcommit(level);
+			herald_pending_subcommit();
+			herald_subscriptions_subcommit();
+			herald_invalidate_subcommit();
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
-			herald_pending_subabort(level);
-			herald_subscriptions_subabort(level);
-			herald_invalidate_subabort(level);
+			herald_pending_subabort();
+			herald_subscriptions_subabort();
+			herald_invalidate_subabort();
 			herald_store_abort();
 			break;
 		case SUBXACT_EVENT_START_SUB:

@@ -27,6 +27,7 @@
 
 #include "base/compat.h"
 #include "base/involvement.h"
+#include "base/levels.h"
 #include "base/shared.h"
 #include "cache/invalidation/catch_up.h"
 #include "cache/invalidation/invalidate.h"
@@ -49,24 +50,19 @@ typedef struct InvalidKey
 	uint32		key;
 } InvalidKey;
 
-/* One of this transaction's, and the nesting level that it belongs to. */
-typedef struct Pending
-{
-	InvalidKey		item;
-	int			level;
-} Pending;
-
 static struct
 {
 	MemoryContext context;		/* of all this; NULL: there is none */
 	HTAB	   *known;			/* InvalidKeys, each once; NULL while they are few */
-	Pending    *items;			/* in the order in which they came: levels ascend */
+	InvalidKey *items;			/* in the order in which they came */
 	uint32		count;
 	uint32		room;
 }			pending;
 
+static HeraldLevels levels;
+
 static void create(void);
-static void add(InvalidKey item, int level);
+static void add(InvalidKey item);
 static uint32 count_keys(uint32 cache);
 static TransactionId announce(void);
 static void insert(HeraldInvalidation *messages, uint32 count);
@@ -105,11 +101,12 @@ herald_invalidate(uint32 cache, uint32 key)
 		/* No more than these are kept of one cache, however much changes. */
 		if (count_keys(cache) > KEYS_MAX)
 			key = HERALD_KEY_ALL;
-		pending.items = repalloc_huge(pending.items, (Size) pending.room * 2 * sizeof(Pending));
+		pending.items = repalloc_huge(pending.items, (Size) pending.room * 2 * sizeof(InvalidKey));
 		pending.room *= 2;
 	}
 	herald_is_involved = true;
-	add((InvalidKey) {cache, key}, GetCurrentTransactionNestLevel());
+	herald_levels_mark(&levels, pending.count);
+	add((InvalidKey) {cache, key});
 
 	/* Some other module's callback, after ours. */
 	if (herald_is_committing)
@@ -128,7 +125,7 @@ herald_invalidate_is_pending(uint32 cache, uint32 key)
 	if (pending.known)
 		return hash_search(pending.known, &item, HASH_FIND, NULL) != NULL;
 	for (uint32 i = 0; i < pending.count; i++)
-		if (pending.items[i].item.cache == cache && pending.items[i].item.key == key)
+		if (pending.items[i].cache == cache && pending.items[i].key == key)
 			return true;
 	return false;
 }
@@ -151,23 +148,23 @@ herald_invalidate_publish(void)
 
 	if (pending.count > ITEMS_MAX)
 	{
-		pending.items[0].item = (InvalidKey) {HERALD_KEY_ALL, HERALD_KEY_ALL};
+		pending.items[0] = (InvalidKey) {HERALD_KEY_ALL, HERALD_KEY_ALL};
 		pending.count = 1;
 		pending.known = NULL;
 	}
 
 	/* By cache; then what stands for the whole of it comes first. */
 	if (pending.count > 1)
-		qsort(pending.items, pending.count, sizeof(Pending), compare_items);
+		qsort(pending.items, pending.count, sizeof(InvalidKey), compare_items);
 	xid = announce();
 	HERALD_STOP_POINT("invalidate-announced");
 
 	for (uint32 i = 0; i < pending.count;)
 	{
-		InvalidKey		item = pending.items[i].item;
+		InvalidKey		item = pending.items[i];
 		uint32		end = i + 1;
 
-		while (end < pending.count && pending.items[end].item.cache == item.cache)
+		while (end < pending.count && pending.items[end].cache == item.cache)
 			end++;
 		if (end - i > KEYS_MAX)
 			item.key = HERALD_KEY_ALL;
@@ -187,20 +184,21 @@ herald_invalidate_publish(void)
 }
 
 void
-herald_invalidate_subcommit(int level)
+herald_invalidate_subcommit(void)
 {
-	for (uint32 i = pending.count; i > 0 && pending.items[i - 1].level >= level; i--)
-		pending.items[i - 1].level = level - 1;
+	herald_levels_subcommit(&levels);
 }
 
 void
-herald_invalidate_subabort(int level)
+herald_invalidate_subabort(void)
 {
-	while (pending.count > 0 && pending.items[pending.count - 1].level >= level)
+	uint64		start = herald_levels_subabort(&levels, pending.count);
+
+	while (pending.count > start)
 	{
 		pending.count--;
 		if (pending.known)
-			(void) hash_search(pending.known, &pending.items[pending.count].item, HASH_REMOVE, NULL);
+			(void) hash_search(pending.known, &pending.items[pending.count], HASH_REMOVE, NULL);
 	}
 }
 
@@ -214,6 +212,7 @@ herald_invalidate_end(void)
 	atomic_store_explicit(&herald_inval_queue->readers[herald_shared_my_slot()].committing, 0,
 						  memory_order_release);
 	MemoryContextDelete(pending.context);
+	herald_levels_reset(&levels);
 	memset(&pending, 0, sizeof(pending));
 }
 
@@ -225,13 +224,13 @@ create(void)
 
 	memset(&pending, 0, sizeof(pending));
 	pending.room = 4 * FEW;
-	pending.items = MemoryContextAlloc(context, pending.room * sizeof(Pending));
+	pending.items = MemoryContextAlloc(context, pending.room * sizeof(InvalidKey));
 	pending.context = context;
 }
 
 /* There is room for it. */
 static void
-add(InvalidKey item, int level)
+add(InvalidKey item)
 {
 	if (pending.count == FEW && pending.known == NULL)
 	{
@@ -244,12 +243,12 @@ add(InvalidKey item, int level)
 										HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 
 		for (uint32 i = 0; i < pending.count; i++)
-			(void) hash_search(known, &pending.items[i].item, HASH_ENTER, NULL);
+			(void) hash_search(known, &pending.items[i], HASH_ENTER, NULL);
 		pending.known = known;
 	}
 	if (pending.known)
 		(void) hash_search(pending.known, &item, HASH_ENTER, NULL);
-	pending.items[pending.count++] = (Pending) {item, level};
+	pending.items[pending.count++] = item;
 }
 
 static uint32
@@ -258,7 +257,7 @@ count_keys(uint32 cache)
 	uint32		keys = 0;
 
 	for (uint32 i = 0; i < pending.count; i++)
-		keys += pending.items[i].item.cache == cache;
+		keys += pending.items[i].cache == cache;
 	return keys;
 }
 
@@ -289,8 +288,8 @@ insert(HeraldInvalidation *messages, uint32 count)
 static int
 compare_items(const void *a, const void *b)
 {
-	const InvalidKey *left = &((const Pending *) a)->item;
-	const InvalidKey *right = &((const Pending *) b)->item;
+	const InvalidKey *left = a;
+	const InvalidKey *right = b;
 
 	if (left->cache != right->cache)
 		return left->cache < right->cache ? -1 : 1;

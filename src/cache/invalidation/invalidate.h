@@ -38,9 +38,9 @@ extern bool herald_invalidate_any_pending(void);
  */
 extern void herald_invalidate_publish(void);
 
-/* A subtransaction of this level was committed, or rolled back. */
-extern void herald_invalidate_subcommit(int level);
-extern void herald_invalidate_subabort(int level);
+/* The current subtransaction was committed, or rolled back. */
+extern void herald_invalidate_subcommit(void);
+extern void herald_invalidate_subabort(void);
 
 /* The transaction is over, and that is visible, either way; or it is prepared.  Never fails. */
 extern void herald_invalidate_end(void);

@@ -26,6 +26,7 @@
 #include "utils/memutils.h"
 
 #include "base/involvement.h"
+#include "base/levels.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "notify/dispatch/channel_map.h"
@@ -43,7 +44,6 @@ typedef enum ActionKind
 typedef struct Action
 {
 	ActionKind	kind;
-	int			level;
 	char		channel[NAMEDATALEN];
 } Action;
 
@@ -77,7 +77,10 @@ static struct
 	int			touched_size;
 }			transaction;
 
-static void add_action(ActionKind kind, int level, const char *channel);
+/* Of its actions. */
+static HeraldLevels levels;
+
+static void add_action(ActionKind kind, const char *channel);
 static bool any_action(bool listens);
 static int	last_unlisten_all(void);
 static void apply_to_wishes(const Action *action);
@@ -93,37 +96,33 @@ static void leave_all(void);
 
 
 void
-herald_subscriptions_listen(int level, const char *channel)
+herald_subscriptions_listen(const char *channel)
 {
-	add_action(ACTION_LISTEN, level, channel);
+	add_action(ACTION_LISTEN, channel);
 }
 
 void
-herald_subscriptions_unlisten(int level, const char *channel)
+herald_subscriptions_unlisten(const char *channel)
 {
-	add_action(ACTION_UNLISTEN, level, channel);
+	add_action(ACTION_UNLISTEN, channel);
 }
 
 void
-herald_subscriptions_unlisten_all(int level)
+herald_subscriptions_unlisten_all(void)
 {
-	add_action(ACTION_UNLISTEN_ALL, level, "");
+	add_action(ACTION_UNLISTEN_ALL, "");
 }
 
 void
-herald_subscriptions_subcommit(int level)
+herald_subscriptions_subcommit(void)
 {
-	for (int i = transaction.actions_used - 1;
-		 i >= 0 && transaction.actions[i].level >= level; i--)
-		transaction.actions[i].level = level - 1;
+	herald_levels_subcommit(&levels);
 }
 
 void
-herald_subscriptions_subabort(int level)
+herald_subscriptions_subabort(void)
 {
-	while (transaction.actions_used > 0 &&
-		   transaction.actions[transaction.actions_used - 1].level >= level)
-		transaction.actions_used--;
+	transaction.actions_used = herald_levels_subabort(&levels, transaction.actions_used);
 }
 
 bool
@@ -244,7 +243,7 @@ herald_subscriptions_include_name(const char *channel)
 }
 
 static void
-add_action(ActionKind kind, int level, const char *channel)
+add_action(ActionKind kind, const char *channel)
 {
 	Action	   *action;
 
@@ -265,14 +264,13 @@ add_action(ActionKind kind, int level, const char *channel)
 		transaction.actions_size = size;
 	}
 
+	herald_levels_mark(&levels, transaction.actions_used);
 	herald_is_involved = true;
 	action = &transaction.actions[transaction.actions_used++];
 	action->kind = kind;
-	action->level = level;
 	strlcpy(action->channel, channel, NAMEDATALEN);
 }
 
-/* Its place among the actions; 0: there is none, or it is the first. */
 /* Is there a LISTEN among the actions; or, if not asked for that, something else? */
 static bool
 any_action(bool listens)
@@ -283,6 +281,7 @@ any_action(bool listens)
 	return false;
 }
 
+/* Its place among the actions; 0: there is none, or it is the first. */
 static int
 last_unlisten_all(void)
 {
@@ -419,6 +418,7 @@ finish(void)
 	bool		had_actions = transaction.actions_used > 0;
 
 	memset(&transaction, 0, sizeof(transaction));
+	herald_levels_reset(&levels);
 	if (!had_actions || subscriptions == NULL)
 		return;
 
@@ -472,4 +472,5 @@ leave_all(void)
 
 	/* The abort that may follow has nothing left to undo. */
 	memset(&transaction, 0, sizeof(transaction));
+	herald_levels_reset(&levels);
 }

@@ -15,16 +15,16 @@
 #include "core/queue_layout.h"
 
 /*
- * Note what LISTEN, UNLISTEN and UNLISTEN * (or DISCARD ALL) asked for, at a
- * nesting level; done when the transaction commits.  May throw.
+ * Note what LISTEN, UNLISTEN and UNLISTEN * (or DISCARD ALL) asked for; done when
+ * the transaction commits.  May throw.
  */
-extern void herald_subscriptions_listen(int level, const char *channel);
-extern void herald_subscriptions_unlisten(int level, const char *channel);
-extern void herald_subscriptions_unlisten_all(int level);
+extern void herald_subscriptions_listen(const char *channel);
+extern void herald_subscriptions_unlisten(const char *channel);
+extern void herald_subscriptions_unlisten_all(void);
 
-/* A subtransaction of this level was committed, or rolled back. */
-extern void herald_subscriptions_subcommit(int level);
-extern void herald_subscriptions_subabort(int level);
+/* The current subtransaction was committed, or rolled back. */
+extern void herald_subscriptions_subcommit(void);
+extern void herald_subscriptions_subabort(void);
 
 /* Does this transaction run UNLISTEN, or LISTEN, as far as it has not been rolled back? */
 extern bool herald_subscriptions_any_to_drop(void);

@@ -13,14 +13,13 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
-#include "access/xact.h"
+#include "catalog/pg_proc.h"
 #include "commands/async.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 
-#include "catalog/pg_proc.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/settings.h"
@@ -71,8 +70,7 @@ herald_notify(const char *channel, const char *payload)
 	herald_channels_attach();
 
 	herald_is_involved = true;
-	if (herald_pending_add(GetCurrentTransactionNestLevel(), channel, channel_length,
-						   payload ? payload : "", payload_length))
+	if (herald_pending_add(channel, channel_length, payload ? payload : "", payload_length))
 		herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
 	else
 		herald_shared_count(HERALD_COUNT_DUPLICATES, 1);

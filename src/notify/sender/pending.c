@@ -6,12 +6,8 @@
  * They are kept in one arena, already in the form that they have in the queue,
  * so that publishing them is one copy.
  *
- * Subtransactions nest strictly: what a subtransaction adds stands at the end
- * of the arena, behind what its parents had added.  So rolling one back is to
- * cut the arena where it began, and committing it is to forget where it began:
- * nothing is merged, whatever the number of entries.
- *
- * The same holds for duplicates.  An entry that some enclosing level has
+ * To roll a subtransaction back is to cut the arena where it began (levels.h).
+ * The same serves duplicates.  An entry that some enclosing level has
  * already added need not be added again, since a level cannot outlive those
  * that enclose it.  One hash of all entries serves all levels; it is probed
  * linearly.  What a rollback removes is what was inserted last, so that their
@@ -36,6 +32,7 @@
 #include "utils/memutils.h"
 
 #include "base/compat.h"
+#include "base/levels.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "core/queue.h"
@@ -62,14 +59,6 @@ typedef struct HashPlace
 /* Offsets of entries, in units of 8 bytes, must fit into HashPlace. */
 #define LENGTH_MAX				((uint64) (PG_UINT32_MAX - 1) * HERALD_ALIGN)
 
-/* Where a subtransaction's entries begin. */
-typedef struct Level
-{
-	int			nesting;		/* GetCurrentTransactionNestLevel() */
-	uint64		start;			/* bytes used and entries before it */
-	uint32		start_count;
-} Level;
-
 static struct
 {
 	char	   *arena;			/* in TopMemoryContext */
@@ -84,13 +73,9 @@ static struct
 	HashPlace  *places;			/* NULL: no hash (yet) */
 	uint32		places_mask;	/* their number, a power of two, less 1 */
 
-	Level	   *levels;			/* innermost last; level 1 is not among them */
-	int			levels_size;
-	int			levels_used;
+	HeraldLevels levels;		/* in bytes used */
 }			pending;
 
-static void open_level(int level);
-static void close_levels(int level, bool rollback);
 static HeraldEntry *append_room(uint64 length);
 static uint32 hash_entry(const HeraldEntry *entry);
 static bool is_duplicate(const HeraldEntry *entry, uint32 hash);
@@ -98,7 +83,8 @@ static bool is_same_at(uint64 offset, const HeraldEntry *entry);
 static bool same(const HeraldEntry *a, const HeraldEntry *b);
 static void hash_make_room(void);
 static void hash_insert(uint64 offset, uint32 hash);
-static void hash_remove_from(uint64 start);
+static void remove_from(uint64 start);
+static void hash_remove(const HeraldEntry *entry, uint64 offset);
 static const HeraldEntry *entry_at(uint64 offset);
 static void write_out(bool is_last);
 herald_noreturn static void report_damaged(void);
@@ -106,7 +92,7 @@ herald_noreturn static void report_too_large(void);
 
 
 bool
-herald_pending_add(int level, const char *channel, size_t channel_length,
+herald_pending_add(const char *channel, size_t channel_length,
 				   const char *payload, size_t payload_length)
 {
 	uint64		length = herald_entry_length(channel_length, payload_length);
@@ -124,8 +110,7 @@ herald_pending_add(int level, const char *channel, size_t channel_length,
 	if (pending.count + 1 >= HASH_FROM_COUNT)
 		hash_make_room();
 	HERALD_STOP_POINT("pending-hash");
-	if (level > 1)
-		open_level(level);
+	herald_levels_mark(&pending.levels, pending.used);
 	HERALD_STOP_POINT("pending-level");
 
 	herald_entry_write(entry, channel, channel_length, payload, payload_length);
@@ -142,15 +127,19 @@ herald_pending_add(int level, const char *channel, size_t channel_length,
 }
 
 void
-herald_pending_subcommit(int level)
+herald_pending_subcommit(void)
 {
-	close_levels(level, false);
+	herald_levels_subcommit(&pending.levels);
 }
 
 void
-herald_pending_subabort(int level)
+herald_pending_subabort(void)
 {
-	close_levels(level, true);
+	uint64		start = herald_levels_subabort(&pending.levels, pending.used);
+
+	remove_from(start);
+	pending.used = start;
+	pending.written = Min(pending.written, start);
 }
 
 void
@@ -160,7 +149,7 @@ herald_pending_reset(void)
 	pending.count = 0;
 	pending.longest_payload = 0;
 	pending.has_file = pending.is_damaged = false;
-	pending.levels_used = 0;
+	herald_levels_reset(&pending.levels);
 	if (pending.places)
 	{
 		pfree(pending.places);
@@ -248,58 +237,6 @@ herald_pending_complete_file(void)
 		report_damaged();
 	write_out(true);
 	return pending.used;
-}
-
-/* Remember where this level's entries begin, if it has none yet. */
-static void
-open_level(int level)
-{
-	if (pending.levels_used > 0 &&
-		pending.levels[pending.levels_used - 1].nesting >= level)
-		return;
-
-	if (pending.levels_used == pending.levels_size)
-	{
-		int			size = Max(8, pending.levels_size * 2);
-
-		if (pending.levels == NULL)
-			pending.levels = MemoryContextAlloc(TopMemoryContext, size * sizeof(Level));
-		else
-			pending.levels = repalloc_huge(pending.levels, size * sizeof(Level));
-		pending.levels_size = size;
-	}
-	pending.levels[pending.levels_used++] = (Level) {
-		.nesting = level,
-		.start = pending.used,
-		.start_count = pending.count,
-	};
-}
-
-static void
-close_levels(int level, bool rollback)
-{
-	while (pending.levels_used > 0 &&
-		   pending.levels[pending.levels_used - 1].nesting >= level)
-	{
-		Level	   *innermost = &pending.levels[pending.levels_used - 1];
-
-		if (rollback)
-		{
-			if (pending.places)
-				hash_remove_from(innermost->start);
-			pending.used = innermost->start;
-			pending.written = Min(pending.written, pending.used);
-			pending.count = innermost->start_count;
-		}
-		else if (level - 1 > 1 &&
-				 (pending.levels_used == 1 || innermost[-1].nesting < level - 1))
-		{
-			/* The parent had added nothing: it begins where this one began. */
-			innermost->nesting = level - 1;
-			return;
-		}
-		pending.levels_used--;
-	}
 }
 
 /* Room at the end of the arena for an entry, which does not count yet. */
@@ -425,28 +362,35 @@ hash_insert(uint64 offset, uint32 hash)
 	pending.places[i].hash = hash;
 }
 
-/*
- * Remove the entries from this offset on: all that were inserted after those
- * that remain.  Each is found by its offset, not by the empty place where a
- * search would end, because we leave empty places as we go.
- */
+/* Count and find no longer the entries from this offset on: the last ones. */
 static void
-hash_remove_from(uint64 start)
+remove_from(uint64 start)
 {
 	for (uint64 at = start; at < pending.used && !pending.is_damaged;)
 	{
 		const HeraldEntry *entry = entry_at(at);
-		uint32		id = at / HERALD_ALIGN + 1;
-		uint32		i;
 
 		if (entry == NULL)
 			return;				/* the transaction will fail */
-		i = hash_entry(entry) & pending.places_mask;
-		while (pending.places[i].entry != id)
-			i = (i + 1) & pending.places_mask;
-		pending.places[i].entry = 0;
+		if (pending.places)
+			hash_remove(entry, at);
+		pending.count--;
 		at += entry->length;
 	}
+}
+
+/*
+ * It is found by its offset, not by the empty place where a search would end,
+ * because those that are removed with it leave empty places.
+ */
+static void
+hash_remove(const HeraldEntry *entry, uint64 offset)
+{
+	uint32		i = hash_entry(entry) & pending.places_mask;
+
+	while (pending.places[i].entry != offset / HERALD_ALIGN + 1)
+		i = (i + 1) & pending.places_mask;
+	pending.places[i].entry = 0;
 }
 
 /* Valid until the next call.  NULL, and the transaction is lost: the file cannot be read. */

@@ -15,18 +15,15 @@
 #include "core/queue_layout.h"
 
 /*
- * Add a notification at a subtransaction nesting level (1: the top).  False:
- * it duplicates one of this transaction, and is not added.  Throws when out of
- * memory, with nothing changed.
+ * Add a notification.  False: it duplicates one of this transaction, and is not
+ * added.  Throws when out of memory, with nothing changed.
  */
-extern bool herald_pending_add(int level, const char *channel, size_t channel_length,
+extern bool herald_pending_add(const char *channel, size_t channel_length,
 							   const char *payload, size_t payload_length);
 
-/* A subtransaction of this level was committed: what it added is its parent's. */
-extern void herald_pending_subcommit(int level);
-
-/* A subtransaction of this level was rolled back: forget what it added. */
-extern void herald_pending_subabort(int level);
+/* The current subtransaction was committed, or rolled back. */
+extern void herald_pending_subcommit(void);
+extern void herald_pending_subabort(void);
 
 /* The transaction is over, either way.  Never fails. */
 extern void herald_pending_reset(void);
