@@ -16,9 +16,9 @@
  * database's sends it on without looking into it.
  *
  * The notifications of a transaction that is too large for a segment are in a
- * file, and the queue has a reference to it: a batch whose first entry names the
- * file, for the listeners, and whose other entries name the channels, for the
- * dispatcher.  If the channels are too many, one entry stands for all listeners.
+ * file, and the queue has a reference to it: a batch whose last entry names the
+ * file, and whose other entries name the channels.  If the channels are too many,
+ * one entry stands for all listeners.
  *
  * A segment that has no room left for the next batch ends with a filler: one
  * word, at the position where the batch would have begun.  Every position is
@@ -102,8 +102,8 @@ typedef enum HeraldEntryKind
 {
 	HERALD_ENTRY_NOTIFICATION = 1,	/* pid, channel, NUL, payload, NUL */
 	HERALD_ENTRY_FILE = 2,		/* HeraldFileReference: listeners read on in that file */
-	HERALD_ENTRY_CHANNEL = 3,	/* as a notification: the file has some on this channel */
-	HERALD_ENTRY_ALL_LISTENERS = 4	/* nothing: the file is for every listener of the database */
+	HERALD_ENTRY_CHANNEL = 3,	/* as a notification: a file follows with some on it */
+	HERALD_ENTRY_ALL_LISTENERS = 4	/* nothing: a file follows for the whole database */
 } HeraldEntryKind;
 
 typedef struct HeraldEntry

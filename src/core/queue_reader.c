@@ -23,6 +23,7 @@
 static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
 static HeraldReadResult enter_batch(HeraldReader *reader);
 static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
+static bool follow_reference(HeraldReader *reader, const HeraldEntry *entry);
 static bool enter_file(HeraldReader *reader, const HeraldEntry *entry);
 static void leave_batch(HeraldReader *reader, HeraldPosition next);
 static bool copy_from_log(HeraldReader *reader, uint64_t length);
@@ -74,9 +75,11 @@ herald_reader_use_spilled(HeraldReader *reader, HeraldReadSpilled read_spilled)
 }
 
 void
-herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file)
+herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file,
+						HeraldListensTo listens_to)
 {
 	reader->read_file = read_file;
+	reader->listens_to = listens_to;
 }
 
 void
@@ -115,10 +118,12 @@ herald_reader_next(HeraldReader *reader, HeraldMessage *message)
 				if (result != HERALD_READ_MESSAGE ||
 					message->entry->kind == HERALD_ENTRY_NOTIFICATION)
 					return result;
-				if (!enter_file(reader, message->entry))
+				if (!follow_reference(reader, message->entry))
 					return HERALD_READ_DAMAGED;
 				continue;
 			}
+			if (reader->expects_file)
+				return HERALD_READ_DAMAGED;
 			leave_batch(reader, reader->checkpoint + reader->header.length);
 		}
 		if (reader->position >= reader->end)
@@ -209,19 +214,42 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 }
 
 /*
- * Follow a reference to its file; what else is in the batch is for the dispatcher.
- * False: it is none, or stands in a file itself.
+ * First the channels, or all listeners, then the file.  False: this entry does not
+ * belong here, or stands in a file itself.
  */
+static bool
+follow_reference(HeraldReader *reader, const HeraldEntry *entry)
+{
+	if (reader->in_file)
+		return false;
+	switch ((HeraldEntryKind) entry->kind)
+	{
+		case HERALD_ENTRY_CHANNEL:
+			if (reader->listens_to == NULL || reader->listens_to(entry, reader->checkpoint))
+				reader->wants_file = true;
+			break;
+		case HERALD_ENTRY_ALL_LISTENERS:
+			reader->wants_file = true;
+			break;
+		case HERALD_ENTRY_FILE:
+			return enter_file(reader, entry);
+		case HERALD_ENTRY_NOTIFICATION:
+			return false;
+	}
+	reader->expects_file = true;
+	return true;
+}
+
 static bool
 enter_file(HeraldReader *reader, const HeraldEntry *entry)
 {
-	HeraldFileReference file;
+	HeraldFileReference file = herald_entry_file(entry);
 
-	if (entry->kind != HERALD_ENTRY_FILE || reader->in_file)
+	if (!reader->expects_file || file.length % HERALD_ALIGN != 0)
 		return false;
-	file = herald_entry_file(entry);
-	if (file.length % HERALD_ALIGN != 0)
-		return false;
+	reader->expects_file = false;
+	if (!reader->wants_file)
+		return true;
 
 	reader->in_file = true;
 	reader->file = file.number;
@@ -235,6 +263,7 @@ static void
 leave_batch(HeraldReader *reader, HeraldPosition next)
 {
 	reader->in_batch = false;
+	reader->expects_file = reader->wants_file = false;
 	reader->position = next;
 	reader->checkpoint = next;
 	if (reader->in_file)

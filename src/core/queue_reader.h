@@ -39,6 +39,9 @@ typedef bool (*HeraldReadSpilled) (HeraldPosition from, uint64_t length, char *t
 /* Copy bytes of the file that an entry names.  False: it is gone. */
 typedef bool (*HeraldReadFile) (uint64_t file, uint64_t offset, uint64_t length, char *to);
 
+/* Does the reader listen to that entry's channel, and did it when this batch was dispatched? */
+typedef bool (*HeraldListensTo) (const HeraldEntry *entry, HeraldPosition batch);
+
 /*
  * One pass over a stretch of the queue.  The fields are the reader's own, but
  * for `checkpoint`: the start of the batch that is being read, which is where
@@ -57,11 +60,14 @@ typedef struct HeraldReader
 	uint64_t	entries_end;	/* of the batch's entries, where `position` is */
 	bool		in_file;		/* ... which is not the queue, but this file */
 	uint64_t	file;
+	bool		expects_file;	/* the batch is a reference; its file comes last */
+	bool		wants_file;		/* ... which has something for this reader */
 	uint64_t	bytes_read;		/* in this pass */
 	uint64_t	copied_from;	/* what the buffer holds */
 	uint64_t	copied_to;
 	HeraldReadSpilled read_spilled; /* NULL: what is not in the ring is gone */
 	HeraldReadFile read_file;	/* NULL: what is in files is gone */
+	HeraldListensTo listens_to;	/* NULL: to everything */
 	char	   *buffer;			/* 8-aligned */
 	size_t		buffer_size;	/* bytes, a multiple of 8, at least 64 */
 	uint64_t	room_needed;	/* bytes, after HERALD_READ_ROOM */
@@ -72,9 +78,13 @@ extern void herald_reader_begin(HeraldReader *reader, HeraldQueue *queue, uint32
 								HeraldPosition from, HeraldPosition end,
 								char *buffer, size_t buffer_size);
 
-/* What is not in the ring can be had by these functions. */
+/*
+ * What is not in the ring can be had by these functions.  A file that has nothing
+ * for the reader is passed over; it may be gone, and nothing is missed.
+ */
 extern void herald_reader_use_spilled(HeraldReader *reader, HeraldReadSpilled read_spilled);
-extern void herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file);
+extern void herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file,
+									HeraldListensTo listens_to);
 
 /* Leave out what has not been read yet: the pass is at its end. */
 extern void herald_reader_skip(HeraldReader *reader);

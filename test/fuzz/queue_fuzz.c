@@ -291,11 +291,11 @@ static void
 send_reference(uint64_t number, uint64_t file_length)
 {
 	char		entries[512] __attribute__((aligned(8)));
-	uint64_t	length = entry_write_file(entries, number, file_length);
+	uint64_t	length = number % 2 ? entry_write_channel(entries, "channel") :
+		entry_write_all_listeners(entries);
 	HeraldPosition position;
 
-	length += number % 2 ? entry_write_channel(entries + length, "channel") :
-		entry_write_all_listeners(entries + length);
+	length += entry_write_file(entries + length, number, file_length);
 	position = reserve(DATABASE, entries, length);
 	if (position != 0)
 		herald_queue_commit(log_, position, 1);
@@ -431,7 +431,10 @@ do_raw_file(void)
 
 	damaged = true;
 	if (length == 0)			/* a file that leads to a file */
-		length = entry_write_file(bytes, next_below(FILES_MAX), next_word());
+	{
+		length = entry_write_all_listeners(bytes);
+		length += entry_write_file(bytes + length, next_below(FILES_MAX), next_word());
+	}
 	if (file->at == NULL)
 		return;
 	if (length > file->length)
@@ -490,7 +493,7 @@ begin_reading(void)
 
 	herald_reader_begin(&reader, log_, DATABASE, RING_BYTES, RING_BYTES, malloc(size), size);
 	herald_reader_use_spilled(&reader, read_saved);
-	herald_reader_use_files(&reader, read_file);
+	herald_reader_use_files(&reader, read_file, NULL);
 }
 
 static void

@@ -65,12 +65,13 @@ static void
 send_reference(HeraldQueue *queue, uint64_t number, uint64_t length, int channels)
 {
 	char		entries[1024] __attribute__((aligned(8)));
-	uint64_t	used = entry_write_file(entries, number, length);
+	uint64_t	used = 0;
 
 	if (channels == 0)
 		used += entry_write_all_listeners(entries + used);
 	for (int i = 0; i < channels; i++)
 		used += entry_write_channel(entries + used, "channel");
+	used += entry_write_file(entries + used, number, length);
 	send(queue, entries, used);
 }
 
@@ -82,7 +83,7 @@ reader_new(HeraldQueue *queue, size_t buffer_size)
 	dispatch_all(queue);
 	herald_reader_begin(&reader, queue, DATABASE, atomic_load(&queue->tail),
 						atomic_load(&queue->dispatched), memory_new(buffer_size), buffer_size);
-	herald_reader_use_files(&reader, read_file);
+	herald_reader_use_files(&reader, read_file, NULL);
 	return reader;
 }
 
@@ -172,7 +173,7 @@ test_gone(void **state UNUSED)
 		batch_send(queue, "behind");
 		reader = reader_new(queue, 4096);
 		if (how == 2)
-			herald_reader_use_files(&reader, NULL);
+			herald_reader_use_files(&reader, NULL, NULL);
 		assert_int_equal(read_growing(&reader, &(HeraldMessage) {0}), HERALD_READ_LAPPED);
 		herald_reader_skip(&reader);
 		assert_int_equal(read_growing(&reader, &(HeraldMessage) {0}), HERALD_READ_END);
@@ -181,7 +182,54 @@ test_gone(void **state UNUSED)
 	}
 }
 
-/* Guards: what belongs behind a file's entry is damage without one; so is a length that no file has. */
+static bool
+listens_to_other(const HeraldEntry *entry, HeraldPosition batch UNUSED)
+{
+	return strcmp(herald_entry_channel(entry), "other") == 0;
+}
+
+/* Guards: a file with nothing for the reader is passed over, whether it is there or gone; others are read. */
+static void
+test_for_others(void **state UNUSED)
+{
+	static const char *const channels[] = {"channel", "other", NULL};
+
+	for (size_t i = 0; i < 3; i++)
+		for (int gone = 0; gone <= 1; gone++)
+			for (size_t size = SMALL_BUFFER; size <= 256; size += 8)
+			{
+				HeraldQueue *queue = log_new();
+				HeraldReader reader;
+				char		entries[256] __attribute__((aligned(8)));
+				char		payload[64];
+				uint64_t	length = entry_write_channel(entries, "channel");
+				bool		for_us = i > 0;
+
+				file_write(1);
+				length += channels[i] ? entry_write_channel(entries + length, channels[i]) :
+					entry_write_all_listeners(entries + length);
+				length += entry_write_channel(entries + length, "channel");
+				length += entry_write_file(entries + length, FILE_NUMBER + gone, file.length);
+				send(queue, entries, length);
+				batch_send(queue, "behind");
+
+				reader = reader_new(queue, size);
+				herald_reader_use_files(&reader, read_file, listens_to_other);
+				if (for_us && gone)
+					assert_int_equal(read_growing(&reader, &(HeraldMessage) {0}), HERALD_READ_LAPPED);
+				else
+				{
+					payload_of(payload, 0);
+					if (for_us)
+						assert_next(&reader, payload);
+					assert_next(&reader, "behind");
+				}
+				free(reader.buffer);
+				free(queue);
+			}
+}
+
+/* Guards: a reference is channels, then a file, and nothing else; nor has a file any length. */
 static void
 test_damaged_reference(void **state UNUSED)
 {
@@ -192,6 +240,9 @@ test_damaged_reference(void **state UNUSED)
 	assert_damaged(entries, entry_write_channel(entries, "channel"), 0);
 	assert_damaged(entries, entry_write_all_listeners(entries), 0);
 	file.length += 4;
+	length = entry_write_all_listeners(entries);
+	assert_damaged(entries, length + entry_write_file(entries + length, FILE_NUMBER, file.length), 0);
+	file.length -= 4;
 	assert_damaged(entries, entry_write_file(entries, FILE_NUMBER, file.length), 0);
 
 	length = entry_write(entries, "channel", "one", 3);
@@ -206,7 +257,7 @@ test_damaged_file(void **state UNUSED)
 	char		reference[256] __attribute__((aligned(8)));
 	uint64_t	length;
 
-	for (int kind = 0; kind < 3; kind++)
+	for (int kind = 0; kind < 4; kind++)
 	{
 		file_write(1);
 		if (kind == 0)
@@ -215,7 +266,10 @@ test_damaged_file(void **state UNUSED)
 			file.length += entry_write_channel(file.bytes + file.length, "channel");
 		else
 			file.length += entry_write_all_listeners(file.bytes + file.length);
-		length = entry_write_file(reference, FILE_NUMBER, file.length);
+		if (kind == 3)
+			file.length += entry_write_file(file.bytes + file.length, FILE_NUMBER, file.length);
+		length = entry_write_all_listeners(reference);
+		length += entry_write_file(reference + length, FILE_NUMBER, file.length);
 		assert_damaged(reference, length, 1);
 	}
 }
@@ -226,6 +280,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_for_others),
 		cmocka_unit_test(test_damaged_reference),
 		cmocka_unit_test(test_damaged_file),
 	};

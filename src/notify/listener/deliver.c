@@ -169,7 +169,7 @@ begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 
 	herald_reader_begin(reader, herald_queue, MyDatabaseId, from, to, buffer.bytes, buffer.size);
 	herald_reader_use_spilled(reader, herald_spill_read);
-	herald_reader_use_files(reader, herald_large_files_read);
+	herald_reader_use_files(reader, herald_large_files_read, herald_subscriptions_include);
 }
 
 /* own_batch: where the one ends that our statement waits for; 0: none. */

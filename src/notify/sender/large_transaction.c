@@ -282,7 +282,7 @@ read_bytes(char *bytes, uint64 length, uint64 offset)
 		herald_large_files_read(overflow.number, offset, length, bytes);
 }
 
-/* The file, for the listeners; its channels, for the dispatcher. */
+/* The channels, or all listeners; then the file. */
 static void
 make_reference(uint64 length)
 {
@@ -293,7 +293,6 @@ make_reference(uint64 length)
 	overflow.reference = MemoryContextAllocHuge(TopMemoryContext,
 												sizeof(HeraldEntry) + sizeof(HeraldFileReference) +
 												channels * herald_entry_length(NAMEDATALEN, 0));
-	add_to_reference(herald_entry_write_file(reference_end(), overflow.number, length));
 	if (overflow.channels == NULL)
 		add_to_reference(herald_entry_write_all_listeners(reference_end()));
 	else
@@ -302,6 +301,7 @@ make_reference(uint64 length)
 		while ((channel = hash_seq_search(&scan)) != NULL)
 			add_to_reference(herald_entry_write_channel(reference_end(), channel->name));
 	}
+	add_to_reference(herald_entry_write_file(reference_end(), overflow.number, length));
 }
 
 static HeraldEntry *

@@ -83,6 +83,25 @@ def test_only_whom_it_concerns(small, connect, settled):
     small.psql("DROP DATABASE elsewhere WITH (FORCE)")
 
 
+def test_lost_file_of_others(small, connect, settled):
+    """Guards: whoever listens to none of a transaction's channels misses nothing when its file is gone."""
+    concerned, other, sender = connect(small), connect(small), connect(small)
+    for connection, channel in ((concerned, "c"), (other, "d")):
+        connection.execute(f"LISTEN {channel}")
+        connection.execute("LISTEN herald_reset")
+    for connection in (concerned, other):
+        connection.execute("BEGIN")
+    notify(sender, "d", "before")
+    send_many(sender, "c")
+    notify(sender, "d", "behind")
+    for path in laggards.files(small.data):
+        path.unlink()
+    for connection in (concerned, other):
+        connection.execute("COMMIT")
+    assert hear(other, 2) == ["before", "behind"]
+    assert hear(concerned, 1) == ["notifications were missed"]
+
+
 def test_hears_itself(small, connect, settled):
     """Guards: a sender that listens has its own before its statement is answered, in order."""
     client = connect(small)

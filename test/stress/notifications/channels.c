@@ -71,7 +71,7 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry)
 	switch ((HeraldEntryKind) entry->kind)
 	{
 		case HERALD_ENTRY_FILE:
-			return (const void *) entry == header + 1;
+			return (const char *) entry + entry->length == (const char *) header + header->length;
 		case HERALD_ENTRY_ALL_LISTENERS:
 			mark_database(header->database, position);
 			return true;

@@ -34,6 +34,12 @@ typedef enum Pass
 	PASS_LEFT					/* not listening any more */
 } Pass;
 
+/* The listener that this thread reads for; see listens_to(). */
+static _Thread_local Listener *reading;
+
+/* The listener that this thread reads for; see listens_to(). */
+static _Thread_local Listener *reading;
+
 static void act_while_active(Listener *listener);
 static bool wait_for_signal(Listener *listener);
 static void open_session(Listener *listener);
@@ -47,6 +53,7 @@ static bool read_to_end(Listener *listener, HeraldReader *reader, int *batches_l
 static bool tell_overrun(Listener *listener, HeraldReader *reader);
 static void note_moved(Listener *listener, HeraldPosition position);
 static void grow_buffer(Listener *listener, HeraldReader *reader);
+static bool listens_to(const HeraldEntry *entry, HeraldPosition batch);
 static void receive(Listener *listener, const HeraldMessage *message);
 static void settle_batch(Listener *listener);
 static void stick(Listener *listener);
@@ -192,7 +199,8 @@ process(Listener *listener)
 	herald_reader_begin(&reader, world.queue, listener->database, from, to,
 						listener->buffer, listener->buffer_size);
 	herald_reader_use_spilled(&reader, spill_read);
-	herald_reader_use_files(&reader, large_read);
+	reading = listener;
+	herald_reader_use_files(&reader, large_read, listens_to);
 	listener->pinned = from;
 	lag(listener);
 	switch (read_pass(listener, &reader, to))
@@ -343,6 +351,17 @@ grow_buffer(Listener *listener, HeraldReader *reader)
 	listener->buffer_size = HERALD_ALIGN_UP(reader->room_needed);
 	listener->buffer = aligned_alloc(HERALD_ALIGN, listener->buffer_size);
 	herald_reader_set_buffer(reader, listener->buffer, listener->buffer_size);
+}
+
+/* A HeraldListensTo. */
+static bool
+listens_to(const HeraldEntry *entry, HeraldPosition batch)
+{
+	unsigned	channel = CHANNELS;
+
+	if (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS)
+		fail("listener %u: not a channel at %llu", reading->index, (unsigned long long) batch);
+	return reading->session.start[channel] <= batch;
 }
 
 /* Check all that can be seen of one message; count it if we listen to it. */

@@ -126,12 +126,12 @@ build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, 
 	return used;
 }
 
-/* The file; then its channels, or all listeners. */
+/* The channels, or all listeners; then the file. */
 static uint64_t
 build_reference(Writer *writer, uint64_t number, uint64_t length, HeraldBatch *batch,
 				const Sent *sent)
 {
-	uint64_t	used = entry_write_file(writer->bytes, number, length);
+	uint64_t	used = 0;
 	uint32_t	channels = one_in(&writer->random, 4) ? 0 : batch->count;
 
 	for (uint32_t i = 0; i < channels; i++)
@@ -143,6 +143,7 @@ build_reference(Writer *writer, uint64_t number, uint64_t length, HeraldBatch *b
 	}
 	if (channels == 0)
 		used += entry_write_all_listeners(writer->bytes + used);
+	used += entry_write_file(writer->bytes + used, number, length);
 	batch->count = channels == 0 ? 2 : 1 + channels;
 	return used;
 }
