@@ -168,6 +168,9 @@ before_commit(void)
 		 */
 		herald_session_statement();
 	}
+	/* Then nobody waits for us while the server does. */
+	if (herald_subscriptions_take_long())
+		herald_notify_note_native();
 	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 	{

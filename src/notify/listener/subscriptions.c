@@ -34,6 +34,9 @@
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 
+/* The server (19) takes a few hundred nanoseconds for each of these. */
+#define STEPS_MAX		100000
+
 typedef enum ActionKind
 {
 	ACTION_LISTEN,
@@ -135,6 +138,29 @@ bool
 herald_subscriptions_any_to_add(void)
 {
 	return any_action(true);
+}
+
+bool
+herald_subscriptions_take_long(void)
+{
+	uint64		steps = transaction.actions_used;
+	uint64		channels = subscriptions == NULL ? 0 : hash_get_num_entries(subscriptions);
+
+	for (int i = 0; i < transaction.actions_used; i++)
+	{
+		switch (transaction.actions[i].kind)
+		{
+			case ACTION_LISTEN:
+				channels++;
+				break;
+			case ACTION_UNLISTEN:
+				break;
+			case ACTION_UNLISTEN_ALL:
+				steps += channels;
+				break;
+		}
+	}
+	return steps > STEPS_MAX;
 }
 
 void

@@ -31,6 +31,12 @@ extern bool herald_subscriptions_any_to_drop(void);
 extern bool herald_subscriptions_any_to_add(void);
 
 /*
+ * Is what this transaction does with channels so much that the server, which does it
+ * once more after our callback, takes long?
+ */
+extern bool herald_subscriptions_take_long(void);
+
+/*
  * Before the commit: enter the new channels in the channel map.  May throw;
  * herald_subscriptions_abort() then takes them out again.
  */

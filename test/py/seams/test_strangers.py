@@ -158,6 +158,36 @@ def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
             assert error(reader.until_ready()).startswith("57014")
 
 
+def while_it_runs(statement: str, session: psycopg.Connection, sender: psycopg.Connection, listener) -> tuple:
+    """Seconds from a NOTIFY to its arrival while that statement runs in a session; and those that it takes."""
+    thread = threading.Thread(target=session.execute, args=(statement,))
+    began = time.monotonic()
+    thread.start()
+    time.sleep(0.02)
+    sent = time.monotonic()
+    notify(sender, "d", "heard")
+    assert payloads([listener.receive()]) == ["heard"]
+    heard = time.monotonic() - sent
+    thread.join()
+    return heard, time.monotonic() - began
+
+
+def test_very_many_listens_and_unlistens(cluster, connect, wire):
+    """Guards: very many LISTEN and UNLISTEN * beside a NOTIFY, which the server goes through at the commit (from 19
+    on), keep others' notifications waiting no longer than another; the NOTIFY arrives once."""
+    listener, sender, session = wire(cluster), connect(cluster), connect(cluster)
+    listener.query("LISTEN d")
+    session.execute("BEGIN")
+    session.execute("DO $$ BEGIN FOR n IN 1 .. 20000 LOOP EXECUTE format('LISTEN very_many_%s', n); END LOOP;"
+                    " FOR n IN 1 .. 3000 LOOP UNLISTEN *; END LOOP; END $$")
+    session.execute("LISTEN last; NOTIFY last, 'own'")
+    heard, took = while_it_runs("COMMIT", session, sender, listener)
+    assert hear(session, 1) == ["own"]
+    notify(sender, "last", "next")
+    assert hear(session, 1) == ["next"]
+    assert heard < 0.1 or heard < took / 4, f"heard after {heard:.2f} s, the other's commit took {took:.2f} s"
+
+
 NATIVE = "SET herald.enabled = off"
 NATIVE_MEGABYTES = 200
 LONG = "x" * 9000
@@ -177,18 +207,11 @@ def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
     flooder.execute("SELECT count(pg_notify('native', n || repeat('x', 7900)))"
                     f" FROM generate_series(1, {NATIVE_MEGABYTES * 125}) n")
     commits, heard = [], []
-    for number in range(5):
+    for _ in range(5):
         with connect(cluster, "full_of_native") as beginner:
-            thread = threading.Thread(target=beginner.execute, args=("BEGIN; LISTEN q; NOTIFY q, 'own'; COMMIT",))
-            began = time.monotonic()
-            thread.start()
-            time.sleep(0.02)
-            sent = time.monotonic()
-            notify(sender, "d", str(number))
-            assert payloads([listener.receive()]) == [str(number)]
-            heard.append(time.monotonic() - sent)
-            thread.join()
-            commits.append(time.monotonic() - began)
+            heard_s, took_s = while_it_runs("BEGIN; LISTEN q; NOTIFY q, 'own'; COMMIT", beginner, sender, listener)
+            heard.append(heard_s)
+            commits.append(took_s)
             assert hear(beginner, 1) == ["own"]
         until(lambda: one(sender, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'full_of_native'") == 2,
               "it has gone: the next one begins where the laggard is")
@@ -230,15 +253,6 @@ def test_large_objects_left_open(cluster, connect, wire):
     opener.execute("BEGIN")
     opener.execute("SELECT count(lo_open(%s, 262144)) FROM generate_series(1, %s)", (number, LARGE_OBJECTS))
     opener.execute("NOTIFY x")
-    thread = threading.Thread(target=opener.execute, args=("COMMIT",))
-    began = time.monotonic()
-    thread.start()
-    time.sleep(0.02)
-    sent = time.monotonic()
-    notify(sender, "d", "heard")
-    assert payloads([listener.receive()]) == ["heard"]
-    heard = time.monotonic() - sent
-    thread.join()
-    took = time.monotonic() - began
+    heard, took = while_it_runs("COMMIT", opener, sender, listener)
     opener.execute("SELECT lo_unlink(%s)", (number,))
     assert heard < 0.1 or heard < took / 4, f"heard after {heard:.2f} s, the other's commit took {took:.2f} s"
