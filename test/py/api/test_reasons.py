@@ -9,7 +9,7 @@ from c_api import LOADED, build_folder, handled_in, make, opener, with_client
 from faults import Doing
 from harness.cluster import Cluster, ClusterError
 from servers import SETTINGS
-from support import hear, notify, one, outcome, reconnect, stopped, until
+from support import context_switches, hear, notify, one, outcome, reconnect, stopped, until, until_gone
 
 REASONS_MAX = 30
 STAND_STILL = "pg_advisory_xact_lock(1)"
@@ -67,22 +67,12 @@ def let_go(sender, doing: Doing) -> object:
     return doing.end()
 
 
-def has_ended(sender, pid: int) -> None:
-    """Waits until there is no such session any more."""
-    until(lambda: not one(sender, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid), "it ends")
-
-
-def signal_arrived(sender, target) -> None:
+def signal_arrived(target) -> None:
     """Waits until an idle target, in whatever state, has woken for a signal sent before, and sleeps again."""
-    before = switches(target)
-    os.kill(target.info.backend_pid, signal.SIGUSR1)
-    until(lambda: switches(target) > before, "the target has been awake")
-
-
-def switches(target) -> int:
-    """How often the target has gone to sleep."""
-    with open(f"/proc/{target.info.backend_pid}/status", encoding="ascii") as status:
-        return int(next(line for line in status if line.startswith("voluntary")).split()[1])
+    pid = target.info.backend_pid
+    before = context_switches(pid)
+    os.kill(pid, signal.SIGUSR1)
+    until(lambda: context_switches(pid) > before, "the target has been awake")
 
 
 def test_idle(server, session, sender):
@@ -128,7 +118,7 @@ def test_idle_in_transaction(server, session, sender, end):
     target = session()
     target.execute("BEGIN; SELECT 1")
     assert send(sender, target) is True
-    signal_arrived(sender, target)
+    signal_arrived(target)
     assert handled_in(server, target.info.backend_pid) == 0
     target.execute(end)
     handles(server, target)
@@ -149,7 +139,7 @@ def test_failed_block(server, session, sender, sent, begin, end):
     assert "failed" in str(let_go(sender, doing))
     if sent == "after":
         assert send(sender, target) is True
-    signal_arrived(sender, target)
+    signal_arrived(target)
     assert outcome(target, "SELECT 1").startswith("25P02")
     assert handled_in(server, target.info.backend_pid) == 0
     target.execute(end)
@@ -210,7 +200,7 @@ def test_nobody_there(server, session, sender, connect):
     pid = gone.info.backend_pid
     assert send(sender, gone) is True
     gone.close()
-    has_ended(sender, pid)
+    until_gone(sender, pid)
     for nobody in (pid, 0, -1, 2**31 - 1, server.postmaster_pid(), never.info.backend_pid):
         assert one(sender, "SELECT client.send(%s)", nobody) is False
     sender.execute("SELECT client.register_reason('of the sender alone')")
@@ -229,7 +219,7 @@ def test_next_owner_of_the_slot(server, session, sender):
         with stopped(target.info.backend_pid):
             assert send(sender, target) is True
             os.kill(target.info.backend_pid, signal.SIGTERM)
-        has_ended(sender, target.info.backend_pid)
+        until_gone(sender, target.info.backend_pid)
 
 
 def test_exit_with_temporary_tables(session, sender):
@@ -243,7 +233,7 @@ def test_exit_with_temporary_tables(session, sender):
         sender.execute("SELECT count(herald.cache_invalidate('c' || n / 1000, n::text))"
                        " FROM generate_series(1, 9000) n")
         os.kill(pid, signal.SIGTERM)
-    until(lambda: not one(sender, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid), "it is gone")
+    until_gone(sender, pid)
     assert one(sender, "SELECT count(*) FROM herald.caches") == 0
 
 
@@ -391,7 +381,7 @@ def test_commit_that_fails(preloaded, connect):
     target.execute("SELECT client.at_commit('next', 'fail')")
     pid = target.info.backend_pid
     send(sender, target)  # which may end before that looks whether it was there
-    has_ended(sender, pid)
+    until_gone(sender, pid)
     said = [line.split(f"[{pid}] ")[1] for line in preloaded.log().splitlines() if f"[{pid}]" in line]
     assert said[-2:] == ["ERROR:  herald_client was told to fail",
                          "FATAL:  terminating connection because protocol synchronization was lost"]

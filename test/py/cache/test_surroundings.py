@@ -11,16 +11,16 @@ from cache_scene import found
 from caching import FLOOD, ITEM, LOOK
 from harness.standby import Standby
 from servers import SETTINGS, started
-from support import one, outcome, until
+from slow_commits import SLOW
+from support import one, outcome, until, wait_event
 
 FIGURES = "SELECT hits, misses FROM herald.caches WHERE pid = pg_backend_pid()"
 
 
 @pytest.fixture(scope="module")
 def caching():
-    """Whose commits wait for a standby that there is not, if they ask for that."""
-    for cluster in started(preload=True, settings=SETTINGS | {
-            "synchronous_standby_names": "nobody", "synchronous_commit": "local"}):
+    """A table with a cache; commits can hang."""
+    for cluster in started(preload=True, settings=SETTINGS | SLOW):
         cluster.psql(ITEM + FLOOD)
         yield cluster
 
@@ -48,14 +48,10 @@ def hanging_commit(watcher: psycopg.Connection, connection: psycopg.Connection, 
         connection.execute("SET synchronous_commit = on")
         connection.execute(statement)
 
-    def waits() -> bool:
-        return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s",
-                   connection.info.backend_pid) == "SyncRep"
-
     committing = threading.Thread(target=commit)
     committing.start()
     try:
-        until(waits, "the commit waits")
+        until(lambda: wait_event(watcher, connection.info.backend_pid) == "SyncRep", "the commit waits")
         yield
     finally:
         watcher.execute("SELECT pg_cancel_backend(%s)", (connection.info.backend_pid,))

@@ -15,7 +15,7 @@ import pytest
 
 from cache_scene import CHANGE, FAR_BEHIND, NOTHING_READ, RING, ROWS, CacheScene, look
 from faults import Actors, Doing, pid_of
-from support import one, reconnect, until, watchdog_pid
+from support import one, reconnect, until_crashed, watchdog_pid
 
 # So long each; and the seed, to repeat what has failed.
 LOAD_S = float(os.environ.get("HERALD_FAULTS_S", "1"))
@@ -203,8 +203,7 @@ def test_killed(faulty, connect, point):
         scene.points.arm(point, "kill")
         Doing(scene.connect(), f"SELECT look(); {CHANGE}; SELECT flood({FAR_BEHIND + 1000})").end()
         scene.readers[0].close()
-    with pytest.raises(psycopg.OperationalError):
-        until(lambda: scene.watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashes")
+    until_crashed(scene.watcher)
     watcher = reconnect(faulty, connect)
     assert one(watcher, "SELECT stop_caches()") == NOTHING_READ
     assert watcher.execute(STATS).fetchone() == (0, 0, 0)

@@ -13,7 +13,7 @@ import pytest
 
 from cache_scene import CHANGE, FAR_BEHIND, RING, ROWS, CacheScene
 from faults import Doing, pid_of
-from support import hear, notify, one, stopped, until, watchdog_pid
+from support import hear, notify, one, stopped, until, until_gone, watchdog_pid
 
 STOPPED_S = float(os.environ.get("HERALD_STOPPED_S", "0.2"))
 FLOOD = FAR_BEHIND + 1000
@@ -162,7 +162,7 @@ def test_stands_still_before_the_signal(caches, how):
         caches.points.reached("catch-up-handed-out")
         doing.end()
         if how == "terminate":
-            caches.gone(sender)
+            until_gone(caches.watcher, pid_of(sender))
     caches.catch_up([victim, *caches.readers])
     caches.goes_on(also=[victim])
 
@@ -178,7 +178,7 @@ def test_holder_is_ended(caches, action):
         caches.points.reached("catch-up")
         caches.catch_up(caches.readers)
         if action == "terminate":
-            caches.gone(victim)
+            until_gone(caches.watcher, pid_of(victim))
     caches.goes_on(also=[victim] if action == "cancel" else [])
 
 
@@ -206,14 +206,14 @@ def test_exits_with_the_turn(caches, when):
         assert all(caches.behind(reader) >= FAR_BEHIND for reader in caches.readers)
         caches.points.release()
         caches.catch_up(caches.readers)
-    caches.gone(victim)
+    until_gone(caches.watcher, pid_of(victim))
     victim = caches.reader()
     caches.points.arm("invalidation-leave", "wait", pid_of(victim))
     os.kill(pid_of(victim), signal.SIGTERM)
     caches.points.waiter("invalidation-leave")
     caches.goes_on()
     caches.points.release()
-    caches.gone(victim)
+    until_gone(caches.watcher, pid_of(victim))
 
 
 # ---- a slot that is used anew ----

@@ -9,7 +9,7 @@ import pytest
 
 from faults import Doing, Points, Scene, pid_of
 from laggards import KILOBYTES_7, RING_BYTES, files
-from support import context_switches, hear, notify, one, reconnect, state_of, stopped, until, works_from_the_start
+from support import context_switches, hear, notify, one, reconnect, state_of, stopped, until, until_crashed, until_gone, works_from_the_start
 from wire import Wire, cstring
 
 # Points on the way of a segment to its file. An error at the first two means that it cannot be written.
@@ -371,8 +371,7 @@ def test_killed(faulty, connect, point):
                 sender.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
                 laggard.execute("COMMIT")
             notify(sender, "c", f"{number} {KILOBYTES_7}")
-    with pytest.raises(psycopg.OperationalError):
-        until(lambda: watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashes")
+    until_crashed(watcher)
     reconnect(faulty, connect)
     assert files(faulty.data) == []
     works_from_the_start(faulty, connect)
@@ -415,6 +414,5 @@ def test_client_goes_in_the_midst_of_its_statement(scene):
     body = cstring(f"SELECT pg_notify('c', '{'x' * 7000}')")
     client.socket.sendall(b"Q" + struct.pack("!I", len(body) + 4) + body[:5000])
     client.close()
-    until(lambda: one(scene.watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", client.pid) == 0,
-          "its backend has gone")
+    until_gone(scene.watcher, client.pid)
     scene.goes_on()

@@ -7,7 +7,7 @@ import pytest
 
 from faults import Doing, pid_of
 from laggards import files
-from support import hear, notify, one, until
+from support import hear, notify, one, until, until_gone, wait_event
 
 MANY = 5000  # notifications that do not fit into a segment
 
@@ -113,8 +113,7 @@ def test_failure_uses_up_a_late_signal(scene):
     client.execute("SELECT 1")
     assert hear(client, 1) == ["first"]
     busy = Doing(client, "SELECT pg_sleep(0.5)")
-    until(lambda: one(scene.watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid_of(client))
-          == "PgSleep", "it is busy")
+    until(lambda: wait_event(scene.watcher, pid_of(client)) == "PgSleep", "it is busy")
     scene.points.arm("deliver-called", "error", pid_of(client))
     scene.points.release("turn-handed-out")
     assert doing.end() is None
@@ -293,8 +292,7 @@ def test_empty_transactions_that_always_fail(scene):
     with pytest.raises(psycopg.Error):
         victim.execute("COMMIT")
         victim.execute("SELECT 1")
-    there = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
-    until(lambda: not one(scene.watcher, there, pid_of(victim)), "it is disconnected")
+    until_gone(scene.watcher, pid_of(victim))
     assert 1 < scene.cluster.log().count('error at stop point "deliver-called"') < 6
     for listener in scene.listeners:
         assert len(hear(listener, 5)) == 5

@@ -5,7 +5,7 @@ import pytest
 
 from faults import Doing, Points, pid_of
 from laggards import files
-from support import hear, notify, one, reconnect, stopped, until, watchdog_pid, works_from_the_start
+from support import hear, notify, one, reconnect, stopped, until, until_crashed, watchdog_pid, works_from_the_start
 
 # Points on a sender's way, before its commit: an error may be thrown there.
 BEFORE_COMMIT = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "publish-reserve",
@@ -315,6 +315,5 @@ def test_killed(mortal, connect, point):
             victim.execute(sql)
         except psycopg.OperationalError:
             break
-    with pytest.raises(psycopg.OperationalError):
-        until(lambda: watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashes")
+    until_crashed(watcher)
     reconnect(mortal, connect)

@@ -6,7 +6,7 @@ import psycopg
 
 from faults import AT_REST, Doing, Points, pid_of
 from harness.cluster import Cluster
-from support import left_nothing, one, stopped, until, watchdog_pid
+from support import left_nothing, one, stopped, until, until_gone, watchdog_pid
 
 RING = 16384  # messages; as HERALD_INVAL_SIZE
 FAR_BEHIND = RING // 2
@@ -85,12 +85,7 @@ class CacheScene:
     def end_session(self, connection: psycopg.Connection) -> None:
         """As pg_terminate_backend() does, and waits until it has gone."""
         self.watcher.execute("SELECT pg_terminate_backend(%s)", (pid_of(connection),))
-        self.gone(connection)
-
-    def gone(self, connection: psycopg.Connection) -> None:
-        """Waits until a session has ended."""
-        until(lambda: not one(self.watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s",
-                              pid_of(connection)), "it has gone")
+        until_gone(self.watcher, pid_of(connection))
 
     def kept(self, connection: psycopg.Connection) -> int:
         """How much of all it finds in its cache, not counting what is there for an earlier snapshot alone."""

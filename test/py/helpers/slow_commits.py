@@ -1,19 +1,13 @@
 """Commits that hang: there is no standby for whoever asks for one, by synchronous_commit."""
 
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 
-from support import one, until
+from support import one, until, wait_event
 from wire import cstring, kinds
 
 SLOW = {"synchronous_standby_names": "nobody", "synchronous_commit": "local"}
-
-
-def wait_event(watcher: psycopg.Connection, pid: int) -> str | None:
-    """What a backend waits for."""
-    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid)
 
 
 @contextmanager
@@ -51,8 +45,3 @@ def send_behind(watcher: psycopg.Connection, client, sql: str) -> None:
     before = head(watcher)
     client.send(("Q", cstring(sql)))
     until(lambda: head(watcher) > before, "it has notified")
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds for which the process has run."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9

@@ -11,6 +11,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import psycopg
+import pytest
 
 from harness.cluster import Cluster
 
@@ -78,6 +79,16 @@ def state_of(watcher: psycopg.Connection, pid: int) -> str | None:
     return row and row[0]
 
 
+def wait_event(watcher: psycopg.Connection, pid: int) -> str | None:
+    """What a backend waits for."""
+    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid)
+
+
+def until_gone(watcher: psycopg.Connection, pid: int) -> None:
+    """Waits until a session has ended."""
+    until(lambda: not one(watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid), "it has gone")
+
+
 @contextmanager
 def stopped(pid: int):
     """Within, the backend does not run at all: what it is given, it holds."""
@@ -128,6 +139,12 @@ def watchdog_pid(cluster: Cluster) -> int | None:
     return None
 
 
+def until_crashed(watcher: psycopg.Connection) -> None:
+    """Waits until the server has ended this session with all others, as it does when one process was killed."""
+    with pytest.raises(psycopg.OperationalError):
+        until(lambda: watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashes")
+
+
 def reconnect(cluster: Cluster, connect: Callable) -> psycopg.Connection:
     """A connection, once the server takes it."""
     def attempt():
@@ -148,6 +165,11 @@ def works_from_the_start(cluster: Cluster, connect: Callable) -> None:
     notify(watcher, "c", "1", "2")
     assert hear(listener, 2) == ["1", "2"]
     until(lambda: watchdog_pid(cluster), "the watchdog runs")
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds for which the process has run."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
 
 
 def context_switches(pid: int) -> int:

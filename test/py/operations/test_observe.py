@@ -4,9 +4,7 @@ docs/troubleshooting.md tells it as it is."""
 import os
 import re
 import signal
-import time
 from datetime import datetime, timezone
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,7 +12,8 @@ import pytest
 from harness.prefix import TOP
 from laggards import RING_BYTES, SEGMENT_BYTES, SMALLEST, fall_behind, hear_all, send
 from servers import SETTINGS, started
-from support import hear, left_nothing, notify, one, until, watchdog_pid
+from slow_commits import SLOW
+from support import hear, left_nothing, let_watchdog_fall_asleep, notify, one, until, watchdog_pid
 from wire import cstring, payloads
 
 MEGABYTE = 1024 * 1024
@@ -35,10 +34,9 @@ NO_PROGRESS = ("The session makes no progress.", "Its client may not be reading 
 
 @pytest.fixture(scope="module")
 def watched():
-    """A small queue, and a low limit; and no standby for whoever asks for one, so that its commit hangs."""
-    yield from started(preload=True, settings=SETTINGS | SMALLEST | {
-        "herald.log_min_lag": f"{LIMIT_BYTES}B", "timezone": "UTC", "log_timezone": "UTC",
-        "synchronous_standby_names": "nobody", "synchronous_commit": "local"})
+    """A small queue, and a low limit; commits can hang."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | SLOW | {
+        "herald.log_min_lag": f"{LIMIT_BYTES}B", "timezone": "UTC", "log_timezone": "UTC"})
 
 
 @pytest.fixture
@@ -184,21 +182,9 @@ def test_watchdog_that_sleeps(watched, connect, watcher, logged):
     """Guards: a watchdog that sleeps, because nobody is woken, is told that somebody falls behind."""
     laggard, sender = connect(watched), connect(watched)
     fall_behind(laggard)
-
-    def rests() -> bool:
-        before = switches(watchdog_pid(watched))
-        time.sleep(0.1)
-        return switches(watchdog_pid(watched)) == before
-
-    until(rests, "nothing goes on")
+    let_watchdog_fall_asleep(watched)
     send(sender, LAPS)
     until(logged, "it is logged, long before the watchdog would have looked by itself", 7)
-
-
-def switches(pid: int) -> int:
-    """How often the process went to sleep."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)[1])
 
 
 def test_large_transaction_counts(watched, connect, watcher, logged):

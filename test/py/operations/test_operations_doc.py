@@ -13,6 +13,7 @@ from harness.cluster import Cluster
 from harness.prefix import TOP
 from laggards import SMALLEST, fall_behind, send
 from servers import SETTINGS, started
+from slow_commits import SLOW
 from support import hear, one, until
 
 PAGE = TOP / "docs/operations.md"
@@ -24,10 +25,9 @@ STOCKS_LOCK = "SELECT count(*) FROM pg_locks WHERE database = 0 AND classid = 12
 
 @pytest.fixture(scope="module")
 def limited():
-    """A queue of 2 MB whose laggards lag from 1 MB on, and no standby for a commit that waits for one."""
-    yield from started(preload=True, settings=SETTINGS | SMALLEST | {
-        "herald.max_queue_size": "2MB", "herald.log_min_lag": "1MB",
-        "synchronous_standby_names": "nobody", "synchronous_commit": "local"})
+    """A queue of 2 MB whose laggards lag from 1 MB on, and commits that can hang."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | SLOW | {
+        "herald.max_queue_size": "2MB", "herald.log_min_lag": "1MB"})
 
 
 def blocks(page: Path = PAGE) -> list[re.Match]:

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from faults import Doing
+from faults import Doing, listen_to
 from servers import SETTINGS, started
 from support import hear, left_nothing, notify, one, outcome, until
 
@@ -38,17 +38,11 @@ def of_role(shared_by_roles, connect):
     until(lambda: left_nothing(watcher), "nobody listens")
 
 
-def listen_to(prefix: str, numbers: range) -> str:
-    """A statement that listens to so many channels in one transaction."""
-    return (f"DO $$ BEGIN FOR n IN {numbers.start}..{numbers.stop - 1} LOOP"
-            f" EXECUTE format('LISTEN {prefix}_%s', n); END LOOP; END $$")
-
-
 def fill(connection: psycopg.Connection, prefix: str) -> int:
     """Listens to as many channels as are allowed; how many."""
     count, step = 0, 4096
     while step > 0:
-        result = outcome(connection, listen_to(prefix, range(count, count + step)))
+        result = outcome(connection, listen_to(prefix, count, step))
         if result is None:
             count += step
         else:
@@ -64,7 +58,7 @@ def test_one_role_cannot_take_all(shared_by_roles, connect, of_role):
     first, second, sender = of_role("greedy"), of_role("greedy", "without"), connect(shared_by_roles)
     first.execute("LISTEN mine")
     some = 1000
-    second.execute(listen_to("elsewhere", range(some)))
+    second.execute(listen_to("elsewhere", 0, some))
     allowed = 1 + some + fill(first, "full")
     with pytest.raises(psycopg.errors.ConfigurationLimitExceeded) as caught:
         second.execute("LISTEN another")
@@ -98,8 +92,8 @@ def test_limit_for_a_role(shared_by_roles, connect, of_role):
         session, other = of_role("modest"), of_role("modest")
         assert outcome(session, "SET herald.max_channels_per_role = 11") == \
             '42501: permission denied to set parameter "herald.max_channels_per_role"'
-        session.execute(listen_to("m", range(6)))
-        other.execute(listen_to("m", range(4)))  # the same channels count for each session
+        session.execute(listen_to("m", 0, 6))
+        other.execute(listen_to("m", 0, 4))  # the same channels count for each session
         session.execute("LISTEN m_0; UNLISTEN m_0; LISTEN m_0")
         assert outcome(session, "LISTEN m_6").startswith(BEYOND)
         assert outcome(session, "BEGIN; UNLISTEN m_0; LISTEN m_6; COMMIT").startswith(BEYOND)
@@ -145,7 +139,7 @@ def test_room_of_listeners_that_have_left(shared_by_roles, connect):
     stays, *leave = [connect(shared_by_roles) for _ in range(17)]
     for number in range(24):
         for session in [stays, *leave]:
-            session.execute(listen_to(f"round_{number}", range(300)))
+            session.execute(listen_to(f"round_{number}", 0, 300))
         for session in leave:
             session.execute("UNLISTEN *")
     assert one(leave[0], "SELECT count(*) FROM herald.channels WHERE listeners = 1") == 7200

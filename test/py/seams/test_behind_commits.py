@@ -8,7 +8,7 @@ import pytest
 
 from servers import SETTINGS, started
 from slow_commits import SLOW, slow_commit
-from support import one, until
+from support import one, until, wait_event
 from wire import EXECUTE, SYNC, Wire, bind, cstring, error, kinds, parse, payloads
 
 SILENCE_S = 0.5
@@ -110,8 +110,7 @@ def test_canceled_later(slow, connect, wire):
         client.cancel()
         assert kinds(client.until_ready()) == "CZ"
         client.send(("Q", cstring("SELECT pg_sleep(20)")))
-        until(lambda: one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s",
-                          client.pid) == "PgSleep", "it sleeps")
+        until(lambda: wait_event(watcher, client.pid) == "PgSleep", "it sleeps")
         client.cancel()
         assert error(client.until_ready()) == "57014: canceling statement due to user request"
     assert payloads([client.receive() for _ in range(2)]) == ["slow", "own"]

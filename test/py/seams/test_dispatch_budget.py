@@ -1,11 +1,10 @@
 """How much a commit dispatches itself: not only bytes count, but the listeners of each channel."""
 
-from pathlib import Path
-
 import pytest
 
+from faults import listen_to
 from servers import SETTINGS, started
-from support import hear, left_nothing, one, until
+from support import cpu_s, hear, left_nothing, one, until
 
 LISTENERS = 280
 NOTIFICATIONS = 40_000
@@ -19,11 +18,6 @@ def crowd():
     yield from started(preload=True, settings=SETTINGS | {"max_connections": LISTENERS + 20})
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds for which the process has run."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
-
-
 @pytest.mark.parametrize("channels", [2, 200], ids=["2 channels in turn", "200 channels in turn"])
 def test_cost_of_a_commit(crowd, connect, channels):
     """Guards: a commit that notifies channels in turn, each with many listeners, does not look at all of them
@@ -31,7 +25,7 @@ def test_cost_of_a_commit(crowd, connect, channels):
     listeners = [connect(crowd) for _ in range(LISTENERS)]
     hearing, sender, watcher = connect(crowd), connect(crowd), connect(crowd)
     for listener in [*listeners, hearing]:
-        listener.execute(f"DO $$ BEGIN FOR n IN 0..{channels - 1} LOOP EXECUTE 'LISTEN m_' || n; END LOOP; END $$")
+        listener.execute(listen_to("m", 0, channels))
     for listener in listeners:  # what they are to hear stays where it is
         listener.execute("BEGIN")
         listener.execute("SELECT 1")

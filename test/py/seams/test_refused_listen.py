@@ -7,10 +7,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from faults import Doing
+from faults import Doing, listen_to
 from laggards import SMALLEST
 from servers import SETTINGS, started
-from support import hear, left_nothing, notify, one, until
+from support import hear, left_nothing, notify, one, until, until_gone
 from wire import cstring
 
 REFUSED_IN_A_ROW = 40
@@ -27,19 +27,13 @@ def little():
     yield from started(preload=True, settings=SETTINGS | SMALLEST)
 
 
-def listen_to(prefix: str, numbers: range) -> str:
-    """A statement that listens to so many channels in one transaction."""
-    return (f"DO $$ BEGIN FOR n IN {numbers.start}..{numbers.stop - 1} LOOP"
-            f" EXECUTE format('LISTEN {prefix}_%s', n); END LOOP; END $$")
-
-
 def fill(connection: psycopg.Connection) -> None:
     """Listens to so many channels that hardly another one finds room: whatever its name, it is refused."""
     connection.execute("LISTEN full_0; LISTEN full_1")
     names, step, refused = 2, 2048, 0
     while refused < REFUSED_IN_A_ROW:
         try:
-            connection.execute(listen_to("full", range(names, names + step)))
+            connection.execute(listen_to("full", names, step))
             refused = 0
         except psycopg.errors.OutOfMemory:
             refused += step == 1
@@ -65,7 +59,7 @@ def mute(cluster, connect, wire, sql: str, error: str):
         yield client
     finally:
         client.close()
-    until(lambda: not one(watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", client.pid), "it has gone")
+    until_gone(watcher, client.pid)
 
 
 def waits(watcher: psycopg.Connection, pid: int) -> bool:
@@ -101,7 +95,7 @@ def test_refused_and_not_read(little, connect, wire):
             others_go_on(little, connect, listener, "LISTEN full_0; LISTEN full_1")
     assert one(greedy, "SELECT count(*) FROM herald.channels WHERE channel LIKE 'refused%'") == 0
     greedy.execute("UNLISTEN *")
-    greedy.execute(listen_to("again", range(3000)))
+    greedy.execute(listen_to("again", 0, 3000))
     notify(listener, "again_2999", "heard")
     assert hear(greedy, 1) == ["heard"]
     greedy.execute("UNLISTEN *")
@@ -114,7 +108,7 @@ def test_view_without_memory(cluster, connect, wire):
     and the client does not read the error, others go on."""
     listener, many = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
-    many.execute(listen_to("full", range(30_000)))
+    many.execute(listen_to("full", 0, 30_000))
 
     def limited(*arguments):
         """Opens a connection whose backend gets hardly any more memory."""
@@ -128,7 +122,7 @@ def test_view_without_memory(cluster, connect, wire):
         return client
 
     with mute(cluster, connect, limited, "SELECT count(*) FROM herald.channels", "out of memory"):
-        others_go_on(cluster, connect, listener, listen_to("new", range(1000)))
+        others_go_on(cluster, connect, listener, listen_to("new", 0, 1000))
     many.execute("UNLISTEN *")
     listener.execute("UNLISTEN *")
     until(lambda: left_nothing(many), "nobody listens")

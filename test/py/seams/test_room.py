@@ -12,8 +12,8 @@ import pytest
 
 from laggards import SMALLEST
 from servers import SETTINGS, started
-from slow_commits import SLOW, cpu_s, slow_commit
-from support import one, until
+from slow_commits import SLOW, slow_commit
+from support import cpu_s, one, until
 from wire import EXECUTE, SYNC, bind, cstring, error, kinds, parse, payloads
 
 SENDERS = 100

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from cache_scene import found
+from faults import listen_to
 from laggards import KILOBYTES_7, fall_behind
 from servers import SETTINGS, started
 from support import hear, load, notify, one, until
@@ -104,7 +105,7 @@ def test_unlisten_again_and_again(cluster, connect):
     """Guards: very many UNLISTEN * in one transaction, of a session with very many channels, are as quick to
     commit as one."""
     listener = connect(cluster)
-    listener.execute(f"DO $$ BEGIN FOR n IN 1 .. {CHANNELS} LOOP EXECUTE format('LISTEN again_%s', n); END LOOP; END $$")
+    listener.execute(listen_to("again", 0, CHANNELS))
     listener.execute("BEGIN")
     listener.execute("DO $$ BEGIN FOR n IN 1 .. 20000 LOOP LISTEN a; UNLISTEN *; END LOOP; END $$")
     listener.execute("LISTEN b")

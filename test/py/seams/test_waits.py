@@ -7,12 +7,12 @@ from contextlib import ExitStack
 
 import pytest
 
+from laggards import KILOBYTES_7
 from servers import SETTINGS, started
-from slow_commits import SLOW, cpu_s, send_behind, slow_commit
-from support import DEADLINE_S, hear, notify, one, state_of, stopped, until, watchdog_pid
+from slow_commits import SLOW, send_behind, slow_commit
+from support import DEADLINE_S, cpu_s, hear, notify, one, state_of, stopped, until, watchdog_pid
 from wire import kinds, payloads
 
-KILOBYTES_7 = "x" * 7000
 QUEUE_BYTES = 4 * 1024 * 1024
 
 

@@ -4,6 +4,7 @@ import psycopg
 import pytest
 
 from servers import SETTINGS, started
+from slow_commits import SLOW
 from support import hear, one, until
 from wire import Wire, cstring, kinds
 
@@ -12,9 +13,8 @@ STOCKS_LOCK = "AccessExclusiveLock on object 0 of class 1262 of database 0"
 
 @pytest.fixture(scope="module", params=[False, True], ids=["stock", "pg_herald"])
 def server(request):
-    """There is no standby for whoever asks for one, by synchronous_commit, so that its commit hangs."""
-    for cluster in started(preload=request.param, settings=SETTINGS | {
-            "synchronous_standby_names": "nobody", "synchronous_commit": "local",
+    """Commits can hang; waits for locks are logged."""
+    for cluster in started(preload=request.param, settings=SETTINGS | SLOW | {
             "log_lock_waits": True, "deadlock_timeout": "10ms"}):
         cluster.psql("CREATE TABLE written (number integer)")
         yield cluster

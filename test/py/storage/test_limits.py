@@ -10,7 +10,8 @@ from harness.cluster import Cluster
 from harness.listeners import Listeners
 from laggards import KILOBYTES_7, SMALLEST, compare, fall_behind, hear_all
 from servers import SETTINGS, started
-from support import hear, left_nothing, notify, one, until
+from slow_commits import SLOW
+from support import hear, left_nothing, notify, one, until, until_gone, wait_event
 from wire import cstring, kinds
 
 SEGMENTS = 8  # of the ring
@@ -21,10 +22,8 @@ SEGMENT_FULL = f"SELECT pg_notify('c', '{{prefix}} ' || n || ' {KILOBYTES_7}') F
 
 @pytest.fixture(scope="module")
 def small():
-    """With as little memory as pg_herald takes, and no standby for whoever asks for one, by
-    synchronous_commit, so that its commit hangs."""
-    yield from started(preload=True, settings=SETTINGS | SMALLEST | {
-        "synchronous_standby_names": "nobody", "synchronous_commit": "local"})
+    """With as little memory as pg_herald takes, and commits that can hang."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | SLOW)
 
 
 def test_sequence_over_many_laps(small):
@@ -71,11 +70,6 @@ def full_of_commits(cluster: Cluster, wire, watcher: psycopg.Connection):
         yield let_go
     finally:
         let_go()
-
-
-def wait_event(watcher: psycopg.Connection, pid: int) -> str | None:
-    """What a backend waits for."""
-    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid)
 
 
 def waits_for_room(watcher: psycopg.Connection, pid: int) -> bool:
@@ -128,8 +122,7 @@ def test_interrupted_while_it_waits(small, connect, wire, how):
             assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", waiting.pid)
         elif how == "client gone":
             waiting.close()
-            until(lambda: not watcher.execute("SELECT FROM pg_stat_activity WHERE pid = %s",
-                                              (waiting.pid,)).fetchall(), "it has gone")
+            until_gone(watcher, waiting.pid)
         if how in ("canceled", "statement_timeout"):
             messages = waiting.until_ready()
             assert kinds(messages).endswith("EZ")

@@ -7,7 +7,8 @@ from laggards import (
     no_files_left, no_leak, send, spilled, watcher_at_rest,
 )
 from servers import SETTINGS, started
-from support import hear, left_nothing, notify, one, state_of, stopped, until
+from slow_commits import SLOW
+from support import hear, left_nothing, notify, one, state_of, stopped, until, wait_event
 from wire import cstring, kinds, payloads
 
 MEGABYTE = 1024 * 1024
@@ -17,11 +18,8 @@ GONE = "a missing or unreadable temporary file"
 
 @pytest.fixture(scope="module")
 def limited():
-    """One megabyte of the queue is kept: half of it in files. No standby for whoever asks for one, by
-    synchronous_commit, so that its commit hangs."""
-    for cluster in started(preload=True, settings=SETTINGS | SMALLEST | {
-            "herald.max_queue_size": "1MB",
-            "synchronous_standby_names": "nobody", "synchronous_commit": "local"}):
+    """One megabyte of the queue is kept: half of it in files. Commits can hang."""
+    for cluster in started(preload=True, settings=SETTINGS | SMALLEST | SLOW | {"herald.max_queue_size": "1MB"}):
         yield cluster
         no_leak(cluster)
         assert KILOBYTES_7 not in cluster.log(), "senders' statements do not belong to what is logged of others"
@@ -290,11 +288,6 @@ def test_large_transactions_elsewhere(limited, connect, watcher, logged):
     assert counted(watcher)[2] == len(logged()) == 0
     until(lambda: left_nothing(watcher), "they are gone")
     watcher.execute("DROP DATABASE elsewhere WITH (FORCE)")
-
-
-def wait_event(watcher, pid: int) -> str | None:
-    """What a backend waits for."""
-    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid)
 
 
 @pytest.mark.parametrize("end", ["committed", "rolled back"])

@@ -13,7 +13,7 @@ from laggards import (
     no_files_left, no_leak, open_spill_files, send, spilled, watcher_at_rest,
 )
 from servers import SETTINGS, started
-from support import hear, notify, one, outcome, state_of, stopped, until
+from support import hear, notify, one, outcome, reconnect, state_of, stopped, until, until_crashed, wait_event
 from wire import cstring, payloads
 
 
@@ -107,8 +107,7 @@ def test_terminated_while_it_reads(spilling, connect, wire, watcher):
     fall_behind(mute)
     send(sender, 10)
     mute.send(("Q", cstring("COMMIT")))
-    until(lambda: one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", mute.pid) ==
-          "ClientWrite", "it waits for its client")
+    until(lambda: wait_event(watcher, mute.pid) == "ClientWrite", "it waits for its client")
     assert open_spill_files(mute.pid) == []
     assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", mute.pid)
     no_files_left(spilling, watcher)
@@ -121,8 +120,7 @@ def test_laggard_is_killed(spilling, connect, watcher):
     send(sender, 3)
     assert files(spilling.data)
     os.kill(laggard.info.backend_pid, signal.SIGKILL)
-    with pytest.raises(psycopg.OperationalError):
-        until(lambda: watcher.execute("SELECT pg_sleep(0.01)") and False, "the server crashed")
+    until_crashed(watcher)
     works_afresh(spilling, connect)
 
 
@@ -139,13 +137,7 @@ def test_restart(spilling, connect, watcher, mode):
 
 def works_afresh(cluster, connect) -> None:
     """There are no files, and a laggard is served by new ones."""
-    def attempt() -> psycopg.Connection | None:
-        try:
-            return connect(cluster)
-        except psycopg.OperationalError:
-            return None
-
-    watcher = until(attempt, "the server takes connections")
+    watcher = reconnect(cluster, connect)
     assert files(cluster.data) == [] and spilled(watcher) == 0
     laggard = connect(cluster)
     fall_behind(laggard)
