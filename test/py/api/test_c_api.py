@@ -308,27 +308,6 @@ def test_overrun(session):
     assert one(writer, "SELECT cache_resets FROM herald.stats") == total + 1
 
 
-def test_far_behind_in_a_failed_block(session):
-    """Guards: a backend that is signalled to catch up while its transaction block has failed does so when
-    that has ended, and holds nothing back that VACUUM would remove."""
-    still, moving, writer = session(), session(), session()
-    for reader in (still, moving):
-        get(reader, "k")
-    pid = still.info.backend_pid
-    still.execute("BEGIN")
-    assert outcome(still, "SELECT 1/0").startswith("22012")
-    catch_ups = one(writer, "SELECT catch_ups FROM herald.stats")
-    for step in range(14):
-        writer.execute("SELECT herald.cache_invalidate('cache ' || i, 'x') FROM generate_series(1, 1000) i")
-        get(moving, "l")
-    assert one(writer, "SELECT catch_ups FROM herald.stats") > catch_ups
-    assert one(writer, "SELECT lag FROM herald.caches WHERE pid = %s", pid) >= 14000
-    still.execute("ROLLBACK")
-    until(lambda: one(writer, "SELECT lag FROM herald.caches WHERE pid = %s", pid) == 0, "it catches up")
-    assert one(writer, "SELECT backend_xmin IS NULL FROM pg_stat_activity WHERE pid = %s", pid)
-    assert get(still, "k") == ("old", True)
-
-
 def test_names_of_caches(session):
     """Guards: which names are refused, and how many caches there can be, with errors that say so."""
     connection = session()

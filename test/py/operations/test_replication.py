@@ -5,9 +5,8 @@ import os
 import psycopg
 import pytest
 
-from harness.cluster import Cluster
 from harness.standby import Standby
-from servers import SETTINGS, started
+from servers import SETTINGS, has_herald, started
 from support import hear, hear_until, load, notify, one, outcome, until, watchdog_pid
 from wire import kinds
 
@@ -25,11 +24,6 @@ HOT_STANDBY = {
     "SELECT pg_notification_queue_usage()": [(0.0,)],
     "SELECT count(*) FROM item": [(10,)],
 }
-
-
-def loads_herald(cluster: Cluster) -> bool:
-    """Whether it is the one with pg_herald."""
-    return "pg_herald" in str(cluster.settings.get("shared_preload_libraries"))
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["pg_herald", "stock"])
@@ -71,7 +65,7 @@ def test_standby(primary, item, connect):
         assert hear(listener, 11)[1:] == [f"INSERT {number}" for number in range(10)]
         until(lambda: followed(standby), "the standby has followed")
         assert {sql: outcome(reader, sql) for sql in HOT_STANDBY} == HOT_STANDBY
-        if loads_herald(primary):
+        if has_herald(primary):
             assert one(reader, "SELECT used FROM herald.queue") == 0
             assert one(reader, "SELECT count(*) FROM herald.listeners") == 0
             assert watchdog_pid(standby)
@@ -84,7 +78,7 @@ def test_standby(primary, item, connect):
         new_sender.execute("INSERT INTO item VALUES (101)")
         new_sender.execute("NOTIFY c, 'end'")
         assert hear(reader, 3) == ["INSERT 100", "INSERT 101", "end"]
-        if loads_herald(primary):
+        if has_herald(primary):
             assert one(reader, "SELECT notifications FROM herald.stats") == 3
     notify(sender, "c", "end")
     assert hear_until(listener, "end") == []
@@ -146,7 +140,7 @@ def test_logical_decoding(primary, item, connect):
 @pytest.fixture(params=[True, False], ids=["extension", "no extension"])
 def subscriber(request, primary):
     """Database `subscriber`, which gets what is inserted into `item`; with the extension or without."""
-    if request.param and not loads_herald(primary):
+    if request.param and not has_herald(primary):
         pytest.skip("there is no extension on a stock server")
     primary.psql("CREATE DATABASE subscriber")
     if request.param:

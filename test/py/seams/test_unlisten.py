@@ -9,6 +9,7 @@ import pytest
 
 from crowd import crowd
 from harness.cluster import Cluster
+from servers import has_herald
 from wire import EXECUTE, FLUSH, SYNC, Wire, bind, cstring, kinds, parse, payloads
 
 ROUNDS = 60
@@ -220,15 +221,14 @@ def of_its_own(busy):
 
 def test_drop_extension_between(busy, wire, settle, of_its_own):
     """Guards: what was sent through pg_herald is heard though the extension is dropped before UNLISTEN."""
-    has_herald = "shared_preload_libraries" in busy.settings
     listener, sender = wire(busy, of_its_own), wire(busy, of_its_own)
     missing = 0
     for number in range(ROUNDS // 3):
-        if has_herald:
+        if has_herald(busy):
             ask(sender, query("CREATE EXTENSION pg_herald"))
         heard = ask(listener, query("LISTEN c"))
         ask(sender, query(f"NOTIFY c, '{number}'"))
-        if has_herald:
+        if has_herald(busy):
             ask(sender, query("DROP EXTENSION pg_herald"))
         heard += ask(listener, query("UNLISTEN c"))
         ask(sender, query(f"NOTIFY c, 'late {number}'"))

@@ -61,23 +61,20 @@ def test_terminated_behind_a_slow_commit(slow, connect, wire):
     assert hear(listener, 3) == ["slow", "of the victim", "next"]
 
 
-@pytest.mark.parametrize("earlier", [False, True], ids=["nothing pending", "something pending"])
-def test_canceled_behind_a_slow_commit(slow, connect, wire, earlier):
-    """Guards: who waits behind a slow commit can be cancelled meanwhile, loses nothing by it, and hears on."""
+def test_canceled_behind_a_slow_commit(slow, connect, wire):
+    """Guards: a session that has something to read, and waits behind a slow commit, can be cancelled meanwhile; it
+    loses nothing by that, and hears on."""
     watcher, client = connect(slow), wire(slow)
     client.query("LISTEN c")
     client.query("BEGIN")
     client.query("SELECT 1")
-    if earlier:
-        notify(watcher, "c", "earlier")
+    notify(watcher, "c", "earlier")
     with slow_commit(slow, wire, watcher, "slow") as let_go:
         client.query("NOTIFY c, 'own'")
         send_behind(watcher, client, "COMMIT")
         assert one(watcher, "SELECT pg_cancel_backend(%s)", client.pid)
         heard = payloads(client.until_ready())
-        if earlier and not heard:
-            heard = receive_payloads(client, 1)
-        assert heard == ["earlier"] * earlier
+        assert (heard or receive_payloads(client, 1)) == ["earlier"]
         let_go()
     notify(watcher, "c", "later")
     assert receive_payloads(client, 3) == ["slow", "own", "later"]

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 import pytest
 
 from harness.cluster import Cluster
+from servers import has_herald
 from support import load
 from wire import cstring, payloads
 
@@ -31,13 +32,12 @@ REPLACE = """BEGIN; CREATE OR REPLACE FUNCTION f() RETURNS integer LANGUAGE plpg
 @pytest.fixture(scope="module")
 def prepared(server):
     """A server with what the tests are about, and with somebody who notifies elsewhere."""
-    has_herald = "shared_preload_libraries" in server.settings
     server.psql("CREATE DATABASE elsewhere")
     server.psql("CREATE TABLE locked (number bigint);"
                 "CREATE FUNCTION f() RETURNS integer LANGUAGE plpgsql AS 'BEGIN RETURN 0; END'")
-    if has_herald:
+    if has_herald(server):
         server.create_herald("elsewhere")
-    with load(server, "NOTIFY steady;", 1, "elsewhere") if has_herald else nullcontext():
+    with load(server, "NOTIFY steady;", 1, "elsewhere") if has_herald(server) else nullcontext():
         yield server
     server.psql("DROP TABLE locked; DROP FUNCTION f()")
     server.psql("DROP DATABASE elsewhere WITH (FORCE)")

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from servers import SETTINGS, started
+from servers import SETTINGS, has_herald, started
 from slow_commits import SLOW
 from support import hear, one, until
 from wire import Wire, cstring, kinds
@@ -18,11 +18,6 @@ def server(request):
             "log_lock_waits": True, "deadlock_timeout": "10ms"}):
         cluster.psql("CREATE TABLE written (number integer)")
         yield cluster
-
-
-def is_herald(watcher: psycopg.Connection) -> bool:
-    """Whether the session's server has pg_herald."""
-    return one(watcher, "SELECT to_regclass('herald.stats') IS NOT NULL")
 
 
 def waits_for(watcher: psycopg.Connection, client: Wire) -> str | None:
@@ -48,7 +43,7 @@ def test_commits_that_notify(server, connect, wire):
     """Guards: while one commit hangs, another that notifies waits on stock for its lock, and with pg_herald
     for nothing of the kind: it comes as far as one that does not notify; the order is kept."""
     watcher, listener = connect(server), connect(server)
-    herald = is_herald(watcher)
+    herald = has_herald(server)
     listener.execute("LISTEN c")
     first, second = wire(server, synchronous_commit="on"), wire(server, synchronous_commit="on")
     local = wire(server)
@@ -89,5 +84,5 @@ def test_transactions_that_only_notify(server, connect):
         sender.execute("SELECT pg_notify('c', %s)", (str(number),))
     for number in range(5, 10):
         sender.execute(f"NOTIFY c, '{number}'")
-    assert one(sender, next_id) - before == (0 if is_herald(sender) else 10)
+    assert one(sender, next_id) - before == (0 if has_herald(server) else 10)
     assert hear(listener, 10) == [str(number) for number in range(10)]

@@ -3,19 +3,14 @@
 import psycopg
 import pytest
 
+from servers import has_herald
 from support import hear, notify
 from wire import fatal, kinds, payloads
 
 
-@pytest.fixture(params=["cluster", "stock"])
-def either(request):
-    """The cluster with pg_herald, and the one without."""
-    return request.getfixturevalue(request.param)
-
-
-def test_client_in_latin1(either, connect):
+def test_client_in_latin1(server, connect):
     """Guards: payloads and channels are converted to the client's encoding, both ways."""
-    listener, sender = connect(either, client_encoding="latin1"), connect(either)
+    listener, sender = connect(server, client_encoding="latin1"), connect(server)
     listener.execute('LISTEN "größe"')
     notify(sender, "größe", "schön", "äöüß", "plain")
     assert hear(listener, 3) == ["schön", "äöüß", "plain"]
@@ -26,9 +21,9 @@ def test_client_in_latin1(either, connect):
     assert hear(listener, 2) == ["über", "é"]
 
 
-def test_payload_that_cannot_be_converted(either, connect, wire):
+def test_payload_that_cannot_be_converted(server, connect, wire):
     """Guards: it ends that client's connection with FATAL, after what came before; others hear on."""
-    latin1, listener, sender = wire(either, client_encoding="LATIN1"), connect(either), connect(either)
+    latin1, listener, sender = wire(server, client_encoding="LATIN1"), connect(server), connect(server)
     latin1.query("LISTEN c")
     listener.execute("LISTEN c")
     notify(sender, "c", "before")
@@ -41,30 +36,25 @@ def test_payload_that_cannot_be_converted(either, connect, wire):
     assert hear(listener, 3) == ["before", "日本", "after"]
 
 
-def test_client_without_encoding(either, connect, wire):
+def test_client_without_encoding(server, connect, wire):
     """Guards: a client with SQL_ASCII gets the bytes as they are."""
-    ascii_client, sender = wire(either, client_encoding="SQL_ASCII"), connect(either)
+    ascii_client, sender = wire(server, client_encoding="SQL_ASCII"), connect(server)
     ascii_client.query("LISTEN c")
     notify(sender, "c", "日本 é")
     assert payloads([ascii_client.receive()]) == ["日本 é"]
 
 
 @pytest.fixture
-def database_in(either):
+def database_in(server):
     """database_in(encoding): a database in that encoding; with pg_herald switched on where it is."""
     def create(encoding: str) -> str:
-        either.psql(f"CREATE DATABASE encoded ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
-        if loads_herald(either):
-            either.create_herald("encoded")
+        server.psql(f"CREATE DATABASE encoded ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+        if has_herald(server):
+            server.create_herald("encoded")
         return "encoded"
 
     yield create
-    either.psql("DROP DATABASE IF EXISTS encoded WITH (FORCE)")
-
-
-def loads_herald(cluster) -> bool:
-    """Whether it is the one with pg_herald."""
-    return bool(cluster.settings.get("shared_preload_libraries"))
+    server.psql("DROP DATABASE IF EXISTS encoded WITH (FORCE)")
 
 
 @pytest.mark.parametrize("encoding, channel, words", [
@@ -73,21 +63,21 @@ def loads_herald(cluster) -> bool:
     ("WIN1251", "привет", ["мир", "№ 1"]),
     ("EUC_KR", "한국", ["서울"]),
 ])
-def test_database_in_another_encoding(either, database_in, connect, encoding, channel, words):
+def test_database_in_another_encoding(server, database_in, connect, encoding, channel, words):
     """Guards: in a database of another encoding what is stored is in that, and converted for the client."""
     dbname = database_in(encoding)
-    listener, sender = connect(either, dbname), connect(either, dbname)
+    listener, sender = connect(server, dbname), connect(server, dbname)
     listener.execute(f'LISTEN "{channel}"')
     notify(sender, channel, *words)
     sender.execute(f"NOTIFY \"{channel}\", '{words[0]}'")
     assert hear(listener, len(words) + 1) == [*words, words[0]]
-    if loads_herald(either):
+    if has_herald(server):
         assert sender.execute("SELECT channel FROM herald.channels").fetchall() == [(channel,)]
 
 
-def test_length_counts_in_the_servers_encoding(either, database_in, connect):
+def test_length_counts_in_the_servers_encoding(server, database_in, connect):
     """Guards: the limit of 7999 bytes is on what the server stores, not on what the client has sent."""
-    euc, utf8 = connect(either, database_in("EUC_JP")), connect(either)
+    euc, utf8 = connect(server, database_in("EUC_JP")), connect(server)
     for connection, bytes_each in ((euc, 2), (utf8, 3)):
         most = 7999 // bytes_each
         connection.execute("LISTEN c")
@@ -97,13 +87,13 @@ def test_length_counts_in_the_servers_encoding(either, database_in, connect):
             notify(connection, "c", "日" * (most + 1))
 
 
-def test_database_without_encoding(either, database_in, connect, wire):
+def test_database_without_encoding(server, database_in, connect, wire):
     """Guards: a database in SQL_ASCII passes bytes on as they are; to a client that has said what it wants
     they must be that, or its connection ends."""
     dbname = database_in("SQL_ASCII")
-    raw, utf8, latin1 = (wire(either, dbname, client_encoding=encoding)
+    raw, utf8, latin1 = (wire(server, dbname, client_encoding=encoding)
                          for encoding in ("SQL_ASCII", "UTF8", "LATIN1"))
-    sender = connect(either, dbname, client_encoding="SQL_ASCII")
+    sender = connect(server, dbname, client_encoding="SQL_ASCII")
     for client in (raw, utf8, latin1):
         client.query("LISTEN c")
     notify(sender, "c", "日本")
@@ -117,10 +107,10 @@ def test_database_without_encoding(either, database_in, connect, wire):
 
 
 @pytest.mark.parametrize("when", ["idle", "at the end of its transaction", "after its own commit"])
-def test_when_the_conversion_fails(either, connect, wire, when):
+def test_when_the_conversion_fails(server, connect, wire, when):
     """Guards: what cannot be converted ends the connection whenever it is delivered; a commit of its own,
     after which it is, stands; nobody else notices."""
-    client, utf8, sender = wire(either, client_encoding="LATIN1"), connect(either), connect(either)
+    client, utf8, sender = wire(server, client_encoding="LATIN1"), connect(server), connect(server)
     utf8.execute("LISTEN c")
     client.query("LISTEN c")
     if when == "idle":
@@ -141,10 +131,10 @@ def test_when_the_conversion_fails(either, connect, wire, when):
     assert hear(utf8, 1) == ["next"]
 
 
-def test_channel_that_cannot_be_converted(either, connect, wire):
+def test_channel_that_cannot_be_converted(server, connect, wire):
     """Guards: a channel's name ends the connection as a payload does, but only of those who listen to it."""
-    client, other, sender = wire(either, client_encoding="LATIN1"), wire(either, client_encoding="LATIN1"), \
-        connect(either)
+    client, other, sender = wire(server, client_encoding="LATIN1"), wire(server, client_encoding="LATIN1"), \
+        connect(server)
     client.query("DO $$ BEGIN EXECUTE 'LISTEN ' || chr(26085); END $$; LISTEN c")
     other.query("LISTEN c")
     notify(sender, "日", "x")
@@ -153,9 +143,9 @@ def test_channel_that_cannot_be_converted(either, connect, wire):
     assert payloads([other.receive()]) == ["end"]
 
 
-def test_encoding_changed_midway(either, connect):
+def test_encoding_changed_midway(server, connect):
     """Guards: SET client_encoding counts for what is delivered from then on."""
-    listener, sender = connect(either), connect(either)
+    listener, sender = connect(server), connect(server)
     listener.execute("LISTEN c")
     for encoding in ("latin1", "utf8", "latin1", "utf8"):
         listener.execute(f"SET client_encoding = {encoding}")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from servers import SETTINGS, started
-from support import hear_until, one, outcome
+from servers import SETTINGS, has_herald, started
+from support import hear_until, outcome
 
 NOTIFIED = "0A000: cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY"
 LONG = "x" * 200
@@ -27,11 +27,6 @@ def preparing(request):
         server.psql("ROLLBACK PREPARED 'used'")
 
 
-def is_herald(session) -> bool:
-    """Whether the session's server has pg_herald."""
-    return one(session, "SELECT to_regclass('herald.stats') IS NOT NULL")
-
-
 def prepared(session, notify: str, further: str, name: str) -> object:
     """What comes of PREPARE TRANSACTION; the transaction is over then."""
     session.execute(f"BEGIN; {notify}; {further}")
@@ -47,7 +42,7 @@ def test_prepare_after_notify(preparing, connect, reason):
     listener, session = connect(preparing), connect(preparing)
     listener.execute("LISTEN c")
     further, name, on_stock = REASONS[reason]
-    expected = NOTIFIED if is_herald(session) else on_stock
+    expected = NOTIFIED if has_herald(preparing) else on_stock
     assert prepared(session, "NOTIFY c, 'lost'", further, name) == expected
     assert prepared(session, "SELECT pg_notify('c', 'lost')", further, name) == expected
 
@@ -67,7 +62,7 @@ def test_prepare_after_notify_with_no_place_left(preparing, connect):
     try:
         full = "53200: maximum number of prepared transactions reached"
         assert prepared(session, "SELECT 1", "", "third") == full
-        assert prepared(session, "NOTIFY c", "", "third") == (NOTIFIED if is_herald(session) else full)
+        assert prepared(session, "NOTIFY c", "", "third") == (NOTIFIED if has_herald(preparing) else full)
     finally:
         session.execute("ROLLBACK PREPARED 'second'")
 
@@ -78,4 +73,4 @@ def test_prepare_after_notify_where_it_is_disabled(cluster, stock, connect):
     for server in (stock, cluster):
         session = connect(server)
         assert prepared(session, "SELECT 1", "", "x") == disabled
-        assert prepared(session, "NOTIFY c", "", "x") == (NOTIFIED if is_herald(session) else disabled)
+        assert prepared(session, "NOTIFY c", "", "x") == (NOTIFIED if has_herald(server) else disabled)

@@ -376,14 +376,3 @@ def test_limit_is_raised(limited, connect, watcher, limit, logged):
     assert logged() == []
     laggard.execute("COMMIT")
     hear_all(laggard, sent)
-
-
-def test_senders_notice_nothing(limited, wire, connect, watcher, logged):
-    """Guards: a sender that sees the server's log messages of its own is not told what others missed."""
-    laggard, sender = wire(limited), wire(limited)
-    fall_behind(laggard)
-    sender.query("SET client_min_messages = log")
-    for number in range(300):
-        messages = sender.query(f"NOTIFY c, '{number} {'x' * 7000}'")
-        assert kinds(messages) == "CZ", messages
-    assert logged() == [(laggard.pid, "herald.max_queue_size")]
