@@ -10,7 +10,7 @@ import pytest
 from faults import Doing, listen_to
 from laggards import SMALLEST
 from servers import SETTINGS, started
-from support import hear, left_nothing, notify, one, until, until_gone
+from support import hear, left_nothing, notify, one, until, until_gone, wait_event
 from wire import cstring
 
 REFUSED_IN_A_ROW = 40
@@ -49,8 +49,9 @@ def mute(cluster, connect, wire, sql: str, error: str):
         client = wire(cluster)
         logged = len(cluster.log())
         client.send(("Q", cstring(f"SELECT repeat('x', {size}); {sql}")))
-        until(lambda: error in cluster.log()[logged:] or waits(watcher, client.pid), "it gets to the error")
-        if error in cluster.log()[logged:] and waits(watcher, client.pid):
+        until(lambda: wait_event(watcher, client.pid) == "ClientWrite" or has_answered(watcher, client.pid),
+              "the socket is full, or took all")
+        if error in cluster.log()[logged:] and not has_answered(watcher, client.pid):
             break
         client.close()
     else:
@@ -62,9 +63,9 @@ def mute(cluster, connect, wire, sql: str, error: str):
     until_gone(watcher, client.pid)
 
 
-def waits(watcher: psycopg.Connection, pid: int) -> bool:
-    """The backend waits for its client to read."""
-    return one(watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", pid) == "ClientWrite"
+def has_answered(watcher: psycopg.Connection, pid: int) -> bool:
+    """The backend is through with its statement, and waits for the next one."""
+    return one(watcher, "SELECT state = 'idle' AND query <> '' FROM pg_stat_activity WHERE pid = %s", pid)
 
 
 def others_go_on(cluster, connect, listener: psycopg.Connection, listen: str) -> None:
@@ -73,9 +74,9 @@ def others_go_on(cluster, connect, listener: psycopg.Connection, listen: str) ->
     doing = [Doing(sender, "SELECT pg_notify('nobody_' || n, '') FROM generate_series(1, 1000) n; NOTIFY c, 'heard'"),
              Doing(newcomer, f"LISTEN c; {listen}"),
              Doing(victim, f"LISTEN c; {listen}; SELECT pg_sleep(60)")]
-    until(lambda: not doing[0].runs() and not doing[1].runs(), "COMMIT and LISTEN come to an end", 5)
+    until(lambda: not doing[0].runs() and not doing[1].runs(), "COMMIT and LISTEN come to an end")
     assert [one_of_them.end() for one_of_them in doing[:2]] == [None, None]
-    assert hear(listener, 1, 5) == ["heard"]
+    assert hear(listener, 1) == ["heard"]
     assert one(sender, "SELECT listeners > 1 FROM herald.channels WHERE channel = 'c'")
     assert one(sender, "SELECT pg_terminate_backend(%s, 5000)", victim.info.backend_pid)
     assert isinstance(doing[2].end(), psycopg.OperationalError)

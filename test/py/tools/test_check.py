@@ -30,7 +30,7 @@ def test_takes_long(what):
 @pytest.fixture
 def check(tmp_path):
     """check(seconds) runs, in a tree of its own, a stage whose last test takes so long; its status, output and log."""
-    def run(sleep_s: float) -> tuple[int, str, str]:
+    def run(sleep_s: float, **environment: str) -> tuple[int, str, str]:
         shutil.copy(TOP / "check", tmp_path)
         shutil.copytree(TOP / "scripts", tmp_path / "scripts")
         (tmp_path / "harness").mkdir()
@@ -40,7 +40,7 @@ def check(tmp_path):
         (tmp_path / "test/py").mkdir(parents=True)
         (tmp_path / "test/py/test_stage.py").write_text(STAGE.format(sleep_s=sleep_s), encoding="utf-8")
         result = subprocess.run([tmp_path / "check", "pytest"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                text=True, env=os.environ | {"CHECK_STAGE_S": "8"})
+                                text=True, env=os.environ | environment)
         return result.returncode, result.stdout, (tmp_path / "test/results/pytest.log").read_text(encoding="utf-8")
 
     return run
@@ -58,7 +58,7 @@ def test_skipped_tests_are_told(check):
 
 def test_time_is_over(check):
     """Guards: a stage that takes too long is ended, has failed, and tells the setting and the test that was running."""
-    status, output, log = check(600)
+    status, output, log = check(600, CHECK_STAGE_S="8")
     assert status == 1
     for text in (output, log):
         assert "killed after 8 s (CHECK_STAGE_S sets another limit)" in text

@@ -154,7 +154,7 @@ def test_interrupt_while_downloading(machine):
     wait_until(Handler.asked.is_set, process)
     output, seconds = interrupt(process)
     assert process.returncode == 130, output
-    assert seconds < 2
+    assert seconds < 30  # the package is kept back for 60
     assert "interrupted; nothing was installed" in output
     assert "building" not in output
     assert machine.installed() == set() and machine.files_that_forbid() == []
