@@ -45,7 +45,7 @@ def pair():
 
 @contextmanager
 def crowds(player: Player):
-    """Within, both servers are busy with others, who notify and listen on a channel of their own."""
+    """Within, both servers are busy with other sessions, which notify and listen on a channel of their own."""
     with ExitStack() as stack:
         for side in player.sides:
             stack.enter_context(crowd(side.cluster, rate=CROWD_RATE))

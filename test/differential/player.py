@@ -345,7 +345,7 @@ def _goes_on_after_end(step: Step) -> bool:
 
 
 def is_denied(message: tuple) -> bool:
-    """Who may not execute pg_notify() learns it at the first row with pg_herald, and before on stock."""
+    """A role that may not execute pg_notify() is told at the first row with pg_herald, and before on stock."""
     return message[0] == "E" and ("M", "permission denied for function pg_notify") in message[1]
 
 

@@ -16,8 +16,8 @@ PAYLOADS = ("x", "y", "z", "", None, "it's", "é", "two\nlines", "back\\slash",
             "p" * 7999, "p" * 8000, "é" * 3999 + "p", "é" * 4000)
 PAYLOADS_OFTEN = ("x", "y", "z", "") * 4 + PAYLOADS
 ROLES = ("plain", "denied")
-# What every client encoding can hold: whoever listens in one that cannot is disconnected, and has
-# a test of its own. SQL_ASCII takes and gives the server's bytes.
+# What every client encoding can hold: a listener in one that cannot is disconnected, and has a test
+# of its own. SQL_ASCII takes and gives the server's bytes.
 ENCODINGS = ("UTF8", "LATIN1", "SQL_ASCII")
 
 # With $1 and $2 for channel and payload. pg_notify() in every part of a plan that may hold it, and

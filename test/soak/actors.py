@@ -1,4 +1,4 @@
-"""Who takes part: senders, and listeners of several kinds, each a thread with a connection."""
+"""The actors: senders, and listeners of several kinds, each a thread with a connection."""
 
 import threading
 import time
@@ -273,7 +273,7 @@ class Visitor(Listener):
         try:
             self.random.choice((self._change, self._change, self.compare, self._take_back, self._go))()
         except Failed as failed:
-            # Who knows what was cancelled begins anew.
+            # It cannot know what was cancelled: it begins anew.
             self.must_be_cancelled(failed)
             raise Lost("by itself") from None
 

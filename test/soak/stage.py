@@ -1,4 +1,4 @@
-"""The stage of a soak: the server, everybody who takes part, and who disturbs them."""
+"""The stage of a soak: the server, the actors, and what disturbs them."""
 
 import sys
 import threading
@@ -169,7 +169,7 @@ class Stage:
         return {"sent": self.ledger.messages, **{what: self.counts[what] for what in ("heard", "listens")}}
 
     def _disturb(self) -> None:
-        """Cancels or terminates one of those who put up with it."""
+        """Cancels or terminates one of the expendable actors."""
         actors = (*self.senders, *self.listeners)
         pids = [actor.pid for actor in actors if actor.expendable and actor.pid]
         if not pids:

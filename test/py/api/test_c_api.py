@@ -153,7 +153,7 @@ def test_invalidated_when_visible(session, points):
 
 
 def test_late_joiner(session, points):
-    """Guards: who first uses a cache while an invalidation is under way, and has never seen it, does not
+    """Guards: a session that first uses a cache while an invalidation is under way, and has never seen it, does not
     keep the old value either."""
     writer = session()
     points.arm("invalidate-published", pid=writer.info.backend_pid)
@@ -374,7 +374,7 @@ def test_notify_before_the_commit(loaded, connect, what, before):
 
 def test_notify_in_an_empty_transaction(loaded, connect):
     """Guards: an idle session hears what is sent to it also if another module notifies in the empty
-    transaction in which that is read, and so do those whom that concerns."""
+    transaction in which that is read; and the listeners of that channel hear that one."""
     listener, other, sender = connect(loaded), connect(loaded), connect(loaded)
     other.execute("LISTEN next")
     listener.execute("LISTEN c; LOAD 'herald_client'")

@@ -194,8 +194,8 @@ def test_two_reasons(server, session, sender):
     until(lambda: handled_in(server, target.info.backend_pid, "second") == 1, "the other handler runs")
 
 
-def test_nobody_there(server, session, sender, connect):
-    """Guards: false for who is not there, has not registered anything, or not this."""
+def test_no_such_receiver(server, session, sender, connect):
+    """Guards: the answer is false for a process that has ended, or has not registered any reason, or not this one."""
     gone, registered, never = session(), session(), connect(server)
     pid = gone.info.backend_pid
     assert send(sender, gone) is True
@@ -273,7 +273,7 @@ def test_names(session):
 @pytest.mark.parametrize("libraries", [LOADED["preloaded last"], LOADED["by the session"]],
                          ids=["preloaded", "by the session"])
 def test_too_many(pg_config, connect, libraries):
-    """Guards: thirty reasons are taken in a server, whoever registers them; the next one is refused, until
+    """Guards: thirty reasons are taken in a server, by whichever sessions; the next one is refused, until
     the server restarts; and those that are taken go on working."""
     for cluster in with_client(pg_config, libraries):
         session = opener(connect, cluster)

@@ -1,5 +1,5 @@
 """Sessions that fall behind with invalidations: idle ones are brought up one at a time, each waking the next;
-whoever cannot be is left alone, and if the queue overflows meanwhile, it alone has to forget everything."""
+one that cannot be is left alone, and if the queue overflows meanwhile, it alone has to forget everything."""
 
 import threading
 
@@ -207,7 +207,7 @@ def test_holder_of_the_turn_exits(caching, sessions, writer):
 
 
 def test_queue_holds_what_it_says(sessions, writer):
-    """Guards: who is as far behind as the queue is long has missed nothing; one message more, and it has."""
+    """Guards: a session that is as far behind as the queue is long has missed nothing; one message more, and it has."""
     edge, over = sessions(2)
     for session in (edge, over):
         stand_in_transaction(session)
@@ -219,7 +219,7 @@ def test_queue_holds_what_it_says(sessions, writer):
 
 
 def test_end_of_transaction_catches_up(sessions, writer):
-    """Guards: who was signalled within a transaction reads when that ends, without any statement."""
+    """Guards: a session that was signalled within a transaction reads when that ends, without any statement."""
     session, = sessions(1)
     for end in ("COMMIT", "ROLLBACK"):
         stand_in_transaction(session)

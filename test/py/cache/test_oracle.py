@@ -32,7 +32,7 @@ KEYS = 24
 ROLES = ["ann", "bob"]
 CLIENTS = 10
 
-# Who does not get a lock, or is in another's way, or ended, tries something else. (At REPEATABLE READ one can
+# A client that does not get a lock, is in another's way, or was ended, tries something else. (At REPEATABLE READ one can
 # insert a key that another session has deleted, and sees both rows: more than one.)
 EXPECTED = (psycopg.errors.CardinalityViolation,
             psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure,
@@ -436,7 +436,7 @@ WEIGHTS = [20, 20, 20, 12, 6, 12, 2, 8, 4, 12, 1, 3, 4, 2, 2, 6, 2, 1]
 
 
 class Load:
-    """All of them, and who disturbs them."""
+    """All clients, and threads that disturb them."""
 
     def __init__(self, cluster: Cluster, rng: random.Random):
         self.cluster = cluster
@@ -509,7 +509,7 @@ class Load:
 
 @pytest.fixture(scope="module", params=[0, 100], ids=["one phase", "two phases"])
 def busy(request):
-    """Whoever waits for a lock in vain is told so soon."""
+    """A server that finds deadlocks soon."""
     for cluster in started(preload=True, settings=SETTINGS | {
             "deadlock_timeout": "10ms", "max_connections": 60,
             "max_prepared_transactions": request.param}):

@@ -1,5 +1,5 @@
-"""Session caches beside the rest of the server: commits that take long, standbys, several databases,
-memory, the extension's coming and going."""
+"""Session caches and the rest of the server: commits that take long, standbys, several databases, memory, and an
+extension that is dropped and created."""
 
 import threading
 from contextlib import contextmanager
@@ -126,7 +126,7 @@ def test_whatever_changes_the_table(session, other, change):
                (SELECT count(*)::text FROM wide WHERE owner = 0),
                herald.cache_through('parted', 'SELECT v || region FROM parted WHERE id = $1', 1),
                (SELECT v || region FROM parted WHERE id = 1)"""
-    for who in (session, other):
+    for changer in (session, other):
         other.execute("""
             DROP TABLE IF EXISTS wide, owner, parted CASCADE;
             CREATE TABLE owner (id integer PRIMARY KEY);
@@ -145,7 +145,7 @@ def test_whatever_changes_the_table(session, other, change):
             SELECT herald.cache_clear(c) FROM (VALUES ('wide'), ('wide by owner'), ('parted')) _(c)""")
         before = [looks.execute(look).fetchone() for looks in (session, other)]
         assert before == [(None, None, "1", "1", "firstn", "firstn")] * 2
-        who.execute(change)
+        changer.execute(change)
         for looks in (session, other):
             after = looks.execute(look).fetchone()
             assert after[::2] == after[1::2] and after != before[0]
@@ -275,7 +275,7 @@ def test_databases_are_apart(caching, connect, session, encoding):
         session.execute("DROP DATABASE apart WITH (FORCE)")
 
 
-def test_extension_comes_and_goes(caching, connect):
+def test_extension_is_dropped_and_created(caching, connect):
     """Guards: what a session has cached before the extension, and its triggers with it, were dropped is not
     found after it was created again."""
     caching.psql("CREATE DATABASE comes_and_goes")

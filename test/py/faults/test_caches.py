@@ -1,6 +1,6 @@
-"""Who changes what is cached, and who begins to cache: stopped, ended, or failing at the worst moment.
+"""Sessions that change what is cached, or begin to cache: stopped, ended, or failing at the worst moment.
 
-Nobody finds a stale value; and what was not to be kept meanwhile is kept again afterwards.
+No session finds a stale value; and what was not to be kept meanwhile is kept again afterwards.
 """
 
 import os
@@ -37,7 +37,7 @@ def end_writer(scene: CacheScene, point: str, writer: psycopg.Connection, doing:
         assert isinstance(doing.end(), psycopg.OperationalError)
 
 
-# ---- who changes something ----
+# ---- a session that changes something ----
 
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 @pytest.mark.parametrize("point", COMMITTER)
@@ -117,7 +117,7 @@ def nobody_confirms(cluster: Cluster, connection: psycopg.Connection):
 
 
 def waits_for_a_standby(scene: CacheScene, victim: psycopg.Connection, doing: Doing) -> bool:
-    """False: its commit has ended without. (It is not the backends who take the setting up.)"""
+    """False: its commit has ended without waiting. (Another process takes the setting up, and may not have yet.)"""
     def waits() -> bool:
         return one(scene.watcher, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = %s",
                    pid_of(victim))
@@ -157,7 +157,7 @@ def test_commit_waits_for_a_standby(caches, how):
     caches.goes_on(also=[joiner, old])
 
 
-# ---- who begins to cache ----
+# ---- a session that begins to cache ----
 
 @pytest.mark.parametrize("how", ["commit", "cancel", "terminate"])
 @pytest.mark.parametrize("joining_at", JOINER)

@@ -23,7 +23,7 @@ SEED = int(os.environ.get("HERALD_FAULTS_SEED", "0"))
 
 pytestmark = pytest.mark.timeout(90 + 2 * LOAD_S)
 
-# Where a process may stand still for a moment, whoever it is.
+# Where any process may stand still for a moment.
 POINTS = ["invalidate-announced", "invalidate-published", "catch-up-handed-out", "invalidation-joined",
           "invalidation-joined-and-asked", "catch-up", "invalidation-leave"]
 MOMENTS = [*POINTS, "watchdog-look", "deliver-begin"]

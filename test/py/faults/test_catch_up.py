@@ -1,4 +1,5 @@
-"""Who is far behind with invalidations, and whose turn it is: stopped, ended, or gone at the worst moment.
+"""Sessions that are far behind with invalidations, and the one that has the turn: stopped, ended, or gone at the worst
+moment.
 
 The others are caught up all the same, and none of them is reset; what is left behind goes to nobody else.
 """
@@ -30,12 +31,12 @@ def holds_the_turn(scene: CacheScene) -> psycopg.Connection:
     """One that stands still, with the turn to catch up, all others being far behind as well."""
     victim = scene.reader()
     scene.points.arm("catch-up", "wait", pid_of(victim))
-    scene.fall_behind(victim)
+    scene.fall_behind()
     assert scene.points.waiter("catch-up") == pid_of(victim)
     return victim
 
 
-# ---- whose turn it is ----
+# ---- the session that has the turn ----
 
 def test_holder_stands_still(caches):
     """Guards: where one stands still with the turn, the watchdog sees to the others; that one is reset
@@ -62,7 +63,7 @@ def test_holder_is_stopped(caches, laps):
     before = rescued(caches)
     victim = caches.reader()
     with stopped(pid_of(victim)):
-        caches.fall_behind(victim)
+        caches.fall_behind()
         caches.catch_up(caches.readers)
         assert rescued(caches) > before
         for _ in range(2 * laps):
@@ -139,7 +140,7 @@ def test_watchdog_is_terminated(caches):
     caches.goes_on(also=[victim])
 
 
-# ---- who hands a turn out ----
+# ---- a session that hands a turn out ----
 
 @pytest.mark.parametrize("how", ["released", "terminate", "cancel"])
 def test_stands_still_before_the_signal(caches, how):
@@ -174,7 +175,7 @@ def test_holder_is_ended(caches, action):
     with caches.without_watchdog():
         victim = caches.reader()
         caches.points.arm("catch-up", action, pid_of(victim))
-        caches.fall_behind(victim)
+        caches.fall_behind()
         caches.points.reached("catch-up")
         caches.catch_up(caches.readers)
         if action == "terminate":
@@ -190,7 +191,7 @@ def test_exits_with_the_turn(caches, when):
         if when == "turn before":
             victim = caches.reader()
             with stopped(pid_of(victim)):
-                caches.fall_behind(victim)
+                caches.fall_behind()
                 caches.points.arm("invalidation-leave", "wait", pid_of(victim))
                 os.kill(pid_of(victim), signal.SIGTERM)
         else:
@@ -253,11 +254,11 @@ def test_slot_is_used_anew(caches, kind):
     assert doing.end() is None
     assert kind == "plain" or slot in [caches.points.slot(heir) for heir in heirs]
     for _ in range(2):
-        notify(caches.writer, "c", "to whoever listens")
+        notify(caches.writer, "c", "to all listeners")
         for heir in heirs:
             assert one(heir, "SELECT 1") == 1
             if kind in ("listens", "both"):
-                assert hear(heir, 1) == ["to whoever listens"]
+                assert hear(heir, 1) == ["to all listeners"]
         caches.catch_up(caches.readers)
         caches.goes_on(also=heirs if kind in ("caches", "both") else [])
     for heir in heirs:
@@ -355,7 +356,7 @@ def test_notified_while_it_catches_up(caches, both, turns):
             for listener in listeners:
                 stack.enter_context(stopped(pid_of(listener)))
         caches.points.arm("catch-up", "wait", pid_of(both))
-        caches.fall_behind(both)
+        caches.fall_behind()
         assert caches.points.waiter("catch-up") == pid_of(both)
         notify(caches.writer, "c", "heard")
         assert caches.points.release() == 1

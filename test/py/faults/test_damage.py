@@ -25,7 +25,7 @@ DAMAGES = [("publish-finished", "word"), ("publish-reserved", "length"), ("publi
 
 
 class Damaged:
-    """A server, its postmaster's pid before the damage, and who is there."""
+    """A server, its postmaster's pid before the damage, and a watcher and a sender."""
 
     def __init__(self, cluster: Cluster, connect):
         self.cluster = cluster
@@ -58,7 +58,7 @@ class Damaged:
         return one(self.watcher, "SELECT is_damaged FROM herald.queue")
 
     def goes_on(self, *listeners: psycopg.Connection, sender: psycopg.Connection | None = None) -> None:
-        """Who listens to c, of old or newly, hears what is sent now, by the server's own queue."""
+        """Listeners to c, old and new, hear what is sent now, through the server's own queue."""
         listeners = [*listeners, self.listener("c")]
         before = one(self.watcher, "SELECT notifications FROM herald.stats")
         notify(sender or self.sender, "c", "1", "2")
@@ -215,8 +215,8 @@ def test_reserved_before(damaged):
 
 
 def test_nobody_waits(damaged):
-    """Guards: when the damage is found, nobody waits for his own batch any more, nor for room in the queue;
-    who waited for room notifies by the server's own queue."""
+    """Guards: when the damage is found, no session waits for its own batch any more, nor for room in the queue; a
+    sender that waited for room notifies through the server's own queue."""
     hears_itself = damaged.listener("c", "herald_reset")
     slow, greedy, large = damaged.connect(), damaged.connect(), damaged.connect()
     damaged.points.arm("publish-reserved", "wait", pid_of(slow))

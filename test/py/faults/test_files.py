@@ -61,7 +61,7 @@ def test_spiller(scene, point, action):
 
 
 def test_deletion_stands_still(scene):
-    """Guards: while whoever deletes a file is stopped, others go on, and new files are written."""
+    """Guards: while the process that deletes a file is stopped, others go on, and new files are written."""
     laggard = scene.listener()
     laggard.execute("BEGIN; SELECT 1")
     sent = send_and_hear(scene, scene.sender, 2)
@@ -239,7 +239,7 @@ def test_file_is_lost_during_the_commit(scene, committed):
 
 def test_reload_while_a_spiller_stands_still(scene):
     """Guards: the watchdog, which has temp_tablespaces to tell, does not wait for the spiller: it takes over
-    other settings, and turns from those who do not use them."""
+    other settings, and takes turns from listeners that do not use them."""
     laggard, victim = scene.listener(), scene.connect()
     laggard.execute("BEGIN; SELECT 1")
     (*sent, own), doing = scene.send_until_standing("spill-saved", victim, "c")

@@ -28,7 +28,7 @@ TOO_LONG = "x" * 8000
 VIEWS = "SELECT " + ", ".join(f"(SELECT count(*) FROM herald.{view})" for view in (
     "channels", "listeners", "queue", "stats", "caches"))
 
-# Where a sender, a listener and one who begins or ceases to listen can be told to go, with errors allowed.
+# Where a sender, a listener, and a session that begins or ceases to listen can fail, be cancelled or terminated.
 POINTS = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "large-transaction-write",
           "large-transaction-written", "large-entered", "large-transaction-complete", "large-transaction-referenced",
           "files-choose-place", "publish-reserve", "publish-reserved", "listen-joined", "listen-entered",

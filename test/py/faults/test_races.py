@@ -14,7 +14,7 @@ MANY = 5000  # notifications that do not fit into a segment
 
 @contextmanager
 def without_watchdog(scene):
-    """Within, the background worker stands still: nobody but who should does the work."""
+    """Within, the background worker stands still: no process but the right one does the work."""
     scene.points.arm("watchdog-look", "wait")
     scene.goes_on()  # it is woken by that
     scene.points.waiter("watchdog-look")
@@ -24,7 +24,7 @@ def without_watchdog(scene):
 
 def test_another_dispatcher_in_its_place(scene):
     """Guards: a dispatcher that has marked listeners, let go of the lock, seen at its last look that there is
-    more [D1], and then finds another in its place, wakes those whom it has marked. Nobody else does."""
+    more [D1], and then finds another in its place, wakes the listeners that it has marked. No other process does."""
     first, second, third = (scene.connect() for _ in range(3))
     with without_watchdog(scene):
         doing = scene.stand_still("dispatch-unlock", first, "NOTIFY c, 'first'")
@@ -58,8 +58,8 @@ def test_left_to_the_dispatcher(scene, point):
 
 @pytest.mark.parametrize("point", ["dispatch-published", "dispatch-marked", "dispatch-done"])
 def test_listen_meanwhile(scene, point):
-    """Guards: who begins to listen while a batch is dispatched hears it or not, but everything after it [W1,
-    C1]."""
+    """Guards: a session that begins to listen while a batch is dispatched hears it or not, but everything after it
+    [W1, C1]."""
     doing = scene.stand_still(point, scene.connect(), "NOTIFY c, 'first'")
     late = scene.listener()
     sent = scene.send()
@@ -172,7 +172,7 @@ def test_requeued(scene):
 
 def test_notified_while_an_earlier_one_commits(scene):
     """Guards: a transaction that has its place in the queue, and is still committing, holds back what comes
-    behind it, so that all hear it in one order; also somebody who asks."""
+    behind it, so that all hear it in one order; also a listener that runs a statement."""
     slow, quick = scene.connect(), scene.connect()
     doing = scene.stand_still("publish-reserved", slow, "NOTIFY c, 'slow'")
     quick.execute("NOTIFY c, 'quick'")

@@ -24,7 +24,7 @@ SEED = int(os.environ.get("HERALD_FAULTS_SEED", "0"))
 
 pytestmark = pytest.mark.timeout(90 + 2 * LOAD_S)
 
-# Where a process may stand still for a moment, whoever it is.
+# Where any process may stand still for a moment.
 MOMENTS = [
     "publish-reserve", "publish-reserved", "publish-no-room", "publish-committed", "publish-finished",
     "dispatch-try", "dispatch-locked", "dispatch-published", "dispatch-marked", "dispatch-unlock",
@@ -124,7 +124,7 @@ class Survivors:
 
 def steady(connection: psycopg.Connection, done: threading.Event, name: str,
            sent: list[str]) -> threading.Thread:
-    """A sender to whom nothing happens."""
+    """A sender that nothing happens to."""
 
     def run() -> None:
         while not done.is_set():

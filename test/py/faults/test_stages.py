@@ -21,7 +21,7 @@ AFTER_COMMIT = {
     "dispatch-marked": 3,
     "dispatch-unlock": 3,
     "dispatch-unlocked": 0,
-    "dispatch-done": 0,  # others, or the watchdog, wake whom it has marked
+    "dispatch-done": 0,  # others, or the watchdog, wake the listeners that it has marked
     "publish-dispatched": 0,
     "turn-taken": 0,  # there is another turn
     "turn-in-slot": 1,  # it alone knows whose that is

@@ -1,4 +1,4 @@
-"""Those who cache what others change, and survive what happens at stop points."""
+"""Sessions that cache what others change, and must survive what happens at stop points."""
 
 from collections.abc import Callable, Iterable
 
@@ -48,7 +48,7 @@ SETUP = f"""
 
 
 class CacheScene:
-    """One who writes and three who cache, to whom nothing must happen, whatever becomes of a victim."""
+    """A writer and three sessions that cache, which must work on, whatever happens to a victim."""
 
     def __init__(self, cluster: Cluster, connect: Callable[[Cluster], psycopg.Connection]):
         self.cluster = cluster
@@ -106,8 +106,8 @@ class CacheScene:
         """How often a session has noticed that it was overrun."""
         return one(self.watcher, "SELECT resets FROM herald.caches WHERE pid = %s", pid_of(connection))
 
-    def fall_behind(self, victim: psycopg.Connection) -> None:
-        """All fall far behind, and the victim, which does not read meanwhile, is first to get the turn."""
+    def fall_behind(self) -> None:
+        """All fall far behind; a victim that has not read meanwhile is the first to get the turn."""
         self.flood(10)
         for reader in self.readers:
             assert self.kept(reader) == ROWS

@@ -1,4 +1,4 @@
-"""Stop points, from a test's side, and those who survive what happens at them.
+"""Stop points, from a test's side, and sessions that must survive what happens at them.
 
 A stop point (src/core/stop_point.h) is a named place in the module. Armed, it has the next process
 that comes by wait, throw an error, be cancelled, terminated or killed there.
@@ -44,11 +44,11 @@ class Points:
         self.watcher = watcher
 
     def arm(self, point: str, action: str = "wait", pid: int = 0, times: int = 1) -> None:
-        """The next process that comes by (or only this one) does that there, so many times."""
+        """The next process that comes by (or only the one with this pid) does that there, so many times."""
         self.watcher.execute("SELECT stop_arm(%s, %s, %s, %s)", (point, action, pid, times))
 
     def release(self, point: str = "") -> int:
-        """Disarms this point, or all of them, and lets go on who waits there; how many that were."""
+        """Disarms this point, or all of them; processes that wait there go on. How many that were."""
         return one(self.watcher, "SELECT stop_release(%s)", point)
 
     def standing(self, point: str) -> int | None:
@@ -127,7 +127,7 @@ class Actors:
 
 
 class Scene:
-    """A sender and three listeners to c, to whom nothing must happen, whatever becomes of a victim."""
+    """A sender and three listeners to c, which must work on, whatever happens to a victim."""
 
     def __init__(self, cluster: Cluster, connect: Callable[[Cluster], psycopg.Connection]):
         self.cluster = cluster
@@ -199,7 +199,7 @@ class Scene:
         for connection in self._opened:
             connection.close()
 
-        # Whoever has left hands turns out once more: in the next scene, if it is not waited for.
+        # A session that leaves hands turns out once more: in the next scene, if the test does not wait for it.
         until(lambda: not one(self.watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s)", pids),
               "the sessions have ended")
         until(lambda: self.points.state() == AT_REST, "all is given back")

@@ -16,7 +16,7 @@ SMALLEST = {"herald.queue_memory": f"{RING_BYTES}B", "herald.channel_memory": "1
 KILOBYTES_7 = "x" * 7000
 SEGMENT_BYTES = RING_BYTES // 8
 
-# What the log says of a listener that has missed something: who, and why.
+# What the log says of a listener that has missed something: its PID, and why.
 LOGGED = re.compile(r"LOG:  listener with PID (\d+) has missed notifications because of (.*)")
 
 # What the server logs when it had to close files that a transaction had forgotten.
@@ -39,7 +39,7 @@ def send(sender: psycopg.Connection, laps: float, prefix: str = "", *,
          heard_by: psycopg.Connection | None = None) -> list[str]:
     """Notifies c, each payload in a transaction of its own, that many rings full; the payloads.
 
-    Who is to hear them meanwhile must hear each before the next is sent.
+    A session that is to hear them meanwhile must hear each before the next is sent.
     """
     sent = []
     for number in range(int(laps * RING_BYTES / len(KILOBYTES_7))):

@@ -1,4 +1,4 @@
-"""Commits that hang: there is no standby for whoever asks for one, by synchronous_commit."""
+"""Commits that hang: a session that asks for a standby, by synchronous_commit, waits for one that does not exist."""
 
 from contextlib import contextmanager
 

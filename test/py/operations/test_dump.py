@@ -39,7 +39,7 @@ def restore(cluster: Cluster, dump: str, dbname: str) -> str:
 
 
 def check(cluster: Cluster, dbname: str, connect, by_herald: bool = True) -> None:
-    """What was restored notifies, by pg_herald or by the server, and says who may do what."""
+    """What was restored notifies, through pg_herald or the server's own queue, and has its privileges."""
     listener, sender = connect(cluster, dbname), connect(cluster, dbname)
     listener.execute("LISTEN c")
     before = one(sender, "SELECT notifications FROM herald.stats") if by_herald else 0

@@ -1,4 +1,4 @@
-"""What an administrator can see: who lags, by how much and since when; what a backend waits for; and whether
+"""What an administrator can see: which listeners lag, by how much and since when; what a backend waits for; and whether
 docs/troubleshooting.md tells it as it is."""
 
 import os
@@ -60,15 +60,15 @@ def behind(watcher: psycopg.Connection, pid: int) -> int:
 
 
 def lagging_since(watcher: psycopg.Connection, pid: int) -> datetime | None:
-    """Since when it lags."""
+    """Since when the listener lags."""
     return one(watcher, "SELECT lagging_since FROM herald.listeners WHERE pid = %s", pid)
 
 
-# ---- who lags ----
+# ---- laggards ----
 
 def test_laggard_is_logged_once(watched, connect, watcher, logged):
-    """Guards: a listener beyond herald.log_min_lag is logged, once, with who, how far, since when and why; the view
-    says the same; who keeps up is not concerned; and when it falls behind again it is logged again."""
+    """Guards: a listener beyond herald.log_min_lag is logged, once, with its PID, how far, since when and why; the view
+    says the same; a listener that keeps up is not concerned; and when it falls behind again it is logged again."""
     laggard, listener, sender = (connect(watched, application_name=name)
                                  for name in ("slow worker", "fast worker", "sender"))
     listener.execute("LISTEN c")
@@ -149,7 +149,7 @@ def test_hovering_about_the_limit(watched, connect, wire, watcher, logged):
 
 
 def test_laggard_that_goes(watched, connect, watcher, logged):
-    """Guards: a listener that ended while it lagged leaves nothing to whoever listens in its place."""
+    """Guards: a listener that ended while it lagged leaves nothing to the one that listens in its place."""
     for times in (1, 2, 3):
         laggard, sender = connect(watched), connect(watched)
         fall_behind(laggard)
@@ -205,8 +205,8 @@ def test_large_transaction_counts(watched, connect, watcher, logged):
 
 
 def test_log_lag_takes_effect(watched, connect, watcher, logged):
-    """Guards: -1 turns the log off, and whoever lags then is not marked either; a new limit counts from the
-    reload on, for who is behind already as well."""
+    """Guards: -1 turns the log off, and a listener that lags then is not marked either; a new limit counts from the
+    reload on, for a listener that is behind already as well."""
     def limit(value: str) -> None:
         watcher.execute(f"ALTER SYSTEM SET herald.log_min_lag = '{value}'")
         watcher.execute("SELECT pg_reload_conf()")
@@ -246,7 +246,7 @@ def ours(watcher: psycopg.Connection, name: str) -> tuple[str, str]:
 
 
 def test_waits_behind_a_commit(watched, connect, wire, watcher):
-    """Guards: who waits for its own notification, behind a commit that takes long, is seen to."""
+    """Guards: pg_stat_activity shows that a session waits for its own notification, behind a commit that takes long."""
     watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
     first, second = wire(watched, synchronous_commit="on"), wire(watched)
     second.query("LISTEN c")
@@ -260,7 +260,7 @@ def test_waits_behind_a_commit(watched, connect, wire, watcher):
 
 
 def test_waits_for_room(watched, connect, wire, watcher):
-    """Guards: a sender that finds the queue full of what is being committed is seen to wait for that."""
+    """Guards: pg_stat_activity shows that a sender waits, because the queue is full of what is being committed."""
     watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
     first, sender = wire(watched, synchronous_commit="on"), wire(watched)
     first.send(("Q", cstring("INSERT INTO written VALUES (1); NOTIFY c, 'first'")))

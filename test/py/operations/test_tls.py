@@ -1,4 +1,4 @@
-"""Listeners over TCP with TLS, who log in with a password by SCRAM; on a stock server as well."""
+"""Listeners over TCP with TLS, which log in with a password by SCRAM; on a stock server as well."""
 
 import shutil
 import subprocess
@@ -58,8 +58,8 @@ def dial(secured):
         connection.close()
 
 
-def test_who_may_come_in(dial):
-    """Guards: the connections of these tests are what they say."""
+def test_connections_are_checked(dial):
+    """Guards: the other tests: their connections use TLS and TCP, and no others are let in."""
     listener = dial()
     assert one(listener, "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
     assert one(listener, "SELECT host(inet_client_addr())") == "127.0.0.1"

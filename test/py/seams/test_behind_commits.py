@@ -1,7 +1,7 @@
-"""Behind a commit that hangs: waits that are cancelled, LISTEN and UNLISTEN.
+"""Waits behind a commit that hangs, which are cancelled or time out.
 
-Who waits for its own notification has committed, and its answer is CommandComplete: whatever ends the wait,
-no error may follow that.
+A session that waits for its own notification has committed, and its answer is CommandComplete: whatever ends the
+wait, no error may follow that.
 """
 
 import pytest

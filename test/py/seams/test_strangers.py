@@ -85,7 +85,7 @@ def tiny():
 
 def test_little_is_left_of_a_large_transaction(tiny, connect):
     """Guards: a transaction that has notified very much, and has rolled back all but a little of it, keeps no file
-    for those who have not read yet."""
+    for laggards."""
     laggard, sender = connect(tiny), connect(tiny)
     fall_behind(laggard)
     for number in range(5):
@@ -151,8 +151,8 @@ def test_very_many_invalidations(cluster, connect, wire):
 
 
 def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
-    """Guards: sessions that look at who listens, again and again, keep no sender from writing what laggards have not
-    read to files."""
+    """Guards: sessions that read herald.listeners again and again keep no sender from writing to files what laggards
+    have not read."""
     laggard, sender = connect(tiny), connect(tiny)
     fall_behind(laggard)
     for number in range(3):  # large ones, whose files are looked through

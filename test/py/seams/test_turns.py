@@ -1,4 +1,4 @@
-"""A turn is given to one who can use it, and a backlog is read for a client that is there."""
+"""A turn is given to a listener that can use it, and a backlog is read only while its client is connected."""
 
 import time
 from pathlib import Path

@@ -33,7 +33,7 @@ def receive_payloads(client, count: int) -> list[str]:
 # ---- a commit that takes long ----
 
 def test_behind_a_slow_commit_uses_no_cpu(slow, connect, wire):
-    """Guards: who waits for its own notification behind a slow commit sleeps, and gets it once that is done."""
+    """Guards: a session that waits for its own notification behind a slow commit sleeps, and gets it afterwards."""
     watcher, client = connect(slow), wire(slow)
     client.query("LISTEN c")
     with slow_commit(slow, wire, watcher, "slow") as let_go:
@@ -48,7 +48,7 @@ def test_behind_a_slow_commit_uses_no_cpu(slow, connect, wire):
 
 
 def test_terminated_behind_a_slow_commit(slow, connect, wire):
-    """Guards: who waits behind a slow commit can be terminated meanwhile; others hear what it has committed."""
+    """Guards: a session that waits behind a slow commit can be terminated; others hear what it has committed."""
     watcher, client, listener = connect(slow), wire(slow), connect(slow)
     client.query("LISTEN c")
     listener.execute("LISTEN c")

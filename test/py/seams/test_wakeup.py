@@ -1,8 +1,8 @@
-"""Who has heard of a transaction finds it over: its locks released, its changes of the catalogs known.
+"""A session that has heard of a transaction finds it over: its locks released, its changes of the catalogs known.
 
-The listener asks as soon as it has heard, and mostly before the sender's client has its answer. Somebody
-else notifies elsewhere all the time, so that listeners are woken by the commit itself, not after the answer.
-(Not on the stock server: a listener that somebody else has woken may read there what is committed already
+The listener asks as soon as it has heard, and mostly before the sender's client has its answer. Another
+session notifies elsewhere all the time, so that listeners are woken by the commit itself, not after the answer.
+(Not on the stock server: a listener that another session has woken may read there what is committed already
 and still holds its locks.)
 """
 
@@ -31,7 +31,7 @@ REPLACE = """BEGIN; CREATE OR REPLACE FUNCTION f() RETURNS integer LANGUAGE plpg
 
 @pytest.fixture(scope="module")
 def prepared(server):
-    """A server with what the tests are about, and with somebody who notifies elsewhere."""
+    """A server with what the tests need, and with a session that notifies in another database."""
     server.psql("CREATE DATABASE elsewhere")
     server.psql("CREATE TABLE locked (number bigint);"
                 "CREATE FUNCTION f() RETURNS integer LANGUAGE plpgsql AS 'BEGIN RETURN 0; END'")
@@ -64,10 +64,10 @@ def wrong(cluster: Cluster, wire, send: str, ask: str, is_right: Callable[[int, 
 
 @pytest.mark.parametrize("send", [LOCK, LOCK_AND_WRITE], ids=["only notifies", "writes"])
 def test_lock_is_released(prepared, wire, send):
-    """Guards: a lock that the sender's transaction held is free for one who has heard of it."""
+    """Guards: a lock that the sender's transaction held is free for a session that has heard of it."""
     assert not wrong(prepared, wire, send, ALL_FREE, lambda number, value: value == "t")
 
 
 def test_function_is_replaced(prepared, wire):
-    """Guards: a function that the sender has replaced is the new one for one who has heard of it."""
+    """Guards: a function that the sender has replaced is the new one for a session that has heard of it."""
     assert not wrong(prepared, wire, REPLACE, "SELECT f()", lambda number, value: int(value) == number)

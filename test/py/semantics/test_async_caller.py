@@ -70,7 +70,7 @@ NATIVE = ["C", "switched off"]
 
 @pytest.mark.parametrize("has_herald", [False, True], ids=["stock", "pg_herald"])
 def test_listen_from_c(cluster, stock, connect, has_herald):
-    """Guards: who listens by Async_Listen() alone hears with pg_herald only what is sent the server's own
+    """Guards: with pg_herald, a session that listens by Async_Listen() alone hears only what is sent the server's own
     way, not even its own NOTIFY; LISTEN to another channel changes nothing; LISTEN to this one cures it."""
     server = cluster if has_herald else stock
     listener, sender = connect(server), connect(server)
@@ -94,8 +94,8 @@ def test_listen_from_c(cluster, stock, connect, has_herald):
 
 
 def test_notify_from_c(both, cluster, connect):
-    """Guards: what a C function notifies goes the server's own way: to everybody who listens, by whatever
-    means, and to the sender itself, if its transaction commits; pg_herald does not count it."""
+    """Guards: what a C function notifies goes the server's own way: to every listener, by whatever
+    means it listens, and to the sender itself, if its transaction commits; pg_herald does not count it."""
     def run(server: Cluster) -> list:
         by_statement, switched_off, by_c, sender = (connect(server) for _ in range(4))
         switched_off.execute("SET herald.enabled = off")

@@ -132,7 +132,7 @@ def test_when_the_conversion_fails(server, connect, wire, when):
 
 
 def test_channel_that_cannot_be_converted(server, connect, wire):
-    """Guards: a channel's name ends the connection as a payload does, but only of those who listen to it."""
+    """Guards: a channel's name ends the connection as a payload does, but only of its listeners."""
     client, other, sender = wire(server, client_encoding="LATIN1"), wire(server, client_encoding="LATIN1"), \
         connect(server)
     client.query("DO $$ BEGIN EXECUTE 'LISTEN ' || chr(26085); END $$; LISTEN c")

@@ -1,4 +1,4 @@
-"""Who may not execute pg_notify(): when it is refused, on a stock server and with pg_herald."""
+"""Roles that may not execute pg_notify(): when it is refused, on a stock server and with pg_herald."""
 
 import psycopg
 import pytest
@@ -79,8 +79,8 @@ def ordinary(server, connect) -> psycopg.Connection:
 
 
 def test_execute_revoked(server, has_herald, ordinary, connect):
-    """Guards: who may not execute pg_notify() is refused at the first call, by the words and the SQLSTATE of
-    stock, which refuses when the executor starts; NOTIFY is for everybody; a GRANT ends it."""
+    """Guards: a role that may not execute pg_notify() is refused at the first call, with the words and the SQLSTATE of
+    stock, which refuses when the executor starts; NOTIFY is for every role; a GRANT ends it."""
     listener = connect(server, DATABASE)
     listener.execute("LISTEN c")
 
@@ -107,18 +107,18 @@ OPEN = """
     END $$"""
 
 
-@pytest.mark.parametrize("opener", ["who may", "who may not"])
+@pytest.mark.parametrize("opener", ["privileged", "not privileged"])
 def test_execute_revoked_and_a_cursor_handed_over(server, has_herald, ordinary, connect, opener):
-    """Guards: of a cursor that one user opens, by a function with SECURITY DEFINER, and another reads, it is
-    with pg_herald the one who reads whose privilege counts; on stock, the one who opens."""
+    """Guards: one user opens a cursor, by a function with SECURITY DEFINER, and another reads it: with pg_herald the
+    privilege of the user that reads counts; on stock, of the user that opens."""
     superuser = connect(server, DATABASE)
-    owner, reader = (superuser, ordinary) if opener == "who may" else (ordinary, superuser)
+    owner, reader = (superuser, ordinary) if opener == "privileged" else (ordinary, superuser)
     owner.execute(OPEN)
     reader.execute("BEGIN")
     results = [outcome(reader, "SELECT opened()"), outcome(reader, "FETCH FROM result")]
     reader.execute("ROLLBACK")
 
-    if (opener == "who may") != has_herald:
+    if (opener == "privileged") != has_herald:
         assert results == [[("result",)], [(1,)]]
     elif has_herald:
         assert results == [[("result",)], DENIED]

@@ -143,8 +143,8 @@ POLLS = {
 
 @pytest.mark.parametrize("messages", POLLS.values(), ids=POLLS)
 def test_poll(cluster, connect, wire, messages):
-    """Guards: what was committed before a client polls, with whatever does nothing, comes before the answer,
-    also to one who still waits for his turn among others. (Nobody else is committing.)"""
+    """Guards: what was committed before a client polls, by any message that does nothing, comes before the answer,
+    also to a listener that still waits for its turn. (No other session is committing.)"""
     client, sender = wire(cluster), connect(cluster)
     for listener in (client, *(wire(cluster) for _ in range(40))):
         listener.query("LISTEN c")
@@ -227,8 +227,8 @@ def test_fast_path(cluster, connect, wire):
 
 
 @pytest.mark.parametrize("listens", [False, True], ids=["sender", "listener"])
-def test_fast_path_to_ours(cluster, connect, wire, listens):
-    """Guards: what a function called by the fast path notifies through pg_herald is sent, whoever calls."""
+def test_fast_path_to_pg_herald(cluster, connect, wire, listens):
+    """Guards: what a function called by the fast path notifies through pg_herald is sent, by a session that listens and by one that does not."""
     client, listener = wire(cluster), connect(cluster)
     listener.execute("LISTEN c")
     listener.execute("""CREATE OR REPLACE FUNCTION sends(text) RETURNS text LANGUAGE plpgsql AS $$

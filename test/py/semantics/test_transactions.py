@@ -165,7 +165,7 @@ def test_procedure_with_commits(cluster, connect):
 
 
 def test_order_across_senders(cluster, connect):
-    """Guards: who has seen a transaction's commit, and then notifies, comes after it, at every listener."""
+    """Guards: every listener hears a transaction before the notification of a session that had seen its commit."""
     listeners = [connect(cluster) for _ in range(4)]
     first, second = connect(cluster), connect(cluster)
     first.execute("CREATE TABLE IF NOT EXISTS step (number integer)")

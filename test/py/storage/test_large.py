@@ -62,8 +62,8 @@ def test_in_order_with_others(small, connect, settled):
     assert hear(laggard, len(expected)) == expected
 
 
-def test_only_whom_it_concerns(small, connect, settled):
-    """Guards: who listens to one of its channels hears that one only, and nobody else anything; not even in
+def test_only_listeners_of_its_channels(small, connect, settled):
+    """Guards: a listener to one of its channels hears that one only, and no other listener anything; not even in
     another database, and not if its channels are more than a reference can name."""
     small.psql("CREATE DATABASE elsewhere")
     on_c, on_d, silent, elsewhere = connect(small), connect(small), connect(small), connect(small, "elsewhere")
@@ -356,8 +356,9 @@ def test_long_payload_leaves_no_memory(small, connect, settled):
     until(lambda: own_memory() - before < 32 * 1024, "it has given back what it took")
 
 
-def test_who_may_raise_the_limit(small, connect):
-    """Guards: superusers, and whom they have granted it, since listeners' drivers must be prepared."""
+def test_only_granted_roles_raise_the_limit(small, connect):
+    """Guards: only superusers, and roles that have been granted it, may raise herald.max_payload: the listeners'
+    drivers must be prepared."""
     sender = connect(small)
     sender.execute("CREATE ROLE ordinary")
     sender.execute("SET SESSION AUTHORIZATION ordinary")

@@ -129,8 +129,8 @@ def test_interrupted_while_it_waits(small, connect, wire, how):
     assert one(watcher, "SELECT count(*) FROM written WHERE number = 2") == 0
 
 
-def test_who_waits_hinders_nobody_else(small, connect, wire):
-    """Guards: while the ring is full, who notifies nothing, or by the server's own way, goes on."""
+def test_waiting_senders_hold_up_no_others(small, connect, wire):
+    """Guards: while the ring is full, a session that notifies nothing, or through the server's own queue, goes on."""
     other, watcher = connect(small), connect(small)
     other.execute("LISTEN c")
     with full_of_commits(small, wire, watcher):

@@ -1,4 +1,4 @@
-"""Listeners that fall too far behind: who misses something is told, and nobody else is concerned."""
+"""Listeners that fall too far behind: one that misses something is told, and no other session is concerned."""
 
 import pytest
 
@@ -47,7 +47,8 @@ def limit(watcher):
 
 @pytest.fixture
 def logged(limited):
-    """logged() gives whom the log says to have missed something since the test began, and why."""
+    """logged() gives the PIDs of the listeners that have missed something since the test began, as the log has it, and
+    why."""
     before = len(limited.log())
     return lambda: [(int(pid), reason) for pid, reason in LOGGED.findall(limited.log()[before:])]
 
@@ -71,7 +72,7 @@ def is_disconnected(client) -> bool:
     return True
 
 
-# ---- who is told, and how ----
+# ---- which listeners are told, and how ----
 
 def test_disconnected(limited, wire, connect, watcher, logged):
     """Guards: a listener past the limit is disconnected at the end of its transaction, with a clear error;
@@ -101,7 +102,7 @@ def test_disconnected(limited, wire, connect, watcher, logged):
 
 
 def test_told_on_its_channel(limited, connect, watcher, logged):
-    """Guards: who listens to herald_reset is told there, once, and goes on with what comes next."""
+    """Guards: a listener to herald_reset is told there, once, and goes on with what comes next."""
     laggard, sender = connect(limited), connect(limited)
     laggard.execute("LISTEN herald_reset")
     fall_behind(laggard)
@@ -234,7 +235,7 @@ def test_several_at_once(limited, wire, connect, watcher, logged):
     assert [hear(connection, 1) for connection in told] == [["goes on"]] * 10
 
 
-def test_nothing_for_it(limited, connect, watcher, logged):
+def test_laggard_on_other_channels(limited, connect, watcher, logged):
     """Guards: a listener that sits in a transaction with nothing for it on its channels misses nothing."""
     laggard, sender = connect(limited), connect(limited)
     fall_behind(laggard)
@@ -255,8 +256,8 @@ def send_large(sender, prefix: str) -> list[str]:
 
 
 def test_large_transactions(limited, wire, connect, watcher, logged):
-    """Guards: the files of large transactions count for the limit; the oldest is given up, and who needed it
-    is told when it gets there; who came later hears all."""
+    """Guards: the files of large transactions count for the limit; the oldest is given up, and a listener that
+    needed it is told when it gets there; one that came later hears all."""
     laggard, within, sender = wire(limited), connect(limited), connect(limited)
     fall_behind(laggard)
     send_large(sender, "first ")
@@ -274,8 +275,8 @@ def test_large_transactions(limited, wire, connect, watcher, logged):
 
 
 def test_large_transactions_elsewhere(limited, connect, watcher, logged):
-    """Guards: large transactions that are given up cost nobody anything for whom they are not, in another
-    database say, however far behind it is."""
+    """Guards: large transactions that are given up cost a listener nothing if they are not for it, in
+    another database say, however far behind it is."""
     watcher.execute("CREATE DATABASE elsewhere")
     limited.create_herald("elsewhere")
     with connect(limited, "elsewhere") as laggard, connect(limited, "elsewhere") as neighbour:
@@ -324,7 +325,8 @@ def test_not_while_it_is_being_committed(limited, wire, connect, watcher, logged
 # ---- the limit ----
 
 def test_no_files_at_all(limited, wire, connect, watcher, limit, logged):
-    """Guards: with a limit of 0 nothing is written, the ring alone is kept; who keeps up loses nothing."""
+    """Guards: with a limit of 0 nothing is written, the ring alone is kept; a listener that keeps up loses
+    nothing."""
     limit("0")
     laggard, listener, sender = wire(limited), connect(limited), connect(limited)
     fall_behind(laggard)
@@ -339,7 +341,7 @@ def test_no_files_at_all(limited, wire, connect, watcher, limit, logged):
     assert is_disconnected(laggard)
 
 
-def test_nobody_is_behind(limited, watcher, limit):
+def test_nothing_is_dropped_without_laggards(limited, watcher, limit):
     """Guards: what nobody has yet to read is not counted as dropped, however many want its room at once."""
     limit("0")
     limited.client("pgbench", "-n", "-c16", "-t1000", "-f", "/dev/stdin", timeout_s=100,

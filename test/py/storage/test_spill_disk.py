@@ -53,7 +53,7 @@ def create_tablespace(cluster: Cluster, name: str, path: Path) -> Path:
 
 
 def logged_why(cluster: Cluster) -> list[tuple[int, str]]:
-    """Whom the log says to have missed something, and why."""
+    """The PIDs of the listeners that have missed something, as the log has it, and why."""
     return [(int(pid), reason) for pid, reason in LOGGED.findall(cluster.log())]
 
 
@@ -217,7 +217,7 @@ def disk(folder):
 
 
 def test_disk_is_full(disk, connect, wire):
-    """Guards: on a full disk the oldest files make room, at the cost of who needs them alone; when there is
+    """Guards: on a full disk the oldest files make room, at the cost of the listeners that need them alone; when there is
     no room at all, of all laggards; senders notice nothing, and with room again all is as before."""
     with server(temp_tablespaces="small_disk") as cluster:
         create_tablespace(cluster, "small_disk", disk)
