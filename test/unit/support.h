@@ -246,4 +246,32 @@ read_next(HeraldReader *reader, HeraldMessage *message)
 	return HERALD_READ_END;
 }
 
+/* As a listener does: whenever the buffer is too small, a larger one. */
+static inline HeraldReadResult
+read_growing(HeraldReader *reader, HeraldMessage *message)
+{
+	HeraldReadResult result;
+
+	while ((result = read_next(reader, message)) == HERALD_READ_ROOM)
+	{
+		uint64_t	room = HERALD_ALIGN_UP(reader->room_needed);
+
+		assert_true(room > reader->buffer_size);
+		free(reader->buffer);
+		herald_reader_set_buffer(reader, memory_new(room), room);
+	}
+	return result;
+}
+
+static inline void
+assert_next(HeraldReader *reader, const char *payload)
+{
+	HeraldMessage message;
+
+	assert_int_equal(read_growing(reader, &message), HERALD_READ_MESSAGE);
+	assert_int_equal(message.entry->kind, HERALD_ENTRY_NOTIFICATION);
+	assert_string_equal(herald_entry_payload(message.entry), payload);
+	assert_int_equal(message.sender_pid, SENDER_PID);
+}
+
 #endif							/* HERALD_TEST_SUPPORT_H */

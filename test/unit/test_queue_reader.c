@@ -26,35 +26,6 @@ reader_new(HeraldQueue *queue, HeraldPosition from, size_t buffer_size)
 	return reader;
 }
 
-/* As a listener does: whenever the buffer is too small, a larger one. */
-static HeraldReadResult
-read_growing(HeraldReader *reader, HeraldMessage *message)
-{
-	HeraldReadResult result = read_next(reader, message);
-
-	if (result == HERALD_READ_ROOM)
-	{
-		uint64_t	room = HERALD_ALIGN_UP(reader->room_needed);
-
-		assert_true(room > reader->buffer_size);
-		free(reader->buffer);
-		herald_reader_set_buffer(reader, memory_new(room), room);
-		result = read_next(reader, message);
-		assert_int_not_equal(result, HERALD_READ_ROOM);
-	}
-	return result;
-}
-
-static void
-assert_next(HeraldReader *reader, const char *payload)
-{
-	HeraldMessage message;
-
-	assert_int_equal(read_growing(reader, &message), HERALD_READ_MESSAGE);
-	assert_string_equal(herald_entry_payload(message.entry), payload);
-	assert_int_equal(message.sender_pid, SENDER_PID);
-}
-
 static void
 assert_result(HeraldReader *reader, HeraldReadResult expected)
 {

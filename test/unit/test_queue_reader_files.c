@@ -87,30 +87,6 @@ reader_new(HeraldQueue *queue, size_t buffer_size)
 	return reader;
 }
 
-static HeraldReadResult
-read_growing(HeraldReader *reader, HeraldMessage *message)
-{
-	HeraldReadResult result;
-
-	while ((result = read_next(reader, message)) == HERALD_READ_ROOM)
-	{
-		free(reader->buffer);
-		herald_reader_set_buffer(reader, memory_new(reader->room_needed), reader->room_needed);
-	}
-	return result;
-}
-
-static void
-assert_next(HeraldReader *reader, const char *payload)
-{
-	HeraldMessage message;
-
-	assert_int_equal(read_growing(reader, &message), HERALD_READ_MESSAGE);
-	assert_int_equal(message.entry->kind, HERALD_ENTRY_NOTIFICATION);
-	assert_string_equal(herald_entry_payload(message.entry), payload);
-	assert_int_equal(message.sender_pid, SENDER_PID);
-}
-
 /* A batch of these entries is damage at this many messages. */
 static void
 assert_damaged(const char *entries, uint64_t length, int messages)

@@ -97,30 +97,10 @@ grow_buffer(HeraldReader *reader)
 	herald_reader_set_buffer(reader, memory_new(room), room);
 }
 
-/* As a listener does: whenever the buffer is too small, a larger one. */
-static HeraldReadResult
-read_growing(HeraldReader *reader, HeraldMessage *message)
-{
-	HeraldReadResult result;
-
-	while ((result = read_next(reader, message)) == HERALD_READ_ROOM)
-		grow_buffer(reader);
-	return result;
-}
-
 static void
 assert_result(HeraldReader *reader, HeraldReadResult expected)
 {
 	assert_int_equal(read_growing(reader, &(HeraldMessage) {0}), expected);
-}
-
-static void
-assert_next(HeraldReader *reader, const char *payload)
-{
-	HeraldMessage message;
-
-	assert_int_equal(read_growing(reader, &message), HERALD_READ_MESSAGE);
-	assert_string_equal(herald_entry_payload(message.entry), payload);
 }
 
 /* The n-th message of send_numbered(). */
