@@ -32,12 +32,13 @@ def include_folder(pg_config: str) -> Path:
 
 
 @contextmanager
-def build_folder():
-    """A new folder that the server's user can read."""
+def build_folder(source: Path = SOURCE):
+    """A copy of an extension, in a new folder that the server's user can read."""
     with tempfile.TemporaryDirectory(prefix="herald-", dir="/var/tmp") as name:
-        folder = Path(name) / "herald_client"
-        shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("*.o", "*.bc", "*.so"))
-        folder.parent.chmod(0o755)
+        folder = Path(name) / source.name
+        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.o", "*.bc", "*.so"))
+        for path in (folder.parent, folder):
+            path.chmod(0o755)
         yield folder
 
 

@@ -121,19 +121,22 @@ def payloads(messages: list[tuple[str, bytes]]) -> list[str]:
     return [body[4:].split(b"\0")[1].decode() for kind, body in messages if kind == "A"]
 
 
+def fields(body: bytes) -> dict[str, str]:
+    """The fields of an error, by their letters."""
+    return {field[:1].decode(): field[1:].decode() for field in body.split(b"\0") if field}
+
+
 def error(messages: list[tuple[str, bytes]]) -> str | None:
     """The first error among them, as "SQLSTATE: message"."""
     for kind, body in messages:
         if kind == "E":
-            fields = {field[:1]: field[1:].decode() for field in body.split(b"\0") if field}
-            return f"{fields[b'C']}: {fields[b'M']}"
+            return "{C}: {M}".format_map(fields(body))
     return None
 
 
 def fatal(messages: list[tuple[str, bytes]]) -> str | None:
     """The message of a FATAL error among them."""
     for kind, body in messages:
-        fields = {field[:1]: field[1:].decode() for field in body.split(b"\0") if field} if kind == "E" else {}
-        if fields.get(b"V") == "FATAL":
-            return fields[b"M"]
+        if kind == "E" and fields(body)["V"] == "FATAL":
+            return fields(body)["M"]
     return None

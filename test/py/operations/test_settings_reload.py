@@ -127,12 +127,6 @@ def test_set_by_a_session(session, setting):
     session.execute("ALTER ROLE postgres RESET ALL; ALTER DATABASE postgres RESET ALL")
 
 
-def test_no_such_setting(session):
-    """Guards: a slip in a setting's name is an error, not a setting of the user's own."""
-    assert outcome(session, "SET herald.enable = off") == \
-        '42602: invalid configuration parameter name "herald.enable"'
-
-
 def test_wakeup_concurrency_takes_effect(settable, session, connect):
     """Guards: once it is reloaded, so many of four listeners are signalled at a time; all of them hear."""
     listeners, sender = [connect(settable) for _ in range(4)], connect(settable)

@@ -1,33 +1,22 @@
 """A C function that calls the server's LISTEN, UNLISTEN and NOTIFY by itself (test/modules/async_caller)."""
 
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
-
 import psycopg
 import pytest
 
+from c_api import build_folder, make
 from harness.cluster import Cluster
 from harness.installation import find_installation
 from harness.prefix import TOP
 from support import hear, hear_until, notify, one, state_of
 
-SOURCE = TOP / "test/modules/async_caller"
-
 
 @pytest.fixture(scope="module")
 def module():
     """The path of the module, built without a warning in a folder that goes with the tests."""
-    with tempfile.TemporaryDirectory(prefix="herald-", dir="/var/tmp") as folder:
-        for source in ("Makefile", "async_caller.c"):
-            shutil.copy(SOURCE / source, folder)
-        subprocess.run(["make", f"PG_CONFIG={find_installation().pg_config}", "COPT=-Werror"], cwd=folder,
-                       check=True)
-        built = Path(folder) / "async_caller.so"
-        for path in (built, built.parent):  # the server's user is to load it
-            path.chmod(0o755)
-        yield str(built.with_suffix(""))
+    with build_folder(TOP / "test/modules/async_caller") as folder:
+        make(folder, find_installation().pg_config, "COPT=-Werror")
+        (folder / "async_caller.so").chmod(0o755)
+        yield str(folder / "async_caller")
 
 
 @pytest.fixture

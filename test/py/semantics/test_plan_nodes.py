@@ -5,11 +5,10 @@ retarget.c learns it, or it is entered in NODES as one in which no call of a vol
 """
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
+from c_api import include_folder
 from harness.installation import find_installation
 from harness.prefix import TOP
 from support import hear, one
@@ -103,9 +102,7 @@ def of_server(header: str) -> dict[str, set[str]]:
 @pytest.fixture(scope="module")
 def header() -> str:
     """The server's plannodes.h."""
-    folder = subprocess.run([find_installation().pg_config, "--includedir-server"], check=True,
-                            capture_output=True, text=True).stdout.strip()
-    return (Path(folder) / "nodes/plannodes.h").read_text()
+    return (include_folder(find_installation().pg_config) / "nodes/plannodes.h").read_text()
 
 
 def unknown(header: str) -> list[str]:

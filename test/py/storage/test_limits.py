@@ -9,6 +9,7 @@ import pytest
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 from laggards import KILOBYTES_7, SMALLEST, compare, fall_behind, hear_all
+from sequences import nothing_wrong, send_sequences
 from servers import SETTINGS, started
 from slow_commits import SLOW
 from support import hear, left_nothing, notify, one, until, until_gone, wait_event
@@ -30,15 +31,11 @@ def test_sequence_over_many_laps(small):
     """Guards: while a small ring is overwritten many times, each listener hears each sender's numbers once, in order."""
     before = int(small.psql("SELECT head FROM herald.queue"))
     clients, transactions, each = 8, 3000, 10
-    script = (rf"\set n :n + {each}" "\n"
-              f"SELECT count(pg_notify('channel_1', :client_id || ':' || :n - {each} + g)) FROM generate_series(1, {each}) g;")
     with Listeners(small, 20, check_sequence=clients) as listeners:
-        small.client("pgbench", "-n", f"-c{clients}", f"-t{transactions}", "-D", "n=0", "-f", "/dev/stdin",
-                     stdin=script, timeout_s=50)
+        send_sequences(small, clients, transactions, each)
         counts = listeners.wait(20 * clients * transactions * each, 30)
     assert counts["min"] == counts["max"] == clients * transactions * each, counts
-    assert counts["sequence"] == {"received": 20 * clients * transactions * each, "out_of_order": 0,
-                                  "duplicated": 0, "missing": 0, "malformed": 0}
+    assert counts["sequence"] == nothing_wrong(20 * clients * transactions * each)
     laps = (int(small.psql("SELECT head FROM herald.queue")) - before) / (512 * 1024)
     assert laps > 10
 

@@ -9,7 +9,7 @@ from laggards import (
 from servers import SETTINGS, started
 from slow_commits import SLOW
 from support import hear, left_nothing, notify, one, state_of, stopped, until, wait_event
-from wire import cstring, kinds, payloads
+from wire import cstring, fields, kinds, payloads
 
 MEGABYTE = 1024 * 1024
 MISSED = "notifications were missed"
@@ -51,11 +51,6 @@ def logged(limited):
     why."""
     before = len(limited.log())
     return lambda: [(int(pid), reason) for pid, reason in LOGGED.findall(limited.log()[before:])]
-
-
-def fields(body: bytes) -> dict[str, str]:
-    """The fields of an error."""
-    return {field[:1].decode(): field[1:].decode() for field in body.split(b"\0") if field}
 
 
 def is_disconnected(client) -> bool:

@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 
-import psycopg
 import pytest
 
 from harness.listeners import Listeners
@@ -12,6 +11,7 @@ from laggards import (
     KILOBYTES_7, RING_BYTES, SEGMENT_BYTES, SMALLEST, compare, counted, fall_behind, files, hear_all,
     no_files_left, no_leak, open_spill_files, send, spilled, watcher_at_rest,
 )
+from sequences import nothing_wrong, send_sequences
 from servers import SETTINGS, started
 from support import hear, notify, one, outcome, reconnect, state_of, stopped, until, until_crashed, wait_event
 from wire import cstring, payloads
@@ -222,24 +222,6 @@ def test_client_that_does_not_read(spilling, connect, wire, watcher):
     assert counted(watcher)[1:] == (0, 0)
 
 
-def sequence_script(each: int) -> str:
-    """For pgbench: each transaction of a client notifies its next numbers, for check_sequence."""
-    return (rf"\set n :n + {each}" "\n"
-            f"SELECT count(pg_notify('channel_1', :client_id || ':' || :n - {each} + g))"
-            f" FROM generate_series(1, {each}) g;\n")
-
-
-def nothing_wrong(received: int) -> dict[str, int]:
-    """What check_sequence says then."""
-    return {"received": received, "out_of_order": 0, "duplicated": 0, "missing": 0, "malformed": 0}
-
-
-def pgbench(cluster, script: str, clients: int, transactions: int, dbname: str = "postgres") -> None:
-    """Runs the script; every transaction must succeed."""
-    cluster.client("pgbench", "-n", f"-c{clients}", f"-t{transactions}", "-D", "n=0", "-f", "/dev/stdin",
-                   dbname=dbname, stdin=script, timeout_s=100)
-
-
 def test_clients_that_stop_and_go_on(spilling, watcher):
     """Guards: clients that are stopped for many laps find every sender's numbers once, in order; those
     that were not stopped have heard all by then."""
@@ -248,7 +230,7 @@ def test_clients_that_stop_and_go_on(spilling, watcher):
     with Listeners(spilling, 5, check_sequence=clients) as mute, \
             Listeners(spilling, 5, check_sequence=clients) as listeners:
         with stopped(mute.pid):
-            pgbench(spilling, sequence_script(each), clients, transactions)
+            send_sequences(spilling, clients, transactions, each)
             assert listeners.wait(5 * total, 30)["sequence"] == nothing_wrong(5 * total)
             assert spilled(watcher) > 10 * RING_BYTES
         assert mute.wait(5 * total, 60)["sequence"] == nothing_wrong(5 * total)
@@ -256,30 +238,44 @@ def test_clients_that_stop_and_go_on(spilling, watcher):
     assert counted(watcher)[1:] == (0, 0)
 
 
-def fail_at_commit(one_session: psycopg.Connection, other: psycopg.Connection) -> None:
-    """A transaction that notifies c and channel_1 fails in its commit, its batch in the queue already."""
-    for session in (one_session, other):
-        session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-        session.execute("SELECT count(*) FROM skew")
-        session.execute("INSERT INTO skew VALUES (1)")
-    other.execute("SELECT pg_notify('channel_1', 'aborted'), pg_notify('c', 'aborted')")
-    one_session.execute("COMMIT")
-    assert outcome(other, "COMMIT").startswith("40001")
-
-
-def test_catches_up_at_full_speed(spilling, connect, watcher):
-    """Guards: laggards that catch up, from file to memory, while senders in several databases go on, and
-    transactions fail between, hear each sender's numbers once and in order, and nothing else."""
-    sessions = [connect(spilling), connect(spilling)]
+@pytest.fixture
+def fail_at_commit(spilling, connect, watcher):
+    """fail_at_commit(): a transaction that notifies c and channel_1 fails in its commit, its batch in the queue already."""
+    committed, failing = connect(spilling), connect(spilling)
     watcher.execute("CREATE TABLE skew (number integer)")
+
+    def run() -> None:
+        for session in (committed, failing):
+            session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+            session.execute("SELECT count(*) FROM skew")
+            session.execute("INSERT INTO skew VALUES (1)")
+        failing.execute("SELECT pg_notify('channel_1', 'aborted'), pg_notify('c', 'aborted')")
+        committed.execute("COMMIT")
+        assert outcome(failing, "COMMIT").startswith("40001")
+
+    yield run
+    for session in (committed, failing):
+        session.close()
+    watcher.execute("DROP TABLE skew")
+
+
+@pytest.fixture
+def other(spilling, watcher):
+    """The name of a second database with pg_herald."""
     watcher.execute("CREATE DATABASE other")
     spilling.create_herald("other")
+    yield "other"
+    watcher.execute("DROP DATABASE other WITH (FORCE)")
+
+
+def test_catches_up_at_full_speed(spilling, watcher, other, fail_at_commit):
+    """Guards: laggards that catch up, from file to memory, while senders in several databases go on, and
+    transactions fail between, hear each sender's numbers once and in order, and nothing else."""
     clients, transactions, each = 4, 2500, 20
     total = clients * transactions * each
-    dbnames = ("postgres", "other")
+    dbnames = ("postgres", other)
     groups = [Listeners(spilling, 3, check_sequence=clients, dbname=dbname) for dbname in dbnames]
-    script = sequence_script(each)
-    senders = [threading.Thread(target=pgbench, args=(spilling, script, clients, transactions, name))
+    senders = [threading.Thread(target=send_sequences, args=(spilling, clients, transactions, each, name))
                for name in dbnames]
 
     def all_sent() -> bool:
@@ -300,7 +296,7 @@ def test_catches_up_at_full_speed(spilling, connect, watcher):
             finally:
                 for group in groups:
                     os.kill(group.pid, signal.SIGCONT)
-            fail_at_commit(*sessions)
+            fail_at_commit()
             failed += 1
             until(lambda: spilled(watcher) == 0 or all_sent(), "they have caught up", 60)
         for sender in senders:
@@ -315,22 +311,16 @@ def test_catches_up_at_full_speed(spilling, connect, watcher):
                 sender.join()
         for group in groups:
             group.close()
-        watcher.execute("DROP DATABASE other WITH (FORCE)")
-        watcher.execute("DROP TABLE skew")
     no_files_left(spilling, watcher)
     assert counted(watcher)[1:] == (0, 0)
 
 
 # ---- what goes through the files ----
 
-def test_every_size_through_files(spilling, connect, watcher):
+def test_every_size_through_files(spilling, connect, watcher, other, fail_at_commit):
     """Guards: batches of every size, those that failed, and those of other databases, are read from files
     as from memory."""
-    laggard, sender, sessions = connect(spilling), connect(spilling), [connect(spilling), connect(spilling)]
-    watcher.execute("CREATE TABLE skew (number integer)")
-    watcher.execute("CREATE DATABASE other")
-    spilling.create_herald("other")
-    elsewhere = connect(spilling, "other")
+    laggard, sender, elsewhere = connect(spilling), connect(spilling), connect(spilling, other)
     fall_behind(laggard)
     sent = []
     for number in range(60):
@@ -339,12 +329,10 @@ def test_every_size_through_files(spilling, connect, watcher):
         sender.execute("SELECT pg_notify('c', payload) FROM unnest(%s::text[]) payload", (part,))
         sent += part
         notify(elsewhere, "c", KILOBYTES_7)
-        fail_at_commit(*sessions)
+        fail_at_commit()
     assert spilled(watcher) > RING_BYTES
     laggard.execute("COMMIT")
     hear_all(laggard, sent)
-    watcher.execute("DROP DATABASE other WITH (FORCE)")
-    watcher.execute("DROP TABLE skew")
 
 
 def test_other_channels_and_encodings(spilling, connect, watcher):
