@@ -101,12 +101,12 @@ one_message(HeraldFreshness *freshness)
 	assert_true(herald_freshness_sees(freshness, KEY, sees(101, 101, 0)));
 	assert_true(herald_freshness_sees(freshness, KEY, sees(101, 103, 101, 0)));
 
-	/* Other buckets know nothing of it; who shares this one does. */
+	/* Other buckets know nothing of it; another key of this bucket does. */
 	assert_true(herald_freshness_sees(freshness, OTHER, sees(100, 100, 0)));
 	assert_false(herald_freshness_sees(freshness, SAME_BUCKET, sees(100, 100, 0)));
 }
 
-/* Guards: a value is kept only if its snapshot sees who has invalidated it. */
+/* Guards: a value is kept only if its snapshot sees the transactions that invalidated it. */
 static void
 test_one_message(void **state UNUSED)
 {
@@ -446,7 +446,7 @@ worn_out(HeraldFreshness *freshness)
 	assert_true(herald_freshness_sees(freshness, OTHER, sees(2000, 2000, 0)));
 }
 
-/* Guards: who has heard nothing for very long is told to join anew. */
+/* Guards: a session that has heard nothing for very long is told to join anew. */
 static void
 test_worn_out(void **state UNUSED)
 {

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * test_inval_queue.c
- *	  Unit tests of inval_queue.c: what is read, and who is reset.
+ *	  Unit tests of inval_queue.c: what is read, and which readers are reset.
  *
- * Guards: messages come in order and whole, or not at all; only who is overrun
- * is reset; inserters look when they should and no later.
+ * Guards: messages come in order and whole, or not at all; only readers that
+ * are overrun are reset; inserters look when they should and no later.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -35,7 +35,7 @@ test_init(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: who joins reads what comes next, nothing before. */
+/* Guards: a reader that joins reads the messages that come next, none from before. */
 static void
 test_join(void **state UNUSED)
 {
@@ -230,7 +230,7 @@ test_thresholds_in_steps(void **state UNUSED)
 	}
 }
 
-/* Guards: who has read in between counts with where it is, and who is free not at all. */
+/* Guards: a look finds readers where they are by then, and does not count free slots. */
 static void
 test_looks_are_rare(void **state UNUSED)
 {
@@ -256,7 +256,7 @@ test_looks_are_rare(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: only who needs what is overwritten is reset, to the message. */
+/* Guards: exactly the readers that have not read an overwritten message are reset. */
 static void
 test_only_the_overrun(void **state UNUSED)
 {
@@ -278,7 +278,7 @@ test_only_the_overrun(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: who was reset hears so until it joins anew, and is no longer counted. */
+/* Guards: a reader that was reset is told so until it joins anew, and no longer counts. */
 static void
 test_reset(void **state UNUSED)
 {

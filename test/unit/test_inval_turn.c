@@ -52,7 +52,7 @@ test_turn(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: who is ahead of the head that the hander-on saw is not far behind. */
+/* Guards: a reader ahead of the head that was seen as the turn was handed on is not far behind. */
 static void
 test_ahead_of_the_head(void **state UNUSED)
 {
@@ -66,7 +66,7 @@ test_ahead_of_the_head(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: who leaves, or is reset, does not keep the turn. */
+/* Guards: a reader that leaves, or is reset, does not keep the turn. */
 static void
 test_turn_does_not_get_lost(void **state UNUSED)
 {
@@ -129,7 +129,7 @@ test_rescue(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: who is stuck is passed over by inserters, readers and the watchdog. */
+/* Guards: inserters, readers and the watchdog pass over a reader that is stuck. */
 static void
 test_stuck(void **state UNUSED)
 {
@@ -163,7 +163,7 @@ test_stuck(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: who joins is not stuck; nor who is caught up, whenever the watchdog came. */
+/* Guards: joining, and catching up, end being stuck, whenever the watchdog came. */
 static void
 test_stuck_no_longer(void **state UNUSED)
 {

@@ -65,7 +65,7 @@ save(HeraldPosition segment)
 static void
 forget(HeraldPosition segment)
 {
-	/* Not covered any more: whoever looks for it now finds it gone. */
+	/* It is no longer covered: a reader that looks for it now finds it gone. */
 	assert_false(herald_retention_has(&world.retention, segment));
 	for (int i = 0; i < world.kept_count; i++)
 		if (world.kept[i] == segment)
@@ -88,7 +88,7 @@ note_dropped(void)
 static void
 note_overrun(uint32_t slot, HeraldOverrunReason reason)
 {
-	/* Still waited for: whoever is passed over has been reported [F2]. */
+	/* `lost` has not passed it yet: a listener is reported first [F2]. */
 	assert_true(herald_word_position(atomic_load(herald_wakeup_word(world.wakeup, slot))) >=
 				atomic_load(&world.queue->lost));
 	world.overruns[reason]++;
@@ -245,7 +245,7 @@ test_laggard(void **state UNUSED)
 	assert_saved(13, 14);
 }
 
-/* Guards: past the limit the oldest goes, and only who needed it is overrun. */
+/* Guards: past the limit the oldest goes, and only the listeners that needed it are overrun. */
 static void
 test_limit(void **state UNUSED)
 {

@@ -391,8 +391,8 @@ test_needed(void **state UNUSED)
 }
 
 /*
- * Guards: who is below `lost` holds nothing back; who is at it, or has come so
- * far, does, in every state in which it has something to read.
+ * Guards: a listener below `lost` holds nothing back; one at or above it does,
+ * in every state in which it has something to read.
  */
 static void
 test_needed_lost(void **state UNUSED)

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * test_wakeup_order.c
- *	  Unit tests of wakeup.c: who is woken when, and how many at a time.
+ *	  Unit tests of wakeup.c: which listeners are woken when, and how many at a time.
  *
- * Guards: never more at a time than the limits allow; everybody in the set is woken in the
- * end, whoever else wants more.
+ * Guards: never more at a time than the limits allow; each listener in the set is woken in
+ * the end, however much the others want.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -51,7 +51,7 @@ test_turns_max(void **state UNUSED)
 	}
 }
 
-/* Guards: one turn is enough, whoever has got it hands out all that are left. */
+/* Guards: one turn is enough: its holder hands out all that are left. */
 static void
 test_turns_at_most(void **state UNUSED)
 {
@@ -118,7 +118,7 @@ test_turns_max_changes(void **state UNUSED)
 	free(wakeup);
 }
 
-/* Guards: the cursor goes round: who was served last comes last again. */
+/* Guards: the cursor goes round: the listener that was served last comes last again. */
 static void
 test_cursor_is_fair(void **state UNUSED)
 {

@@ -3,9 +3,9 @@
  * inserter.c
  *	  Inserting in the stress of the queue of invalidations.
  *
- * Around each insert, while the lock keeps the head and all resets to
- * ourselves, it is checked who was reset: whoever needs what has been
- * overwritten, nobody else, and none of them with the turn left to him.
+ * Around each insert, while the lock keeps others from moving the head and from
+ * resetting, it is checked which readers were reset: those that need what has
+ * been overwritten, no others, and none of them keeps the turn.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

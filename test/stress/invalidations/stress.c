@@ -75,8 +75,8 @@ world_plan_round(uint64_t *random)
 }
 
 /*
- * Nobody acts by himself any more, and then, no signal is out.  Who acts upon
- * one counts the next before it lets go of its own.
+ * No thread acts by itself any more, and then, no signal is out.  A thread that
+ * acts upon one counts the next before it lets go of its own.
  */
 bool
 world_is_quiet(void)

@@ -293,10 +293,10 @@ read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
 }
 
 /*
- * Only who is, or has been, below `lost` may be told so, and the spiller must
- * have said who that is [F2]; or else it has got to a large transaction whose
- * file was given up.  Whatever it had not read is missing; what was
- * sent later is not.  False: it took that as a reason to leave.
+ * Only a listener that is, or was, below `lost` may be told so, and the spiller
+ * must have reported it [F2]; or else it has got to a large transaction whose
+ * file was given up.  All that it had not read is missing; what was sent later
+ * is not.  False: it took that as a reason to leave.
  */
 static bool
 tell_overrun(Listener *listener, HeraldReader *reader)

@@ -5,7 +5,7 @@
  *
  * A file is memory that is found by its segment's number.  As with real ones,
  * creating, opening and deleting are atomic (a mutex), writing and reading are
- * not, and who has a file open keeps it though it is deleted.  So the core's
+ * not, and a reader that has a file open keeps it though it is deleted.  So the core's
  * memory ordering alone is between the writing and the reading of the bytes.
  * Files are deleted when the spiller has let go of its lock, as in the module.
  *

@@ -182,7 +182,7 @@ payload_length(Writer *writer, uint64_t room)
 	return length < max ? length : max;
 }
 
-/* Whoever lags, there is room in the end: nobody gives up. */
+/* Whichever listeners lag, there is room in the end: no writer gives up. */
 static void
 reserve(Writer *writer, const HeraldBatch *batch, uint64_t length, HeraldPosition *position)
 {
