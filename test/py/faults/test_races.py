@@ -112,11 +112,13 @@ def test_failure_uses_up_a_late_signal(scene):
     doing = scene.stand_still("turn-handed-out", scene.connect(), "NOTIFY d, 'first'")
     client.execute("SELECT 1")
     assert hear(client, 1) == ["first"]
-    busy = Doing(client, "SELECT pg_sleep(0.5)")
-    until(lambda: wait_event(scene.watcher, pid_of(client)) == "PgSleep", "it is busy")
+    scene.watcher.execute("SELECT pg_advisory_lock(1)")
+    busy = Doing(client, "SELECT pg_advisory_xact_lock(1)")
+    until(lambda: wait_event(scene.watcher, pid_of(client)) == "advisory", "it is busy")
     scene.points.arm("deliver-called", "error", pid_of(client))
     scene.points.release("turn-handed-out")
     assert doing.end() is None
+    scene.watcher.execute("SELECT pg_advisory_unlock(1)")
     assert isinstance(busy.end(), psycopg.errors.InternalError_)
     for payload in ("second", "third"):
         notify(scene.sender, "d", payload)
