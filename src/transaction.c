@@ -26,6 +26,7 @@
 #include "access/xact.h"
 #include "commands/async.h"
 #include "commands/tablecmds.h"
+#include "commands/trigger.h"
 #include "libpq/be-fsstubs.h"
 #include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
@@ -62,6 +63,7 @@ static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 static void before_commit(void);
 static void register_natively(void);
 static void do_on_commit_actions(void);
+static void do_lengthy_ends(void);
 static void before_prepare(void);
 static void at_end(bool committed);
 static void after_locks(void);
@@ -175,9 +177,7 @@ before_commit(void)
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 	{
 		do_on_commit_actions();
-
-		/* The time to close very many grows with their square; done here, the server finds none. */
-		AtEOXact_LargeObject(true);
+		do_lengthy_ends();
 	}
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
@@ -221,6 +221,18 @@ do_on_commit_actions(void)
 		return;
 	PreCommit_on_commit_actions();
 	MyXactFlags &= ~(int) XACT_FLAGS_ACCESSEDTEMPNAMESPACE;
+}
+
+/*
+ * What the server forgets at the end of a transaction, and takes long if there is
+ * very much of it: deferred triggers' events, and large objects that were left open
+ * (the time to close them grows with their square).  Done here, it finds nothing.
+ */
+static void
+do_lengthy_ends(void)
+{
+	AfterTriggerEndXact(true);
+	AtEOXact_LargeObject(true);
 }
 
 /*
@@ -280,6 +292,7 @@ after_locks(void)
 	unfinished_end = END_NONE;
 
 	finished = herald_publish_finish(committed, &end);
+	herald_invalidate_reset();
 	if (committed)
 	{
 		herald_store_commit();

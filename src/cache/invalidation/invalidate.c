@@ -211,6 +211,15 @@ herald_invalidate_end(void)
 	/* [I7] Over, and visible; or found among the prepared ones: pairs with join() of reader.c */
 	atomic_store_explicit(&herald_inval_queue->readers[herald_shared_my_slot()].committing, 0,
 						  memory_order_release);
+}
+
+void
+herald_invalidate_reset(void)
+{
+	if (pending.context == NULL)
+		return;
+
+	HERALD_HOLD_POINT("invalidate-reset");
 	MemoryContextDelete(pending.context);
 	herald_levels_reset(&levels);
 	memset(&pending, 0, sizeof(pending));

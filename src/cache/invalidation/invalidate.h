@@ -45,4 +45,7 @@ extern void herald_invalidate_subabort(void);
 /* The transaction is over, and that is visible, either way; or it is prepared.  Never fails. */
 extern void herald_invalidate_end(void);
 
+/* Then: forget what it has invalidated, which may be much.  Never fails. */
+extern void herald_invalidate_reset(void);
+
 #endif							/* HERALD_INVALIDATE_H */

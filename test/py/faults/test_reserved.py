@@ -1,0 +1,58 @@
+"""A transaction whose batch has its place in the queue: everybody waits for it, so it does nothing lengthy then."""
+
+import resource
+from pathlib import Path
+
+import psycopg
+
+from faults import pid_of
+from support import hear, notify, one
+
+EVENTS = 2_000_000
+KEYS = 20_000
+
+TRIGGER = """
+    CREATE TEMP TABLE deferred (n int);
+    CREATE FUNCTION pg_temp.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER t AFTER INSERT ON deferred DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION pg_temp.nothing()"""
+
+
+def own_bytes(connection: psycopg.Connection) -> int:
+    """Memory of a backend that it shares with nobody."""
+    _, resident, shared, *_ = Path(f"/proc/{pid_of(connection)}/statm").read_text(encoding="ascii").split()
+    return (int(resident) - int(shared)) * resource.getpagesize()
+
+
+def test_deferred_triggers(scene):
+    """Guards: what a transaction with very many deferred triggers remembers of them is freed before, not then."""
+    victim = scene.connect()
+    victim.execute(TRIGGER)
+    victim.execute("BEGIN; INSERT INTO deferred VALUES (1)")
+    little = own_bytes(victim)
+    victim.execute(f"INSERT INTO deferred SELECT generate_series(1, {EVENTS})")
+    much = own_bytes(victim)
+    assert much - little > 8 * EVENTS
+    victim.execute("NOTIFY c, 'reserved'")
+    doing = scene.stand_still("publish-reserved", victim, "COMMIT")
+    assert own_bytes(victim) - little < (much - little) / 2
+    scene.points.release("publish-reserved")
+    assert doing.end() is None
+    for listener in scene.listeners:
+        assert hear(listener, 1) == ["reserved"]
+
+
+def test_invalidations(scene):
+    """Guards: what a transaction remembers of its invalidations is freed when others wait no longer for it."""
+    victim = scene.connect()
+    victim.execute("BEGIN")
+    victim.execute(f"SELECT count(herald.cache_invalidate('c', n)) FROM generate_series(1, {KEYS}) n")
+    victim.execute("NOTIFY c, 'first'")
+    doing = scene.stand_still("invalidate-reset", victim, "COMMIT")
+    notify(scene.sender, "c", "second")
+    for listener in scene.listeners:
+        assert hear(listener, 2) == ["first", "second"]
+    assert doing.runs()
+    scene.points.release("invalidate-reset")
+    assert doing.end() is None
+    assert one(victim, "SELECT 1") == 1
