@@ -24,11 +24,10 @@
  * the spiller's hands.  So a segment counts as saved only if it was still in
  * the ring afterwards.
  *
- * Deleting takes long, and is left to the time after the spiller has let go of its
- * lock; by name, so that a name that was given to be deleted is never used again:
+ * Deleting takes long, and is left to later, and mostly to others; by name, so that a name that was given to be deleted is never used again:
  * a segment that could not be saved, and may be tried again, is not among them.
  * Where saving fails because the disk is full, what was given up must be deleted
- * before there is room: then the spiller has to come back.
+ * before there is room: the spiller sees to that, and comes back.
  *
  * [F2] A listener that is passed over has been reported: `lost` moves up after that,
  * and a process that recycles loads it before the words.
@@ -47,7 +46,6 @@ typedef struct Spiller
 	HeraldQueue  *queue;
 	HeraldWakeup *wakeup;
 	const HeraldRetentionCalls *calls;
-	bool		has_removed;	/* something: its deletion will make room */
 } Spiller;
 
 static bool keep_within_limit(Spiller *spiller, uint64_t bytes, uint64_t bytes_max);
@@ -57,8 +55,6 @@ static bool give_up_oldest(Spiller *spiller, HeraldOverrunReason reason);
 static void give_up_below(Spiller *spiller, HeraldPosition position,
 						  HeraldOverrunReason reason);
 static void delete_below(Spiller *spiller, HeraldPosition position);
-static void remove_segment(Spiller *spiller, HeraldPosition segment);
-static void remove_others(Spiller *spiller, HeraldPosition below);
 
 
 /* Below `settled` nobody writes any more, and everyone concerned is marked. */
@@ -75,7 +71,7 @@ HeraldRetentionResult
 herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
 					uint64_t bytes_max, const HeraldRetentionCalls *calls)
 {
-	Spiller		spiller = {retention, queue, wakeup, calls, false};
+	Spiller		spiller = {retention, queue, wakeup, calls};
 	HeraldPosition segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 	HeraldPosition next = segment + queue->segment_size;
 	HeraldPosition needed;
@@ -114,7 +110,7 @@ bool
 herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
 						  uint64_t bytes, uint64_t bytes_max, const HeraldRetentionCalls *calls)
 {
-	Spiller		spiller = {retention, queue, wakeup, calls, false};
+	Spiller		spiller = {retention, queue, wakeup, calls};
 
 	delete_below(&spiller, herald_wakeup_needed(wakeup, queue));
 	return keep_within_limit(&spiller, bytes, bytes_max);
@@ -124,7 +120,7 @@ bool
 herald_retention_give_up_oldest(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
 								const HeraldRetentionCalls *calls)
 {
-	Spiller		spiller = {retention, queue, wakeup, calls, false};
+	Spiller		spiller = {retention, queue, wakeup, calls};
 
 	return give_up_oldest(&spiller, HERALD_OVERRUN_ERROR);
 }
@@ -167,24 +163,24 @@ bytes_kept(const Spiller *spiller)
 
 /*
  * No room: it was given up, or is no longer there; so it needs not be saved.
- * Where it fails, what is removed just now may be all the room that is missing.
+ * Where it fails, what is removed and not deleted yet may be all the room that is missing.
  */
 static HeraldRetentionResult
 save_segment(Spiller *spiller, HeraldPosition segment)
 {
 	if (!spiller->calls->save(segment))
 	{
-		if (spiller->has_removed || give_up_oldest(spiller, HERALD_OVERRUN_ERROR))
+		if (spiller->calls->removing() || give_up_oldest(spiller, HERALD_OVERRUN_ERROR))
 			return HERALD_RETENTION_AGAIN;
 		give_up_below(spiller, segment + spiller->queue->segment_size, HERALD_OVERRUN_ERROR);
-		remove_segment(spiller, segment);
+		spiller->calls->remove(segment);
 		return HERALD_RETENTION_NO_ROOM;
 	}
 
 	/* As in herald_queue_copy(): it was recycled meanwhile, and what we have may be torn. */
 	if (atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed) != segment)
 	{
-		remove_segment(spiller, segment);
+		spiller->calls->remove(segment);
 		return HERALD_RETENTION_NO_ROOM;
 	}
 	return HERALD_RETENTION_ROOM;
@@ -211,7 +207,7 @@ give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
 	/* What is not in the queue is missed only by listeners that get there: they find out. */
 	if (other < segment)
 	{
-		remove_others(spiller, other + HERALD_ALIGN);
+		spiller->calls->others_remove(other + HERALD_ALIGN);
 		spiller->calls->dropped();
 	}
 	else if (segment != UINT64_MAX)
@@ -266,7 +262,7 @@ delete_below(Spiller *spiller, HeraldPosition position)
 		from += size;
 		atomic_store_explicit(&retention->from, from, memory_order_release);
 		HERALD_HOLD_POINT("spill-retired");
-		remove_segment(spiller, segment);
+		spiller->calls->remove(segment);
 	}
 	if (from >= to)
 	{
@@ -275,18 +271,5 @@ delete_below(Spiller *spiller, HeraldPosition position)
 		atomic_store_explicit(&retention->to, tail, memory_order_release);
 	}
 	if (spiller->calls->others_remove)
-		remove_others(spiller, position);
-}
-
-static void
-remove_segment(Spiller *spiller, HeraldPosition segment)
-{
-	spiller->calls->remove(segment);
-	spiller->has_removed = true;
-}
-
-static void
-remove_others(Spiller *spiller, HeraldPosition below)
-{
-	spiller->has_removed |= spiller->calls->others_remove(below);
+		spiller->calls->others_remove(position);
 }

@@ -32,7 +32,7 @@ typedef enum HeraldRetentionResult
 {
 	HERALD_RETENTION_NO_ROOM,
 	HERALD_RETENTION_ROOM,
-	HERALD_RETENTION_AGAIN			/* try again when what was removed has been deleted */
+	HERALD_RETENTION_AGAIN			/* try again when some of what was removed has been deleted */
 } HeraldRetentionResult;
 
 /* Where segments are saved.  Called by the spiller; none may throw. */
@@ -47,10 +47,11 @@ typedef struct HeraldRetentionCalls
 
 	/*
 	 * Delete one that was saved, or could not be; there may be none.  That takes
-	 * time, and may be done once the spiller has let go of its lock: this segment
-	 * is not saved again.
+	 * time, and may be done when the spiller has let go of its lock: this segment
+	 * is not saved again.  And is something removed that is not deleted yet?
 	 */
 	void		(*remove) (HeraldPosition segment);
+	bool		(*removing) (void);
 
 	/* Something was given up; and each listener that needed it. */
 	void		(*dropped) (void);
@@ -60,11 +61,11 @@ typedef struct HeraldRetentionCalls
 	 * What is kept elsewhere besides segments and counts for the same limit:
 	 * how much, the position in the queue that the oldest belongs to (UINT64_MAX:
 	 * there is none), and a way to delete what belongs below a position, as in
-	 * remove(); false: that was nothing.  NULL: there is nothing of the kind.
+	 * remove().  NULL: there is nothing of the kind.
 	 */
 	uint64_t	(*others_bytes) (void);
 	HeraldPosition (*others_oldest) (void);
-	bool		(*others_remove) (HeraldPosition below);
+	void		(*others_remove) (HeraldPosition below);
 } HeraldRetentionCalls;
 
 /* Is the ring short of room, and is its oldest segment finished and settled?  By anybody; a hint. */

@@ -41,7 +41,7 @@ herald_stop_state(PG_FUNCTION_ARGS)
 Datum
 herald_stop_lose_large(PG_FUNCTION_ARGS)
 {
-	herald_large_writer_forget(PG_GETARG_INT64(0), false);
+	herald_large_writer_forget(PG_GETARG_INT64(0));
 	PG_RETURN_VOID();
 }
 

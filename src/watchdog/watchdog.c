@@ -11,7 +11,7 @@
  * A listener that has not moved for longer is marked as stalled: the log line about
  * it says so.
  *
- * It also dispatches what committing backends left over, logs listeners that lag, and looks
+ * It also dispatches what committing backends left over, deletes files, logs listeners that lag, and looks
  * after the turn to catch up with invalidations.
  *
  * While nothing is going on it sleeps until somebody hands out a turn.
@@ -124,6 +124,7 @@ herald_watchdog_main(Datum arg)
 	while (!ShutdownRequestPending)
 	{
 		uint64		now_ms = herald_clock_ms();
+		bool		is_deleting;
 		long		sleep_ms;
 
 		/* Being told to dispatch does not shorten the time between two looks. */
@@ -138,6 +139,9 @@ herald_watchdog_main(Datum arg)
 
 		herald_turns_pump();
 		herald_spill_trim();
+
+		/* What is left to dispatch comes first; it sets the latch. */
+		is_deleting = !MyLatch->is_set && herald_spill_delete_some();
 
 		/* Never waits for a process that writes. */
 		if (!tablespaces_known)
@@ -159,7 +163,7 @@ herald_watchdog_main(Datum arg)
 		}
 
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					  sleep_ms, herald_wait(HERALD_WAIT_WATCHDOG)) & WL_LATCH_SET)
+					  is_deleting ? 0 : sleep_ms, herald_wait(HERALD_WAIT_WATCHDOG)) & WL_LATCH_SET)
 		{
 			ResetLatch(MyLatch);
 			last_active_ms = herald_clock_ms();

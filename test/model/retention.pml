@@ -88,7 +88,7 @@ byte settled = RING;			/* and dispatched */
 bit spill_lock;
 byte from, to;					/* HeraldRetention */
 short files, whole;				/* the file system: which there are, and which are complete */
-short doomed;					/* which are being deleted, by any process */
+short doomed;					/* which are to be deleted, by any process */
 
 mtype state[LISTENERS] = IDLE;	/* their words */
 byte position[LISTENERS] = RING;
@@ -97,10 +97,13 @@ byte position[LISTENERS] = RING;
 short large_files;				/* by the position of the reference */
 byte reference[LARGE] = NONE;	/* the table: the position in the queue */
 bit is_entered[LARGE], is_complete[LARGE];
+bit doomed_large;				/* some of them are to be deleted */
+#define SET_DOOMED_LARGE(value)	doomed_large = value
 short large_given_up;			/* to check by: by the position of the reference */
 #define IS_GIVEN_UP(p)	(large_given_up & BIT(p))
 #define LARGE_BYTES		(is_complete[0] + (LARGE > 1 && is_complete[LARGE - 1]))
 #else
+#define SET_DOOMED_LARGE(value)	skip
 #define IS_GIVEN_UP(p)	0
 #define LARGE_BYTES		0
 #endif
@@ -186,14 +189,22 @@ inline herald_queue_recycle(up_to)
 #define BYTES_KEPT		((to > from -> to - from : 0) + LARGE_BYTES)
 
 /* By its name, whether there is a file or not, and later. */
-#define remove(p)		dooms = dooms | BIT(p); doomed = doomed | BIT(p); has_removed = 1
+#define remove(p)		doomed = doomed | BIT(p)
 
-/* herald_files_delete_doomed(), after UNLOCK */
+/* Is something removed that is not deleted yet? */
+#if LARGE > 0
+#define REMOVING		(doomed || doomed_large)
+#else
+#define REMOVING		doomed
+#endif
+
+/* Without the lock; by anybody, or left to others. */
 inline delete_doomed()
 {
 	if
-	:: atomic { dooms -> files = files & ~dooms; doomed = doomed & ~dooms; dooms = 0 }
-	:: else fi
+	:: atomic { REMOVING -> files = files & ~doomed; doomed = 0; SET_DOOMED_LARGE(0) }
+	:: true
+	fi
 }
 
 inline remove_large(i)
@@ -202,7 +213,7 @@ inline remove_large(i)
 	reference[i] = NONE;
 	is_entered[i] = 0;
 	is_complete[i] = 0;
-	has_removed = 1
+	SET_DOOMED_LARGE(1)
 }
 
 /* herald_large_files_delete_below() */
@@ -375,7 +386,7 @@ inline save_segment()
 		remove(segment);
 #endif
 		if
-		:: has_removed -> is_to_come_back = 1
+		:: REMOVING -> is_to_come_back = 1
 		:: else ->
 			give_up_oldest();
 			is_to_come_back = found;
@@ -402,7 +413,6 @@ inline save_segment()
 inline herald_retention_move()
 {
 	made_room = 0;
-	has_removed = 0;
 	segment = tail;
 	if
 	:: settled > segment ->
@@ -440,7 +450,6 @@ inline herald_retention_move()
 		:: else -> herald_queue_recycle(segment + 1)
 		fi
 	:: else fi;
-	has_removed = 0;
 	segment = 0
 }
 
@@ -474,8 +483,7 @@ inline herald_spill_make_room()
 
 #define LOCALS_OF_SPILLER \
 	byte needed, lost_seen, seen, below, given_up, segment, at; \
-	short dooms; \
-	bit found, made_room, has_removed, is_to_come_back
+	bit found, made_room, is_to_come_back
 
 /* Finish, and dispatch what is finished: publish, mark, settle. */
 inline mark_for(l)
@@ -568,7 +576,6 @@ again:
 			if
 			:: atomic { BYTES_KEPT < KEPT -> is_complete[me] = 1 }
 			:: else fi;
-			has_removed = 0;
 			UNLOCK;
 			delete_doomed()
 		fi
@@ -727,7 +734,6 @@ end_asleep:
 			herald_wakeup_needed();
 			atomic { below = needed; needed = 0 };
 			delete_below();
-			has_removed = 0;
 			UNLOCK;
 			delete_doomed()
 		fi
@@ -782,12 +788,7 @@ init
 	below = needed;
 	delete_below();
 	UNLOCK;
-	delete_doomed();
-#endif
-#ifdef DIES
-	/* What a process had doomed before it died goes with the folder. */
-	files = files & ~doomed;
-	doomed = 0;
+	atomic { files = files & ~doomed; doomed = 0 };
 #endif
 	assert(files == 0 && doomed == 0 && from >= to && LARGE_BYTES == 0);
 end_checked:

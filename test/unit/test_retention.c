@@ -79,6 +79,13 @@ forget(HeraldPosition segment)
 	world.failed = 0;
 }
 
+/* What is removed is deleted when the spiller comes back. */
+static bool
+is_removing(void)
+{
+	return world.removed > 0;
+}
+
 static void
 note_dropped(void)
 {
@@ -98,6 +105,7 @@ note_overrun(uint32_t slot, HeraldOverrunReason reason)
 static const HeraldRetentionCalls calls = {
 	.save = save,
 	.remove = forget,
+	.removing = is_removing,
 	.dropped = note_dropped,
 	.overrun = note_overrun,
 };

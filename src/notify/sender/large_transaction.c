@@ -175,7 +175,7 @@ herald_large_transaction_release(bool committed)
 	overflow.file = 0;
 	if (!committed || !overflow.is_placed)
 	{
-		herald_large_writer_forget(overflow.number, overflow.is_placed);
+		herald_large_writer_forget(overflow.number);
 		herald_large_transaction_end();
 	}
 }
@@ -264,7 +264,7 @@ write_bytes(const char *bytes, uint64 length, uint64 offset)
 	while (!herald_files_write(overflow.file, bytes, length, offset))
 	{
 		/* Nothing else is mended by what others lose. */
-		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_give_up_oldest())
+		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_free_disk())
 			ereport(ERROR,
 					(errcode(ERRCODE_DISK_FULL),
 					 errmsg("could not write the notifications of this transaction to a temporary file"),

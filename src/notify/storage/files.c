@@ -9,15 +9,12 @@
  * its own: a backend's would be deleted with one of another backend that later
  * gets the same process id.
  *
- * Deleting a file takes long if it is large, and the server reports it if
- * log_temp_files says so.  So under spill_lock a file is only taken out of the
- * books, and put on a list of this process's; it is deleted when the lock has
- * been released.  Nobody creates it a second time meanwhile, as no name is used
- * again, and nobody changes the set: the folders are deleted first, and that is
- * left to the last process that has something to delete in them.  A process cannot
- * go between the two steps, as it serves no interrupts there, unless it
- * crashes, and then the server restarts.  What could not be deleted is tried once
- * more with the folder.
+ * Deleting a file takes long if it is large: half a second for gigabytes.  So what
+ * is not needed any more is only noted, in shared memory, and the watchdog deletes
+ * it, some megabytes at a time, between its other duties.  Until then the files are
+ * there, and their names are not used again.  Two processes may delete the same
+ * one: the second finds nothing.  What could not be deleted is tried once more with
+ * the folder.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -44,8 +41,14 @@
 /* The most bytes of one read or write. */
 #define IO_MAX			((uint64) 64 * 1024 * 1024)
 
-/* Those of one hold of the lock: every file that is no segment, and few stretches of segments. */
-#define DOOMED_MAX		(HERALD_LARGE_FILES_MAX + 64)
+/*
+ * Twice what one hold of the lock can add: every file that is no segment, and few
+ * stretches of segments.
+ */
+#define DOOMED_MAX		(2 * (HERALD_LARGE_FILES_MAX + 64))
+
+/* So much is deleted at a time, in bytes. */
+#define DELETE_STEP		((uint64) 16 * 1024 * 1024)
 
 /* Room for a file's name. */
 #define NAME_MAX_BYTES	48
@@ -57,25 +60,24 @@ struct HeraldFiles
 	FileSet		set;
 
 	_Atomic bool has_folders;	/* set whenever a file is created */
-	_Atomic uint32_t deleters;	/* processes that have doomed files, and not deleted them yet */
+
+	/* What is to be deleted; written under spill_lock. */
+	_Atomic uint64_t doomed_bytes;
+	_Atomic int doomed_count;
+	HeraldDoomedFiles doomed[DOOMED_MAX];
 };
 
-/* Files from one number up to another. */
-typedef struct Doomed
+/* What a process deletes, and where. */
+typedef struct Deletion
 {
-	HeraldFileKind kind;
-	uint64		from;
-	uint64		to;
-} Doomed;
+	FileSet		set;
+	HeraldDoomedFiles files;
+	bool		in_steps;
+	uint64		left;			/* bytes of a file that is not deleted yet */
+} Deletion;
 
-static struct
-{
-	FileSet		set;			/* that they are in */
-	int			count;
-	Doomed		files[DOOMED_MAX];
-}			doomed;
-
-static bool delete_last(void *arg);
+static bool delete_some(void *arg);
+static uint64 cut_off(const FileSet *set, const char *name);
 static bool delete_folders(void *arg);
 static void make_name(char *name, HeraldFileKind kind, uint64 number);
 static int	resolve_tablespaces(const char *names, Oid *oids, int max);
@@ -206,38 +208,99 @@ herald_files_truncate(File file, uint64 length)
 }
 
 void
-herald_files_doom(HeraldFileKind kind, uint64 number)
+herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes)
 {
-	Doomed	   *last = doomed.count > 0 ? &doomed.files[doomed.count - 1] : NULL;
+	int			count = atomic_load(&herald_files->doomed_count);
+	HeraldDoomedFiles *last = count > 0 ? &herald_files->doomed[count - 1] : NULL;
 
-	if (last != NULL && last->kind == kind && last->to == number)
+	if (last != NULL && last->kind == kind && last->bytes == bytes && bytes <= DELETE_STEP &&
+		last->from + last->count == number)
+		last->count++;
+	else
 	{
-		last->to++;
-		return;
+		/* There are no more; one that is left over would go with its folder. */
+		Assert(count < DOOMED_MAX);
+		if (count == DOOMED_MAX)
+			return;
+		herald_files->doomed[count] = (HeraldDoomedFiles) {
+			.kind = kind,.count = 1,.from = number,.bytes = bytes
+		};
+		atomic_store(&herald_files->doomed_count, count + 1);
 	}
-	if (last == NULL)
-	{
-		doomed.set = herald_files->set;
-		atomic_fetch_add(&herald_files->deleters, 1);
-	}
-
-	/* There are no more; one that is left over would go with its folder. */
-	Assert(doomed.count < DOOMED_MAX);
-	if (doomed.count < DOOMED_MAX)
-		doomed.files[doomed.count++] = (Doomed) {kind, number, number + 1};
+	atomic_fetch_add(&herald_files->doomed_bytes, bytes);
 }
 
 bool
-herald_files_delete_doomed(void)
+herald_files_any_doomed(void)
 {
-	if (doomed.count == 0)
+	return atomic_load_explicit(&herald_files->doomed_count, memory_order_relaxed) > 0;
+}
+
+bool
+herald_files_too_many_doomed(uint64 bytes_max)
+{
+	return atomic_load(&herald_files->doomed_count) > DOOMED_MAX / 2 ||
+		atomic_load(&herald_files->doomed_bytes) > bytes_max;
+}
+
+bool
+herald_files_next_doomed(HeraldDoomedFiles *files, FileSet *set)
+{
+	int			count = atomic_load(&herald_files->doomed_count);
+
+	if (count == 0)
 		return false;
+	*files = herald_files->doomed[count - 1];
+	*set = herald_files->set;
+	if (files->count > 1)
+		files->count = Min(files->count, Max(DELETE_STEP / Max(files->bytes, 1), 1));
+	return true;
+}
+
+uint64
+herald_files_delete(const HeraldDoomedFiles *files, const FileSet *set, bool in_steps)
+{
+	Deletion	deletion = {.set = *set,.files = *files,.in_steps = in_steps};
 
 	HERALD_HOLD_POINT("files-delete");
-	while (doomed.count > 0)
-		(void) herald_hushed(delete_last, NULL);
-	atomic_fetch_sub(&herald_files->deleters, 1);
-	return true;
+
+	/* After an error it counts as deleted: it goes with its folder. */
+	return herald_hushed(delete_some, &deletion) ? deletion.left : 0;
+}
+
+/* Another process may have been quicker. */
+void
+herald_files_forget_doomed(const HeraldDoomedFiles *files, uint64 left)
+{
+	int			last = atomic_load(&herald_files->doomed_count) - 1;
+	int			i = last;
+	HeraldDoomedFiles *found;
+
+	while (i >= 0 && (herald_files->doomed[i].kind != files->kind ||
+					  herald_files->doomed[i].from != files->from))
+		i--;
+	if (i < 0)
+		return;
+
+	found = &herald_files->doomed[i];
+	if (left > 0)
+	{
+		if (left < found->bytes)
+		{
+			atomic_fetch_sub(&herald_files->doomed_bytes, found->bytes - left);
+			found->bytes = left;
+		}
+		return;
+	}
+	Assert(found->count >= files->count);
+	found->from += files->count;
+	found->count -= files->count;
+	atomic_fetch_sub(&herald_files->doomed_bytes, files->count * found->bytes);
+	if (found->count == 0)
+	{
+		*found = herald_files->doomed[last];
+		atomic_store(&herald_files->doomed_count, last);
+	}
 }
 
 bool
@@ -249,26 +312,42 @@ herald_files_have_folders(void)
 void
 herald_files_delete_folders(void)
 {
-	if (atomic_load(&herald_files->deleters) > 0)
-		return;
 	(void) herald_hushed(delete_folders, NULL);
 	atomic_store(&herald_files->has_folders, false);
 }
 
-/* Each is off the list before it can fail. */
 static bool
-delete_last(void *arg)
+delete_some(void *arg)
 {
-	Doomed	   *last = &doomed.files[doomed.count - 1];
+	Deletion   *deletion = arg;
+	HeraldDoomedFiles *files = &deletion->files;
 	char		name[NAME_MAX_BYTES];
 
-	while (last->from < last->to)
+	for (uint32 i = 0; i < files->count; i++)
 	{
-		make_name(name, last->kind, last->from++);
-		(void) FileSetDelete(&doomed.set, name, false);
+		make_name(name, files->kind, files->from + i);
+		if (deletion->in_steps && files->bytes > DELETE_STEP &&
+			(deletion->left = cut_off(&deletion->set, name)) > 0)
+			return true;
+		(void) FileSetDelete(&deletion->set, name, false);
 	}
-	doomed.count--;
 	return true;
+}
+
+/* The end of a file.  Returns the bytes that are left; 0: there is no more than that, or it does not work. */
+static uint64
+cut_off(const FileSet *set, const char *name)
+{
+	File		file = FileSetOpen(unconstify(FileSet *, set), name, O_RDWR);
+	int64		left;
+
+	if (file <= 0)
+		return 0;
+	left = FileSize(file) - (int64) DELETE_STEP;
+	if (left > 0 && !herald_files_truncate(file, left))
+		left = 0;
+	FileClose(file);
+	return Max(left, 0);
 }
 
 /* They are empty, or what could not be deleted before is in them. */

@@ -64,24 +64,41 @@ extern bool herald_files_read(File file, char *bytes, uint64 length, uint64 offs
 /* Cut it off.  False: that does not work. */
 extern bool herald_files_truncate(File file, uint64 length);
 
-/*
- * Have a file deleted, if there is one, by herald_files_delete_doomed().  Nobody
- * else is to need it.  Under spill_lock.
- */
-extern void herald_files_doom(HeraldFileKind kind, uint64 number);
+/* Files that are to be deleted: so many, from this number on, of so many bytes each. */
+typedef struct HeraldDoomedFiles
+{
+	uint32		kind;			/* HeraldFileKind */
+	uint32		count;
+	uint64		from;
+	uint64		bytes;
+} HeraldDoomedFiles;
+
+/* A file is to be deleted, if there is one.  Nobody else is to need it.  Under spill_lock. */
+extern void herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes);
+
+/* Are there such files?  Are there very many, or of more than so many bytes altogether? */
+extern bool herald_files_any_doomed(void);
+extern bool herald_files_too_many_doomed(uint64 bytes_max);
+
+/* Some of them, not too many for one go, and where they are.  False: there are none.  Under spill_lock. */
+extern bool herald_files_next_doomed(HeraldDoomedFiles *files, FileSet *set);
 
 /*
- * Delete what this process has doomed, with no lock held: that can take long.
- * True: there was something.  Never throws.
+ * Delete these, with no lock held: that can take long, unless it is done in steps,
+ * which needs a resource owner.  Returns how many bytes of a large file are left
+ * for further steps; 0: they are deleted.  Never throws.
  */
-extern bool herald_files_delete_doomed(void);
+extern uint64 herald_files_delete(const HeraldDoomedFiles *files, const FileSet *set, bool in_steps);
+
+/* So it was done.  Under spill_lock. */
+extern void herald_files_forget_doomed(const HeraldDoomedFiles *files, uint64 left);
 
 /* Are there folders, which are to be deleted when there are no files? */
 extern bool herald_files_have_folders(void);
 
 /*
- * Delete them, so that a tablespace can be dropped, unless somebody deletes files
- * of them just now.  There are no files; under spill_lock.  Never throws.
+ * Delete them, so that a tablespace can be dropped.  There are no files, and none
+ * to be deleted; under spill_lock.  Never throws.
  */
 extern void herald_files_delete_folders(void);
 

@@ -132,20 +132,14 @@ herald_large_files_place(uint64 number, HeraldPosition position)
 	return true;
 }
 
-bool
+void
 herald_large_files_delete_below(HeraldPosition position)
 {
-	bool		found = false;
-
 	for (int i = 0; i < herald_large_files->used; i++)
 	{
 		if (position_of(i) < position)
-		{
 			discard(&herald_large_files->files[i]);
-			found = true;
-		}
 	}
-	return found;
 }
 
 HeraldPosition
@@ -259,7 +253,7 @@ position_of(int i)
 static void
 discard(LargeFile *file)
 {
-	herald_files_doom(HERALD_FILE_LARGE, atomic_load(&file->number));
+	herald_files_doom(HERALD_FILE_LARGE, atomic_load(&file->number), atomic_load(&file->bytes));
 	atomic_fetch_sub(&herald_large_files->bytes, atomic_load(&file->bytes));
 	atomic_fetch_sub(&herald_large_files->count, 1);
 	atomic_store(&file->number, 0);

@@ -91,18 +91,12 @@ herald_large_writer_place(uint64 number, HeraldPosition position)
 }
 
 void
-herald_large_writer_forget(uint64 number, bool others_wait)
+herald_large_writer_forget(uint64 number)
 {
 	/* Below everything: the next backend that looks deletes it. */
 	if (!herald_large_files_place(number, 0))
 		log_lost(number);
 
-	/* To delete gigabytes takes its time. */
-	if (others_wait && herald_bell_watchdog_runs())
-	{
-		herald_bell_ring();
-		return;
-	}
 	herald_spill_trim();
 	if (herald_spill_needs_trim())
 		herald_bell_ring();		/* the lock was not free */

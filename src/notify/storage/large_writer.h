@@ -39,9 +39,8 @@ extern void herald_large_writer_place(uint64 number, HeraldPosition position);
 
 /*
  * The transaction was rolled back, and its batch, if it has one, is not finished
- * yet: nobody else has deleted the file.  It is closed.  others_wait: there is such
- * a batch, so the watchdog deletes the file.  Never throws.
+ * yet: nobody else has deleted the file.  It is closed.  Never throws.
  */
-extern void herald_large_writer_forget(uint64 number, bool others_wait);
+extern void herald_large_writer_forget(uint64 number);
 
 #endif							/* HERALD_LARGE_WRITER_H */

@@ -11,8 +11,9 @@
  * so (deliver.c).
  *
  * One process at a time writes, and says what is to be deleted, under a lock that
- * others only try for; it deletes when it has released that (files.c).  Readers
- * take none [F1].
+ * others only try for; readers take none [F1].  To delete is left to the watchdog
+ * (files.c), and done by whom it stands in the way of: where the disk is full, or if
+ * there is no watchdog, or none that keeps up.
  *
  * [F3] A process that waits says so first, and tries once more; one that releases
  * the lock, or has made room, looks for waiters after that.
@@ -67,7 +68,10 @@ static bool is_waiting;
 
 static void forget_wait(int code, Datum arg);
 static bool trim_to(uint64 bytes_max);
+static bool must_delete(void);
+static bool delete_some(void);
 static void tidy(void);
+static void release_lock(void);
 static bool write_segment(HeraldPosition segment);
 static bool create_and_write(void *arg);
 static bool close_file(void *arg);
@@ -79,6 +83,7 @@ static void report_overrun(uint32 slot, HeraldOverrunReason reason);
 static const HeraldRetentionCalls calls = {
 	.save = write_segment,
 	.remove = delete_segment,
+	.removing = herald_files_any_doomed,
 	.dropped = count_dropped,
 	.overrun = report_overrun,
 	.others_bytes = herald_large_files_bytes,
@@ -123,7 +128,7 @@ herald_spill_make_room(void)
 		result = herald_retention_move(&herald_spill->spilled, herald_queue, herald_wakeup,
 									   herald_spill_bytes_max(), &calls);
 		herald_spill_unlock();
-	} while (result == HERALD_RETENTION_AGAIN);
+	} while (result == HERALD_RETENTION_AGAIN && delete_some());
 
 	/* Somebody is far behind: have it noticed how far. */
 	if (herald_spill_has_files())
@@ -154,6 +159,15 @@ herald_spill_apply_limit(void)
 }
 
 bool
+herald_spill_delete_some(void)
+{
+	if (!herald_files_any_doomed() || !delete_some())
+		return false;
+	tidy();
+	return true;
+}
+
+bool
 herald_spill_needs_trim(void)
 {
 	return herald_spill_has_files() || herald_files_have_folders();
@@ -175,16 +189,17 @@ herald_spill_leave_room(uint64 bytes)
 }
 
 bool
-herald_spill_give_up_oldest(void)
+herald_spill_free_disk(void)
 {
 	bool		result;
 
 	if (herald_shared_is_damaged())
 		return false;
 	herald_spill_lock();
-	result = herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup,
-											 &calls);
+	result = herald_files_any_doomed() ||
+		herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);
 	herald_spill_unlock();
+	(void) delete_some();
 	return result;
 }
 
@@ -201,8 +216,9 @@ herald_spill_give_up_oldest_file(void)
 	oldest = herald_large_files_oldest();
 	if (oldest < atomic_load(&herald_queue->settled))
 	{
-		result = herald_large_files_delete_below(oldest + HERALD_ALIGN);
+		herald_large_files_delete_below(oldest + HERALD_ALIGN);
 		count_dropped();
+		result = true;
 	}
 	herald_spill_unlock();
 	return result;
@@ -267,10 +283,13 @@ herald_spill_lock(void)
 void
 herald_spill_unlock(void)
 {
-	LWLockRelease(herald_control->spill_lock);
-	herald_spill_announce_room();
-	if (herald_files_delete_doomed())
-		tidy();
+	release_lock();
+	if (!herald_files_any_doomed())
+		return;
+	herald_bell_ring();
+	while (must_delete() && delete_some())
+		;
+	tidy();
 }
 
 /*
@@ -379,16 +398,58 @@ trim_to(uint64 bytes_max)
 	return true;
 }
 
-/* When there are no files left: the folders go as well.  Dooms nothing: the unlocking ends here. */
+/* The files are never more than herald.max_queue_size allows, those included that are to be deleted. */
+static bool
+must_delete(void)
+{
+	uint64		bytes_max = herald_spill_bytes_max();
+	uint64		bytes = herald_spill_bytes();
+
+	return !herald_bell_watchdog_runs() ||
+		herald_files_too_many_doomed(bytes_max > bytes ? bytes_max - bytes : 0);
+}
+
+/* False: there is nothing to delete, or another process has the lock. */
+static bool
+delete_some(void)
+{
+	bool		in_steps = herald_bell_watchdog_runs() && CurrentResourceOwner != NULL;
+	HeraldDoomedFiles files;
+	FileSet		set;
+	uint64		left;
+	bool		found;
+
+	if (!herald_spill_try_lock())
+		return false;
+	found = herald_files_next_doomed(&files, &set);
+	release_lock();
+	if (!found)
+		return false;
+	left = herald_files_delete(&files, &set, in_steps);
+	if (!herald_spill_try_lock())
+		return false;			/* found out the next time */
+	herald_files_forget_doomed(&files, left);
+	release_lock();
+	return true;
+}
+
+/* When there are no files left: the folders go as well. */
 static void
 tidy(void)
 {
-	if (herald_spill_has_files() || !herald_files_have_folders() ||
+	if (herald_spill_has_files() || herald_files_any_doomed() || !herald_files_have_folders() ||
 		!herald_spill_try_lock())
 		return;
-	if (!herald_spill_has_files())
+	if (!herald_spill_has_files() && !herald_files_any_doomed())
 		herald_files_delete_folders();
-	herald_spill_unlock();
+	release_lock();
+}
+
+static void
+release_lock(void)
+{
+	LWLockRelease(herald_control->spill_lock);
+	herald_spill_announce_room();
 }
 
 /*
@@ -459,7 +520,7 @@ close_file(void *arg)
 static void
 delete_segment(HeraldPosition segment)
 {
-	herald_files_doom(HERALD_FILE_SEGMENT, number_of(segment));
+	herald_files_doom(HERALD_FILE_SEGMENT, number_of(segment), herald_queue->segment_size);
 }
 
 static uint64

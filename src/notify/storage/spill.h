@@ -41,8 +41,14 @@ extern bool herald_spill_set_tablespaces(const char *names);
  */
 extern void herald_spill_choose_place(void);
 
-/* Delete the files that nobody needs.  By anybody, now and then.  Never throws. */
+/* Find the files that nobody needs, to have them deleted.  By anybody, now and then.  Never throws. */
 extern void herald_spill_trim(void);
+
+/*
+ * Delete some of them, which takes some milliseconds.  By the watchdog.  False: there
+ * are none, or another process is writing.  Never throws.
+ */
+extern bool herald_spill_delete_some(void);
 
 /*
  * herald.max_queue_size may have been lowered: give up what is beyond it.  By the
@@ -60,8 +66,11 @@ extern bool herald_spill_needs_trim(void);
  */
 extern bool herald_spill_leave_room(uint64 bytes);
 
-/* The disk is full: delete the oldest file.  False: there is none.  May throw. */
-extern bool herald_spill_give_up_oldest(void);
+/*
+ * The disk is full: delete some of what is not needed, or of what is oldest.  False:
+ * there is nothing.  May throw.
+ */
+extern bool herald_spill_free_disk(void);
 
 /*
  * There is no place for one more large transaction's file: delete the oldest of these.
@@ -78,7 +87,7 @@ extern bool herald_spill_read(HeraldPosition from, uint64 length, char *to);
 /*
  * spill_lock.  Its holder may be writing to a disk that hangs: so to wait for it
  * can be cancelled, and throws then.  Under it nothing may be thrown, nor reach a
- * client.  Its release deletes what was doomed under it (files.h), and tells the
+ * client.  Its release has deleted what was doomed under it (files.h), and tells the
  * processes that wait.
  */
 extern bool herald_spill_try_lock(void);

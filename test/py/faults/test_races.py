@@ -269,12 +269,14 @@ def test_reader_while_its_file_is_deleted(scene, little_room):
     laggard.execute("BEGIN; SELECT 1")
     for number in range(120):
         notify(scene.sender, "d", f"{number} {'x' * 7000}")
-    assert files(scene.cluster.data)
+    its_files = files(scene.cluster.data)
+    assert its_files
     scene.points.arm("files-open", "wait", pid_of(laggard))
     doing = Doing(laggard, "COMMIT")
     scene.points.waiter("files-open")
     for number in range(200):
         notify(scene.sender, "d", f"later {number} {'x' * 7000}")
+    until(lambda: not any(file.exists() for file in its_files), "they are deleted")
     scene.points.release("files-open")
     assert doing.end() is None
     heard = hear(laggard, 1)

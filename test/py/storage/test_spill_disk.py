@@ -282,7 +282,7 @@ def test_large_transaction_on_a_full_disk(disk, connect, wire):
 
         with pytest.raises(psycopg.errors.DiskFull):
             send_large(sender, 2 * DISK_BYTES)
-        assert files(disk) == []
+        until(lambda: files(disk) == [], "the file is deleted")
         sent = send_large(sender, DISK_BYTES // 2)
         hear_all(listener, sent)
         until(lambda: files(disk) == [], "the file is deleted")

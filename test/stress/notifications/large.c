@@ -127,10 +127,9 @@ large_oldest(void)
 }
 
 /* What is at or above the position that somebody needs is given up. */
-bool
+void
 large_delete_below(HeraldPosition position)
 {
-	bool		found = false;
 	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.queue);
 
 	for (int i = 0; i < TABLE_SIZE; i++)
@@ -145,9 +144,7 @@ large_delete_below(HeraldPosition position)
 		if (at >= needed)
 			atomic_store(&given_up[table[i]->number % GIVEN_UP_SIZE], table[i]->number);
 		remove_file(&table[i]);
-		found = true;
 	}
-	return found;
 }
 
 /* A HeraldReadFile. */

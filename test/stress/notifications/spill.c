@@ -33,14 +33,14 @@ typedef struct File
 static pthread_mutex_t files_mutex = PTHREAD_MUTEX_INITIALIZER;
 static File *files[FILES_MAX];
 
-/* Files that are to be deleted, of all threads; under files_mutex.  This thread's own. */
-static int	doomed_files;
-static _Thread_local struct
+/* Files that are to be deleted; under files_mutex. */
+static struct
 {
 	HeraldPosition segment;
 	bool		has_file;
 }			doomed[FILES_MAX];
-static _Thread_local int doomed_count;
+static int	doomed_count;
+static int	doomed_files;		/* those that there are */
 
 static pthread_mutex_t spill_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -49,6 +49,8 @@ static _Thread_local File *reading;
 
 static void verify_files(bool made_room);
 static void doom(HeraldPosition segment);
+static bool is_any_doomed(void);
+static bool delete_one(void);
 static bool save(HeraldPosition segment);
 static bool write_whole(File *file, HeraldPosition segment);
 static void delete_file(HeraldPosition segment, bool was_counted);
@@ -62,6 +64,7 @@ static File **file_place(HeraldPosition segment);
 static const HeraldRetentionCalls spill_calls = {
 	.save = save,
 	.remove = doom,
+	.removing = is_any_doomed,
 	.dropped = count_dropped,
 	.overrun = note_overrun,
 	.others_bytes = large_bytes,
@@ -89,7 +92,7 @@ spill_make_room(uint64_t *random)
 									   world.bytes_in_files, &spill_calls);
 		verify_files(result == HERALD_RETENTION_ROOM);
 		spill_unlock();
-	} while (result == HERALD_RETENTION_AGAIN);
+	} while (result == HERALD_RETENTION_AGAIN && delete_one());
 	return result == HERALD_RETENTION_ROOM;
 }
 
@@ -109,16 +112,26 @@ spill_lock(void)
 	pthread_mutex_lock(&spill_mutex);
 }
 
-/* And delete what has been doomed. */
+/* What has been doomed is deleted by this thread, or left to others, as it comes. */
 void
 spill_unlock(void)
 {
+	static _Thread_local unsigned unlocked;
+	bool		deletes;
+
+	pthread_mutex_lock(&files_mutex);
+	deletes = ++unlocked % 2 == 0 || doomed_count > FILES_MAX / 2;
+	pthread_mutex_unlock(&files_mutex);
 	pthread_mutex_unlock(&spill_mutex);
-	while (doomed_count > 0)
-	{
-		doomed_count--;
-		delete_file(doomed[doomed_count].segment, doomed[doomed_count].has_file);
-	}
+	if (deletes)
+		spill_delete_doomed();
+}
+
+void
+spill_delete_doomed(void)
+{
+	while (delete_one())
+		;
 }
 
 void
@@ -229,6 +242,38 @@ doom(HeraldPosition segment)
 	doomed[doomed_count].has_file = file != NULL && file->segment == segment;
 	doomed_files += doomed[doomed_count++].has_file;
 	pthread_mutex_unlock(&files_mutex);
+}
+
+static bool
+is_any_doomed(void)
+{
+	bool		result;
+
+	pthread_mutex_lock(&files_mutex);
+	result = doomed_count > 0;
+	pthread_mutex_unlock(&files_mutex);
+	return result;
+}
+
+/* False: there is none to delete. */
+static bool
+delete_one(void)
+{
+	HeraldPosition segment = 0;
+	bool		has_file = false;
+	bool		found;
+
+	pthread_mutex_lock(&files_mutex);
+	found = doomed_count > 0;
+	if (found)
+	{
+		segment = doomed[--doomed_count].segment;
+		has_file = doomed[doomed_count].has_file;
+	}
+	pthread_mutex_unlock(&files_mutex);
+	if (found)
+		delete_file(segment, has_file);
+	return found;
 }
 
 /* Atomic loads, because others may recycle the segment meanwhile. */

@@ -174,6 +174,7 @@ extern void spill_trim(void);
 extern bool spill_read(HeraldPosition from, uint64_t length, char *to);
 extern void spill_end_reading(void);
 extern int	spill_count_files(void);
+extern void spill_delete_doomed(void);
 extern bool spill_give_up_oldest(void);
 extern void spill_lock(void);
 extern void spill_unlock(void);
@@ -186,7 +187,7 @@ extern void large_forget(uint64_t number);
 extern int	large_count(void);
 extern uint64_t large_bytes(void);
 extern HeraldPosition large_oldest(void);
-extern bool large_delete_below(HeraldPosition position);
+extern void large_delete_below(HeraldPosition position);
 extern bool large_read(uint64_t number, uint64_t offset, uint64_t length, char *to);
 
 /* Did the caller's last reading end at a file that was given up? */

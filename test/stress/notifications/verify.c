@@ -99,6 +99,7 @@ world_verify(void)
 		fail("limit and tail do not belong together");
 
 	spill_trim();
+	spill_delete_doomed();
 	if (herald_retention_bytes(&world.retention) != 0 || spill_count_files() != 0 || large_count() != 0)
 		fail("%d files and %d large ones are left, with nobody to read them",
 			 spill_count_files(), large_count());
