@@ -1,5 +1,7 @@
 """Senders that write and delete files for others, and what their own clients have to do with it."""
 
+import re
+
 import pytest
 
 from faults import Doing
@@ -11,14 +13,25 @@ from wire import cstring, kinds
 SEND = "PERFORM pg_notify('c', n || repeat('x', 7000)) FROM generate_series({}) n"
 
 
-@pytest.fixture(scope="module")
-def reporting():
+def server(**settings):
     """Each file is reported when it is deleted: a server may have that on."""
-    for cluster in started(preload=True, settings=SETTINGS | SMALLEST | {"log_temp_files": 0}):
+    for cluster in started(preload=True, settings=SETTINGS | SMALLEST | {"log_temp_files": 0} | settings):
         cluster.psql("CREATE DATABASE elsewhere")
         cluster.create_herald("elsewhere")
         yield cluster
         no_leak(cluster)
+
+
+@pytest.fixture(scope="module")
+def reporting():
+    """With a watchdog, which deletes."""
+    yield from server()
+
+
+@pytest.fixture(scope="module", params=[8, 0], ids=["watchdog", "no watchdog"])
+def with_or_without(request):
+    """Without a watchdog the sender deletes."""
+    yield from server(max_worker_processes=request.param)
 
 
 def test_mute_client_of_one_who_deletes(reporting, connect, wire):
@@ -44,25 +57,25 @@ def test_mute_client_of_one_who_deletes(reporting, connect, wire):
     no_files_left(reporting, watcher)
 
 
-def test_reports_are_not_for_the_client(reporting, connect, wire):
+def test_reports_are_not_for_the_client(with_or_without, connect, wire):
     """Guards: a sender is not told of files that it deletes; the server's log is."""
-    sender, watcher = wire(reporting), connect(reporting)
+    sender, watcher = wire(with_or_without), connect(with_or_without)
     sender.query("SET client_min_messages = log")
-    before = reporting.log().count("temporary file: path")
+    before = with_or_without.log().count("temporary file: path")
     for _ in range(20):
         messages = sender.query("BEGIN; DO $$ BEGIN " + SEND.format("1, 12") + "; END $$; ROLLBACK")
         assert kinds(messages) == "CCCZ", messages
-    no_files_left(reporting, watcher)
-    until(lambda: reporting.log().count("temporary file: path") == before + 20, "all are reported")
+    no_files_left(with_or_without, watcher)
+    until(lambda: with_or_without.log().count("temporary file: path") == before + 20, "all are reported")
 
 
-def test_messages_reach_the_client_again(reporting, connect, wire):
+def test_messages_reach_the_client_again(with_or_without, connect, wire):
     """Guards: after a sender has deleted a file, its client gets the messages that it has asked for."""
-    sender = wire(reporting)
+    sender = wire(with_or_without)
     sender.query("SET client_min_messages = debug1")
     sender.query("BEGIN; DO $$ BEGIN " + SEND.format("1, 12") + "; END $$; ROLLBACK")
     assert kinds(sender.query("DO $$ BEGIN RAISE DEBUG 'a word'; END $$")) == "NCZ"
-    assert one(connect(reporting), "SELECT spilled FROM herald.queue") == 0
+    assert one(connect(with_or_without), "SELECT spilled FROM herald.queue") == 0
 
 
 def test_giving_up_is_not_for_the_client(reporting, connect, wire):
@@ -90,3 +103,17 @@ def test_giving_up_is_not_for_the_client(reporting, connect, wire):
         watcher.execute("ALTER SYSTEM RESET herald.max_queue_size")
         watcher.execute("SELECT pg_reload_conf()")
     no_files_left(reporting, watcher)
+
+
+def test_large_file_is_deleted_in_steps(with_or_without, connect):
+    """Guards: the watchdog deletes 16 MB at a time, and has other duties between; a sender, all at once."""
+    sender = connect(with_or_without)
+    sender.execute("BEGIN")
+    sender.execute("SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, 6000) n")
+    size = one(sender, "SELECT uncommitted FROM herald.queue")
+    assert size > 40_000_000
+    sender.execute("ROLLBACK")
+    no_files_left(with_or_without, sender)
+    last = int(re.findall(r"temporary file: path \".*herald.large.*\", size (\d+)", with_or_without.log())[-1])
+    watched = one(sender, "SHOW max_worker_processes") != "0"
+    assert 0 < last <= 16 * 1024 * 1024 if watched else last == size
