@@ -223,7 +223,10 @@ herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes)
 		if (count == DOOMED_MAX)
 			return;
 		herald_files->doomed[count] = (HeraldDoomedFiles) {
-			.kind = kind,.count = 1,.from = number,.bytes = bytes
+			.kind = kind,
+			.count = 1,
+			.from = number,
+			.bytes = bytes,
 		};
 		atomic_store(&herald_files->doomed_count, count + 1);
 	}
@@ -264,8 +267,13 @@ herald_files_delete(const HeraldDoomedFiles *files, const FileSet *set, bool in_
 
 	HERALD_HOLD_POINT("files-delete");
 
-	/* After an error it counts as deleted: it goes with its folder. */
-	return herald_hushed(delete_some, &deletion) ? deletion.left : 0;
+	if (herald_hushed(delete_some, &deletion))
+		return deletion.left;
+
+	/* It could not be opened.  If it cannot be deleted either, it goes with its folder. */
+	deletion.in_steps = false;
+	(void) herald_hushed(delete_some, &deletion);
+	return 0;
 }
 
 /* Another process may have been quicker. */
