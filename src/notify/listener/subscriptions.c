@@ -125,7 +125,7 @@ herald_subscriptions_subcommit(void)
 void
 herald_subscriptions_subabort(void)
 {
-	transaction.actions_used = herald_levels_subabort(&levels, transaction.actions_used);
+	transaction.actions_used = (int) herald_levels_subabort(&levels, transaction.actions_used);
 }
 
 bool

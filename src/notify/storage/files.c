@@ -210,19 +210,19 @@ herald_files_truncate(File file, uint64 length)
 void
 herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes)
 {
+	HeraldDoomedFiles *doomed = herald_files->doomed;
 	int			count = atomic_load(&herald_files->doomed_count);
-	HeraldDoomedFiles *last = count > 0 ? &herald_files->doomed[count - 1] : NULL;
 
-	if (last != NULL && last->kind == kind && last->bytes == bytes && bytes <= DELETE_STEP &&
-		last->from + last->count == number)
-		last->count++;
+	if (count > 0 && doomed[count - 1].kind == kind && doomed[count - 1].bytes == bytes &&
+		bytes <= DELETE_STEP && doomed[count - 1].from + doomed[count - 1].count == number)
+		doomed[count - 1].count++;
 	else
 	{
 		/* There are no more; one that is left over would go with its folder. */
 		Assert(count < DOOMED_MAX);
 		if (count == DOOMED_MAX)
 			return;
-		herald_files->doomed[count] = (HeraldDoomedFiles) {
+		doomed[count] = (HeraldDoomedFiles) {
 			.kind = kind,
 			.count = 1,
 			.from = number,

@@ -16,7 +16,7 @@ from faults import CHANNELS, FUNCTIONS, Doing, Points, listen_to, pid_of
 from harness.cluster import Cluster
 from laggards import KILOBYTES_7, RING_BYTES, SEGMENT_BYTES, SMALLEST, fall_behind, files, send
 from servers import SETTINGS, started
-from support import hear, notify, one, outcome, reconnect, state_of, stopped, until, watchdog_pid
+from support import hear, notify, one, outcome, reconnect, state_of, until
 from talkative import UNDER_A_LOCK, WITHIN_S, Mute, full
 
 TALKATIVE = {"log_temp_files": 0, "trace_notify": True, "max_connections": 40, "max_prepared_transactions": 2,
@@ -266,6 +266,12 @@ def release():
 
 
 @pytest.fixture(scope="module")
+def unwatched():
+    """The same without a watchdog: the senders delete files."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | TALKATIVE | {"max_worker_processes": 0})
+
+
+@pytest.fixture(scope="module")
 def fill_bytes(release):
     """What has a client's socket full."""
     with psycopg.connect(host=str(release.socket_folder), port=release.port, user="postgres",
@@ -293,8 +299,7 @@ SILENCES = {
 def files_to_delete(cluster: Cluster, connect):
     """Within, the next sender has to write a segment to a file, and deletes those that nobody needs any more.
 
-    These were of a laggard that has gone; another one needs what is in memory. The watchdog, which could be
-    faster to delete, stands still.
+    These were of a laggard that has gone; another one needs what is in memory. There is no watchdog.
     """
     gone, laggard, sender = connect(cluster), connect(cluster), connect(cluster)
 
@@ -306,30 +311,30 @@ def files_to_delete(cluster: Cluster, connect):
     send_until(lambda head, tail, spilled: spilled > 4 * SEGMENT_BYTES)
     fall_behind(laggard)
     needed = one(sender, "SELECT head FROM herald.queue")
-    with stopped(watchdog_pid(cluster)):
-        send_until(lambda head, tail, spilled: tail + SEGMENT_BYTES > needed and
-                   tail + RING_BYTES - head < SEGMENT_BYTES)
-        gone.close()
-        until(lambda: one(sender, "SELECT count(*) FROM herald.listeners WHERE state = 'busy'") == 1,
-              "one of them has gone")
-        yield
+    send_until(lambda head, tail, spilled: tail + SEGMENT_BYTES > needed and
+               tail + RING_BYTES - head < SEGMENT_BYTES)
+    gone.close()
+    until(lambda: one(sender, "SELECT count(*) FROM herald.listeners WHERE state = 'busy'") == 1,
+          "one of them has gone")
+    yield
 
 
 @pytest.mark.parametrize("name", SILENCES)
-def test_client_does_not_read(release, connect, fill_bytes, name):
+def test_client_does_not_read(release, unwatched, connect, fill_bytes, name):
     """Guards: while a client does not read a message of ours, others notify, hear, listen, look, and
     terminate it, as if it were not there."""
     level, before, sql, logged = SILENCES[name]
-    watcher, listener, sender, large, other, looks = (connect(release) for _ in range(6))
+    cluster = unwatched if "deleted" in name else release
+    watcher, listener, sender, large, other, looks = (connect(cluster) for _ in range(6))
     listener.execute("LISTEN heard")
-    so_far = len(release.log())
-    client = Mute(release, watcher, client_min_messages=level)
+    so_far = len(cluster.log())
+    client = Mute(cluster, watcher, client_min_messages=level)
     if before == "laggard":
         fall_behind(client.wire)
         send(sender, 6)
-    with closing(client), files_to_delete(release, connect) if before == "files" else nullcontext():
+    with closing(client), files_to_delete(cluster, connect) if before == "files" else nullcontext():
         assert client.stick(sql, fill_bytes)
-        assert logged is None or logged in release.log()[so_far:]
+        assert logged is None or logged in cluster.log()[so_far:]
         doing = {"NOTIFY": Doing(sender, "NOTIFY heard, 'goes on'"),
                  "many": Doing(large, LARGE),
                  "LISTEN": Doing(other, "LISTEN heard"),
