@@ -34,7 +34,7 @@
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 
-/* The server (19) takes a few hundred nanoseconds for each of these. */
+/* The server (19) takes up to a few hundred nanoseconds for each step. */
 #define STEPS_MAX		100000
 
 typedef enum ActionKind
@@ -83,6 +83,16 @@ static struct
 /* Of its actions. */
 static HeraldLevels levels;
 
+/*
+ * What the server does with channels at the end of this transaction, and of parts
+ * that were rolled back: one step for each LISTEN and UNLISTEN, and for UNLISTEN *
+ * as many as its table of channels was ever large, for it does not shrink.
+ */
+static uint64 steps;
+static uint64 listens;
+static uint64 channels_most;
+
+static void count_steps(ActionKind kind);
 static void add_action(ActionKind kind, const char *channel);
 static bool any_action(bool listens);
 static int	last_unlisten_all(void);
@@ -143,23 +153,6 @@ herald_subscriptions_any_to_add(void)
 bool
 herald_subscriptions_take_long(void)
 {
-	uint64		steps = transaction.actions_used;
-	uint64		channels = subscriptions == NULL ? 0 : hash_get_num_entries(subscriptions);
-
-	for (int i = 0; i < transaction.actions_used; i++)
-	{
-		switch (transaction.actions[i].kind)
-		{
-			case ACTION_LISTEN:
-				channels++;
-				break;
-			case ACTION_UNLISTEN:
-				break;
-			case ACTION_UNLISTEN_ALL:
-				steps += channels;
-				break;
-		}
-	}
 	return steps > STEPS_MAX;
 }
 
@@ -269,9 +262,21 @@ herald_subscriptions_include_name(const char *channel)
 }
 
 static void
+count_steps(ActionKind kind)
+{
+	herald_is_involved = true;	/* the end resets it */
+	listens += kind == ACTION_LISTEN;
+	channels_most = Max(channels_most, listens + (subscriptions == NULL ? 0 :
+												  hash_get_num_entries(subscriptions)));
+	steps += kind == ACTION_UNLISTEN_ALL ? channels_most + 1 : 1;
+}
+
+static void
 add_action(ActionKind kind, const char *channel)
 {
 	Action	   *action;
+
+	count_steps(kind);
 
 	/* A session that never listened to anything has nothing to leave. */
 	if (kind != ACTION_LISTEN && transaction.actions_used == 0 &&
@@ -291,7 +296,6 @@ add_action(ActionKind kind, const char *channel)
 	}
 
 	herald_levels_mark(&levels, transaction.actions_used);
-	herald_is_involved = true;
 	action = &transaction.actions[transaction.actions_used++];
 	action->kind = kind;
 	strlcpy(action->channel, channel, NAMEDATALEN);
@@ -445,6 +449,7 @@ finish(void)
 
 	memset(&transaction, 0, sizeof(transaction));
 	herald_levels_reset(&levels);
+	steps = listens = 0;
 	if (!had_actions || subscriptions == NULL)
 		return;
 

@@ -174,15 +174,22 @@ def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
             assert error(reader.until_ready()).startswith("57014")
 
 
-def test_very_many_listens_and_unlistens(cluster, connect, wire):
+MANY_LISTENS = "DO $$ BEGIN FOR n IN 1 .. 20000 LOOP EXECUTE format('LISTEN very_many_%s', n); END LOOP; END $$"
+MANY_UNLISTENS = "DO $$ BEGIN FOR n IN 1 .. {} LOOP UNLISTEN *; END LOOP; END $$"
+
+
+@pytest.mark.parametrize("before, within", [
+    ((), (MANY_LISTENS, MANY_UNLISTENS.format(3000))),
+    ((MANY_LISTENS, "UNLISTEN *"), (MANY_UNLISTENS.format(60000),)),  # it listens to nothing any more
+    ((MANY_LISTENS, "UNLISTEN *; LISTEN one"), (MANY_UNLISTENS.format(60000),)),
+], ids=["in one transaction", "no channel left", "one channel left"])
+def test_very_many_listens_and_unlistens(cluster, connect, wire, before, within):
     """Guards: very many LISTEN and UNLISTEN * beside a NOTIFY, which the server goes through at the commit (from 19
     on), keep others' notifications waiting no longer than another; the NOTIFY arrives once."""
     listener, sender, session = wire(cluster), connect(cluster), connect(cluster)
     listener.query("LISTEN d")
-    session.execute("BEGIN")
-    session.execute("DO $$ BEGIN FOR n IN 1 .. 20000 LOOP EXECUTE format('LISTEN very_many_%s', n); END LOOP;"
-                    " FOR n IN 1 .. 3000 LOOP UNLISTEN *; END LOOP; END $$")
-    session.execute("LISTEN last; NOTIFY last, 'own'")
+    for statement in (*before, "BEGIN", *within, "LISTEN last; NOTIFY last, 'own'"):
+        session.execute(statement)
     heard, took = heard_meanwhile(session, "COMMIT", sender, listener)
     assert hear(session, 1) == ["own"]
     notify(sender, "last", "next")
