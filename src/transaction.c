@@ -170,6 +170,7 @@ before_commit(void)
 		 */
 		herald_session_statement();
 	}
+
 	/* Then nobody waits for us while the server does. */
 	if (herald_subscriptions_take_long())
 		herald_notify_note_native();

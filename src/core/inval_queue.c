@@ -48,7 +48,7 @@
  * looked at.  (A reader that falls far behind between two looks waits for the next, at
  * most size / CLEANUP_QUANTUM messages later.)
  *
- * Whose turn is next is decided from words that may be a moment old.  No harm is
+ * The next turn is decided from words that may be a moment old.  No harm is
  * done: a reader that has read on meanwhile gets a signal for little, and hands the turn
  * on.
  *

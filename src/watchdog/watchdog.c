@@ -11,8 +11,8 @@
  * A listener that has not moved for longer is marked as stalled: the log line about
  * it says so.
  *
- * It also dispatches what committing backends left over, deletes files, logs listeners that lag, and looks
- * after the turn to catch up with invalidations.
+ * It also dispatches what committing backends left over, deletes files, logs
+ * listeners that lag, and looks after the turn to catch up with invalidations.
  *
  * While nothing is going on it sleeps until somebody hands out a turn.
  *

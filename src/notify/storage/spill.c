@@ -11,9 +11,9 @@
  * so (deliver.c).
  *
  * One process at a time writes, and says what is to be deleted, under a lock that
- * others only try for; readers take none [F1].  To delete is left to the watchdog
- * (files.c), and done by whom it stands in the way of: where the disk is full, or if
- * there is no watchdog, or none that keeps up.
+ * others only try for; readers take none [F1].  The watchdog deletes (files.c).
+ * Another process deletes only what it must: where the disk is full, or the limit
+ * is reached, or if there is no watchdog.
  *
  * [F3] A process that waits says so first, and tries once more; one that releases
  * the lock, or has made room, looks for waiters after that.

@@ -87,8 +87,8 @@ extern bool herald_spill_read(HeraldPosition from, uint64 length, char *to);
 /*
  * spill_lock.  Its holder may be writing to a disk that hangs: so to wait for it
  * can be cancelled, and throws then.  Under it nothing may be thrown, nor reach a
- * client.  Its release has deleted what was doomed under it (files.h), and tells the
- * processes that wait.
+ * client.  Its release calls the watchdog to delete what was doomed under it
+ * (files.h), and tells the processes that wait.
  */
 extern bool herald_spill_try_lock(void);
 extern void herald_spill_lock(void);
