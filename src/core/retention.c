@@ -24,10 +24,11 @@
  * the spiller's hands.  So a segment counts as saved only if it was still in
  * the ring afterwards.
  *
- * Deleting takes long, and is left to later, and mostly to others; by name, so that a name that was given to be deleted is never used again:
- * a segment that could not be saved, and may be tried again, is not among them.
- * Where saving fails because the disk is full, what was given up must be deleted
- * before there is room: the spiller sees to that, and comes back.
+ * Deleting takes long, and is left to later, and mostly to others; by name, so
+ * that a name that was given to be deleted is never used again: a segment that
+ * could not be saved, and may be tried again, is not among them. Where saving
+ * fails because the disk is full, what was given up must be deleted before there
+ * is room: the spiller sees to that, and comes back.
  *
  * [F2] A listener that is passed over has been reported: `lost` moves up after that,
  * and a process that recycles loads it before the words.

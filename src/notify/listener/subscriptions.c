@@ -89,7 +89,7 @@ static HeraldLevels levels;
  * as many as its table of channels was ever large, for it does not shrink.
  */
 static uint64 steps;
-static uint64 listens;
+static uint64 listens_run;
 static uint64 channels_most;
 
 static void count_steps(ActionKind kind);
@@ -265,8 +265,8 @@ static void
 count_steps(ActionKind kind)
 {
 	herald_is_involved = true;	/* the end resets it */
-	listens += kind == ACTION_LISTEN;
-	channels_most = Max(channels_most, listens + (subscriptions == NULL ? 0 :
+	listens_run += kind == ACTION_LISTEN;
+	channels_most = Max(channels_most, listens_run + (subscriptions == NULL ? 0 :
 												  hash_get_num_entries(subscriptions)));
 	steps += kind == ACTION_UNLISTEN_ALL ? channels_most + 1 : 1;
 }
@@ -449,7 +449,7 @@ finish(void)
 
 	memset(&transaction, 0, sizeof(transaction));
 	herald_levels_reset(&levels);
-	steps = listens = 0;
+	steps = listens_run = 0;
 	if (!had_actions || subscriptions == NULL)
 		return;
 
