@@ -1,8 +1,8 @@
 """Clients of an ordinary role that read slowly, or not at all, slow down nobody else.
 
 What is late or slow is asked for in parts of a second, of a server on a machine that others may use as well.
-So bounds are for most of the measurements, or for the best of several attempts: the faults that they are
-for show in each.
+So bounds are for most of the measurements of the best of several attempts: the faults that they are for show
+in each.
 """
 
 import threading
@@ -23,6 +23,7 @@ MUTE = 240
 PARTS = 4
 REST_S = 0.2
 STEP_S = 0.02
+ATTEMPTS = 3
 BACKLOG_BYTES = 6 * 1024 * 1024
 READ_BYTES = 1 << 16  # in each step
 LENGTHS = {"c": 7000, "d": 0}
@@ -95,7 +96,7 @@ def test_mute_clients(roomy, wire):
         listeners[-1].query("LISTEN d")
         mute += [ordinary(roomy, wire) for _ in range(MUTE // PARTS)]
     times = []
-    for _ in range(3):
+    for _ in range(ATTEMPTS):
         time.sleep(REST_S)
         sender.send(*BURST)
         for _ in BURST:
@@ -142,10 +143,14 @@ def test_slow_clients(roomy, wire):
     listener, sender, flood = wire(roomy), wire(roomy), wire(roomy)
     listener.query("LISTEN d")
     slow = [ordinary(roomy, wire) for _ in range(SLOW)]
+
+    def most_within(bound_s: float) -> bool:
+        for times in (measured := steadily({"c": flood, "d": sender}, listener, 5)):
+            print(shown(times))
+        return all(times[len(times) * 90 // 100] < bound_s for times in measured)
+
     with reading(slow, 1 << 20, 1):
-        answered, heard = steadily({"c": flood, "d": sender}, listener, 5)
-    assert heard[len(heard) * 90 // 100] < 0.2, shown(heard)
-    assert answered[len(answered) * 90 // 100] < 0.2, shown(answered)
+        assert any(most_within(0.2) for _ in range(ATTEMPTS))
 
 
 @pytest.fixture
@@ -167,21 +172,25 @@ def shown(times: list[float]) -> str:
     return f"{len(times)} times, in ms: {parts}, longest {[round(one * 1000, 1) for one in times[-4:]]}"
 
 
-def commits_s(cluster: Cluster, wire, dbname: str) -> list[float]:
-    """How long commits that notify take in a database."""
+def commits_are_quick(cluster: Cluster, wire, dbname: str, longest_s: float) -> bool:
+    """Whether commits that notify are quick in a database, in one of some attempts."""
     sender, listener = wire(cluster, dbname), wire(cluster, dbname)
     listener.query("LISTEN d")
-    return steadily({"d": sender}, listener, 3)[0]
+
+    def quick() -> bool:
+        times = steadily({"d": sender}, listener, 3)[0]
+        print(shown(times))
+        return median(times) < 0.01 and times[-4] < longest_s
+
+    return any(quick() for _ in range(ATTEMPTS))
 
 
 def test_far_behind_elsewhere(roomy, wire, behind):
     """Guards: a client that keeps itself some megabytes behind, and reads on, does not slow down commits in
     other databases."""
-    times = commits_s(roomy, wire, "postgres")
-    assert median(times) < 0.01 and times[-4] < 0.2, shown(times)
+    assert commits_are_quick(roomy, wire, "postgres", 0.2)
 
 
 def test_far_behind_here(roomy, wire, behind):
     """Guards: it delays commits in its own database by about a millisecond."""
-    times = commits_s(roomy, wire, "another")
-    assert median(times) < 0.01, shown(times)
+    assert commits_are_quick(roomy, wire, "another", DEADLINE_S)
