@@ -124,7 +124,7 @@ utility_hook(UTILITY_PARAMS)
 		case T_NotifyStmt:
 			if (!herald_enabled || !herald_activation_is_on())
 			{
-				herald_notify_note_native();
+				herald_notify_go_native();
 				break;
 			}
 
@@ -180,7 +180,7 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 	{
 		statement_begins();
 		if (object_id == F_PG_NOTIFY)
-			herald_notify_note_native();
+			herald_notify_go_native();
 	}
 	if (prev_object_access_hook)
 		prev_object_access_hook(access, class_id, object_id, sub_id, arg);

@@ -173,7 +173,7 @@ before_commit(void)
 
 	/* Then nobody waits for us while the server does. */
 	if (herald_subscriptions_take_long())
-		herald_notify_note_native();
+		herald_notify_go_native();
 	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 	{

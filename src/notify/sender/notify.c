@@ -26,15 +26,17 @@
 #include "base/shared.h"
 #include "notify/dispatch/channel_map.h"
 #include "notify/sender/activation.h"
+#include "notify/sender/large_transaction.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
-/* In this transaction; see herald_notify_note_native(). */
+/* In this transaction; see herald_notify_go_native(). */
 static bool is_native;
 
+static bool is_too_long(void);
 static void check_lengths(size_t channel_length, size_t payload_length);
 
 
@@ -54,8 +56,8 @@ herald_notify(const char *channel, const char *payload)
 		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER) ||
 		(herald_shared_is_damaged() && herald_pending_count() == 0))
 	{
+		herald_notify_go_native();
 		Async_Notify(channel, payload);
-		herald_notify_note_native();
 		return;
 	}
 
@@ -77,10 +79,12 @@ herald_notify(const char *channel, const char *payload)
 }
 
 void
-herald_notify_note_native(void)
+herald_notify_go_native(void)
 {
 	is_native = true;
 	herald_is_involved = true;
+	if (!is_too_long())
+		herald_publish_natively();
 }
 
 void
@@ -88,7 +92,7 @@ herald_notify_hand_over(void)
 {
 	if (!is_native || herald_pending_count() == 0)
 		return;
-	if (herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER)
+	if (is_too_long())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("this transaction cannot send all its notifications through the server's own queue"),
@@ -96,6 +100,15 @@ herald_notify_hand_over(void)
 						   HERALD_PAYLOAD_MAX_OF_SERVER),
 				 errhint("Send them in different transactions.")));
 	herald_publish_natively();
+	herald_pending_reset();
+	herald_large_transaction_release(false);
+}
+
+/* Is there something that the server's own way cannot carry? */
+static bool
+is_too_long(void)
+{
+	return herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER;
 }
 
 void

@@ -21,13 +21,16 @@
 extern void herald_notify(const char *channel, const char *payload);
 
 /*
- * This transaction sends something by the server's own way, or may do so.  The
- * server removes duplicates among what it sends; so that there are none between
- * the two ways, all that the transaction sends goes the server's way.
+ * This transaction is about to send something by the server's own way, or may be.  The
+ * server removes duplicates among what it sends, and keeps its order; so all that the
+ * transaction sends goes the server's way, what it has sent before at once.  May throw.
  */
-extern void herald_notify_note_native(void);
+extern void herald_notify_go_native(void);
 
-/* Before the commit: hand the server what this transaction has sent by ours.  May throw. */
+/*
+ * Before the commit: hand the server what is left, after a rollback of the
+ * subtransaction in which it was handed over.  May throw.
+ */
 extern void herald_notify_hand_over(void);
 
 /* The transaction is over.  Never fails. */

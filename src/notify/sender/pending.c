@@ -74,6 +74,9 @@ static struct
 	uint32		places_mask;	/* their number, a power of two, less 1 */
 
 	HeraldLevels levels;		/* in bytes used */
+
+	uint64		handed;			/* bytes of those that were handed over */
+	HeraldLevels handed_levels; /* in these */
 }			pending;
 
 static HeraldEntry *append_room(uint64 length);
@@ -130,26 +133,30 @@ void
 herald_pending_subcommit(void)
 {
 	herald_levels_subcommit(&pending.levels);
+	herald_levels_subcommit(&pending.handed_levels);
 }
 
 void
 herald_pending_subabort(void)
 {
 	uint64		start = herald_levels_subabort(&pending.levels, pending.used);
+	uint64		handed = herald_levels_subabort(&pending.handed_levels, pending.handed);
 
 	remove_from(start);
 	pending.used = start;
 	pending.written = Min(pending.written, start);
+	pending.handed = Min(handed, start);
 }
 
 void
 herald_pending_reset(void)
 {
-	pending.used = pending.written = 0;
+	pending.used = pending.written = pending.handed = 0;
 	pending.count = 0;
 	pending.longest_payload = 0;
 	pending.has_file = pending.is_damaged = false;
 	herald_levels_reset(&pending.levels);
+	herald_levels_reset(&pending.handed_levels);
 	if (pending.places)
 	{
 		pfree(pending.places);
@@ -183,9 +190,14 @@ herald_pending_longest_payload(void)
 }
 
 void
-herald_pending_visit(HeraldEntryVisitor visit)
+herald_pending_hand_over(HeraldEntryVisitor visit)
 {
-	for (uint64 at = 0; at < pending.used;)
+	if (pending.handed == pending.used)
+		return;
+
+	/* If this fails, what was handed over is rolled back with this level. */
+	herald_levels_mark(&pending.handed_levels, pending.handed);
+	for (uint64 at = pending.handed; at < pending.used;)
 	{
 		const HeraldEntry *entry = entry_at(at);
 
@@ -194,6 +206,7 @@ herald_pending_visit(HeraldEntryVisitor visit)
 		at += entry->length;
 		visit(entry);
 	}
+	pending.handed = pending.used;
 }
 
 bool

@@ -35,9 +35,13 @@ extern const char *herald_pending_entries(uint64 *length);
 /* Bytes of the longest payload that this transaction has added, rolled back ones included. */
 extern uint64 herald_pending_longest_payload(void);
 
-/* Visit each in the order in which they were added.  May throw, as the visitor may. */
+/*
+ * Hand each that has not been handed over before to a visitor, in the order in which they
+ * were added.  If the current subtransaction is rolled back, those count as not handed
+ * over that enclosing levels have added.  May throw, as the visitor may.
+ */
 typedef void (*HeraldEntryVisitor) (const HeraldEntry *entry);
-extern void herald_pending_visit(HeraldEntryVisitor visit);
+extern void herald_pending_hand_over(HeraldEntryVisitor visit);
 
 /*
  * Are some of them in a file, because they are more than a batch can hold?

@@ -43,6 +43,7 @@ static struct
 	HeraldPosition end;
 }			batch;
 
+static void publish_all_natively(void);
 static void notify_natively(const HeraldEntry *entry);
 static bool reserve(const HeraldBatch *info, uint64 length);
 static bool reserve_or_wait(const HeraldBatch *info, uint64 length);
@@ -66,7 +67,7 @@ herald_publish_reserve(void)
 	}
 	if (herald_shared_is_damaged())
 	{
-		herald_publish_natively();
+		publish_all_natively();
 		return;
 	}
 
@@ -87,7 +88,7 @@ herald_publish_reserve(void)
 		(void) herald_spill_make_room();
 	if (!reserve(&info, length))
 	{
-		herald_publish_natively();
+		publish_all_natively();
 		return;
 	}
 
@@ -109,7 +110,14 @@ void
 herald_publish_natively(void)
 {
 	HERALD_STOP_POINT("publish-natively");
-	herald_pending_visit(notify_natively);
+	herald_pending_hand_over(notify_natively);
+}
+
+/* It is switched off: nothing is left to do for our own queue. */
+static void
+publish_all_natively(void)
+{
+	herald_publish_natively();
 	herald_pending_reset();
 	herald_large_transaction_release(false);
 }

@@ -21,9 +21,8 @@
 extern void herald_publish_reserve(void);
 
 /*
- * The same by the server's own queue, where ours is not for use: what is pending
- * is handed to the server, in order, as if it had been notified at the end of
- * the transaction.  Throws what the server's NOTIFY throws.
+ * The same by the server's own queue: what is pending, and has not been handed to the
+ * server, is now, in order.  Throws what the server's NOTIFY throws.
  */
 extern void herald_publish_natively(void);
 

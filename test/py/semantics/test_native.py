@@ -155,3 +155,46 @@ def test_server_queue_usage(cluster, connect):
     assert 0 < one(sender, "SELECT pg_notification_queue_usage()") < 0.01
     laggard.execute("COMMIT")
     assert len(hear(laggard, 500)) == 500
+
+
+BY_CALL = "CALL ordered(pg_notify('c', '2')::text)"
+BY_EXECUTE = "EXECUTE ordered(pg_notify('c', '2')::text)"
+BY_CHECK = "INSERT INTO ordered VALUES (2)"
+
+
+@pytest.mark.parametrize("statements, expected", [
+    (["NOTIFY c, '1'", BY_CALL, "NOTIFY c, '3'"], "123"),
+    (["NOTIFY c, '1'", BY_EXECUTE, "NOTIFY c, '3'"], "123"),
+    (["NOTIFY c, '1'", BY_CHECK, "NOTIFY c, '3'"], "123"),
+    (["NOTIFY c, '1'", BY_CALL, "NOTIFY c, '1'", "NOTIFY c, '2'", "NOTIFY c, '3'"], "123"),
+    (["NOTIFY c, '1'", "SAVEPOINT s", BY_CALL, "NOTIFY c, '3'", "RELEASE s", "NOTIFY c, '4'"], "1234"),
+    (["NOTIFY c, '1'", "SAVEPOINT s", BY_CALL, "ROLLBACK TO s", "NOTIFY c, '3'"], "13"),
+    (["NOTIFY c, '1'", "SAVEPOINT s", BY_CALL, "ROLLBACK TO s"], "1"),
+    (["NOTIFY c, '1'", "SAVEPOINT s", "NOTIFY c, '4'", "SAVEPOINT t", BY_CALL, "RELEASE t", "ROLLBACK TO s", BY_CHECK,
+      "NOTIFY c, '3'"], "123"),
+    (["SAVEPOINT s", "NOTIFY c, '1'", "SAVEPOINT t", BY_CALL, "ROLLBACK TO t", "RELEASE s", "NOTIFY c, '3'"], "13"),
+], ids=str)
+def test_order(server, connect, statements, expected):
+    """Guards: the notifications of one transaction arrive in its order, whichever way some of them take; those of
+    subtransactions that are rolled back do not."""
+    listener, sender = connect(server), connect(server)
+    sender.execute("CREATE OR REPLACE PROCEDURE ordered(x text) LANGUAGE plpgsql AS 'BEGIN END'")
+    sender.execute("DROP TABLE IF EXISTS ordered")
+    sender.execute("CREATE TABLE ordered (number integer CHECK (pg_notify('c', number::text) IS NOT NULL))")
+    sender.execute("PREPARE ordered(text) AS SELECT $1")
+    listener.execute("LISTEN c")
+    for statement in ("BEGIN", *statements, "COMMIT"):
+        sender.execute(statement)
+    notify(sender, "c", "last")
+    assert "".join(hear_until(listener, "last")) == expected
+
+
+def test_order_around_a_setting(cluster, connect):
+    """Guards: the same, when herald.enabled changes within the transaction."""
+    listener, sender = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    with sender.transaction():
+        for number, setting in enumerate(["on", "off", "on", "off"]):
+            sender.execute(f"SET LOCAL herald.enabled = {setting}")
+            notify(sender, "c", str(number))
+    assert hear(listener, 4) == ["0", "1", "2", "3"]
