@@ -17,6 +17,7 @@
 #include "utils/timeout.h"
 
 #include "base/bell.h"
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/shared.h"
 #include "base/waits.h"
@@ -45,6 +46,10 @@
 #define STEP_MS					10
 #define CATCH_UP_STEPS			10
 #define WHILE_STEPS				100
+
+/* See herald_dispatch_pace(). */
+#define PACE_MS					100
+#define PACE_STUCK_MS			30
 
 /* How many of the channels that were marked in a run are remembered; a power of two. */
 #define MARKED_CHANNELS			64
@@ -167,6 +172,40 @@ herald_dispatch_wait_a_while(HeraldPosition position)
 {
 	if (!wait_while(is_not_settled, position, WHILE_STEPS, STEP_MS))
 		CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * A sender that has lost its CPU between its reservation and the end of its commit has
+ * everybody's notifications wait, the longer the more processes want the CPU.  If each has
+ * one batch under way at most, those that send again and again leave it the CPU,
+ * as they would at a lock.  What hangs for another reason is not waited for twice.
+ */
+void
+herald_dispatch_pace(HeraldPosition position)
+{
+	static HeraldPosition stuck_at;
+	uint64		begin_ms;
+	uint64		moved_ms;
+	HeraldPosition settled = atomic_load(&herald_queue->settled);
+
+	if (settled >= position || settled == stuck_at)
+		return;
+	begin_ms = moved_ms = herald_clock_ms();
+	while (is_not_settled(position))
+	{
+		uint64		now_ms;
+
+		if (!wait_while(is_not_settled, position, 1, STEP_MS))
+			CHECK_FOR_INTERRUPTS();
+		now_ms = herald_clock_ms();
+		if (atomic_load(&herald_queue->settled) != settled)
+			moved_ms = now_ms;
+		settled = atomic_load(&herald_queue->settled);
+		if (now_ms - moved_ms >= PACE_STUCK_MS)
+			stuck_at = settled;
+		if (stuck_at == settled || now_ms - begin_ms >= PACE_MS)
+			break;
+	}
 }
 
 bool

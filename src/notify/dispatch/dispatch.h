@@ -46,6 +46,13 @@ extern void herald_dispatch_catch_up(HeraldPosition position);
  */
 extern void herald_dispatch_wait_a_while(HeraldPosition position);
 
+/*
+ * A sender's batch before, which ends at this position, comes first: wait until it is settled,
+ * for a tenth of a second at most, and only while the dispatch gets further.  Throws if
+ * it is cancelled.
+ */
+extern void herald_dispatch_pace(HeraldPosition position);
+
 /* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
 extern bool herald_dispatch_is_behind(HeraldPosition position);
 

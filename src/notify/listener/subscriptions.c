@@ -35,7 +35,7 @@
 #include "notify/listener/subscriptions.h"
 
 /* The server (19) takes up to some microseconds for each step, and many sessions may do so at once. */
-#define STEPS_MAX		1000
+#define STEPS_MAX		100
 
 typedef enum ActionKind
 {

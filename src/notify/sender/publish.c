@@ -43,6 +43,7 @@ static struct
 	HeraldPosition end;
 }			batch;
 
+static void pace(void);
 static void publish_all_natively(void);
 static void notify_natively(const HeraldEntry *entry);
 static bool reserve(const HeraldBatch *info, uint64 length);
@@ -83,6 +84,7 @@ herald_publish_reserve(void)
 	else
 		batch.entries = herald_pending_entries(&length);
 
+	pace();
 	HERALD_STOP_POINT("publish-reserve");
 	if (herald_queue_is_short(herald_queue))
 		(void) herald_spill_make_room();
@@ -173,6 +175,18 @@ herald_publish_concerns(HeraldEntryTest test)
 		}
 	}
 	return false;
+}
+
+/* Between two messages of a client others have the CPU anyway. */
+static void
+pace(void)
+{
+	static TimestampTz message_before;
+	TimestampTz message = GetCurrentStatementStartTimestamp();
+
+	if (message == message_before)
+		herald_dispatch_pace(batch.end);
+	message_before = message;
 }
 
 /* False: the queue is damaged. */

@@ -270,3 +270,26 @@ def test_large_objects_left_open(cluster, connect, wire):
     heard, took = heard_meanwhile(opener, "COMMIT", sender, listener)
     opener.execute("SELECT lo_unlink(%s)", (number,))
     assert heard < 0.1 or heard < took / 4, f"heard after {heard:.2f} s, the other's commit took {took:.2f} s"
+
+
+LOOPS = 40
+
+
+def test_senders_in_a_loop(cluster, connect, wire):
+    """Guards: many sessions that notify in a loop on the server do not keep others' notifications waiting until each
+    of them has had the CPU."""
+    listener, sender = wire(cluster), connect(cluster)
+    listener.query("LISTEN d")
+    senders = [wire(cluster) for _ in range(LOOPS)]
+    for loop in senders:
+        loop.send(("Q", cstring("DO 'BEGIN LOOP NOTIFY c; COMMIT; END LOOP; END'")))
+    times = []
+    for _ in range(60):
+        began = time.monotonic()
+        sender.execute("NOTIFY d")
+        assert kinds([listener.receive()]) == "A"
+        times.append(time.monotonic() - began)
+    for loop in senders:
+        loop.cancel()
+        assert error(loop.until_ready()).startswith("57014")
+    assert median(times) < 0.04, f"heard after {median(times) * 1000:.0f} ms, at most {max(times) * 1000:.0f} ms"
