@@ -83,7 +83,9 @@ herald_notify_go_native(void)
 {
 	is_native = true;
 	herald_is_involved = true;
-	if (!is_too_long())
+
+	/* After our callback before the commit what is pending has its place in our queue. */
+	if (!herald_is_committing && !is_too_long())
 		herald_publish_natively();
 }
 
