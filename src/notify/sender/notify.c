@@ -26,7 +26,6 @@
 #include "base/shared.h"
 #include "notify/dispatch/channel_map.h"
 #include "notify/sender/activation.h"
-#include "notify/sender/large_transaction.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
@@ -101,9 +100,7 @@ herald_notify_hand_over(void)
 				 errdetail("Some are sent with herald.enabled off, or by an expression that pg_herald does not see; others have a payload of more than %d bytes.",
 						   HERALD_PAYLOAD_MAX_OF_SERVER),
 				 errhint("Send them in different transactions.")));
-	herald_publish_natively();
-	herald_pending_reset();
-	herald_large_transaction_release(false);
+	herald_publish_all_natively();
 }
 
 /* Is there something that the server's own way cannot carry? */

@@ -44,7 +44,6 @@ static struct
 }			batch;
 
 static void pace(void);
-static void publish_all_natively(void);
 static void notify_natively(const HeraldEntry *entry);
 static bool reserve(const HeraldBatch *info, uint64 length);
 static bool reserve_or_wait(const HeraldBatch *info, uint64 length);
@@ -68,7 +67,7 @@ herald_publish_reserve(void)
 	}
 	if (herald_shared_is_damaged())
 	{
-		publish_all_natively();
+		herald_publish_all_natively();
 		return;
 	}
 
@@ -90,7 +89,7 @@ herald_publish_reserve(void)
 		(void) herald_spill_make_room();
 	if (!reserve(&info, length))
 	{
-		publish_all_natively();
+		herald_publish_all_natively();
 		return;
 	}
 
@@ -115,9 +114,8 @@ herald_publish_natively(void)
 	herald_pending_hand_over(notify_natively);
 }
 
-/* It is switched off: nothing is left to do for our own queue. */
-static void
-publish_all_natively(void)
+void
+herald_publish_all_natively(void)
 {
 	herald_publish_natively();
 	herald_pending_reset();

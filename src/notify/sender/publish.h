@@ -26,6 +26,9 @@ extern void herald_publish_reserve(void);
  */
 extern void herald_publish_natively(void);
 
+/* Before the commit: the same, and nothing is left to do for our own queue. */
+extern void herald_publish_all_natively(void);
+
 /*
  * After the commit is visible, or after the abort: finish the batch, if there
  * is one, and dispatch.  Never fails.  Returns whether there was one; *end is
