@@ -93,6 +93,9 @@ herald_cache_through(PG_FUNCTION_ARGS)
 		}
 	}
 
+	/* The query may set search_path, and that frees the old text. */
+	if (caches)
+		name.path = pstrdup(name.path);
 	value = compute(text_to_cstring(PG_GETARG_TEXT_PP(1)), count, values, nulls, types);
 	if (caches)
 		keep(&name, value);

@@ -66,7 +66,8 @@ herald_invalidate_cache(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" must be fired AFTER the event", "invalidate_cache")));
 	trigger = data->tg_trigger;
-	if (trigger->tgnargs == 0)
+	/* Negative: of more than 32,767 arguments, which not every CREATE TRIGGER refuses, nothing is left. */
+	if (trigger->tgnargs <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("trigger \"%s\" does not name a cache", trigger->tgname),

@@ -171,6 +171,25 @@ def test_queries_within_queries(session, other):
         session.execute("SELECT herald.cache_clear('one')")
 
 
+def test_query_that_sets_search_path(session):
+    """Guards: a query that sets search_path itself, from one so long that its memory is given back at once."""
+    session.execute("""DO $do$ BEGIN
+        PERFORM set_config('search_path', (SELECT string_agg('s' || i, ',') FROM generate_series(1, 300000) i), false);
+        PERFORM herald.cache_through('path', $$SELECT set_config('search_path', 'public', false)$$);
+        END $do$""")
+    assert one(session, "SHOW search_path") == "public"
+
+
+def test_trigger_with_too_many_arguments(session, other):
+    """Guards: what an older CREATE TRIGGER makes of more than 32,767 arguments: a negative number, and none of them."""
+    session.execute("CREATE TABLE too_many (a int); CREATE TRIGGER t AFTER INSERT ON too_many"
+                    " FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('c', 'a')")
+    session.execute("SET allow_system_table_mods = on")
+    session.execute("UPDATE pg_trigger SET tgnargs = (40000 - 65536)::int2 WHERE tgrelid = 'too_many'::regclass")
+    assert outcome(other, "INSERT INTO too_many VALUES (1)") == '22023: trigger "t" does not name a cache'
+    session.execute("UPDATE pg_trigger SET tgnargs = 2 WHERE tgrelid = 'too_many'::regclass; DROP TABLE too_many")
+
+
 def test_query_that_fails(session):
     """Guards: a query that fails, or is cancelled, keeps nothing and harms nothing."""
     for number in range(200):
