@@ -15,7 +15,7 @@ OBJS = \
 	src/views/caches.o src/views/row.o src/views/views.o \
 	src/watchdog/lag.o src/watchdog/watchdog.o \
 	src/api/api.o src/api/reason_names.o \
-	src/notify/sender/activation.o src/notify/sender/entry.o src/notify/sender/large_transaction.o \
+	src/notify/sender/entry.o src/notify/sender/large_transaction.o \
 	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \
 	src/notify/sender/retarget.o \
 	src/notify/dispatch/channel_map.o src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o \
@@ -28,7 +28,7 @@ OBJS = \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
 	src/cache/invalidation/catch_up.o src/cache/invalidation/invalidate.o src/cache/invalidation/reader.o \
 	src/cache/invalidation/subscribers.o \
-	src/base/attention.o src/base/bell.o src/base/hush.o src/base/involvement.o src/base/levels.o \
+	src/base/activation.o src/base/attention.o src/base/bell.o src/base/hush.o src/base/involvement.o src/base/levels.o \
 	src/base/outbox.o src/base/settings.o src/base/shared.o src/base/signal.o src/base/waits.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/sequencer.o src/core/session_state.o src/core/wakeup.o

@@ -22,6 +22,7 @@
 #include "tcop/utility.h"
 #include "utils/fmgroids.h"
 
+#include "base/activation.h"
 #include "base/attention.h"
 #include "base/compat.h"
 #include "base/involvement.h"
@@ -29,7 +30,6 @@
 #include "hooks.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/sender/activation.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/retarget.h"
 

@@ -20,12 +20,12 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 
+#include "base/activation.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "notify/dispatch/channel_map.h"
-#include "notify/sender/activation.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"

@@ -31,8 +31,8 @@
 #include "utils/fmgroids.h"
 #include "utils/syscache.h"
 
+#include "base/activation.h"
 #include "base/compat.h"
-#include "notify/sender/activation.h"
 #include "notify/sender/retarget.h"
 
 typedef struct Functions

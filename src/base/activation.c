@@ -29,8 +29,8 @@
 #include "utils/plancache.h"
 #include "utils/syscache.h"
 
+#include "base/activation.h"
 #include "core/stop_point.h"
-#include "notify/sender/activation.h"
 
 #define EXTENSION_NAME	"pg_herald"
 #define SCHEMA_NAME		"herald"
