@@ -113,6 +113,8 @@ CREATE FUNCTION herald.get_queue(
 	OUT used bigint,
 	OUT usage float8,
 	OUT uncommitted bigint,
+	OUT kept_bytes bigint,
+	OUT kept_since timestamptz,
 	OUT is_damaged boolean)
 RETURNS record
 AS 'MODULE_PATHNAME', 'herald_view_queue'
@@ -122,7 +124,8 @@ COMMENT ON FUNCTION herald.get_queue() IS
 'row of the view herald.queue';
 
 CREATE VIEW herald.queue AS
-SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage, q.uncommitted, q.is_damaged
+SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage, q.uncommitted,
+	   q.kept_bytes, q.kept_since, q.is_damaged
   FROM herald.get_queue() q;
 
 COMMENT ON VIEW herald.queue IS
@@ -134,9 +137,12 @@ COMMENT ON COLUMN herald.queue.tail IS 'position of the first byte whose memory 
 COMMENT ON COLUMN herald.queue.size IS 'memory for notifications: herald.queue_memory, rounded down to a power of two';
 COMMENT ON COLUMN herald.queue.spilled IS 'size of the queue''s temporary files';
 COMMENT ON COLUMN herald.queue.used IS
-'size of what some listener has not read and of what is being committed, including the files of large transactions from their creation to their deletion';
+'size of what some listener has not read and of what is not committed yet, including the files of large transactions';
 COMMENT ON COLUMN herald.queue.usage IS 'used as a fraction of herald.max_queue_size, or of size if that is larger';
 COMMENT ON COLUMN herald.queue.uncommitted IS 'size of the temporary files of large transactions that have not begun to commit';
+COMMENT ON COLUMN herald.queue.kept_bytes IS
+'size of the part of the queue that can be read again after a reconnect, in memory and in temporary files';
+COMMENT ON COLUMN herald.queue.kept_since IS 'time of the first commit in that part';
 COMMENT ON COLUMN herald.queue.is_damaged IS
 'true if shared memory was overwritten: the queue is switched off, and notifications go through the server''s own queue until the server is restarted';
 

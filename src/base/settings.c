@@ -31,6 +31,8 @@ int			herald_queue_memory_kb;
 int			herald_channel_memory_kb;
 int			herald_max_channels_per_role;
 int			herald_max_queue_size_kb;
+int			herald_retain_size_kb;
+int			herald_retain_time_s;
 int			herald_log_min_lag_kb;
 int			herald_wakeup_concurrency;
 int			herald_max_payload;
@@ -93,6 +95,22 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							&herald_max_queue_size_kb, 8 * 1024 * 1024,
 							0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.retain_size",
+							"Sets the maximum size of temporary files with notifications that all listeners have read.",
+							"0 keeps only what is in herald.queue_memory. "
+							"These files count for herald.max_queue_size, and are deleted before anything that a listener "
+							"has not read.",
+							&herald_retain_size_kb, 0,
+							0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.retain_time",
+							"Sets the time after which temporary files that herald.retain_size keeps are deleted.",
+							"-1 keeps them until herald.retain_size is reached.",
+							&herald_retain_time_s, -1,
+							-1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.channel_memory",
 							"Sets the shared memory for channels and their listeners.",

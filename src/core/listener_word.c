@@ -156,6 +156,29 @@ herald_listener_rest(HeraldListenerWord *word)
 }
 
 bool
+herald_listener_hold(HeraldListenerWord *word, HeraldPosition position)
+{
+	uint64_t	seen = load(word);
+
+	for (;;)
+	{
+		switch ((HeraldListenerState) herald_word_state(seen))
+		{
+			case HERALD_LISTENER_BUSY:
+				break;
+			case HERALD_LISTENER_BUSY_PENDING:
+				if (herald_word_position(seen) <= position)
+					return true;
+				break;
+			default:
+				return false;
+		}
+		if (move(word, &seen, position, HERALD_LISTENER_BUSY_PENDING))
+			return true;
+	}
+}
+
+bool
 herald_listener_begin(HeraldListenerWord *word, HeraldPosition *position)
 {
 	uint64_t	seen = load(word);

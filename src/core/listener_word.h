@@ -70,6 +70,12 @@ extern HeraldListenerState herald_listener_busy(HeraldListenerWord *word);
 /* The listener's transaction has ended.  True: it is SIGNALLED now, by itself. */
 extern bool herald_listener_rest(HeraldListenerWord *word);
 
+/*
+ * The listener, in a transaction, will read from this position, or from where it is
+ * if that is before: BUSY → BUSY_PENDING.  False: it is in another state.
+ */
+extern bool herald_listener_hold(HeraldListenerWord *word, HeraldPosition position);
+
 /* The listener starts reading.  False: nothing is pending. */
 extern bool herald_listener_begin(HeraldListenerWord *word, HeraldPosition *position);
 

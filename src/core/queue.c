@@ -220,43 +220,47 @@ finish(HeraldQueue *queue, HeraldPosition position, HeraldBatchState state)
 }
 
 bool
+herald_queue_lock_border(HeraldQueue *queue)
+{
+	/* [L4] acquire: pairs with the release in herald_queue_unlock_border(). */
+	if (atomic_exchange_explicit(&queue->border_lock, 1, memory_order_acquire) != 0)
+		return false;
+	HERALD_TRY_LOCKED();
+	return true;
+}
+
+void
+herald_queue_unlock_border(HeraldQueue *queue)
+{
+	/* [L4] release: pairs with the acquire in herald_queue_lock_border(). */
+	atomic_store_explicit(&queue->border_lock, 0, memory_order_release);
+	HERALD_TRY_UNLOCKED();
+}
+
+bool
 herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed)
 {
 	HeraldPosition new_tail = needed & ~(queue->segment_size - 1);
-	HeraldPosition old_tail;
-	bool		made_room = false;
+	HeraldPosition old_tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 
-	if (new_tail <= atomic_load_explicit(&queue->tail, memory_order_relaxed))
+	assert(atomic_load_explicit(&queue->border_lock, memory_order_relaxed) != 0);
+	if (new_tail <= old_tail)
 		return false;
 
-	/* [L4] acquire: pairs with the release at the end; one at a time. */
-	if (atomic_exchange_explicit(&queue->recycling, 1, memory_order_acquire) != 0)
-		return false;
-	HERALD_TRY_LOCKED();
+	/*
+	 * First say that these bytes are no longer to be believed, then
+	 * change them.  [L3] The stores in zero() and herald_queue_fill() are
+	 * releases, so that a reader which sees one of them sees this too.
+	 * [F1] release: pairs with herald_queue_copy(); a reader that finds the bytes gone
+	 * finds what was done before to save them.
+	 */
+	atomic_store_explicit(&queue->tail, new_tail, memory_order_release);
+	HERALD_HOLD_POINT("tail-moved");
+	zero(queue, old_tail, new_tail);
 
-	old_tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
-	if (new_tail > old_tail)
-	{
-		/*
-		 * First say that these bytes are no longer to be believed, then
-		 * change them.  [L3] The stores in zero() and herald_queue_fill() are
-		 * releases, so that a reader which sees one of them sees this too.
-		 * [F1] release: pairs with herald_queue_copy(); a reader that finds the bytes gone
-		 * finds what was done before to save them.
-		 */
-		atomic_store_explicit(&queue->tail, new_tail, memory_order_release);
-		HERALD_HOLD_POINT("tail-moved");
-		zero(queue, old_tail, new_tail);
-
-		/* [L1] release: pairs with the acquire in herald_queue_reserve(). */
-		atomic_store_explicit(&queue->limit, new_tail + queue->ring_size, memory_order_release);
-		made_room = true;
-	}
-
-	/* [L4] release: pairs with the acquire above. */
-	atomic_store_explicit(&queue->recycling, 0, memory_order_release);
-	HERALD_TRY_UNLOCKED();
-	return made_room;
+	/* [L1] release: pairs with the acquire in herald_queue_reserve(). */
+	atomic_store_explicit(&queue->limit, new_tail + queue->ring_size, memory_order_release);
+	return true;
 }
 
 bool

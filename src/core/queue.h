@@ -36,13 +36,13 @@ typedef struct HeraldQueue
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;
 
 	/*
-	 * Recycler, one at a time (recycling).  tail <= head <= limit == tail +
-	 * ring_size.  Bytes below the tail may be overwritten at any moment;
-	 * bytes from head to limit are zero, up to what senders have written.
+	 * Under the border lock.  tail <= head <= limit == tail + ring_size.  Bytes
+	 * below the tail may be overwritten at any moment; bytes from head to limit
+	 * are zero, up to what senders have written.
 	 */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t limit;
 	_Atomic uint64_t tail;
-	_Atomic uint32_t recycling;
+	_Atomic uint32_t border_lock;
 
 	/*
 	 * What is below is gone, though somebody needed it.  Only ever grows.  A
@@ -101,9 +101,18 @@ extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int
 extern void herald_queue_abort(HeraldQueue *queue, HeraldPosition position);
 
 /*
+ * The border lock: while a process has it, nothing that is kept is let go of by
+ * another, and no session begins to need something older.  No process ever waits
+ * for it here: false means that another has it.  For a moment only; its holder
+ * neither throws nor waits.
+ */
+extern bool herald_queue_lock_border(HeraldQueue *queue);
+extern void herald_queue_unlock_border(HeraldQueue *queue);
+
+/*
  * Let senders have the segments that lie wholly below `needed`: a position
  * from herald_wakeup_needed(), or one up to which they have been saved or given
- * up; never above `settled`.  True if that made room.
+ * up; never above `settled`.  Under the border lock.  True if that made room.
  */
 extern bool herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed);
 

@@ -41,6 +41,16 @@
 /* An offset into the endless queue, in bytes; always a multiple of 8. */
 typedef uint64_t HeraldPosition;
 
+/*
+ * A place between two notifications: the position of a batch, and how much of it comes
+ * before; 0: nothing.  In bytes of the batch, or of its file if it is a reference.
+ */
+typedef struct HeraldPlace
+{
+	HeraldPosition position;
+	uint64_t	offset;
+} HeraldPlace;
+
 #define HERALD_ALIGN			8
 #define HERALD_ALIGN_UP(n)		(((n) + (HERALD_ALIGN - 1)) & ~(uint64_t) (HERALD_ALIGN - 1))
 

@@ -23,6 +23,7 @@
 static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
 static HeraldReadResult enter_batch(HeraldReader *reader);
 static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
+static bool is_left_out(const HeraldReader *reader, const HeraldMessage *message);
 static bool follow_reference(HeraldReader *reader, const HeraldEntry *entry);
 static bool enter_file(HeraldReader *reader, const HeraldEntry *entry);
 static void leave_batch(HeraldReader *reader, HeraldPosition next);
@@ -83,6 +84,12 @@ herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file,
 }
 
 void
+herald_reader_begin_within(HeraldReader *reader, uint64_t offset)
+{
+	reader->begin = (HeraldPlace) {reader->position, offset};
+}
+
+void
 herald_reader_skip(HeraldReader *reader)
 {
 	leave_batch(reader, reader->end);
@@ -115,6 +122,8 @@ herald_reader_next(HeraldReader *reader, HeraldMessage *message)
 			if (reader->position < reader->entries_end)
 			{
 				result = next_entry(reader, message);
+				if (result == HERALD_READ_MESSAGE && is_left_out(reader, message))
+					continue;
 				if (result != HERALD_READ_MESSAGE ||
 					message->entry->kind == HERALD_ENTRY_NOTIFICATION)
 					return result;
@@ -207,10 +216,21 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 
 	reader->position += entry->length;
 	message->batch = reader->checkpoint;
+	message->after.position = reader->checkpoint;
+	message->after.offset = reader->in_file ? reader->position : reader->position - reader->checkpoint;
 	message->sender_pid = reader->header.sender_pid;
 	message->commit_time = reader->header.commit_time;
 	message->entry = entry;
 	return HERALD_READ_MESSAGE;
+}
+
+/* In the file of a reference we have begun after that. */
+static bool
+is_left_out(const HeraldReader *reader, const HeraldMessage *message)
+{
+	return message->batch == reader->begin.position &&
+		message->entry->kind == HERALD_ENTRY_NOTIFICATION &&
+		message->after.offset <= reader->begin.offset;
 }
 
 /*
@@ -254,8 +274,10 @@ enter_file(HeraldReader *reader, const HeraldEntry *entry)
 	reader->in_file = true;
 	reader->file = file.number;
 	reader->position = 0;
+	if (reader->checkpoint == reader->begin.position && reader->begin.offset <= file.length)
+		reader->position = reader->begin.offset;
 	reader->entries_end = file.length;
-	reader->copied_from = reader->copied_to = 0;
+	reader->copied_from = reader->copied_to = reader->position;
 	return true;
 }
 

@@ -27,6 +27,7 @@ typedef struct HeraldMessage
 	HeraldPosition batch;		/* position of its batch */
 	int32_t		sender_pid;
 	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
+	HeraldPlace after;			/* where it ends */
 	const HeraldEntry *entry;	/* in the reader's buffer, until the next call */
 } HeraldMessage;
 
@@ -62,6 +63,7 @@ typedef struct HeraldReader
 	uint64_t	file;
 	bool		expects_file;	/* the batch is a reference; its file comes last */
 	bool		wants_file;		/* ... which has something for this reader */
+	HeraldPlace begin;			/* in that batch, what comes before is left out */
 	uint64_t	bytes_read;		/* in this pass */
 	uint64_t	copied_from;	/* what the buffer holds */
 	uint64_t	copied_to;
@@ -85,6 +87,9 @@ extern void herald_reader_begin(HeraldReader *reader, HeraldQueue *queue, uint32
 extern void herald_reader_use_spilled(HeraldReader *reader, HeraldReadSpilled read_spilled);
 extern void herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file,
 									HeraldListensTo listens_to);
+
+/* The pass begins within its first batch, after so much of it. */
+extern void herald_reader_begin_within(HeraldReader *reader, uint64_t offset);
 
 /* Leave out what has not been read yet: the pass is at its end. */
 extern void herald_reader_skip(HeraldReader *reader);

@@ -18,7 +18,17 @@ typedef struct HeraldRetention
 {
 	_Atomic uint64_t from;
 	_Atomic uint64_t to;
+
+	/* From here on nothing is missing of what is kept elsewhere besides segments. */
+	_Atomic uint64_t complete_from;
 } HeraldRetention;
+
+/* How much may be kept outside of the ring, in bytes: in all, and of what nobody needs. */
+typedef struct HeraldRetentionLimits
+{
+	uint64_t	bytes_max;
+	uint64_t	retain_max;
+} HeraldRetentionLimits;
 
 /* Why listeners miss something. */
 typedef enum HeraldOverrunReason
@@ -58,40 +68,82 @@ typedef struct HeraldRetentionCalls
 	void		(*overrun) (uint32_t slot, HeraldOverrunReason reason);
 
 	/*
-	 * What is kept elsewhere besides segments and counts for the same limit:
-	 * how much, the position in the queue that the oldest belongs to (UINT64_MAX:
-	 * there is none), and a way to delete what belongs below a position, as in
-	 * remove().  NULL: there is nothing of the kind.
+	 * What is kept elsewhere besides segments and counts for the same limits:
+	 * how much, how much of that belongs to a stretch of the queue, the position
+	 * that the oldest belongs to (UINT64_MAX: there is none), and a way to delete
+	 * what belongs below a position, as in remove(), which returns the highest of
+	 * these positions (0: there was none).  NULL: there is nothing of the kind.
 	 */
 	uint64_t	(*others_bytes) (void);
+	uint64_t	(*others_bytes_between) (HeraldPosition from, HeraldPosition to);
 	HeraldPosition (*others_oldest) (void);
-	void		(*others_remove) (HeraldPosition below);
+	HeraldPosition (*others_remove) (HeraldPosition below);
 } HeraldRetentionCalls;
 
 /* Is the ring short of room, and is its oldest segment finished and settled?  By anybody; a hint. */
 extern bool herald_retention_can_move(HeraldQueue *queue);
 
 /*
- * Let senders have the oldest segment of the ring.  If a listener needs it, it
- * is saved first; at most `bytes_max` are.  By the spiller.
+ * Let senders have the segments of the ring that no listener needs.  By anybody.
+ * True: there is room.
  */
-extern HeraldRetentionResult herald_retention_move(HeraldRetention *retention, HeraldQueue *queue,
-												   HeraldWakeup *wakeup, uint64_t bytes_max,
-											 const HeraldRetentionCalls *calls);
+extern bool herald_retention_recycle(HeraldQueue *queue, HeraldWakeup *wakeup);
 
 /*
- * Delete what nobody needs, and leave room for that many bytes besides segments, of
- * `bytes_max`, at the expense of what is oldest.  By the spiller.  False: there is not enough that
- * could be given up.
+ * Let senders have the oldest segment of the ring.  If a listener needs it, or
+ * there may be more of what nobody needs, it is saved first; within the limits.
+ * By the spiller.
+ */
+extern HeraldRetentionResult herald_retention_move(HeraldRetention *retention, HeraldQueue *queue,
+												   HeraldWakeup *wakeup,
+												   const HeraldRetentionLimits *limits,
+												   const HeraldRetentionCalls *calls);
+
+/*
+ * Delete what nobody needs beyond the limit, and leave room for that many bytes
+ * besides segments, at the expense of what is oldest.  By the spiller.  False:
+ * there is not enough that could be given up.
  */
 extern bool herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue,
 										HeraldWakeup *wakeup, uint64_t bytes,
-									  uint64_t bytes_max, const HeraldRetentionCalls *calls);
+										const HeraldRetentionLimits *limits,
+										const HeraldRetentionCalls *calls);
+
+/* Delete what nobody needs below a position.  By the spiller. */
+extern void herald_retention_expire(HeraldRetention *retention, HeraldQueue *queue,
+									HeraldWakeup *wakeup, HeraldPosition position,
+									const HeraldRetentionCalls *calls);
 
 /* Give up what is oldest, because saving failed.  By the spiller.  False: there is nothing. */
 extern bool herald_retention_give_up_oldest(HeraldRetention *retention, HeraldQueue *queue,
 											HeraldWakeup *wakeup,
 											const HeraldRetentionCalls *calls);
+
+/* The same of what is kept besides segments alone: there is no place for more of it. */
+extern bool herald_retention_give_up_oldest_other(HeraldRetention *retention, HeraldQueue *queue,
+												  HeraldWakeup *wakeup,
+												  const HeraldRetentionCalls *calls);
+
+/*
+ * From here on everything is still there, in the ring or elsewhere.  By anybody: under
+ * the border lock it stays so, but for what is given up; without it is a hint.
+ */
+extern HeraldPosition herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue);
+
+typedef enum HeraldHoldResult
+{
+	HERALD_HOLD_DONE,			/* everything from the position on will come */
+	HERALD_HOLD_GONE,			/* some of it is not there any more: nothing has changed */
+	HERALD_HOLD_AGAIN			/* another process has the border lock: call again */
+} HeraldHoldResult;
+
+/*
+ * A listener in a transaction wants to read from an older position, where a batch
+ * begins.  On success it is told up to where it had read everything of its channels.
+ */
+extern HeraldHoldResult herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue,
+											  HeraldWakeup *wakeup, uint32_t slot,
+											  HeraldPosition position, HeraldPosition *had_read);
 
 /* Has this segment been saved as a whole?  By anybody; it can be deleted any moment. */
 extern bool herald_retention_has(HeraldRetention *retention, HeraldPosition segment);

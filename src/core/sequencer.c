@@ -73,7 +73,8 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 
 			/*
 			 * [L5] release: pairs with the acquire in herald_wakeup_needed().
-			 * Sequentially consistent for [D3], in notify/dispatch/dispatch.c.
+			 * Sequentially consistent for [D3], in notify/dispatch/dispatch.c, and for
+			 * [W3], in herald_wakeup_has_read(): after the marks.
 			 */
 			atomic_store_explicit(&queue->settled, from, memory_order_seq_cst);
 		}

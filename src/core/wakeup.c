@@ -232,6 +232,28 @@ herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot)
 }
 
 bool
+herald_wakeup_hold(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
+				   HeraldPosition position, HeraldPosition *had_read)
+{
+	*had_read = herald_wakeup_has_read(wakeup, queue, slot);
+	return herald_listener_hold(herald_wakeup_word(wakeup, slot), position);
+}
+
+/*
+ * [W3] `settled` comes first: each batch below it that concerns us has marked our
+ * word, so if nothing is pending then, all of these have been read.
+ */
+HeraldPosition
+herald_wakeup_has_read(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot)
+{
+	HeraldPosition settled = atomic_load_explicit(&queue->settled, memory_order_seq_cst);
+	uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot), memory_order_seq_cst);
+	HeraldPosition next = herald_word_position(word);
+
+	return herald_listener_is_pending(word) || next > settled ? next : settled;
+}
+
+bool
 herald_wakeup_begin(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 					HeraldPosition *from, HeraldPosition *to)
 {

@@ -121,6 +121,21 @@ extern bool herald_wakeup_busy(HeraldWakeup *wakeup, uint32_t slot);
 extern bool herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot);
 
 /*
+ * The listener, in a transaction, will read from a position that it may have passed.
+ * *had_read is where it had got to with all of its channels.  False: it cannot, in
+ * its present state.  Under the border lock: see core/retention.c.
+ */
+extern bool herald_wakeup_hold(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
+							   HeraldPosition position, HeraldPosition *had_read);
+
+/*
+ * Where the listener has got to with all of its channels: everything before has been
+ * read, or is not for it.  By the listener.
+ */
+extern HeraldPosition herald_wakeup_has_read(HeraldWakeup *wakeup, HeraldQueue *queue,
+											 uint32_t slot);
+
+/*
  * The listener starts reading.  False: nothing to read.  On success the stretch
  * from *from to *to is to be read.
  */

@@ -33,7 +33,7 @@ herald_stop_state(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
 		"turns %u, to be woken %u, dispatching %u, recycling %u, waiting for dispatch %u, large files %d",
 		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
-		atomic_load(&herald_queue->dispatching), atomic_load(&herald_queue->recycling),
+		atomic_load(&herald_queue->dispatching), atomic_load(&herald_queue->border_lock),
 		atomic_load(&herald_control->dispatch_waiters), herald_large_files_count())));
 }
 

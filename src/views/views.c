@@ -25,6 +25,7 @@
 #include "base/settings.h"
 #include "base/shared.h"
 #include "notify/dispatch/channel_map.h"
+#include "notify/storage/kept.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 #include "views/row.h"
@@ -171,6 +172,8 @@ herald_view_queue(PG_FUNCTION_ARGS)
 {
 	HeraldRow	row = only_row(fcinfo);
 	uint64		used = queue_used();
+	TimestampTz kept_since = 0;
+	bool		is_known;
 
 	herald_row_add(&row, "head", INT8OID, Int64GetDatum(atomic_load(&herald_queue->head)));
 	herald_row_add(&row, "dispatched", INT8OID, Int64GetDatum(atomic_load(&herald_queue->dispatched)));
@@ -182,6 +185,9 @@ herald_view_queue(PG_FUNCTION_ARGS)
 	herald_row_add(&row, "used", INT8OID, Int64GetDatum(used));
 	herald_row_add(&row, "usage", FLOAT8OID, Float8GetDatum(usage(used)));
 	herald_row_add(&row, "uncommitted", INT8OID, Int64GetDatum(herald_large_files_bytes_open()));
+	herald_row_add(&row, "kept_bytes", INT8OID, Int64GetDatum(herald_kept_bytes()));
+	is_known = herald_kept_begin(&kept_since);
+	herald_row_add_or_null(&row, "kept_since", TIMESTAMPTZOID, TimestampTzGetDatum(kept_since), !is_known);
 	herald_row_add(&row, "is_damaged", BOOLOID, BoolGetDatum(herald_shared_is_damaged()));
 	return herald_row_datum(&row);
 }
@@ -319,13 +325,13 @@ read_counters(uint64 *totals)
 	}
 }
 
-/* Bytes that some listener has yet to read, or that await their commit; all those in files too. */
+/* Bytes that some listener has yet to read, or that await their commit, in memory and in files. */
 static uint64
 queue_used(void)
 {
 	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_queue);
 
-	return atomic_load(&herald_queue->head) - needed + herald_large_files_bytes();
+	return atomic_load(&herald_queue->head) - needed + herald_large_files_bytes_from(needed);
 }
 
 /* As a fraction of all that the queue can hold. */

@@ -23,20 +23,15 @@
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "core/queue_reader.h"
+#include "notify/storage/kept.h"
 #include "notify/storage/large_files.h"
-#include "notify/storage/spill.h"
 #include "watchdog/lag.h"
 
 #define LAGS_AFTER_MS		1000
 
-/* Batches that were rolled back, and may come before the first that counts. */
-#define BATCHES_MAX			1000
-
 /* In the watchdog: since when each listener has been beyond the limit; 0: it is not. */
 static uint64 *beyond_since_ms;
 
-static bool read_queue(HeraldPosition position, uint64 length, void *to);
 static void report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since);
 static const char *application_of(int pid, char *buffer, size_t size);
 
@@ -44,35 +39,7 @@ static const char *application_of(int pid, char *buffer, size_t size);
 bool
 herald_lag_since(uint64 word, TimestampTz *since)
 {
-	HeraldPosition position = herald_word_position(word);
-	HeraldPosition dispatched = atomic_load(&herald_queue->dispatched);
-
-	if (!herald_listener_is_pending(word))
-		return false;
-
-	for (int i = 0; i < BATCHES_MAX && position < dispatched; i++)
-	{
-		HeraldBatchHeader header;
-
-		if (!read_queue(position, sizeof(header.word), &header) ||
-			herald_word_position(header.word) != position)
-			return false;
-		if (herald_word_state(header.word) == HERALD_BATCH_FILLER)
-		{
-			position = herald_queue_next_segment(herald_queue, position);
-			continue;
-		}
-
-		if (!read_queue(position, sizeof(header), &header))
-			return false;
-		if (herald_word_state(header.word) != HERALD_BATCH_ABORTED)
-		{
-			*since = header.commit_time;
-			return true;
-		}
-		position += header.length;
-	}
-	return false;
+	return herald_listener_is_pending(word) && herald_kept_since(herald_word_position(word), since);
 }
 
 bool
@@ -128,14 +95,6 @@ herald_lag_bytes(uint64 word)
 	if (!herald_listener_is_pending(word) || position >= dispatched || herald_lag_has_missed(word))
 		return 0;
 	return dispatched - position + herald_large_files_bytes_between(position, dispatched);
-}
-
-/* From memory or from a file.  False: it is gone. */
-static bool
-read_queue(HeraldPosition position, uint64 length, void *to)
-{
-	return herald_queue_copy(herald_queue, position, length, to) ||
-		herald_spill_read(position, length, to);
 }
 
 static void

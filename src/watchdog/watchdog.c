@@ -43,6 +43,7 @@
 #include "notify/dispatch/channel_map.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
+#include "notify/storage/kept.h"
 #include "notify/storage/spill.h"
 #include "watchdog/lag.h"
 #include "watchdog/watchdog.h"
@@ -61,6 +62,9 @@
 
 /* And more often while somebody is so far behind that there are files. */
 #define SLEEP_WITH_FILES_MS	1000
+
+/* What is retained may be too old by then. */
+#define EXPIRE_EVERY_MS		1000
 
 /* What was seen of a listener when it was looked at last. */
 typedef struct Seen
@@ -106,6 +110,7 @@ herald_watchdog_main(Datum arg)
 {
 	uint64		last_active_ms = herald_clock_ms();
 	uint64		last_look_ms = 0;
+	uint64		last_expire_ms = 0;
 	Seen	   *seen;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -139,6 +144,11 @@ herald_watchdog_main(Datum arg)
 
 		herald_turns_pump();
 		herald_spill_trim();
+		if (now_ms - last_expire_ms >= EXPIRE_EVERY_MS)
+		{
+			herald_kept_expire();
+			last_expire_ms = now_ms;
+		}
 
 		/* What is left to dispatch comes first; it sets the latch. */
 		is_deleting = !MyLatch->is_set && herald_spill_delete_some();

@@ -81,7 +81,7 @@ byte ring[RING];				/* 0, or the position of the batch that is there */
 byte head = RING;				/* one lap up */
 byte tail = RING;
 byte limit = RING + RING;
-bit recycling;
+bit border_lock;
 byte lost;
 byte settled = RING;			/* and dispatched */
 
@@ -151,36 +151,28 @@ inline herald_wakeup_needed()
 	lost_seen = 0
 }
 
-/* ---- queue.c: true, in `made_room`, if it did ---- */
+/* ---- queue.c ---- */
 
+/* True, in `found`: another process has it. */
+#define TRY_BORDER	atomic { found = border_lock; border_lock = 1 }		/* [L4] */
+
+/* Under the border lock; true, in `made_room`, if it did. */
 inline herald_queue_recycle(up_to)
 {
-	made_room = 0;
-	if
-	:: up_to > tail ->
-		atomic { found = recycling; recycling = 1 };		/* [L4] */
+	atomic {
 		if
-		:: found
-		:: else ->
-			atomic {
-				if
-				:: up_to > tail -> at = tail; tail = up_to		/* [F1] */
-				:: else fi
-			};
-			/* zero() */
-			d_step {
-				do
-				:: at != 0 && at < up_to -> AT(at) = 0; at++; made_room = 1
-				:: else -> break
-				od;
-				at = 0;
-				limit = tail + RING
-			};
-			recycling = 0
-		fi
-	:: up_to <= tail
-	fi;
-	found = 0
+		:: up_to > tail -> at = tail; tail = up_to		/* [F1] */
+		:: else fi
+	};
+	/* zero() */
+	d_step {
+		do
+		:: at != 0 && at < up_to -> AT(at) = 0; at++; made_room = 1
+		:: else -> break
+		od;
+		at = 0;
+		limit = tail + RING
+	}
 }
 
 /* ---- retention.c, under the spiller's lock ---- */
@@ -255,6 +247,52 @@ inline delete_below()
 	seen = 0;
 	others_remove(below);
 	below = 0
+}
+
+/* What nobody needs.  True, in `found`: another process has the border lock. */
+inline let_go()
+{
+	TRY_BORDER;
+	if
+	:: found
+	:: else ->
+		herald_wakeup_needed();
+		atomic { below = needed; needed = 0 };
+		delete_below();
+		border_lock = 0
+	fi
+}
+
+/* By anybody. */
+inline herald_retention_recycle()
+{
+	made_room = 0;
+	TRY_BORDER;
+	if
+	:: found -> found = 0
+	:: else ->
+		herald_wakeup_needed();
+		herald_queue_recycle(needed);
+		needed = 0;
+		border_lock = 0
+	fi
+}
+
+/* What is in `segment`, unless a session has begun to need it: here none does, see resume.pml. */
+inline recycle()
+{
+	TRY_BORDER;
+	if
+	:: found -> found = 0
+	:: else ->
+		herald_wakeup_needed();
+		if
+		:: IS_SAVED(segment) || needed > segment -> herald_queue_recycle(segment + 1)
+		:: else
+		fi;
+		needed = 0;
+		border_lock = 0
+	fi
 }
 
 inline tell_overrun(l)
@@ -416,11 +454,13 @@ inline herald_retention_move()
 	segment = tail;
 	if
 	:: settled > segment ->
-		herald_wakeup_needed();
-		below = needed;
-		delete_below();
+		let_go();
 		if
-		:: needed <= segment && !IS_SAVED(segment) ->
+		:: found -> found = 0; is_to_come_back = 1
+		:: else -> herald_wakeup_needed()
+		fi;
+		if
+		:: !is_to_come_back && needed <= segment && !IS_SAVED(segment) ->
 			keep_within_limit();
 			if
 			:: found
@@ -432,7 +472,10 @@ inline herald_retention_move()
 			:: needed <= segment ->
 				save_segment();
 #ifdef RECYCLED_FIRST
-				herald_queue_recycle(segment + 1);
+				if
+				:: segment + 1 > tail -> herald_queue_recycle(segment + 1)
+				:: else
+				fi;
 				to = segment + 1
 #else
 				if
@@ -447,7 +490,7 @@ inline herald_retention_move()
 		needed = 0;
 		if
 		:: is_to_come_back -> is_to_come_back = 0
-		:: else -> herald_queue_recycle(segment + 1)
+		:: else -> recycle()
 		fi
 	:: else fi;
 	segment = 0
@@ -461,9 +504,7 @@ inline herald_retention_move()
 
 inline herald_spill_make_room()
 {
-	herald_wakeup_needed();
-	herald_queue_recycle(needed);
-	needed = 0;
+	herald_retention_recycle();
 	if
 	:: head < limit
 	:: else ->
@@ -526,7 +567,7 @@ inline herald_queue_reserve()
 	:: head >= limit ->
 		herald_spill_make_room();
 		/* If that was in vain, it is until one of these changes. */
-		head < limit || (!spill_lock && !recycling && settled > tail)
+		head < limit || (!spill_lock && !border_lock && settled > tail)
 	od
 }
 
@@ -569,9 +610,7 @@ again:
 			seen = 0;
 			LOCK;
 			/* herald_retention_leave_room() */
-			herald_wakeup_needed();
-			atomic { below = needed; needed = 0 };
-			delete_below();
+			let_go();
 			keep_within_limit();
 			if
 			:: atomic { BYTES_KEPT < KEPT -> is_complete[me] = 1 }
@@ -731,9 +770,7 @@ end_asleep:
 		if
 		:: found -> found = 0
 		:: else ->
-			herald_wakeup_needed();
-			atomic { below = needed; needed = 0 };
-			delete_below();
+			let_go();
 			UNLOCK;
 			delete_doomed()
 		fi
@@ -784,9 +821,7 @@ init
 	/* The watchdog looks once more. */
 #ifndef NOBODY_TRIMS
 	LOCK;
-	herald_wakeup_needed();
-	below = needed;
-	delete_below();
+	let_go();
 	UNLOCK;
 	atomic { files = files & ~doomed; doomed = 0 };
 #endif

@@ -225,7 +225,7 @@ test_recycle_alignments(void **state UNUSED)
 			atomic_store(&queue->head, first + queue->ring_size);
 			assert_false(reserve(queue, 0, &position));
 
-			assert_int_equal(herald_queue_recycle(queue, needed), tail > first);
+			assert_int_equal(recycle(queue, needed), tail > first);
 			if (tail < first)
 				tail = first;
 			assert_int_equal(atomic_load(&queue->tail), tail);
@@ -235,8 +235,8 @@ test_recycle_alignments(void **state UNUSED)
 				assert_int_equal(word_at(queue, at), at | HERALD_BATCH_COMMITTED);
 			assert_int_equal(reserve(queue, 0, &position), tail > first);
 
-			assert_false(herald_queue_recycle(queue, needed));
-			assert_int_equal(atomic_load(&queue->recycling), 0);
+			assert_false(recycle(queue, needed));
+			assert_int_equal(atomic_load(&queue->border_lock), 0);
 			free(queue);
 		}
 }
@@ -249,14 +249,14 @@ test_recycle_alone(void **state UNUSED)
 	HeraldPosition first = atomic_load(&queue->head);
 
 	atomic_store(&queue->head, first + queue->ring_size);
-	atomic_store(&queue->recycling, 1);
-	assert_false(herald_queue_recycle(queue, first + queue->segment_size));
+	atomic_store(&queue->border_lock, 1);
+	assert_false(recycle(queue, first + queue->segment_size));
 	assert_int_equal(atomic_load(&queue->tail), first);
-	assert_int_equal(atomic_load(&queue->recycling), 1);
-	atomic_store(&queue->recycling, 0);
+	assert_int_equal(atomic_load(&queue->border_lock), 1);
+	atomic_store(&queue->border_lock, 0);
 
-	assert_true(herald_queue_recycle(queue, first + 3 * queue->segment_size));
-	assert_false(herald_queue_recycle(queue, first + 2 * queue->segment_size));
+	assert_true(recycle(queue, first + 3 * queue->segment_size));
+	assert_false(recycle(queue, first + 2 * queue->segment_size));
 	assert_int_equal(atomic_load(&queue->tail), first + 3 * queue->segment_size);
 	assert_int_equal(atomic_load(&queue->limit), first + 3 * queue->segment_size + queue->ring_size);
 	free(queue);
@@ -325,7 +325,7 @@ test_wrap_with_crafted_payloads(void **state UNUSED)
 		Recorder	recorder = {0};
 
 		while (send_crafted(queue, length) == 0)
-			assert_true(herald_queue_recycle(queue, atomic_load(&queue->settled)));
+			assert_true(recycle(queue, atomic_load(&queue->settled)));
 		assert_int_equal(dispatch_all(queue), 1);
 
 		dispatched = atomic_load(&queue->dispatched);
@@ -352,7 +352,7 @@ test_far_positions(void **state UNUSED)
 	for (int i = 0; i < 3 * HERALD_SEGMENTS; i++)
 	{
 		while (!reserve(queue, herald_queue_batch_max(queue) - 64, &position))
-			assert_true(herald_queue_recycle(queue, atomic_load(&queue->settled)));
+			assert_true(recycle(queue, atomic_load(&queue->settled)));
 		herald_queue_commit(queue, position, 0);
 		assert_int_equal(dispatch_all(queue), 1);
 	}

@@ -202,7 +202,7 @@ test_across_laps(void **state UNUSED)
 			leave_in_segment(queue, left);
 		}
 		dispatch_all(queue);
-		assert_true(herald_queue_recycle(queue, from));
+		assert_true(recycle(queue, from));
 		batch_send(queue, "behind");
 		dispatch_all(queue);
 
@@ -233,7 +233,7 @@ test_lapped(void **state UNUSED)
 	copied = reader_new(queue, first, 4096);
 	assert_next(&copied, "gone");
 
-	assert_true(herald_queue_recycle(queue, second));
+	assert_true(recycle(queue, second));
 	assert_result(&reader, HERALD_READ_LAPPED);
 	assert_result(&reader, HERALD_READ_LAPPED);
 

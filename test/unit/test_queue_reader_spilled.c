@@ -73,7 +73,7 @@ spill(HeraldQueue *queue)
 	memcpy(bytes, (const void *) herald_queue_at(queue, segment), queue->segment_size);
 	saved.bytes[saved.count] = bytes;
 	saved.segments[saved.count++] = segment;
-	assert_true(herald_queue_recycle(queue, segment + queue->segment_size));
+	assert_true(recycle(queue, segment + queue->segment_size));
 }
 
 static HeraldReader

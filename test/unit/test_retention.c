@@ -29,6 +29,7 @@ static struct
 	int			fail;			/* so many times */
 	int			disk_segments;	/* so many fit on the disk; 0: any number */
 	HeraldPosition recycle_to;	/* by another process, during the next save */
+	bool		lock_border;	/* by another process, during the next save */
 	HeraldPosition kept[NOTED_MAX];
 	int			kept_count;
 	HeraldPosition failed;		/* the last that could not be saved; 0: none, or it is deleted */
@@ -57,8 +58,11 @@ save(HeraldPosition segment)
 	assert_true(world.kept_count < NOTED_MAX);
 	world.kept[world.kept_count++] = segment;
 	if (world.recycle_to != 0)
-		assert_true(herald_queue_recycle(world.queue, world.recycle_to));
+		assert_true(recycle(world.queue, world.recycle_to));
 	world.recycle_to = 0;
+	if (world.lock_border)
+		assert_true(herald_queue_lock_border(world.queue));
+	world.lock_border = false;
 	return true;
 }
 
@@ -158,7 +162,8 @@ move(uint64_t bytes_max)
 
 	do
 	{
-		result = herald_retention_move(&world.retention, world.queue, world.wakeup, bytes_max, &calls);
+		result = herald_retention_move(&world.retention, world.queue, world.wakeup,
+									  &(HeraldRetentionLimits) {.bytes_max = bytes_max}, &calls);
 		assert_true(result != HERALD_RETENTION_AGAIN || world.removed > 0);
 		world.removed = 0;		/* deleted by now */
 	} while (result == HERALD_RETENTION_AGAIN);
@@ -175,7 +180,8 @@ move(uint64_t bytes_max)
 static void
 trim(void)
 {
-	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0, UINT64_MAX, &calls);
+	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0,
+									   &(HeraldRetentionLimits) {.bytes_max = NO_LIMIT}, &calls);
 }
 
 /* The saved stretch, in segments from the first; all of it is kept, and nothing else. */
@@ -214,9 +220,10 @@ test_not_yet(void **state UNUSED)
 	atomic_store(&world.queue->settled, border(1));
 	assert_true(move(NO_LIMIT));
 	atomic_store(&world.queue->settled, settled);
-	assert_true(herald_queue_recycle(world.queue, border(4)));
-	assert_int_equal(herald_retention_move(&world.retention, world.queue, world.wakeup, NO_LIMIT, &calls),
-					 HERALD_RETENTION_NO_ROOM);
+	assert_true(recycle(world.queue, border(4)));
+	assert_int_equal(herald_retention_move(&world.retention, world.queue, world.wakeup,
+											   &(HeraldRetentionLimits) {.bytes_max = NO_LIMIT}, &calls),
+					 HERALD_RETENTION_ROOM);
 	assert_int_equal(atomic_load(&world.queue->tail), border(4));
 	assert_int_equal(world.saves, 0);
 }
@@ -388,14 +395,14 @@ test_recycled_while_saved(void **state)
 
 /* Guards: saved, but not recycled since another process was about to: not saved anew. */
 static void
-test_recycling_elsewhere(void **state UNUSED)
+test_border_is_locked(void **state UNUSED)
 {
 	set_listener(99, border(0), HERALD_LISTENER_PENDING);
-	atomic_store(&world.queue->recycling, 1);
+	world.lock_border = true;
 	assert_false(move(NO_LIMIT));
 	assert_saved(0, 1);
 	assert_int_equal(atomic_load(&world.queue->tail), border(0));
-	atomic_store(&world.queue->recycling, 0);
+	herald_queue_unlock_border(world.queue);
 	assert_true(move(NO_LIMIT));
 	assert_int_equal(world.saves, 1);
 	assert_saved(0, 1);
@@ -404,12 +411,12 @@ test_recycling_elsewhere(void **state UNUSED)
 
 /* Guards: the same, and nobody needs it any more by then: nothing is left behind. */
 static void
-test_recycling_elsewhere_in_vain(void **state UNUSED)
+test_border_is_locked_in_vain(void **state UNUSED)
 {
 	set_listener(99, border(0), HERALD_LISTENER_PENDING);
-	atomic_store(&world.queue->recycling, 1);
+	world.lock_border = true;
 	assert_false(move(NO_LIMIT));
-	atomic_store(&world.queue->recycling, 0);
+	herald_queue_unlock_border(world.queue);
 	set_listener(99, border(3), HERALD_LISTENER_PENDING);
 	trim();
 	assert_saved(0, 0);
@@ -432,8 +439,8 @@ main(void)
 		world_test(test_errors),
 		world_test(test_full_disk),
 		world_test(test_recycled_while_saved),
-		world_test(test_recycling_elsewhere),
-		world_test(test_recycling_elsewhere_in_vain),
+		world_test(test_border_is_locked),
+		world_test(test_border_is_locked_in_vain),
 	};
 
 	return cmocka_run_group_tests_name("spilled", tests, NULL, NULL);

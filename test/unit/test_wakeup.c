@@ -464,11 +464,11 @@ test_needed_and_recycle(void **state UNUSED)
 	assert_true(herald_wakeup_mark(wakeup, 1, start + 2 * queue->segment_size));
 	assert_true(herald_wakeup_mark(wakeup, 2, start));
 	assert_int_equal(herald_wakeup_needed(wakeup, queue), start);
-	assert_false(herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue)));
+	assert_false(recycle(queue, herald_wakeup_needed(wakeup, queue)));
 
 	assert_true(herald_wakeup_begin(wakeup, queue, 2, &from, &to));
 	herald_listener_advance(herald_wakeup_word(wakeup, 2), start + queue->segment_size + 8);
-	assert_true(herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue)));
+	assert_true(recycle(queue, herald_wakeup_needed(wakeup, queue)));
 	assert_int_equal(atomic_load(&queue->tail), start + queue->segment_size);
 	assert_true(herald_wakeup_finish(wakeup, queue, 2, &to));
 	assert_int_equal(herald_wakeup_needed(wakeup, queue), start + 2 * queue->segment_size);

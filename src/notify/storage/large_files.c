@@ -132,14 +132,19 @@ herald_large_files_place(uint64 number, HeraldPosition position)
 	return true;
 }
 
-void
+HeraldPosition
 herald_large_files_delete_below(HeraldPosition position)
 {
+	HeraldPosition highest = 0;
+
 	for (int i = 0; i < herald_large_files->used; i++)
 	{
-		if (position_of(i) < position)
-			discard(&herald_large_files->files[i]);
+		if (position_of(i) >= position)
+			continue;
+		highest = Max(highest, position_of(i));
+		discard(&herald_large_files->files[i]);
 	}
+	return highest;
 }
 
 HeraldPosition

@@ -46,9 +46,9 @@ extern bool herald_large_files_place(uint64 number, HeraldPosition position);
 
 /*
  * Take the files whose references lie below `position` out of the table, to be
- * deleted.  Under spill_lock.
+ * deleted; returns the highest of their positions, 0 if there was none.  Under spill_lock.
  */
-extern void herald_large_files_delete_below(HeraldPosition position);
+extern HeraldPosition herald_large_files_delete_below(HeraldPosition position);
 
 /* The oldest file's reference; PG_UINT64_MAX: none.  Under spill_lock. */
 extern HeraldPosition herald_large_files_oldest(void);

@@ -66,6 +66,8 @@ typedef struct Saving
 /* Is this process among those counted in room_waiters? */
 static bool is_waiting;
 
+static HeraldRetentionLimits limits_now(void);
+static bool retains_segments(void);
 static void forget_wait(int code, Datum arg);
 static bool trim_to(uint64 bytes_max);
 static bool must_delete(void);
@@ -87,6 +89,7 @@ static const HeraldRetentionCalls calls = {
 	.dropped = count_dropped,
 	.overrun = report_overrun,
 	.others_bytes = herald_large_files_bytes,
+	.others_bytes_between = herald_large_files_bytes_between,
 	.others_oldest = herald_large_files_oldest,
 	.others_remove = herald_large_files_delete_below,
 };
@@ -107,11 +110,12 @@ herald_spill_shared_init(void)
 bool
 herald_spill_make_room(void)
 {
+	HeraldRetentionLimits limits = limits_now();
 	HeraldRetentionResult result;
 
 	if (herald_shared_is_damaged())
 		return false;
-	if (herald_queue_recycle(herald_queue, herald_wakeup_needed(herald_wakeup, herald_queue)))
+	if (!retains_segments() && herald_retention_recycle(herald_queue, herald_wakeup))
 		herald_spill_announce_room();
 	if (!herald_queue_is_short(herald_queue))
 		return true;
@@ -126,7 +130,7 @@ herald_spill_make_room(void)
 		if (!herald_spill_try_lock())
 			return false;
 		result = herald_retention_move(&herald_spill->spilled, herald_queue, herald_wakeup,
-									   herald_spill_bytes_max(), &calls);
+									   &limits, &calls);
 		herald_spill_unlock();
 	} while (result == HERALD_RETENTION_AGAIN && delete_some());
 
@@ -177,6 +181,7 @@ bool
 herald_spill_leave_room(uint64 bytes)
 {
 	HeraldPosition settled = atomic_load(&herald_queue->settled);
+	HeraldRetentionLimits limits = limits_now();
 
 	if (herald_shared_is_damaged())
 		return false;
@@ -185,7 +190,7 @@ herald_spill_leave_room(uint64 bytes)
 	if (herald_large_files_bytes_from(settled) + bytes > herald_spill_bytes_max())
 		return false;
 	return herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, bytes,
-									   herald_spill_bytes_max(), &calls);
+									   &limits, &calls);
 }
 
 bool
@@ -203,25 +208,57 @@ herald_spill_free_disk(void)
 	return result;
 }
 
-/* As in give_up_oldest() of core/retention.c: what is not settled yet is no laggard's. */
 bool
 herald_spill_give_up_oldest_file(void)
 {
-	HeraldPosition oldest;
-	bool		result = false;
+	bool		result;
 
 	if (herald_shared_is_damaged())
 		return false;
 	herald_spill_lock();
-	oldest = herald_large_files_oldest();
-	if (oldest < atomic_load(&herald_queue->settled))
-	{
-		herald_large_files_delete_below(oldest + HERALD_ALIGN);
-		count_dropped();
-		result = true;
-	}
+	result = herald_retention_give_up_oldest_other(&herald_spill->spilled, herald_queue,
+												   herald_wakeup, &calls);
 	herald_spill_unlock();
 	return result;
+}
+
+HeraldPosition
+herald_spill_kept_from(void)
+{
+	return herald_retention_kept_from(&herald_spill->spilled, herald_queue);
+}
+
+HeraldHoldResult
+herald_spill_hold(HeraldPosition position, HeraldPosition *had_read)
+{
+	HeraldHoldResult result = herald_retention_hold(&herald_spill->spilled, herald_queue, herald_wakeup,
+													herald_shared_my_slot(), position, had_read);
+
+	/* A sender that found the border lock taken may be waiting. */
+	if (result != HERALD_HOLD_AGAIN)
+		herald_spill_announce_room();
+	return result;
+}
+
+HeraldPosition
+herald_spill_oldest_file(void)
+{
+	HeraldPosition oldest;
+
+	if (herald_large_files_count() == 0 || !herald_spill_try_lock())
+		return PG_UINT64_MAX;
+	oldest = herald_large_files_oldest();
+	herald_spill_unlock();
+	return oldest;
+}
+
+void
+herald_spill_expire(HeraldPosition position)
+{
+	if (herald_shared_is_damaged() || !herald_spill_try_lock())
+		return;
+	herald_retention_expire(&herald_spill->spilled, herald_queue, herald_wakeup, position, &calls);
+	herald_spill_unlock();
 }
 
 bool
@@ -379,6 +416,22 @@ herald_spill_bytes_max(void)
 	return limit > herald_queue->ring_size ? limit - herald_queue->ring_size : 0;
 }
 
+static HeraldRetentionLimits
+limits_now(void)
+{
+	return (HeraldRetentionLimits) {
+		.bytes_max = herald_spill_bytes_max(),
+		.retain_max = (uint64) herald_retain_size_kb * 1024
+	};
+}
+
+/* Is what nobody needs to be saved before its memory is used again? */
+static bool
+retains_segments(void)
+{
+	return (uint64) herald_retain_size_kb * 1024 >= herald_queue->segment_size;
+}
+
 static void
 forget_wait(int code, Datum arg)
 {
@@ -390,10 +443,15 @@ forget_wait(int code, Datum arg)
 static bool
 trim_to(uint64 bytes_max)
 {
+	HeraldRetentionLimits limits = {
+		.bytes_max = bytes_max,
+		.retain_max = limits_now().retain_max
+	};
+
 	if (!herald_spill_try_lock())
 		return false;
 	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
-									   bytes_max, &calls);
+									   &limits, &calls);
 	herald_spill_unlock();
 	return true;
 }

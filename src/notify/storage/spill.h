@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-#include "core/queue.h"
+#include "core/retention.h"
 
 /* Shared memory, for memory.c. */
 extern Size herald_spill_shared_size(void);
@@ -77,6 +77,21 @@ extern bool herald_spill_free_disk(void);
  * False: there is none that could be given up.  May throw.
  */
 extern bool herald_spill_give_up_oldest_file(void);
+
+/* From this position on everything is still there, for the moment. */
+extern HeraldPosition herald_spill_kept_from(void);
+
+/*
+ * This listener, in a transaction, wants to read from an older position, which is where
+ * a batch begins; *had_read is where it had got to.  Never throws, nor waits.
+ */
+extern HeraldHoldResult herald_spill_hold(HeraldPosition position, HeraldPosition *had_read);
+
+/* The reference of the oldest large transaction's file; PG_UINT64_MAX: none, or another process is writing. */
+extern HeraldPosition herald_spill_oldest_file(void);
+
+/* Delete what nobody needs below this position, if nobody is writing.  Never throws. */
+extern void herald_spill_expire(HeraldPosition position);
 
 /*
  * Copy bytes of the queue that are no longer in memory, within one segment.

@@ -12,10 +12,13 @@ WORDS = {"user": r"\bany user\b|\banyone may set it\b", "superuser": r"\bsuperus
          "postmaster": r"\brestart\b"}
 
 
-def bytes_of(value: str) -> str | int:
-    """A size in bytes; other values as they are."""
-    match = re.fullmatch(r"(\d+)([kMG]?)B", value)
-    return int(match[1]) * 1024 ** " kMG".index(match[2] or " ") if match else value
+UNITS = {"B": 1, "kB": 1024, "MB": 1024 ** 2, "GB": 1024 ** 3, "ms": 1, "s": 1000, "min": 60_000}
+
+
+def amount(value: str) -> str | int:
+    """A size in bytes, or a time in milliseconds; other values as they are."""
+    match = re.fullmatch(r"(\d+)([a-zA-Z]+)", value)
+    return int(match[1]) * UNITS[match[2]] if match else 0 if value == "0" else value
 
 
 def tables() -> list[dict[str, tuple[str, str]]]:
@@ -38,6 +41,6 @@ def test_settings(cluster, connect):
         assert sorted(table) == sorted(name for name, *_ in settings)
         for name, boot, unit, context in settings:
             default, changed_by = table[name]
-            assert bytes_of(default) == bytes_of(boot if boot == "-1" else boot + unit), name
+            assert amount(default) == amount(boot if boot == "-1" else boot + unit), name
             said = [key for key, words in WORDS.items() if re.search(words, changed_by)]
             assert said == [context], f"{name}: {changed_by!r}"

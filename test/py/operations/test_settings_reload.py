@@ -22,6 +22,8 @@ ALL = {
     "herald.max_channels_per_role": ("superuser", "1000", {"-2": OUTSIDE, "2147483648": INVALID, "all": INVALID}),
     "herald.max_payload": ("superuser", "1MB", {"-1": OUTSIDE, "257MB": OUTSIDE, "long": INVALID}),
     "herald.max_queue_size": ("sighup", "1GB", {"-1": OUTSIDE, "3TB": INVALID, "endless": INVALID}),
+    "herald.retain_size": ("sighup", "1GB", {"-1": OUTSIDE, "3TB": INVALID, "much": INVALID}),
+    "herald.retain_time": ("sighup", "1h", {"-2": OUTSIDE, "1GB": INVALID, "long": INVALID}),
     "herald.wakeup_concurrency": ("sighup", "3", {"0": INVALID, "-2": OUTSIDE, "65537": OUTSIDE,
                                                   "few": INVALID}),
 }

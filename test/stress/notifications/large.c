@@ -115,6 +115,20 @@ large_bytes(void)
 	return bytes;
 }
 
+uint64_t
+large_bytes_between(HeraldPosition from, HeraldPosition to)
+{
+	uint64_t	bytes = 0;
+
+	for (int i = 0; i < TABLE_SIZE; i++)
+	{
+		HeraldPosition at = table[i] != NULL ? atomic_load(&table[i]->position) : NOT_PLACED;
+
+		bytes += at >= from && at < to ? table[i]->length : 0;
+	}
+	return bytes;
+}
+
 HeraldPosition
 large_oldest(void)
 {
@@ -127,9 +141,10 @@ large_oldest(void)
 }
 
 /* What is at or above the position that somebody needs is given up. */
-void
+HeraldPosition
 large_delete_below(HeraldPosition position)
 {
+	HeraldPosition highest = 0;
 	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.queue);
 
 	for (int i = 0; i < TABLE_SIZE; i++)
@@ -143,8 +158,10 @@ large_delete_below(HeraldPosition position)
 				 (unsigned long long) table[i]->number);
 		if (at >= needed)
 			atomic_store(&given_up[table[i]->number % GIVEN_UP_SIZE], table[i]->number);
+		highest = at > highest ? at : highest;
 		remove_file(&table[i]);
 	}
+	return highest;
 }
 
 /* A HeraldReadFile. */

@@ -25,6 +25,7 @@
 #define LAG_ONE_IN		24
 #define LAG_LAPS		3
 #define LAG_LOOK_US		500
+#define RESUME_ONE_IN	4
 
 /* How a pass over the queue ended. */
 typedef enum Pass
@@ -37,9 +38,6 @@ typedef enum Pass
 /* The listener that this thread reads for; see listens_to(). */
 static _Thread_local Listener *reading;
 
-/* The listener that this thread reads for; see listens_to(). */
-static _Thread_local Listener *reading;
-
 static void act_while_active(Listener *listener);
 static bool wait_for_signal(Listener *listener);
 static void open_session(Listener *listener);
@@ -47,6 +45,8 @@ static void close_session(Listener *listener, HeraldPosition stop);
 static void end_session(Listener *listener, HeraldPosition stop);
 static void listen(Listener *listener, uint32_t channel);
 static void run_transaction(Listener *listener);
+static void resume(Listener *listener);
+static HeraldHoldResult hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read);
 static void process(Listener *listener);
 static Pass read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to);
 static bool read_to_end(Listener *listener, HeraldReader *reader, int *batches_left);
@@ -169,6 +169,8 @@ run_transaction(Listener *listener)
 		pump(HERALD_ALL_TURNS);
 	if (one_in(&listener->random, 4))
 		listen(listener, herald_random(&listener->random) % CHANNELS);
+	if (one_in(&listener->random, RESUME_ONE_IN))
+		resume(listener);
 	if (one_in(&listener->random, 8))
 		stick(listener);
 	lag(listener);
@@ -179,6 +181,66 @@ run_transaction(Listener *listener)
 		count(COUNT_SELF_PASSES);
 		process(listener);
 	}
+}
+
+/*
+ * Some channels are to begin once more at a batch of this round that we have read;
+ * the others have had what we have read so far.
+ */
+static void
+resume(Listener *listener)
+{
+	HeraldPosition position = listener->read_before[herald_random(&listener->random) % READ_BEFORE];
+	HeraldPosition had_read;
+
+	if (position == 0 || listener->ended_count >= SESSIONS_MAX - 2)
+		return;
+	if (hold(listener, position, &had_read) != HERALD_HOLD_DONE)
+	{
+		count(COUNT_GONE);
+		if (position >= herald_retention_kept_from(&world.retention, world.queue))
+			fail("listener %u: %llu is kept, and said to be gone", listener->index,
+				 (unsigned long long) position);
+		return;
+	}
+
+	/* If we are behind already, what we have read is before that. */
+	if (had_read <= position)
+		return;
+	count(COUNT_HOLDS);
+	end_session(listener, had_read);
+	listener->session = (Session) {.stop = position};
+	for (uint32_t channel = 0; channel < CHANNELS; channel++)
+	{
+		HeraldPosition *start = &listener->session.start[channel];
+
+		*start = listener->ended[listener->ended_count - 1].start[channel];
+		if (one_in(&listener->random, 4))
+		{
+			map_set(channel, listener->index, true);
+			*start = position;
+		}
+		else if (*start < had_read)
+			*start = had_read;
+	}
+	listener->last_batch = 0;
+	memset(listener->last_seq, 0, sizeof(listener->last_seq));
+	note_moved(listener, position);
+	lag(listener);
+}
+
+static HeraldHoldResult
+hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read)
+{
+	HeraldHoldResult result;
+
+	do
+	{
+		dawdle(&listener->random);
+		result = herald_retention_hold(&world.retention, world.queue, world.wakeup,
+									   listener->slot, position, had_read);
+	} while (result == HERALD_HOLD_AGAIN);
+	return result;
 }
 
 /* Our turn to read, or we took it ourselves. */
@@ -394,7 +456,10 @@ receive(Listener *listener, const HeraldMessage *message)
 			 stamp.seq, (unsigned long long) listener->last_batch, listener->last_entry);
 
 	if (message->batch != listener->last_batch)
+	{
 		settle_batch(listener);
+		listener->read_before[herald_random(&listener->random) % READ_BEFORE] = message->batch;
+	}
 	listener->last_batch = message->batch;
 	listener->last_entry = stamp.entry;
 	listener->last_seq[stamp.writer] = stamp.seq;

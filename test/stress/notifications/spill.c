@@ -68,6 +68,7 @@ static const HeraldRetentionCalls spill_calls = {
 	.dropped = count_dropped,
 	.overrun = note_overrun,
 	.others_bytes = large_bytes,
+	.others_bytes_between = large_bytes_between,
 	.others_oldest = large_oldest,
 	.others_remove = large_delete_below,
 };
@@ -76,11 +77,10 @@ static const HeraldRetentionCalls spill_calls = {
 bool
 spill_make_room(uint64_t *random)
 {
-	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.queue);
 	HeraldRetentionResult result;
 
-	dawdle(random);				/* and what is needed may have changed */
-	if (herald_queue_recycle(world.queue, needed))
+	dawdle(random);
+	if (world.limits.retain_max == 0 && herald_retention_recycle(world.queue, world.wakeup))
 		count(COUNT_RECYCLES);
 	if (!herald_queue_is_short(world.queue))
 		return true;
@@ -89,7 +89,7 @@ spill_make_room(uint64_t *random)
 		if (pthread_mutex_trylock(&spill_mutex) != 0)
 			return false;
 		result = herald_retention_move(&world.retention, world.queue, world.wakeup,
-									   world.bytes_in_files, &spill_calls);
+									   &world.limits, &spill_calls);
 		verify_files(result == HERALD_RETENTION_ROOM);
 		spill_unlock();
 	} while (result == HERALD_RETENTION_AGAIN && delete_one());
@@ -102,7 +102,8 @@ spill_trim(void)
 	if ((herald_retention_bytes(&world.retention) == 0 && large_count() == 0) ||
 		pthread_mutex_trylock(&spill_mutex) != 0)
 		return;
-	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0, UINT64_MAX, &spill_calls);
+	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0,
+									   &(HeraldRetentionLimits) {UINT64_MAX, world.limits.retain_max}, &spill_calls);
 	spill_unlock();
 }
 
@@ -138,10 +139,10 @@ void
 spill_leave_room(uint64_t bytes)
 {
 	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, bytes,
-									   world.bytes_in_files, &spill_calls);
+									   &world.limits, &spill_calls);
 	verify_files(true);
 	if (herald_retention_bytes(&world.retention) > 0 &&
-		herald_retention_bytes(&world.retention) + large_bytes() + bytes > world.bytes_in_files)
+		herald_retention_bytes(&world.retention) + large_bytes() + bytes > world.limits.bytes_max)
 		fail("there is no room for %llu bytes more", (unsigned long long) bytes);
 }
 
@@ -212,7 +213,7 @@ verify_files(bool made_room)
 	if (bytes != (uint64_t) expected * world.queue->segment_size)
 		fail("%llu bytes are in files, but there are %d files",
 			 (unsigned long long) bytes, expected);
-	if (made_room && bytes > world.bytes_in_files)
+	if (made_room && bytes > world.limits.bytes_max)
 		fail("%llu bytes are in files", (unsigned long long) bytes);
 }
 

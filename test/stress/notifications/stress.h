@@ -31,6 +31,7 @@
 #define SLOTS			130		/* three words of the wakeup set */
 #define SESSIONS_MAX	32		/* that one listener ends by itself in one round */
 #define RESETS_MAX		4096	/* and that end for it */
+#define READ_BEFORE		16		/* batches that a listener may read once more */
 #define NOT_LISTENING	UINT64_MAX
 
 /* What stands at the head of a payload; a pattern follows. */
@@ -94,6 +95,7 @@ typedef struct Listener
 	HeraldPosition last_batch;	/* the message read last, in the queue's order */
 	uint32_t	last_entry;
 	uint32_t	last_seq[WRITERS];
+	HeraldPosition read_before[READ_BEFORE];	/* of this round, at random; 0: none */
 	uint64_t	batch_count;	/* received of last_batch, not in session yet */
 	uint64_t	batch_digest;
 	Session		ended[SESSIONS_MAX + RESETS_MAX];
@@ -112,7 +114,7 @@ typedef enum Count
 	COUNT_MORE, COUNT_SIGNALS, COUNT_SAVED, COUNT_RESCUES, COUNT_RECYCLES, COUNT_FULL,
 	COUNT_PACED, COUNT_LAGS, COUNT_SPILLED, COUNT_READ_SPILLED, COUNT_DISK_FULL,
 	COUNT_DROPPED, COUNT_OVERRUN_LIMIT, COUNT_OVERRUN_ERROR, COUNT_RESETS, COUNT_DISCONNECTS,
-	COUNT_LARGE, COUNT_READ_LARGE,
+	COUNT_LARGE, COUNT_READ_LARGE, COUNT_HOLDS, COUNT_GONE,
 	COUNTS
 } Count;
 
@@ -128,7 +130,7 @@ typedef struct World
 	bool		paced;			/* do senders wait for listeners? */
 	bool		lags;			/* do listeners fall behind by laps? */
 	bool		disk_fills;		/* do writes fail? */
-	uint64_t	bytes_in_files; /* may be; past that the oldest are dropped */
+	HeraldRetentionLimits limits;	/* past bytes_max the oldest are dropped */
 
 	_Atomic int leftovers;		/* for the watchdog to dispatch */
 
@@ -187,7 +189,8 @@ extern void large_forget(uint64_t number);
 extern int	large_count(void);
 extern uint64_t large_bytes(void);
 extern HeraldPosition large_oldest(void);
-extern void large_delete_below(HeraldPosition position);
+extern uint64_t large_bytes_between(HeraldPosition from, HeraldPosition to);
+extern HeraldPosition large_delete_below(HeraldPosition position);
 extern bool large_read(uint64_t number, uint64_t offset, uint64_t length, char *to);
 
 /* Did the caller's last reading end at a file that was given up? */

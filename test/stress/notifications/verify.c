@@ -20,6 +20,7 @@ static bool nobody_is_woken(void);
 static uint32_t woken_sum(void);
 static bool set_has(uint32_t slot);
 static bool set_is_empty(void);
+static void verify_kept(uint32_t database);
 static void verify_session(const Listener *listener, const Session *session, const char *which);
 
 
@@ -98,6 +99,9 @@ world_verify(void)
 	if (atomic_load(&queue->limit) != atomic_load(&queue->tail) + queue->ring_size)
 		fail("limit and tail do not belong together");
 
+	for (uint32_t database = 0; database < DATABASES; database++)
+		verify_kept(database);
+	world.limits.retain_max = 0;
 	spill_trim();
 	spill_delete_doomed();
 	if (herald_retention_bytes(&world.retention) != 0 || spill_count_files() != 0 || large_count() != 0)
@@ -117,6 +121,7 @@ world_verify(void)
 
 		/* What is asked of it in the next round. */
 		listener->ended_count = 0;
+		memset(listener->read_before, 0, sizeof(listener->read_before));
 		listener->session.count = listener->session.digest = 0;
 		for (int channel = 0; channel < CHANNELS; channel++)
 			if (listener->session.start[channel] != NOT_LISTENING)
@@ -124,6 +129,40 @@ world_verify(void)
 	}
 	for (int i = 0; i < WRITERS; i++)
 		world.writers[i].sent_count = 0;
+}
+
+/* From where all is said to be kept, it is. */
+static void
+verify_kept(uint32_t database)
+{
+	static char buffer[1 << 20] __attribute__((aligned(8)));
+	HeraldPosition from = herald_retention_kept_from(&world.retention, world.queue);
+	HeraldReader reader;
+	HeraldMessage message;
+	HeraldReadResult result;
+
+	/* The first word of a batch whose file is gone, and no more of it, comes before. */
+	if (from == atomic_load(&world.retention.complete_from) && from > 0)
+	{
+		HeraldBatchHeader header;
+
+		if (!herald_queue_copy(world.queue, from - HERALD_ALIGN, sizeof(header), (char *) &header) &&
+			!spill_read(from - HERALD_ALIGN, sizeof(header), (char *) &header))
+			return;				/* the segment is gone, and the next one is next */
+		from += header.length - HERALD_ALIGN;
+	}
+	herald_reader_begin(&reader, world.queue, database, from,
+						atomic_load(&world.queue->dispatched), buffer, sizeof(buffer));
+	herald_reader_use_spilled(&reader, spill_read);
+	herald_reader_use_files(&reader, large_read, NULL);
+	do
+		result = herald_reader_next(&reader, &message);
+	while (result == HERALD_READ_MESSAGE || result == HERALD_READ_REFILLED);
+	spill_end_reading();
+	if (result != HERALD_READ_END)
+		fail("what is kept from %llu on ends at %llu: %d",
+			 (unsigned long long) herald_retention_kept_from(&world.retention, world.queue),
+			 (unsigned long long) reader.position, (int) result);
 }
 
 static void
@@ -163,13 +202,13 @@ world_print(void)
 			(unsigned long long) atomic_load(&queue->limit));
 	fprintf(stderr, "word at dispatched %llx, dispatching %u, recycling %u, leftovers %d\n",
 			(unsigned long long) atomic_load(herald_queue_at(queue, atomic_load(&queue->dispatched))),
-			atomic_load(&queue->dispatching), atomic_load(&queue->recycling),
+			atomic_load(&queue->dispatching), atomic_load(&queue->border_lock),
 			atomic_load(&world.leftovers));
 	fprintf(stderr, "spilled %llu to %llu, lost %llu, in files at most %llu, the disk %s\n",
 			(unsigned long long) atomic_load(&world.retention.from),
 			(unsigned long long) atomic_load(&world.retention.to),
 			(unsigned long long) atomic_load(&queue->lost),
-			(unsigned long long) world.bytes_in_files, world.disk_fills ? "fills" : "is empty");
+			(unsigned long long) world.limits.bytes_max, world.disk_fills ? "fills" : "is empty");
 	fprintf(stderr, "rescues %d, lags %d\n", world.rescues, world.lags);
 	fprintf(stderr, "turns out %u of %u, cursor %u\n", atomic_load(&world.wakeup->turns_out),
 			atomic_load(&world.wakeup->turns_max), atomic_load(&world.wakeup->cursor));

@@ -1,0 +1,121 @@
+/*-------------------------------------------------------------------------
+ *
+ * kept.c
+ *	  What of the queue can still be read: from where on, and since when.
+ *
+ * The ring is recycled only when senders are short of room, so the last of the queue
+ * is always there; herald.retain_size keeps more of it, in files (spill.c).
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "base/settings.h"
+#include "base/shared.h"
+#include "core/queue_reader.h"
+#include "notify/storage/kept.h"
+#include "notify/storage/large_files.h"
+#include "notify/storage/spill.h"
+
+/* Batches that were rolled back, and may come before the first that counts. */
+#define BATCHES_MAX			1000
+
+static bool is_expired(HeraldPosition position);
+static bool read_queue(HeraldPosition position, uint64 length, void *to);
+
+
+uint64
+herald_kept_bytes(void)
+{
+	HeraldPosition from = herald_spill_kept_from();
+	HeraldPosition to = atomic_load(&herald_queue->dispatched);
+
+	return from < to ? to - from + herald_large_files_bytes_between(from, to) : 0;
+}
+
+/* It may begin with the word that follows the first one of a reference whose file is gone. */
+bool
+herald_kept_begin(TimestampTz *since)
+{
+	HeraldPosition from = herald_spill_kept_from();
+
+	return herald_kept_since(from, since) || herald_kept_since(from - HERALD_ALIGN, since);
+}
+
+bool
+herald_kept_since(HeraldPosition position, TimestampTz *since)
+{
+	HeraldPosition dispatched = atomic_load(&herald_queue->dispatched);
+
+	for (int i = 0; i < BATCHES_MAX && position < dispatched; i++)
+	{
+		HeraldBatchHeader header;
+
+		if (!read_queue(position, sizeof(header.word), &header) ||
+			herald_word_position(header.word) != position)
+			return false;
+		if (herald_word_state(header.word) == HERALD_BATCH_FILLER)
+		{
+			position = herald_queue_next_segment(herald_queue, position);
+			continue;
+		}
+
+		if (!read_queue(position, sizeof(header), &header))
+			return false;
+		if (herald_word_state(header.word) != HERALD_BATCH_ABORTED)
+		{
+			*since = header.commit_time;
+			return true;
+		}
+		position += header.length;
+	}
+	return false;
+}
+
+/*
+ * A segment is as old as what comes after it, and begins with a batch, or a filler.
+ * Large transactions' files do not wait for that.
+ */
+void
+herald_kept_expire(void)
+{
+	HeraldPosition position = herald_spill_kept_from();
+	HeraldPosition expired = 0;
+
+	if (herald_retain_time_s < 0 || !herald_spill_has_files() || herald_shared_is_damaged())
+		return;
+	for (;;)
+	{
+		position = herald_queue_next_segment(herald_queue, position);
+		if (position > atomic_load(&herald_queue->tail) || !is_expired(position))
+			break;
+		expired = position;
+	}
+	position = herald_spill_oldest_file();
+	if (position < atomic_load(&herald_queue->settled) && is_expired(position))
+		expired = Max(expired, position + HERALD_ALIGN);
+	if (expired != 0)
+		herald_spill_expire(expired);
+}
+
+static bool
+is_expired(HeraldPosition position)
+{
+	TimestampTz since;
+
+	return herald_kept_since(position, &since) &&
+		GetCurrentTimestamp() - since > herald_retain_time_s * USECS_PER_SEC;
+}
+
+/* From memory or from a file.  False: it is gone. */
+static bool
+read_queue(HeraldPosition position, uint64 length, void *to)
+{
+	return herald_queue_copy(herald_queue, position, length, to) ||
+		herald_spill_read(position, length, to);
+}
