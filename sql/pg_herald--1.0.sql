@@ -31,6 +31,43 @@ COMMENT ON FUNCTION herald.pg_notification_queue_usage() IS
 'fraction of the notification queue in use, pg_herald''s or the server''s, whichever is fuller; plans call this function instead of the one in pg_catalog';
 
 --
+-- Nothing missed: positions, and reading on from one
+--
+
+CREATE FUNCTION herald.position()
+RETURNS text
+AS 'MODULE_PATHNAME', 'herald_position'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION herald.position() IS
+'return a position: everything before it has been sent to this session''s client, or, if the session does not listen, to anybody';
+
+CREATE FUNCTION herald.listen(channel text, after text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'herald_listen'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION herald.listen(text, text) IS
+'LISTEN, and first receive what was sent on the channel after a position; false if some of that is not kept any more, or the position is null';
+
+CREATE FUNCTION herald.read(
+	channel text,
+	after text DEFAULT NULL,
+	max_rows integer DEFAULT 1000,
+	wait interval DEFAULT '0',
+	OUT "position" text,
+	OUT channel text,
+	OUT payload text,
+	OUT pid integer,
+	OUT committed_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'herald_read'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION herald.read(text, text, integer, interval) IS
+'return what was sent on a channel after a position, or, if there is nothing, what comes within some time; a row with a position alone if nothing comes';
+
+--
 -- Views
 --
 

@@ -176,6 +176,9 @@ control_init(void)
 
 	memset((void *) herald_control, 0, control_size());
 	herald_control->slots = MaxBackends + 1;
+	if (!pg_strong_random(&herald_control->run, sizeof(herald_control->run)) ||
+		!pg_strong_random(herald_control->token_key, sizeof(herald_control->token_key)))
+		elog(FATAL, "could not generate random bytes");
 	herald_control->area_tranche = herald_tranche_new("pg_herald channel memory");
 	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
 	atomic_init(&herald_control->watchdog, -1);

@@ -304,7 +304,7 @@ after_locks(void)
 	if (finished && committed && hears_itself())
 		herald_session_await(end);
 	herald_pending_reset();
-	herald_notify_end();
+	herald_notify_end(committed);
 	herald_large_transaction_end();
 	herald_session_end_transaction(committed);
 	herald_attention_end_transaction(committed);

@@ -26,6 +26,7 @@ LEADS = {
     "notify/dispatch": GROUND | {"notify/storage"},
     "notify/sender": GROUND | {"notify/dispatch", "notify/storage"},
     "notify/listener": GROUND | {"notify/dispatch", "notify/storage"},
+    "notify/resume": GROUND | {"notify/listener", "notify/sender", "notify/dispatch", "notify/storage"},
     "cache/invalidation": GROUND,
     "cache": GROUND | {"cache/invalidation"},
 }

@@ -73,16 +73,16 @@
 
 /*
  * Is a signal of no use now to the process with that number?  It waits for something
- * else than its client's next message, or for that, but within a transaction.
+ * else than its client's next message, or `for_us`; or for a message, but within a transaction.
  */
 static inline bool
-herald_proc_waits_elsewhere(int number)
+herald_proc_waits_elsewhere(int number, uint32 for_us)
 {
 	uint32		wait = *(volatile uint32 *) &GetPGProcByNumber(number)->wait_event_info;
 
 	if (wait == WAIT_EVENT_CLIENT_READ)
 		return *(volatile LocalTransactionId *) &herald_proc_lxid(number) != InvalidLocalTransactionId;
-	return wait != 0;
+	return wait != 0 && wait != for_us;
 }
 
 /*

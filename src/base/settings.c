@@ -33,6 +33,7 @@ int			herald_max_channels_per_role;
 int			herald_max_queue_size_kb;
 int			herald_retain_size_kb;
 int			herald_retain_time_s;
+int			herald_max_read_wait_ms;
 int			herald_log_min_lag_kb;
 int			herald_wakeup_concurrency;
 int			herald_max_payload;
@@ -96,9 +97,16 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 
+	DefineCustomIntVariable("herald.max_read_wait",
+							"Sets the maximum time that herald.read() waits for a notification.",
+							"A longer wait ends after this time. The call keeps its snapshot while it waits.",
+							&herald_max_read_wait_ms, 60 * 1000,
+							0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+
 	DefineCustomIntVariable("herald.retain_size",
 							"Sets the maximum size of temporary files with notifications that all listeners have read.",
-							"0 keeps only what is in herald.queue_memory. "
+							"Sessions that reconnect can read them again. 0 keeps only what is in herald.queue_memory. "
 							"These files count for herald.max_queue_size, and are deleted before anything that a listener "
 							"has not read.",
 							&herald_retain_size_kb, 0,

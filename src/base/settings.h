@@ -26,6 +26,7 @@ extern int	herald_max_payload;	/* bytes */
 extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is kept */
 extern int	herald_retain_size_kb;
 extern int	herald_retain_time_s;
+extern int	herald_max_read_wait_ms;
 extern int	herald_log_min_lag_kb;	/* -1: do not log it */
 extern int	herald_wakeup_concurrency;	/* -1: by the number of CPUs */
 

@@ -75,6 +75,7 @@ typedef struct HeraldSlot
 	/* The backend alone; anybody reads. */
 	_Atomic uint64_t delivered; /* since it began to listen */
 	_Atomic uint64_t wakeups;
+	_Atomic uint64_t told;		/* the position that its client was told last; 0: it is told none */
 	_Atomic uint64_t counters[HERALD_COUNTERS];
 
 	/* The watchdog, and the backend before it joins; anybody reads. */
@@ -88,6 +89,15 @@ typedef struct HeraldSlot
 	HeraldCacheUse cache;
 } HeraldSlot;
 
+/* Notifications that went past our queue, in some of the databases; notify/storage/bypass.c alone uses it. */
+#define HERALD_BYPASSES		64
+
+typedef struct HeraldBypass
+{
+	_Atomic uint32_t under_way; /* transactions that are committing */
+	_Atomic uint32_t committed; /* and those that have */
+} HeraldBypass;
+
 typedef struct HeraldControl
 {
 	/*
@@ -100,6 +110,8 @@ typedef struct HeraldControl
 	int			channels_tranche;
 	dshash_table_handle channels;
 	uint64		channel_seed;	/* of the hashes of channels; known to nobody */
+	uint64		run;			/* drawn at random when shared memory is set up */
+	uint8		token_key[32];	/* for notify/resume/token.c; known to nobody */
 	LWLock	   *spill_lock;		/* notify/storage/spill.c alone takes it */
 	LWLock	   *scan_lock;		/* for going through the channel map */
 	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
@@ -116,6 +128,8 @@ typedef struct HeraldControl
 	/* Backends that wait for room in the ring, or for spill_lock. */
 	_Atomic uint32_t room_waiters;
 	ConditionVariable room;
+
+	HeraldBypass bypasses[HERALD_BYPASSES];
 
 	/* herald.reset_stats(): what the counters stood at, and when. */
 	LWLock	   *reset_lock;

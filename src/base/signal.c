@@ -24,6 +24,7 @@
 #include "base/compat.h"
 #include "base/shared.h"
 #include "base/signal.h"
+#include "base/waits.h"
 #include "core/stop_point.h"
 
 bool
@@ -62,7 +63,8 @@ herald_signal_notifications(uint32 slot, void *arg)
 	 * may be over by now.
 	 */
 	return pid == MyProcPid ||
-		!herald_proc_waits_elsewhere(atomic_load_explicit(&listener->process, memory_order_relaxed));
+		!herald_proc_waits_elsewhere(atomic_load_explicit(&listener->process, memory_order_relaxed),
+									 herald_wait(HERALD_WAIT_NOTIFICATION));
 }
 
 bool

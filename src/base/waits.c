@@ -21,6 +21,7 @@
 static const char *const names[HERALD_WAITS] = {
 	[HERALD_WAIT_DISPATCH] = "HeraldDispatch",
 	[HERALD_WAIT_MODERATION] = "HeraldModeration",
+	[HERALD_WAIT_NOTIFICATION] = "HeraldNotification",
 	[HERALD_WAIT_QUEUE_ROOM] = "HeraldQueueRoom",
 	[HERALD_WAIT_SPILL_READ] = "HeraldSpillRead",
 	[HERALD_WAIT_SPILL_WRITE] = "HeraldSpillWrite",

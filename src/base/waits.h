@@ -19,6 +19,7 @@ typedef enum HeraldWait
 {
 	HERALD_WAIT_DISPATCH,		/* until listeners are marked, behind others' commits */
 	HERALD_WAIT_MODERATION,		/* for more to come, so that a wakeup carries more */
+	HERALD_WAIT_NOTIFICATION,	/* herald.read(): for one to come */
 	HERALD_WAIT_QUEUE_ROOM,		/* for room in the ring, or for spill_lock */
 	HERALD_WAIT_SPILL_READ,		/* for a temporary file */
 	HERALD_WAIT_SPILL_WRITE,

@@ -43,6 +43,7 @@
 #include "notify/dispatch/channel_map.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
+#include "notify/listener/position_channel.h"
 #include "notify/storage/kept.h"
 #include "notify/storage/spill.h"
 #include "watchdog/lag.h"
@@ -62,6 +63,9 @@
 
 /* And more often while somebody is so far behind that there are files. */
 #define SLEEP_WITH_FILES_MS	1000
+
+/* So many sessions are told a new position in one look. */
+#define POSITIONS_AT_ONCE	10
 
 /* What is retained may be too old by then. */
 #define EXPIRE_EVERY_MS		1000
@@ -199,9 +203,14 @@ look(Seen *seen, uint64 now_ms)
 	bool		is_active = atomic_load_explicit(&herald_wakeup->turns_out,
 												 memory_order_seq_cst) > 0;
 	bool		rescued = false;
+	int			positions = 0;
 
 	for (uint32 slot = 0; slot < used; slot++)
+	{
 		rescued |= look_at(slot, &seen[slot], now_ms, &is_active);
+		if (positions < POSITIONS_AT_ONCE)
+			positions += herald_position_channel_look(slot, seen[slot].word);
+	}
 	if (rescued)
 		herald_turns_pump();
 	is_active |= herald_invalidation_look();

@@ -23,6 +23,7 @@
 
 #include "base/client.h"
 #include "base/compat.h"
+#include "base/own_channels.h"
 #include "base/shared.h"
 #include "core/queue_reader.h"
 #include "core/stop_point.h"
@@ -31,9 +32,11 @@
 #include "notify/listener/deliver.h"
 #include "notify/listener/frames.h"
 #include "notify/listener/moderation.h"
+#include "notify/listener/position_channel.h"
 #include "notify/listener/read_buffer.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/listener/token.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
@@ -46,15 +49,16 @@
 /* A turn's worth of reading, in bytes.  A listener with more to read lets others go first. */
 #define TURN_BYTES		((uint64) 256 * 1024)
 
-/* A session that listens here is told on this channel that notifications are missing. */
-#define RESET_CHANNEL	"herald_reset"
-
+/* The word stays where it is, whatever we read: see herald_deliver_earlier(). */
+static bool keeps_place;
 
 static void await_dispatch(HeraldPosition own_batch);
 static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to);
 static void read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
 static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch,
 					bool send_as_is);
+static void advance(HeraldPosition position);
+static void tell_position(HeraldPosition position);
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
@@ -70,10 +74,12 @@ herald_deliver(void)
 	bool		own_signal = herald_session_take_own_signal();
 	bool		save_exit_on_any_error = ExitOnAnyError;
 	HeraldPosition own_batch = herald_session_take_awaited();
+	HeraldPosition position;
 	HeraldPosition from;
 	HeraldPosition to;
 
 	HERALD_STOP_POINT("deliver-called");
+	herald_session_hears_natively();
 
 	/*
 	 * The server runs empty transactions for reasons of its own as well, after
@@ -93,6 +99,9 @@ herald_deliver(void)
 		read_and_send(from, to, own_batch);
 		ExitOnAnyError = save_exit_on_any_error;
 	}
+	position = herald_wakeup_has_read(herald_wakeup, herald_queue, slot);
+	if (herald_session_take_owed_position() || herald_position_channel_is_due(slot, position))
+		tell_position(position);
 	HERALD_HOLD_POINT("deliver-done");
 	(void) herald_wakeup_yield(herald_wakeup, slot);
 	HERALD_HOLD_POINT("turn-given-back");
@@ -106,7 +115,8 @@ herald_deliver(void)
  * be behind one that is still committing: that is waited for, too, but not for
  * longer than a second.
  *
- * The word stays BUSY_PENDING, its position moves.
+ * The word stays BUSY_PENDING, its position moves; unless the transaction keeps what
+ * a channel is to begin with.
  */
 void
 herald_deliver_earlier(void)
@@ -127,9 +137,13 @@ herald_deliver_earlier(void)
 		return;
 
 	ExitOnAnyError = true;
+	keeps_place = herald_subscriptions_are_held();
 	begin_reading(&reader, herald_word_position(word), to);
 	(void) read_on(&reader, &to, to, can_send_as_is());
-	herald_wakeup_advance(herald_wakeup, slot, to);
+	advance(to);
+	if (keeps_place)
+		herald_subscriptions_pass(to);
+	keeps_place = false;
 	herald_read_buffer_shrink(TURN_BYTES);
 	ExitOnAnyError = save_exit_on_any_error;
 }
@@ -195,7 +209,7 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 		 */
 		if (!herald_frames_go_out())
 		{
-			herald_wakeup_advance(herald_wakeup, slot, reader.checkpoint);
+			advance(reader.checkpoint);
 			herald_turns_give_back();
 			(void) pq_flush();
 		}
@@ -220,8 +234,7 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 static bool
 read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool as_is)
 {
-	uint32		slot = herald_shared_my_slot();
-	HeraldSlot *mine = &herald_slots[slot];
+	HeraldSlot *mine = &herald_slots[herald_shared_my_slot()];
 	uint64		delivered = 0;
 	bool		at_end = false;
 	HeraldPosition begin = reader->checkpoint;
@@ -230,6 +243,11 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	if (herald_shared_is_damaged())
 	{
 		tell_missed(reader, to, "The notification queue of pg_herald is damaged, and was switched off.");
+		return true;
+	}
+	if (herald_session_take_missed())
+	{
+		tell_missed(reader, to, "They went through the server's own queue while this session resumed a channel.");
 		return true;
 	}
 	for (;;)
@@ -241,7 +259,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 		switch (result)
 		{
 			case HERALD_READ_MESSAGE:
-				if (herald_subscriptions_include(message.entry, message.batch))
+				if (herald_subscriptions_include_message(&message))
 				{
 					HERALD_FAULT_POINT("deliver-message");
 					herald_moderation_sent(message.sender_pid, message.batch);
@@ -252,7 +270,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				continue;
 			case HERALD_READ_REFILLED:
 				/* The segments before the one we are in are not ours any more. */
-				herald_wakeup_advance(herald_wakeup, slot, reader->checkpoint);
+				advance(reader->checkpoint);
 				if (ProcDiePending || ClientConnectionLost)
 					CHECK_FOR_INTERRUPTS();
 				if (reader->bytes_read < TURN_BYTES)
@@ -287,9 +305,32 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 		break;
 	}
 
+	if (delivered > 0)
+		tell_position(reader->checkpoint);
 	herald_count(&mine->delivered, delivered);
 	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
 	return at_end;
+}
+
+/* The listener has read up to here, and goes on. */
+static void
+advance(HeraldPosition position)
+{
+	if (!keeps_place)
+		herald_wakeup_advance(herald_wakeup, herald_shared_my_slot(), position);
+}
+
+/*
+ * After what has been sent, as far as it goes: everything before this position.  While
+ * a channel is kept waiting there is no such position.
+ */
+static void
+tell_position(HeraldPosition position)
+{
+	if (keeps_place)
+		return;
+	(void) herald_session_take_owed_position();
+	herald_position_channel_tell(position);
 }
 
 static void
@@ -338,13 +379,13 @@ tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
 {
 	/* To tell the client can take long. */
 	herald_turns_give_back();
-	if (!herald_subscriptions_include_name(RESET_CHANNEL))
+	if (!herald_subscriptions_include_name(HERALD_RESET_CHANNEL))
 		ereport(FATAL,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("terminating connection because it has missed notifications"),
 				 errdetail_internal("%s", detail),
 				 errhint("A session that listens to channel \"%s\" receives a notification there instead of this error.",
-						 RESET_CHANNEL)));
+						 HERALD_RESET_CHANNEL)));
 
 	/*
 	 * From here on all is kept for us again.  What we were to read up to may be
@@ -353,8 +394,8 @@ tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
 	*to = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
 	herald_reader_extend(reader, *to);
 	herald_reader_skip(reader);
-	herald_wakeup_advance(herald_wakeup, herald_shared_my_slot(), *to);
-	NotifyMyFrontEnd(RESET_CHANNEL, "notifications were missed", MyProcPid);
+	advance(*to);
+	NotifyMyFrontEnd(HERALD_RESET_CHANNEL, "notifications were missed", MyProcPid);
 }
 
 /* The queue is not switched off for that: see notify/dispatch/damage.c. */

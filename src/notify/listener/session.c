@@ -42,6 +42,7 @@
 #include "notify/dispatch/turns.h"
 #include "notify/listener/read_buffer.h"
 #include "notify/listener/session.h"
+#include "notify/storage/bypass.h"
 #include "notify/storage/spill.h"
 
 static struct
@@ -54,6 +55,10 @@ static struct
 	HeraldPosition began_at;	/* the same of the first message since we were idle */
 	HeraldPosition answer_up_to;	/* see herald_session_take_answer_up_to() */
 	HeraldPosition awaited;		/* see herald_session_await(); 0: nothing */
+	bool		position_owed;	/* see herald_session_owe_position() */
+	bool		has_missed;		/* see herald_session_note_missed() */
+	uint32		bypasses_heard; /* see herald_session_hears_natively() */
+	uint32		bypasses_at_end;	/* when the last transaction ended */
 	TimestampTz message;		/* when the client's last one came, at the last end */
 	int			failures;		/* of empty transactions, one after another */
 }			session;
@@ -89,6 +94,7 @@ herald_session_join(void)
 	atomic_store_explicit(&mine->channels, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->delivered, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->wakeups, 0, memory_order_relaxed);
+	atomic_store_explicit(&mine->told, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->lagging_since, 0, memory_order_relaxed);
 
 	/*
@@ -102,6 +108,7 @@ herald_session_join(void)
 					   atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst));
 	(void) step(HERALD_SESSION_JOINS);
 	session.began_at = session.message_at = 0;
+	session.bypasses_heard = session.bypasses_at_end = herald_bypass_count();
 	session.message_time = GetCurrentStatementStartTimestamp();
 }
 
@@ -114,7 +121,7 @@ herald_session_leave(void)
 		return;
 
 	(void) step(HERALD_SESSION_LEAVES);
-	session.own_signal = false;
+	session.own_signal = session.position_owed = session.has_missed = false;
 	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
@@ -176,6 +183,7 @@ herald_session_end_transaction(bool committed)
 	bool		polled = message_has_come() && committed && was_idle;
 	HeraldPosition up_to = polled ? queue_end() : session.message_at;
 
+	session.bypasses_at_end = herald_bypass_count();
 	polled = polled && (is_pending() || herald_dispatch_is_behind(up_to));
 	if (committed && session.failures > 0)
 	{
@@ -346,5 +354,57 @@ herald_session_take_own_signal(void)
 	bool		result = session.own_signal;
 
 	session.own_signal = false;
+	return result;
+}
+
+HeraldToken
+herald_session_position(void)
+{
+	HeraldToken token = {0};
+
+	/* This first: what is committed in between counts as not seen. */
+	token.bypasses = herald_session_is_listener() ? session.bypasses_heard : herald_bypass_count();
+	token.place.position = herald_session_is_listener() ?
+		herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot()) :
+		atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+	return token;
+}
+
+void
+herald_session_hears_natively(void)
+{
+	session.bypasses_heard = session.bypasses_at_end;
+}
+
+/* As if there were something to wait for that has come already. */
+void
+herald_session_owe_position(void)
+{
+	session.position_owed = true;
+	session.awaited = Max(session.awaited, HERALD_ALIGN);
+}
+
+bool
+herald_session_take_owed_position(void)
+{
+	bool		result = session.position_owed;
+
+	session.position_owed = false;
+	return result;
+}
+
+/* Its word is pending, since it has something to resume. */
+void
+herald_session_note_missed(void)
+{
+	session.has_missed = true;
+}
+
+bool
+herald_session_take_missed(void)
+{
+	bool		result = session.has_missed;
+
+	session.has_missed = false;
 	return result;
 }

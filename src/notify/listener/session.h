@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-#include "core/queue_layout.h"
+#include "notify/listener/token.h"
 
 /*
  * Become a listener, inside a transaction, before the first channel is entered
@@ -72,6 +72,32 @@ extern HeraldPosition herald_session_take_answer_up_to(void);
  */
 extern void herald_session_await(HeraldPosition position);
 extern HeraldPosition herald_session_take_awaited(void);
+
+/*
+ * Everything before this position has been sent to the client, or is not for it; where
+ * nobody listens, it was sent before the call.
+ */
+extern HeraldToken herald_session_position(void);
+
+/*
+ * In the empty transaction in which the server reads its own queue for us: what had
+ * been committed there when the transaction before ended has been sent to the client.
+ */
+extern void herald_session_hears_natively(void);
+
+/*
+ * The client is to be told where the session is, when it has the next opportunity.
+ * take: is it?  Forgets it.
+ */
+extern void herald_session_owe_position(void);
+extern bool herald_session_take_owed_position(void);
+
+/*
+ * The session has resumed a channel, and misses something all the same: the client is to
+ * be told before anything else.  take: is it?  Forgets it.
+ */
+extern void herald_session_note_missed(void);
+extern bool herald_session_take_missed(void);
 
 /* Were we told to read by the end of our own transaction?  Forgets it. */
 extern bool herald_session_take_own_signal(void);

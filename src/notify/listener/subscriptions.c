@@ -13,6 +13,11 @@
  * Everything dispatched later finds them in the map.  After the commit only
  * removals are left to do, which cannot fail.
  *
+ * A channel can also begin at an older place.  Then the session's word goes back
+ * there at once, so that what was sent since is kept; what the other channels have
+ * had is remembered in their starts.  After the commit the session reads from there to
+ * the end, like any that is behind.
+ *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
@@ -27,12 +32,15 @@
 
 #include "base/involvement.h"
 #include "base/levels.h"
+#include "base/own_channels.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "notify/dispatch/channel_map.h"
 #include "notify/listener/quota.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/storage/bypass.h"
+#include "notify/storage/kept.h"
 
 /* The server (19) takes up to some microseconds for each step, and many sessions may do so at once. */
 #define STEPS_MAX		100
@@ -47,6 +55,7 @@ typedef enum ActionKind
 typedef struct Action
 {
 	ActionKind	kind;
+	HeraldToken after;			/* of a LISTEN that resumes; else 0 */
 	char		channel[NAMEDATALEN];
 } Action;
 
@@ -58,7 +67,10 @@ typedef struct Subscription
 	bool		is_wanted;		/* after this transaction */
 	bool		is_entered;		/* in the channel map */
 	bool		is_touched;		/* is in `touched` */
-	HeraldPosition start;		/* messages from here on are ours */
+	HeraldPlace start;			/* messages after this are ours */
+	HeraldPlace next_start;		/* the same after this transaction */
+	bool		resumes;		/* next_start is an older place, ... */
+	uint32		bypasses;		/* ... of which the token says this */
 } Subscription;
 
 /* In TopMemoryContext; NULL before the first LISTEN. */
@@ -78,6 +90,9 @@ static struct
 	Subscription **touched;
 	int			touched_used;
 	int			touched_size;
+
+	bool		has_joined;		/* the session, which may listen to nothing yet */
+	bool		is_held;		/* see herald_subscriptions_are_held() */
 }			transaction;
 
 /* Of its actions. */
@@ -92,11 +107,14 @@ static uint64 steps;
 static uint64 listens_run;
 static uint64 channels_most;
 
+static Subscription *find_active(const HeraldEntry *entry);
+static bool is_before(HeraldPlace one, HeraldPlace other);
 static void count_steps(ActionKind kind);
 static void add_action(ActionKind kind, const char *channel);
 static bool any_action(bool listens);
 static int	last_unlisten_all(void);
 static void apply_to_wishes(const Action *action);
+static Subscription *enter(const char *channel);
 static uint32 count_new(void);
 static void touch(Subscription *subscription);
 static void reserve_touched(void);
@@ -124,6 +142,74 @@ void
 herald_subscriptions_unlisten_all(void)
 {
 	add_action(ACTION_UNLISTEN_ALL, "");
+}
+
+bool
+herald_subscriptions_resume(HeraldToken token)
+{
+	HeraldPosition had_read;
+
+	join();
+	transaction.has_joined = true;
+	herald_is_involved = true;
+	herald_session_statement();
+	HERALD_STOP_POINT("resume-joined");
+	if (!herald_kept_hold(token.place.position, &had_read))
+		return false;
+
+	transaction.is_held = true;
+	if (herald_bypass_since(token.bypasses))
+		return false;
+	if (token.place.position < had_read)
+		herald_subscriptions_pass(had_read);
+	transaction.actions[transaction.actions_used - 1].after = token;
+	HERALD_STOP_POINT("resume-held");
+	return true;
+}
+
+void
+herald_subscriptions_watch(const char *channel)
+{
+	Subscription *subscription;
+
+	Assert(!herald_session_is_listener());
+	join();
+	herald_channels_attach();
+	herald_quota_claim(1);
+	subscription = enter(channel);
+	herald_channels_add(MyDatabaseId, subscription->channel, subscription->channel_hash,
+						herald_shared_my_slot());
+	subscription->is_entered = true;
+	herald_session_set_channels(1);
+}
+
+/* A LISTEN of this transaction is not among them before its end. */
+void
+herald_subscriptions_unwatch(void)
+{
+	leave_all();
+	herald_session_leave();
+}
+
+bool
+herald_subscriptions_are_held(void)
+{
+	return transaction.is_held;
+}
+
+void
+herald_subscriptions_pass(HeraldPosition position)
+{
+	HeraldPlace place = {position, 0};
+	HASH_SEQ_STATUS scan;
+	Subscription *subscription;
+
+	if (subscriptions == NULL)
+		return;
+	hash_seq_init(&scan, subscriptions);
+	while ((subscription = hash_seq_search(&scan)) != NULL)
+		if (is_before(subscription->start, place))
+			subscription->start = place;
 }
 
 void
@@ -199,8 +285,10 @@ herald_subscriptions_prepare(void)
 	start = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
-		if (!transaction.touched[i]->is_active)
-			transaction.touched[i]->start = start;
+		Subscription *subscription = transaction.touched[i];
+
+		if (!subscription->is_active && !subscription->resumes)
+			subscription->next_start = (HeraldPlace) {start, 0};
 	}
 }
 
@@ -213,7 +301,17 @@ herald_subscriptions_commit(void)
 
 		subscription->is_touched = false;
 		if (subscription->is_wanted)
+		{
+			/* The server has registered us by now: what commits there later is heard. */
+			if (subscription->resumes && herald_bypass_since(subscription->bypasses))
+				herald_session_note_missed();
+			if (subscription->resumes || !subscription->is_active)
+				subscription->start = subscription->next_start;
+			if (!subscription->is_active && strcmp(subscription->channel, HERALD_POSITION_CHANNEL) == 0)
+				herald_session_owe_position();
+			subscription->resumes = false;
 			subscription->is_active = true;
+		}
 		else
 			drop(subscription);
 	}
@@ -228,6 +326,7 @@ herald_subscriptions_abort(void)
 		Subscription *subscription = transaction.touched[i];
 
 		subscription->is_touched = false;
+		subscription->resumes = false;
 		if (subscription->is_active)
 			subscription->is_wanted = true;
 		else
@@ -239,18 +338,24 @@ herald_subscriptions_abort(void)
 bool
 herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch)
 {
-	const char *channel = herald_entry_channel(entry);
-	Subscription *subscription = found_last;
+	Subscription *subscription = find_active(entry);
 
-	if (subscriptions == NULL || entry->channel_length >= NAMEDATALEN)
-		return false;
-	if (subscription == NULL || subscription->channel_hash != entry->channel_hash ||
-		memcmp(subscription->channel, channel, entry->channel_length + 1) != 0)
-		subscription = hash_search_with_hash_value(subscriptions, channel,
-												   entry->channel_hash, HASH_FIND, NULL);
-	if (subscription != NULL)
-		found_last = subscription;
-	return subscription != NULL && subscription->is_active && subscription->start <= batch;
+	return subscription != NULL && subscription->start.position <= batch;
+}
+
+bool
+herald_subscriptions_include_message(const HeraldMessage *message)
+{
+	Subscription *subscription = find_active(message->entry);
+
+	return subscription != NULL && is_before(subscription->start, message->after);
+}
+
+static bool
+is_before(HeraldPlace one, HeraldPlace other)
+{
+	return one.position < other.position ||
+		(one.position == other.position && one.offset < other.offset);
 }
 
 bool
@@ -259,6 +364,24 @@ herald_subscriptions_include_name(const char *channel)
 	Subscription *subscription = find(channel, strlen(channel), HASH_FIND, NULL);
 
 	return subscription != NULL && subscription->is_active;
+}
+
+/* The one of that entry's channel; NULL: there is none. */
+static Subscription *
+find_active(const HeraldEntry *entry)
+{
+	const char *channel = herald_entry_channel(entry);
+	Subscription *subscription = found_last;
+
+	if (subscriptions == NULL || entry->channel_length >= NAMEDATALEN)
+		return NULL;
+	if (subscription == NULL || subscription->channel_hash != entry->channel_hash ||
+		memcmp(subscription->channel, channel, entry->channel_length + 1) != 0)
+		subscription = hash_search_with_hash_value(subscriptions, channel,
+												   entry->channel_hash, HASH_FIND, NULL);
+	if (subscription != NULL)
+		found_last = subscription;
+	return subscription != NULL && subscription->is_active ? subscription : NULL;
 }
 
 static void
@@ -298,6 +421,7 @@ add_action(ActionKind kind, const char *channel)
 	herald_levels_mark(&levels, transaction.actions_used);
 	action = &transaction.actions[transaction.actions_used++];
 	action->kind = kind;
+	action->after = (HeraldToken) {0};
 	strlcpy(action->channel, channel, NAMEDATALEN);
 }
 
@@ -328,25 +452,20 @@ apply_to_wishes(const Action *action)
 {
 	Subscription *subscription;
 	HASH_SEQ_STATUS scan;
-	bool		found;
 
 	switch (action->kind)
 	{
 		case ACTION_LISTEN:
 			reserve_touched();
-			subscription = find(action->channel, strlen(action->channel), HASH_ENTER, &found);
-			if (!found)
-			{
-				subscription->channel_hash = herald_channels_hash(action->channel,
-																  strlen(action->channel));
-				subscription->is_active = false;
-				subscription->is_entered = false;
-				subscription->is_touched = false;
-				subscription->is_wanted = false;
-				subscription->start = 0;
-			}
+			subscription = enter(action->channel);
 			touch(subscription);
 			subscription->is_wanted = true;
+			if (action->after.place.position != 0)
+			{
+				subscription->next_start = action->after.place;
+				subscription->bypasses = action->after.bypasses;
+				subscription->resumes = true;
+			}
 			break;
 
 		case ACTION_UNLISTEN:
@@ -355,7 +474,7 @@ apply_to_wishes(const Action *action)
 			if (subscription)
 			{
 				touch(subscription);
-				subscription->is_wanted = false;
+				subscription->is_wanted = subscription->resumes = false;
 			}
 			break;
 
@@ -366,10 +485,25 @@ apply_to_wishes(const Action *action)
 			while ((subscription = hash_seq_search(&scan)) != NULL)
 			{
 				touch(subscription);
-				subscription->is_wanted = false;
+				subscription->is_wanted = subscription->resumes = false;
 			}
 			break;
 	}
+}
+
+/* Find it, or make a new one, which is neither active nor in the map. */
+static Subscription *
+enter(const char *channel)
+{
+	bool		found;
+	Subscription *subscription = find(channel, strlen(channel), HASH_ENTER, &found);
+
+	if (found)
+		return subscription;
+	memset((char *) subscription + sizeof(subscription->channel), 0,
+		   sizeof(*subscription) - sizeof(subscription->channel));
+	subscription->channel_hash = herald_channels_hash(channel, strlen(channel));
+	return subscription;
 }
 
 /* How many channels are to be entered in the map. */
@@ -445,15 +579,15 @@ drop(Subscription *subscription)
 static void
 finish(void)
 {
-	bool		had_actions = transaction.actions_used > 0;
+	bool		had_actions = transaction.actions_used > 0 || transaction.has_joined;
 
 	memset(&transaction, 0, sizeof(transaction));
 	herald_levels_reset(&levels);
 	steps = listens_run = 0;
-	if (!had_actions || subscriptions == NULL)
+	if (!had_actions)
 		return;
 
-	if (hash_get_num_entries(subscriptions) == 0)
+	if (subscriptions == NULL || hash_get_num_entries(subscriptions) == 0)
 		herald_session_leave();
 	else
 		herald_session_set_channels(hash_get_num_entries(subscriptions));
@@ -483,6 +617,10 @@ leave_at_exit(int code, Datum arg)
 	LWLockReleaseAll();
 	HERALD_HOLD_POINT("exit");
 	leave_all();
+
+	/* The abort that may follow has nothing left to undo. */
+	memset(&transaction, 0, sizeof(transaction));
+	herald_levels_reset(&levels);
 	HERALD_HOLD_POINT("exit-without-channels");
 	herald_session_leave();
 	herald_wakeup_trust(herald_wakeup, herald_shared_my_slot());
@@ -501,7 +639,4 @@ leave_all(void)
 	while ((subscription = hash_seq_search(&scan)) != NULL)
 		drop(subscription);
 
-	/* The abort that may follow has nothing left to undo. */
-	memset(&transaction, 0, sizeof(transaction));
-	herald_levels_reset(&levels);
 }

@@ -12,7 +12,8 @@
 
 #include "postgres.h"
 
-#include "core/queue_layout.h"
+#include "core/queue_reader.h"
+#include "notify/listener/token.h"
 
 /*
  * Note what LISTEN, UNLISTEN and UNLISTEN * (or DISCARD ALL) asked for; done when
@@ -21,6 +22,21 @@
 extern void herald_subscriptions_listen(const char *channel);
 extern void herald_subscriptions_unlisten(const char *channel);
 extern void herald_subscriptions_unlisten_all(void);
+
+/*
+ * After herald_subscriptions_listen(): the channel is to begin at a place that a token
+ * named.  False: something after it is gone, and the channel begins at the commit.
+ * From now on it is kept for this session.  May throw.
+ */
+extern bool herald_subscriptions_resume(HeraldToken token);
+
+/*
+ * Does this transaction keep something for a channel that is to resume?  Then the
+ * session's word stays where it is; what is sent to the client meanwhile, up to
+ * a position, is remembered here.
+ */
+extern bool herald_subscriptions_are_held(void);
+extern void herald_subscriptions_pass(HeraldPosition position);
 
 /* The current subtransaction was committed, or rolled back. */
 extern void herald_subscriptions_subcommit(void);
@@ -47,10 +63,20 @@ extern void herald_subscriptions_commit(void);
 extern void herald_subscriptions_abort(void);
 
 /*
- * Does this backend listen to that entry's channel, and did it when the entry's
- * batch was dispatched?
+ * A session that does not listen is marked and signalled for a channel, as if it did.
+ * On success the session is a listener, with an idle word, until
+ * herald_subscriptions_unwatch(), which has to follow whatever happens, and never
+ * fails; the end of the process sees to it itself.  May throw.
+ */
+extern void herald_subscriptions_watch(const char *channel);
+extern void herald_subscriptions_unwatch(void);
+
+/*
+ * Does this backend listen to that entry's channel, and is it to have what is sent
+ * in this batch, or that message?
  */
 extern bool herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch);
+extern bool herald_subscriptions_include_message(const HeraldMessage *message);
 
 /* Does this backend listen to the channel, by a committed LISTEN? */
 extern bool herald_subscriptions_include_name(const char *channel);

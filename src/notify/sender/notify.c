@@ -23,12 +23,14 @@
 #include "base/activation.h"
 #include "base/compat.h"
 #include "base/involvement.h"
+#include "base/own_channels.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "notify/dispatch/channel_map.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
+#include "notify/storage/bypass.h"
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
@@ -36,7 +38,7 @@ PG_FUNCTION_INFO_V1(herald_pg_notify);
 static bool is_native;
 
 static bool is_too_long(void);
-static void check_lengths(size_t channel_length, size_t payload_length);
+static void check(const char *channel, size_t channel_length, size_t payload_length);
 
 
 void
@@ -62,7 +64,7 @@ herald_notify(const char *channel, const char *payload)
 
 	if (IsParallelWorker())
 		elog(ERROR, "cannot send notifications from a parallel worker");
-	check_lengths(channel_length, payload_length);
+	check(channel, channel_length, payload_length);
 
 	if (Trace_notify)
 		elog(DEBUG1, "herald_notify(%s)", channel);
@@ -84,13 +86,17 @@ herald_notify_go_native(void)
 	herald_is_involved = true;
 
 	/* After our callback before the commit what is pending has its place in our queue. */
-	if (!herald_is_committing && !is_too_long())
+	if (herald_is_committing)
+		herald_bypass_begin();
+	else if (!is_too_long())
 		herald_publish_natively();
 }
 
 void
 herald_notify_hand_over(void)
 {
+	if (is_native)
+		herald_bypass_begin();
 	if (!is_native || herald_pending_count() == 0)
 		return;
 	if (is_too_long())
@@ -111,8 +117,9 @@ is_too_long(void)
 }
 
 void
-herald_notify_end(void)
+herald_notify_end(bool committed)
 {
+	herald_bypass_end(committed);
 	is_native = false;
 }
 
@@ -145,17 +152,28 @@ herald_pg_notify(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-static void
-check_lengths(size_t channel_length, size_t payload_length)
+void
+herald_check_channel(size_t length)
 {
-	if (channel_length == 0)
+	if (length == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("channel name cannot be empty")));
-	if (channel_length >= NAMEDATALEN)
+	if (length >= NAMEDATALEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("channel name too long")));
+}
+
+static void
+check(const char *channel, size_t channel_length, size_t payload_length)
+{
+	herald_check_channel(channel_length);
+	if (strcmp(channel, HERALD_POSITION_CHANNEL) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_RESERVED_NAME),
+				 errmsg("channel name \"%s\" is reserved", HERALD_POSITION_CHANNEL),
+				 errdetail("Sessions that listen to it are told their positions there.")));
 	if (payload_length > (size_t) herald_max_payload)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

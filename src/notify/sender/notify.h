@@ -34,6 +34,9 @@ extern void herald_notify_go_native(void);
 extern void herald_notify_hand_over(void);
 
 /* The transaction is over.  Never fails. */
-extern void herald_notify_end(void);
+extern void herald_notify_end(bool committed);
+
+/* Is this the length of a channel's name?  Throws 22023 if not. */
+extern void herald_check_channel(size_t length);
 
 #endif							/* HERALD_NOTIFY_H */

@@ -18,12 +18,17 @@
 #include "base/settings.h"
 #include "base/shared.h"
 #include "core/queue_reader.h"
+#include "core/stop_point.h"
 #include "notify/storage/kept.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
 /* Batches that were rolled back, and may come before the first that counts. */
 #define BATCHES_MAX			1000
+
+/* The border lock is held for the time that it takes to clear a segment of the ring. */
+#define HOLD_STEP_US		100
+#define HOLD_STEPS			20000
 
 static bool is_expired(HeraldPosition position);
 static bool read_queue(HeraldPosition position, uint64 length, void *to);
@@ -73,6 +78,28 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 			return true;
 		}
 		position += header.length;
+	}
+	return false;
+}
+
+/* Whoever has the border lock for so long is stopped: then the answer is "no", not a hang. */
+bool
+herald_kept_hold(HeraldPosition position, HeraldPosition *had_read)
+{
+	for (int i = 0; i < HOLD_STEPS && !herald_shared_is_damaged(); i++)
+	{
+		switch (herald_spill_hold(position, had_read))
+		{
+			case HERALD_HOLD_DONE:
+				return true;
+			case HERALD_HOLD_GONE:
+				return false;
+			case HERALD_HOLD_AGAIN:
+				break;
+		}
+		HERALD_STOP_POINT("hold-again");
+		pg_usleep(HOLD_STEP_US);
+		CHECK_FOR_INTERRUPTS();
 	}
 	return false;
 }

@@ -1,0 +1,66 @@
+/*-------------------------------------------------------------------------
+ *
+ * position_channel.c
+ *	  Channel herald_position, on which a session is told its position.
+ *
+ * It is told after each delivery.  The position of a session that receives nothing ages
+ * while others send, until what comes after it is not kept any more; so it is told
+ * a new one as well when the queue has moved on by a segment, as long as it is idle.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "commands/async.h"
+#include "miscadmin.h"
+
+#include "base/own_channels.h"
+#include "base/shared.h"
+#include "base/signal.h"
+#include "notify/listener/position_channel.h"
+#include "notify/listener/session.h"
+#include "notify/listener/subscriptions.h"
+#include "notify/listener/token.h"
+
+
+void
+herald_position_channel_tell(HeraldPosition position)
+{
+	_Atomic uint64_t *told = &herald_slots[herald_shared_my_slot()].told;
+	bool		listens = herald_subscriptions_include_name(HERALD_POSITION_CHANNEL);
+	HeraldToken token;
+	char		text[HERALD_TOKEN_LENGTH + 1];
+
+	if (listens || atomic_load_explicit(told, memory_order_relaxed) != 0)
+		atomic_store_explicit(told, listens ? position : 0, memory_order_relaxed);
+	if (!listens)
+		return;
+	token = herald_session_position();
+	token.place.position = position;
+	herald_token_write(token, text);
+	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
+}
+
+bool
+herald_position_channel_is_due(uint32 slot, HeraldPosition position)
+{
+	HeraldPosition told = atomic_load_explicit(&herald_slots[slot].told, memory_order_relaxed);
+
+	return told != 0 && position >= told + herald_queue->segment_size;
+}
+
+/*
+ * Its word remains as it is: if it begins a transaction before it gets the signal, it must
+ * not hold back the queue for nothing.
+ */
+bool
+herald_position_channel_look(uint32 slot, uint64 word)
+{
+	if (herald_word_state(word) != HERALD_LISTENER_IDLE ||
+		!herald_position_channel_is_due(slot, atomic_load(&herald_queue->settled)))
+		return false;
+	(void) herald_signal_notifications(slot, NULL);
+	return true;
+}

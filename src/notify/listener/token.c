@@ -1,0 +1,253 @@
+/*-------------------------------------------------------------------------
+ *
+ * token.c
+ *	  A position of the queue as a text that clients keep.
+ *
+ *		version | run | database | extension | nonce | place, bypasses | tag | checksum
+ *
+ * in base64, with the characters that stand in a URL as they are.  The place is
+ * encrypted, with what belongs to it, since the queue belongs to all databases: the distance between two
+ * places tells how much others have sent.  The tag is there because a reader
+ * relies on a batch beginning at a place: a client that could make up places would
+ * have its own payloads read as batches, with lengths of its choice.  Both use a key
+ * that is drawn at random when the server starts, so a token says nothing to anybody
+ * else, and the server keeps no list of them.
+ *
+ * The checksum tells a token of another run, whose key is gone, from one that was
+ * damaged.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/base64.h"
+#include "common/hmac.h"
+#include "common/sha2.h"
+#include "miscadmin.h"
+#include "port/pg_crc32c.h"
+
+#include "base/activation.h"
+#include "base/compat.h"
+#include "base/shared.h"
+#include "notify/listener/token.h"
+
+#define VERSION			1
+#define TAG_BYTES		14
+#define CONTENT_BYTES	(sizeof(HeraldPlace) + sizeof(uint32))
+
+typedef struct Sealed
+{
+	uint8		version;
+	uint8		run[8];			/* of the server */
+	uint8		database[4];
+	uint8		extension[4];	/* one of its oids, which another CREATE EXTENSION changes */
+	uint8		nonce[8];
+	uint8		content[CONTENT_BYTES]; /* encrypted */
+	uint8		tag[TAG_BYTES];
+	uint8		checksum[4];
+} Sealed;
+
+static_assert(sizeof(Sealed) * 4 == (size_t) HERALD_TOKEN_LENGTH * 3, "the token fills its text");
+
+/* What the keyed hash is taken for. */
+typedef enum Purpose
+{
+	PURPOSE_ENCRYPT = 'e',
+	PURPOSE_TAG = 't'
+} Purpose;
+
+static Oid	extension_mark(void);
+static void next_nonce(uint8 nonce[8]);
+static void encrypt_content(Sealed *sealed);
+static void make_tag(const Sealed *sealed, uint8 tag[TAG_BYTES]);
+static void keyed_hash(Purpose purpose, const void *bytes, size_t length,
+					   uint8 digest[PG_SHA256_DIGEST_LENGTH]);
+static pg_crc32c checksum_of(const Sealed *sealed);
+static char exchanged(char c, const char *ours, const char *theirs);
+static bool from_text(const char *text, Sealed *sealed);
+static void to_text(const Sealed *sealed, char *text);
+herald_noreturn static void report_invalid(void);
+
+
+void
+herald_token_write(HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1])
+{
+	Oid			extension = extension_mark();
+	Sealed		sealed = {.version = VERSION};
+	pg_crc32c	checksum;
+
+	memcpy(sealed.run, &herald_control->run, sizeof(sealed.run));
+	memcpy(sealed.database, &MyDatabaseId, sizeof(sealed.database));
+	memcpy(sealed.extension, &extension, sizeof(sealed.extension));
+	next_nonce(sealed.nonce);
+	memcpy(sealed.content, &token.place, sizeof(token.place));
+	memcpy(sealed.content + sizeof(token.place), &token.bypasses, sizeof(token.bypasses));
+	encrypt_content(&sealed);
+	make_tag(&sealed, sealed.tag);
+	checksum = checksum_of(&sealed);
+	memcpy(sealed.checksum, &checksum, sizeof(sealed.checksum));
+	to_text(&sealed, text);
+}
+
+bool
+herald_token_read(const char *text, HeraldToken *token)
+{
+	Oid			extension = extension_mark();
+	Sealed		sealed;
+	uint8		tag[TAG_BYTES];
+	pg_crc32c	checksum;
+
+	if (!from_text(text, &sealed))
+		report_invalid();
+	checksum = checksum_of(&sealed);
+	if (memcmp(sealed.checksum, &checksum, sizeof(checksum)) != 0)
+		report_invalid();
+	if (sealed.version != VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("notification position has an unknown version"),
+				 errdetail("Its version is %d, this server reads version %d.", sealed.version, VERSION)));
+	if (memcmp(sealed.run, &herald_control->run, sizeof(sealed.run)) != 0)
+		return false;
+
+	make_tag(&sealed, tag);
+	if (memcmp(sealed.tag, tag, sizeof(tag)) != 0)
+		report_invalid();
+	if (memcmp(sealed.database, &MyDatabaseId, sizeof(sealed.database)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("notification position is of another database")));
+	if (memcmp(sealed.extension, &extension, sizeof(sealed.extension)) != 0)
+		return false;
+
+	encrypt_content(&sealed);
+	memcpy(&token->place, sealed.content, sizeof(token->place));
+	memcpy(&token->bypasses, sealed.content + sizeof(token->place), sizeof(token->bypasses));
+	return true;
+}
+
+static Oid
+extension_mark(void)
+{
+	return herald_activation_is_on() ? herald_activation_notify_function() : InvalidOid;
+}
+
+/* Never twice in a run of the server, as good as certainly. */
+static void
+next_nonce(uint8 nonce[8])
+{
+	static uint64 last;
+
+	if (last == 0 && !pg_strong_random(&last, sizeof(last)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random bytes for a notification position")));
+	last++;
+	memcpy(nonce, &last, sizeof(last));
+}
+
+/* Encrypt the content, or decrypt it, with a stream that the nonce chooses. */
+static void
+encrypt_content(Sealed *sealed)
+{
+	uint8		stream[PG_SHA256_DIGEST_LENGTH];
+
+	keyed_hash(PURPOSE_ENCRYPT, sealed->nonce, sizeof(sealed->nonce), stream);
+	for (size_t i = 0; i < sizeof(sealed->content); i++)
+		sealed->content[i] ^= stream[i];
+}
+
+/* Of everything before it. */
+static void
+make_tag(const Sealed *sealed, uint8 tag[TAG_BYTES])
+{
+	uint8		digest[PG_SHA256_DIGEST_LENGTH];
+
+	keyed_hash(PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
+	memcpy(tag, digest, TAG_BYTES);
+}
+
+static void
+keyed_hash(Purpose purpose, const void *bytes, size_t length,
+		   uint8 digest[PG_SHA256_DIGEST_LENGTH])
+{
+	pg_hmac_ctx *context = pg_hmac_create(PG_SHA256);
+	uint8		first = (uint8) purpose;
+	bool		failed;
+
+	failed = context == NULL ||
+		pg_hmac_init(context, herald_control->token_key, sizeof(herald_control->token_key)) < 0 ||
+		pg_hmac_update(context, &first, sizeof(first)) < 0 ||
+		pg_hmac_update(context, bytes, length) < 0 ||
+		pg_hmac_final(context, digest, PG_SHA256_DIGEST_LENGTH) < 0;
+	if (failed)
+	{
+		const char *detail = pg_hmac_error(context);
+
+		pg_hmac_free(context);
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not compute a notification position: %s", detail)));
+	}
+	pg_hmac_free(context);
+}
+
+static pg_crc32c
+checksum_of(const Sealed *sealed)
+{
+	pg_crc32c	checksum;
+
+	INIT_CRC32C(checksum);
+	COMP_CRC32C(checksum, sealed, offsetof(Sealed, checksum));
+	FIN_CRC32C(checksum);
+	return checksum;
+}
+
+/* If it is one of the first characters, the one in the same place of the others. */
+static char
+exchanged(char c, const char *ours, const char *theirs)
+{
+	const char *found = strchr(ours, c);
+
+	if (found == NULL || c == '\0')
+		return c;
+	return theirs[found - ours];
+}
+
+/* False: it is not of the length and the characters. */
+static bool
+from_text(const char *text, Sealed *sealed)
+{
+	char		standard[HERALD_TOKEN_LENGTH];
+
+	if (strlen(text) != HERALD_TOKEN_LENGTH)
+		return false;
+	for (int i = 0; i < HERALD_TOKEN_LENGTH; i++)
+	{
+		if (text[i] == '+' || text[i] == '/' || text[i] == '=')
+			return false;
+		standard[i] = exchanged(text[i], "-_", "+/");
+	}
+	return pg_b64_decode(standard, HERALD_TOKEN_LENGTH, (void *) sealed, sizeof(*sealed)) == sizeof(*sealed);
+}
+
+static void
+to_text(const Sealed *sealed, char *text)
+{
+	if (pg_b64_encode((const void *) sealed, sizeof(*sealed), text, HERALD_TOKEN_LENGTH) != HERALD_TOKEN_LENGTH)
+		elog(ERROR, "could not encode a notification position");
+	for (int i = 0; i < HERALD_TOKEN_LENGTH; i++)
+		text[i] = exchanged(text[i], "+/", "-_");
+	text[HERALD_TOKEN_LENGTH] = '\0';
+}
+
+static void
+report_invalid(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid notification position"),
+			 errdetail("It was changed, or does not come from herald.position(), herald.read() or channel \"herald_position\".")));
+}

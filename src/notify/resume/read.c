@@ -1,0 +1,394 @@
+/*-------------------------------------------------------------------------
+ *
+ * read.c
+ *	  herald.read(): notifications as rows, for those who cannot hold a session.
+ *
+ * Nothing is held while rows are read: what is copied is checked afterwards, as by any
+ * reader, and if it is gone the caller is told.
+ *
+ * While it waits, the session is a listener to the channel like any other: it is marked,
+ * gets its turn and its signal, and does not look in between.  A session that listens
+ * anyway cannot be both: its word is needed for what is delivered after the statement.
+ * So it looks at all that is dispatched.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "base/client.h"
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "base/waits.h"
+#include "core/queue_reader.h"
+#include "core/stop_point.h"
+#include "notify/dispatch/channel_map.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/dispatch/turns.h"
+#include "notify/listener/session.h"
+#include "notify/listener/subscriptions.h"
+#include "notify/listener/token.h"
+#include "notify/sender/notify.h"
+#include "notify/storage/bypass.h"
+#include "notify/storage/kept.h"
+#include "notify/storage/large_files.h"
+#include "notify/storage/spill.h"
+
+PG_FUNCTION_INFO_V1(herald_read);
+
+#define BUFFER_SIZE		((size_t) 64 * 1024)
+
+enum
+{
+	COLUMN_POSITION,
+	COLUMN_CHANNEL,
+	COLUMN_PAYLOAD,
+	COLUMN_PID,
+	COLUMN_COMMITTED_AT,
+	COLUMNS
+};
+
+/* One call. */
+typedef struct Reading
+{
+	const char *channel;
+	size_t		channel_length;
+	uint32		channel_hash;
+	int			rows_max;
+	ReturnSetInfo *result;
+
+	HeraldPlace at;				/* what comes before has been read */
+	uint32		bypasses;		/* as the token says */
+	char	   *buffer;
+	size_t		buffer_size;
+	int			rows;			/* found so far */
+	Datum		row[COLUMNS];	/* the last one, whose position is not known yet */
+	MemoryContext row_memory;
+} Reading;
+
+/* Of this process: the reader's callback is told nothing else. */
+static const Reading *reading_now;
+
+static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
+static void read_on(Reading *reading);
+static bool is_on_channel(const HeraldEntry *entry, HeraldPosition batch);
+static void check_queue(void);
+static void keep_row(Reading *reading, const HeraldMessage *message);
+static void store_row(Reading *reading, HeraldPlace after);
+static void store_position(Reading *reading);
+static void wait_and_read(Reading *reading, uint64 deadline_ms);
+static void watch_and_read(Reading *reading, uint64 deadline_ms);
+static bool wait_for_turn(uint64 deadline_ms);
+static void read_in_turn(Reading *reading);
+herald_noreturn static void report_gone(void);
+
+
+/*
+ * herald.read(channel text, after text, max_rows int, wait interval)
+ *   → setof (position text, channel text, payload text, pid int, committed_at timestamptz)
+ *
+ * What was sent on the channel after the position (null: from now on), at most so
+ * many rows; if there is nothing, what comes within the time.  If nothing comes, one row
+ * that has a position alone.  55000: some of it is not kept any more.
+ */
+Datum
+herald_read(PG_FUNCTION_ARGS)
+{
+	uint64		deadline_ms = herald_clock_ms() + wait_ms(fcinfo, 3);
+	Reading		reading = {0};
+	HeraldToken token;
+
+	PreventCommandDuringRecovery("herald.read()");
+	reading.channel = PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0));
+	reading.channel_length = strlen(reading.channel);
+	herald_check_channel(reading.channel_length);
+	reading.channel_hash = herald_channels_hash(reading.channel, reading.channel_length);
+	reading.rows_max = PG_ARGISNULL(2) ? 0 : PG_GETARG_INT32(2);
+	if (reading.rows_max < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_rows must be at least 1")));
+
+	if (PG_ARGISNULL(1))
+	{
+		token.bypasses = herald_bypass_count();
+		token.place = (HeraldPlace) {atomic_load(&herald_queue->settled), 0};
+	}
+	else if (!herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token) ||
+			 token.place.position < herald_spill_kept_from())
+		report_gone();
+	reading.at = token.place;
+	reading.bypasses = token.bypasses;
+
+	InitMaterializedSRF(fcinfo, 0);
+	reading.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	reading.buffer_size = BUFFER_SIZE;
+	reading.buffer = palloc(reading.buffer_size);
+	reading.row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
+											   ALLOCSET_DEFAULT_SIZES);
+	read_on(&reading);
+	if (reading.rows == 0 && herald_clock_ms() < deadline_ms)
+		wait_and_read(&reading, deadline_ms);
+
+	/* Of what was read nothing is missing if that holds now. */
+	if (herald_bypass_since(reading.bypasses))
+		report_gone();
+	if (reading.rows == 0)
+		store_position(&reading);
+	return (Datum) 0;
+}
+
+/* 0 for null; at most herald.max_read_wait. */
+static uint64
+wait_ms(FunctionCallInfo fcinfo, int argument)
+{
+	Interval   *wait = PG_ARGISNULL(argument) ? NULL : PG_GETARG_INTERVAL_P(argument);
+	double		ms;
+
+	if (wait == NULL)
+		return 0;
+	ms = ((double) wait->month * DAYS_PER_MONTH + wait->day) * SECS_PER_DAY * 1000.0 +
+		(double) wait->time / 1000.0;
+	if (ms < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("wait must not be negative")));
+	return (uint64) Min(ms, (double) herald_max_read_wait_ms);
+}
+
+/* Read what is dispatched, up to the most rows. */
+static void
+read_on(Reading *reading)
+{
+	HeraldPosition end = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
+	HeraldReader reader;
+	HeraldMessage message;
+	HeraldReadResult result;
+
+	check_queue();
+	if (reading->at.position >= end)
+		return;
+
+	herald_reader_begin(&reader, herald_queue, MyDatabaseId, reading->at.position, end,
+						reading->buffer, reading->buffer_size);
+	herald_reader_begin_within(&reader, reading->at.offset);
+	herald_reader_use_spilled(&reader, herald_spill_read);
+	herald_reader_use_files(&reader, herald_large_files_read, is_on_channel);
+	reading_now = reading;
+	while ((result = herald_reader_next(&reader, &message)) != HERALD_READ_END)
+	{
+		switch (result)
+		{
+			case HERALD_READ_MESSAGE:
+				if (!is_on_channel(message.entry, message.batch))
+					continue;
+				if (reading->rows == reading->rows_max)
+				{
+					store_row(reading, reading->at);
+					return;
+				}
+				keep_row(reading, &message);
+				reading->at = message.after;
+				continue;
+			case HERALD_READ_REFILLED:
+				CHECK_FOR_INTERRUPTS();
+				continue;
+			case HERALD_READ_ROOM:
+				reading->buffer_size = reader.room_needed;
+				reading->buffer = repalloc_huge(reading->buffer, reading->buffer_size);
+				herald_reader_set_buffer(&reader, reading->buffer, reading->buffer_size);
+				continue;
+			case HERALD_READ_LAPPED:
+				if (reading->rows == 0)
+					report_gone();
+				store_row(reading, reading->at);
+				return;
+			case HERALD_READ_DAMAGED:
+				ereport(ERROR,
+						(errcode(ERRCODE_DATA_CORRUPTED),
+						 errmsg("the notification queue of pg_herald is damaged at position %llu",
+								(unsigned long long) reader.position)));
+			case HERALD_READ_END:
+				break;
+		}
+	}
+	reading->at = (HeraldPlace) {end, 0};
+	if (reading->rows > 0)
+		store_row(reading, reading->at);
+}
+
+static void
+check_queue(void)
+{
+	if (herald_shared_is_damaged())
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the notification queue of pg_herald is damaged, and was switched off")));
+}
+
+/* A HeraldListensTo. */
+static bool
+is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
+{
+	return entry->channel_hash == reading_now->channel_hash &&
+		entry->channel_length == reading_now->channel_length &&
+		memcmp(herald_entry_channel(entry), reading_now->channel, reading_now->channel_length) == 0;
+}
+
+/*
+ * A row's position is that of what comes next: for the last one that is the end of
+ * all that was looked through, so that it stays good for longer.
+ */
+static void
+keep_row(Reading *reading, const HeraldMessage *message)
+{
+	const HeraldEntry *entry = message->entry;
+	MemoryContext caller;
+
+	if (reading->rows > 0)
+		store_row(reading, reading->at);
+	caller = MemoryContextSwitchTo(reading->row_memory);
+	reading->row[COLUMN_CHANNEL] = CStringGetTextDatum(reading->channel);
+	reading->row[COLUMN_PAYLOAD] =
+		PointerGetDatum(cstring_to_text_with_len(herald_entry_payload(entry),
+												 (int) herald_entry_payload_length(entry)));
+	reading->row[COLUMN_PID] = Int32GetDatum(message->sender_pid);
+	reading->row[COLUMN_COMMITTED_AT] = TimestampTzGetDatum(message->commit_time);
+	MemoryContextSwitchTo(caller);
+	reading->rows++;
+}
+
+static void
+store_row(Reading *reading, HeraldPlace after)
+{
+	char		token[HERALD_TOKEN_LENGTH + 1];
+	bool		nulls[COLUMNS] = {false};
+
+	herald_token_write((HeraldToken) {after, reading->bypasses}, token);
+	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
+	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
+	MemoryContextReset(reading->row_memory);
+}
+
+/* Nothing has come; but others' notifications have, and the caller's position ages. */
+static void
+store_position(Reading *reading)
+{
+	char		token[HERALD_TOKEN_LENGTH + 1];
+	bool		nulls[COLUMNS] = {false, true, true, true, true};
+
+	herald_token_write((HeraldToken) {reading->at, reading->bypasses}, token);
+	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
+	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
+}
+
+static void
+wait_and_read(Reading *reading, uint64 deadline_ms)
+{
+	uint64		now_ms;
+
+	if (!herald_session_is_listener())
+	{
+		watch_and_read(reading, deadline_ms);
+		return;
+	}
+	while (reading->rows == 0 && (now_ms = herald_clock_ms()) < deadline_ms)
+	{
+		herald_dispatch_wait_beyond(reading->at.position, (int) (deadline_ms - now_ms));
+		read_on(reading);
+	}
+}
+
+static void
+watch_and_read(Reading *reading, uint64 deadline_ms)
+{
+	uint32		slot = herald_shared_my_slot();
+
+	PG_TRY();
+	{
+		herald_subscriptions_watch(reading->channel);
+		HERALD_STOP_POINT("read-watches");
+
+		/* [W1] after the entry is in the map: as in herald_subscriptions_prepare() */
+		read_on(reading);
+		(void) herald_wakeup_rest(herald_wakeup, slot);
+		while (reading->rows == 0 && wait_for_turn(deadline_ms))
+			read_in_turn(reading);
+	}
+	PG_FINALLY();
+	{
+		herald_subscriptions_unwatch();
+	}
+	PG_END_TRY();
+}
+
+/* False: the time is over. */
+static bool
+wait_for_turn(uint64 deadline_ms)
+{
+	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
+	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+
+	if (MyProcPort != NULL && WaitEventSetCanReportClosed())
+		events |= WL_SOCKET_CLOSED;
+	for (;;)
+	{
+		uint64		now_ms = herald_clock_ms();
+		unsigned	state = herald_word_state(atomic_load(word));
+		int			happened;
+
+		if (state == HERALD_LISTENER_SIGNALLED)
+			return true;
+		if (now_ms >= deadline_ms)
+			return false;
+		happened = WaitLatchOrSocket(MyLatch, events,
+									 MyProcPort != NULL ? MyProcPort->sock : PGINVALID_SOCKET,
+									 (long) (deadline_ms - now_ms), herald_wait(HERALD_WAIT_NOTIFICATION));
+		if (happened & WL_LATCH_SET)
+			ResetLatch(MyLatch);
+		check_queue();
+		if (happened & WL_SOCKET_CLOSED)
+			ClientConnectionLost = InterruptPending = true;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* As herald_deliver() does it. */
+static void
+read_in_turn(Reading *reading)
+{
+	uint32		slot = herald_shared_my_slot();
+	HeraldPosition from;
+	HeraldPosition to;
+
+	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
+	if (herald_wakeup_begin(herald_wakeup, herald_queue, slot, &from, &to))
+	{
+		do
+			read_on(reading);
+		while (reading->rows == 0 && !herald_wakeup_finish(herald_wakeup, herald_queue, slot, &to));
+	}
+	(void) herald_wakeup_yield(herald_wakeup, slot);
+	herald_turns_pump();
+}
+
+static void
+report_gone(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("notifications after this position are not kept any more"),
+			 errhint("Take a new position with herald.position(), then read the state that the notifications are about. herald.retain_size keeps more.")));
+}

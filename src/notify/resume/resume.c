@@ -1,0 +1,79 @@
+/*-------------------------------------------------------------------------
+ *
+ * resume.c
+ *	  SQL functions for a session that comes back: herald.position(), herald.listen().
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "nodes/makefuncs.h"
+#include "nodes/parsenodes.h"
+#include "tcop/dest.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+
+#include "base/shared.h"
+#include "notify/listener/session.h"
+#include "notify/listener/subscriptions.h"
+#include "notify/listener/token.h"
+#include "notify/sender/notify.h"
+
+PG_FUNCTION_INFO_V1(herald_position);
+PG_FUNCTION_INFO_V1(herald_listen);
+
+static void execute_listen(char *channel);
+
+
+/*
+ * herald.position() → text
+ *
+ * Up to here everything has been sent to this session's client; in a session that does
+ * not listen, everything that was sent to anybody when the function was called.
+ */
+Datum
+herald_position(PG_FUNCTION_ARGS)
+{
+	char		text[HERALD_TOKEN_LENGTH + 1];
+
+	herald_token_write(herald_session_position(), text);
+	PG_RETURN_TEXT_P(cstring_to_text(text));
+}
+
+/*
+ * herald.listen(channel text, after text) → boolean
+ *
+ * LISTEN, and first of all what was sent on the channel after the position.  False:
+ * some of that is gone, or the position is null: from now on, as after LISTEN.
+ */
+Datum
+herald_listen(PG_FUNCTION_ARGS)
+{
+	char	   *channel = PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0));
+	HeraldToken token;
+	bool		is_known;
+
+	herald_check_channel(strlen(channel));
+	is_known = !PG_ARGISNULL(1) && herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
+	execute_listen(channel);
+	PG_RETURN_BOOL(is_known && herald_subscriptions_resume(token));
+}
+
+/* As if the client had said so: with what the server and other modules have to say to that. */
+static void
+execute_listen(char *channel)
+{
+	ListenStmt *statement = makeNode(ListenStmt);
+	PlannedStmt *planned = makeNode(PlannedStmt);
+
+	statement->conditionname = channel;
+	planned->commandType = CMD_UTILITY;
+	planned->canSetTag = false;
+	planned->utilityStmt = (Node *) statement;
+	planned->stmt_location = -1;
+	ProcessUtility(planned, "LISTEN", false, PROCESS_UTILITY_QUERY, NULL, NULL,
+				   None_Receiver, NULL);
+}

@@ -1,0 +1,113 @@
+"""Faults while a session resumes a channel, or waits in herald.read()."""
+
+import psycopg
+import pytest
+
+from faults import Doing, pid_of
+from laggards import KILOBYTES_7, RING_BYTES
+from resume import position, read, resume
+from support import hear, notify, one
+
+RESUMING = ["resume-joined", "resume-held"]
+
+
+def reads_all(connection: psycopg.Connection, token: str, sent: list[str]) -> bool:
+    """Whether herald.read() returns all of it."""
+    return read(connection, "c", token)[0] == sent
+
+
+@pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
+@pytest.mark.parametrize("point", RESUMING)
+def test_resume_fails(scene, point, action):
+    """Guards: a session that fails or goes while it resumes holds nothing for long, and nobody up; if it is still
+    there it can resume after that, and hears everything."""
+    victim = scene.connect()
+    token = position(scene.watcher)
+    scene.goes_on()
+    scene.points.arm(point, action, pid_of(victim))
+    with pytest.raises(psycopg.Error):
+        resume(victim, "c", token)
+    scene.points.reached(point)
+    scene.goes_on()
+    if action != "terminate":
+        assert resume(victim, "c", token)
+        assert hear(victim, 10) == [f"number {n}" for n in range(10)]
+        scene.goes_on(also=[victim])
+
+
+@pytest.mark.parametrize("point", RESUMING)
+def test_resume_stands_still(scene, point):
+    """Guards: while a session that resumes is stopped, others go on for laps of the queue; what it has come for is
+    kept from the moment at which it has been told so, and before that it is told that it is gone."""
+    victim = scene.connect()
+    token = position(scene.watcher)
+    scene.goes_on()
+    scene.points.arm(point, "wait", pid_of(victim))
+    doing = Doing(victim, f"CREATE TEMP TABLE came AS SELECT herald.listen('c', '{token}')")
+    assert scene.points.waiter(point) == pid_of(victim)
+    sent = [f"{n} {KILOBYTES_7}" for n in range(2 * RING_BYTES // len(KILOBYTES_7))]
+    for payload in sent:
+        notify(scene.sender, "c", payload)
+        for listener in scene.listeners:
+            assert hear(listener, 1) == [payload]
+    scene.points.release(point)
+    assert doing.end() is None
+    is_held = point == "resume-held"
+    assert one(victim, "SELECT listen FROM came") is is_held
+    scene.goes_on()
+    expected = [f"number {n}" for n in range(5)] + sent if is_held else []
+    assert hear(victim, len(expected) + 5) == [*expected, *(f"number {n}" for n in range(5, 10))]
+
+
+@pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
+def test_reader_fails(scene, action):
+    """Guards: a reader that fails or goes as it begins to wait is no listener any more."""
+    victim = scene.connect()
+    token = position(scene.watcher)
+    scene.points.arm("read-watches", action, pid_of(victim))
+    with pytest.raises(psycopg.Error):
+        read(victim, "c", token, 10, "20s")
+    scene.points.reached("read-watches")
+    assert one(scene.watcher, "SELECT count(*) FROM herald.listeners") == len(scene.listeners)
+    scene.goes_on()
+    if action != "terminate":
+        assert reads_all(victim, token, [f"number {n}" for n in range(5)])
+
+
+def test_reader_stands_still(scene):
+    """Guards: what comes while a reader is on its way to its first wait is not lost, and nobody waits for it."""
+    victim = scene.connect()
+    scene.points.arm("read-watches", "wait", pid_of(victim))
+    doing = Doing(victim, f"CREATE TEMP TABLE came AS SELECT * FROM herald.read('c', '{position(victim)}', 10, '20s')")
+    assert scene.points.waiter("read-watches") == pid_of(victim)
+    scene.goes_on()
+    scene.points.release("read-watches")
+    assert doing.end() is None
+    assert [row[0] for row in victim.execute("SELECT payload FROM came")] == [f"number {n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("action", [None, "terminate", "cancel", "error"])
+def test_border_is_locked(scene, action):
+    """Guards: a session that resumes while another process stands still with the queue's border does not wait for
+    it: it can be cancelled, goes on when the border is free, or is told after two seconds that it may have missed
+    something."""
+    victim, spiller = scene.connect(), scene.connect()
+    token = position(scene.watcher)
+    (*sent, last), sending = scene.send_until_standing("tail-moved", spiller, "c")
+    for listener in scene.listeners:
+        assert hear(listener, len(sent)) == sent
+    scene.points.arm("hold-again", action or "wait", pid_of(victim))
+    doing = Doing(victim, f"CREATE TEMP TABLE came AS SELECT herald.listen('c', '{token}')")
+    if action is None:
+        assert scene.points.waiter("hold-again") == pid_of(victim)
+        scene.points.release("hold-again")
+        assert doing.end() is None
+        assert one(victim, "SELECT listen FROM came") is False
+        scene.points.release("tail-moved")
+        assert sending.end() is None
+        scene.goes_on([last], also=[victim])
+    else:
+        assert isinstance(doing.end(), psycopg.Error)
+        scene.points.release("tail-moved")
+        assert sending.end() is None
+        scene.goes_on([last])

@@ -1,0 +1,298 @@
+"""A session that comes back goes on where another has left off: herald.position(), herald.listen()."""
+
+import psycopg
+import pytest
+
+from laggards import SMALLEST, send
+from resume import position, read, resume
+from servers import SETTINGS, started
+from support import hear, hear_until, notify, one, outcome, until
+
+KILOBYTES_7 = "x" * 7000
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """With as little memory as pg_herald takes."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST)
+
+
+def heard(listener: psycopg.Connection, sender: psycopg.Connection, channel: str = "c") -> list[str]:
+    """All that comes to the listener, up to now."""
+    notify(sender, channel, "the end")
+    return hear_until(listener, "the end")
+
+
+def test_after_a_reconnect(cluster, connect):
+    """Guards: what was sent meanwhile comes first, once, in order; then what comes anew."""
+    sender, before = connect(cluster), connect(cluster)
+    before.execute("LISTEN c")
+    notify(sender, "c", "heard before")
+    assert hear(before, 1) == ["heard before"]
+    token = position(before)
+    before.close()
+    notify(sender, "c", "1", "2")
+    notify(sender, "d", "not ours")
+    sender.execute("BEGIN; NOTIFY c, 'rolled back'; ROLLBACK")
+    notify(sender, "c", "3")
+    after = connect(cluster)
+    assert resume(after, "c", token) is True
+    assert hear(after, 3) == ["1", "2", "3"]
+    assert heard(after, sender) == []
+    assert after.execute("SELECT * FROM pg_listening_channels()").fetchall() == [("c",)]
+
+
+def test_taken_before_the_first_listen(cluster, connect):
+    """Guards: a position can be taken by a session that does not listen, and used again and again."""
+    sender, other = connect(cluster), connect(cluster)
+    token = position(other)
+    notify(sender, "c", "1")
+    for _ in range(3):
+        with connect(cluster) as listener:
+            assert resume(listener, "c", token)
+            assert heard(listener, sender)[0] == "1"
+
+
+@pytest.mark.parametrize("end, expected", [("COMMIT", ["away"]), ("ROLLBACK", [])])
+def test_with_its_transaction(cluster, connect, end, expected):
+    """Guards: it takes effect with its transaction, like LISTEN; after a rollback nobody listens, nor holds anything."""
+    sender, listener = connect(cluster), connect(cluster)
+    token = position(sender)
+    notify(sender, "c", "away")
+    listener.execute("BEGIN")
+    assert resume(listener, "c", token)
+    listener.execute(end)
+    notify(sender, "c", "next")
+    assert hear(listener, 2, 0.3 if end == "ROLLBACK" else 20) == (expected + ["next"] if expected else [])
+    state = one(sender, "SELECT count(*) FROM herald.listeners WHERE pid = %s", listener.info.backend_pid)
+    assert state == bool(expected)
+
+
+@pytest.mark.parametrize("statements, expected", [
+    (["{resume}", "UNLISTEN c"], []),
+    (["{resume}", "UNLISTEN *", "LISTEN c"], []),
+    (["LISTEN c", "UNLISTEN c", "{resume}"], ["1", "2"]),
+    (["LISTEN c", "{resume}"], ["1", "2"]),
+    (["{resume}", "LISTEN c"], ["1", "2"]),
+    (["SAVEPOINT s", "{resume}", "ROLLBACK TO s", "LISTEN c"], []),
+    (["SAVEPOINT s", "{resume}", "RELEASE s"], ["1", "2"]),
+    (["{resume}", "SAVEPOINT s", "UNLISTEN c", "ROLLBACK TO s"], ["1", "2"]),
+    (["{later}", "{resume}"], ["1", "2"]),
+    (["{resume}", "{later}"], ["2"]),
+    (["{resume}", "NOTIFY c, 'own'"], ["1", "2", "own"]),
+], ids=str)
+def test_orders(cluster, connect, statements, expected):
+    """Guards: LISTEN, UNLISTEN, rollbacks and positions in one transaction, in each order: the last one counts."""
+    sender, listener = connect(cluster), connect(cluster)
+    tokens = {"resume": position(sender)}
+    notify(sender, "c", "1")
+    tokens["later"] = position(sender)
+    notify(sender, "c", "2")
+    listener.execute("BEGIN")
+    for statement in statements:
+        listener.execute(statement.format(**{name: f"SELECT herald.listen('c', '{token}')"
+                                             for name, token in tokens.items()}))
+    listener.execute("COMMIT")
+    if "UNLISTEN c" in statements[-1]:
+        assert listener.execute("SELECT * FROM pg_listening_channels()").fetchall() == []
+        listener.execute("LISTEN c")
+    assert heard(listener, sender) == expected
+
+
+def test_beside_other_channels(cluster, connect):
+    """Guards: a session that resumes one channel hears the others once, and those that it resumes from where
+    each was left."""
+    sender, listener = connect(cluster), connect(cluster)
+    listener.execute("LISTEN a")
+    tokens = []
+    for number in range(4):
+        tokens.append(position(sender))
+        for channel in "abc":
+            notify(sender, channel, f"{channel}{number}")
+    assert hear(listener, 4) == ["a0", "a1", "a2", "a3"]
+    listener.execute("BEGIN")
+    assert resume(listener, "c", tokens[3]) and resume(listener, "b", tokens[1])
+    notify(sender, "a", "a4")
+    listener.execute("COMMIT")
+    assert hear(listener, 5) == ["b1", "b2", "b3", "c3", "a4"]
+    assert resume(listener, "b", tokens[2])  # once more, as asked for
+    assert hear(listener, 2) == ["b2", "b3"]
+    assert heard(listener, sender, "a") == []
+
+
+def test_beside_an_unlisten(cluster, connect):
+    """Guards: what a channel has yet to deliver before it is dropped comes; so does all of what is resumed."""
+    sender, listener = connect(cluster), connect(cluster)
+    token = position(sender)
+    notify(sender, "c", "1")
+    listener.execute("LISTEN a")
+    listener.execute("BEGIN")
+    notify(sender, "a", "a1")
+    assert resume(listener, "c", token)
+    notify(sender, "c", "2")
+    listener.execute("UNLISTEN a")
+    listener.execute("COMMIT")
+    assert sorted(hear(listener, 2)) in (["1", "2"], ["1", "a1"])
+    assert set(heard(listener, sender)) <= {"2", "a1"}
+
+
+def test_kept_from_the_call_on(tiny, connect):
+    """Guards: what will come is kept from the moment of the call, however much is sent before the commit."""
+    sender, listener = connect(tiny), connect(tiny)
+    token = position(sender)
+    notify(sender, "c", "first")
+    listener.execute("BEGIN")
+    assert resume(listener, "c", token)
+    for number in range(300):  # several rings full
+        notify(sender, "c", f"{number} {KILOBYTES_7}")
+    listener.execute("COMMIT")
+    assert [payload.split(" ")[0] for payload in hear(listener, 301)] == ["first", *map(str, range(300))]
+
+
+def test_too_old(tiny, connect):
+    """Guards: if some of it is gone the answer is false, and the session listens all the same."""
+    sender, listener = connect(tiny), connect(tiny)
+    token = position(sender)
+    for number in range(300):
+        notify(sender, "c", f"{number} {KILOBYTES_7}")
+    assert resume(listener, "c", token) is False
+    assert heard(listener, sender) == []
+    assert outcome(listener, "SELECT * FROM herald.read('c', %s)", token).startswith("55000: ")
+
+
+def test_of_a_run_before(connect):
+    """Guards: after a restart, or a crash, a position of before is answered with false, not with an error."""
+    for server in started(preload=True, settings=SETTINGS):
+        tokens = [position(connect(server))]
+        server.restart()
+        tokens.append(position(connect(server)))
+        server.crash()
+        server.start()
+        listener = connect(server)
+        assert [resume(listener, "c", token) for token in tokens] == [False, False]
+        notify(listener, "c", "heard")
+        assert hear(listener, 1) == ["heard"]
+
+
+def test_told_where_it_is(cluster, connect):
+    """Guards: a session that listens to herald_position is told its position at once, and after each delivery;
+    from each of these the rest follows."""
+    sender, listener = connect(cluster), connect(cluster)
+    listener.execute("LISTEN herald_position; LISTEN c")
+    told = [listener.notifies(timeout=20, stop_after=1)]
+    tokens = [notification.payload for notifications in told for notification in notifications]
+    for number in range(5):
+        notify(sender, "c", str(number))
+        ours, token = listener.notifies(timeout=20, stop_after=2)
+        assert (ours.channel, ours.payload) == ("c", str(number))
+        assert (token.channel, token.pid) == ("herald_position", listener.info.backend_pid)
+        tokens.append(token.payload)
+    for number, token in enumerate(tokens):
+        with connect(cluster) as another:
+            assert resume(another, "c", token)
+            assert heard(another, sender)[:5 - number] == [str(n) for n in range(number, 5)]
+
+
+def test_told_though_it_hears_nothing(tiny, connect):
+    """Guards: a session that receives nothing is told new positions while the queue moves on, so that the last one
+    is not too old; and it does not hold back the queue, in a transaction or not."""
+    sender, quiet, waits = connect(tiny), connect(tiny), connect(tiny)
+    for listener in (quiet, waits):
+        listener.execute("LISTEN quiet")
+        listener.execute("LISTEN herald_position")
+    first, = hear(quiet, 1)
+    assert len(hear(waits, 1)) == 1
+    waits.execute("BEGIN; SELECT 1")
+    told = []
+    for _ in range(3):
+        send(sender, 1)
+        told += hear(quiet, 1)
+    assert one(sender, "SELECT spilled FROM herald.queue") == 0
+    assert hear(waits, 1, 0.1) == []
+    waits.execute("COMMIT")
+    assert len(hear(waits, 1)) == 1
+    told += hear(quiet, 100, 0.3)
+    assert 3 <= len(told) <= 3 * 8 + 1, "more often than each segment"
+    quiet.close()
+    notify(sender, "quiet", "away")
+    assert resume(after := connect(tiny), "quiet", first) is False
+    assert resume(after := connect(tiny), "quiet", told[-1]) is True
+    assert hear(after, 1) == ["away"]
+
+
+def test_nobody_else_tells_it(cluster, connect):
+    """Guards: nobody can send positions to others."""
+    sender = connect(cluster)
+    for statement in ("NOTIFY herald_position, 'x'", "SELECT pg_notify('herald_position', 'x')"):
+        assert outcome(sender, statement).startswith("42939: ")
+
+
+def test_from_within_a_transaction_of_others(cluster, connect):
+    """Guards: a position that herald.read() has returned in the middle of a transaction's notifications."""
+    sender, listener = connect(cluster), connect(cluster)
+    token = position(sender)
+    sender.execute("SELECT count(pg_notify('c', n::text)) FROM generate_series(1, 10) n")
+    payloads, token = read(sender, "c", token, 4)
+    assert payloads == ["1", "2", "3", "4"]
+    assert resume(listener, "c", token)
+    assert hear(listener, 6) == [str(n) for n in range(5, 11)]
+
+
+def test_a_session_that_cannot_commit(cluster, connect):
+    """Guards: a commit that fails after the call leaves the session as it was."""
+    sender, listener = connect(cluster), connect(cluster)
+    listener.execute("LISTEN a")
+    listener.execute("CREATE TEMP TABLE one (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    token = position(sender)
+    notify(sender, "a", "a1")
+    notify(sender, "c", "c1")
+    listener.execute("BEGIN; INSERT INTO one VALUES (1), (1)")
+    assert resume(listener, "c", token) and resume(listener, "a", token)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        listener.execute("COMMIT")
+    assert heard(listener, sender, "a") == ["a1"]
+    notify(sender, "c", "c2")
+    notify(sender, "a", "a2")
+    assert hear(listener, 1) == ["a2"]
+    until(lambda: one(sender, "SELECT needed = dispatched FROM herald.queue"), "it holds nothing back")
+
+
+@pytest.mark.parametrize("past", [
+    "SET herald.enabled = off; NOTIFY c, 'past'; RESET herald.enabled",
+    "CALL pg_temp.nothing(pg_notify('d', 'past')::text)",
+], ids=["switched off", "argument of CALL"])
+def test_past_the_queue(cluster, connect, past):
+    """Guards: after a notification that took the server's own way positions before it are answered with false, since
+    that cannot be read again; those taken later are good."""
+    sender, listener = connect(cluster), connect(cluster)
+    sender.execute("CREATE PROCEDURE pg_temp.nothing(x text) LANGUAGE plpgsql AS 'BEGIN END'")
+    before = position(sender)
+    sender.execute(past)
+    notify(sender, "c", "1")
+    after = position(sender)
+    notify(sender, "c", "2")
+    assert resume(listener, "c", before) is False
+    assert outcome(listener, "SELECT * FROM herald.read('c', %s)", before).startswith("55000: ")
+    assert resume(listener, "c", after) is True
+    assert hear(listener, 1) == ["2"]
+
+
+def test_past_the_queue_meanwhile(cluster, connect):
+    """Guards: if that is sent between the answer and the commit, the session is told that it misses something."""
+    sender, listener = connect(cluster), connect(cluster)
+    token = position(sender)
+    for told in (True, False):
+        if told:
+            listener.execute("LISTEN herald_reset")
+        listener.execute("BEGIN")
+        assert resume(listener, "c", token)
+        sender.execute("SET herald.enabled = off; NOTIFY c, 'past'; RESET herald.enabled")
+        notify(sender, "c", "ours")
+        if told:
+            listener.execute("COMMIT")
+            assert hear_until(listener, "notifications were missed") in ([], ["past"])
+            listener.execute("UNLISTEN *")
+            token = position(sender)
+        else:
+            with pytest.raises(psycopg.OperationalError, match="has missed notifications"):
+                listener.execute("COMMIT")

@@ -1,0 +1,64 @@
+"""Who may resume and read: whoever may listen, as long as the functions are not taken from them."""
+
+import pytest
+
+from resume import position, read, resume
+from support import hear, notify, outcome
+
+CALLS = {
+    "herald.position()": "SELECT herald.position()",
+    "herald.listen(text, text)": "SELECT herald.listen('c', NULL)",
+    "herald.read(text, text, integer, interval)": "SELECT * FROM herald.read('c')",
+}
+
+
+@pytest.fixture
+def ordinary(cluster, connect):
+    """A session of a role without any privileges; and of a superuser."""
+    superuser, session = connect(cluster), connect(cluster)
+    superuser.execute("CREATE ROLE ordinary_reader")
+    session.execute("SET SESSION AUTHORIZATION ordinary_reader")
+    yield session, superuser
+    session.close()
+    superuser.execute("DROP OWNED BY ordinary_reader; DROP ROLE ordinary_reader")
+
+
+def test_an_ordinary_role(ordinary):
+    """Guards: any role takes positions, resumes and reads, also after a position that another has taken."""
+    session, superuser = ordinary
+    tokens = position(session), position(superuser)
+    notify(superuser, "c", "1")
+    for token in tokens:
+        assert read(session, "c", token)[0] == ["1"]
+        assert resume(session, "c", token) is True
+        assert hear(session, 1) == ["1"]
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_taken_away(ordinary, function):
+    """Guards: a function that an administrator has taken away is refused; the others are not, nor is LISTEN."""
+    session, superuser = ordinary
+    superuser.execute(f"REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC")
+    try:
+        for name, call in CALLS.items():
+            if name == function:
+                assert outcome(session, call).startswith("42501: permission denied for function")
+            else:
+                assert isinstance(outcome(session, call), list)
+        session.execute("LISTEN c")
+    finally:
+        superuser.execute(f"GRANT EXECUTE ON FUNCTION {function} TO PUBLIC")
+
+
+def test_position_of_others(ordinary):
+    """Guards: who takes positions one after the other, while others send, cannot tell how much that was."""
+    session, superuser = ordinary
+    quiet = [position(session) for _ in range(20)]
+    busy = []
+    for _ in range(20):
+        notify(superuser, "c", "x" * 1000)
+        busy.append(position(session))
+    alike = [[sum(a == b for a, b in zip(one_token, other)) for one_token, other in zip(tokens, tokens[1:])]
+             for tokens in (quiet, busy)]
+    assert all(len(token) == 84 for token in quiet + busy)
+    assert abs(sum(alike[0]) - sum(alike[1])) < 30, alike

@@ -1,0 +1,205 @@
+"""herald.read(): notifications as rows, without a session; and waiting for them."""
+
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from laggards import SMALLEST
+from resume import position, read
+from servers import SETTINGS, started
+from support import cpu_s, hear, left_nothing, notify, one, outcome, reconnect, state_of, until, until_crashed
+from wire import cstring, error, kinds
+
+WAITING = "SELECT payload FROM herald.read('c', '{}', 1000, '{}')"
+
+
+@pytest.fixture(scope="module")
+def crowded():
+    """A server with room for very many that wait."""
+    yield from started(preload=True, settings=SETTINGS | {"max_connections": 1050})
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """With as little memory as pg_herald takes, and something retained in files."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | {"herald.retain_size": "64MB"})
+
+
+def rows(client, after: str, max_rows: int) -> list:
+    """As they are returned."""
+    return client.execute("SELECT * FROM herald.read('c', %s, %s)", (after, max_rows)).fetchall()
+
+
+def test_rows(cluster, connect):
+    """Guards: each row has what a listener is told, the time of the commit, and a position to go on from."""
+    sender, reader = connect(cluster), connect(cluster)
+    first = position(reader)
+    began = one(sender, "SELECT clock_timestamp()")
+    notify(sender, "c", "1")
+    notify(sender, "d", "not asked for")
+    sender.execute("BEGIN; NOTIFY c, '2'; NOTIFY c; COMMIT")
+    found = rows(reader, first, 1000)
+    assert [row[1:4] for row in found] == [("c", payload, sender.info.backend_pid) for payload in ("1", "2", "")]
+    assert began < found[0][4] <= found[1][4] == found[2][4] < one(sender, "SELECT clock_timestamp()")
+    for number, row in enumerate(found):
+        assert read(reader, "c", row[0])[0] == ["2", ""][number:]
+    assert [row[2] for row in rows(reader, first, 2)] == ["1", "2"]
+    (last, *others), = rows(reader, found[-1][0], 10)
+    assert others == [None] * 4 and read(reader, "c", last)[0] == []
+
+
+def test_from_now_on(cluster, connect):
+    """Guards: without a position it begins now, and returns one to go on from."""
+    sender, reader = connect(cluster), connect(cluster)
+    notify(sender, "c", "before")
+    found, token = read(reader, "c", None)
+    assert found == []
+    notify(sender, "c", "after")
+    assert read(reader, "c", token)[0] == ["after"]
+
+
+@pytest.mark.parametrize("page", [1, 7, 1000])
+def test_pages(tiny, connect, page):
+    """Guards: page by page all of it comes, once, in order, also from within large transactions' files."""
+    sender, reader = connect(tiny), connect(tiny)
+    token, expected, found = position(reader), [], []
+    for number, count in enumerate((3, 400, 1, 400)):
+        expected += [f"{number} {n}" for n in range(count) if n % 2]
+        sender.execute(f"SELECT count(pg_notify(CASE n % 2 WHEN 1 THEN 'c' ELSE 'd' END, '{number} ' || n ||"
+                       f" repeat('.', 2000))) FROM generate_series(0, {count} - 1) n")
+    while True:
+        payloads, token = read(reader, "c", token, page)
+        if not payloads:
+            break
+        assert len(payloads) <= page
+        found += [payload.rstrip(".") for payload in payloads]
+    assert found == expected
+
+
+def test_waits(cluster, connect, wire):
+    """Guards: a call that finds nothing returns what comes next, at once; it is a listener meanwhile, and
+    nothing is left of it. What it was not asked for does not end it."""
+    sender, watcher, reader = connect(cluster), connect(cluster), wire(cluster)
+    token = position(sender)
+    reader.send(("Q", cstring(WAITING.format(token, "20s"))))
+    until(lambda: state_of(watcher, reader.pid) == "idle", "it waits")
+    notify(sender, "d", "not asked for")
+    sender.execute("BEGIN; NOTIFY c, '1'; NOTIFY c, '2'; COMMIT")
+    messages = reader.until_ready()
+    assert kinds(messages) == "TDDCZ" and [body[6:] for kind, body in messages if kind == "D"] == [b"1", b"2"]
+    until(lambda: left_nothing(watcher), "nobody listens")
+
+
+def test_time_is_over(cluster, connect):
+    """Guards: it ends after its time, or after herald.max_read_wait if that is less."""
+    reader = connect(cluster)
+    for setting, wait in (("1min", "0.3s"), ("300ms", "1 month")):
+        reader.execute(f"SET herald.max_read_wait = '{setting}'")
+        began = time.monotonic()
+        assert read(reader, "c", None, 10, wait)[0] == []
+        assert 0.29 < time.monotonic() - began < 5
+    assert outcome(reader, "SELECT herald.read('c', wait => '-1s')") == "22023: wait must not be negative"
+    assert outcome(reader, "SELECT herald.read('c', max_rows => 0)") == "22023: max_rows must be at least 1"
+
+
+@pytest.mark.parametrize("how, expected", [
+    ("cancel", "57014"), ("timeout", "57014"), ("terminate", "57P01"), ("disconnect", None)])
+def test_ends_at_once(cluster, connect, wire, how, expected):
+    """Guards: cancel requests, timeouts, administrators and clients that go end a wait; nothing is left of it."""
+    watcher, reader = connect(cluster), wire(cluster)
+    token = position(watcher)
+    if how == "timeout":
+        reader.query("SET statement_timeout = '300ms'")
+    reader.send(("Q", cstring(WAITING.format(token, "60s"))))
+    until(lambda: state_of(watcher, reader.pid) == "idle", "it waits")
+    if how == "cancel":
+        reader.cancel()
+    elif how == "terminate":
+        watcher.execute("SELECT pg_terminate_backend(%s)", (reader.pid,))
+    elif how == "disconnect":
+        reader.socket.shutdown(socket.SHUT_RDWR)
+        reader.socket.close()
+    if how in ("cancel", "timeout"):
+        assert error(reader.until_ready()).startswith(expected)
+        reader.query("RESET statement_timeout")
+        assert kinds(reader.query("SELECT 1")) == "TDCZ"
+    until(lambda: left_nothing(watcher), "nobody listens", 5)
+
+
+def test_shutdown(connect, wire):
+    """Guards: a fast shutdown does not wait for those that wait."""
+    for server in started(preload=True, settings=SETTINGS):
+        watcher, reader = connect(server), wire(server)
+        reader.send(("Q", cstring(WAITING.format(position(watcher), "60s"))))
+        until(lambda: state_of(watcher, reader.pid) == "idle", "it waits")
+        began = time.monotonic()
+        server.restart()
+        assert time.monotonic() - began < 10
+
+
+def test_in_a_session_that_listens(cluster, connect):
+    """Guards: a session that listens, to this channel or to others, can wait as well, and hears its own all the
+    same, when the statement is over."""
+    sender, reader = connect(cluster), connect(cluster)
+    reader.execute("LISTEN c; LISTEN d")
+    token = position(sender)
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(read(reader, "c", token, 10, "20s")[0]))
+    thread.start()
+    until(lambda: state_of(sender, reader.info.backend_pid) == "busy", "it waits")
+    notify(sender, "d", "d1")
+    notify(sender, "c", "c1")
+    thread.join()
+    assert found == ["c1"]
+    assert hear(reader, 2) == ["d1", "c1"]
+
+
+def test_nothing_is_missed_while_it_begins_to_wait(cluster, connect):
+    """Guards: whatever the moment at which something is sent, the call that waits returns it."""
+    sender, reader = connect(cluster), connect(cluster)
+    token, found = position(reader), []
+    thread = threading.Thread(target=lambda: [time.sleep(number % 7 / 3000) or notify(sender, "c", str(number))
+                                              for number in range(1000)])
+    thread.start()
+    while len(found) < 1000:
+        payloads, token = read(reader, "c", token, 1000, "20s")
+        assert payloads, f"nothing came after {len(found)}"
+        found += payloads
+    thread.join()
+    assert found == [str(number) for number in range(1000)]
+
+
+def test_very_many_wait(crowded, wire, connect):
+    """Guards: 1,000 that wait take no CPU time, and all of them are woken."""
+    watcher, sender = connect(crowded), connect(crowded)
+    token = position(sender)
+    readers = [wire(crowded) for _ in range(1000)]
+    for reader in readers:
+        reader.send(("Q", cstring(WAITING.format(token, "50s"))))
+    until(lambda: one(watcher, "SELECT count(*) FROM herald.listeners WHERE state = 'idle'") == 1000, "all wait")
+    used_s = -sum(cpu_s(reader.pid) for reader in readers)
+    time.sleep(2)
+    used_s += sum(cpu_s(reader.pid) for reader in readers)
+    assert used_s < 0.05, f"{used_s:.2f} s of CPU time in 2 seconds of waiting"
+    notify(sender, "c", "heard")
+    for reader in readers:
+        assert kinds(reader.until_ready()) == "TDCZ"
+    until(lambda: left_nothing(watcher), "nobody listens")
+
+
+def test_a_process_that_is_killed(connect, wire):
+    """Guards: a crash of a process that waits is survived as any crash."""
+    for server in started(preload=True, settings=SETTINGS):
+        watcher, reader = connect(server), wire(server)
+        reader.send(("Q", cstring(WAITING.format(position(watcher), "60s"))))
+        until(lambda: state_of(watcher, reader.pid) == "idle", "it waits")
+        os.kill(reader.pid, signal.SIGKILL)
+        until_crashed(watcher)
+        sender = reconnect(server, connect)
+        token = position(sender)
+        notify(sender, "c", "heard")
+        assert read(sender, "c", token)[0] == ["heard"]

@@ -1,0 +1,114 @@
+"""What is kept for clients that come back: herald.retain_size, herald.retain_time, and what the views show."""
+
+import datetime
+
+import pytest
+
+from laggards import SMALLEST, files
+from resume import position, read, resume
+from servers import SETTINGS, started
+from support import hear, notify, one, until
+
+KILOBYTES_7 = "x" * 7000
+RING = 512 * 1024
+RETAINED = 1024 * 1024
+
+
+@pytest.fixture
+def retaining():
+    """With as little memory as pg_herald takes, and a megabyte of files."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | {
+        "herald.retain_size": "1MB", "herald.max_queue_size": "4MB"})
+
+
+def fill(sender, count: int) -> None:
+    """Sends that many, of 7 kB each."""
+    sender.execute("DO $$ BEGIN FOR n IN 1 .. %s LOOP PERFORM pg_notify('c', n || '%s'); COMMIT; END LOOP; END $$"
+                   % (count, KILOBYTES_7))
+
+
+def queue(client, column: str) -> object:
+    """What the view shows."""
+    return one(client, f"SELECT {column} FROM herald.queue")
+
+
+def test_size(retaining, connect):
+    """Guards: as much is kept as the memory and herald.retain_size hold, and no more; the views show it, and what
+    nobody needs does not fill the queue."""
+    sender = connect(retaining)
+    began = one(sender, "SELECT clock_timestamp()")
+    tokens = []
+    for _ in range(40):
+        tokens.append(position(sender))
+        fill(sender, 10)
+        assert queue(sender, "spilled") <= RETAINED
+    kept = queue(sender, "kept_bytes")
+    assert RETAINED - RING / 8 < kept < RETAINED + RING
+    assert queue(sender, "usage") < 0.01
+    assert began < queue(sender, "kept_since") < one(sender, "SELECT clock_timestamp()")
+    answers = [resume(connect(retaining), "c", token) for token in tokens]
+    assert answers == sorted(answers) and 70 * 7000 * 2 < answers.count(True) * 70000 < kept + 70000
+    first = answers.index(True)
+    assert len(read(sender, "c", tokens[first])[0]) == (40 - first) * 10
+
+
+def test_time(retaining, connect):
+    """Guards: what is older than herald.retain_time is deleted, by and by; what is in memory stays."""
+    sender = connect(retaining)
+    fill(sender, 200)
+    assert queue(sender, "spilled") > 0
+    sender.execute("ALTER SYSTEM SET herald.retain_time = '1s'")
+    sender.execute("SELECT pg_reload_conf()")
+    until(lambda: queue(sender, "spilled") == 0 and not files(retaining.data), "the files have expired")
+    assert queue(sender, "kept_bytes") > RING / 2
+    token = position(sender)
+    sender.execute(f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, 20) n")
+    assert len(read(sender, "c", token)[0]) == 20
+    until(lambda: not files(retaining.data), "the large transaction's file has expired")
+
+
+def test_switched_off(retaining, connect):
+    """Guards: after a reload with herald.retain_size = 0 no file is left."""
+    sender = connect(retaining)
+    token = position(sender)
+    fill(sender, 100)
+    assert resume(connect(retaining), "c", token)
+    sender.execute("ALTER SYSTEM SET herald.retain_size = 0")
+    sender.execute("SELECT pg_reload_conf()")
+    until(lambda: not files(retaining.data), "the files are deleted")
+    assert resume(connect(retaining), "c", token) is False
+
+
+def test_backlog_comes_first(retaining, connect):
+    """Guards: what is retained goes before anything that a laggard has not read is given up."""
+    sender, laggard = connect(retaining), connect(retaining)
+    fill(sender, 300)
+    for statement in ("LISTEN c", "BEGIN", "SELECT 1"):
+        laggard.execute(statement)
+    fill(sender, 480)  # 3.4 MB, with the ring less than the limit
+    assert one(sender, "SELECT segments_dropped + overruns FROM herald.stats") == 0
+    laggard.execute("COMMIT")
+    assert len(hear(laggard, 480)) == 480
+
+
+def test_large_transactions(retaining, connect):
+    """Guards: the file of a large transaction is retained like the rest, and counts."""
+    sender, listener = connect(retaining), connect(retaining)
+    token = position(sender)
+    sender.execute(f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, 50) n")
+    assert resume(listener, "c", token)
+    assert [payload.rstrip("x") for payload in hear(listener, 50)] == [str(n) for n in range(1, 51)]
+    listener.close()
+    for _ in range(4):
+        sender.execute(f"SELECT count(pg_notify('d', n || '{KILOBYTES_7}')) FROM generate_series(1, 50) n")
+    until(lambda: queue(sender, "spilled") <= RETAINED, "the oldest are deleted")
+    assert resume(connect(retaining), "c", token) is False
+
+
+def test_shown_at_once(retaining, connect):
+    """Guards: the views also say what is kept where there is little, or nothing."""
+    sender = connect(retaining)
+    assert queue(sender, "kept_bytes") == 0 and queue(sender, "kept_since") is None
+    notify(sender, "c", "1")
+    assert queue(sender, "kept_bytes") > 0
+    assert abs(queue(sender, "kept_since") - one(sender, "SELECT clock_timestamp()")) < datetime.timedelta(seconds=10)

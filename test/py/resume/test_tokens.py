@@ -1,0 +1,65 @@
+"""Positions are opaque: what was made up, changed or taken elsewhere is refused."""
+
+import random
+
+import pytest
+
+from resume import position, resume
+from support import outcome
+
+TOKEN = "SELECT herald.listen('c', %s)"
+
+
+@pytest.mark.parametrize("token", ["", "x", "0/0", "A" * 84, "A" * 85, "ä" * 42, " " * 84, "=" * 84])
+def test_made_up(cluster, connect, token):
+    """Guards: what is no position is refused, by each function that takes one."""
+    client = connect(cluster)
+    for query in (TOKEN, "SELECT * FROM herald.read('c', %s)"):
+        assert outcome(client, query, token) == "22023: invalid notification position"
+
+
+def test_changed(cluster, connect):
+    """Guards: a position of which a character was changed is refused, whichever it is."""
+    client = connect(cluster)
+    token = position(client)
+    for place in range(len(token)):
+        changed = token[:place] + random.choice([c for c in "AZaz09-_" if c != token[place]]) + token[place + 1:]
+        assert outcome(client, TOKEN, changed).startswith("22023: ")
+    assert resume(client, "c", token)
+
+
+def test_put_together(cluster, connect):
+    """Guards: parts of different positions make no other one."""
+    client = connect(cluster)
+    one, other = position(client), position(client)
+    for cut in range(4, len(one), 4):
+        assert one[:cut] + other[cut:] in (one, other) or \
+            outcome(client, TOKEN, one[:cut] + other[cut:]).startswith("22023: ")
+
+
+def test_tells_nothing(cluster, connect):
+    """Guards: two positions of the same place are not alike, so that nobody learns whether others have sent something."""
+    client = connect(cluster)
+    assert len({position(client) for _ in range(100)}) == 100
+
+
+def test_of_another_database(cluster, connect, database):
+    """Guards: a position of another database is refused; from before the extension was created anew it is known
+    that something may be missing."""
+    cluster.create_herald(database)
+    here, there = connect(cluster), connect(cluster, database)
+    token = position(there)
+    assert outcome(here, TOKEN, token) == "22023: notification position is of another database"
+    there.execute("DROP EXTENSION pg_herald; CREATE EXTENSION pg_herald")
+    assert resume(there, "c", token) is False
+
+
+def test_bad_channels(cluster, connect):
+    """Guards: channels are checked as by NOTIFY."""
+    client = connect(cluster)
+    token = position(client)
+    for channel in ("", None, "x" * 64):
+        expected = outcome(client, "SELECT pg_notify(%s, '')", channel)
+        assert expected.startswith("22023: channel name")
+        assert outcome(client, "SELECT herald.listen(%s, %s)", channel, token) == expected
+        assert outcome(client, "SELECT herald.read(%s, %s)", channel, token) == expected
