@@ -1,4 +1,4 @@
-"""A private PgBouncer in session mode in front of a cluster."""
+"""A private PgBouncer in front of a cluster."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ postgres = host={server} port={server_port} dbname=postgres
 {pool_of_one} = host={server} port={server_port} dbname=postgres pool_size=1
 
 [pgbouncer]
-pool_mode = session
+pool_mode = {pool_mode}
 server_reset_query = {reset_query}
 listen_addr = {address}
 listen_port = {port}
@@ -32,8 +32,9 @@ class Bouncer(PrivateServer):
 
     program_name = "pgbouncer"
 
-    def __init__(self, cluster: Cluster, password: str, reset_query: str = "DISCARD ALL"):
+    def __init__(self, cluster: Cluster, password: str, reset_query: str = "DISCARD ALL", pool_mode: str = "session"):
         super().__init__()
+        self._pool_mode = pool_mode
         self._cluster = cluster
         self._password = password
         self._reset_query = reset_query
@@ -47,5 +48,6 @@ class Bouncer(PrivateServer):
         self.write("users", f'"{SUPERUSER}" "{self._password}"\n')
         settings = self.write("ini", SETTINGS.format(
             server=self._cluster.socket_folder, server_port=self._cluster.port, address=LOOPBACK,
-            port=self.port, folder=self.folder, pool_of_one=POOL_OF_ONE, reset_query=self._reset_query))
+            port=self.port, folder=self.folder, pool_of_one=POOL_OF_ONE, pool_mode=self._pool_mode,
+            reset_query=self._reset_query))
         return [self.program, str(settings)]
