@@ -88,7 +88,6 @@ static uint32 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *ent
 static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken);
 static bool is_marked(const MarkedChannel *marked, uint32 database, const HeraldEntry *entry);
 static bool is_settled(HeraldPosition position);
-static bool is_nothing_beyond(HeraldPosition position);
 static bool is_not_settled(HeraldPosition position);
 static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps,
 					   int step_ms);
@@ -207,13 +206,6 @@ herald_dispatch_pace(HeraldPosition position)
 		if (stuck_at == settled || now_ms - begin_ms >= PACE_MS)
 			break;
 	}
-}
-
-void
-herald_dispatch_wait_beyond(HeraldPosition position, int timeout_ms)
-{
-	if (!wait_while(is_nothing_beyond, position, 1, timeout_ms))
-		CHECK_FOR_INTERRUPTS();
 }
 
 bool
@@ -347,13 +339,6 @@ static bool
 is_not_settled(HeraldPosition position)
 {
 	return !is_settled(position);
-}
-
-static bool
-is_nothing_beyond(HeraldPosition position)
-{
-	return atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst) <= position &&
-		!herald_shared_is_damaged();
 }
 
 /* Wait for at most that many steps.  False: a cancel request has ended the wait. */

@@ -53,12 +53,6 @@ extern void herald_dispatch_wait_a_while(HeraldPosition position);
  */
 extern void herald_dispatch_pace(HeraldPosition position);
 
-/*
- * Wait until something from this position on is dispatched, for so long at most; it may
- * return earlier.  Throws if it is cancelled.
- */
-extern void herald_dispatch_wait_beyond(HeraldPosition position, int timeout_ms);
-
 /* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
 extern bool herald_dispatch_is_behind(HeraldPosition position);
 

@@ -9,7 +9,8 @@
  * While it waits, the session is a listener to the channel like any other: it is marked,
  * gets its turn and its signal, and does not look in between.  A session that listens
  * anyway cannot be both: its word is needed for what is delivered after the statement.
- * So it looks at all that is dispatched.
+ * It looks now and then: to be woken by everything that is dispatched would cost
+ * others more.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -49,6 +50,9 @@
 PG_FUNCTION_INFO_V1(herald_read);
 
 #define BUFFER_SIZE		((size_t) 64 * 1024)
+
+/* So often a session that listens looks. */
+#define LOOK_EVERY_MS	20
 
 enum
 {
@@ -91,6 +95,7 @@ static void store_position(Reading *reading);
 static void wait_and_read(Reading *reading, uint64 deadline_ms);
 static void watch_and_read(Reading *reading, uint64 deadline_ms);
 static bool wait_for_turn(uint64 deadline_ms);
+static void rest(long timeout_ms);
 static void read_in_turn(Reading *reading);
 herald_noreturn static void report_gone(void);
 
@@ -306,7 +311,7 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 	}
 	while (reading->rows == 0 && (now_ms = herald_clock_ms()) < deadline_ms)
 	{
-		herald_dispatch_wait_beyond(reading->at.position, (int) (deadline_ms - now_ms));
+		rest((long) Min(deadline_ms - now_ms, LOOK_EVERY_MS));
 		read_on(reading);
 	}
 }
@@ -339,30 +344,37 @@ static bool
 wait_for_turn(uint64 deadline_ms)
 {
 	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
-	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
 
-	if (MyProcPort != NULL && WaitEventSetCanReportClosed())
-		events |= WL_SOCKET_CLOSED;
 	for (;;)
 	{
 		uint64		now_ms = herald_clock_ms();
-		unsigned	state = herald_word_state(atomic_load(word));
-		int			happened;
 
-		if (state == HERALD_LISTENER_SIGNALLED)
+		if (herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED)
 			return true;
 		if (now_ms >= deadline_ms)
 			return false;
-		happened = WaitLatchOrSocket(MyLatch, events,
-									 MyProcPort != NULL ? MyProcPort->sock : PGINVALID_SOCKET,
-									 (long) (deadline_ms - now_ms), herald_wait(HERALD_WAIT_NOTIFICATION));
-		if (happened & WL_LATCH_SET)
-			ResetLatch(MyLatch);
-		check_queue();
-		if (happened & WL_SOCKET_CLOSED)
-			ClientConnectionLost = InterruptPending = true;
-		CHECK_FOR_INTERRUPTS();
+		rest((long) (deadline_ms - now_ms));
 	}
+}
+
+/* Until the latch is set, for so long at most; not for a client that has gone. */
+static void
+rest(long timeout_ms)
+{
+	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	int			happened;
+
+	if (MyProcPort != NULL && WaitEventSetCanReportClosed())
+		events |= WL_SOCKET_CLOSED;
+	happened = WaitLatchOrSocket(MyLatch, events,
+								 MyProcPort != NULL ? MyProcPort->sock : PGINVALID_SOCKET,
+								 timeout_ms, herald_wait(HERALD_WAIT_NOTIFICATION));
+	if (happened & WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	check_queue();
+	if (happened & WL_SOCKET_CLOSED)
+		ClientConnectionLost = InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
 }
 
 /* As herald_deliver() does it. */
