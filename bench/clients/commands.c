@@ -10,6 +10,12 @@
  *						answer's waited_us says how long that took
  *	query MS SQL		sends SQL over every connection, and answers as `wait`
  *						does when each has answered (not with --heartbeat)
+ *	ask TOTAL MS SQL	the same, and TOTAL further notifications or rows must have
+ *						come; waited_us begins when SQL is sent
+ *	reset				begins to count from 0, also what --check-sequence has seen
+ *	paced SECONDS RATE	sends at that rate (0: as fast as it goes) from the
+ *						connections of --paced-senders, as --paced does, and
+ *						answers as it does when all has been delivered
  *	stop				reads no socket from now on: the server's processes that
  *						have something to send will have to wait
  *	start				reads them again
@@ -27,9 +33,11 @@
 
 static void print_counts(const Client *client, uint64_t waited_ns);
 static bool run_command(Client *client, const char *line);
-static void begin_wait(Client *client, uint64_t total, uint64_t ready, uint64_t wait_ms);
+static void begin_wait(Client *client, uint64_t start_ns, uint64_t total, uint64_t ready, uint64_t wait_ms);
 static uint64_t answers(const Client *client);
 static uint64_t query_all(const Client *client, const char *sql);
+static void reset(Client *client);
+static void run_paced(Client *client, double seconds, double rate);
 static void watch_sockets(Client *client, bool watched);
 
 /* Reads what stdin has, and runs each whole line.  Returns false to end. */
@@ -78,6 +86,9 @@ run_command(Client *client, const char *line)
 {
 	uint64_t	total;
 	uint64_t	wait_ms;
+	uint64_t	now_ns = clock_ns();
+	double		seconds;
+	double		rate;
 	int			sql = 0;
 
 	if (strcmp(line, "quit") == 0)
@@ -85,9 +96,19 @@ run_command(Client *client, const char *line)
 	if (strcmp(line, "count") == 0)
 		print_counts(client, 0);
 	else if (sscanf(line, "wait %" SCNu64 " %" SCNu64, &total, &wait_ms) == 2)
-		begin_wait(client, total, 0, wait_ms);
+		begin_wait(client, now_ns, total, 0, wait_ms);
 	else if (sscanf(line, "query %" SCNu64 " %n", &wait_ms, &sql) == 1)
-		begin_wait(client, 0, answers(client) + query_all(client, line + sql), wait_ms);
+		begin_wait(client, now_ns, 0, answers(client) + query_all(client, line + sql), wait_ms);
+	else if (sscanf(line, "ask %" SCNu64 " %" SCNu64 " %n", &total, &wait_ms, &sql) == 2)
+		begin_wait(client, now_ns, client->notifications + total,
+				   answers(client) + query_all(client, line + sql), wait_ms);
+	else if (strcmp(line, "reset") == 0)
+	{
+		reset(client);
+		print_counts(client, 0);
+	}
+	else if (sscanf(line, "paced %lf %lf", &seconds, &rate) == 2)
+		run_paced(client, seconds, rate);
 	else if (strcmp(line, "stop") == 0 || strcmp(line, "start") == 0)
 	{
 		watch_sockets(client, strcmp(line, "start") == 0);
@@ -99,14 +120,14 @@ run_command(Client *client, const char *line)
 }
 
 static void
-begin_wait(Client *client, uint64_t total, uint64_t ready, uint64_t wait_ms)
+begin_wait(Client *client, uint64_t start_ns, uint64_t total, uint64_t ready, uint64_t wait_ms)
 {
 	client->waiting = true;
 	client->wait_total = total;
 	client->wait_ready = ready;
-	client->wait_start_ns = clock_ns();
+	client->wait_start_ns = start_ns;
 	client->wait_deadline_ns = client->wait_start_ns + wait_ms * 1000000;
-	commands_check_wait(client, client->wait_start_ns);
+	commands_check_wait(client, clock_ns());
 }
 
 /* A connection that has ended does not answer any more. */
@@ -131,6 +152,39 @@ query_all(const Client *client, const char *sql)
 		sent += conn->open;
 	}
 	return sent;
+}
+
+static void
+reset(Client *client)
+{
+	for (int i = 0; i < client->options.connections; i++)
+	{
+		client->listeners[i].notifications = 0;
+		client->listeners[i].bytes = 0;
+	}
+	client->notifications = 0;
+	client->bytes = 0;
+	if (client->options.senders > 0)
+		sequence_reset(client->context, client->options.connections);
+}
+
+/* No command is read meanwhile. */
+static void
+run_paced(Client *client, double seconds, double rate)
+{
+	NotificationHandler on_notification = client->on_notification;
+	void	   *context = client->context;
+	struct epoll_event input = {.events = EPOLLIN,.data.ptr = NULL};
+
+	if (!client->paced || seconds <= 0 || rate < 0)
+		die("paced takes seconds and a rate, and --paced-senders");
+	if (epoll_ctl(client->epoll_fd, EPOLL_CTL_DEL, STDIN_FILENO, NULL) != 0)
+		die("epoll_ctl: %s", strerror(errno));
+	paced_run(client, seconds, rate);
+	client->on_notification = on_notification;
+	client->context = context;
+	if (epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, STDIN_FILENO, &input) != 0)
+		die("epoll_ctl: %s", strerror(errno));
 }
 
 static void

@@ -112,6 +112,20 @@ connection_listen(Client *client, Connection *conn)
 	}
 }
 
+/* Runs what stands in the place of LISTEN, if anything does. */
+void
+connection_set_up(Client *client, Connection *conn)
+{
+	PGresult   *result;
+
+	if (*client->options.setup == 0)
+		return;
+	result = PQexec(conn->pg, client->options.setup);
+	if (PQresultStatus(result) != PGRES_COMMAND_OK)
+		die("%s: %s", client->options.setup, PQerrorMessage(conn->pg));
+	PQclear(result);
+}
+
 /*
  * Sends a simple query.  Returns false, and sends nothing, if the socket is
  * full; the answer is read as frames like everything else.
@@ -221,9 +235,16 @@ handle_frame(Client *client, Connection *conn, const uint8_t *frame, size_t size
 		case 'Z':
 			conn->ready_count++;
 			client->ready_count++;
+			if (conn->asked)
+				pull_answered(client, conn);
+			break;
+		case 'D':
+			pull_row(client, conn, frame, size, now_ns);
 			break;
 		case 'E':
 			print_error(conn, frame + HEADER_SIZE, size - HEADER_SIZE);
+			if (conn->asked)
+				die("connection %u: the query failed", conn->number);
 			break;
 		default:
 			break;

@@ -39,7 +39,15 @@ usage(void)
 		 "  --paced SECONDS        send so long, print how long deliveries took, end\n"
 		 "  --rate R               that many per second (default: as fast as it goes)\n"
 		 "  --paced-senders N      from that many connections (1)\n"
-		 "Commands on stdin: count | wait TOTAL MS | query MS SQL | stop | start | quit");
+		 "  --send SQL             what they send, %s: the moment (NOTIFY channel, '%s')\n"
+		 "  --setup SQL            what each connection runs in place of LISTEN\n"
+		 "  --pull SQL             each connection sends it again and again, and each row of\n"
+		 "                         two columns counts as a notification: position, payload;\n"
+		 "                         %s in it is the last position\n"
+		 "  --pull-from POSITION   the first one\n"
+		 "  --pull-every MS        how often (default: again when it is answered)\n"
+		 "Commands on stdin: count | reset | wait TOTAL MS | query MS SQL | ask TOTAL MS SQL |\n"
+		 "                   paced SECONDS RATE | stop | start | quit");
 }
 
 static Options
@@ -58,12 +66,17 @@ parse_options(int argc, char **argv)
 		{"paced", required_argument, NULL, 't'},
 		{"rate", required_argument, NULL, 'r'},
 		{"paced-senders", required_argument, NULL, 'x'},
+		{"send", required_argument, NULL, 'S'},
+		{"setup", required_argument, NULL, 'u'},
+		{"pull", required_argument, NULL, 'l'},
+		{"pull-from", required_argument, NULL, 'f'},
+		{"pull-every", required_argument, NULL, 'e'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0}
 	};
 	Options		options = {
 		.conninfo = "",.channel = "channel_1",.connections = 1,.channels_each = 1,.interval_ms = 20,
-		.paced_senders = 1
+		.pull_from = ""
 	};
 	int			index = 0;
 	int			letter;
@@ -110,6 +123,21 @@ parse_options(int argc, char **argv)
 			case 'x':
 				options.paced_senders = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
+			case 'S':
+				options.send = optarg;
+				break;
+			case 'u':
+				options.setup = optarg;
+				break;
+			case 'l':
+				options.pull = optarg;
+				break;
+			case 'f':
+				options.pull_from = optarg;
+				break;
+			case 'e':
+				options.pull_every_ms = whole_number(name, optarg, 1, NUMBER_MAX);
+				break;
 			case 'h':
 				usage();
 				exit(0);
@@ -122,10 +150,16 @@ parse_options(int argc, char **argv)
 		die("unexpected argument: %s", argv[optind]);
 	if (strlen(options.channel) > 200)
 		die("--channel is too long");
+	if (strlen(options.pull_from) >= POSITION_SIZE)
+		die("--pull-from is too long");
+	if (options.pull && !options.setup)
+		options.setup = "";
+	if (options.paced_s > 0 && options.paced_senders == 0)
+		options.paced_senders = 1;
 	return options;
 }
 
-/* Opens all connections, and LISTENs. */
+/* Opens all connections, and LISTENs or lets them begin to pull. */
 static void
 open_listeners(Client *client)
 {
@@ -141,10 +175,17 @@ open_listeners(Client *client)
 		struct epoll_event event = {.events = EPOLLIN,.data.ptr = conn};
 
 		connection_open(conn, (uint32_t) i, options);
-		connection_listen(client, conn);
+		strcpy(conn->position, options->pull_from);
+		if (options->setup)
+			connection_set_up(client, conn);
+		else
+			connection_listen(client, conn);
+		if (options->pull && options->pull_every_ms == 0)
+			pull_ask(client, conn);
 		if (epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, conn->fd, &event) != 0)
 			die("epoll_ctl: %s", strerror(errno));
 	}
+	client->pull_start_ns = clock_ns();
 }
 
 /*
@@ -183,7 +224,8 @@ hold(Client *client)
 	{
 		struct epoll_event events[EVENTS_MAX];
 		bool		timed = client->waiting || client->options.heartbeat_s > 0;
-		int			n = epoll_wait(client->epoll_fd, events, EVENTS_MAX, timed ? 5 : -1);
+		int			wait_ms = client->options.pull_every_ms > 0 ? 1 : timed ? 5 : -1;
+		int			n = epoll_wait(client->epoll_fd, events, EVENTS_MAX, wait_ms);
 
 		for (int i = 0; i < n && going; i++)
 		{
@@ -194,6 +236,7 @@ hold(Client *client)
 		}
 		if (client->options.heartbeat_s > 0)
 			send_heartbeats(client, start_ns, &turns, clock_ns());
+		pull_poll(client, clock_ns());
 		if (client->waiting)
 			commands_check_wait(client, clock_ns());
 	}
@@ -211,15 +254,18 @@ main(int argc, char **argv)
 		client.on_notification = sequence_note;
 	}
 	open_listeners(&client);
+	if (client.options.paced_senders > 0)
+		paced_open(&client);
 	puts("ready");
 	fflush(stdout);
 	if (client.options.probe_count > 0)
 		probe_run(&client);
 	else if (client.options.paced_s > 0)
-		paced_run(&client);
+		paced_run(&client, client.options.paced_s, client.options.rate);
 	else
 		hold(&client);
 
+	paced_close(&client);
 	for (int i = 0; i < client.options.connections; i++)
 	{
 		if (client.listeners[i].pg)

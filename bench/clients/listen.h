@@ -22,6 +22,9 @@
 /* A frame longer than this means that we lost our place in the stream. */
 #define FRAME_SIZE_MAX (16 * 1024 * 1024)
 
+/* Longer than a position of pg_herald. */
+#define POSITION_SIZE 128
+
 /* What `--check-sequence` keeps for one sender on one connection. */
 typedef struct Sequence
 {
@@ -39,13 +42,20 @@ typedef struct Connection
 	uint64_t	bytes;
 	uint64_t	ready_count;	/* ReadyForQuery frames seen */
 
+	/* --pull */
+	bool		asked;			/* the answer has not come */
+	char		position[POSITION_SIZE];	/* first column of its last row */
+
 	/* a frame whose end has not arrived yet */
 	uint8_t    *partial;
 	size_t		partial_size;
 	size_t		partial_capacity;
 } Connection;
 
-/* Called for every notification; payload is zero-terminated. */
+/*
+ * Called for every notification, and for every row that stands for one; payload is
+ * zero-terminated, and of a row it is the beginning.
+ */
 typedef void (*NotificationHandler) (void *context, const Connection *conn,
 									 const char *payload, uint64_t now_ns);
 
@@ -62,7 +72,12 @@ typedef struct Options
 	int			interval_ms;
 	double		paced_s;		/* above 0: send for so long instead */
 	double		rate;			/* notifications per second, 0: as fast as it goes */
-	int			paced_senders;
+	int			paced_senders;	/* 0: one, if any are needed */
+	const char *setup;			/* in place of LISTEN; NULL: LISTEN */
+	const char *pull;			/* sent again and again; NULL: nothing is */
+	const char *pull_from;		/* its first position */
+	int			pull_every_ms;	/* 0: again as soon as it is answered */
+	const char *send;			/* what senders send; NULL: NOTIFY */
 } Options;
 
 typedef struct Client
@@ -78,6 +93,9 @@ typedef struct Client
 	bool		stopped;		/* reads no listener's socket */
 	NotificationHandler on_notification;	/* NULL: count only */
 	void	   *context;
+	struct Paced *paced;		/* NULL: there are no senders */
+	uint64_t	pull_start_ns;
+	uint64_t	pull_turns;		/* of pull_poll() */
 
 	/* the command that is under way and waits, if any */
 	bool		waiting;
@@ -90,6 +108,7 @@ typedef struct Client
 /* connection.c */
 extern void connection_open(Connection *conn, uint32_t number, const Options *options);
 extern void connection_listen(Client *client, Connection *conn);
+extern void connection_set_up(Client *client, Connection *conn);
 extern char *channel_name(const Connection *conn, const char *pattern, int number);
 extern void connection_read(Client *client, Connection *conn);
 extern bool connection_query(Connection *conn, const char *sql);
@@ -103,12 +122,22 @@ typedef struct SequenceCheck SequenceCheck;
 extern SequenceCheck *sequence_create(int connections, int senders);
 extern void sequence_note(void *context, const Connection *conn,
 						  const char *payload, uint64_t now_ns);
+extern void sequence_reset(SequenceCheck *check, int connections);
 extern void sequence_print(const SequenceCheck *check);
 
 /* probe.c */
 extern void probe_run(Client *client);
 
 /* paced.c */
-extern void paced_run(Client *client);
+extern void paced_open(Client *client);
+extern void paced_run(Client *client, double seconds, double rate);
+extern void paced_close(Client *client);
+
+/* pull.c */
+extern void fill_in(char *sql, size_t size, const char *template, const char *value);
+extern void pull_ask(Client *client, Connection *conn);
+extern void pull_answered(Client *client, Connection *conn);
+extern void pull_poll(Client *client, uint64_t now_ns);
+extern void pull_row(Client *client, Connection *conn, const uint8_t *frame, size_t size, uint64_t now_ns);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * paced.c
- *		--paced: how long deliveries take while notifications come at a given
- *		rate.
+ *		--paced, and command `paced`: how long deliveries take while
+ *		notifications come at a given rate.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -63,6 +63,7 @@ typedef struct Paced
 	int			timer_fd;
 	uint64_t	armed_ns;		/* what the timer is set to */
 	char	   *channel;
+	const char *template;		/* what is sent; NULL: NOTIFY */
 	double		interval_ns;	/* 0: as fast as it goes */
 	uint64_t	start_ns;
 	uint64_t	end_ns;			/* nothing is due from here on */
@@ -169,6 +170,7 @@ send_due(Paced *paced)
 	while (paced->idle > 0 && (due_ns = next_due(paced, now_ns)) <= now_ns)
 	{
 		Sender	   *sender;
+		char		moment[24];
 		char		sql[320];
 
 		do
@@ -176,7 +178,11 @@ send_due(Paced *paced)
 			sender = &paced->senders[paced->next];
 			paced->next = (paced->next + 1) % paced->sender_count;
 		} while (sender->busy);
-		snprintf(sql, sizeof(sql), "NOTIFY %s, '%" PRIu64 "'", paced->channel, due_ns);
+		snprintf(moment, sizeof(moment), "%" PRIu64, due_ns);
+		if (paced->template)
+			fill_in(sql, sizeof(sql), paced->template, moment);
+		else
+			snprintf(sql, sizeof(sql), "NOTIFY %s, '%s'", paced->channel, moment);
 		sender->busy = true;
 		sender->due_ns = due_ns;
 		paced->idle--;
@@ -222,30 +228,66 @@ read_sender(Client *client, Paced *paced, Sender *sender)
 	paced->committed++;
 }
 
-static void
-open_senders(Client *client, Paced *paced)
+/* Opens the connections that send. */
+void
+paced_open(Client *client)
 {
 	const Options *options = &client->options;
-	struct epoll_event event = {.events = EPOLLIN,.data.ptr = paced};
+	Paced	   *paced = allocate(1, sizeof(Paced));
 
+	client->paced = paced;
 	paced->sender_count = options->paced_senders;
-	paced->idle = paced->sender_count;
+	paced->template = options->send;
 	paced->senders = allocate((size_t) paced->sender_count, sizeof(Sender));
 	for (int i = 0; i < paced->sender_count; i++)
 	{
 		Connection *conn = &paced->senders[i].conn;
-		struct epoll_event sender_event = {.events = EPOLLIN,.data.ptr = conn};
+		struct epoll_event event = {.events = EPOLLIN,.data.ptr = conn};
 
 		connection_open(conn, (uint32_t) (options->connections + i), options);
-		if (epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, conn->fd, &sender_event) != 0)
+		if (epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, conn->fd, &event) != 0)
 			die("epoll_ctl: %s", strerror(errno));
 	}
 	paced->channel = channel_name(&paced->senders[0].conn, options->channel, options->start);
+}
+
+void
+paced_close(Client *client)
+{
+	Paced	   *paced = client->paced;
+
+	if (!paced)
+		return;
+	for (int i = 0; i < paced->sender_count; i++)
+	{
+		PQfinish(paced->senders[i].conn.pg);
+		free(paced->senders[i].conn.partial);
+	}
+	PQfreemem(paced->channel);
+	free(paced->senders);
+	free(paced);
+}
+
+/* Nothing is under way, and nothing has been counted. */
+static void
+begin(Client *client, Paced *paced, double seconds, double rate)
+{
+	struct epoll_event event = {.events = EPOLLIN,.data.ptr = paced};
+
+	paced->idle = paced->sender_count;
+	paced->sent = paced->committed = paced->delivered = paced->last_ns = 0;
+	paced->delivery = paced->commit = paced->late = (Histogram) {0};
+	paced->armed_ns = 0;
+	client->on_notification = note;
+	client->context = paced;
 
 	/* The timer's event is known by the pointer to the whole. */
 	paced->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (paced->timer_fd < 0 || epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, paced->timer_fd, &event) != 0)
 		die("timer: %s", strerror(errno));
+	paced->interval_ns = rate > 0 ? 1e9 / rate : 0;
+	paced->start_ns = clock_ns();
+	paced->end_ns = paced->start_ns + (uint64_t) (seconds * 1e9);
 }
 
 static void
@@ -284,24 +326,17 @@ print_result(const Client *client, const Paced *paced)
 }
 
 /*
- * Notifies the connections that already listen, for options.paced_s seconds,
- * waits until all is delivered, and prints one JSON line; times in
- * microseconds.
+ * Notifies the connections that already listen, for some seconds, waits until
+ * all is delivered, and prints one JSON line; times in microseconds.
  */
 void
-paced_run(Client *client)
+paced_run(Client *client, double seconds, double rate)
 {
 	const Options *options = &client->options;
-	Paced	   *paced = allocate(1, sizeof(Paced));
+	Paced	   *paced = client->paced;
 	uint64_t	expected = UINT64_MAX;
 
-	open_senders(client, paced);
-	client->on_notification = note;
-	client->context = paced;
-	paced->interval_ns = options->rate > 0 ? 1e9 / options->rate : 0;
-	paced->start_ns = clock_ns();
-	paced->end_ns = paced->start_ns + (uint64_t) (options->paced_s * 1e9);
-
+	begin(client, paced, seconds, rate);
 	while (paced->delivered < expected || paced->idle < paced->sender_count)
 	{
 		struct epoll_event events[EVENTS_MAX];
@@ -310,27 +345,19 @@ paced_run(Client *client)
 
 		send_due(paced);
 		arm_timer(paced);
-		n = epoll_wait(client->epoll_fd, events, EVENTS_MAX, 10);
+		n = epoll_wait(client->epoll_fd, events, EVENTS_MAX, options->pull_every_ms > 0 ? 1 : 10);
 		for (int i = 0; i < n; i++)
 		{
 			handle_event(client, paced, events[i].data.ptr);
 			send_due(paced);
 		}
 		now_ns = clock_ns();
+		pull_poll(client, now_ns);
 		if (next_due(paced, now_ns) == UINT64_MAX)
 			expected = paced->sent * (uint64_t) options->connections;
 		if (client->closed > 0 || now_ns > paced->end_ns + LINGER_NS)
 			break;
 	}
-	print_result(client, paced);
-
-	for (int i = 0; i < paced->sender_count; i++)
-	{
-		PQfinish(paced->senders[i].conn.pg);
-		free(paced->senders[i].conn.partial);
-	}
 	close(paced->timer_fd);
-	PQfreemem(paced->channel);
-	free(paced->senders);
-	free(paced);
+	print_result(client, paced);
 }

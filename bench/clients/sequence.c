@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "listen.h"
 
@@ -84,6 +85,16 @@ sequence_note(void *context, const Connection *conn, const char *payload, uint64
 				check->missing--;
 		}
 	}
+}
+
+/* As after sequence_create(). */
+void
+sequence_reset(SequenceCheck *check, int connections)
+{
+	uint64_t	senders = check->senders;
+
+	memset(check, 0, sizeof(SequenceCheck) + (size_t) connections * senders * sizeof(Sequence));
+	check->senders = senders;
 }
 
 /* Prints the counts as the value of a JSON key. */

@@ -5,7 +5,7 @@ from importlib import import_module
 from bench.family import Family
 
 NAMES = ("targets", "signalling", "scalability", "duplicates", "huge", "writers", "latency", "wakeups",
-         "laggard", "mute", "idle_cost", "caches", "invalidation", "peers", "micro")
+         "laggard", "mute", "resume", "readers", "idle_cost", "caches", "invalidation", "peers", "micro")
 
 
 def load(names: list[str]) -> list[Family]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.families import (
-    NAMES, caches, duplicates, huge, idle_cost, invalidation, laggard, latency, micro, mute, peers, scalability,
-    signalling, targets, wakeups, writers)
+    NAMES, caches, duplicates, huge, idle_cost, invalidation, laggard, latency, micro, mute, peers, readers, resume,
+    scalability, signalling, targets, wakeups, writers)
 from bench.family import Table
 from bench.reporting import figures, raw
 
@@ -303,6 +303,36 @@ def _mute(lines: list[dict]) -> list[Table]:
             _afterwards(afterwards)]
 
 
+def _resume(lines: list[dict]) -> list[Table]:
+    caught_up, _kept = resume.tables(lines)
+    rows = []
+    for point in figures.points(lines):
+        kept = {case: figures.ratios(lines, "tps", subject=case, baseline=resume.NOBODY, **point)
+                for case in resume.WAYS}
+        aimed = point["load"] == resume.STEADY
+        missed = aimed and bool(kept["herald"]) and figures.middle(kept["herald"]) < resume.AIM
+        late = (figures.middle(figures.values(lines, "delivery_us_p99", case, **point))
+                for case in (resume.NOBODY, *resume.WAYS))
+        rows.append((f"{point['clients']:,}", f"{point['missed']:,}", point["load"],
+                     bold(figures.ratio(kept["herald"]), missed), f"≥ {resume.AIM:g}" if aimed else figures.NOTHING,
+                     figures.ratio(kept[resume.TABLE]), *(us and us / 1000 for us in late)))
+    return [_columns(caught_up, ("clients", "clients"), ("missed by each", "missed by each"),
+                     ("herald.listen(), ms", "`herald.listen()`, ms"), ("table, ms", "table, ms"),
+                     ("herald / table", "ratio", LESS),
+                     ("notifications/s: herald.listen()", "`herald.listen()`, notifications/s"),
+                     ("MB/s: herald.listen()", "MB/s"), title="Until the last client is up to date"),
+            Table("What the others keep of their throughput meanwhile", (
+                "clients", "missed by each", "the others' load", "`herald.listen()`: kept", "target", "table: kept",
+                "delivery to the others, p99, ms: nobody reconnects", "`herald.listen()`", "table"), rows)]
+
+
+def _readers(lines: list[dict]) -> list[Table]:
+    return [_columns(readers.tables(lines)[0], ("readers", "readers"), ("how they read", "how they read"),
+                     ("until a reader has it, ms, p50", "median, ms"), ("p99", "p99, ms"),
+                     ("server's CPU, % of one", "server, % of a CPU"), ("µs a delivery", "µs a delivery"),
+                     ("nothing is sent: server's CPU, % of one", "nothing is sent: % of a CPU"))]
+
+
 def _wakeups(lines: list[dict]) -> list[Table]:
     return [_columns(table, ("server", "server"), ("woken at a time", "woken at a time"), ("NOTIFY/s", "tps"),
                      ("last listener, µs, p50", "the last hears it after, µs"),
@@ -374,6 +404,8 @@ QUESTIONS = (
     Question("idle", (("targets", _idle_target), ("idle_cost", _idle_loads)), ("idle_cost_ratio",)),
     Question("laggards", (("laggard", _laggards),), ("laggard",)),
     Question("mute", (("mute", _mute),)),
+    Question("resume", (("resume", _resume),)),
+    Question("readers", (("readers", _readers),), ("readers_latency",)),
     Question("duplicates", (("duplicates", _duplicates),), ("duplicates_time",)),
     Question("huge", (("huge", _huge),)),
     Question("caches", (("caches", _caches),), ("caches_rates_10",)),

@@ -23,7 +23,9 @@ from bench.measuring import profiling  # noqa: E402
 from bench.measuring.bystander import bystander, steady_commit  # noqa: E402
 from bench.measuring.caches import prepare  # noqa: E402
 from bench.measuring.laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
-from bench.measuring.measure import DBNAME, heard_exactly  # noqa: E402
+from bench.measuring.measure import DBNAME, MeasureError, heard_exactly  # noqa: E402
+from bench.measuring.readers import WAYS, Readers, read  # noqa: E402
+from bench.measuring.resume import Reconnecting, alone, reconnect  # noqa: E402
 from bench.reporting import figures, raw  # noqa: E402
 from harness.listeners import Listeners  # noqa: E402
 
@@ -353,6 +355,43 @@ def test_laggards_are_behind_on_disk(server):
         assert 0 < found["disk_mb"] < found["sent_mb"]
         assert found["caught_up_per_s"] > 0 and found["behind_s"] >= 1
     assert disk_bytes(cluster) == 0
+
+
+@pytest.mark.parametrize("way", ["herald", "table"])
+def test_clients_that_come_back_receive_the_outage_beside_others(server, way):
+    """Each of them has everything, several times over, and the others' notifications are counted apart."""
+    cluster = server("herald")
+    assert alone(cluster, 0.3, missed=1500, rate=1000)["tps"] == pytest.approx(1000, rel=0.2)
+    found = reconnect(cluster, 0.3, way=way, clients=5, missed=1500, rate=1000)
+    assert found["delivered"] and found["caught_up"] >= 1 and 0 < found["tps"] < 1100
+    assert found["caught_up_per_s"] == pytest.approx(5 * 1500 / found["caught_up_s"])
+    assert found["mb_per_s"] * 1e6 > 60 * found["caught_up_per_s"]
+
+
+def test_client_that_does_not_receive_the_whole_outage_is_no_figure(server):
+    """So many notifications are not enough: they have to be the right ones, in order."""
+    numbers = "SELECT n, '0:' || n FROM generate_series(1, 10) n "
+    with Reconnecting(server("herald"), 2) as held:
+        for _ in range(2):
+            assert held.catch_up(numbers, 10)["notifications"] == 20
+        for wrong in ("WHERE n <> 5", "ORDER BY n % 3, n", "UNION ALL SELECT 10, '0:10'"):
+            with pytest.raises(MeasureError, match="or not in order"):
+                held.catch_up(numbers + wrong, {"WHERE n <> 5": 9}.get(wrong, 10))
+        assert held.catch_up(numbers, 10)["notifications"] == 20
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_readers_receive_what_is_sent_however_they_read(server, way):
+    """Those that poll are later; a wait that ends with nothing counts for nothing, and is followed by another."""
+    cluster = server("herald")
+    found = read(cluster, 0.5, way=way, readers=5, rate=21, wait_s=0.1)
+    assert found["sent"] >= 10 and found["delivered"]
+    assert found["delivery_us_p50"] > (10_000 if way == "poll" else 0)
+    assert 0 < found["cpu_server_percent"] and 0 < found["cpu_us"]
+    with Readers(cluster, way, 3, wait_s=0.1) as held:
+        before = held.count()["notifications"]
+        time.sleep(0.4)
+        assert held.count()["notifications"] == before
 
 
 @pytest.mark.parametrize(("name", "way", "stale"), [("stock", "dummy relcache", 1), ("herald", "herald", 0)])
