@@ -18,7 +18,10 @@ ROUNDS = figures.INTERVAL_ROUNDS_MIN
 SETTINGS = {"herald.retain_size": "1GB"}  # a cluster of its own
 NOBODY = "herald, nobody reconnects"
 TABLE = "table, with an index"
-WAYS = {"herald": "herald", TABLE: "table"}
+READ = "herald.read()"
+READ_MAX = 100_000  # deliveries of a point; its rows cost more
+WAYS = {"herald": "herald", TABLE: "table", READ: "read"}
+COMPARED = ("herald", TABLE)
 
 
 def _nobody(context: Context, missed: int, load: str) -> dict:
@@ -30,9 +33,14 @@ def _reconnect(context: Context, case: str, clients: int, missed: int, load: str
                      missed=missed, rate=LOADS[load])
 
 
+def _cases(deliveries: int) -> tuple[str, ...]:
+    return tuple(WAYS) if deliveries <= READ_MAX else COMPARED
+
+
 def _point(clients: int, missed: int, load: str, rounds: int | None = None, rounds_min: int = 1) -> Point:
     cases = [Case(NOBODY, partial(_nobody, missed=missed, load=load))]
-    cases += [Case(case, partial(_reconnect, case=case, clients=clients, missed=missed, load=load)) for case in WAYS]
+    cases += [Case(case, partial(_reconnect, case=case, clients=clients, missed=missed, load=load))
+              for case in _cases(clients * missed)]
     return Point({"clients": clients, "missed": missed, "load": load}, tuple(cases), rounds=rounds,
                  rounds_min=rounds_min)
 
@@ -61,10 +69,10 @@ def _caught_up_rows(lines: list[dict]) -> list[tuple]:
         point = {"clients": clients, "missed": missed, "load": STEADY}
         row = [f"{clients:,}", f"{missed:,}"]
         row += [figures.with_spread([1000 * took for took in figures.values(lines, "caught_up_s", case, **point)])
-                for case in WAYS]
+                for case in (*COMPARED, READ)]
         row.append(figures.ratio(figures.ratios(lines, "caught_up_s", baseline=TABLE, **point)))
         row += [figures.middle(figures.values(lines, figure, case, **point))
-                for figure in ("caught_up_per_s", "mb_per_s") for case in WAYS]
+                for figure in ("caught_up_per_s", "mb_per_s") for case in COMPARED]
         found.append(tuple(row))
     return found
 
@@ -90,14 +98,14 @@ def tables(lines: list[dict]) -> list[Table]:
     """How long it takes; what it costs the others."""
     return [
         Table("Clients reconnect at once after an outage: ms until the last one is up to date",
-              ("clients", "missed by each", "herald.listen(), ms", "table, ms", "herald / table",
+              ("clients", "missed by each", "herald.listen(), ms", "table, ms", "herald.read(), ms", "herald / table",
                "notifications/s: herald.listen()", "table", "MB/s: herald.listen()", "table"),
               _caught_up_rows(lines),
               "From when all of them send their statement, on connections that are open; of several times in a "
               f"measurement the median. {PAYLOAD_BYTES} bytes of payload. Each client checks that every one comes, "
               "once and in order. table: the same payloads in a table with an index on the number, and SELECT … WHERE "
-              "id > … ORDER BY id, one statement for all. What lies above 10,000,000 deliveries is measured with "
-              "--full only."),
+              "id > … ORDER BY id, one statement for all; herald.read(): the same, up to 100,000 deliveries. What lies above "
+              "10,000,000 is measured with --full only."),
         Table(f"Meanwhile {SENDERS} other connections notify {OTHERS} listeners on another channel",
               ("clients", "missed by each", "load", "NOTIFY/s, nobody reconnects", "kept, herald.listen()", "aim", "",
                "kept, table", "delivery, p99, ms: nobody reconnects", "herald.listen()", "table"),

@@ -76,7 +76,7 @@ class Others(Listeners):
 
 @contextmanager
 def _outage(cluster: Cluster, way: str, missed: int) -> Iterator[str]:
-    """Sends so many notifications, or inserts as many rows; gives the statement that asks for them."""
+    """Sends so many notifications, or inserts as many rows; gives the statement that asks for all of them."""
     if way == "table":
         cluster.psql(TABLE + BATCHES.format(number=missed, send=f"INSERT INTO outage (payload) SELECT {PAYLOAD}")
                      + "VACUUM ANALYZE outage; CHECKPOINT;", DBNAME, SETUP_TIMEOUT_S)
@@ -89,6 +89,8 @@ def _outage(cluster: Cluster, way: str, missed: int) -> Iterator[str]:
     ask = f"SELECT herald.listen('{OUTAGE_CHANNEL}', '{position}')"
     if cluster.psql(f"BEGIN; {ask}; ROLLBACK", DBNAME) != "t":
         raise MeasureError("the outage is not kept: herald.retain_size is too small")
+    if way == "read":
+        ask = f"SELECT position, payload FROM herald.read('{OUTAGE_CHANNEL}', '{position}', {missed})"
     yield ask
 
 
@@ -102,7 +104,8 @@ def reconnect(cluster: Cluster, seconds: float, *, way: str, clients: int, misse
               rate: float | None) -> dict:
     """So many clients come back at once after an outage, again and again for as long as the others notify.
 
-    way     "herald": herald.listen() with a position; "table": a query of what has a higher number
+    way     "herald": herald.listen() with a position; "read": herald.read() with one;
+            "table": a query of what has a higher number
 
     tps, ...            of the others, as alone() measures it
     caught_up_s         from when the clients ask until the last one has everything; the median, if they

@@ -308,17 +308,17 @@ def _resume(lines: list[dict]) -> list[Table]:
     rows = []
     for point in figures.points(lines):
         kept = {case: figures.ratios(lines, "tps", subject=case, baseline=resume.NOBODY, **point)
-                for case in resume.WAYS}
+                for case in resume.COMPARED}
         aimed = point["load"] == resume.STEADY
         missed = aimed and bool(kept["herald"]) and figures.middle(kept["herald"]) < resume.AIM
         late = (figures.middle(figures.values(lines, "delivery_us_p99", case, **point))
-                for case in (resume.NOBODY, *resume.WAYS))
+                for case in (resume.NOBODY, *resume.COMPARED))
         rows.append((f"{point['clients']:,}", f"{point['missed']:,}", point["load"],
                      bold(figures.ratio(kept["herald"]), missed), f"≥ {resume.AIM:g}" if aimed else figures.NOTHING,
                      figures.ratio(kept[resume.TABLE]), *(us and us / 1000 for us in late)))
     return [_columns(caught_up, ("clients", "clients"), ("missed by each", "missed by each"),
                      ("herald.listen(), ms", "`herald.listen()`, ms"), ("table, ms", "table, ms"),
-                     ("herald / table", "ratio", LESS),
+                     ("herald.read(), ms", "`herald.read()`, ms"), ("herald / table", "`herald.listen()` / table", LESS),
                      ("notifications/s: herald.listen()", "`herald.listen()`, notifications/s"),
                      ("MB/s: herald.listen()", "MB/s"), title="Until the last client is up to date"),
             Table("What the others keep of their throughput meanwhile", (

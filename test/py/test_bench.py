@@ -357,7 +357,7 @@ def test_laggards_are_behind_on_disk(server):
     assert disk_bytes(cluster) == 0
 
 
-@pytest.mark.parametrize("way", ["herald", "table"])
+@pytest.mark.parametrize("way", ["herald", "table", "read"])
 def test_clients_that_come_back_receive_the_outage_beside_others(server, way):
     """Each of them has everything, several times over, and the others' notifications are counted apart."""
     cluster = server("herald")
