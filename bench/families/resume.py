@@ -112,17 +112,17 @@ def tables(lines: list[dict]) -> list[Table]:
               _caught_up_rows(lines),
               "From when all of them send their statement, on connections that are open; of several times in a "
               f"measurement the median. {PAYLOAD_BYTES} bytes of payload. Each client checks that every one comes, "
-              "once and in order. table: the same payloads in a table with an index on the number, and SELECT … WHERE "
-              "id > … ORDER BY id, one statement for all; herald.read(): the same, up to 100,000 deliveries. What lies above "
-              "10,000,000 is measured with --full only, a billion not at all."),
+              "once and in order. table: the same payloads in a table with an index on the number, and SELECT … "
+              "WHERE id > … ORDER BY id, one statement for all; herald.read(): the same, up to 100,000 "
+              "deliveries. What lies above 10,000,000 is measured with --full only, a billion not at all."),
         Table(f"Meanwhile {SENDERS} other connections notify {OTHERS} listeners on another channel",
               ("clients", "missed by each", "load", "NOTIFY/s, nobody reconnects", "kept, herald.listen()", "aim", "",
                "kept, table", "delivery, p99, ms: nobody reconnects", "herald.listen()", "table"),
               [_kept_row(lines, point) for point in figures.points(lines)],
-              "The clients come back again and again while the others notify, and UNLISTEN between. All of it is one server, so that the "
-              "table shows what the CPUs allow: at full speed they are used up before anybody reconnects, and what is "
-              "kept is the scheduler's share. A delivery's time begins when the notification was due. NOTIFY/s: until the last "
-              "one is delivered."),
+              "The clients come back again and again while the others notify, and UNLISTEN between. All of it is "
+              "one server, so that the table shows what the CPUs allow: at full speed they are used up before "
+              "anybody reconnects, and what is kept is the scheduler's share. A delivery's time begins when the "
+              "notification was due. NOTIFY/s: until the last one is delivered."),
     ]
 
 

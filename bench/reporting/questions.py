@@ -318,7 +318,8 @@ def _resume(lines: list[dict]) -> list[Table]:
                      figures.ratio(kept[resume.TABLE]), *(us and us / 1000 for us in late)))
     return [_columns(caught_up, ("clients", "clients"), ("missed by each", "missed by each"),
                      ("herald.listen(), ms", "`herald.listen()`, ms"), ("table, ms", "table, ms"),
-                     ("herald.read(), ms", "`herald.read()`, ms"), ("herald / table", "`herald.listen()` / table", LESS),
+                     ("herald.read(), ms", "`herald.read()`, ms"),
+                     ("herald / table", "`herald.listen()` / table", LESS),
                      ("notifications/s: herald.listen()", "`herald.listen()`, notifications/s"),
                      ("MB/s: herald.listen()", "MB/s"), title="Until the last client is up to date"),
             Table("What the others keep of their throughput meanwhile", (
