@@ -30,6 +30,7 @@ herald_position_channel_tell(HeraldPosition position)
 {
 	_Atomic uint64_t *told = &herald_slots[herald_shared_my_slot()].told;
 	bool		listens = herald_subscriptions_include_name(HERALD_POSITION_CHANNEL);
+	HeraldTokenWriter *writer;
 	HeraldToken token;
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
@@ -39,7 +40,9 @@ herald_position_channel_tell(HeraldPosition position)
 		return;
 	token = herald_session_position();
 	token.place.position = position;
-	herald_token_write(token, text);
+	writer = herald_token_writer_open();
+	herald_token_write(writer, token, text);
+	herald_token_writer_close(writer);
 	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
 }
 

@@ -60,9 +60,9 @@ typedef enum Purpose
 
 static Oid	extension_mark(void);
 static void next_nonce(uint8 nonce[8]);
-static void encrypt_content(Sealed *sealed);
-static void make_tag(const Sealed *sealed, uint8 tag[TAG_BYTES]);
-static void keyed_hash(Purpose purpose, const void *bytes, size_t length,
+static void encrypt_content(HeraldTokenWriter *writer, Sealed *sealed);
+static void make_tag(HeraldTokenWriter *writer, const Sealed *sealed, uint8 tag[TAG_BYTES]);
+static void keyed_hash(HeraldTokenWriter *writer, Purpose purpose, const void *bytes, size_t length,
 					   uint8 digest[PG_SHA256_DIGEST_LENGTH]);
 static pg_crc32c checksum_of(const Sealed *sealed);
 static char exchanged(char c, const char *ours, const char *theirs);
@@ -71,8 +71,26 @@ static void to_text(const Sealed *sealed, char *text);
 herald_noreturn static void report_invalid(void);
 
 
+HeraldTokenWriter *
+herald_token_writer_open(void)
+{
+	HeraldTokenWriter *writer = pg_hmac_create(PG_SHA256);
+
+	if (writer == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory")));
+	return writer;
+}
+
 void
-herald_token_write(HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1])
+herald_token_writer_close(HeraldTokenWriter *writer)
+{
+	pg_hmac_free(writer);
+}
+
+void
+herald_token_write(HeraldTokenWriter *writer, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1])
 {
 	Oid			extension = extension_mark();
 	Sealed		sealed = {.version = VERSION};
@@ -84,8 +102,8 @@ herald_token_write(HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1])
 	next_nonce(sealed.nonce);
 	memcpy(sealed.content, &token.place, sizeof(token.place));
 	memcpy(sealed.content + sizeof(token.place), &token.bypasses, sizeof(token.bypasses));
-	encrypt_content(&sealed);
-	make_tag(&sealed, sealed.tag);
+	encrypt_content(writer, &sealed);
+	make_tag(writer, &sealed, sealed.tag);
 	checksum = checksum_of(&sealed);
 	memcpy(sealed.checksum, &checksum, sizeof(sealed.checksum));
 	to_text(&sealed, text);
@@ -95,6 +113,7 @@ bool
 herald_token_read(const char *text, HeraldToken *token)
 {
 	Oid			extension = extension_mark();
+	HeraldTokenWriter *writer;
 	Sealed		sealed;
 	uint8		tag[TAG_BYTES];
 	pg_crc32c	checksum;
@@ -112,7 +131,8 @@ herald_token_read(const char *text, HeraldToken *token)
 	if (memcmp(sealed.run, &herald_control->run, sizeof(sealed.run)) != 0)
 		return false;
 
-	make_tag(&sealed, tag);
+	writer = herald_token_writer_open();
+	make_tag(writer, &sealed, tag);
 	if (memcmp(sealed.tag, tag, sizeof(tag)) != 0)
 		report_invalid();
 	if (memcmp(sealed.database, &MyDatabaseId, sizeof(sealed.database)) != 0)
@@ -120,9 +140,13 @@ herald_token_read(const char *text, HeraldToken *token)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("notification position is of another database")));
 	if (memcmp(sealed.extension, &extension, sizeof(sealed.extension)) != 0)
+	{
+		herald_token_writer_close(writer);
 		return false;
+	}
 
-	encrypt_content(&sealed);
+	encrypt_content(writer, &sealed);
+	herald_token_writer_close(writer);
 	memcpy(&token->place, sealed.content, sizeof(token->place));
 	memcpy(&token->bypasses, sealed.content + sizeof(token->place), sizeof(token->bypasses));
 	return true;
@@ -150,48 +174,38 @@ next_nonce(uint8 nonce[8])
 
 /* Encrypt the content, or decrypt it, with a stream that the nonce chooses. */
 static void
-encrypt_content(Sealed *sealed)
+encrypt_content(HeraldTokenWriter *writer, Sealed *sealed)
 {
 	uint8		stream[PG_SHA256_DIGEST_LENGTH];
 
-	keyed_hash(PURPOSE_ENCRYPT, sealed->nonce, sizeof(sealed->nonce), stream);
+	keyed_hash(writer, PURPOSE_ENCRYPT, sealed->nonce, sizeof(sealed->nonce), stream);
 	for (size_t i = 0; i < sizeof(sealed->content); i++)
 		sealed->content[i] ^= stream[i];
 }
 
 /* Of everything before it. */
 static void
-make_tag(const Sealed *sealed, uint8 tag[TAG_BYTES])
+make_tag(HeraldTokenWriter *writer, const Sealed *sealed, uint8 tag[TAG_BYTES])
 {
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 
-	keyed_hash(PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
+	keyed_hash(writer, PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
 	memcpy(tag, digest, TAG_BYTES);
 }
 
 static void
-keyed_hash(Purpose purpose, const void *bytes, size_t length,
+keyed_hash(HeraldTokenWriter *writer, Purpose purpose, const void *bytes, size_t length,
 		   uint8 digest[PG_SHA256_DIGEST_LENGTH])
 {
-	pg_hmac_ctx *context = pg_hmac_create(PG_SHA256);
 	uint8		first = (uint8) purpose;
-	bool		failed;
 
-	failed = context == NULL ||
-		pg_hmac_init(context, herald_control->token_key, sizeof(herald_control->token_key)) < 0 ||
-		pg_hmac_update(context, &first, sizeof(first)) < 0 ||
-		pg_hmac_update(context, bytes, length) < 0 ||
-		pg_hmac_final(context, digest, PG_SHA256_DIGEST_LENGTH) < 0;
-	if (failed)
-	{
-		const char *detail = pg_hmac_error(context);
-
-		pg_hmac_free(context);
+	if (pg_hmac_init(writer, herald_control->token_key, sizeof(herald_control->token_key)) < 0 ||
+		pg_hmac_update(writer, &first, sizeof(first)) < 0 ||
+		pg_hmac_update(writer, bytes, length) < 0 ||
+		pg_hmac_final(writer, digest, PG_SHA256_DIGEST_LENGTH) < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not compute a notification position: %s", detail)));
-	}
-	pg_hmac_free(context);
+				 errmsg("could not compute a notification position: %s", pg_hmac_error(writer))));
 }
 
 static pg_crc32c

@@ -24,10 +24,15 @@ typedef struct HeraldToken
 	uint32		bypasses;		/* ... and so many transactions that are not in the queue: see bypass.h */
 } HeraldToken;
 
-/*
- * Write it as a text, with a NUL.  In a transaction; may throw.
- */
-extern void herald_token_write(HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1]);
+/* What tokens are written with; it takes longer to make than to use. */
+typedef struct pg_hmac_ctx HeraldTokenWriter;
+
+/* In a transaction, whose end closes it if an error comes before that; may throw. */
+extern HeraldTokenWriter *herald_token_writer_open(void);
+extern void herald_token_writer_close(HeraldTokenWriter *writer);
+
+/* Write it as a text, with a NUL.  May throw. */
+extern void herald_token_write(HeraldTokenWriter *writer, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1]);
 
 /*
  * What a text stands for.  False: it is of another run of the server, or from

@@ -75,6 +75,7 @@ typedef struct Reading
 
 	HeraldPlace at;				/* what comes before has been read */
 	uint32		bypasses;		/* as the token says */
+	HeraldTokenWriter *writer;
 	char	   *buffer;
 	size_t		buffer_size;
 	int			rows;			/* found so far */
@@ -139,6 +140,7 @@ herald_read(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	reading.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	reading.writer = herald_token_writer_open();
 	reading.buffer_size = BUFFER_SIZE;
 	reading.buffer = palloc(reading.buffer_size);
 	reading.row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
@@ -152,6 +154,7 @@ herald_read(PG_FUNCTION_ARGS)
 		report_gone();
 	if (reading.rows == 0)
 		store_position(&reading);
+	herald_token_writer_close(reading.writer);
 	return (Datum) 0;
 }
 
@@ -281,7 +284,7 @@ store_row(Reading *reading, HeraldPlace after)
 	char		token[HERALD_TOKEN_LENGTH + 1];
 	bool		nulls[COLUMNS] = {false};
 
-	herald_token_write((HeraldToken) {after, reading->bypasses}, token);
+	herald_token_write(reading->writer, (HeraldToken) {after, reading->bypasses}, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
 	MemoryContextReset(reading->row_memory);
@@ -294,7 +297,7 @@ store_position(Reading *reading)
 	char		token[HERALD_TOKEN_LENGTH + 1];
 	bool		nulls[COLUMNS] = {false, true, true, true, true};
 
-	herald_token_write((HeraldToken) {reading->at, reading->bypasses}, token);
+	herald_token_write(reading->writer, (HeraldToken) {reading->at, reading->bypasses}, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
 }

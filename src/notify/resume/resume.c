@@ -37,9 +37,11 @@ static void execute_listen(char *channel);
 Datum
 herald_position(PG_FUNCTION_ARGS)
 {
+	HeraldTokenWriter *writer = herald_token_writer_open();
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
-	herald_token_write(herald_session_position(), text);
+	herald_token_write(writer, herald_session_position(), text);
+	herald_token_writer_close(writer);
 	PG_RETURN_TEXT_P(cstring_to_text(text));
 }
 
