@@ -186,7 +186,8 @@ herald_store_put_passing(const HeraldStoreName *name, Snapshot snapshot, const t
 			TransactionIdIsValid(GetTopTransactionIdIfAny()))
 			return false;
 		discard_list(&store.passing, offsetof(Entry, by_state), true);
-		memcpy(running, snapshot->xip, snapshot->xcnt * sizeof(TransactionId));
+		if (snapshot->xcnt > 0)
+			memcpy(running, snapshot->xip, snapshot->xcnt * sizeof(TransactionId));
 		store.passing_for.xmin = snapshot->xmin;
 		store.passing_for.xmax = snapshot->xmax;
 		store.passing_for.xcnt = snapshot->xcnt;
@@ -509,7 +510,8 @@ is_passing_for(Snapshot snapshot)
 		TransactionIdIsValid(store.passing_for.xmax) &&
 		snapshot->xmin == store.passing_for.xmin && snapshot->xmax == store.passing_for.xmax &&
 		snapshot->xcnt == store.passing_for.xcnt &&
-		memcmp(snapshot->xip, store.passing_for.xip, snapshot->xcnt * sizeof(TransactionId)) == 0 &&
+		(snapshot->xcnt == 0 ||
+		 memcmp(snapshot->xip, store.passing_for.xip, snapshot->xcnt * sizeof(TransactionId)) == 0) &&
 		!TransactionIdIsValid(GetTopTransactionIdIfAny());
 }
 

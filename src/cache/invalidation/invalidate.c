@@ -69,11 +69,30 @@ static void insert(HeraldInvalidation *messages, uint32 count);
 static int	compare_items(const void *a, const void *b);
 
 
+/*
+ * Blanks do not count: a value of char(n) is equal to a text with more of them.  Never fails, nor
+ * allocates, for users of the C interface.
+ */
 uint32
 herald_invalidate_hash(const void *name, size_t length)
 {
-	uint32		hash = hash_bytes(name, (int) length);
+	const unsigned char *bytes = name;
+	unsigned char part[256];
+	int			used = 0;
+	uint32		hash = 0;
 
+	for (size_t i = 0; i < length; i++)
+	{
+		if (bytes[i] == ' ')
+			continue;
+		if (used == sizeof(part))
+		{
+			hash = hash_combine(hash, hash_bytes(part, used));
+			used = 0;
+		}
+		part[used++] = bytes[i];
+	}
+	hash = hash_combine(hash, hash_bytes(part, used));
 	return hash == HERALD_KEY_ALL ? 1 : hash;
 }
 

@@ -23,6 +23,9 @@ OBJECTS = {
     "regrole": ("", "keys_role", "", "ROLE"),
 }
 
+# Types of text, of which one counts blanks at the end and others do not.
+BLANKS = ["char(5)", "varchar", "text", "name"]
+
 SETUP = """
     CREATE SCHEMA keys; CREATE SCHEMA keys_other; CREATE ROLE keys_role;
     CREATE TABLE keys.thing (id integer);
@@ -99,6 +102,25 @@ def test_key_of_what_is_a_number(session):
     """Guards: the key of an amount does not depend on how lc_monetary writes it; a domain is like its type."""
     assert one(session, "SELECT herald.cache_key('-12.34'::money, 1)") == "-1234,1"
     assert one(session, "SELECT herald.cache_key('pg_class'::keys.table_name, '0'::regtype)") == "1259,0"
+
+
+@pytest.mark.parametrize("argument", BLANKS)
+@pytest.mark.parametrize("column", BLANKS)
+def test_blanks(session, other, column, argument):
+    """Guards: with any two of the types of text, a change of the row is seen where the query finds the row, however
+    many blanks there are at the end."""
+    other.execute(f"DROP TABLE IF EXISTS keys.country; CREATE TABLE keys.country (code {column}, vat integer)")
+    other.execute("INSERT INTO keys.country VALUES ('DE ', 0)")
+    session.execute("SELECT herald.cache_watch('vat', 'keys.country', 'code')")
+    for vat in range(1, 3):
+        other.execute(f"UPDATE keys.country SET vat = {vat}")
+        for code in ("DE", "DE ", "DE   "):
+            query = f"SELECT vat FROM keys.country WHERE code = '{code}'::{argument}"
+            cached = one(session, "SELECT herald.cache_through('vat', 'SELECT vat FROM keys.country WHERE code = $1',"
+                                  f" '{code}'::{argument})")
+            found = session.execute(query).fetchone()
+            assert cached == (str(found[0]) if found else None), (vat, code)
+    other.execute("DROP TABLE keys.country")
 
 
 def test_keys_stay(session):
