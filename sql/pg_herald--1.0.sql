@@ -371,6 +371,7 @@ COMMENT ON COLUMN herald.caches.lag IS
 GRANT USAGE ON SCHEMA herald TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
 	herald.pg_notify(text, text), herald.pg_notification_queue_usage(),
+	herald.position(), herald.listen(text, text), herald.read(text, text, integer, interval),
 	herald.get_listeners(), herald.get_channels(),
 	herald.get_queue(), herald.get_stats(), herald.watchdog_pid(),
 	herald.cache_through(text, text), herald.cache_through(text, text, VARIADIC "any"),

@@ -124,7 +124,7 @@ utility_hook(UTILITY_PARAMS)
 		case T_NotifyStmt:
 			if (!herald_enabled || !herald_activation_is_on())
 			{
-				herald_notify_go_native();
+				herald_notify_natively(((NotifyStmt *) statement)->conditionname);
 				break;
 			}
 

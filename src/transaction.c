@@ -131,11 +131,13 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
+			herald_notify_subcommit();
 			herald_pending_subcommit();
 			herald_subscriptions_subcommit();
 			herald_invalidate_subcommit();
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
+			herald_notify_subabort();
 			herald_pending_subabort();
 			herald_subscriptions_subabort();
 			herald_invalidate_subabort();
@@ -172,7 +174,7 @@ before_commit(void)
 	}
 
 	/* Then nobody waits for us while the server does. */
-	if (herald_subscriptions_take_long())
+	if (herald_subscriptions_take_long() && herald_pending_count() > 0)
 		herald_notify_go_native();
 	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())

@@ -89,11 +89,15 @@ typedef struct HeraldSlot
 	HeraldCacheUse cache;
 } HeraldSlot;
 
-/* Notifications that went past our queue, in some of the databases; notify/storage/bypass.c alone uses it. */
-#define HERALD_BYPASSES		64
+/*
+ * Transactions whose notifications went past our queue, in one database, or in those for
+ * which there is no place left; notify/storage/bypass.c alone uses it.
+ */
+#define HERALD_BYPASSES		128
 
 typedef struct HeraldBypass
 {
+	_Atomic uint32_t database;	/* 0: nobody's yet */
 	_Atomic uint32_t under_way; /* transactions that are committing */
 	_Atomic uint32_t committed; /* and those that have */
 } HeraldBypass;

@@ -247,6 +247,9 @@ let_go(Spiller *spiller, uint64_t bytes)
 
 	if (!herald_queue_lock_border(spiller->queue))
 		return false;
+
+	/* What was rolled back belongs to the very first position. */
+	remove_others(spiller, HERALD_ALIGN);
 	retired = retire_unneeded(spiller,
 							  retained_from(spiller, herald_wakeup_needed(spiller->wakeup, spiller->queue), bytes));
 	herald_queue_unlock_border(spiller->queue);

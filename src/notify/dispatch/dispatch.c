@@ -371,7 +371,8 @@ wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int step
 static void
 announce_wait(void)
 {
-	atomic_fetch_add_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
+	if (!is_waiting)
+		atomic_fetch_add_explicit(&herald_control->dispatch_waiters, 1, memory_order_seq_cst);
 	is_waiting = true;
 }
 

@@ -59,6 +59,8 @@ static struct
 	bool		has_missed;		/* see herald_session_note_missed() */
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
 	uint32		bypasses_at_end;	/* when the last transaction ended */
+	bool		wants_positions;	/* it has asked for one */
+	bool		hears_again;	/* see must_hear_natively() */
 	TimestampTz message;		/* when the client's last one came, at the last end */
 	int			failures;		/* of empty transactions, one after another */
 }			session;
@@ -75,6 +77,7 @@ static bool message_has_come(void);
 static bool note_message(void);
 static HeraldPosition queue_end(void);
 static bool is_pending(void);
+static bool must_hear_natively(bool was_idle);
 static bool rest(void);
 
 
@@ -122,6 +125,7 @@ herald_session_leave(void)
 
 	(void) step(HERALD_SESSION_LEAVES);
 	session.own_signal = session.position_owed = session.has_missed = false;
+	session.wants_positions = session.hears_again = false;
 	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
@@ -190,6 +194,11 @@ herald_session_end_transaction(bool committed)
 		if (session.failures >= FAILURES_MAX)
 			ExitOnAnyError = false;
 		session.failures = 0;
+	}
+	if (must_hear_natively(was_idle))
+	{
+		session.own_signal = true;
+		herald_signal_self();
 	}
 	if (!herald_session_is_listener() ||
 		(committed && was_idle && !polled && session.awaited == 0))
@@ -287,6 +296,20 @@ is_pending(void)
 	return herald_listener_is_pending(atomic_load(word));
 }
 
+/*
+ * The server reads its own queue for us in an empty transaction, and it did so before the last ones
+ * that went past ours were counted: a position would stand for less than the client
+ * has received.  Once more after that; not again and again, if there are more and more.
+ */
+static bool
+must_hear_natively(bool was_idle)
+{
+	bool		is_behind = session.wants_positions && session.bypasses_at_end != session.bypasses_heard;
+
+	session.hears_again = is_behind && !(was_idle && session.hears_again);
+	return session.hears_again;
+}
+
 /* Say in our word that we are idle.  True: there is something to deliver. */
 static bool
 rest(void)
@@ -362,6 +385,8 @@ herald_session_position(void)
 {
 	HeraldToken token = {0};
 
+	session.wants_positions = herald_session_is_listener();
+
 	/* This first: what is committed in between counts as not seen. */
 	token.bypasses = herald_session_is_listener() ? session.bypasses_heard : herald_bypass_count();
 	token.place.position = herald_session_is_listener() ?
@@ -373,6 +398,8 @@ herald_session_position(void)
 void
 herald_session_hears_natively(void)
 {
+	if (session.wants_positions && session.bypasses_heard != session.bypasses_at_end)
+		session.position_owed = true;
 	session.bypasses_heard = session.bypasses_at_end;
 }
 

@@ -157,11 +157,12 @@ herald_subscriptions_resume(HeraldToken token)
 	if (!herald_kept_hold(token.place.position, &had_read))
 		return false;
 
+	/* The word has moved, whatever the answer is. */
 	transaction.is_held = true;
-	if (herald_bypass_since(token.bypasses))
-		return false;
 	if (token.place.position < had_read)
 		herald_subscriptions_pass(had_read);
+	if (herald_bypass_since(token.bypasses))
+		return false;
 	transaction.actions[transaction.actions_used - 1].after = token;
 	HERALD_STOP_POINT("resume-held");
 	return true;

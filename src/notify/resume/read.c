@@ -98,6 +98,7 @@ static void watch_and_read(Reading *reading, uint64 deadline_ms);
 static bool wait_for_turn(uint64 deadline_ms);
 static void rest(long timeout_ms);
 static void read_in_turn(Reading *reading);
+static void pass(Reading *reading, HeraldPosition position);
 herald_noreturn static void report_gone(void);
 
 
@@ -146,7 +147,7 @@ herald_read(PG_FUNCTION_ARGS)
 	reading.row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
 											   ALLOCSET_DEFAULT_SIZES);
 	read_on(&reading);
-	if (reading.rows == 0 && herald_clock_ms() < deadline_ms)
+	if (reading.rows == 0 && herald_clock_ms() < deadline_ms && !herald_bypass_since(reading.bypasses))
 		wait_and_read(&reading, deadline_ms);
 
 	/* Of what was read nothing is missing if that holds now. */
@@ -283,9 +284,11 @@ store_row(Reading *reading, HeraldPlace after)
 {
 	char		token[HERALD_TOKEN_LENGTH + 1];
 	bool		nulls[COLUMNS] = {false};
+	MemoryContext caller = MemoryContextSwitchTo(reading->row_memory);
 
 	herald_token_write(reading->writer, (HeraldToken) {after, reading->bypasses}, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
+	MemoryContextSwitchTo(caller);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
 	MemoryContextReset(reading->row_memory);
 }
@@ -334,6 +337,8 @@ watch_and_read(Reading *reading, uint64 deadline_ms)
 		(void) herald_wakeup_rest(herald_wakeup, slot);
 		while (reading->rows == 0 && wait_for_turn(deadline_ms))
 			read_in_turn(reading);
+		if (reading->rows == 0)
+			pass(reading, herald_wakeup_has_read(herald_wakeup, herald_queue, slot));
 	}
 	PG_FINALLY();
 	{
@@ -391,12 +396,21 @@ read_in_turn(Reading *reading)
 	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 	if (herald_wakeup_begin(herald_wakeup, herald_queue, slot, &from, &to))
 	{
+		pass(reading, from);
 		do
 			read_on(reading);
 		while (reading->rows == 0 && !herald_wakeup_finish(herald_wakeup, herald_queue, slot, &to));
 	}
 	(void) herald_wakeup_yield(herald_wakeup, slot);
 	herald_turns_pump();
+}
+
+/* What comes before this position is not for us, and need not be there any more. */
+static void
+pass(Reading *reading, HeraldPosition position)
+{
+	if (reading->at.position < position)
+		reading->at = (HeraldPlace) {position, 0};
 }
 
 static void

@@ -23,6 +23,7 @@
 #include "base/activation.h"
 #include "base/compat.h"
 #include "base/involvement.h"
+#include "base/levels.h"
 #include "base/own_channels.h"
 #include "base/settings.h"
 #include "base/shared.h"
@@ -37,6 +38,17 @@ PG_FUNCTION_INFO_V1(herald_pg_notify);
 /* In this transaction; see herald_notify_go_native(). */
 static bool is_native;
 
+/*
+ * Is anything of that to be counted?  What is known, without what has been rolled back;
+ * and what is not known: an expression that calls the built-in may outlast a subtransaction.
+ */
+static uint64 natives;
+static HeraldLevels natives_levels;
+static bool may_be_native;
+
+static void go_native(void);
+static bool is_reserved(const char *channel);
+herald_noreturn static void report_reserved(void);
 static bool is_too_long(void);
 static void check(const char *channel, size_t channel_length, size_t payload_length);
 
@@ -57,7 +69,7 @@ herald_notify(const char *channel, const char *payload)
 		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER) ||
 		(herald_shared_is_damaged() && herald_pending_count() == 0))
 	{
-		herald_notify_go_native();
+		herald_notify_natively(channel);
 		Async_Notify(channel, payload);
 		return;
 	}
@@ -80,7 +92,24 @@ herald_notify(const char *channel, const char *payload)
 }
 
 void
+herald_notify_natively(const char *channel)
+{
+	if (is_reserved(channel) && !herald_is_committing && herald_activation_is_on())
+		report_reserved();
+	herald_levels_mark(&natives_levels, natives);
+	natives++;
+	go_native();
+}
+
+void
 herald_notify_go_native(void)
+{
+	may_be_native = true;
+	go_native();
+}
+
+static void
+go_native(void)
 {
 	is_native = true;
 	herald_is_involved = true;
@@ -95,10 +124,11 @@ herald_notify_go_native(void)
 void
 herald_notify_hand_over(void)
 {
-	if (is_native)
+	if (natives > 0 || may_be_native)
 		herald_bypass_begin();
 	if (!is_native || herald_pending_count() == 0)
 		return;
+	herald_bypass_begin();
 	if (is_too_long())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -117,10 +147,24 @@ is_too_long(void)
 }
 
 void
+herald_notify_subcommit(void)
+{
+	herald_levels_subcommit(&natives_levels);
+}
+
+void
+herald_notify_subabort(void)
+{
+	natives = herald_levels_subabort(&natives_levels, natives);
+}
+
+void
 herald_notify_end(bool committed)
 {
 	herald_bypass_end(committed);
-	is_native = false;
+	herald_levels_reset(&natives_levels);
+	natives = 0;
+	is_native = may_be_native = false;
 }
 
 /*
@@ -169,13 +213,25 @@ static void
 check(const char *channel, size_t channel_length, size_t payload_length)
 {
 	herald_check_channel(channel_length);
-	if (strcmp(channel, HERALD_POSITION_CHANNEL) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_RESERVED_NAME),
-				 errmsg("channel name \"%s\" is reserved", HERALD_POSITION_CHANNEL),
-				 errdetail("Sessions that listen to it are told their positions there.")));
+	if (is_reserved(channel))
+		report_reserved();
 	if (payload_length > (size_t) herald_max_payload)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("payload string too long")));
+}
+
+static bool
+is_reserved(const char *channel)
+{
+	return channel != NULL && strcmp(channel, HERALD_POSITION_CHANNEL) == 0;
+}
+
+static void
+report_reserved(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_RESERVED_NAME),
+			 errmsg("channel name \"%s\" is reserved", HERALD_POSITION_CHANNEL),
+			 errdetail("Sessions that listen to it are told their positions there.")));
 }

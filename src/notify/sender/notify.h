@@ -21,7 +21,13 @@
 extern void herald_notify(const char *channel, const char *payload);
 
 /*
- * This transaction is about to send something by the server's own way, or may be.  The
+ * Before a notification goes the server's own way.  The channel may be NULL.  Throws 42939
+ * if it is reserved.
+ */
+extern void herald_notify_natively(const char *channel);
+
+/*
+ * This transaction sends something by the server's own way, or may do so.  The
  * server removes duplicates among what it sends, and keeps its order; so all that the
  * transaction sends goes the server's way, what it has sent before at once.  May throw.
  */
@@ -32,6 +38,10 @@ extern void herald_notify_go_native(void);
  * subtransaction in which it was handed over.  May throw.
  */
 extern void herald_notify_hand_over(void);
+
+/* The current subtransaction was committed, or rolled back. */
+extern void herald_notify_subcommit(void);
+extern void herald_notify_subabort(void);
 
 /* The transaction is over.  Never fails. */
 extern void herald_notify_end(bool committed);

@@ -5,8 +5,8 @@
  *
  * What goes there cannot be read again, so a session that wants to read from a position
  * before that must not be told that it has everything.  These transactions are counted, and
- * a token holds the count.  Databases share a few counters, so one may be taken for another,
- * which is on the safe side.
+ * a token holds the count.  A database gets a counter with the first one; where there are
+ * too many, some share the last, which is on the safe side.
  *
  * [B1] A transaction is under way from before it can be seen until it is counted.  So a
  * session that finds it neither under way nor counted, after it has been registered with
@@ -26,43 +26,68 @@
 /* This process is counted. */
 static bool is_begun;
 
-static HeraldBypass *mine(void);
+static HeraldBypass *mine(bool takes);
 
 
 void
 herald_bypass_begin(void)
 {
 	if (!is_begun)
-		atomic_fetch_add(&mine()->under_way, 1);
+		atomic_fetch_add(&mine(true)->under_way, 1);
 	is_begun = true;
 }
 
 void
 herald_bypass_end(bool committed)
 {
+	HeraldBypass *counter;
+
 	if (!is_begun)
 		return;
+	counter = mine(true);
 	if (committed)
-		atomic_fetch_add(&mine()->committed, 1);
-	atomic_fetch_sub(&mine()->under_way, 1);	/* [B1] after that */
+		atomic_fetch_add(&counter->committed, 1);
+	atomic_fetch_sub(&counter->under_way, 1);	/* [B1] after that */
 	is_begun = false;
 }
 
 uint32
 herald_bypass_count(void)
 {
-	return atomic_load(&mine()->committed);
+	HeraldBypass *counter = mine(false);
+
+	return counter == NULL ? 0 : atomic_load(&counter->committed);
 }
 
 bool
 herald_bypass_since(uint32 count)
 {
+	HeraldBypass *counter = mine(false);
+
+	if (counter == NULL)
+		return count != 0;
+
 	/* [B1] in this order: what is not under way any more is counted */
-	return atomic_load(&mine()->under_way) > 0 || herald_bypass_count() != count;
+	return atomic_load(&counter->under_way) > (is_begun ? 1 : 0) ||
+		atomic_load(&counter->committed) != count;
 }
 
+/* This database's; NULL if there was no such transaction yet, and it is not to take one. */
 static HeraldBypass *
-mine(void)
+mine(bool takes)
 {
-	return &herald_control->bypasses[MyDatabaseId % HERALD_BYPASSES];
+	HeraldBypass *bypasses = herald_control->bypasses;
+
+	for (int i = 0; i < HERALD_BYPASSES - 1; i++)
+	{
+		uint32		owner = atomic_load(&bypasses[i].database);
+
+		if (owner == 0 && !takes)
+			return NULL;
+		if (owner == MyDatabaseId ||
+			(owner == 0 && (atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId) ||
+							owner == MyDatabaseId)))
+			return &bypasses[i];
+	}
+	return &bypasses[HERALD_BYPASSES - 1];
 }

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from laggards import SMALLEST
+from laggards import SMALLEST, send
 from resume import position, read
 from servers import SETTINGS, started
 from support import cpu_s, hear, left_nothing, notify, one, outcome, reconnect, state_of, until, until_crashed
@@ -171,6 +171,30 @@ def test_nothing_is_missed_while_it_begins_to_wait(cluster, connect):
         found += payloads
     thread.join()
     assert found == [str(number) for number in range(1000)]
+
+
+def test_others_send_meanwhile(cluster, tiny, connect):
+    """Guards: a reader of a quiet channel that waits while others send far more than is kept gets what comes then;
+    and a good position if nothing comes."""
+    del cluster
+    tiny.psql("ALTER SYSTEM SET herald.retain_size = 0; SELECT pg_reload_conf()")
+    sender, reader = connect(tiny), connect(tiny)
+    until(lambda: one(sender, "SHOW herald.retain_size") == "0", "nothing is retained")
+    for ends in ("something comes", "the time is over"):
+        token, found = position(reader), []
+        wait = "50s" if ends == "something comes" else "3s"
+        thread = threading.Thread(target=lambda: found.extend(read(reader, "quiet", token, 10, wait)))  # pylint: disable=cell-var-from-loop
+        thread.start()
+        until(lambda: state_of(sender, reader.info.backend_pid) == "idle", "it waits")
+        send(sender, 3, f"{ends} ")
+        if ends == "something comes":
+            notify(sender, "quiet", ends)
+        thread.join()
+        payloads, after = found
+        assert payloads == ([ends] if ends == "something comes" else [])
+        notify(sender, "quiet", "next")
+        assert read(reader, "quiet", after)[0] == ["next"]
+    tiny.psql("ALTER SYSTEM RESET herald.retain_size; SELECT pg_reload_conf()")
 
 
 def test_very_many_wait(crowded, wire, connect):

@@ -112,3 +112,24 @@ def test_shown_at_once(retaining, connect):
     notify(sender, "c", "1")
     assert queue(sender, "kept_bytes") > 0
     assert abs(queue(sender, "kept_since") - one(sender, "SELECT clock_timestamp()")) < datetime.timedelta(seconds=10)
+
+
+def test_large_and_rolled_back(retaining, connect):
+    """Guards: the files of large transactions that were rolled back are deleted, and those of others when they are too
+    old."""
+    sender = connect(retaining)
+    large = "SELECT count(pg_notify('c', n || repeat('x', 2000))) FROM generate_series(1, 400) n"
+    sender.execute(large)
+    assert queue(sender, "spilled") > 0
+    kept = queue(sender, "spilled")
+    for _ in range(5):
+        sender.execute("BEGIN")
+        sender.execute(large)
+        sender.execute("ROLLBACK")
+    until(lambda: queue(sender, "spilled") <= kept, "those that were rolled back are deleted")
+    sender.execute("BEGIN")
+    sender.execute(large)
+    sender.execute("ROLLBACK")
+    sender.execute("ALTER SYSTEM SET herald.retain_time = '1s'")
+    sender.execute("SELECT pg_reload_conf()")
+    until(lambda: queue(sender, "spilled") == 0 and not files(retaining.data), "it is too old", 30)

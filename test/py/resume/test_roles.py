@@ -62,3 +62,15 @@ def test_position_of_others(ordinary):
              for tokens in (quiet, busy)]
     assert all(len(token) == 84 for token in quiet + busy)
     assert abs(sum(alike[0]) - sum(alike[1])) < 30, alike
+
+
+def test_where_functions_are_not_everybodys(cluster, connect, database):
+    """Guards: an administrator who has taken EXECUTE on new functions from everybody gets the same extension."""
+    superuser, session = connect(cluster, database), connect(cluster, database)
+    superuser.execute("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+    superuser.execute("CREATE EXTENSION pg_herald; CREATE ROLE ordinary_reader")
+    session.execute("SET SESSION AUTHORIZATION ordinary_reader")
+    for call in CALLS.values():
+        assert isinstance(outcome(session, call), list)
+    session.close()
+    superuser.execute("DROP ROLE ordinary_reader")

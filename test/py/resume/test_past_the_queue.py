@@ -1,0 +1,150 @@
+"""What goes past pg_herald's queue, by the server's own, cannot be read again: positions before it are no good; and
+nothing else spoils one."""
+
+import psycopg
+import pytest
+
+from resume import position, read, resume
+from support import hear, hear_until, notify, one, outcome, until
+
+PAST = "SET herald.enabled = off; NOTIFY %s, 'past'; RESET herald.enabled"
+
+
+@pytest.mark.parametrize("past", [
+    "SET herald.enabled = off; NOTIFY c, 'past'; RESET herald.enabled",
+    "CALL pg_temp.nothing(pg_notify('d', 'past')::text)",
+], ids=["switched off", "argument of CALL"])
+def test_past_the_queue(cluster, connect, past):
+    """Guards: after a notification that took the server's own way positions before it are answered with false, since
+    that cannot be read again; those taken later are good."""
+    sender, listener = connect(cluster), connect(cluster)
+    sender.execute("CREATE PROCEDURE pg_temp.nothing(x text) LANGUAGE plpgsql AS 'BEGIN END'")
+    before = position(sender)
+    sender.execute(past)
+    notify(sender, "c", "1")
+    after = position(sender)
+    notify(sender, "c", "2")
+    assert resume(listener, "c", before) is False
+    for wait in ("0", "50s"):
+        assert outcome(listener, "SELECT * FROM herald.read('c', %s, 10, %s)", before, wait).startswith("55000: ")
+    assert resume(listener, "c", after) is True
+    assert hear(listener, 1) == ["2"]
+
+
+def test_past_the_queue_meanwhile(cluster, connect):
+    """Guards: if that is sent between the answer and the commit, the session is told that it misses something."""
+    sender, listener = connect(cluster), connect(cluster)
+    token = position(sender)
+    for told in (True, False):
+        if told:
+            listener.execute("LISTEN herald_reset")
+        listener.execute("BEGIN")
+        assert resume(listener, "c", token)
+        sender.execute(PAST % "c")
+        notify(sender, "c", "ours")
+        if told:
+            listener.execute("COMMIT")
+            assert hear_until(listener, "notifications were missed") in ([], ["past"])
+            listener.execute("UNLISTEN *")
+            token = position(sender)
+        else:
+            with pytest.raises(psycopg.OperationalError, match="has missed notifications"):
+                listener.execute("COMMIT")
+
+
+@pytest.mark.parametrize("statements", [
+    [f"LISTEN c{number}" for number in range(150)],
+    ["UNLISTEN *"],
+    ["SAVEPOINT s", "SET LOCAL herald.enabled = off", "NOTIFY c, 'rolled back'", "ROLLBACK TO s"],
+    ["SET LOCAL herald.enabled = off", "NOTIFY c, 'rolled back'", "ROLLBACK"],
+], ids=["LISTEN", "UNLISTEN", "savepoint", "rollback"])
+def test_nothing_was_sent(cluster, connect, statements):
+    """Guards: a transaction that could have sent something past the queue, and did not, spoils no position."""
+    other, listener = connect(cluster), connect(cluster)
+    if statements == ["UNLISTEN *"]:
+        other.execute("; ".join(f"LISTEN c{number}" for number in range(150)))
+    token = position(listener)
+    notify(other, "c", "1")
+    other.execute("BEGIN")
+    for statement in statements:
+        other.execute(statement)
+    other.execute("COMMIT")
+    assert read(listener, "c", token)[0] == ["1"]
+    assert resume(listener, "c", token) is True
+    assert hear(listener, 1) == ["1"]
+
+
+def test_in_another_database(cluster, connect):
+    """Guards: what goes past the queue in other databases spoils no position, whatever their OIDs."""
+    here = connect(cluster)
+    own = one(here, "SELECT oid FROM pg_database WHERE datname = current_database()")
+    token = position(here)
+    notify(here, "c", "1")
+    for number in (64, 128, 1024):
+        here.execute(f"CREATE DATABASE neighbour OID {1_000_000 - 1_000_000 % number + own % number}")
+        there = connect(cluster, "neighbour")
+        there.execute("NOTIFY c, 'past'")
+        there.close()
+        here.execute("DROP DATABASE neighbour WITH (FORCE)")
+    assert read(here, "c", token)[0] == ["1"]
+
+
+def test_by_the_session_itself(cluster, connect):
+    """Guards: what a session sends past the queue in the transaction in which it resumes comes to it, and is no reason to
+    end it."""
+    sender, listener = connect(cluster), connect(cluster)
+    token = position(sender)
+    notify(sender, "c", "1")
+    listener.execute("BEGIN")
+    assert resume(listener, "c", token) is True
+    listener.execute("SET LOCAL herald.enabled = off; NOTIFY c, 'own'; COMMIT")
+    assert sorted(hear(listener, 2)) == ["1", "own"]
+    notify(sender, "c", "2")
+    assert hear(listener, 1) == ["2"]
+
+
+def test_other_channels(cluster, connect):
+    """Guards: an answer of false has a session hear nothing twice on its other channels, after a rollback neither."""
+    sender, listener = connect(cluster), connect(cluster)
+    listener.execute("LISTEN a")
+    token = position(listener)
+    notify(sender, "a", "1", "2")
+    assert hear(listener, 2) == ["1", "2"]
+    sender.execute(PAST % "d")
+    for end in ("ROLLBACK", "COMMIT"):
+        listener.execute("BEGIN")
+        assert resume(listener, "c", token) is False
+        listener.execute(end)
+        notify(sender, "a", end)
+        assert hear(listener, 1) == [end]
+
+
+@pytest.mark.parametrize("how", ["asked", "told"])
+def test_heard(cluster, connect, how):
+    """Guards: a session that has heard what went past the queue has a good position at once, asked for or told."""
+    sender, listener = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c" if how == "asked" else "LISTEN c; LISTEN herald_position")
+    assert how == "asked" or len(hear(listener, 1)) == 1
+    position(listener)
+    for number in range(5):
+        sender.execute(PAST % "c")
+        if how == "asked":
+            assert hear(listener, 1) == ["past"]
+            until(lambda: resume(connect(cluster), "c", position(listener)), "its position is good", 2)
+        else:
+            _, *told = hear(listener, 2)
+            told += hear(listener, 2, 0.2)
+            assert resume(connect(cluster), "c", told[-1]) is True
+        notify(sender, "c", str(number))
+        assert hear(listener, 1) == [str(number)]
+        if how == "told":
+            assert len(hear(listener, 1)) == 1
+    until(lambda: one(sender, "SELECT needed = dispatched FROM herald.queue"), "nothing is held back")
+
+
+def test_position_channel(cluster, connect):
+    """Guards: nobody tells others a position past the queue; where the extension is not created the channel is as any."""
+    for way in ("SET herald.enabled = off; NOTIFY herald_position, 'x'",
+                "SET herald.enabled = off; SELECT pg_notify('herald_position', 'x')"):
+        refused = outcome(connect(cluster), way)
+        assert refused == '42939: channel name "herald_position" is reserved', way
