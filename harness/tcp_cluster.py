@@ -1,0 +1,32 @@
+"""A cluster for clients that know no unix sockets."""
+
+import secrets
+
+from harness.cluster import SUPERUSER, Cluster
+from harness.ports import LOOPBACK, free_port
+
+
+class TcpCluster(Cluster):
+    """A cluster that also listens on the loopback interface.
+
+    Every user of the machine can reach it there, so there it wants a password.
+    """
+
+    def __init__(self, *, preload: bool = False, settings: dict[str, object] | None = None):
+        super().__init__(preload=preload, port=free_port(),
+                         settings={"listen_addresses": LOOPBACK} | (settings or {}))
+        self.password = secrets.token_hex(16)
+
+    def start(self) -> None:
+        """As any cluster; then the password is in force."""
+        super().start()
+        self.psql(f"ALTER ROLE {SUPERUSER} PASSWORD '{self.password}'")
+
+    def tcp_environment(self, port: int, dbname: str = "postgres") -> dict[str, str]:
+        """The environment for a client that connects to a port, ours or that of what stands before it."""
+        return self.environment(dbname) | {"PGHOST": LOOPBACK, "PGPORT": str(port), "PGPASSWORD": self.password}
+
+    def _make_data(self) -> None:
+        super()._make_data()
+        (self.data / "pg_hba.conf").write_text(
+            f"local all all trust\nhost all all {LOOPBACK}/32 scram-sha-256\n", encoding="ascii")

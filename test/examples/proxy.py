@@ -1,0 +1,168 @@
+"""A port before a server's, whose connections break in the ways in which networks break them."""
+
+import re
+import socket
+import struct
+import threading
+import time
+
+from harness.ports import LOOPBACK
+
+CHUNK_BYTES = 65536
+CONNECT_TIMEOUT_S = 10
+COMMIT = re.compile(rb"\bcommit\b", re.IGNORECASE)
+
+Pair = tuple[socket.socket, socket.socket]  # of the client, of the server
+
+
+class Proxy:
+    """Passes on what comes, until it is told not to. One that ends, by itself or in a `with`, ends all."""
+
+    def __init__(self, port: int):
+        self._server_port = port
+        self._lock = threading.Lock()
+        self._pairs: list[Pair] = []
+        self._left: int | None = None  # bytes for the clients, before the connections break
+        self._late_s: float | None = None
+        self._broken = threading.Event()
+        self._door = socket.create_server((LOOPBACK, 0))
+        self.port: int = self._door.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> "Proxy":
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        _reset(self._door)
+        self.reset()
+
+    # ---- how connections break ----
+
+    def reset(self) -> None:
+        """Resets all connections, on both sides."""
+        for pair in self._take():
+            for side in pair:
+                _reset(side)
+
+    def tear(self, size: int, deadline_s: float) -> bool:
+        """Resets all connections when so many more bytes have come to the clients: in the midst of a message."""
+        self._broken.clear()
+        self._left = size
+        torn = self._broken.wait(deadline_s)
+        self._left = None
+        return torn
+
+    def desert(self, seconds: float) -> None:
+        """Resets the clients' side; the server learns it later, and until then nobody reads what it sends."""
+        pairs = self._take()
+        for client, _ in pairs:
+            _reset(client)
+        time.sleep(seconds)
+        for _, server in pairs:
+            _reset(server)
+
+    def delay_commit(self, seconds: float, deadline_s: float) -> bool:
+        """The same when a client commits; and the server still gets the COMMIT, so much later."""
+        self._broken.clear()
+        self._late_s = seconds
+        broken = self._broken.wait(deadline_s)
+        self._late_s = None
+        return broken
+
+    # ---- within ----
+
+    def _take(self) -> list[Pair]:
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        return pairs
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._door.accept()
+            except OSError:  # closed
+                return
+            try:
+                server = socket.create_connection((LOOPBACK, self._server_port), CONNECT_TIMEOUT_S)
+            except OSError:
+                _reset(client)
+                continue
+            server.settimeout(None)
+            threading.Thread(target=self._serve, args=((client, server),), daemon=True).start()
+
+    def _serve(self, pair: Pair) -> None:
+        with self._lock:
+            self._pairs.append(pair)
+        back = threading.Thread(target=self._pass_on, args=(pair, *pair[::-1]), daemon=True)
+        back.start()
+        self._pass_on(pair, *pair)
+        back.join()
+        with self._lock:
+            if pair in self._pairs:
+                self._pairs.remove(pair)
+            else:
+                return  # broken: each side is closed at its time
+        for side in pair:
+            side.close()
+
+    def _pass_on(self, pair: Pair, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(CHUNK_BYTES):
+                if target is pair[0]:
+                    data, last = self._until_torn(pair, data)
+                    target.sendall(data)
+                    if last:
+                        time.sleep(0.01)  # a reset overtakes what was sent
+                        self.reset()
+                        self._broken.set()
+                elif self._late_s is not None and COMMIT.search(data):
+                    self._send_late(target, data)
+                else:
+                    target.sendall(data)
+            self._end(pair, target, socket.SHUT_WR)
+        except OSError:  # one side is gone: the other one must learn it
+            for side in pair:
+                self._end(pair, side, socket.SHUT_RDWR)
+
+    def _until_torn(self, pair: Pair, data: bytes) -> tuple[bytes, bool]:
+        """What of this a client still gets, and whether that is the last."""
+        with self._lock:
+            if pair not in self._pairs:
+                return b"", False
+            if self._left is None:
+                return data, False
+            data = data[:self._left]
+            self._left -= len(data)
+            return data, self._left == 0
+
+    def _send_late(self, server: socket.socket, data: bytes) -> None:
+        """Breaks all connections, this one as delay_commit() says."""
+        late_s, self._late_s = self._late_s, None
+        pairs = self._take()
+        for client, _ in pairs:
+            _reset(client)
+        self._broken.set()
+        time.sleep(late_s)
+        server.sendall(data)
+        time.sleep(late_s)
+        for _, server in pairs:
+            _reset(server)
+
+    def _end(self, pair: Pair, side: socket.socket, how: int) -> None:
+        """Unless it was broken: then the other side learns nothing of it."""
+        with self._lock:
+            if pair in self._pairs:
+                try:
+                    side.shutdown(how)
+                except OSError:
+                    pass
+
+
+def _reset(side: socket.socket) -> None:
+    """Closes it at once, also for a thread that reads there."""
+    try:
+        side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        side.shutdown(socket.SHUT_RD)
+    except OSError:
+        pass
+    side.close()

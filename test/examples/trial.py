@@ -1,0 +1,222 @@
+"""What a consumer of docs/resume.md must stand: it is cut off in every way, under a flow of orders.
+
+    with Trial(cluster, "trial_of_pgx", seed) as trial:
+        trial.run(["consumer"], folder)
+
+Afterwards each order was handled once, in the order of the commits.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from harness import cleanup
+from harness.prefix import TOP
+from harness.tcp_cluster import TcpCluster
+from proxy import Proxy
+
+EXAMPLES = TOP / "examples"
+DEADLINE_S = 60
+POLL_S = 0.05
+ROUNDS = 2  # of all ways to break a connection
+NOTICED_AFTER_S = 0.5
+LATE_S = 1.5  # longer than a consumer takes to come back
+ROWS_MAX = 30
+BURST_ROWS = 1000
+BURST_ONE_OF = 20
+
+# Every attempt to write a bill counts, also one that ON CONFLICT would hide.
+AUDIT = """
+    CREATE TABLE attempt (number bigint GENERATED ALWAYS AS IDENTITY, order_id bigint);
+    CREATE FUNCTION bill_audit() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN INSERT INTO attempt (order_id) VALUES (NEW.order_id); RETURN NEW; END $$;
+    CREATE TRIGGER bill_audit BEFORE INSERT ON bill FOR EACH ROW EXECUTE FUNCTION bill_audit();
+    """
+IN_ORDER = "SELECT string_agg(order_id::text, ' ' ORDER BY number) FROM attempt WHERE number > {}"
+SENT = "SELECT string_agg(payload, ' ' ORDER BY n) FROM herald.read('orders', '{}', 1000000)" \
+       " WITH ORDINALITY AS r (position, channel, payload, pid, committed_at, n)"
+OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND application_name <> 'psql'" \
+         " AND backend_type = 'client backend'"
+
+
+class TrialError(Exception):
+    """The consumer did not do what it has to."""
+
+
+class Consumer:
+    """A program that runs until it is killed; it must not end by itself."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path):
+        self.command, self.environment, self.log = command, environment, log
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self) -> "Consumer":
+        self.start()
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Starts it, in a process group of its own."""
+        cleanup.at_end(self.kill)
+        with cleanup.deferred_signals(), open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=self.environment, cwd=self.log.parent, start_new_session=True)
+
+    def kill(self) -> None:
+        """Ends it in an instant."""
+        cleanup.cancel(self.kill)
+        with cleanup.deferred_signals():
+            if self.process:
+                try:
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                self.process.wait()
+                self.process = None
+
+    def said(self) -> str:
+        """The end of what it has printed."""
+        return self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
+
+    def check(self) -> None:
+        """TrialError if it has ended."""
+        if self.process and self.process.poll() is not None:
+            raise TrialError(f"the consumer has ended with {self.process.returncode}:\n{self.said()}")
+
+
+class Trial:
+    """A database of its own with the tables of the examples, and all that happens to a consumer there."""
+
+    def __init__(self, cluster: TcpCluster, dbname: str, seed: int):
+        self.cluster, self.dbname, self.random = cluster, dbname, random.Random(seed)
+        self.stopped = threading.Event()
+        self.problem: Exception | None = None
+
+    def __enter__(self) -> "Trial":
+        self.cluster.psql(f"CREATE DATABASE {self.dbname}")
+        self.cluster.create_herald(self.dbname)
+        self.psql((EXAMPLES / "setup.sql").read_text(encoding="utf-8") + AUDIT)
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.stopped.set()
+        self.cluster.psql(f"DROP DATABASE {self.dbname} WITH (FORCE)")
+
+    def psql(self, sql: str) -> str:
+        """Runs statements in the trial's database."""
+        return self.cluster.psql(sql, self.dbname, DEADLINE_S)
+
+    def environment(self, port: int) -> dict[str, str]:
+        """Where a program connects to: for libpq and what is like it, and for JDBC."""
+        environment = self.cluster.tcp_environment(port, self.dbname)
+        return environment | {
+            "JDBC_URL": "jdbc:postgresql://{PGHOST}:{PGPORT}/{PGDATABASE}?user={PGUSER}&password={PGPASSWORD}".format(
+                **environment)}
+
+    def run(self, command: list[str], folder: Path, **environment: str) -> int:
+        """Runs a consumer through all of it; TrialError if something is wrong. Gives the number of orders."""
+        self.order(3)
+        with Proxy(self.cluster.port) as proxy, \
+                Consumer(command, self.environment(proxy.port) | environment, folder / "log") as consumer:
+            self.until(consumer, "SELECT position IS NOT NULL FROM progress", "it stores its first position")
+            if (handled := self.psql(IN_ORDER.format(0))) != "1 2 3":
+                raise TrialError(f"of what was there before it started, it handled {handled!r}")
+            self.is_exact(consumer, lambda: self.break_connections(consumer, proxy))
+            self.knows_what_is_gone(consumer)
+            return int(self.psql("SELECT count(*) FROM orders"))
+
+    # ---- the parts ----
+
+    def is_exact(self, consumer: Consumer, disturb: Callable[[], None]) -> None:
+        """Under a flow of orders it is disturbed; each must be handled once, in order."""
+        before = self.psql("SELECT max(number) FROM attempt")
+        start = self.psql("SELECT herald.position()")
+        self.under_a_flow(disturb)
+        self.until(consumer, "SELECT NOT EXISTS (SELECT id FROM orders EXCEPT SELECT order_id FROM bill)",
+                   "it handles all orders")
+        if problem := difference(self.psql(IN_ORDER.format(before)).split(), self.psql(SENT.format(start)).split()):
+            raise TrialError(f"{problem}\n{consumer.said()}")
+
+    def knows_what_is_gone(self, consumer: Consumer) -> None:
+        """A notification that cannot be read again is missed; so it must read the state, and go on."""
+        consumer.kill()
+        self.psql("SET herald.enabled = off; INSERT INTO orders (item) VALUES ('missed')")
+        consumer.start()
+        for _ in range(2):
+            self.until(consumer, "SELECT (SELECT max(id) FROM orders) = (SELECT max(order_id) FROM bill)",
+                       "it handles what was missed, and what comes then")
+            self.order(1)
+
+    def under_a_flow(self, disturb: Callable[[], None]) -> None:
+        """Calls it while orders are coming in."""
+        self.stopped.clear()
+        sender = threading.Thread(target=self.send, args=(random.Random(self.random.random()),), daemon=True)
+        sender.start()
+        try:
+            disturb()
+        finally:
+            self.stopped.set()
+            sender.join(DEADLINE_S)
+        if self.problem:
+            raise self.problem
+
+    def send(self, dice: random.Random) -> None:
+        """Orders, a few in a transaction, and sometimes many."""
+        try:
+            while not self.stopped.wait(dice.uniform(0, 0.1)):
+                self.order(BURST_ROWS if dice.randrange(BURST_ONE_OF) == 0 else dice.randint(1, ROWS_MAX))
+        except Exception as problem:  # pylint: disable=broad-exception-caught
+            self.problem = problem
+
+    def order(self, rows: int) -> None:
+        """Some orders in one transaction."""
+        self.psql(f"INSERT INTO orders (item) SELECT 'pen' FROM generate_series(1, {rows})")
+
+    def break_connections(self, consumer: Consumer, proxy: Proxy) -> None:
+        """In each way, in any order."""
+        def restart() -> None:
+            consumer.kill()
+            consumer.start()
+
+        ways = [self.terminate, restart, proxy.reset, lambda: proxy.desert(NOTICED_AFTER_S),
+                lambda: proxy.tear(self.random.randrange(1, 20000), DEADLINE_S),
+                lambda: proxy.delay_commit(LATE_S, DEADLINE_S)]
+        for _ in range(ROUNDS):
+            for way in self.random.sample(ways, len(ways)):
+                before = self.listeners()
+                time.sleep(self.random.uniform(0, 0.5))
+                way()
+                self.until(consumer, lambda: self.listeners() - before, "it listens again")
+
+    def terminate(self) -> None:
+        """Ends the server processes of the consumer."""
+        self.psql(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+
+    def listeners(self) -> set[str]:
+        """The server processes that listen."""
+        return set(self.psql(f"SELECT pid FROM herald.listeners WHERE pid IN (SELECT pid {OTHERS})").split())
+
+    def until(self, consumer: Consumer, condition: str | Callable[[], object], what: str) -> None:
+        """Waits for a condition in SQL or Python, while the consumer runs."""
+        end = time.monotonic() + DEADLINE_S
+        while not (self.psql(condition) == "t" if isinstance(condition, str) else condition()):
+            consumer.check()
+            if time.monotonic() > end:
+                raise TrialError(f"not within {DEADLINE_S} s: {what}\n{consumer.said()}")
+            time.sleep(POLL_S)
+
+
+def difference(found: list[str], sent: list[str]) -> str | None:
+    """The first place in which what was handled is not what was sent."""
+    if found == sent:
+        return None
+    at = next((n for n, pair in enumerate(zip(found, sent)) if pair[0] != pair[1]), min(len(found), len(sent)))
+    return (f"{len(sent)} orders were sent, {len(found)} were handled; from number {at} on these were handled:"
+            f" {found[at:at + 5]}, instead of {sent[at:at + 5]}")
