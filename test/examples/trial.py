@@ -128,21 +128,15 @@ class Trial:
             self.until(consumer, "SELECT position IS NOT NULL FROM progress", "it stores its first position")
             if (handled := self.psql(IN_ORDER.format(0))) != "1 2 3":
                 raise TrialError(f"of what was there before it started, it handled {handled!r}")
-            self.is_exact(consumer, lambda: self.break_connections(consumer, proxy))
+            before = self.psql("SELECT max(number) FROM attempt")
+            sent = self.under_a_flow(lambda: self.break_connections(consumer, proxy))
+            self.until(consumer, "SELECT NOT EXISTS (SELECT id FROM orders EXCEPT SELECT order_id FROM bill)",
+                       "it handles all orders")
+            check_same(self.psql(IN_ORDER.format(before)).split(), sent, consumer)
             self.knows_what_is_gone(consumer)
             return int(self.psql("SELECT count(*) FROM orders"))
 
     # ---- the parts ----
-
-    def is_exact(self, consumer: Consumer, disturb: Callable[[], None]) -> None:
-        """Under a flow of orders it is disturbed; each must be handled once, in order."""
-        before = self.psql("SELECT max(number) FROM attempt")
-        start = self.psql("SELECT herald.position()")
-        self.under_a_flow(disturb)
-        self.until(consumer, "SELECT NOT EXISTS (SELECT id FROM orders EXCEPT SELECT order_id FROM bill)",
-                   "it handles all orders")
-        if problem := difference(self.psql(IN_ORDER.format(before)).split(), self.psql(SENT.format(start)).split()):
-            raise TrialError(f"{problem}\n{consumer.said()}")
 
     def knows_what_is_gone(self, consumer: Consumer) -> None:
         """A notification that cannot be read again is missed; so it must read the state, and go on."""
@@ -154,8 +148,9 @@ class Trial:
                        "it handles what was missed, and what comes then")
             self.order(1)
 
-    def under_a_flow(self, disturb: Callable[[], None]) -> None:
-        """Calls it while orders are coming in."""
+    def under_a_flow(self, disturb: Callable[[], None]) -> list[str]:
+        """Calls it while orders are coming in; gives what was sent, in the order of the commits."""
+        start = self.psql("SELECT herald.position()")
         self.stopped.clear()
         sender = threading.Thread(target=self.send, args=(random.Random(self.random.random()),), daemon=True)
         sender.start()
@@ -166,6 +161,7 @@ class Trial:
             sender.join(DEADLINE_S)
         if self.problem:
             raise self.problem
+        return self.psql(SENT.format(start)).split()
 
     def send(self, dice: random.Random) -> None:
         """Orders, a few in a transaction, and sometimes many."""
@@ -180,20 +176,26 @@ class Trial:
         self.psql(f"INSERT INTO orders (item) SELECT 'pen' FROM generate_series(1, {rows})")
 
     def break_connections(self, consumer: Consumer, proxy: Proxy) -> None:
-        """In each way, in any order."""
+        """In all ways, in any order."""
+        ways = self.ways(consumer, proxy) + [lambda: proxy.delay_commit(LATE_S, DEADLINE_S)]
+        for way in self.any_order(ways):
+            before = self.listeners()
+            time.sleep(self.random.uniform(0, 0.5))
+            way()
+            self.until(consumer, lambda: self.listeners() - before, "it listens again")
+
+    def any_order(self, ways: list[Callable]) -> list[Callable]:
+        """Each several times."""
+        return [way for _ in range(ROUNDS) for way in self.random.sample(ways, len(ways))]
+
+    def ways(self, consumer: Consumer, proxy: Proxy) -> list[Callable]:
+        """To break a connection."""
         def restart() -> None:
             consumer.kill()
             consumer.start()
 
-        ways = [self.terminate, restart, proxy.reset, lambda: proxy.desert(NOTICED_AFTER_S),
-                lambda: proxy.tear(self.random.randrange(1, 20000), DEADLINE_S),
-                lambda: proxy.delay_commit(LATE_S, DEADLINE_S)]
-        for _ in range(ROUNDS):
-            for way in self.random.sample(ways, len(ways)):
-                before = self.listeners()
-                time.sleep(self.random.uniform(0, 0.5))
-                way()
-                self.until(consumer, lambda: self.listeners() - before, "it listens again")
+        return [self.terminate, restart, proxy.reset, lambda: proxy.desert(NOTICED_AFTER_S),
+                lambda: proxy.tear(self.random.randrange(1, 20000), DEADLINE_S)]
 
     def terminate(self) -> None:
         """Ends the server processes of the consumer."""
@@ -213,10 +215,10 @@ class Trial:
             time.sleep(POLL_S)
 
 
-def difference(found: list[str], sent: list[str]) -> str | None:
-    """The first place in which what was handled is not what was sent."""
-    if found == sent:
-        return None
-    at = next((n for n, pair in enumerate(zip(found, sent)) if pair[0] != pair[1]), min(len(found), len(sent)))
-    return (f"{len(sent)} orders were sent, {len(found)} were handled; from number {at} on these were handled:"
-            f" {found[at:at + 5]}, instead of {sent[at:at + 5]}")
+def check_same(handled: list[str], sent: list[str], consumer: Consumer) -> None:
+    """TrialError if it is not the same, with the first place that differs."""
+    if handled == sent:
+        return
+    at = next((n for n, pair in enumerate(zip(handled, sent)) if pair[0] != pair[1]), min(len(handled), len(sent)))
+    raise TrialError(f"{len(sent)} orders were sent, {len(handled)} were handled; from number {at} on these were"
+                     f" handled: {handled[at:at + 5]}, instead of {sent[at:at + 5]}\n{consumer.said()}")
