@@ -7,10 +7,13 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from browser import NEEDS as BROWSER_NEEDS
 from harness.installation import find_installation
+from harness.prefix import TOP
 from processes import call
 
 HERE = Path(__file__).resolve().parent
+EXAMPLES = TOP / "examples"
 BUILD = HERE / "build"
 BUILD_TIMEOUT_S = 600
 PYTHON = "/usr/bin/python3"  # Debian's
@@ -31,8 +34,10 @@ class Program:
     needs: dict[str, list[str]] = field(default_factory=dict)  # package: a command that needs it
     environment: dict[str, str] = field(default_factory=dict)  # when it is built
     folder: str = ""  # if it is not the name
+    example: list[str] = field(default_factory=list)  # runs what docs/resume.md shows of this driver
     tcp: bool = False  # knows no unix sockets
     handover: bool = False  # not the scenario, but two clients of a pool
+    pushes: bool = False  # not the scenario: its example is a server that pushes to a browser
     heard: int = HEARD  # notifications
     issued: int = ISSUED
     steps: list[str] = field(default_factory=lambda: STEPS)
@@ -50,11 +55,12 @@ class Program:
     def make(self) -> None:
         """Builds it, unless it was built from the same sources before; CommandError if that fails."""
         done = self.built / ".built_from"
-        digest = _digest(self.sources)
+        digest = _digest(self.sources, EXAMPLES)
         if done.exists() and done.read_text(encoding="ascii") == digest:
             return
         shutil.rmtree(self.built, ignore_errors=True)
         shutil.copytree(self.sources, self.built)
+        shutil.copytree(EXAMPLES, self.built / "examples")
         environment = os.environ | {key: self._fill(value) for key, value in self.environment.items()}
         for command in self.build:
             call([self._fill(word) for word in command], timeout_s=BUILD_TIMEOUT_S,
@@ -65,15 +71,20 @@ class Program:
         """How it is run."""
         return [self._fill(word) for word in self.run]
 
+    def example_command(self) -> list[str]:
+        """How its example is run."""
+        return [self._fill(word) for word in self.example]
+
     def _fill(self, word: str) -> str:
         return word.replace("{build}", str(self.built)).replace("{downloads}", str(BUILD / "downloads"))
 
 
-def _digest(folder: Path) -> str:
+def _digest(*folders: Path) -> str:
     """Of the names and contents of all files."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for folder in folders:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
@@ -89,6 +100,8 @@ def _libpq() -> Program:
 
 
 def _python(name: str, script: str = "main.py", **others: object) -> Program:
+    if not others:
+        others = {"example": ["{build}/venv/bin/python", f"{{build}}/examples/consumer_{name}.py"]}
     return Program(
         name, ["{build}/venv/bin/python", f"{{build}}/{script}"],
         [[PYTHON, "-m", "venv", "venv"],
@@ -103,6 +116,9 @@ def programs() -> list[Program]:
     own_settings = Path.home() / ".cargo" / "config.toml"  # which CARGO_HOME makes cargo forget
     if own_settings.exists():
         cargo = ["--config", str(own_settings)]
+    browser = _python("browser", folder="psycopg", pushes=True,
+                      example=["{build}/venv/bin/python", "{build}/examples/push_to_browser.py"])
+    browser.needs |= BROWSER_NEEDS
     return [
         _libpq(),
         _python("psycopg"),
@@ -111,21 +127,25 @@ def programs() -> list[Program]:
                 [["mvn", "--batch-mode", "--quiet", "-Dmaven.repo.local={downloads}/maven",
                   "dependency:copy-dependencies"],
                  ["javac", "-encoding", "UTF-8", "-Xlint:all,-serial", "-Werror",
-                  "-cp", "target/dependency/*", "Main.java"]],
-                {"default-jdk-headless": ["javac", "-version"], "maven": ["mvn", "--version"]}, tcp=True),
+                  "-cp", "target/dependency/*", "-d", ".", "Main.java", "examples/Consumer.java"]],
+                {"default-jdk-headless": ["javac", "-version"], "maven": ["mvn", "--version"]}, tcp=True,
+                example=["java", "-cp", "{build}:{build}/target/dependency/*", "Consumer"]),
         Program("node-postgres", ["node", "{build}/main.js"],
                 [["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts",
                   "--cache", "{downloads}/npm"]],
-                {"nodejs": ["node", "--version"], "npm": ["npm", "--version"]}),
+                {"nodejs": ["node", "--version"], "npm": ["npm", "--version"]},
+                example=["node", "{build}/examples/consumer.js"]),
         Program("pgx", ["{build}/main"],
-                [["go", "build", "-o", "main", "."]],
+                [["go", "build", "-o", "main", "."], ["go", "build", "-o", "consumer", "examples/consumer.go"]],
                 {"golang-go": ["go", "version"]},
                 {"GOPATH": "{downloads}/go", "GOCACHE": "{downloads}/go-build",
-                 "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false"}),
+                 "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false"},
+                example=["{build}/consumer"]),
         Program("tokio-postgres", ["{build}/target/debug/drivers_tokio_postgres"],
                 [["cargo", *cargo, "build", "--quiet", "--locked"]],
                 # cargo-web is Debian 12's newer one; its older one cannot read this Cargo.lock.
                 {"cargo-web|cargo": ["cargo", "--version"]}, {"CARGO_HOME": "{downloads}/cargo"}),
         _python("handover", "handover.py", folder="psycopg", handover=True,
                 heard=50 * 2, issued=50 * (2 + 20), steps=["handover"]),
+        browser,
     ]

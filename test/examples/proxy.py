@@ -10,7 +10,8 @@ from harness.ports import LOOPBACK
 
 CHUNK_BYTES = 65536
 CONNECT_TIMEOUT_S = 10
-COMMIT = re.compile(rb"\bcommit\b", re.IGNORECASE)
+BREAK_TIMEOUT_S = 60
+COMMIT = re.compile(rb"\bcommit\b|\0S_1\0", re.IGNORECASE)  # S_1: as pgjdbc prepares it
 
 Pair = tuple[socket.socket, socket.socket]  # of the client, of the server
 
@@ -23,7 +24,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._pairs: list[Pair] = []
         self._left: int | None = None  # bytes for the clients, before the connections break
-        self._late_s: float | None = None
+        self._late: tuple[bytes, float] | None = None  # see delay_commit()
         self._broken = threading.Event()
         self._door = socket.create_server((LOOPBACK, 0))
         self.port: int = self._door.getsockname()[1]
@@ -44,13 +45,11 @@ class Proxy:
             for side in pair:
                 _reset(side)
 
-    def tear(self, size: int, deadline_s: float) -> bool:
+    def tear(self, size: int) -> None:
         """Resets all connections when so many more bytes have come to the clients: in the midst of a message."""
         self._broken.clear()
         self._left = size
-        torn = self._broken.wait(deadline_s)
-        self._left = None
-        return torn
+        self._await_break()
 
     def desert(self, seconds: float) -> None:
         """Resets the clients' side; the server learns it later, and until then nobody reads what it sends."""
@@ -61,15 +60,21 @@ class Proxy:
         for _, server in pairs:
             _reset(server)
 
-    def delay_commit(self, seconds: float, deadline_s: float) -> bool:
-        """The same when a client commits; and the server still gets the COMMIT, so much later."""
+    def delay_commit(self, work: bytes, seconds: float) -> None:
+        """Resets all connections, and the next one when it commits such work; the server still gets the COMMIT, but
+        only when the client is back."""
         self._broken.clear()
-        self._late_s = seconds
-        broken = self._broken.wait(deadline_s)
-        self._late_s = None
-        return broken
+        self._late = (work, seconds)
+        self.reset()
+        self._await_break()
 
     # ---- within ----
+
+    def _await_break(self) -> None:
+        broken = self._broken.wait(BREAK_TIMEOUT_S)
+        self._left = self._late = None
+        if not broken:
+            raise TimeoutError(f"what was to break the connection did not come within {BREAK_TIMEOUT_S} s")
 
     def _take(self) -> list[Pair]:
         with self._lock:
@@ -106,8 +111,11 @@ class Proxy:
             side.close()
 
     def _pass_on(self, pair: Pair, source: socket.socket, target: socket.socket) -> None:
+        worked = False
         try:
             while data := source.recv(CHUNK_BYTES):
+                late = self._late
+                worked = worked or late and late[0] in data
                 if target is pair[0]:
                     data, last = self._until_torn(pair, data)
                     target.sendall(data)
@@ -115,8 +123,8 @@ class Proxy:
                         time.sleep(0.01)  # a reset overtakes what was sent
                         self.reset()
                         self._broken.set()
-                elif self._late_s is not None and COMMIT.search(data):
-                    self._send_late(target, data)
+                elif late and worked and COMMIT.search(data):
+                    self._send_late(target, data, late[1])
                 else:
                     target.sendall(data)
             self._end(pair, target, socket.SHUT_WR)
@@ -135,18 +143,20 @@ class Proxy:
             self._left -= len(data)
             return data, self._left == 0
 
-    def _send_late(self, server: socket.socket, data: bytes) -> None:
+    def _send_late(self, server: socket.socket, data: bytes, late_s: float) -> None:
         """Breaks all connections, this one as delay_commit() says."""
-        late_s, self._late_s = self._late_s, None
+        self._late = None
         pairs = self._take()
         for client, _ in pairs:
             _reset(client)
-        self._broken.set()
+        while not self._pairs:
+            time.sleep(0.01)
         time.sleep(late_s)
         server.sendall(data)
         time.sleep(late_s)
         for _, server in pairs:
             _reset(server)
+        self._broken.set()
 
     def _end(self, pair: Pair, side: socket.socket, how: int) -> None:
         """Unless it was broken: then the other side learns nothing of it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from browser import Browser
 from harness.ports import LOOPBACK, free_port
 from proxy import Proxy
-from trial import EXAMPLES, OTHERS, Consumer, Trial, check_same
+from trial import OTHERS, Consumer, Trial, check_same
 
 LISTED = "return Array.from(document.querySelectorAll('#orders li'), line => line.textContent)"
 # What is pushed, in its order: the page itself would hide that something came twice.
@@ -18,12 +18,15 @@ RECORD = "window.pushed = []; source.addEventListener('message', event => pushed
 class PushTrial(Trial):
     """As a consumer's: but what counts is what a browser shows."""
 
-    def run(self, command: list[str], folder: Path, **environment: str) -> int:
+    version = "?"  # of the browser, when it runs
+
+    def run(self, command: list[str], folder: Path) -> int:
         port = free_port()
         self.order(3)
-        server = Consumer([*command, str(EXAMPLES / "push_to_browser.py"), str(port)],
-                          self.cluster.tcp_environment(self.cluster.port, self.dbname) | environment, folder / "log")
+        server = Consumer([*command, str(port)], self.environment(self.cluster.port), folder / "log")
         with server, Proxy(port) as proxy, Browser() as browser:
+            self.version = browser.session["capabilities"]["browserVersion"]
+
             def shows_all() -> bool:
                 return len(browser.run(LISTED)) >= int(self.psql("SELECT count(*) FROM orders"))
 

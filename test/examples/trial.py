@@ -1,6 +1,6 @@
 """What a consumer of docs/resume.md must stand: it is cut off in every way, under a flow of orders.
 
-    with Trial(cluster, "trial_of_pgx", seed) as trial:
+    with Trial(cluster, "trial_of_pgx") as trial:
         trial.run(["consumer"], folder)
 
 Afterwards each order was handled once, in the order of the commits.
@@ -25,9 +25,10 @@ DEADLINE_S = 60
 POLL_S = 0.05
 ROUNDS = 2  # of all ways to break a connection
 NOTICED_AFTER_S = 0.5
-LATE_S = 1.5  # longer than a consumer takes to come back
-ROWS_MAX = 30
-BURST_ROWS = 1000
+LATE_S = 0.7
+PAUSE_S_MAX = 0.2
+ROWS_MAX = 20
+BURST_ROWS = 300
 BURST_ONE_OF = 20
 
 # Every attempt to write a bill counts, also one that ON CONFLICT would hide.
@@ -94,8 +95,8 @@ class Consumer:
 class Trial:
     """A database of its own with the tables of the examples, and all that happens to a consumer there."""
 
-    def __init__(self, cluster: TcpCluster, dbname: str, seed: int):
-        self.cluster, self.dbname, self.random = cluster, dbname, random.Random(seed)
+    def __init__(self, cluster: TcpCluster, dbname: str):
+        self.cluster, self.dbname, self.random = cluster, dbname, random.Random(dbname)
         self.stopped = threading.Event()
         self.problem: Exception | None = None
 
@@ -117,14 +118,15 @@ class Trial:
         """Where a program connects to: for libpq and what is like it, and for JDBC."""
         environment = self.cluster.tcp_environment(port, self.dbname)
         return environment | {
+            "PYTHONUNBUFFERED": "1",
             "JDBC_URL": "jdbc:postgresql://{PGHOST}:{PGPORT}/{PGDATABASE}?user={PGUSER}&password={PGPASSWORD}".format(
                 **environment)}
 
-    def run(self, command: list[str], folder: Path, **environment: str) -> int:
+    def run(self, command: list[str], folder: Path) -> int:
         """Runs a consumer through all of it; TrialError if something is wrong. Gives the number of orders."""
         self.order(3)
         with Proxy(self.cluster.port) as proxy, \
-                Consumer(command, self.environment(proxy.port) | environment, folder / "log") as consumer:
+                Consumer(command, self.environment(proxy.port), folder / "log") as consumer:
             self.until(consumer, "SELECT position IS NOT NULL FROM progress", "it stores its first position")
             if (handled := self.psql(IN_ORDER.format(0))) != "1 2 3":
                 raise TrialError(f"of what was there before it started, it handled {handled!r}")
@@ -166,7 +168,7 @@ class Trial:
     def send(self, dice: random.Random) -> None:
         """Orders, a few in a transaction, and sometimes many."""
         try:
-            while not self.stopped.wait(dice.uniform(0, 0.1)):
+            while not self.stopped.wait(dice.uniform(0, PAUSE_S_MAX)):
                 self.order(BURST_ROWS if dice.randrange(BURST_ONE_OF) == 0 else dice.randint(1, ROWS_MAX))
         except Exception as problem:  # pylint: disable=broad-exception-caught
             self.problem = problem
@@ -177,8 +179,12 @@ class Trial:
 
     def break_connections(self, consumer: Consumer, proxy: Proxy) -> None:
         """In all ways, in any order."""
-        ways = self.ways(consumer, proxy) + [lambda: proxy.delay_commit(LATE_S, DEADLINE_S)]
-        for way in self.any_order(ways):
+        def delay_commit() -> None:
+            proxy.delay_commit(b"INTO bill", LATE_S)
+            at = self.psql("SELECT position FROM progress")  # what it does now must not be undone by the next break
+            self.until(consumer, f"SELECT position <> '{at}' FROM progress", "it goes on")
+
+        for way in self.any_order(self.ways(consumer, proxy) + [delay_commit]):
             before = self.listeners()
             time.sleep(self.random.uniform(0, 0.5))
             way()
@@ -195,7 +201,7 @@ class Trial:
             consumer.start()
 
         return [self.terminate, restart, proxy.reset, lambda: proxy.desert(NOTICED_AFTER_S),
-                lambda: proxy.tear(self.random.randrange(1, 20000), DEADLINE_S)]
+                lambda: proxy.tear(self.random.randrange(1, 20000))]
 
     def terminate(self) -> None:
         """Ends the server processes of the consumer."""

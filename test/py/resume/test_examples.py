@@ -22,5 +22,5 @@ def site():
 def test_consumer(site, tmp_path, driver):
     """Guards: a consumer that is cut off in every way, and killed, handles each notification once, in order; and when
     something is gone, it reads the state."""
-    with Trial(site, driver, seed=1) as trial:
-        trial.run([sys.executable, str(EXAMPLES / f"consumer_{driver}.py")], tmp_path, PYTHONUNBUFFERED="1")
+    with Trial(site, driver) as trial:
+        trial.run([sys.executable, str(EXAMPLES / f"consumer_{driver}.py")], tmp_path)
