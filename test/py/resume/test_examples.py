@@ -1,12 +1,17 @@
 """The programs that docs/resume.md shows: they run here as they stand. Those in other languages run in test/drivers."""
 
 import sys
+from http.client import HTTPConnection
 
 import pytest
 
+from harness.ports import LOOPBACK, free_port
 from harness.tcp_cluster import TcpCluster
+from push_trial import reachable
 from servers import SETTINGS
-from trial import EXAMPLES, Trial
+from trial import EXAMPLES, Consumer, Trial
+
+TIMEOUT_S = 30
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +29,53 @@ def test_consumer(site, tmp_path, driver):
     something is gone, it reads the state."""
     with Trial(site, driver) as trial:
         trial.run([sys.executable, str(EXAMPLES / f"consumer_{driver}.py")], tmp_path)
+
+
+class Stream:
+    """What a browser gets from /events."""
+
+    def __init__(self, port: int, last_event_id: str | None):
+        self.connection = HTTPConnection(LOOPBACK, port, timeout=TIMEOUT_S)
+        self.connection.request("GET", "/events", headers={"Last-Event-ID": last_event_id} if last_event_id else {})
+        self.answer = self.connection.getresponse()
+
+    def __enter__(self) -> "Stream":
+        assert self.event() == {"retry": "500"}
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.answer.close()
+        self.connection.close()
+
+    def event(self) -> dict[str, str]:
+        """The next event's fields."""
+        fields = {}
+        while line := self.answer.readline().decode().rstrip("\n"):
+            name, _, fields[name] = line.partition(": ")
+        return fields
+
+
+def test_push(site, tmp_path):
+    """Guards: what the page's server sends: the state to a browser that comes first, or with what is no position or
+    one that is too old; to any other one what came after its last event. The page itself is tested in test/drivers."""
+    port = free_port()
+    with Trial(site, "push") as trial, \
+            Consumer([sys.executable, str(EXAMPLES / "push_to_browser.py"), str(port)],
+                     trial.environment(site.port), tmp_path / "log") as server:
+        trial.until(server, lambda: reachable(port), "it answers")
+        trial.order(2)
+        with Stream(port, None) as stream:
+            first = stream.event()
+            assert (first["event"], first["data"]) == ("state", '["1", "2"]')
+            trial.order(2)
+            pushed = [stream.event(), stream.event()]
+            assert [event["data"] for event in pushed] == ['"3"', '"4"'] and "event" not in pushed[0]
+        for event, rest in ((first, ['"3"', '"4"']), (pushed[0], ['"4"'])):
+            with Stream(port, event["id"]) as stream:
+                assert [stream.event()["data"] for _ in rest] == rest
+        with Stream(port, "made up") as stream:
+            assert stream.event()["data"] == '["1", "2", "3", "4"]'
+        trial.psql("SET herald.enabled = off; INSERT INTO orders (item) VALUES ('missed')")
+        trial.order(1)
+        with Stream(port, pushed[1]["id"]) as stream:
+            assert stream.event()["data"] == '["1", "2", "3", "4", "5", "6"]'
