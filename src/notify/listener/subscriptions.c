@@ -639,5 +639,4 @@ leave_all(void)
 	hash_seq_init(&scan, subscriptions);
 	while ((subscription = hash_seq_search(&scan)) != NULL)
 		drop(subscription);
-
 }
