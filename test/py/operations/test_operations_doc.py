@@ -1,5 +1,5 @@
 """docs/operations.md: its commands work. The SQL blocks run as they stand, in order, in psql, from a stock server
-to one without pg_herald again; and the query for alerts finds what it is for, and nothing else. So does the quick
+to one without pg_herald again (docs/removing.md); and the query for alerts finds what it is for, and nothing else. So does the quick
 start of README.md."""
 
 import re
@@ -60,17 +60,18 @@ def herald_is_gone(cluster: Cluster) -> bool:
 
 
 def test_blocks_of_the_operations_page():
-    """Guards: every SQL block of the page runs without an error and shows what the page shows; at the end
-    the server is one without pg_herald."""
+    """Guards: every SQL block of the page runs without an error and shows what the page shows; after those of the page
+    on removal the server is one without pg_herald."""
     with Cluster(settings={"fsync": False, "autovacuum": False}) as cluster:
         assert herald_is_gone(cluster)
         restarts = 0
-        for block in blocks():
+        steps = [*blocks(), *blocks(TOP / "docs/removing.md")]
+        for block in steps:
             run(cluster, block)
             if WITH_A_RESTART.search(block["sql"]):
                 cluster.restart()
                 restarts += 1
-        assert len(blocks()) > 12 and restarts == 2
+        assert len(steps) > 12 and restarts == 2
         assert herald_is_gone(cluster)
         assert not (cluster.data / "postgresql.auto.conf").read_text(encoding="utf-8").count("herald")
         assert not cluster.damage()

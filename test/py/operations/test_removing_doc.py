@@ -1,0 +1,110 @@
+"""docs/removing.md: its steps, as they stand, while an application runs; it loses nothing."""
+
+import re
+import threading
+import time
+
+import psycopg
+
+from harness.cluster import Cluster
+from harness.prefix import TOP
+from support import one, until
+from test_operations_doc import blocks, herald_is_gone, run
+
+PAGE = TOP / "docs/removing.md"
+RESTARTS = re.compile(r"^ALTER SYSTEM RESET shared_preload_libraries", re.MULTILINE)
+WHILE_IT_RUNS_S = 0.5
+
+EVENTS = """
+    CREATE TABLE event (id bigint GENERATED ALWAYS AS IDENTITY);
+    CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM pg_notify('event', NEW.id::text); RETURN NEW; END $$;
+    CREATE TRIGGER tell AFTER INSERT ON event FOR EACH ROW EXECUTE FUNCTION tell();
+    CREATE ROLE app;
+"""
+
+
+class Application:
+    """Inserts rows whose trigger notifies; and hears of each, or reads what it has missed when it connects."""
+
+    def __init__(self, cluster: Cluster):
+        self.cluster = cluster
+        self.heard: list[int] = []
+        self.read: list[int] = []  # when it connected
+        self.connected = 0
+        self.done = threading.Event()
+        self.problems: list[Exception] = []
+        self.threads = [threading.Thread(target=self.again, args=(part,)) for part in (self.sends, self.hears)]
+        for thread in self.threads:
+            thread.start()
+
+    def again(self, part) -> None:
+        """Connects whenever the connection has ended."""
+        while not self.done.is_set():
+            try:
+                with psycopg.connect(host=str(self.cluster.socket_folder), port=self.cluster.port, user="postgres",
+                                     autocommit=True) as connection:
+                    part(connection)
+            except psycopg.OperationalError:
+                time.sleep(0.02)
+            except Exception as problem:  # pylint: disable=broad-exception-caught
+                self.problems.append(problem)
+                return
+
+    def sends(self, connection: psycopg.Connection) -> None:
+        """One row after the other."""
+        while not self.done.is_set():
+            connection.execute("INSERT INTO event DEFAULT VALUES")
+            time.sleep(0.001)
+
+    def hears(self, connection: psycopg.Connection) -> None:
+        """LISTEN first, then the state: so nothing falls in between."""
+        connection.execute("LISTEN event")
+        self.read += [event for event, in connection.execute("SELECT id FROM event")]
+        self.connected += 1
+        while not self.done.is_set():
+            self.heard += [int(notification.payload) for notification in connection.notifies(timeout=0.1)]
+
+    def end(self) -> None:
+        """Stops sending, and waits for what is on its way."""
+        self.done.set()
+        for thread in self.threads:
+            thread.join(60)
+        assert not self.problems, self.problems
+
+
+def test_nothing_is_lost():
+    """Guards: up to the restart each row is heard of, on one connection; after it the application finds what it has
+    missed, and hears what comes then; nothing of pg_herald is left."""
+    with Cluster(settings={"fsync": False, "autovacuum": False}) as cluster:
+        cluster.psql("ALTER SYSTEM SET shared_preload_libraries = 'pg_herald'")
+        cluster.restart()
+        cluster.psql("ALTER SYSTEM SET herald.log_min_lag = '1MB';" + EVENTS)
+        cluster.create_herald()
+        application = Application(cluster)
+        until(lambda: len(application.heard) > 100, "it runs")
+        counted = int(cluster.psql("SELECT delivered FROM herald.stats"))
+        assert counted > 0
+        for block in blocks(PAGE):
+            if RESTARTS.search(block["sql"]):
+                heard, (first, last) = set(application.heard), (application.heard[0], application.heard[-1])
+                missing = set(range(first, last)) - heard - set(application.read)
+                until(lambda: missing <= set(application.heard), "what is on its way arrives")
+                assert application.connected == 1
+                assert cluster.psql("SELECT to_regnamespace('herald') IS NULL") == "t"
+            run(cluster, block)
+            if RESTARTS.search(block["sql"]):
+                cluster.restart()
+                until(lambda: application.connected == 2, "the application is back")
+            before = len(application.heard)
+            time.sleep(WHILE_IT_RUNS_S)
+            until(lambda: len(application.heard) > before + 20, "the application goes on")
+        application.done.wait(WHILE_IT_RUNS_S)
+        with psycopg.connect(host=str(cluster.socket_folder), port=cluster.port, user="postgres") as watcher:
+            sent = {event for event, in watcher.execute("SELECT id FROM event")}
+            until(lambda: sent <= set(application.heard) | set(application.read), "all have been heard of, or read")
+            assert one(watcher, "SELECT count(*) FROM pg_listening_channels()") == 0
+        application.end()
+        assert len(application.heard) == len(set(application.heard)), "heard twice"
+        assert herald_is_gone(cluster)
+        assert not cluster.damage()
