@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/async.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
@@ -306,6 +307,9 @@ must_hear_natively(bool was_idle)
 {
 	bool		is_behind = session.wants_positions && session.bypasses_at_end != session.bypasses_heard;
 
+	/* This one was for something else, such as invalidations; ours follows. */
+	if (was_idle && session.hears_again && notifyInterruptPending)
+		return false;
 	session.hears_again = is_behind && !(was_idle && session.hears_again);
 	return session.hears_again;
 }
@@ -398,8 +402,9 @@ herald_session_position(void)
 void
 herald_session_hears_natively(void)
 {
-	if (session.wants_positions && session.bypasses_heard != session.bypasses_at_end)
-		session.position_owed = true;
+	if (!session.hears_again || notifyInterruptPending)
+		return;
+	session.position_owed = session.position_owed || session.bypasses_heard != session.bypasses_at_end;
 	session.bypasses_heard = session.bypasses_at_end;
 }
 

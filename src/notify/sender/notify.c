@@ -46,6 +46,7 @@ static uint64 natives;
 static HeraldLevels natives_levels;
 static bool may_be_native;
 
+static bool spoils_positions(void);
 static void go_native(void);
 static bool is_reserved(const char *channel);
 herald_noreturn static void report_reserved(void);
@@ -96,16 +97,26 @@ herald_notify_natively(const char *channel)
 {
 	if (is_reserved(channel) && !herald_is_committing && herald_activation_is_on())
 		report_reserved();
-	herald_levels_mark(&natives_levels, natives);
-	natives++;
+	if (spoils_positions())
+	{
+		herald_levels_mark(&natives_levels, natives);
+		natives++;
+	}
 	go_native();
 }
 
 void
 herald_notify_go_native(void)
 {
-	may_be_native = true;
+	may_be_native = may_be_native || spoils_positions();
 	go_native();
+}
+
+/* Without the extension there are none in this database, and it takes no counter for them. */
+static bool
+spoils_positions(void)
+{
+	return herald_is_committing || herald_activation_is_on();
 }
 
 static void

@@ -5,8 +5,8 @@
  *
  * What goes there cannot be read again, so a session that wants to read from a position
  * before that must not be told that it has everything.  These transactions are counted, and
- * a token holds the count.  A database gets a counter with the first one; where there are
- * too many, some share the last, which is on the safe side.
+ * a token holds the count.  A database gets a counter with the first one, or with its first
+ * token; where there are too many, some share the last, which is on the safe side.
  *
  * [B1] A transaction is under way from before it can be seen until it is counted.  So a
  * session that finds it neither under way nor counted, after it has been registered with
@@ -26,14 +26,14 @@
 /* This process is counted. */
 static bool is_begun;
 
-static HeraldBypass *mine(bool takes);
+static HeraldBypass *mine(void);
 
 
 void
 herald_bypass_begin(void)
 {
 	if (!is_begun)
-		atomic_fetch_add(&mine(true)->under_way, 1);
+		atomic_fetch_add(&mine()->under_way, 1);
 	is_begun = true;
 }
 
@@ -44,7 +44,7 @@ herald_bypass_end(bool committed)
 
 	if (!is_begun)
 		return;
-	counter = mine(true);
+	counter = mine();
 	if (committed)
 		atomic_fetch_add(&counter->committed, 1);
 	atomic_fetch_sub(&counter->under_way, 1);	/* [B1] after that */
@@ -54,39 +54,30 @@ herald_bypass_end(bool committed)
 uint32
 herald_bypass_count(void)
 {
-	HeraldBypass *counter = mine(false);
-
-	return counter == NULL ? 0 : atomic_load(&counter->committed);
+	return atomic_load(&mine()->committed);
 }
 
 bool
 herald_bypass_since(uint32 count)
 {
-	HeraldBypass *counter = mine(false);
-
-	if (counter == NULL)
-		return count != 0;
+	HeraldBypass *counter = mine();
 
 	/* [B1] in this order: what is not under way any more is counted */
 	return atomic_load(&counter->under_way) > (is_begun ? 1 : 0) ||
 		atomic_load(&counter->committed) != count;
 }
 
-/* This database's; NULL if there was no such transaction yet, and it is not to take one. */
+/* This database's. */
 static HeraldBypass *
-mine(bool takes)
+mine(void)
 {
 	HeraldBypass *bypasses = herald_control->bypasses;
 
 	for (int i = 0; i < HERALD_BYPASSES - 1; i++)
 	{
-		uint32		owner = atomic_load(&bypasses[i].database);
+		uint32		owner = 0;
 
-		if (owner == 0 && !takes)
-			return NULL;
-		if (owner == MyDatabaseId ||
-			(owner == 0 && (atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId) ||
-							owner == MyDatabaseId)))
+		if (atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId) || owner == MyDatabaseId)
 			return &bypasses[i];
 	}
 	return &bypasses[HERALD_BYPASSES - 1];
