@@ -179,7 +179,7 @@ def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
             assert error(reader.until_ready()).startswith("57014")
 
 
-MANY_LISTENS = "DO $$ BEGIN FOR n IN 1 .. 20000 LOOP EXECUTE format('LISTEN very_many_%s', n); END LOOP; END $$"
+MANY_LISTENS = "DO $$ BEGIN FOR n IN 1 .. 10000 LOOP EXECUTE format('LISTEN very_many_%s', n); END LOOP; END $$"
 MANY_UNLISTENS = "DO $$ BEGIN FOR n IN 1 .. {} LOOP UNLISTEN *; END LOOP; END $$"
 
 
