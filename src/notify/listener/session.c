@@ -188,7 +188,8 @@ herald_session_end_transaction(bool committed)
 	bool		polled = message_has_come() && committed && was_idle;
 	HeraldPosition up_to = polled ? queue_end() : session.message_at;
 
-	session.bypasses_at_end = herald_bypass_count();
+	if (session.wants_positions)
+		session.bypasses_at_end = herald_bypass_count();
 	polled = polled && (is_pending() || herald_dispatch_is_behind(up_to));
 	if (committed && session.failures > 0)
 	{

@@ -75,9 +75,11 @@ mine(void)
 
 	for (int i = 0; i < HERALD_BYPASSES - 1; i++)
 	{
-		uint32		owner = 0;
+		uint32		owner = atomic_load(&bypasses[i].database);
 
-		if (atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId) || owner == MyDatabaseId)
+		if (owner == 0 && atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId))
+			owner = MyDatabaseId;
+		if (owner == MyDatabaseId)
 			return &bypasses[i];
 	}
 	return &bypasses[HERALD_BYPASSES - 1];
