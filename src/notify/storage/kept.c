@@ -82,7 +82,7 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 	return false;
 }
 
-/* Whoever has the border lock for so long is stopped: then the answer is "no", not a hang. */
+/* A process that has the border lock for so long is stopped: then the answer is "no", not a hang. */
 bool
 herald_kept_hold(HeraldPosition position, HeraldPosition *had_read)
 {
