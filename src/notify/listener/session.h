@@ -80,9 +80,9 @@ extern HeraldPosition herald_session_take_awaited(void);
 extern HeraldToken herald_session_position(void);
 
 /*
- * In an empty transaction: if it is the one that the session has asked for, the server has read its own
- * queue for it, and what had been committed there when the transaction before ended has been
- * sent to the client.
+ * In an empty transaction: if it is the one that the session has asked for, the server has
+ * read its own queue for it, and what had been committed there when the transaction before
+ * ended has been sent to the client.
  */
 extern void herald_session_hears_natively(void);
 

@@ -6,9 +6,9 @@
  *		version | run | database | extension | nonce | place, bypasses | tag | checksum
  *
  * in base64, with the characters that stand in a URL as they are.  The place is
- * encrypted, with what belongs to it, since the queue belongs to all databases: the distance between two
- * places tells how much others have sent.  The tag is there because a reader
- * relies on a batch beginning at a place: a client that could make up places would
+ * encrypted, with what belongs to it, since the queue belongs to all databases: the
+ * distance between two places tells how much others have sent.  The tag is there because
+ * a reader relies on a batch beginning at a place: a client that could make up places would
  * have its own payloads read as batches, with lengths of its choice.  Both use a key
  * that is drawn at random when the server starts, so a token says nothing to anybody
  * else, and the server keeps no list of them.
