@@ -53,7 +53,7 @@ async def main() -> None:
     while True:
         try:
             await consume()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as problem:
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as problem:
             print(problem)
         await asyncio.sleep(random.random())  # so that not all consumers come back at once
 

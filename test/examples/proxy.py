@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 
 from harness.ports import LOOPBACK
 
@@ -25,6 +26,7 @@ class Proxy:
         self._pairs: list[Pair] = []
         self._left: int | None = None  # bytes for the clients, before the connections break
         self._late: tuple[bytes, float] | None = None  # see delay_commit()
+        self._lingers_s = 0.0  # see delay_end()
         self._broken = threading.Event()
         self._door = socket.create_server((LOOPBACK, 0))
         self.port: int = self._door.getsockname()[1]
@@ -67,6 +69,15 @@ class Proxy:
         self._late = (work, seconds)
         self.reset()
         self._await_break()
+
+    def delay_end(self, end: Callable[[], None], seconds: float) -> None:
+        """Calls what makes the server end connections: their clients get its last words at once, and the end later."""
+        self._lingers_s = seconds
+        try:
+            end()
+            time.sleep(seconds)
+        finally:
+            self._lingers_s = 0
 
     # ---- within ----
 
@@ -127,6 +138,7 @@ class Proxy:
                     self._send_late(target, data, late[1])
                 else:
                     target.sendall(data)
+            time.sleep(self._lingers_s)
             self._end(pair, target, socket.SHUT_WR)
         except OSError:  # one side is gone: the other one must learn it
             for side in pair:

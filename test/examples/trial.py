@@ -200,12 +200,17 @@ class Trial:
             consumer.kill()
             consumer.start()
 
-        return [self.terminate, restart, proxy.reset, lambda: proxy.desert(NOTICED_AFTER_S),
-                lambda: proxy.tear(self.random.randrange(1, 20000))]
+        return [self.terminate, lambda: proxy.delay_end(self.terminate_behind, NOTICED_AFTER_S), restart, proxy.reset,
+                lambda: proxy.desert(NOTICED_AFTER_S), lambda: proxy.tear(self.random.randrange(1, 20000))]
 
     def terminate(self) -> None:
         """Ends the server processes of the consumer."""
         self.psql(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+
+    def terminate_behind(self) -> None:
+        """Ends them when the consumer has much left to do of what its connection has got."""
+        self.psql("DO $$BEGIN FOR n IN 1..100 LOOP INSERT INTO orders (item) VALUES ('pen'); COMMIT; END LOOP; END$$")
+        self.terminate()
 
     def listeners(self) -> set[str]:
         """The server processes that listen."""
