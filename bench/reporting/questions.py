@@ -55,7 +55,7 @@ def _columns(table: Table, *chosen: tuple[str, ...], title: str = "") -> Table:
     def shown(value: object, judged: list[str]) -> object:
         if judged:
             return _judged(value, less=judged == [LESS])
-        return re.sub(r"^herald\b", HERALD, value) if isinstance(value, str) else value
+        return re.sub(r"^herald\b(?!\.)", HERALD, value) if isinstance(value, str) else value
 
     return Table(title, tuple(heading for _, heading, *_ in chosen), [
         tuple(shown(row[place], judged) for place, (_, _, *judged) in zip(places, chosen)) for row in table.rows])
