@@ -1,0 +1,134 @@
+"""Exporters and Prometheus, as Debian has them, beside a cluster."""
+
+import json
+import re
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from harness.cluster import Cluster
+from harness.ports import LOOPBACK
+from harness.prefix import TOP
+from harness.private_server import PrivateServer
+
+MONITORING = TOP / "monitoring"
+ROLE = "watch"
+TIMEOUT_S = 10
+
+PROMETHEUS = """\
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: [alerts.yml]
+scrape_configs:
+  - job_name: postgres_exporter
+    static_configs: [{{targets: ["{postgres_exporter}"]}}]
+  - job_name: sql_exporter
+    static_configs: [{{targets: ["{sql_exporter}"]}}]
+    metric_relabel_configs:
+{relabelling}
+"""
+
+
+class Exporter(PrivateServer):
+    """What answers with metrics."""
+
+    def __init__(self, cluster: Cluster):
+        super().__init__()
+        self.cluster = cluster
+
+    @property
+    def address(self) -> str:
+        """For Prometheus."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def metrics(self) -> str:
+        """All of them, in Prometheus' format."""
+        with urlopen(f"http://{self.address}/metrics", timeout=TIMEOUT_S) as answer:
+            return answer.read().decode()
+
+    def names(self) -> set[str]:
+        """Those that are pg_herald's."""
+        return set(re.findall(r"^(herald_\w+|sql_herald\w*)\b", self.metrics(), re.MULTILINE))
+
+
+class PostgresExporter(Exporter):
+    """With nothing but our queries."""
+
+    program_name = "prometheus-postgres-exporter"
+
+    def command(self) -> list[str]:
+        queries = self.write("queries.yml", (MONITORING / "postgres_exporter.yml").read_text(encoding="utf-8"))
+        source = (f"host={self.cluster.socket_folder} port={self.cluster.port} user={ROLE} dbname=postgres"
+                  " sslmode=disable")
+        return ["env", f"DATA_SOURCE_NAME={source}", self.program, f"--web.listen-address={self.address}",
+                f"--extend.query-path={queries}", "--disable-default-metrics", "--disable-settings-metrics"]
+
+
+class SqlExporter(Exporter):
+    """As its file has it, but for the address, and it asks each second."""
+
+    program_name = "prometheus-sql-exporter"
+
+    def command(self) -> list[str]:
+        text = (MONITORING / "prometheus-sql-exporter.yml").read_text(encoding="utf-8")
+        url = f"postgres://{ROLE}@/postgres?host={self.cluster.socket_folder}&port={self.cluster.port}&sslmode=disable"
+        for pattern, value in ((r"postgres://[^\"]*", url), ("interval: 15s", "interval: 1s")):
+            text, changes = re.subn(pattern, value, text)
+            assert changes == 1
+        return [self.program, f"-config.file={self.write('config.yml', text)}", f"-web.listen-address={self.address}"]
+
+
+class Prometheus(PrivateServer):
+    """It asks both exporters each second, and has our alerts, which wait for seconds instead of minutes."""
+
+    program_name = "prometheus"
+
+    def __init__(self, postgres_exporter: Exporter, sql_exporter: Exporter):
+        super().__init__()
+        self.exporters = {"postgres_exporter": postgres_exporter.address, "sql_exporter": sql_exporter.address}
+
+    def command(self) -> list[str]:
+        rules, changes = re.subn(r"\bfor: \d+[ms]", "for: 2s", (MONITORING / "alerts.yml").read_text(encoding="utf-8"))
+        assert changes > 0
+        self.write("alerts.yml", rules)
+        config = self.write("prometheus.yml", PROMETHEUS.format(relabelling=relabelling(), **self.exporters))
+        return [self.program, f"--config.file={config}", f"--storage.tsdb.path={self.folder / 'data'}",
+                f"--web.listen-address={LOOPBACK}:{self.port}"]
+
+    def _answers(self) -> bool:
+        try:
+            return super()._answers() and bool(self._get("status/runtimeinfo"))
+        except HTTPError:  # it takes connections before it is ready
+            return False
+
+    def query(self, expression: str) -> list[dict]:
+        """What an expression stands for now: metric and value of each series."""
+        return self._get("query", query=expression)["result"]
+
+    def value(self, expression: str) -> float:
+        """Of the only series; 0 if there is none."""
+        result = self.query(expression)
+        assert len(result) < 2, result
+        return float(result[0]["value"][1]) if result else 0.0
+
+    def alerts(self) -> set[str]:
+        """The names of those that fire."""
+        return {alert["labels"]["alertname"] for alert in self._get("alerts")["alerts"] if alert["state"] == "firing"}
+
+    def _get(self, what: str, **arguments: str) -> dict:
+        url = f"http://{LOOPBACK}:{self.port}/api/v1/{what}?{urlencode(arguments)}"
+        with urlopen(url, timeout=TIMEOUT_S) as answer:
+            return json.load(answer)["data"]
+
+
+def relabelling() -> str:
+    """The lines that prometheus-sql-exporter.yml gives for prometheus.yml."""
+    lines = (MONITORING / "prometheus-sql-exporter.yml").read_text(encoding="utf-8").splitlines()
+    return "\n".join("      " + line.removeprefix("#").strip() for line in lines if line.startswith("#     - {"))
+
+
+def copy_for_promtool(folder: Path) -> Path:
+    """The alerts and their tests in one folder; gives the tests."""
+    for source in (MONITORING / "alerts.yml", Path(__file__).parent / "alerts_test.yml"):
+        (folder / source.name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    return folder / "alerts_test.yml"

@@ -1,0 +1,175 @@
+"""What monitoring/ has for Prometheus and Grafana, with the exporters and the Prometheus of Debian, under load."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+
+import psycopg
+import pytest
+import yaml
+
+from harness import cleanup
+from harness.cluster import SUPERUSER, Cluster
+from harness.installation import system_program
+from monitors import MONITORING, ROLE, PostgresExporter, Prometheus, SqlExporter, copy_for_promtool
+from servers import SETTINGS
+
+DEADLINE_S = 30
+POLL_S = 0.2
+
+cleanup.interrupt_by_signals()
+
+
+@pytest.fixture(scope="module")
+def site():
+    """A server under load: senders, listeners, a cache."""
+    with Cluster(preload=True, settings=SETTINGS | {"herald.log_min_lag": "1MB"}) as cluster:
+        cluster.create_herald()
+        cluster.psql(f"CREATE ROLE {ROLE} LOGIN; GRANT pg_monitor TO {ROLE}")
+        with Load(cluster):
+            yield cluster
+        assert not cluster.damage()
+
+
+@pytest.fixture(scope="module")
+def exporters(site):
+    """Both of Debian's."""
+    with PostgresExporter(site) as one, SqlExporter(site) as other:
+        yield one, other
+
+
+@pytest.fixture(scope="module")
+def prometheus(exporters):
+    """Which asks them."""
+    with Prometheus(*exporters) as server:
+        yield server
+
+
+class Load:
+    """Two listeners and a sender that uses a cache, until the end."""
+
+    def __init__(self, cluster: Cluster):
+        self.cluster = cluster
+        self.stopped = threading.Event()
+        self.threads = [threading.Thread(target=work) for work in (self.listen, self.listen, self.send)]
+
+    def __enter__(self) -> None:
+        for thread in self.threads:
+            thread.start()
+
+    def __exit__(self, *_exception) -> None:
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+
+    def listen(self) -> None:
+        """To all that is sent."""
+        with connect(self.cluster) as connection:
+            connection.execute("LISTEN orders")
+            while not self.stopped.is_set():
+                for _ in connection.notifies(timeout=POLL_S):
+                    pass
+
+    def send(self) -> None:
+        """Some hundred each second."""
+        with connect(self.cluster) as connection:
+            while not self.stopped.wait(0.005):
+                connection.execute("SELECT pg_notify('orders', n::text) FROM (VALUES (1), (2), (2)) AS v (n)")
+                connection.execute("SELECT herald.cache_through('prices', 'SELECT $1', 1)")
+                connection.execute("SELECT herald.cache_invalidate('prices', 1)")
+
+
+def connect(cluster: Cluster, user: str = SUPERUSER) -> psycopg.Connection:
+    """In autocommit."""
+    return psycopg.connect(host=str(cluster.socket_folder), port=cluster.port, user=user, dbname="postgres",
+                           autocommit=True)
+
+
+def eventually(condition, what: str) -> None:
+    """Waits for it."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(POLL_S)
+
+
+def generator():
+    """The module monitoring/generate."""
+    loader = SourceFileLoader("generate", str(MONITORING / "generate"))
+    module = module_from_spec(spec_from_loader("generate", loader))
+    sys.modules["generate"] = module
+    loader.exec_module(module)
+    return module
+
+
+def metrics() -> set[str]:
+    """The names of all."""
+    return {query.metric(column) for query in generator().QUERIES for column in query.values}
+
+
+def test_files_are_as_generated():
+    """Guards: the files for the four exporters say the same."""
+    subprocess.run([MONITORING / "generate", "--check"], check=True)
+
+
+@pytest.mark.parametrize("name, queries_of", [
+    ("postgres_exporter.yml", lambda file: file.values()),
+    ("pg_exporter.yml", lambda file: file.values()),
+    ("pg_herald.collector.yml", lambda file: file["queries"]),
+    ("prometheus-sql-exporter.yml", lambda file: file["jobs"][0]["queries"])])
+def test_queries(site, name, queries_of):
+    """Guards: each file is YAML, and its queries run for a role that has pg_monitor and nothing else."""
+    queries = list(queries_of(yaml.safe_load((MONITORING / name).read_text(encoding="utf-8"))))
+    assert len(queries) == len(generator().QUERIES)
+    with connect(site, ROLE) as connection:
+        for query, ours in zip(queries, generator().QUERIES):
+            columns = [column.name for column in connection.execute(query["query"]).description]
+            assert columns == [*ours.labels, *ours.values]
+
+
+def test_exporters_have_all(exporters):
+    """Guards: Debian's exporters take the files, and show each metric."""
+    one, other = exporters
+    eventually(lambda: one.names() == metrics(), f"{metrics() ^ one.names()}: {one.log()}")
+    found = re.compile(r'^sql_(herald\w*)\{.*\bcol="(\w+)"', re.MULTILINE)
+    eventually(lambda: {f"{query}_{column}" for query, column in found.findall(other.metrics())} == metrics(),
+               other.log())
+
+
+def test_alert_rules(tmp_path):
+    """Guards: each alert fires when it should, and not before."""
+    subprocess.run([system_program("promtool"), "test", "rules", copy_for_promtool(tmp_path)], check=True)
+
+
+def test_dashboard_moves(prometheus):
+    """Guards: each line of the dashboard has data from either exporter, and what the load does shows."""
+    eventually(lambda: prometheus.value('count(herald_delivered_total)') == 2, "both exporters are asked")
+    time.sleep(5)
+    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            expression = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "4s")
+            jobs = {series["metric"].get("job") for series in prometheus.query(expression)}
+            assert jobs - {None} in ({"postgres_exporter", "sql_exporter"}, set()) and jobs, expression
+    for expression in ("rate(herald_notifications_total[5s]) > 50", "rate(herald_delivered_total[5s]) > 100",
+                       "rate(herald_duplicates_removed_total[5s]) > 20", "rate(herald_invalidations_total[5s]) > 20",
+                       'sum by (job) (herald_listeners_count{datname="postgres"}) == 2', "herald_cache_sessions == 1",
+                       "herald_watchdog_up == 1"):
+        assert len(prometheus.query(expression)) == 2, expression
+    assert prometheus.alerts() == set()
+
+
+def test_alert_fires_and_ends(site, prometheus):
+    """Guards: the alert of a listener that stays in a transaction, on a real server; it ends with the transaction."""
+    with connect(site) as laggard:
+        laggard.execute("LISTEN orders")
+        with laggard.transaction():
+            laggard.execute("SELECT 1")
+            site.psql("SELECT pg_notify('orders', repeat('x', 7000) || n) FROM generate_series(1, 300) AS n")
+            eventually(lambda: prometheus.alerts() == {"HeraldListenerLags"}, "the alert fires")
+        eventually(lambda: prometheus.alerts() == set(), "the alert ends")
