@@ -40,6 +40,8 @@ usage(void)
 		 "  --rate R               that many per second (default: as fast as it goes)\n"
 		 "  --paced-senders N      from that many connections (1)\n"
 		 "  --send SQL             what they send, %s: the moment (NOTIFY channel, '%s')\n"
+		 "  --batch MS             what they have committed is notified of by a connection of\n"
+		 "                         its own, together, that often\n"
 		 "  --setup SQL            what each connection runs in place of LISTEN\n"
 		 "  --pull SQL             each connection sends it again and again, and each row of\n"
 		 "                         two columns counts as a notification: position, payload;\n"
@@ -67,6 +69,7 @@ parse_options(int argc, char **argv)
 		{"rate", required_argument, NULL, 'r'},
 		{"paced-senders", required_argument, NULL, 'x'},
 		{"send", required_argument, NULL, 'S'},
+		{"batch", required_argument, NULL, 'B'},
 		{"setup", required_argument, NULL, 'u'},
 		{"pull", required_argument, NULL, 'l'},
 		{"pull-from", required_argument, NULL, 'f'},
@@ -125,6 +128,9 @@ parse_options(int argc, char **argv)
 				break;
 			case 'S':
 				options.send = optarg;
+				break;
+			case 'B':
+				options.batch_ms = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
 			case 'u':
 				options.setup = optarg;
@@ -256,6 +262,8 @@ main(int argc, char **argv)
 	open_listeners(&client);
 	if (client.options.paced_senders > 0)
 		paced_open(&client);
+	if (client.options.batch_ms > 0)
+		batch_open(&client);
 	puts("ready");
 	fflush(stdout);
 	if (client.options.probe_count > 0)
@@ -265,6 +273,7 @@ main(int argc, char **argv)
 	else
 		hold(&client);
 
+	batch_close(&client);
 	paced_close(&client);
 	for (int i = 0; i < client.options.connections; i++)
 	{

@@ -78,6 +78,7 @@ typedef struct Options
 	const char *pull_from;		/* its first position */
 	int			pull_every_ms;	/* 0: again as soon as it is answered */
 	const char *send;			/* what senders send; NULL: NOTIFY */
+	int			batch_ms;		/* 0: senders notify themselves */
 } Options;
 
 typedef struct Client
@@ -94,6 +95,7 @@ typedef struct Client
 	NotificationHandler on_notification;	/* NULL: count only */
 	void	   *context;
 	struct Paced *paced;		/* NULL: there are no senders */
+	struct Batch *batch;		/* NULL: --batch was not given */
 	uint64_t	pull_start_ns;
 	uint64_t	pull_turns;		/* of pull_poll() */
 
@@ -132,6 +134,13 @@ extern void probe_run(Client *client);
 extern void paced_open(Client *client);
 extern void paced_run(Client *client, double seconds, double rate);
 extern void paced_close(Client *client);
+
+/* batch.c */
+extern void batch_open(Client *client);
+extern void batch_close(Client *client);
+extern void batch_add(struct Batch *batch, uint64_t due_ns);
+extern void batch_send(struct Batch *batch, uint64_t now_ns);
+extern void batch_read(struct Batch *batch);
 
 /* pull.c */
 extern void fill_in(char *sql, size_t size, const char *template, const char *value);

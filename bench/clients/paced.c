@@ -226,6 +226,8 @@ read_sender(Client *client, Paced *paced, Sender *sender)
 	sender->busy = false;
 	paced->idle++;
 	paced->committed++;
+	if (client->batch)
+		batch_add(client->batch, sender->due_ns);
 }
 
 /* Opens the connections that send. */
@@ -302,6 +304,8 @@ handle_event(Client *client, Paced *paced, void *source)
 		if (read(paced->timer_fd, &expirations, sizeof(expirations)) < 0 && errno != EAGAIN)
 			die("timer: %s", strerror(errno));
 	}
+	else if (source == client->batch)
+		batch_read(client->batch);
 	else if (conn->number >= (uint32_t) client->options.connections)
 		read_sender(client, paced, &paced->senders[conn->number - (uint32_t) client->options.connections]);
 	else if (conn->open)
@@ -345,7 +349,7 @@ paced_run(Client *client, double seconds, double rate)
 
 		send_due(paced);
 		arm_timer(paced);
-		n = epoll_wait(client->epoll_fd, events, EVENTS_MAX, options->pull_every_ms > 0 ? 1 : 10);
+		n = epoll_wait(client->epoll_fd, events, EVENTS_MAX, options->pull_every_ms > 0 || client->batch ? 1 : 10);
 		for (int i = 0; i < n; i++)
 		{
 			handle_event(client, paced, events[i].data.ptr);
@@ -353,6 +357,8 @@ paced_run(Client *client, double seconds, double rate)
 		}
 		now_ns = clock_ns();
 		pull_poll(client, now_ns);
+		if (client->batch)
+			batch_send(client->batch, now_ns);
 		if (next_due(paced, now_ns) == UINT64_MAX)
 			expected = paced->sent * (uint64_t) options->connections;
 		if (client->closed > 0 || now_ns > paced->end_ns + LINGER_NS)

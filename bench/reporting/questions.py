@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.families import (
-    NAMES, caches, duplicates, huge, idle_cost, invalidation, laggard, latency, micro, mute, peers, readers, resume,
-    scalability, signalling, targets, wakeups, writers)
+    NAMES, caches, duplicates, huge, idle_cost, invalidation, laggard, latency, micro, mute, outbox, peers, readers,
+    resume, scalability, signalling, targets, wakeups, writers)
 from bench.family import Table
 from bench.reporting import figures, raw
 
@@ -235,6 +235,16 @@ def _writers(lines: list[dict]) -> list[Table]:
                      ("herald / stock", "ratio", MORE))]
 
 
+def _outbox(lines: list[dict]) -> list[Table]:
+    fastest, paced = outbox.tables(lines)
+    return [_columns(fastest, ("readers", "readers"), ("writers", "writers"), (outbox.TRIGGER, "stock, rows/s"),
+                     (outbox.BATCHED, "stock, outside of the transaction, rows/s"), (outbox.HERALD, "pg_herald, rows/s"),
+                     ("herald / trigger", "ratio", MORE), ("herald / batched", "to the one before", MORE)),
+            _columns(paced, ("readers", "readers"), ("", ""), ("p50", "median, ms"), ("p99", "p99, ms"),
+                     ("until the writer knows its commit, p50", "the writer knows its commit after, ms"),
+                     title=paced.title)]
+
+
 def _duplicates(lines: list[dict]) -> list[Table]:
     plain, _memory, *nested = duplicates.tables(lines)
     times = (("n", "notifications"), ("m", "to channels"), ("stock, µs", "stock, µs each"),
@@ -401,6 +411,7 @@ QUESTIONS = (
     Question("commits", (("targets", _commits),)),
     Question("bystanders", (("targets", _bystanders),)),
     Question("inserts", (("targets", _inserts), ("writers", _writers)), ("writers_clients",)),
+    Question("outbox", (("outbox", _outbox),), ("outbox_writes",)),
     Question("wakeups", (("wakeups", _wakeups),), ("wakeups_throughput",)),
     Question("idle", (("targets", _idle_target), ("idle_cost", _idle_loads)), ("idle_cost_ratio",)),
     Question("laggards", (("laggard", _laggards),), ("laggard",)),
