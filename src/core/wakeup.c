@@ -235,8 +235,15 @@ bool
 herald_wakeup_hold(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 				   HeraldPosition position, HeraldPosition *had_read)
 {
-	*had_read = herald_wakeup_has_read(wakeup, queue, slot);
-	return herald_listener_hold(herald_wakeup_word(wakeup, slot), position);
+	HeraldPosition from = herald_wakeup_has_read(wakeup, queue, slot);
+
+	*had_read = from;
+
+	/*
+	 * [W3] A position that somebody else was told may lie behind what is published and has
+	 * still to mark us: the word must not move beyond that.
+	 */
+	return herald_listener_hold(herald_wakeup_word(wakeup, slot), position < from ? position : from);
 }
 
 /*

@@ -8,8 +8,8 @@
  * dispatched in three steps (published, marked, settled); two that make room, one by
  * recycling, one by saving what is needed, and RETAIN segments that nobody needs; and
  * the session. It listens to the first channel all along. At some moment it takes a
- * position, then goes on for a while, runs a transaction, and resumes the second channel
- * at that position, or at one that it has had before. KEPT segments may be in files;
+ * position, its own or one of herald.read(), then goes on for a while, runs a transaction,
+ * and resumes the second channel at that position, or at one that it has had before. KEPT segments may be in files;
  * FAILS writes of what nobody needs fail.
  *
  * Simpler than in C: a batch takes a whole segment, and the ring is two of them. A copy
@@ -297,7 +297,7 @@ inline read_all()
 
 active proctype session()
 {
-	byte at, end, token, had_read, seen_settled;
+	byte at, end, token, had_read, hold_at, seen_settled;
 	bit is_held;
 
 	start[0] = RING;
@@ -306,13 +306,13 @@ active proctype session()
 	do
 	:: state == PENDING -> read_all()
 	:: state == IDLE && !has_resumed ->
-		/* herald.position(), now and then */
-		seen_settled = settled;
-#ifdef POSITION_OF_DISPATCHED
-		seen_settled = dispatched;
-#endif
-		atomic { token = (IS_PENDING || position > seen_settled -> position : seen_settled) };
-		seen_settled = 0
+		/* herald.position(), or herald.read(), now and then */
+		if
+		:: seen_settled = settled;
+			atomic { token = (IS_PENDING || position > seen_settled -> position : seen_settled) };
+			seen_settled = 0
+		:: token = dispatched
+		fi
 	:: !has_resumed ->
 		/* a transaction: herald_wakeup_busy() */
 		atomic {
@@ -334,8 +334,12 @@ active proctype session()
 #endif
 			atomic {
 				had_read = (IS_PENDING || position > seen_settled -> position : seen_settled);
+				hold_at = (token < had_read -> token : had_read);
+#ifdef HOLDS_AT_TOKEN
+				hold_at = token;
+#endif
 #ifndef HOLDS_AT_COMMIT
-				position = (state == BUSY_PENDING && position < token -> position : token);
+				position = (state == BUSY_PENDING && position < hold_at -> position : hold_at);
 				state = BUSY_PENDING;
 				was_overrun = was_overrun || position < lost	/* since the look at KEPT_FROM */
 #endif
@@ -361,7 +365,7 @@ active proctype session()
 		has_second = 1;
 #ifdef HOLDS_AT_COMMIT
 		if
-		:: is_held -> atomic { position = (state == BUSY_PENDING && position < token -> position : token); state = BUSY_PENDING }
+		:: is_held -> atomic { position = (state == BUSY_PENDING && position < hold_at -> position : hold_at); state = BUSY_PENDING }
 		:: else
 		fi;
 #endif
@@ -376,6 +380,7 @@ active proctype session()
 			has_resumed = 1
 		};
 		had_read = 0;
+		hold_at = 0;
 		token = 0;
 		is_held = 0
 	:: sent && has_resumed && state == IDLE -> break

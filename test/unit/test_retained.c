@@ -305,6 +305,20 @@ test_hold(void **state UNUSED)
 	assert_int_equal(world.overruns, 0);
 }
 
+/* Guards: a position beyond what has marked everybody, as herald.read() tells it, leaves out nothing of other channels. */
+static void
+test_hold_beyond(void **state UNUSED)
+{
+	HeraldPosition settled = atomic_load(&world.queue->settled);
+	HeraldPosition had_read = 0;
+
+	atomic_store(&world.queue->dispatched, settled + 8);
+	assert_int_equal(herald_retention_hold(&world.retention, world.queue, world.wakeup, ME, settled + 8, &had_read),
+					 HERALD_HOLD_DONE);
+	assert_int_equal(had_read, settled);
+	assert_int_equal(atomic_load(herald_wakeup_word(world.wakeup, ME)), settled | HERALD_LISTENER_BUSY_PENDING);
+}
+
 /* Guards: a session that comes too late is told so, and its word has not changed. */
 static void
 test_too_late(void **state UNUSED)
@@ -412,6 +426,7 @@ main(void)
 		world_test(test_backlog_comes_first),
 		world_test(test_disk_is_full),
 		world_test(test_hold),
+		world_test(test_hold_beyond),
 		world_test(test_too_late),
 		world_test(test_comes_meanwhile),
 		world_test(test_saved_in_ring),

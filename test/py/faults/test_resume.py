@@ -59,6 +59,24 @@ def test_resume_stands_still(scene, point):
     assert hear(victim, len(expected) + 5) == [*expected, *(f"number {n}" for n in range(5, 10))]
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_position_ahead(scene, is_own):
+    """Guards: herald.read() tells a position behind what is published and has not reached its listeners yet; a session
+    that resumes one channel there hears on its other channels what comes before."""
+    victim, sender = scene.connect(), scene.connect()
+    victim.execute("LISTEN other")
+    scene.points.arm("dispatch-published", "wait", pid_of(sender))
+    doing = Doing(sender, "NOTIFY other, 'before'")
+    assert scene.points.waiter("dispatch-published") == pid_of(sender)
+    token = read(victim if is_own else scene.sender, "c", None)[1]
+    assert resume(victim, "c", token)
+    scene.points.release("dispatch-published")
+    assert doing.end() is None
+    notify(scene.sender, "other", "after")
+    notify(scene.sender, "c", "after, too")
+    assert hear(victim, 3) == ["before", "after", "after, too"]
+
+
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 def test_reader_fails(scene, action):
     """Guards: a reader that fails or goes as it begins to wait is no listener any more."""

@@ -193,6 +193,9 @@ resume(Listener *listener)
 	HeraldPosition position = listener->read_before[herald_random(&listener->random) % READ_BEFORE];
 	HeraldPosition had_read;
 
+	/* As herald.read() tells it: then nothing is to be read again, and nothing left out. */
+	if (one_in(&listener->random, 4))
+		position = atomic_load(&world.queue->dispatched);
 	if (position == 0 || listener->ended_count >= SESSIONS_MAX - 2)
 		return;
 	if (hold(listener, position, &had_read) != HERALD_HOLD_DONE)
