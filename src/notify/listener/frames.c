@@ -39,8 +39,8 @@
 static char frames[8192];
 static Size used;
 
-/* At most that many bytes of messages that did not come this way are in the server's buffer. */
-static Size put_by_itself;
+/* At most that many bytes are in the server's buffer. */
+static Size unsent;
 
 static void make_way(void);
 
@@ -93,6 +93,7 @@ herald_frames_send(void)
 
 	/* If the client has gone, the server has taken note of it. */
 	(void) pq_putmessage_v2(frames[0], frames + 1, used - 1);
+	unsent += used;
 	used = 0;
 }
 
@@ -100,19 +101,21 @@ herald_frames_send(void)
 void
 herald_frames_expect(uint32 length)
 {
-	put_by_itself += HEAD_SIZE + (Size) length * MAX_CONVERSION_GROWTH;
-	if (put_by_itself <= sizeof(frames))
+	Size		size = HEAD_SIZE + (Size) length * MAX_CONVERSION_GROWTH;
+
+	unsent += size;
+	if (unsent <= sizeof(frames))
 		return;
 	make_way();
-	put_by_itself = HEAD_SIZE + (Size) length * MAX_CONVERSION_GROWTH;
-	if (put_by_itself > sizeof(frames))
+	unsent = size;
+	if (unsent > sizeof(frames))
 		herald_turns_give_back();
 }
 
 bool
 herald_frames_go_out(void)
 {
-	put_by_itself = 0;
+	unsent = 0;
 	return pq_flush_if_writable() != 0 || !pq_is_send_pending();
 }
 

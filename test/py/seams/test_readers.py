@@ -20,6 +20,7 @@ from support import load
 from wire import Wire, cstring, kinds, payloads
 
 MUTE = 240
+FULL = 40
 PARTS = 4
 REST_S = 0.2
 STEP_S = 0.02
@@ -108,6 +109,38 @@ def test_mute_clients(roomy, wire):
         times.append(time.monotonic() - began)
         drain(mute, len(BURST))
     assert min(times) < 0.25, f"heard after {[round(seconds, 3) for seconds in times]} s"
+
+
+def takes(cluster: Cluster, wire, size: int) -> bool:
+    """Whether a client that does not read takes an answer of that many bytes."""
+    client = wire(cluster, user="ordinary")
+    client.send(("Q", cstring(f"SELECT repeat('x', {size})")))
+    time.sleep(0.1)
+    waits = cluster.psql(f"SELECT wait_event FROM pg_stat_activity WHERE pid = {client.pid}")
+    client.close()
+    return waits == "ClientRead"
+
+
+def test_mute_clients_with_full_buffers(roomy, wire):
+    """Guards: a position, like a notification, does not wait for a client that does not read with a turn held: not even
+    if what went before has just filled the server's buffer."""
+    if "pg_herald" not in str(roomy.settings.get("shared_preload_libraries")):
+        pytest.skip("positions are pg_herald's")
+    fits, does_not = 1000, 1 << 20
+    while does_not - fits > 100:
+        middle = (fits + does_not) // 2
+        fits, does_not = (middle, does_not) if takes(roomy, wire, middle) else (fits, middle)
+    mute = [ordinary(roomy, wire) for _ in range(FULL)]
+    for client in mute:
+        client.query("LISTEN herald_position")
+        client.arrived(0.01)
+        client.send(("Q", cstring(f"SELECT repeat('x', {fits - 20})")))
+    time.sleep(REST_S)
+    rescued = int(roomy.psql("SELECT turns_rescued FROM herald.stats"))
+    roomy.psql("SELECT pg_notify('c', repeat('y', 7999)), pg_notify('c', repeat('z', 150))")
+    time.sleep(FULL * 0.02)
+    rescued = int(roomy.psql("SELECT turns_rescued FROM herald.stats")) - rescued
+    assert rescued < FULL / 4, f"the turns of {rescued} of {FULL} sessions were taken back"
 
 
 def steadily(senders: dict[str, Wire], listener: Wire, seconds: float) -> tuple[list[float], list[float]]:
