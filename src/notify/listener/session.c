@@ -388,15 +388,17 @@ herald_session_take_own_signal(void)
 HeraldToken
 herald_session_position(void)
 {
-	HeraldToken token = {0};
+	/* This first: what is committed in between counts as not seen. */
+	HeraldToken token = {.bypasses = herald_bypass_count_from_now_on()};
 
 	session.wants_positions = herald_session_is_listener();
-
-	/* This first: what is committed in between counts as not seen. */
-	token.bypasses = herald_session_is_listener() ? session.bypasses_heard : herald_bypass_count();
-	token.place.position = herald_session_is_listener() ?
-		herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot()) :
-		atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+	if (session.wants_positions)
+	{
+		token.bypasses = session.bypasses_heard;
+		token.place.position = herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot());
+	}
+	else
+		token.place.position = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 	return token;
 }
 

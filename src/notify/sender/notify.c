@@ -46,7 +46,6 @@ static uint64 natives;
 static HeraldLevels natives_levels;
 static bool may_be_native;
 
-static bool spoils_positions(void);
 static void go_native(void);
 static bool is_reserved(const char *channel);
 herald_noreturn static void report_reserved(void);
@@ -97,26 +96,16 @@ herald_notify_natively(const char *channel)
 {
 	if (is_reserved(channel) && !herald_is_committing && herald_activation_is_on())
 		report_reserved();
-	if (spoils_positions())
-	{
-		herald_levels_mark(&natives_levels, natives);
-		natives++;
-	}
+	herald_levels_mark(&natives_levels, natives);
+	natives++;
 	go_native();
 }
 
 void
 herald_notify_go_native(void)
 {
-	may_be_native = may_be_native || spoils_positions();
+	may_be_native = true;
 	go_native();
-}
-
-/* Without the extension there are none in this database, and it takes no counter for them. */
-static bool
-spoils_positions(void)
-{
-	return herald_is_committing || herald_activation_is_on();
 }
 
 static void
@@ -135,7 +124,8 @@ go_native(void)
 void
 herald_notify_hand_over(void)
 {
-	if (natives > 0 || may_be_native)
+	/* The extension may have come since then, or may have been here before. */
+	if ((natives > 0 || may_be_native) && (herald_bypass_is_counted() || herald_activation_is_on()))
 		herald_bypass_begin();
 	if (!is_native || herald_pending_count() == 0)
 		return;

@@ -5,8 +5,8 @@
  *
  * What goes there cannot be read again, so a session that wants to read from a position
  * before that must not be told that it has everything.  These transactions are counted, and
- * a token holds the count.  A database gets a counter with the first one, or with its first
- * token; where there are too many, some share the last, which is on the safe side.
+ * a token holds the count.  A database gets a counter with its first token, and has none to
+ * spoil before; where there are too many, some share the last, which is on the safe side.
  *
  * [B1] A transaction is under way from before it can be seen until it is counted.  So a
  * session that finds it neither under way nor counted, after it has been registered with
@@ -26,14 +26,14 @@
 /* This process is counted. */
 static bool is_begun;
 
-static HeraldBypass *mine(void);
+static HeraldBypass *find(bool claims);
 
 
 void
 herald_bypass_begin(void)
 {
 	if (!is_begun)
-		atomic_fetch_add(&mine()->under_way, 1);
+		atomic_fetch_add(&find(true)->under_way, 1);
 	is_begun = true;
 }
 
@@ -44,7 +44,7 @@ herald_bypass_end(bool committed)
 
 	if (!is_begun)
 		return;
-	counter = mine();
+	counter = find(true);
 	if (committed)
 		atomic_fetch_add(&counter->committed, 1);
 	atomic_fetch_sub(&counter->under_way, 1);	/* [B1] after that */
@@ -54,22 +54,39 @@ herald_bypass_end(bool committed)
 uint32
 herald_bypass_count(void)
 {
-	return atomic_load(&mine()->committed);
+	HeraldBypass *counter = find(false);
+
+	return counter != NULL ? atomic_load(&counter->committed) : 0;
+}
+
+uint32
+herald_bypass_count_from_now_on(void)
+{
+	return atomic_load(&find(true)->committed);
+}
+
+bool
+herald_bypass_is_counted(void)
+{
+	return find(false) != NULL;
 }
 
 bool
 herald_bypass_since(uint32 count)
 {
-	HeraldBypass *counter = mine();
+	HeraldBypass *counter = find(false);
+
+	if (counter == NULL)
+		return count != 0;
 
 	/* [B1] in this order: what is not under way any more is counted */
 	return atomic_load(&counter->under_way) > (is_begun ? 1 : 0) ||
 		atomic_load(&counter->committed) != count;
 }
 
-/* This database's. */
+/* This database's.  NULL: it has none, and does not need one yet. */
 static HeraldBypass *
-mine(void)
+find(bool claims)
 {
 	HeraldBypass *bypasses = herald_control->bypasses;
 
@@ -77,6 +94,8 @@ mine(void)
 	{
 		uint32		owner = atomic_load(&bypasses[i].database);
 
+		if (owner == 0 && !claims)
+			return NULL;
 		if (owner == 0 && atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId))
 			owner = MyDatabaseId;
 		if (owner == MyDatabaseId)

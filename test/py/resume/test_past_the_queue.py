@@ -31,6 +31,20 @@ def test_past_the_queue(cluster, connect, past):
     assert hear(listener, 1) == ["2"]
 
 
+@pytest.mark.parametrize("statement", [
+    "NOTIFY c, 'past'", "SELECT pg_notify('c', 'past')", "DO $$ BEGIN PERFORM pg_notify('c', 'past'); END $$"])
+def test_begun_before_the_extension(cluster, database, connect, statement):
+    """Guards: a transaction that has notified before CREATE EXTENSION, and commits after a position was taken."""
+    admin, sender, listener = (connect(cluster, database) for _ in range(3))
+    sender.execute("BEGIN")
+    sender.execute(statement)
+    admin.execute("CREATE EXTENSION pg_herald")
+    token = position(admin)
+    sender.execute("COMMIT")
+    assert resume(listener, "c", token) is False
+    assert resume(listener, "c", position(admin)) is True
+
+
 def test_past_the_queue_meanwhile(cluster, connect):
     """Guards: if that is sent between the answer and the commit, the session is told that it misses something."""
     sender, listener = connect(cluster), connect(cluster)
