@@ -54,6 +54,12 @@ PG_FUNCTION_INFO_V1(herald_read);
 /* So often a session that listens looks. */
 #define LOOK_EVERY_MS	20
 
+/*
+ * A call that has waited returns at most so many rows, and the next one the rest: many may be
+ * woken at once, and the CPU time of each row is others' waiting time.
+ */
+#define ROWS_OF_WOKEN	1000
+
 enum
 {
 	COLUMN_POSITION,
@@ -130,7 +136,7 @@ herald_read(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(1))
 	{
-		token.bypasses = herald_bypass_count();
+		token.bypasses = herald_bypass_count_from_now_on();
 		token.place = (HeraldPlace) {atomic_load(&herald_queue->settled), 0};
 	}
 	else if (!herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token) ||
@@ -268,6 +274,11 @@ keep_row(Reading *reading, const HeraldMessage *message)
 
 	if (reading->rows > 0)
 		store_row(reading, reading->at);
+	else
+	{
+		/* If we have a turn: we need none to make rows, and that takes long. */
+		herald_turns_give_back();
+	}
 	caller = MemoryContextSwitchTo(reading->row_memory);
 	reading->row[COLUMN_CHANNEL] = CStringGetTextDatum(reading->channel);
 	reading->row[COLUMN_PAYLOAD] =
@@ -310,6 +321,7 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 {
 	uint64		now_ms;
 
+	reading->rows_max = Min(reading->rows_max, ROWS_OF_WOKEN);
 	if (!herald_session_is_listener())
 	{
 		watch_and_read(reading, deadline_ms);
