@@ -205,6 +205,7 @@ look(Seen *seen, uint64 now_ms)
 	bool		rescued = false;
 	int			positions = 0;
 
+	herald_position_channel_begin_look();
 	for (uint32 slot = 0; slot < used; slot++)
 	{
 		rescued |= look_at(slot, &seen[slot], now_ms, &is_active);

@@ -19,6 +19,7 @@
 #include "base/own_channels.h"
 #include "base/shared.h"
 #include "base/signal.h"
+#include "notify/listener/frames.h"
 #include "notify/listener/position_channel.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
@@ -38,11 +39,15 @@ herald_position_channel_tell(HeraldPosition position)
 		atomic_store_explicit(told, listens ? position : 0, memory_order_relaxed);
 	if (!listens)
 		return;
+	atomic_store_explicit(&herald_control->tells_positions, 1, memory_order_relaxed);
 	token = herald_session_position();
 	token.place.position = position;
 	writer = herald_token_writer_open();
 	herald_token_write(writer, token, text);
 	herald_token_writer_close(writer);
+
+	/* The process id, and each of the strings with its end. */
+	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) sizeof(text));
 	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
 }
 
@@ -54,15 +59,26 @@ herald_position_channel_is_due(uint32 slot, HeraldPosition position)
 	return told != 0 && position >= told + herald_queue->segment_size;
 }
 
+void
+herald_position_channel_begin_look(void)
+{
+	atomic_store_explicit(&herald_control->tells_positions, 0, memory_order_relaxed);
+}
+
 /*
  * Its word remains as it is: if it begins a transaction before it gets the signal, it must
- * not hold back the queue for nothing.
+ * not hold back the queue for nothing.  One that has been signalled before and has not come
+ * is in a statement that no hook tells of.
  */
 bool
 herald_position_channel_look(uint32 slot, uint64 word)
 {
+	if (atomic_load_explicit(&herald_slots[slot].told, memory_order_relaxed) == 0)
+		return false;
+	atomic_store_explicit(&herald_control->tells_positions, 1, memory_order_relaxed);
 	if (herald_word_state(word) != HERALD_LISTENER_IDLE ||
-		!herald_position_channel_is_due(slot, atomic_load(&herald_queue->settled)))
+		!herald_position_channel_is_due(slot, atomic_load(&herald_queue->settled)) ||
+		(atomic_load(&herald_slots[slot].reasons) & HERALD_REASONS_NOTIFY) != 0)
 		return false;
 	(void) herald_signal_notifications(slot, NULL);
 	return true;

@@ -23,7 +23,11 @@ extern void herald_position_channel_tell(HeraldPosition position);
 /* Is a listener told its position, and is what it was told last old?  By anybody. */
 extern bool herald_position_channel_is_due(uint32 slot, HeraldPosition position);
 
-/* Signal the listener if it is idle and that is so.  By the watchdog.  True: it was signalled. */
+/*
+ * By the watchdog: before it looks at all listeners, and for each of them.  A listener that is idle and
+ * has an old position is signalled.  True: it was.
+ */
+extern void herald_position_channel_begin_look(void);
 extern bool herald_position_channel_look(uint32 slot, uint64 word);
 
 #endif							/* HERALD_POSITION_CHANNEL_H */
