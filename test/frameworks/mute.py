@@ -36,6 +36,8 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         with socket.create_connection(self.server.server_to_mute) as server:
+            for side in (self.request, server):
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self.pass_on_requests, args=(server,), daemon=True).start()
             try:
                 self.pass_on_answers(server)
