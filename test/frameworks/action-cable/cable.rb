@@ -11,5 +11,4 @@ ActionCable.server.config.tap do |config|
   config.connection_class = -> { ActionCable::Connection::Base }
   config.disable_request_forgery_protection = true
   config.logger = Logger.new($stderr, level: Logger::ERROR)
-  config.worker_pool_size = 1 # several threads would send one socket's messages in any order
 end
