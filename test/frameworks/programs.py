@@ -29,6 +29,7 @@ class Framework(Program):
     steps: list[str] = field(default_factory=list)
     suite: Callable[[str], dict[str, str]] | None = None  # reads {test: outcome} from what own tests print
     version: str = "?"  # of own tests; an application tells its own
+    fail_fast: str = ""  # makes own tests stop at the first that fails
 
 
 def go_tests(output: str) -> dict[str, str]:
@@ -51,22 +52,22 @@ def _pgpubsub_tests() -> Framework:
     """They are in the package itself."""
     return Framework(
         "pgpubsub-tests", ["sh", "-c", "venv/bin/python -m pytest -rA -p no:cacheprovider --ds=settings_of_tests"
-                           " --pyargs pgpubsub.tests || true"],
-        pip_install("-r", "requirements.txt"), dict(PYTHON_NEEDS), folder="django", suite=pytest_tests,
+                           " $FAIL_FAST --pyargs pgpubsub.tests || true"],
+        pip_install("-r", "requirements.txt"), dict(PYTHON_NEEDS), folder="django", suite=pytest_tests, fail_fast="--exitfirst",
         version=_pinned("django/requirements.txt", r"^django-pgpubsub==(\S+)"))
 
 
 def _river() -> list[Framework]:
     """The application, and River's own tests of what notifies and listens."""
     module = "github.com/riverqueue/river"
-    tests = f"go test -v -count=1 -p=1 {module} {module}/internal/notifier {module}/internal/leadership"
+    tests = f"go test -v -count=1 -p=1 {module}/internal/notifier {module}/internal/leadership {module}"
     build = [*pip_install(GO), ["go", "build", "-o", "main", "."], ["sh", "-c", f"{tests} -run='^$'"]]
     environment = GO_ENVIRONMENT | WITH_VENV | {"GOTOOLCHAIN": "local"}
     return [
         Framework("river", ["{build}/main"], build, dict(PYTHON_NEEDS), environment,
                   steps=["woken", "burst", "rollback", "cancel", "leader", "reconnect"]),
-        Framework("river-tests", ["sh", "-c", f"TEST_DATABASE_URL=$DATABASE_URL'&pool_max_conns=15' {tests} || true"],
-                  build, dict(PYTHON_NEEDS), environment, folder="river", suite=go_tests,
+        Framework("river-tests", ["sh", "-c", f"TEST_DATABASE_URL=$DATABASE_URL'&pool_max_conns=15' {tests} $FAIL_FAST || true"],
+                  build, dict(PYTHON_NEEDS), environment, folder="river", suite=go_tests, fail_fast="-failfast",
                   version=_pinned("river/go.mod", rf"{module} v(\S+)")),
     ]
 

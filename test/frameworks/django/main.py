@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from importlib.metadata import version
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
@@ -14,9 +13,9 @@ import django  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import DatabaseError, connection, transaction  # noqa: E402
 
-from scenario.scenario import OTHERS, RETRY_S, Listener  # noqa: E402
+from scenario.scenario import OTHERS, Listener  # noqa: E402
 
-LISTENS = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query = 'COMMIT'"
+LISTENS = "Listening for notifications"  # it logs that
 
 
 class Pubsub(Listener):
@@ -40,12 +39,14 @@ class Pubsub(Listener):
         with connection.cursor() as cursor:
             cursor.execute(OTHERS)
 
-    def listen(self, listener: subprocess.Popen) -> None:
-        """Takes what the process and its successors have heard."""
+    def listen(self, listener: subprocess.Popen, listens: threading.Event) -> None:
+        """Takes what the process and its successors have heard, among what they log."""
         for line in listener.stdout:
             word, _, text = line.rstrip("\n").partition(" ")
             if word == "heard":
                 self.heard(text)
+            elif LISTENS in line:
+                listens.set()
 
     def main(self) -> None:
         """All steps."""
@@ -53,12 +54,10 @@ class Pubsub(Listener):
         call_command("migrate", run_syncdb=True, verbosity=0)
         call_command("pgtrigger", "install", verbosity=0)
         with subprocess.Popen([sys.executable, "manage.py", "listen"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              text=True) as listener:
-            threading.Thread(target=self.listen, args=(listener,), daemon=True).start()
-            with connection.cursor() as cursor:
-                while not cursor.execute(LISTENS).fetchone()[0]:
-                    time.sleep(RETRY_S)
-            time.sleep(1)
+                              stderr=subprocess.STDOUT, text=True) as listener:
+            listens = threading.Event()
+            threading.Thread(target=self.listen, args=(listener, listens), daemon=True).start()
+            self.check(listens.wait(self.deadline_s), "the process does not listen")
             self.run()
 
 

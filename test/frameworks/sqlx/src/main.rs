@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgListener, PgPool, PgPoolOptions};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 const CHANNEL: &str = "orders";
 const WOKEN: usize = 20; // one after the other, each when nothing else is to be done
