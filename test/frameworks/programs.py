@@ -33,8 +33,10 @@ class Framework(Program):
 
 
 def go_tests(output: str) -> dict[str, str]:
-    """Each test's outcome, of `go test -v`."""
-    return {name: outcome for outcome, name in re.findall(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", output, re.MULTILINE)}
+    """Each test's outcome, and each package's, of `go test -v`; of tests with one name, that of the worst."""
+    found = re.findall(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", output, re.MULTILINE)
+    found += re.findall(r"^(ok|FAIL)\s+(\S+/\S+)", output, re.MULTILINE)
+    return {name: outcome for outcome, name in sorted(found, key=lambda pair: pair[0] == "FAIL")}
 
 
 def pytest_tests(output: str) -> dict[str, str]:
@@ -44,8 +46,8 @@ def pytest_tests(output: str) -> dict[str, str]:
 
 
 def _python(name: str, steps: list[str], script: str = "main.py", **others: object) -> Framework:
-    return Framework(name, ["{build}/venv/bin/python", f"{{build}}/{script}"], pip_install("-r", "requirements.txt"),
-                     dict(PYTHON_NEEDS), steps=steps, **others)
+    return Framework(name, ["{build}/venv/bin/python", f"{{build}}/{script}"],
+                     pip_install("-r", "requirements.txt"), dict(PYTHON_NEEDS), steps=steps, **others)
 
 
 def _pgpubsub_tests() -> Framework:
@@ -53,8 +55,8 @@ def _pgpubsub_tests() -> Framework:
     return Framework(
         "pgpubsub-tests", ["sh", "-c", "venv/bin/python -m pytest -rA -p no:cacheprovider --ds=settings_of_tests"
                            " $FAIL_FAST --pyargs pgpubsub.tests || true"],
-        pip_install("-r", "requirements.txt"), dict(PYTHON_NEEDS), folder="django", suite=pytest_tests, fail_fast="--exitfirst",
-        version=_pinned("django/requirements.txt", r"^django-pgpubsub==(\S+)"))
+        pip_install("-r", "requirements.txt"), dict(PYTHON_NEEDS), folder="django", suite=pytest_tests,
+        fail_fast="--exitfirst", version=_pinned("django/requirements.txt", r"^django-pgpubsub==(\S+)"))
 
 
 def _river() -> list[Framework]:
@@ -66,7 +68,8 @@ def _river() -> list[Framework]:
     return [
         Framework("river", ["{build}/main"], build, dict(PYTHON_NEEDS), environment,
                   steps=["woken", "burst", "rollback", "cancel", "leader", "reconnect"]),
-        Framework("river-tests", ["sh", "-c", f"TEST_DATABASE_URL=$DATABASE_URL'&pool_max_conns=15' {tests} $FAIL_FAST || true"],
+        Framework("river-tests",
+                  ["sh", "-c", f"TEST_DATABASE_URL=$DATABASE_URL'&pool_max_conns=15' {tests} $FAIL_FAST || true"],
                   build, dict(PYTHON_NEEDS), environment, folder="river", suite=go_tests, fail_fast="-failfast",
                   version=_pinned("river/go.mod", rf"{module} v(\S+)")),
     ]
