@@ -11,7 +11,7 @@ TRANSACTIONS = 25 # of each writer
 ROWS_PER_TRANSACTION = 10
 SOCKETS = 3
 DEADLINE_S = Float(ENV.fetch("DEADLINE_S"))
-LISTENERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
 
 $steps = []
@@ -69,7 +69,7 @@ ensure
   ActiveRecord::Base.clear_active_connections!
 end
 
-# Several writers at once; each socket hears each row once. Not in order: Action Cable's threads take them from each other.
+# Several writers at once; each socket hears each row once, in the order in which Action Cable's threads send them.
 # Gives rows per second.
 def burst(sockets)
   began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -77,7 +77,8 @@ def burst(sockets)
   rows = [*0...WRITERS].product([*0...TRANSACTIONS * ROWS_PER_TRANSACTION])
   sockets.each do |socket|
     heard = Array.new(rows.size) { next_of(socket).split.map(&:to_i) }
-    fail_with("not heard: #{rows - heard}; heard twice or more: #{heard.tally.select { |_row, n| n > 1 }.keys}") unless heard.sort == rows
+    again = heard.tally.select { |_row, times| times > 1 }.keys
+    fail_with("not heard: #{rows - heard}; heard again: #{again}") unless heard.sort == rows
   end
   writers.each(&:join)
   rows.size / (Process.clock_gettime(Process::CLOCK_MONOTONIC) - began)
@@ -85,7 +86,7 @@ end
 
 # All connections break: the server ends, as Action Cable means it to. Its successor hears everything again.
 def reconnect(site)
-  ActiveRecord::Base.connection.execute(LISTENERS)
+  ActiveRecord::Base.connection.execute(OTHERS)
   status = site.wait
   fail_with("the server has ended as if all was well") if status.success?
   expect(site.sockets, nil)
@@ -111,6 +112,7 @@ broadcast(["committed"])
 expect(site.sockets, "committed")
 $steps << "reconnect"
 reconnect(site)
-puts({ framework: "action-cable", version: ActionCable.version.to_s, steps: $steps, per_second: per_second.round }.to_json)
+version = ActionCable.version.to_s
+puts({ framework: "action-cable", version: version, steps: $steps, per_second: per_second.round }.to_json)
 $stdout.flush
 exit! 0

@@ -3,7 +3,9 @@
 
 const { Pool } = require('pg');
 const version = require('./package.json').dependencies['graphile-worker'];
-const { OTHERS, RETRY_MS, ROWS_PER_TRANSACTION, Steps, TRANSACTIONS, WOKEN, WRITERS, sleep } = require('./scenario/scenario.js');
+const {
+  OTHERS, RETRY_MS, ROWS_PER_TRANSACTION, Steps, TRANSACTIONS, WOKEN, WRITERS, inTransaction, sleep,
+} = require('./scenario/scenario.js');
 
 const HOUR_MS = 3600000;
 const RUNNERS = 2;
@@ -20,24 +22,11 @@ function number(payload) {
 }
 
 // These jobs in one transaction, which commits or not.
-async function enqueue(numbers, commit = true) {
-  const client = await pool.connect();
-  let broken;
-  client.on('error', () => {});
-  try {
-    await client.query('BEGIN');
-    for (const n of numbers) {
-      await client.query("SELECT graphile_worker.add_job('number', $1::json)", [JSON.stringify({ number: n })]);
-    }
-    await client.query(commit ? 'COMMIT' : 'ROLLBACK');
-  } catch (error) {
-    broken = error;
-    throw error;
-  } finally {
-    client.removeAllListeners('error');
-    client.release(broken);
+const enqueue = (numbers, commit = true) => inTransaction(pool, commit, async (client) => {
+  for (const n of numbers) {
+    await client.query("SELECT graphile_worker.add_job('number', $1::json)", [JSON.stringify({ number: n })]);
   }
-}
+});
 
 const untilDone = (numbers) => scenario.until(
   () => numbers.every((n) => done.has(n)), `all of ${numbers} are done`);

@@ -4,7 +4,9 @@
 const { Pool } = require('pg');
 const createSubscriber = require('pg-listen').default;
 const { version } = require('pg-listen/package.json');
-const { OTHERS, RETRY_MS, ROWS_PER_TRANSACTION, Steps, TRANSACTIONS, WOKEN, WRITERS, sleep } = require('./scenario/scenario.js');
+const {
+  OTHERS, RETRY_MS, ROWS_PER_TRANSACTION, Steps, TRANSACTIONS, WOKEN, WRITERS, inTransaction, sleep,
+} = require('./scenario/scenario.js');
 
 const CHANNEL = 'orders';
 
@@ -14,24 +16,11 @@ const pool = new Pool({ max: WRITERS });
 pool.on('error', () => {}); // without a handler the end of a connection would end the process
 
 // These payloads in one transaction, which commits or not.
-async function send(payloads, commit = true) {
-  const client = await pool.connect();
-  let broken;
-  client.on('error', () => {});
-  try {
-    await client.query('BEGIN');
-    for (const payload of payloads) {
-      await client.query('SELECT pg_notify($1, $2)', [CHANNEL, JSON.stringify(payload)]);
-    }
-    await client.query(commit ? 'COMMIT' : 'ROLLBACK');
-  } catch (error) {
-    broken = error;
-    throw error;
-  } finally {
-    client.removeAllListeners('error');
-    client.release(broken);
+const send = (payloads, commit = true) => inTransaction(pool, commit, async (client) => {
+  for (const payload of payloads) {
+    await client.query('SELECT pg_notify($1, $2)', [CHANNEL, JSON.stringify(payload)]);
   }
-}
+});
 
 async function next() {
   await scenario.until(() => heard.length > 0, 'something is heard');

@@ -41,7 +41,8 @@ class Procrastinate(Jobs):
             raise
 
     async def enqueue(self, numbers: Iterable[int], commit: bool = True) -> None:
-        async with self.app.connector.pool.connection() as connection, connection.transaction(force_rollback=not commit):
+        async with (self.app.connector.pool.connection() as connection,
+                    connection.transaction(force_rollback=not commit)):
             await self.number_task.configure(connection=connection).batch_defer_async(
                 *({"number": number} for number in numbers))
 

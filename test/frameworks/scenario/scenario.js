@@ -11,6 +11,24 @@ const OTHERS = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
+// What `work` does with a connection of the pool in one transaction, which commits or not.
+async function inTransaction(pool, commit, work) {
+  const client = await pool.connect();
+  let broken;
+  client.on('error', () => {}); // without a handler the end of a connection would end the process
+  try {
+    await client.query('BEGIN');
+    await work(client);
+    await client.query(commit ? 'COMMIT' : 'ROLLBACK');
+  } catch (error) {
+    broken = error;
+    throw error;
+  } finally {
+    client.removeAllListeners('error');
+    client.release(broken);
+  }
+}
+
 // A program says where it is, and ends with what came out of it.
 class Steps {
   deadlineMs = Number(process.env.DEADLINE_S) * 1000;
@@ -70,4 +88,4 @@ class Steps {
   }
 }
 
-module.exports = { OTHERS, RETRY_MS, ROWS_PER_TRANSACTION, Steps, TRANSACTIONS, WOKEN, WRITERS, sleep };
+module.exports = { OTHERS, RETRY_MS, ROWS_PER_TRANSACTION, Steps, TRANSACTIONS, WOKEN, WRITERS, inTransaction, sleep };

@@ -122,7 +122,8 @@ class Jobs(Steps, ABC):
     async def burst(self) -> None:
         """Several writers at once."""
         async def write(writer: int) -> None:
-            for first in range(writer * 1000, writer * 1000 + TRANSACTIONS * ROWS_PER_TRANSACTION, ROWS_PER_TRANSACTION):
+            for transaction in range(TRANSACTIONS):
+                first = 1000 * writer + transaction * ROWS_PER_TRANSACTION
                 await self.enqueue(range(first, first + ROWS_PER_TRANSACTION))
 
         self.begin("burst")
