@@ -34,10 +34,10 @@ def install(needs: dict[str, list[str]]) -> None:
         return
     if not shutil.which("apt-get"):
         raise PackagesError(f"this is no Debian system; install by hand: {' '.join(missing)}")
-    print("drivers: apt-get update", flush=True)
+    print("packages: apt-get update", flush=True)
     _as_root("apt-get", "-q=2", "update")
     chosen = [_first_available(package) for package in missing]
-    print(f"drivers: installing {' '.join(chosen)}", flush=True)
+    print(f"packages: installing {' '.join(chosen)}", flush=True)
     with _no_services():
         _as_root("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q=2", "install", "-y",
                  "--no-install-recommends", *chosen)

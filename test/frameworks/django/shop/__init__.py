@@ -1,0 +1,1 @@
+"""An app whose orders are heard."""

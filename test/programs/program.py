@@ -1,0 +1,100 @@
+"""A program in any language: what it needs, how it is built, and how it is run."""
+
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from processes import call
+
+BUILD_TIMEOUT_S = 600
+PYTHON = "/usr/bin/python3"  # Debian's
+PYTHON_NEEDS = {"python3-venv": [PYTHON, "-c", "import ensurepip"]}
+
+
+@dataclass
+class Program:
+    """One program. `{build}` in a command is its folder in build/, with a copy of its sources.
+
+    A subclass says where its programs are, and which other folders each of them gets a copy of.
+    """
+
+    home: ClassVar[Path]
+    shared: ClassVar[dict[str, Path]] = {}  # name of the copy: folder
+
+    name: str
+    run: list[str]
+    build: list[list[str]] = field(default_factory=list)
+    needs: dict[str, list[str]] = field(default_factory=dict)  # package: a command that needs it
+    environment: dict[str, str] = field(default_factory=dict)  # when it is built
+    folder: str = ""  # if it is not the name
+
+    @property
+    def sources(self) -> Path:
+        """Where it is in the tree."""
+        return self.home / (self.folder or self.name)
+
+    @property
+    def built(self) -> Path:
+        """Where it is built."""
+        return self.home / "build" / (self.folder or self.name)
+
+    def make(self) -> None:
+        """Builds it, unless it was built from the same sources before; CommandError if that fails."""
+        done = self.built / ".built_from"
+        digest = _digest(repr((self.build, self.environment)), self.sources, *self.shared.values())
+        if done.exists() and done.read_text(encoding="ascii") == digest:
+            return
+        shutil.rmtree(self.built, ignore_errors=True)
+        shutil.copytree(self.sources, self.built)
+        for name, folder in self.shared.items():
+            shutil.copytree(folder, self.built / name)
+        for command in self.build:
+            call([self._fill(word) for word in command], timeout_s=BUILD_TIMEOUT_S,
+                 environment=os.environ | self.filled_environment(), folder=self.built)
+        done.write_text(digest, encoding="ascii")
+
+    def filled_environment(self) -> dict[str, str]:
+        """What is set when it is built, and where that has no place in the commands."""
+        return {key: self._fill(value) for key, value in self.environment.items()}
+
+    def command(self) -> list[str]:
+        """How it is run."""
+        return [self._fill(word) for word in self.run]
+
+    def _fill(self, word: str) -> str:
+        for name, path in {"build": self.built, "downloads": self.home / "build/downloads"}.items():
+            word = word.replace(f"{{{name}}}", str(path))
+        return word.replace("{PATH}", os.environ["PATH"])
+
+
+def _digest(recipe: str, *folders: Path) -> str:
+    """Of how it is built, and of the names and contents of all files."""
+    digest = hashlib.sha256(recipe.encode())
+    for folder in folders:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def pip_install(*packages: str) -> list[list[str]]:
+    """The commands that make a virtual environment `venv` with these packages."""
+    return [[PYTHON, "-m", "venv", "venv"],
+            ["venv/bin/pip", "install", "--quiet", "--disable-pip-version-check",
+             "--cache-dir", "{downloads}/pip", *packages]]
+
+
+def cargo_build() -> list[str]:
+    """The command that builds with cargo; the program's environment must set CARGO_HOME to {downloads}/cargo."""
+    own_settings = Path.home() / ".cargo" / "config.toml"  # which CARGO_HOME makes cargo forget
+    settings = ["--config", str(own_settings)] if own_settings.exists() else []
+    return ["cargo", *settings, "build", "--quiet", "--locked"]
+
+
+# cargo-web is Debian 12's newer one; its older one cannot read a Cargo.lock of today.
+CARGO_NEEDS = {"cargo-web|cargo": ["cargo", "--version"]}
+NPM_CI = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "{downloads}/npm"]
+GO_ENVIRONMENT = {"GOPATH": "{downloads}/go", "GOCACHE": "{downloads}/go-build",
+                  "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false"}
