@@ -9,6 +9,9 @@ from wire import Wire, cstring, error, fatal
 
 POSITION = "herald_position"
 
+# One channel more, from a position that may be ahead of what this session has been told of on the others.
+ANOTHER = "SELECT herald.listen('another', (SELECT position FROM herald.read('another') LIMIT 1))"
+
 
 class Missing(Exception):
     """The server says that something is not kept any more."""
@@ -67,6 +70,8 @@ class Pushed(Client):
             self.take(wire.until_ready())
             end = time.monotonic() + self.random.expovariate(1 / 1.5)
             while time.monotonic() < end and not self.has_ended():
+                if self.random.random() < 0.3:
+                    wire.send(("Q", cstring(ANOTHER)))
                 if self.random.random() < 0.02:
                     time.sleep(self.random.random())  # the network is slow, and what the server sends waits
                 self.take(wire.arrived(0.05))

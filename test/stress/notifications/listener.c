@@ -45,7 +45,7 @@ static void close_session(Listener *listener, HeraldPosition stop);
 static void end_session(Listener *listener, HeraldPosition stop);
 static void listen(Listener *listener, uint32_t channel);
 static void run_transaction(Listener *listener);
-static void resume(Listener *listener);
+static void resume(Listener *listener, HeraldPosition position);
 static HeraldHoldResult hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read);
 static void process(Listener *listener);
 static Pass read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to);
@@ -170,7 +170,11 @@ run_transaction(Listener *listener)
 	if (one_in(&listener->random, 4))
 		listen(listener, herald_random(&listener->random) % CHANNELS);
 	if (one_in(&listener->random, RESUME_ONE_IN))
-		resume(listener);
+		resume(listener, listener->read_before[herald_random(&listener->random) % READ_BEFORE]);
+
+	/* As herald.read() tells it: then nothing is to be read again, and nothing left out. */
+	if (one_in(&listener->random, RESUME_ONE_IN))
+		resume(listener, atomic_load(&world.queue->dispatched));
 	if (one_in(&listener->random, 8))
 		stick(listener);
 	lag(listener);
@@ -188,14 +192,10 @@ run_transaction(Listener *listener)
  * the others have had what we have read so far.
  */
 static void
-resume(Listener *listener)
+resume(Listener *listener, HeraldPosition position)
 {
-	HeraldPosition position = listener->read_before[herald_random(&listener->random) % READ_BEFORE];
 	HeraldPosition had_read;
 
-	/* As herald.read() tells it: then nothing is to be read again, and nothing left out. */
-	if (one_in(&listener->random, 4))
-		position = atomic_load(&world.queue->dispatched);
 	if (position == 0 || listener->ended_count >= SESSIONS_MAX - 2)
 		return;
 	if (hold(listener, position, &had_read) != HERALD_HOLD_DONE)
