@@ -124,7 +124,7 @@ typedef struct HeraldControl
 	/* The watchdog: its process number, or -1, and whether it sleeps deeply. */
 	_Alignas(HERALD_CACHE_LINE) _Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;
-	_Atomic uint32_t tells_positions;	/* 1: to some session, as the queue moves on */
+	_Atomic uint32_t tells_positions;	/* 1: some session is told its position as the queue moves on */
 
 	/* Backends that wait for a batch to be dispatched: their own, or one that their client knows of. */
 	_Atomic uint32_t dispatch_waiters;

@@ -72,7 +72,7 @@ extern bool herald_listener_rest(HeraldListenerWord *word);
 
 /*
  * The listener, in a transaction, will read from this position, or from where it is
- * already to begin if that is before: BUSY → BUSY_PENDING.  False: it is in another state.
+ * to begin already, if that is earlier: BUSY → BUSY_PENDING.  False: it is in another state.
  */
 extern bool herald_listener_hold(HeraldListenerWord *word, HeraldPosition position);
 

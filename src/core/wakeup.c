@@ -240,8 +240,8 @@ herald_wakeup_hold(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 	*had_read = from;
 
 	/*
-	 * [W3] A position that somebody else was told may lie behind what is published and has
-	 * still to mark us: the word must not move beyond that.
+	 * [W3] A position that somebody else was told may lie beyond batches that are published
+	 * and have yet to mark us: the word must not move past those.
 	 */
 	return herald_listener_hold(herald_wakeup_word(wakeup, slot), position < from ? position : from);
 }

@@ -121,9 +121,10 @@ extern bool herald_wakeup_busy(HeraldWakeup *wakeup, uint32_t slot);
 extern bool herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot);
 
 /*
- * The listener, in a transaction, will read from a position that it may have passed, or from
- * where it is if that is before.  *had_read is where it had got to with all of its channels.  False: it cannot, in
- * its present state.  Under the border lock: see core/retention.c.
+ * The listener, in a transaction, will read from a position that it may have passed, or
+ * from where it is, if that is earlier.  *had_read is where it had got to with all of its
+ * channels.  False: it cannot, in its present state.  Under the border lock: see
+ * core/retention.c.
  */
 extern bool herald_wakeup_hold(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 							   HeraldPosition position, HeraldPosition *had_read);

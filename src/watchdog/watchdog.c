@@ -87,6 +87,7 @@ static bool limit_applied;
 PGDLLEXPORT void herald_watchdog_main(Datum arg);
 
 static bool look(Seen *seen, uint64 now_ms);
+static bool tell_positions(const Seen *seen, uint32 used);
 static bool look_at(uint32 slot, Seen *seen, uint64 now_ms, bool *is_active);
 static long sleep_time(uint64 last_look_ms, uint64 last_active_ms);
 static void apply_settings(void);
@@ -203,19 +204,30 @@ look(Seen *seen, uint64 now_ms)
 	bool		is_active = atomic_load_explicit(&herald_wakeup->turns_out,
 												 memory_order_seq_cst) > 0;
 	bool		rescued = false;
-	int			positions = 0;
 
-	herald_position_channel_begin_look();
 	for (uint32 slot = 0; slot < used; slot++)
-	{
 		rescued |= look_at(slot, &seen[slot], now_ms, &is_active);
-		if (positions < POSITIONS_AT_ONCE)
-			positions += herald_position_channel_look(slot, seen[slot].word);
-	}
 	if (rescued)
 		herald_turns_pump();
 	is_active |= herald_invalidation_look();
+	is_active |= tell_positions(seen, used);
 	return is_active;
+}
+
+/* Each look goes on with the slots where the last one ended.  True: there may be more. */
+static bool
+tell_positions(const Seen *seen, uint32 used)
+{
+	static uint32 slot;
+	int			told = 0;
+
+	herald_position_channel_begin_look();
+	for (uint32 i = 0; i < used && told < POSITIONS_AT_ONCE; i++)
+	{
+		slot = (slot + 1) % used;
+		told += herald_position_channel_look(slot, seen[slot].word);
+	}
+	return told > 0;
 }
 
 /* True: its turn was taken back. */

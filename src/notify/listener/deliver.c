@@ -181,6 +181,7 @@ begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 	/* The client may take its time, and vacuum must not wait for it. */
 	InvalidateCatalogSnapshotConditionally();
 
+	herald_frames_begin();
 	herald_reader_begin(reader, herald_queue, MyDatabaseId, from, to, buffer.bytes, buffer.size);
 	herald_reader_use_spilled(reader, herald_spill_read);
 	herald_reader_use_files(reader, herald_large_files_read, herald_subscriptions_include);

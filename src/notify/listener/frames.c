@@ -39,7 +39,7 @@
 static char frames[8192];
 static Size used;
 
-/* At most that many bytes are in the server's buffer. */
+/* At most that many bytes are in the server's buffer, as far as this pass has put them there. */
 static Size unsent;
 
 static void make_way(void);
@@ -52,6 +52,13 @@ void
 herald_frames_init(void)
 {
 	server_putmessage = PqCommMethods->putmessage;
+}
+
+/* What others have put there, such as the server's own notifications, is of unknown size. */
+void
+herald_frames_begin(void)
+{
+	unsent = pq_is_send_pending() ? sizeof(frames) : 0;
 }
 
 void

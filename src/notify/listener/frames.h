@@ -15,6 +15,9 @@
 /* When the module is loaded. */
 extern void herald_frames_init(void);
 
+/* A pass begins. */
+extern void herald_frames_begin(void);
+
 /*
  * Another NotificationResponse, with this body.  The client is a real one
  * (DestRemote).  Before any other notification goes to it, or the pass ends,

@@ -35,11 +35,12 @@ herald_position_channel_tell(HeraldPosition position)
 	HeraldToken token;
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
-	if (listens || atomic_load_explicit(told, memory_order_relaxed) != 0)
-		atomic_store_explicit(told, listens ? position : 0, memory_order_relaxed);
+	if (listens || atomic_load(told) != 0)
+		atomic_store(told, listens ? position : 0);
 	if (!listens)
 		return;
-	atomic_store_explicit(&herald_control->tells_positions, 1, memory_order_relaxed);
+	if (atomic_load(&herald_control->tells_positions) == 0)
+		atomic_store(&herald_control->tells_positions, 1);
 	token = herald_session_position();
 	token.place.position = position;
 	writer = herald_token_writer_open();
@@ -62,7 +63,7 @@ herald_position_channel_is_due(uint32 slot, HeraldPosition position)
 void
 herald_position_channel_begin_look(void)
 {
-	atomic_store_explicit(&herald_control->tells_positions, 0, memory_order_relaxed);
+	atomic_store(&herald_control->tells_positions, 0);
 }
 
 /*
@@ -73,9 +74,10 @@ herald_position_channel_begin_look(void)
 bool
 herald_position_channel_look(uint32 slot, uint64 word)
 {
-	if (atomic_load_explicit(&herald_slots[slot].told, memory_order_relaxed) == 0)
+	if (atomic_load(&herald_slots[slot].told) == 0)
 		return false;
-	atomic_store_explicit(&herald_control->tells_positions, 1, memory_order_relaxed);
+	if (atomic_load(&herald_control->tells_positions) == 0)
+		atomic_store(&herald_control->tells_positions, 1);
 	if (herald_word_state(word) != HERALD_LISTENER_IDLE ||
 		!herald_position_channel_is_due(slot, atomic_load(&herald_queue->settled)) ||
 		(atomic_load(&herald_slots[slot].reasons) & HERALD_REASONS_NOTIFY) != 0)

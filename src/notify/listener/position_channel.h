@@ -23,11 +23,10 @@ extern void herald_position_channel_tell(HeraldPosition position);
 /* Is a listener told its position, and is what it was told last old?  By anybody. */
 extern bool herald_position_channel_is_due(uint32 slot, HeraldPosition position);
 
-/*
- * By the watchdog: before it looks at all listeners, and for each of them.  A listener that is idle and
- * has an old position is signalled.  True: it was.
- */
+/* By the watchdog, before it looks at all listeners. */
 extern void herald_position_channel_begin_look(void);
+
+/* Signal the listener if it is idle and has an old position.  By the watchdog.  True: it was signalled. */
 extern bool herald_position_channel_look(uint32 slot, uint64 word);
 
 #endif							/* HERALD_POSITION_CHANNEL_H */

@@ -129,6 +129,7 @@ herald_session_leave(void)
 	session.wants_positions = session.hears_again = false;
 	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);
+	atomic_store_explicit(&herald_slots[slot].told, 0, memory_order_relaxed);
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
 	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 	herald_turns_pump();

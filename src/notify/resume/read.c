@@ -58,7 +58,7 @@ PG_FUNCTION_INFO_V1(herald_read);
  * A call that has waited returns at most so many rows, and the next one the rest: many may be
  * woken at once, and the CPU time of each row is others' waiting time.
  */
-#define ROWS_OF_WOKEN	1000
+#define ROWS_AFTER_WAIT	1000
 
 enum
 {
@@ -276,7 +276,7 @@ keep_row(Reading *reading, const HeraldMessage *message)
 		store_row(reading, reading->at);
 	else
 	{
-		/* If we have a turn: we need none to make rows, and that takes long. */
+		/* Give back the turn, if there is one: to make rows takes long and needs none. */
 		herald_turns_give_back();
 	}
 	caller = MemoryContextSwitchTo(reading->row_memory);
@@ -321,7 +321,7 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 {
 	uint64		now_ms;
 
-	reading->rows_max = Min(reading->rows_max, ROWS_OF_WOKEN);
+	reading->rows_max = Min(reading->rows_max, ROWS_AFTER_WAIT);
 	if (!herald_session_is_listener())
 	{
 		watch_and_read(reading, deadline_ms);

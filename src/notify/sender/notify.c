@@ -39,8 +39,8 @@ PG_FUNCTION_INFO_V1(herald_pg_notify);
 static bool is_native;
 
 /*
- * Is anything of that to be counted?  What is known, without what has been rolled back;
- * and what is not known: an expression that calls the built-in may outlast a subtransaction.
+ * What has gone there and counts: so much is known, without what has been rolled back; and
+ * what is not known, for an expression that calls the built-in may outlast a subtransaction.
  */
 static uint64 natives;
 static HeraldLevels natives_levels;
@@ -162,6 +162,9 @@ herald_notify_subabort(void)
 void
 herald_notify_end(bool committed)
 {
+	/* The database may have got its counter since our callback before the commit: counted at once. */
+	if (committed && (natives > 0 || may_be_native) && herald_bypass_is_counted())
+		herald_bypass_begin();
 	herald_bypass_end(committed);
 	herald_levels_reset(&natives_levels);
 	natives = 0;

@@ -105,6 +105,11 @@ herald_publish_reserve(void)
 	herald_queue_fill(herald_queue, batch.position, batch.entries, length);
 	HERALD_STOP_POINT("publish-reserved");
 	herald_shared_count(HERALD_COUNT_BATCHES, 1);
+
+	/* A new segment: the last positions of some sessions age, and perhaps nobody listens to what comes. */
+	if ((batch.position & (herald_queue->segment_size - 1)) == 0 &&
+		atomic_load_explicit(&herald_control->tells_positions, memory_order_relaxed) != 0)
+		herald_bell_ring();
 }
 
 void

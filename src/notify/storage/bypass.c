@@ -5,12 +5,14 @@
  *
  * What goes there cannot be read again, so a session that wants to read from a position
  * before that must not be told that it has everything.  These transactions are counted, and
- * a token holds the count.  A database gets a counter with its first token, and has none to
- * spoil before; where there are too many, some share the last, which is on the safe side.
+ * a token holds the count.  A database gets a counter with its first token, or with the first
+ * such transaction while the extension is there; where there are too many, some share the
+ * last, which is on the safe side.
  *
  * [B1] A transaction is under way from before it can be seen until it is counted.  So a
  * session that finds it neither under way nor counted, after it has been registered with
- * the server, hears it from there.
+ * the server, hears it from there.  (One that began before the database had a counter or the
+ * extension is counted just after it can be seen.)
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

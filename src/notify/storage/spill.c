@@ -117,10 +117,6 @@ herald_spill_make_room(void)
 		return false;
 	if (!retains_segments() && herald_retention_recycle(herald_queue, herald_wakeup))
 		herald_spill_announce_room();
-
-	/* The last positions of some sessions age, and perhaps nobody listens to what comes. */
-	if (atomic_load_explicit(&herald_control->tells_positions, memory_order_relaxed) != 0)
-		herald_bell_ring();
 	if (!herald_queue_is_short(herald_queue))
 		return true;
 

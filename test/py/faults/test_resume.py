@@ -61,7 +61,7 @@ def test_resume_stands_still(scene, point):
 
 @pytest.mark.parametrize("is_own", [True, False])
 def test_position_ahead(scene, is_own):
-    """Guards: herald.read() tells a position behind what is published and has not reached its listeners yet; a session
+    """Guards: herald.read() tells a position beyond what is published and has not reached its listeners yet; a session
     that resumes one channel there hears on its other channels what comes before."""
     victim, sender = scene.connect(), scene.connect()
     victim.execute("LISTEN other")

@@ -5,9 +5,20 @@ import psycopg
 import pytest
 
 from resume import position, read, resume
-from support import hear, hear_until, notify, one, outcome, until
+from servers import SETTINGS, started
+from slow_commits import SLOW
+from support import hear, hear_until, notify, one, outcome, until, wait_event
+from wire import cstring, kinds
 
 PAST = "SET herald.enabled = off; NOTIFY %s, 'past'; RESET herald.enabled"
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """A server whose commits may wait for a standby that is not there."""
+    for cluster in started(preload=True, settings=SETTINGS | SLOW):
+        cluster.psql("CREATE DATABASE of_a_test")
+        yield cluster
 
 
 @pytest.mark.parametrize("past", [
@@ -162,3 +173,18 @@ def test_position_channel(cluster, connect):
                 "SET herald.enabled = off; SELECT pg_notify('herald_position', 'x')"):
         refused = outcome(connect(cluster), way)
         assert refused == '42939: channel name "herald_position" is reserved', way
+
+
+def test_committing_when_the_first_position_is_taken(slow, connect, wire):
+    """Guards: a transaction that notified where the extension was not, and is past its last look for it, when that is
+    created and the first position is taken: it is counted when it can be seen."""
+    admin, watcher, listener = (connect(slow, "of_a_test") for _ in range(3))
+    sender = wire(slow, "of_a_test", synchronous_commit="on")
+    watcher.execute("CREATE TABLE written (number integer)")
+    sender.send(("Q", cstring("INSERT INTO written VALUES (1); NOTIFY c, 'past'")))
+    until(lambda: wait_event(watcher, sender.pid) == "SyncRep", "the commit hangs")
+    admin.execute("CREATE EXTENSION pg_herald")
+    token = position(admin)
+    watcher.execute("SELECT pg_cancel_backend(%s)", (sender.pid,))
+    assert kinds(sender.until_ready()).endswith("Z")
+    assert resume(listener, "c", token) is False

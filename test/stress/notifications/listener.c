@@ -173,7 +173,7 @@ run_transaction(Listener *listener)
 		resume(listener, listener->read_before[herald_random(&listener->random) % READ_BEFORE]);
 
 	/* As herald.read() tells it: then nothing is to be read again, and nothing left out. */
-	if (one_in(&listener->random, RESUME_ONE_IN))
+	if (one_in(&listener->random, 3 * RESUME_ONE_IN))
 		resume(listener, atomic_load(&world.queue->dispatched));
 	if (one_in(&listener->random, 8))
 		stick(listener);
