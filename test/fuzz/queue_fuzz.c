@@ -238,7 +238,9 @@ spill(void)
 	to->length = SEGMENT_BYTES;
 	memcpy(to->at, (const void *) herald_queue_at(log_, segment), SEGMENT_BYTES);
 	saved_count++;
+	must(herald_queue_lock_border(log_), "nobody else has the lock");
 	must(herald_queue_recycle(log_, segment + SEGMENT_BYTES), "a segment can be recycled");
+	herald_queue_unlock_border(log_);
 	return true;
 }
 
