@@ -100,11 +100,15 @@ herald_retention_can_move(HeraldQueue *queue)
 bool
 herald_retention_recycle(HeraldQueue *queue, HeraldWakeup *wakeup)
 {
+	HeraldPosition needed;
+	HeraldPosition next;
 	bool		made_room;
 
 	if (!herald_queue_lock_border(queue))
 		return false;
-	made_room = herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue));
+	needed = herald_wakeup_needed(wakeup, queue);
+	next = herald_queue_next_segment(queue, atomic_load_explicit(&queue->tail, memory_order_relaxed));
+	made_room = herald_queue_recycle(queue, needed < next ? needed : next);
 	herald_queue_unlock_border(queue);
 	return made_room;
 }

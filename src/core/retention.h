@@ -84,8 +84,8 @@ typedef struct HeraldRetentionCalls
 extern bool herald_retention_can_move(HeraldQueue *queue);
 
 /*
- * Let senders have the segments of the ring that no listener needs.  By anybody.
- * True: there is room.
+ * Let senders have the oldest segment of the ring, if no listener needs it.  Not more at a
+ * time: what is there can be read again after a reconnect.  By anybody.  True: there is room.
  */
 extern bool herald_retention_recycle(HeraldQueue *queue, HeraldWakeup *wakeup);
 

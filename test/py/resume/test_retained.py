@@ -133,3 +133,21 @@ def test_large_and_rolled_back(retaining, connect):
     sender.execute("ALTER SYSTEM SET herald.retain_time = '1s'")
     sender.execute("SELECT pg_reload_conf()")
     until(lambda: queue(sender, "spilled") == 0 and not files(retaining.data), "it is too old", 30)
+
+
+@pytest.fixture
+def plain():
+    """With as little memory as pg_herald takes, and no files for this."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST)
+
+
+def test_memory_alone(plain, connect):
+    """Guards: three quarters of the memory are kept at any time, also just after a part of it was used again."""
+    sender = connect(plain)
+    fill(sender, RING // 7000)
+    kept = []
+    for _ in range(100):
+        fill(sender, 2)
+        kept.append(queue(sender, "kept_bytes"))
+    assert min(kept) >= RING * 3 / 4 and max(kept) <= RING
+    assert queue(sender, "spilled") == 0
