@@ -9,8 +9,8 @@
  * recycling, one by saving what is needed, and RETAIN segments that nobody needs; and
  * the session. It listens to the first channel all along. At some moment it takes a
  * position, its own or one of herald.read(), then goes on for a while, runs a transaction,
- * and resumes the second channel at that position, or at one that it has had before. KEPT segments may be in files;
- * FAILS writes of what nobody needs fail.
+ * and resumes the second channel at that position, or at one that it has had before. KEPT
+ * segments may be in files; FAILS writes of what nobody needs fail.
  *
  * Simpler than in C: a batch takes a whole segment, and the ring is two of them. A copy
  * is believed or not in one step: ring.pml and retention.pml have that apart. There is
