@@ -31,11 +31,12 @@ bool
 herald_signal_notifications(uint32 slot, void *arg)
 {
 	HeraldSlot *listener = &herald_slots[slot];
+	bool		is_first;
 	pid_t		pid;
 
 	HERALD_HOLD_POINT("turn-handed-out");
-	if (!herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS, HERALD_REASONS_NOTIFY))
-		return true;
+	is_first = herald_reasons_add(&listener->reasons, HERALD_REASON_NOTIFICATIONS,
+								  HERALD_REASONS_NOTIFY);
 	HERALD_HOLD_POINT("reason-added");
 
 	/*
@@ -45,9 +46,9 @@ herald_signal_notifications(uint32 slot, void *arg)
 	 */
 	pid = atomic_load_explicit(&listener->pid, memory_order_seq_cst);
 
-	if (pid == MyProcPid)
+	if (is_first && pid == MyProcPid)
 		herald_signal_self();
-	else if (pid != 0)
+	else if (is_first && pid != 0)
 	{
 		/*
 		 * If that backend is gone by now it has given back its turn, and if
@@ -59,8 +60,8 @@ herald_signal_notifications(uint32 slot, void *arg)
 
 	/*
 	 * A backend can be busy before any hook has told us: parse analysis, for one,
-	 * locks tables, and a Bind without a Sync leaves a transaction open.  A hint: it
-	 * may be over by now.
+	 * locks tables, and a Bind without a Sync leaves a transaction open.  So can one
+	 * that somebody has signalled long ago.  A hint: it may be over by now.
 	 */
 	return pid == MyProcPid ||
 		!herald_proc_waits_elsewhere(atomic_load_explicit(&listener->process, memory_order_relaxed),

@@ -118,18 +118,19 @@ herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWake
 					  const HeraldRetentionLimits *limits, const HeraldRetentionCalls *calls)
 {
 	Spiller		spiller = {retention, queue, wakeup, limits, calls};
-	HeraldPosition segment;
-	HeraldPosition next;
+	HeraldPosition segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+	HeraldPosition next = segment + queue->segment_size;
 	bool		is_left = false;	/* a file that holds nothing */
 	bool		made_room;
 
-	/* What is saved must end at the tail before there is more of it: see retire_below(). */
+	/*
+	 * What is saved must end at the tail before there is more of it: see retire_below().
+	 * So it is the tail of before that: if others recycle meanwhile, it is not saved.
+	 */
 	if (!let_go(&spiller, queue->segment_size))
 		return HERALD_RETENTION_NO_ROOM;
 	if (!herald_retention_can_move(queue))
 		return herald_queue_is_short(queue) ? HERALD_RETENTION_NO_ROOM : HERALD_RETENTION_ROOM;
-	segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
-	next = segment + queue->segment_size;
 
 	/* If it is saved already, an earlier attempt did not come to recycle it. */
 	if (!herald_retention_has(retention, segment))

@@ -48,9 +48,6 @@
 
 #define BITS_PER_WORD	64
 
-/* So many listeners are signalled in one call besides those that have turns. */
-#define BESIDES_MAX		64
-
 static void note_progress(HeraldWakeup *wakeup, uint32_t slot);
 static bool is_distrusted(HeraldWakeup *wakeup, uint32_t slot);
 static void distrust_more(HeraldWakeup *wakeup, uint32_t slot);
@@ -178,12 +175,20 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send, 
 				(void) take_back(wakeup, slot, serial);
 
 				/* It may be in a commit that we signal; the watchdog sees to the rest. */
-				if (++besides == BESIDES_MAX)
+				if (++besides == HERALD_BESIDES_MAX)
 					break;
 			}
 		}
 	}
 	return handed_out + besides > 0;
+}
+
+bool
+herald_wakeup_can_pump(HeraldWakeup *wakeup)
+{
+	return atomic_load_explicit(&wakeup->turns_out, memory_order_relaxed) <
+		atomic_load_explicit(&wakeup->turns_max, memory_order_relaxed) &&
+		!set_is_empty(wakeup);
 }
 
 bool

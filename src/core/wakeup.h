@@ -28,6 +28,12 @@ typedef struct HeraldTurn
  */
 #define HERALD_DISTRUST	8
 
+/*
+ * So many listeners are signalled in one call besides those that have turns.  A committer is
+ * not to be kept for long; the watchdog signals the rest.
+ */
+#define HERALD_BESIDES_MAX	64
+
 /* As many turns as there are. */
 #define HERALD_ALL_TURNS	UINT32_MAX
 
@@ -104,6 +110,9 @@ herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
  */
 extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send,
 							   void *arg);
+
+/* Are there turns, and listeners for them?  A hint. */
+extern bool herald_wakeup_can_pump(HeraldWakeup *wakeup);
 
 /* Is anyone in the wakeup set?  Sequentially consistent with entering it [D4]. */
 extern bool herald_wakeup_is_anyone_waiting(HeraldWakeup *wakeup);

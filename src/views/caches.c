@@ -33,16 +33,17 @@ herald_view_caches(PG_FUNCTION_ARGS)
 		HeraldCacheUse *use = &backend->cache;
 		uint64		word = atomic_load(&herald_inval_queue->readers[slot].word);
 		uint64		head = atomic_load(&herald_inval_queue->head);
+		Oid			role = atomic_load(&use->role);
 		HeraldRow	row;
 
 		if (herald_inval_state(word) == HERALD_INVAL_FREE ||
-			!(all || herald_sees_role(atomic_load(&use->role))))
+			!(all || herald_sees_role(role)))
 			continue;
 
 		row = herald_row_of(result->setDesc);
 		herald_row_add(&row, "pid", INT4OID, Int32GetDatum(atomic_load(&backend->attends)));
 		herald_row_add(&row, "datid", OIDOID, ObjectIdGetDatum(atomic_load(&use->database)));
-		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(atomic_load(&use->role)));
+		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(role));
 		herald_row_add(&row, "entries", INT4OID, Int32GetDatum(atomic_load(&use->values)));
 		herald_row_add(&row, "memory", INT8OID, Int64GetDatum(atomic_load(&use->bytes)));
 		herald_row_add(&row, "hits", INT8OID, Int64GetDatum(atomic_load(&use->hits)));
@@ -55,6 +56,10 @@ herald_view_caches(PG_FUNCTION_ARGS)
 		herald_row_add_or_null(&row, "lag", INT8OID,
 							   Int64GetDatum(head - Min(head, herald_inval_position(word))),
 							   herald_inval_state(word) == HERALD_INVAL_RESET);
+
+		/* A session of another role may have come into the slot meanwhile. */
+		if (!all && atomic_load(&use->role) != role)
+			continue;
 		herald_row_store(&row, result);
 	}
 	return (Datum) 0;

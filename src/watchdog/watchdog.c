@@ -7,7 +7,8 @@
  * its transaction has failed and waits for ROLLBACK, it is stopped in a
  * debugger.  The watchdog looks every few milliseconds; a turn that it finds
  * out twice in a row, with a listener that has not moved between, goes to the
- * next one, so that no chain stalls [W2].
+ * next one, so that no chain stalls [W2].  There are twice as many turns then, for a
+ * while: of hundreds that cannot use theirs, others wait for a few rounds only.
  * A listener that has not moved for longer is marked as stalled: the log line about
  * it says so.
  *
@@ -58,6 +59,9 @@
 /* After so long without a turn out, it goes to sleep. */
 #define AWAKE_MS			1000
 
+/* After so long in which no turn was taken back, there are as many as ever. */
+#define CALM_MS				100
+
 /* Even asleep it looks now and then, in case that it was not told. */
 #define SLEEP_MS			10000
 
@@ -87,6 +91,7 @@ static bool limit_applied;
 PGDLLEXPORT void herald_watchdog_main(Datum arg);
 
 static bool look(Seen *seen, uint64 now_ms);
+static void adapt_turns(bool rescued, uint64 now_ms);
 static bool tell_positions(const Seen *seen, uint32 used);
 static bool look_at(uint32 slot, Seen *seen, uint64 now_ms, bool *is_active);
 static long sleep_time(uint64 last_look_ms, uint64 last_active_ms);
@@ -147,7 +152,7 @@ herald_watchdog_main(Datum arg)
 		}
 		herald_dispatch_run();
 
-		herald_turns_pump();
+		herald_turns_pump_all();
 		herald_spill_trim();
 		if (now_ms - last_expire_ms >= EXPIRE_EVERY_MS)
 		{
@@ -207,11 +212,31 @@ look(Seen *seen, uint64 now_ms)
 
 	for (uint32 slot = 0; slot < used; slot++)
 		rescued |= look_at(slot, &seen[slot], now_ms, &is_active);
+	adapt_turns(rescued, now_ms);
 	if (rescued)
-		herald_turns_pump();
+		herald_turns_pump_all();
 	is_active |= herald_invalidation_look();
 	is_active |= tell_positions(seen, used);
 	return is_active;
+}
+
+static void
+adapt_turns(bool rescued, uint64 now_ms)
+{
+	static uint64 rescued_ms;	/* when last; 0: there are as many turns as ever */
+	uint32		turns = atomic_load_explicit(&herald_wakeup->turns_max, memory_order_relaxed);
+
+	if (rescued)
+	{
+		rescued_ms = now_ms;
+		if (turns < herald_wakeup->slots)
+			atomic_store_explicit(&herald_wakeup->turns_max, turns * 2, memory_order_relaxed);
+	}
+	else if (rescued_ms != 0 && now_ms - rescued_ms >= CALM_MS)
+	{
+		rescued_ms = 0;
+		atomic_store_explicit(&herald_wakeup->turns_max, herald_settings_turns(), memory_order_relaxed);
+	}
 }
 
 /* Each look goes on with the slots where the last one ended.  True: there may be more. */

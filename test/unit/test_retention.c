@@ -29,6 +29,7 @@ static struct
 	int			fail;			/* so many times */
 	int			disk_segments;	/* so many fit on the disk; 0: any number */
 	HeraldPosition recycle_to;	/* by another process, during the next save */
+	HeraldPosition recycle_and_fill_to;	/* by others, when the next one is deleted */
 	bool		lock_border;	/* by another process, during the next save */
 	HeraldPosition kept[NOTED_MAX];
 	int			kept_count;
@@ -66,11 +67,26 @@ save(HeraldPosition segment)
 	return true;
 }
 
+/* Be short of room again. */
+static void
+fill(void)
+{
+	leave_in_segment(world.queue, 0);
+	batch_send(world.queue, "a little more");
+	dispatch_all(world.queue);
+}
+
 static void
 forget(HeraldPosition segment)
 {
 	/* It is no longer covered: a reader that looks for it now finds it gone. */
 	assert_false(herald_retention_has(&world.retention, segment));
+	if (world.recycle_and_fill_to != 0)
+	{
+		assert_true(recycle(world.queue, world.recycle_and_fill_to));
+		world.recycle_and_fill_to = 0;
+		fill();
+	}
 	for (int i = 0; i < world.kept_count; i++)
 		if (world.kept[i] == segment)
 		{
@@ -169,11 +185,7 @@ move(uint64_t bytes_max)
 	} while (result == HERALD_RETENTION_AGAIN);
 
 	if (result == HERALD_RETENTION_ROOM && !herald_queue_is_short(world.queue))
-	{
-		leave_in_segment(world.queue, 0);
-		batch_send(world.queue, "a little more");
-		dispatch_all(world.queue);
-	}
+		fill();
 	return result == HERALD_RETENTION_ROOM;
 }
 
@@ -393,6 +405,21 @@ test_recycled_while_saved(void **state)
 	}
 }
 
+/* Guards: what others recycle before it is saved is not taken for saved when the next one is. */
+static void
+test_recycled_before_saved(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	assert_true(move(NO_LIMIT));
+	assert_saved(0, 1);
+	set_listener(99, border(2), HERALD_LISTENER_PENDING);
+	world.recycle_and_fill_to = border(2);
+	(void) move(NO_LIMIT);
+	assert_false(herald_retention_has(&world.retention, border(1)));
+	assert_true(move(NO_LIMIT));
+	assert_saved(2, 3);
+}
+
 /* Guards: saved, but not recycled since another process was about to: not saved anew. */
 static void
 test_border_is_locked(void **state UNUSED)
@@ -439,6 +466,7 @@ main(void)
 		world_test(test_errors),
 		world_test(test_full_disk),
 		world_test(test_recycled_while_saved),
+		world_test(test_recycled_before_saved),
 		world_test(test_border_is_locked),
 		world_test(test_border_is_locked_in_vain),
 	};

@@ -321,6 +321,34 @@ test_cannot_act(void **state UNUSED)
 	free(wakeup);
 }
 
+static bool
+record_nobody(uint32_t slot, void *arg)
+{
+	return !record_signal(slot, arg);
+}
+
+/* Guards: of many that cannot act some are left to the watchdog, which sees that, and signals all. */
+static void
+test_none_can_act(void **state UNUSED)
+{
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
+	Signals		signals = {0};
+	int			calls = 0;
+
+	assert_false(herald_wakeup_can_pump(wakeup));
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+	while (herald_wakeup_can_pump(wakeup))
+	{
+		assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_nobody, &signals));
+		calls++;
+	}
+	assert_int_equal(signals.count, SLOTS);
+	assert_int_equal(calls, (SLOTS + HERALD_BESIDES_MAX - 1) / HERALD_BESIDES_MAX);
+	assert_turns(wakeup, 0);
+	free(wakeup);
+}
+
 /* Guards: the number that means "no turn" is never given, also after a wrap. */
 static void
 test_serial_wraps(void **state UNUSED)
@@ -577,6 +605,7 @@ main(void)
 		cmocka_unit_test(test_rescue),
 		cmocka_unit_test(test_distrust),
 		cmocka_unit_test(test_cannot_act),
+		cmocka_unit_test(test_none_can_act),
 		cmocka_unit_test(test_serial_wraps),
 		cmocka_unit_test(test_begin_unasked),
 		cmocka_unit_test(test_needed),

@@ -25,6 +25,15 @@ herald_turns_pump(void)
 	pump(HERALD_ALL_TURNS);
 }
 
+/* One that comes back into the set meanwhile is left to the next look. */
+void
+herald_turns_pump_all(void)
+{
+	for (uint32 signalled = 0; signalled < herald_wakeup->slots && herald_wakeup_can_pump(herald_wakeup);
+		 signalled += HERALD_BESIDES_MAX)
+		pump(HERALD_ALL_TURNS);
+}
+
 void
 herald_turns_begin(void)
 {

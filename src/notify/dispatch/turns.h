@@ -12,8 +12,14 @@
 
 #include "postgres.h"
 
+/* A turn's worth of reading, in bytes.  A listener with more to read lets others go first. */
+#define HERALD_TURN_BYTES		((uint64) 256 * 1024)
+
 /* Signal listeners of the wakeup set while there are turns.  Never fails. */
 extern void herald_turns_pump(void);
+
+/* The same, however many can only be signalled besides.  By the watchdog. */
+extern void herald_turns_pump_all(void);
 
 /*
  * Signal the first: a listener that gets a turn hands out the others, and if it

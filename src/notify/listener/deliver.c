@@ -46,8 +46,8 @@
  */
 #define ROUNDS_MAX		4
 
-/* A turn's worth of reading, in bytes.  A listener with more to read lets others go first. */
-#define TURN_BYTES		((uint64) 256 * 1024)
+/* What is converted to the client's encoding takes so much longer than what goes out as it is. */
+#define CONVERSION_COST	4
 
 /* The word stays where it is, whatever we read: see herald_deliver_earlier(). */
 static bool keeps_place;
@@ -144,7 +144,7 @@ herald_deliver_earlier(void)
 	if (keeps_place)
 		herald_subscriptions_pass(to);
 	keeps_place = false;
-	herald_read_buffer_shrink(TURN_BYTES);
+	herald_read_buffer_shrink(HERALD_TURN_BYTES);
 	ExitOnAnyError = save_exit_on_any_error;
 }
 
@@ -228,7 +228,7 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 		}
 		herald_reader_extend(&reader, to);
 	}
-	herald_read_buffer_shrink(TURN_BYTES);
+	herald_read_buffer_shrink(HERALD_TURN_BYTES);
 }
 
 /* False: not at the end yet, but we have read our share, and our own batch. */
@@ -236,6 +236,7 @@ static bool
 read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool as_is)
 {
 	HeraldSlot *mine = &herald_slots[herald_shared_my_slot()];
+	uint64		turn_bytes = as_is ? HERALD_TURN_BYTES : HERALD_TURN_BYTES / CONVERSION_COST;
 	uint64		delivered = 0;
 	bool		at_end = false;
 	HeraldPosition begin = reader->checkpoint;
@@ -274,7 +275,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				advance(reader->checkpoint);
 				if (ProcDiePending || ClientConnectionLost)
 					CHECK_FOR_INTERRUPTS();
-				if (reader->bytes_read < TURN_BYTES)
+				if (reader->bytes_read < turn_bytes)
 					continue;
 
 				/*

@@ -219,6 +219,10 @@ read_on(Reading *reading)
 				continue;
 			case HERALD_READ_REFILLED:
 				CHECK_FOR_INTERRUPTS();
+
+				/* As for rows: to look through much takes long, and needs no turn. */
+				if (reader.bytes_read >= HERALD_TURN_BYTES)
+					herald_turns_give_back();
 				continue;
 			case HERALD_READ_ROOM:
 				reading->buffer_size = reader.room_needed;

@@ -15,6 +15,7 @@ from support import cpu_s, hear, left_nothing, notify, one, outcome, reconnect, 
 from wire import cstring, error, kinds
 
 WAITING = "SELECT payload FROM herald.read('c', '{}', 1000, '{}')"
+LOOKERS = 40
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +196,27 @@ def test_others_send_meanwhile(cluster, tiny, connect):
         notify(sender, "quiet", "next")
         assert read(reader, "quiet", after)[0] == ["next"]
     tiny.psql("ALTER SYSTEM RESET herald.retain_size; SELECT pg_reload_conf()")
+
+
+def test_much_to_look_through(cluster, connect):
+    """Guards: readers that look through a large transaction and find nothing for them do so without a turn."""
+    sender, listener, readers = connect(cluster), connect(cluster), [connect(cluster) for _ in range(LOOKERS)]
+    listener.execute("LISTEN d")
+    much = "SELECT count(pg_notify('{}', i || repeat('x', 7000))) FROM generate_series(1, {}) i"
+    still_looking = []
+    for number in range(2):
+        threads = [threading.Thread(target=read, args=(reader, "m", None, 1, "2s")) for reader in readers]
+        for thread in threads:
+            thread.start()
+        until(lambda: one(sender, "SELECT sum(listeners) FROM herald.channels WHERE channel = 'm'") == LOOKERS, "all wait")
+        with sender.transaction():
+            sender.execute(f"SAVEPOINT a; {much.format('m', 500)}; ROLLBACK TO a; {much.format('others', 10000)}")
+        notify(sender, "d", str(number))
+        assert hear(listener, 1) == [str(number)]
+        still_looking.append(one(sender, "SELECT count(*) FROM herald.listeners WHERE state = 'processing'"))
+        for thread in threads:
+            thread.join()
+    assert max(still_looking) > LOOKERS / 8
 
 
 def test_very_many_wait(crowded, wire, connect):

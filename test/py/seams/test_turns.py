@@ -1,17 +1,19 @@
 """A turn is given to a listener that can use it, and a backlog is read only while its client is connected."""
 
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
 
 import pytest
 
 from servers import SETTINGS, started
-from support import one, until
+from support import hear, notify, one, stopped, until
 from wire import EXECUTE, FLUSH, SYNC, Wire, bind, call, cstring, kinds, parse, payloads
 
 ROUNDS = 50
 SLEEPERS = 4
+STOPPED = 60
 RESCUED_S = 0.005  # less than the watchdog lets pass, 10 ms, before it takes a turn back
 BACKLOG = 40_000  # notifications of 7,000 bytes
 READ_BYTES_MAX = 40_000_000
@@ -97,6 +99,53 @@ def read_after_the_end(client: Wire) -> int:
         assert time.monotonic() < end, "the backend goes on"
     return last - before
 
+
+def test_told_a_position_meanwhile(cluster, connect, wire):
+    """Guards: listeners that were signalled for another reason, a position, while a transaction of theirs that has
+    passed no hook is open, keep no other listener waiting."""
+    listener, sender, watcher = wire(cluster), wire(cluster), connect(cluster)
+    listener.query("LISTEN d")
+    segment = one(watcher, "SELECT size / 8 FROM herald.queue")
+    times = []
+    for number in range(5):
+        holders = [wire(cluster) for _ in range(2 * SLEEPERS)]
+        for holder in holders:
+            holder.query("LISTEN c")
+            holder.query("LISTEN herald_position")
+            holder.send(parse(""), FLUSH)
+            until(lambda: holder.receive()[0] == "1", "it is parsed")
+        signals = one(watcher, "SELECT signals_sent FROM herald.stats")
+        for _ in range(2):  # each fits into a segment
+            sender.query("SELECT count(pg_notify('nobodys', i || repeat('x', 7000)))"
+                         f" FROM generate_series(1, {segment // 10000}) i")
+        until(lambda: one(watcher, "SELECT signals_sent FROM herald.stats") == signals + len(holders), "all are told")
+        sender.query("NOTIFY c")
+        began = time.monotonic()
+        sender.query(f"NOTIFY d, '{number}'")
+        assert payloads([listener.receive()]) == [str(number)]
+        times.append(time.monotonic() - began)
+        for holder in holders:
+            holder.close()
+    assert median(times) < RESCUED_S, f"heard after {median(times) * 1000:.1f} ms, at most {max(times) * 1000:.1f} ms"
+
+
+def test_many_that_cannot_use_their_turns(cluster, connect):
+    """Guards: of listeners that do not run at all another one does not wait for each in turn."""
+    listener, sender = connect(cluster), connect(cluster)
+    listener.execute("LISTEN d")
+    times = []
+    for number in range(3):
+        with ExitStack() as stack:
+            for _ in range(STOPPED):
+                session = stack.enter_context(closing(connect(cluster)))
+                session.execute("LISTEN c")
+                stack.enter_context(stopped(session.info.backend_pid))
+            notify(sender, "c", "")
+            began = time.monotonic()
+            notify(sender, "d", str(number))
+            assert hear(listener, 1) == [str(number)]
+            times.append(time.monotonic() - began)
+    assert min(times) < STOPPED * RESCUED_S, f"heard after {min(times) * 1000:.0f} ms at best"
 
 @pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"], ids=["as is", "converted"])
 @pytest.mark.parametrize("own", [False, True], ids=["of others", "own behind them"])

@@ -140,7 +140,10 @@ large_oldest(void)
 	return oldest;
 }
 
-/* What is at or above the position that somebody needs is given up. */
+/*
+ * What is at or above the position that somebody needs is given up; and so is all that
+ * goes without the border lock: a session may come back for it at this moment.
+ */
 HeraldPosition
 large_delete_below(HeraldPosition position)
 {
@@ -156,7 +159,7 @@ large_delete_below(HeraldPosition position)
 		if (at >= atomic_load(&world.queue->settled))
 			fail("large file %llu is deleted before its listeners are marked",
 				 (unsigned long long) table[i]->number);
-		if (at >= needed)
+		if (at >= needed || !spill_has_border_lock())
 			atomic_store(&given_up[table[i]->number % GIVEN_UP_SIZE], table[i]->number);
 		highest = at > highest ? at : highest;
 		remove_file(&table[i]);

@@ -47,6 +47,8 @@ static pthread_mutex_t spill_mutex = PTHREAD_MUTEX_INITIALIZER;
 /* The file that this thread reads. */
 static _Thread_local File *reading;
 
+static _Thread_local bool has_border_lock;
+
 static void verify_files(bool made_room);
 static void doom(HeraldPosition segment);
 static bool is_any_doomed(void);
@@ -61,6 +63,12 @@ static File *file_open(HeraldPosition segment);
 static void file_close(File *file);
 static File **file_place(HeraldPosition segment);
 
+/* The linker has core/ call these. */
+extern bool __real_herald_queue_lock_border(HeraldQueue *queue);
+extern void __real_herald_queue_unlock_border(HeraldQueue *queue);
+extern bool __wrap_herald_queue_lock_border(HeraldQueue *queue);
+extern void __wrap_herald_queue_unlock_border(HeraldQueue *queue);
+
 static const HeraldRetentionCalls spill_calls = {
 	.save = save,
 	.remove = doom,
@@ -73,6 +81,26 @@ static const HeraldRetentionCalls spill_calls = {
 	.others_remove = large_delete_below,
 };
 
+
+bool
+__wrap_herald_queue_lock_border(HeraldQueue *queue)
+{
+	has_border_lock = __real_herald_queue_lock_border(queue);
+	return has_border_lock;
+}
+
+void
+__wrap_herald_queue_unlock_border(HeraldQueue *queue)
+{
+	has_border_lock = false;
+	__real_herald_queue_unlock_border(queue);
+}
+
+bool
+spill_has_border_lock(void)
+{
+	return has_border_lock;
+}
 
 bool
 spill_make_room(uint64_t *random)

@@ -176,6 +176,7 @@ extern void spill_trim(void);
 extern bool spill_read(HeraldPosition from, uint64_t length, char *to);
 extern void spill_end_reading(void);
 extern int	spill_count_files(void);
+extern bool spill_has_border_lock(void);	/* this thread */
 extern void spill_delete_doomed(void);
 extern bool spill_give_up_oldest(void);
 extern void spill_lock(void);

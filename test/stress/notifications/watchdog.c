@@ -44,9 +44,14 @@ watchdog_act(void *arg)
 	}
 }
 
+/* While some are taken back there are more and more of them. */
 static void
 look_at_turns(void)
 {
+	static uint32_t as_ever;
+	uint32_t	turns_max = atomic_load(&world.wakeup->turns_max);
+	bool		rescued = false;
+
 	for (uint32_t i = 0; i < LISTENERS; i++)
 	{
 		uint32_t	slot = world.listeners[i].slot;
@@ -61,8 +66,20 @@ look_at_turns(void)
 			if (herald_wakeup_rescue(world.wakeup, slot, serial))
 			{
 				count(COUNT_RESCUES);
-				pump(HERALD_ALL_TURNS);
+				rescued = true;
 			}
 		}
+	}
+	if (rescued)
+	{
+		if (as_ever == 0)
+			as_ever = turns_max;
+		atomic_store(&world.wakeup->turns_max, 2 * turns_max);
+		pump(HERALD_ALL_TURNS);
+	}
+	else if (as_ever != 0)
+	{
+		atomic_store(&world.wakeup->turns_max, as_ever);
+		as_ever = 0;
 	}
 }
