@@ -123,7 +123,11 @@ COMMENT ON COLUMN herald.listeners.wakeups IS 'number of times the session read 
 
 CREATE FUNCTION herald.get_channels(
 	OUT channel text,
-	OUT listeners bigint)
+	OUT listeners bigint,
+	OUT sent bigint,
+	OUT delivered bigint,
+	OUT last_sent timestamptz,
+	OUT stats_since timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'herald_view_channels'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -132,13 +136,19 @@ COMMENT ON FUNCTION herald.get_channels() IS
 'rows of the view herald.channels';
 
 CREATE VIEW herald.channels AS
-SELECT c.channel, c.listeners
+SELECT c.channel, c.listeners, c.sent, c.delivered, c.last_sent, c.stats_since
   FROM herald.get_channels() c;
 
 COMMENT ON VIEW herald.channels IS
 'one row for each channel of this database that has listeners; members of pg_read_all_stats see all listeners, other users those of their own roles';
 COMMENT ON COLUMN herald.channels.channel IS 'name of the channel';
 COMMENT ON COLUMN herald.channels.listeners IS 'number of sessions that listen to the channel';
+COMMENT ON COLUMN herald.channels.sent IS 'number of notifications sent on the channel';
+COMMENT ON COLUMN herald.channels.delivered IS
+'number of notifications sent to clients, one for each listener; null if the user does not see all listeners';
+COMMENT ON COLUMN herald.channels.last_sent IS 'commit time of the last notification';
+COMMENT ON COLUMN herald.channels.stats_since IS
+'time since which these are counted: of the first LISTEN of the present listeners, or of the last reset';
 
 CREATE FUNCTION herald.get_queue(
 	OUT head bigint,
@@ -239,7 +249,7 @@ AS 'MODULE_PATHNAME', 'herald_reset_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.reset_stats() IS
-'set the counters of herald.stats to zero; only superusers may execute it by default';
+'set the counters of herald.stats and of herald.channels to zero; only superusers may execute it by default';
 
 REVOKE ALL ON FUNCTION herald.reset_stats() FROM PUBLIC;
 

@@ -112,7 +112,8 @@ typedef enum HeraldEntryKind
 {
 	HERALD_ENTRY_NOTIFICATION = 1,	/* pid, channel, NUL, payload, NUL */
 	HERALD_ENTRY_FILE = 2,		/* HeraldFileReference: listeners read on in that file */
-	HERALD_ENTRY_CHANNEL = 3,	/* as a notification: a file follows with some on it */
+	HERALD_ENTRY_CHANNEL = 3,	/* as a notification, with their number for the pid: a file
+								 * follows with some on it */
 	HERALD_ENTRY_ALL_LISTENERS = 4	/* nothing: a file follows for the whole database */
 } HeraldEntryKind;
 
@@ -156,6 +157,17 @@ static inline const char *
 herald_entry_payload(const HeraldEntry *entry)
 {
 	return entry->body + HERALD_BODY_PID + entry->channel_length + 1;
+}
+
+/* How many notifications the entry stands for, on its channel. */
+static inline uint32_t
+herald_entry_notifications(const HeraldEntry *entry)
+{
+	uint32_t	notifications = 1;
+
+	if (entry->kind == HERALD_ENTRY_CHANNEL)
+		memcpy(&notifications, entry->body, sizeof(notifications));
+	return notifications;
 }
 
 /* Bytes of the payload, without the NUL. */

@@ -24,6 +24,7 @@
 #include "base/bell.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "core/stop_point.h"
 #include "notify/dispatch/channel_map.h"
 #include "notify/storage/kept.h"
 #include "notify/storage/large_files.h"
@@ -63,7 +64,8 @@ StaticAssertDecl(lengthof(counter_names) == HERALD_COUNTERS, "each counter has a
 /* For the channel visitor. */
 typedef struct ChannelRows
 {
-	bool	   *visible;		/* by slot */
+	bool		sees_all;
+	Oid		   *roles;			/* by slot: those that may be seen, else InvalidOid */
 	bool		is_full;		/* there were more */
 	int			used;
 	int			size;
@@ -71,12 +73,17 @@ typedef struct ChannelRows
 	{
 		char		name[NAMEDATALEN];
 		int64		listeners;
+		bool		all_visible;
+		int64		sent;
+		int64		delivered;
+		TimestampTz last_sent;
+		TimestampTz since;
 	}		   *rows;
 } ChannelRows;
 
-static bool sees(uint32 slot);
 static const char *state_name(uint64 word);
 static bool add_channel(const HeraldChannelInfo *channel, void *arg);
+static bool reset_channel(const HeraldChannelInfo *channel, void *arg);
 static void read_counters(uint64 *totals);
 static uint64 queue_used(void);
 static double usage(uint64 used);
@@ -97,16 +104,17 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 		uint64		word = atomic_load(herald_wakeup_word(herald_wakeup, slot));
 		TimestampTz pending_since = 0;
 		TimestampTz lagging_since = atomic_load(&listener->lagging_since);
+		Oid			role = atomic_load(&listener->role);
 		bool		is_pending;
 		HeraldRow	row;
 
-		if (herald_word_state(word) == HERALD_LISTENER_FREE || !(all || sees(slot)))
+		if (herald_word_state(word) == HERALD_LISTENER_FREE || !(all || herald_sees_role(role)))
 			continue;
 
 		row = herald_row_of(result->setDesc);
 		herald_row_add(&row, "pid", INT4OID, Int32GetDatum(atomic_load(&listener->pid)));
 		herald_row_add(&row, "datid", OIDOID, ObjectIdGetDatum(atomic_load(&listener->database)));
-		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(atomic_load(&listener->role)));
+		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(role));
 		herald_row_add(&row, "state", TEXTOID, CStringGetTextDatum(state_name(word)));
 		herald_row_add(&row, "channels", INT4OID, Int32GetDatum(atomic_load(&listener->channels)));
 		herald_row_add(&row, "pending_bytes", INT8OID, Int64GetDatum(herald_lag_bytes(word)));
@@ -117,6 +125,10 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 							   TimestampTzGetDatum(lagging_since), lagging_since == 0);
 		herald_row_add(&row, "delivered", INT8OID, Int64GetDatum(atomic_load(&listener->delivered)));
 		herald_row_add(&row, "wakeups", INT8OID, Int64GetDatum(atomic_load(&listener->wakeups)));
+
+		/* A session of another role may have come into the slot meanwhile. */
+		if (!all && atomic_load(&listener->role) != role)
+			continue;
 		herald_row_store(&row, result);
 	}
 	return (Datum) 0;
@@ -131,16 +143,20 @@ Datum
 herald_view_channels(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	ChannelRows found = {.size = 512};
-	bool		all = herald_sees_all();
+	ChannelRows found = {.size = 512,.sees_all = herald_sees_all()};
 
 	/*
 	 * The scan holds locks of the map: what needs catalogs or memory is done
 	 * before it, and what may write to disk after it.
 	 */
-	found.visible = palloc(herald_wakeup->slots * sizeof(bool));
-	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
-		found.visible[slot] = all || sees(slot);
+	found.roles = palloc0(herald_wakeup->slots * sizeof(Oid));
+	for (uint32 slot = 0; slot < herald_wakeup->slots && !found.sees_all; slot++)
+	{
+		Oid			role = atomic_load(&herald_slots[slot].role);
+
+		found.roles[slot] = herald_sees_role(role) ? role : InvalidOid;
+	}
+	HERALD_STOP_POINT("view-channels");
 	herald_channels_attach();
 	do
 	{
@@ -161,6 +177,13 @@ herald_view_channels(PG_FUNCTION_ARGS)
 
 		herald_row_add(&row, "channel", TEXTOID, CStringGetTextDatum(found.rows[i].name));
 		herald_row_add(&row, "listeners", INT8OID, Int64GetDatum(found.rows[i].listeners));
+		herald_row_add(&row, "sent", INT8OID, Int64GetDatum(found.rows[i].sent));
+		herald_row_add_or_null(&row, "delivered", INT8OID, Int64GetDatum(found.rows[i].delivered),
+							   !found.rows[i].all_visible);
+		herald_row_add_or_null(&row, "last_sent", TIMESTAMPTZOID,
+							   TimestampTzGetDatum(found.rows[i].last_sent),
+							   found.rows[i].last_sent == 0);
+		herald_row_add(&row, "stats_since", TIMESTAMPTZOID, TimestampTzGetDatum(found.rows[i].since));
 		herald_row_store(&row, result);
 	}
 	return (Datum) 0;
@@ -217,15 +240,19 @@ herald_view_stats(PG_FUNCTION_ARGS)
 /*
  * herald.reset_stats() → void
  *
- * The counters themselves belong to their processes; remember what they stood
+ * The counters of the whole server belong to their processes; remember what they stood
  * at instead.
  */
 Datum
 herald_reset_stats(PG_FUNCTION_ARGS)
 {
+	TimestampTz now = GetCurrentTimestamp();
+
+	herald_channels_attach();
+	herald_channels_scan(reset_channel, &now);
 	LWLockAcquire(herald_control->reset_lock, LW_EXCLUSIVE);
 	read_counters(herald_control->reset_counters);
-	herald_control->reset_time = GetCurrentTimestamp();
+	herald_control->reset_time = now;
 	LWLockRelease(herald_control->reset_lock);
 	PG_RETURN_VOID();
 }
@@ -259,12 +286,6 @@ herald_pg_notification_queue_usage(PG_FUNCTION_ARGS)
 	PG_RETURN_FLOAT8(Max(ours, server));
 }
 
-static bool
-sees(uint32 slot)
-{
-	return herald_sees_role(atomic_load(&herald_slots[slot].role));
-}
-
 static const char *
 state_name(uint64 word)
 {
@@ -295,12 +316,19 @@ static bool
 add_channel(const HeraldChannelInfo *channel, void *arg)
 {
 	ChannelRows *found = arg;
+	HeraldChannelCounters *counters = channel->counters;
 	int64		listeners = 0;
 
 	if (channel->database != MyDatabaseId)
 		return true;
 	for (uint32 i = 0; i < channel->count; i++)
-		listeners += found->visible[channel->slots[i]];
+	{
+		uint32		slot = channel->slots[i];
+
+		/* A session of another role may have come into the slot since we looked. */
+		listeners += found->sees_all ||
+			(OidIsValid(found->roles[slot]) && atomic_load(&herald_slots[slot].role) == found->roles[slot]);
+	}
 	if (listeners == 0)
 		return true;
 
@@ -309,7 +337,25 @@ add_channel(const HeraldChannelInfo *channel, void *arg)
 		return false;
 	strlcpy(found->rows[found->used].name, channel->name, NAMEDATALEN);
 	found->rows[found->used].listeners = listeners;
+	found->rows[found->used].all_visible = listeners == channel->count;
+	found->rows[found->used].sent = atomic_load_explicit(&counters->sent, memory_order_relaxed);
+	found->rows[found->used].delivered = atomic_load_explicit(&counters->delivered, memory_order_relaxed);
+	found->rows[found->used].last_sent = atomic_load_explicit(&counters->last_sent, memory_order_relaxed);
+	found->rows[found->used].since = atomic_load_explicit(&counters->since, memory_order_relaxed);
 	found->used++;
+	return true;
+}
+
+static bool
+reset_channel(const HeraldChannelInfo *channel, void *arg)
+{
+	HeraldChannelCounters *counters = channel->counters;
+	TimestampTz *now = arg;
+
+	atomic_store_explicit(&counters->sent, 0, memory_order_relaxed);
+	atomic_store_explicit(&counters->delivered, 0, memory_order_relaxed);
+	atomic_store_explicit(&counters->last_sent, 0, memory_order_relaxed);
+	atomic_store_explicit(&counters->since, *now, memory_order_relaxed);
 	return true;
 }
 

@@ -24,13 +24,14 @@
 #include "storage/ipc.h"
 #include "utils/dsa.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "notify/dispatch/channel_map.h"
 
-#define SLOTS_IN_ENTRY	4
+#define SLOTS_IN_ENTRY	8
 
 /*
  * Of the channel memory: dsa has a block of 64 kB for each size of what is allocated:
@@ -38,26 +39,20 @@
  */
 #define BYTES_FIXED		((Size) 7 * 64 * 1024)
 
-/* dshash's link and hash before each entry. */
-#define BYTES_OF_ITEM	16
+/* An entry with dshash's link and hash before it: the next larger size that dsa has. */
+#define BYTES_OF_LINK	16
+#define BYTES_OF_ITEM	160
 
 /*
  * dshash doubles its array of buckets when one of its partitions is loaded by
- * 3/4: then all are by 0.6 and more.  It needs the new array and the old one at
- * the same time: three pointers for each 0.6 channels.
+ * 3/4: then all are by a half and more.  It needs the new array and the old one at
+ * the same time: three pointers for each half a channel.
  */
-#define BYTES_OF_BUCKETS	40
-
-typedef struct ChannelKey
-{
-	Oid			database;
-	uint32		channel_hash;	/* herald_channels_hash() of the name */
-	char		name[NAMEDATALEN];
-} ChannelKey;
+#define BYTES_OF_BUCKETS	48
 
 typedef struct Channel
 {
-	ChannelKey	key;
+	HeraldChannelKey key;
 	uint32		count;
 	uint32		capacity;		/* SLOTS_IN_ENTRY: they are in the entry */
 	union
@@ -65,7 +60,10 @@ typedef struct Channel
 		uint32		in_entry[SLOTS_IN_ENTRY];
 		dsa_pointer array;
 	}			slots;
+	HeraldChannelCounters counters;
 } Channel;
+
+StaticAssertDecl(MAXALIGN(sizeof(Channel)) + BYTES_OF_LINK == BYTES_OF_ITEM, "no byte is lost");
 
 static dsa_area *area;
 static dshash_table *channels;
@@ -73,9 +71,10 @@ static dshash_table *channels;
 static dshash_parameters table_parameters(void);
 static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
 static dshash_hash hash_key(const void *key, size_t size, void *arg);
-static void make_key(ChannelKey *key, Oid database, const char *channel, uint32 channel_hash);
+static void count_sent(Channel *channel, uint64 notifications, TimestampTz last);
+static void make_key(HeraldChannelKey *key, Oid database, const char *channel, uint32 channel_hash);
 static uint32 *channel_slots(Channel *channel);
-static Channel *find_or_insert(const ChannelKey *key, bool *found);
+static Channel *find_or_insert(const HeraldChannelKey *key, bool *found);
 static bool grow(Channel *channel);
 static void shrink(Channel *channel);
 static void explain_out_of_memory(void *arg);
@@ -144,11 +143,13 @@ herald_channels_hash(const char *channel, size_t length)
 										herald_control->channel_seed);
 }
 
-void
+/* dshash moves no entry, and the area no byte of its only segment: so the counters stay. */
+HeraldChannelCounters *
 herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	ErrorContextCallback context = {.callback = explain_out_of_memory};
-	ChannelKey	key;
+	HeraldChannelKey key;
 	Channel    *entry;
 	bool		found;
 
@@ -164,6 +165,10 @@ herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint
 	{
 		entry->count = 0;
 		entry->capacity = SLOTS_IN_ENTRY;
+		atomic_init(&entry->counters.sent, 0);
+		atomic_init(&entry->counters.delivered, 0);
+		atomic_init(&entry->counters.last_sent, 0);
+		atomic_init(&entry->counters.since, now);
 	}
 	if (entry->count == entry->capacity && !grow(entry))
 	{
@@ -172,12 +177,13 @@ herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint
 	}
 	channel_slots(entry)[entry->count++] = slot;
 	dshash_release_lock(channels, entry);
+	return &entry->counters;
 }
 
 void
 herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot)
 {
-	ChannelKey	key;
+	HeraldChannelKey key;
 	Channel    *entry;
 	uint32	   *slots;
 	uint32		i = 0;
@@ -209,27 +215,42 @@ herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, u
 uint64
 herald_channels_max(void)
 {
-	return (herald_channels_memory_size() - BYTES_FIXED) /
-		(MAXALIGN(sizeof(Channel)) + BYTES_OF_ITEM + BYTES_OF_BUCKETS);
+	return (herald_channels_memory_size() - BYTES_FIXED) / (BYTES_OF_ITEM + BYTES_OF_BUCKETS);
+}
+
+void
+herald_channels_key(HeraldChannelKey *key, Oid database, const HeraldEntry *entry)
+{
+	make_key(key, database, herald_entry_channel(entry), entry->channel_hash);
 }
 
 uint32
-herald_channels_mark(Oid database, const HeraldEntry *log_entry, HeraldPosition position,
-					 uint32 *woken)
+herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header,
+					 uint64 notifications, uint32 *woken)
 {
-	ChannelKey	key;
-	Channel    *entry;
-	uint32		count;
+	Channel    *channel = dshash_find(channels, key, false);
+	uint32		listeners;
 
-	make_key(&key, database, herald_entry_channel(log_entry), log_entry->channel_hash);
-	entry = dshash_find(channels, &key, false);
-	if (entry == NULL)
+	if (channel == NULL)
 		return 0;
 
-	count = entry->count;
-	*woken += herald_wakeup_mark_all(herald_wakeup, channel_slots(entry), count, position);
-	dshash_release_lock(channels, entry);
-	return count;
+	listeners = channel->count;
+	*woken += herald_wakeup_mark_all(herald_wakeup, channel_slots(channel), listeners,
+									 herald_word_position(header->word));
+	count_sent(channel, notifications, header->commit_time);
+	dshash_release_lock(channels, channel);
+	return listeners;
+}
+
+void
+herald_channels_count(const HeraldChannelKey *key, uint64 notifications, TimestampTz last_sent)
+{
+	Channel    *channel = dshash_find(channels, key, false);
+
+	if (channel == NULL)
+		return;
+	count_sent(channel, notifications, last_sent);
+	dshash_release_lock(channels, channel);
 }
 
 void
@@ -248,6 +269,7 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 			.name = entry->key.name,
 			.count = entry->count,
 			.slots = channel_slots(entry),
+			.counters = &entry->counters,
 		};
 
 		if (!visitor(&info, arg))
@@ -260,7 +282,7 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 static dshash_parameters
 table_parameters(void)
 {
-	return (dshash_parameters) HERALD_DSHASH_PARAMETERS(sizeof(ChannelKey), sizeof(Channel),
+	return (dshash_parameters) HERALD_DSHASH_PARAMETERS(sizeof(HeraldChannelKey), sizeof(Channel),
 														compare_keys, hash_key,
 														herald_control->channels_tranche);
 }
@@ -268,8 +290,8 @@ table_parameters(void)
 static int
 compare_keys(const void *a, const void *b, size_t size, void *arg)
 {
-	const ChannelKey *left = a;
-	const ChannelKey *right = b;
+	const HeraldChannelKey *left = a;
+	const HeraldChannelKey *right = b;
 
 	if (left->database != right->database)
 		return left->database < right->database ? -1 : 1;
@@ -279,13 +301,24 @@ compare_keys(const void *a, const void *b, size_t size, void *arg)
 static dshash_hash
 hash_key(const void *key, size_t size, void *arg)
 {
-	const ChannelKey *channel = key;
+	const HeraldChannelKey *channel = key;
 
 	return hash_combine(channel->channel_hash, murmurhash32(channel->database));
 }
 
+/* Who was the dispatcher before may count what repeated a moment later. */
 static void
-make_key(ChannelKey *key, Oid database, const char *channel, uint32 channel_hash)
+count_sent(Channel *channel, uint64 notifications, TimestampTz last)
+{
+	HeraldChannelCounters *counters = &channel->counters;
+
+	atomic_fetch_add_explicit(&counters->sent, notifications, memory_order_relaxed);
+	if (last > atomic_load_explicit(&counters->last_sent, memory_order_relaxed))
+		atomic_store_explicit(&counters->last_sent, last, memory_order_relaxed);
+}
+
+static void
+make_key(HeraldChannelKey *key, Oid database, const char *channel, uint32 channel_hash)
 {
 	key->database = database;
 	key->channel_hash = channel_hash;
@@ -317,7 +350,7 @@ channel_slots(Channel *channel)
  * begins with the same call.
  */
 static Channel *
-find_or_insert(const ChannelKey *key, bool *found)
+find_or_insert(const HeraldChannelKey *key, bool *found)
 {
 	Channel    *entry;
 

@@ -12,7 +12,29 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
+
 #include "core/queue_layout.h"
+
+/* A channel's name, and what it takes to find it. */
+typedef struct HeraldChannelKey
+{
+	Oid			database;
+	uint32		channel_hash;	/* herald_channels_hash() of the name */
+	char		name[NAMEDATALEN];
+} HeraldChannelKey;
+
+/*
+ * What has been sent on a channel since it has listeners: figures of monitoring, so no
+ * order is asked of them.
+ */
+typedef struct HeraldChannelCounters
+{
+	_Atomic uint64 sent;		/* notifications */
+	_Atomic uint64 delivered;	/* the same, each once for each listener whose client has it */
+	_Atomic int64 last_sent;	/* commit time of the last, TimestampTz; 0: none */
+	_Atomic int64 since;		/* TimestampTz: the others were zero then */
+} HeraldChannelCounters;
 
 /* One channel, as herald_channels_scan() shows it. */
 typedef struct HeraldChannelInfo
@@ -21,6 +43,7 @@ typedef struct HeraldChannelInfo
 	const char *name;
 	uint32		count;			/* listeners */
 	const uint32 *slots;		/* theirs */
+	HeraldChannelCounters *counters;
 } HeraldChannelInfo;
 
 /* Called with a lock of the map held: must not throw.  False: enough was seen. */
@@ -47,9 +70,11 @@ extern uint32 herald_channels_hash(const char *channel, size_t length);
 /*
  * Enter a listener, which must not be there yet.  Throws
  * ERRCODE_OUT_OF_MEMORY when herald.channel_memory is used up, with nothing
- * changed and no lock held.
+ * changed and no lock held.  Returns the channel's counters, which stay where they
+ * are until that listener is taken out.
  */
-extern void herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
+extern HeraldChannelCounters *herald_channels_add(Oid database, const char *channel,
+												  uint32 channel_hash, uint32 slot);
 
 /*
  * So many subscriptions (a session and a channel) herald.channel_memory holds at
@@ -60,13 +85,21 @@ extern uint64 herald_channels_max(void);
 /* Take a listener out.  Never fails; it need not be there. */
 extern void herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
 
+/* The key of an entry's channel. */
+extern void herald_channels_key(HeraldChannelKey *key, Oid database, const HeraldEntry *entry);
+
 /*
- * Mark the listeners of an entry's channel: there is something for them at
- * `position`.  Returns how many listeners there are; *woken is increased by
- * how many of them entered the wakeup set.  By the dispatcher; never fails.
+ * Mark the listeners of a channel: there is something for them in this batch.  Count
+ * so many notifications, the last of which is in it.  Returns how many listeners there are;
+ * *woken is increased by how many of them entered the wakeup set.  By the dispatcher; never
+ * fails.
  */
-extern uint32 herald_channels_mark(Oid database, const HeraldEntry *entry,
-								   HeraldPosition position, uint32 *woken);
+extern uint32 herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header,
+								   uint64 notifications, uint32 *woken);
+
+/* Count only; the last was committed at that time.  Never fails. */
+extern void herald_channels_count(const HeraldChannelKey *key, uint64 notifications,
+								  TimestampTz last_sent);
 
 /* Visit channels, in no particular order, until the visitor has seen enough. */
 extern void herald_channels_scan(HeraldChannelVisitor visitor, void *arg);

@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/timeout.h"
 
 #include "base/bell.h"
@@ -57,10 +58,11 @@
 /* A channel whose listeners have been marked. */
 typedef struct MarkedChannel
 {
-	uint64		run;			/* in which; another one's has no meaning */
-	const HeraldEntry *entry;	/* with the channel's name, in the queue */
-	uint32		database;
+	uint64		run;			/* in which; in another one they are to be marked again */
+	HeraldChannelKey key;
 	uint32		listeners;
+	uint64		repeats;		/* notifications since, which are not counted yet */
+	TimestampTz last_sent;		/* commit time of the last of these */
 } MarkedChannel;
 
 /* One call of herald_sequencer_run(). */
@@ -75,6 +77,11 @@ typedef struct Marking
 /* By the hash of the channel. */
 static MarkedChannel marked_channels[MARKED_CHANNELS];
 
+/* Which of them have repeats: a bit for each. */
+static uint64 repeated;
+
+StaticAssertDecl(MARKED_CHANNELS <= 64, "a bit for each marked channel");
+
 /* The number of this process's present run. */
 static uint64 run;
 
@@ -85,8 +92,9 @@ static bool mark_finished(void);
 static void run_begins(void *arg);
 static uint64 mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg);
 static uint32 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking);
+static bool is_key_of(const HeraldChannelKey *key, Oid database, const HeraldEntry *entry);
+static void count_repeats(void);
 static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken);
-static bool is_marked(const MarkedChannel *marked, uint32 database, const HeraldEntry *entry);
 static bool is_settled(HeraldPosition position);
 static bool is_not_settled(HeraldPosition position);
 static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps,
@@ -118,6 +126,7 @@ mark_finished(void)
 	do
 		result = herald_sequencer_run(herald_queue, DISPATCH_BUDGET, &calls);
 	while (result == HERALD_SEQUENCER_MORE && !herald_bell_wake());
+	count_repeats();
 
 	/* Whatever we have marked has to be woken all the same. */
 	if (marking.damaged != 0)
@@ -272,8 +281,9 @@ mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void 
 static uint32
 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking)
 {
-	HeraldPosition position = herald_word_position(header->word);
-	MarkedChannel *marked = &marked_channels[entry->channel_hash % MARKED_CHANNELS];
+	uint32		index = entry->channel_hash % MARKED_CHANNELS;
+	MarkedChannel *marked = &marked_channels[index];
+	uint64		notifications = herald_entry_notifications(entry);
 
 	switch ((HeraldEntryKind) entry->kind)
 	{
@@ -283,21 +293,56 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 		case HERALD_ENTRY_FILE:
 			return 0;
 		case HERALD_ENTRY_ALL_LISTENERS:
-			marking->concerned += mark_database(header->database, position, &marking->woken);
+			marking->concerned += mark_database(header->database, herald_word_position(header->word),
+												&marking->woken);
 			return herald_wakeup->slots;
 	}
-	if (is_marked(marked, header->database, entry))
+	if (!is_key_of(&marked->key, header->database, entry))
 	{
+		if (marked->repeats > 0)
+			herald_channels_count(&marked->key, marked->repeats, marked->last_sent);
+		marked->repeats = 0;
+		herald_channels_key(&marked->key, header->database, entry);
+	}
+	else if (marked->run == run)
+	{
+		if (marked->listeners == 0)
+			return 0;
 		marking->concerned += marked->listeners;
+		marked->repeats += notifications;
+		marked->last_sent = header->commit_time;
+		repeated |= UINT64CONST(1) << index;
 		return 0;
 	}
 
+	/* Also what has repeated in earlier runs of ours. */
 	marked->run = run;
-	marked->entry = entry;
-	marked->database = header->database;
-	marked->listeners = herald_channels_mark(header->database, entry, position, &marking->woken);
+	marked->listeners = herald_channels_mark(&marked->key, header, marked->repeats + notifications,
+											 &marking->woken);
+	marked->repeats = 0;
 	marking->concerned += marked->listeners;
 	return marked->listeners;
+}
+
+static bool
+is_key_of(const HeraldChannelKey *key, Oid database, const HeraldEntry *entry)
+{
+	return key->channel_hash == entry->channel_hash && key->database == database &&
+		strcmp(key->name, herald_entry_channel(entry)) == 0;
+}
+
+/* Of all runs, without the dispatch lock. */
+static void
+count_repeats(void)
+{
+	for (; repeated != 0; repeated &= repeated - 1)
+	{
+		MarkedChannel *marked = &marked_channels[pg_rightmost_one_pos64(repeated)];
+
+		if (marked->repeats > 0)
+			herald_channels_count(&marked->key, marked->repeats, marked->last_sent);
+		marked->repeats = 0;
+	}
 }
 
 /* Mark all listeners of a database; returns how many there are. */
@@ -315,16 +360,6 @@ mark_database(Oid database, HeraldPosition position, uint32 *woken)
 		count++;
 	}
 	return count;
-}
-
-static bool
-is_marked(const MarkedChannel *marked, uint32 database, const HeraldEntry *entry)
-{
-	return marked->run == run && marked->database == database &&
-		marked->entry->channel_hash == entry->channel_hash &&
-		marked->entry->channel_length == entry->channel_length &&
-		memcmp(herald_entry_channel(marked->entry), herald_entry_channel(entry),
-			   entry->channel_length) == 0;
 }
 
 /* A queue that is switched off dispatches nothing: then there is nothing to wait for. */

@@ -57,6 +57,7 @@ static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosit
 static void read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
 static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch,
 					bool send_as_is);
+static void count_delivered(HeraldChannelCounters *counters, uint64 *n);
 static void advance(HeraldPosition position);
 static void tell_position(HeraldPosition position);
 static void send_message(const HeraldMessage *message, bool as_is);
@@ -237,7 +238,9 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 {
 	HeraldSlot *mine = &herald_slots[herald_shared_my_slot()];
 	uint64		turn_bytes = as_is ? HERALD_TURN_BYTES : HERALD_TURN_BYTES / CONVERSION_COST;
+	HeraldChannelCounters *counters = NULL;
 	uint64		delivered = 0;
+	uint64		of_channel = 0; /* of these, on the channel of `counters` */
 	bool		at_end = false;
 	HeraldPosition begin = reader->checkpoint;
 	HeraldMessage message;
@@ -255,17 +258,23 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	for (;;)
 	{
 		HeraldReadResult result = herald_reader_next(reader, &message);
+		HeraldChannelCounters *admitted;
 
 		if (result != HERALD_READ_MESSAGE)
 			herald_frames_send();
 		switch (result)
 		{
 			case HERALD_READ_MESSAGE:
-				if (herald_subscriptions_include_message(&message))
+				admitted = herald_subscriptions_admit(&message);
+				if (admitted != NULL)
 				{
 					HERALD_FAULT_POINT("deliver-message");
 					herald_moderation_sent(message.sender_pid, message.batch);
 					send_message(&message, as_is);
+					if (admitted != counters)
+						count_delivered(counters, &of_channel);
+					counters = admitted;
+					of_channel++;
 					delivered++;
 					HERALD_FAULT_POINT("deliver-message-sent");
 				}
@@ -309,9 +318,19 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 
 	if (delivered > 0)
 		tell_position(reader->checkpoint);
+	count_delivered(counters, &of_channel);
 	herald_count(&mine->delivered, delivered);
 	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
 	return at_end;
+}
+
+/* Messages of one channel tend to come together: many listeners share its counter. */
+static void
+count_delivered(HeraldChannelCounters *counters, uint64 *n)
+{
+	if (*n > 0)
+		atomic_fetch_add_explicit(&counters->delivered, *n, memory_order_relaxed);
+	*n = 0;
 }
 
 /* The listener has read up to here, and goes on. */

@@ -35,7 +35,6 @@
 #include "base/own_channels.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
-#include "notify/dispatch/channel_map.h"
 #include "notify/listener/quota.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
@@ -66,6 +65,7 @@ typedef struct Subscription
 	bool		is_active;		/* by a committed LISTEN */
 	bool		is_wanted;		/* after this transaction */
 	bool		is_entered;		/* in the channel map */
+	HeraldChannelCounters *counters;	/* there */
 	bool		is_touched;		/* is in `touched` */
 	HeraldPlace start;			/* messages after this are ours */
 	HeraldPlace next_start;		/* the same after this transaction */
@@ -115,6 +115,7 @@ static bool any_action(bool listens);
 static int	last_unlisten_all(void);
 static void apply_to_wishes(const Action *action);
 static Subscription *enter(const char *channel);
+static void enter_in_map(Subscription *subscription);
 static uint32 count_new(void);
 static void touch(Subscription *subscription);
 static void reserve_touched(void);
@@ -178,9 +179,7 @@ herald_subscriptions_watch(const char *channel)
 	herald_channels_attach();
 	herald_quota_claim(1);
 	subscription = enter(channel);
-	herald_channels_add(MyDatabaseId, subscription->channel, subscription->channel_hash,
-						herald_shared_my_slot());
-	subscription->is_entered = true;
+	enter_in_map(subscription);
 	herald_session_set_channels(1);
 }
 
@@ -273,9 +272,7 @@ herald_subscriptions_prepare(void)
 			entered = true;
 			HERALD_STOP_POINT("listen-joined");
 		}
-		herald_channels_add(MyDatabaseId, subscription->channel,
-							subscription->channel_hash, herald_shared_my_slot());
-		subscription->is_entered = true;
+		enter_in_map(subscription);
 	}
 	if (!entered)
 		return;
@@ -344,12 +341,14 @@ herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch)
 	return subscription != NULL && subscription->start.position <= batch;
 }
 
-bool
-herald_subscriptions_include_message(const HeraldMessage *message)
+HeraldChannelCounters *
+herald_subscriptions_admit(const HeraldMessage *message)
 {
 	Subscription *subscription = find_active(message->entry);
 
-	return subscription != NULL && is_before(subscription->start, message->after);
+	if (subscription == NULL || !is_before(subscription->start, message->after))
+		return NULL;
+	return subscription->counters;
 }
 
 static bool
@@ -505,6 +504,16 @@ enter(const char *channel)
 		   sizeof(*subscription) - sizeof(subscription->channel));
 	subscription->channel_hash = herald_channels_hash(channel, strlen(channel));
 	return subscription;
+}
+
+/* May throw. */
+static void
+enter_in_map(Subscription *subscription)
+{
+	subscription->counters = herald_channels_add(MyDatabaseId, subscription->channel,
+												 subscription->channel_hash,
+												 herald_shared_my_slot());
+	subscription->is_entered = true;
 }
 
 /* How many channels are to be entered in the map. */

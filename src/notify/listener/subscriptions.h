@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "core/queue_reader.h"
+#include "notify/dispatch/channel_map.h"
 #include "notify/listener/token.h"
 
 /*
@@ -73,10 +74,15 @@ extern void herald_subscriptions_unwatch(void);
 
 /*
  * Does this backend listen to that entry's channel, and is it to have what is sent
- * in this batch, or that message?
+ * in this batch?
  */
 extern bool herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch);
-extern bool herald_subscriptions_include_message(const HeraldMessage *message);
+
+/*
+ * The counters of a message's channel, valid until the transaction ends; NULL: this
+ * backend is not to have the message.
+ */
+extern HeraldChannelCounters *herald_subscriptions_admit(const HeraldMessage *message);
 
 /* Does this backend listen to the channel, by a committed LISTEN? */
 extern bool herald_subscriptions_include_name(const char *channel);

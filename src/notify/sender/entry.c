@@ -15,7 +15,7 @@
 #include "notify/dispatch/channel_map.h"
 #include "notify/sender/entry.h"
 
-static uint64 write_strings(HeraldEntry *entry, HeraldEntryKind kind,
+static uint64 write_strings(HeraldEntry *entry, HeraldEntryKind kind, uint32 number,
 							const char *channel, size_t channel_length,
 							const char *payload, size_t payload_length);
 static uint64 write_head(HeraldEntry *entry, HeraldEntryKind kind, uint64 body_length);
@@ -25,8 +25,8 @@ uint64
 herald_entry_write(HeraldEntry *entry, const char *channel, size_t channel_length,
 				   const char *payload, size_t payload_length)
 {
-	return write_strings(entry, HERALD_ENTRY_NOTIFICATION, channel, channel_length,
-						 payload, payload_length);
+	return write_strings(entry, HERALD_ENTRY_NOTIFICATION, pg_hton32(MyProcPid),
+						 channel, channel_length, payload, payload_length);
 }
 
 uint64
@@ -40,9 +40,9 @@ herald_entry_write_file(HeraldEntry *entry, uint64 number, uint64 length)
 }
 
 uint64
-herald_entry_write_channel(HeraldEntry *entry, const char *channel)
+herald_entry_write_channel(HeraldEntry *entry, const char *channel, uint32 notifications)
 {
-	return write_strings(entry, HERALD_ENTRY_CHANNEL, channel, strlen(channel), "", 0);
+	return write_strings(entry, HERALD_ENTRY_CHANNEL, notifications, channel, strlen(channel), "", 0);
 }
 
 uint64
@@ -51,18 +51,19 @@ herald_entry_write_all_listeners(HeraldEntry *entry)
 	return write_head(entry, HERALD_ENTRY_ALL_LISTENERS, 0);
 }
 
+/* number: the pid, as the protocol has it, or how many notifications. */
 static uint64
-write_strings(HeraldEntry *entry, HeraldEntryKind kind, const char *channel, size_t channel_length,
+write_strings(HeraldEntry *entry, HeraldEntryKind kind, uint32 number,
+			  const char *channel, size_t channel_length,
 			  const char *payload, size_t payload_length)
 {
-	int32		pid = pg_hton32(MyProcPid);
 	char	   *body = entry->body;
 
 	write_head(entry, kind, HERALD_BODY_PID + channel_length + 1 + payload_length + 1);
 	entry->channel_hash = herald_channels_hash(channel, channel_length);
 	entry->channel_length = channel_length;
 
-	memcpy(body, &pid, HERALD_BODY_PID);
+	memcpy(body, &number, HERALD_BODY_PID);
 	body += HERALD_BODY_PID;
 	memcpy(body, channel, channel_length);
 	body += channel_length;

@@ -21,7 +21,8 @@
 extern uint64 herald_entry_write(HeraldEntry *entry, const char *channel, size_t channel_length,
 								 const char *payload, size_t payload_length);
 extern uint64 herald_entry_write_file(HeraldEntry *entry, uint64 number, uint64 length);
-extern uint64 herald_entry_write_channel(HeraldEntry *entry, const char *channel);
+extern uint64 herald_entry_write_channel(HeraldEntry *entry, const char *channel,
+										 uint32 notifications);
 extern uint64 herald_entry_write_all_listeners(HeraldEntry *entry);
 
 #endif							/* HERALD_ENTRY_H */

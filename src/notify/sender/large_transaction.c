@@ -11,7 +11,7 @@
  *
  * The channels are those of all entries that have ever been written, also of
  * subtransactions that were rolled back later: to wake a listener for nothing
- * does no harm.
+ * does no harm.  The same are counted for herald.channels.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -39,6 +39,7 @@
 typedef struct Channel
 {
 	char		name[NAMEDATALEN];	/* the key */
+	uint32		notifications;	/* ever written */
 } Channel;
 
 static struct
@@ -238,6 +239,7 @@ note_channels(const char *entries, uint64 length)
 	uint64		most = herald_queue_batch_max(herald_queue) / 2 /
 		herald_entry_length(NAMEDATALEN, 0);
 	const HeraldEntry *last = NULL;
+	Channel    *channel = NULL;
 
 	for (uint64 at = 0; at < length && overflow.channels;)
 	{
@@ -245,7 +247,15 @@ note_channels(const char *entries, uint64 length)
 
 		if (last == NULL || last->channel_hash != entry->channel_hash ||
 			strcmp(herald_entry_channel(last), herald_entry_channel(entry)) != 0)
-			(void) hash_search(overflow.channels, herald_entry_channel(entry), HASH_ENTER, NULL);
+		{
+			bool		found;
+
+			channel = hash_search(overflow.channels, herald_entry_channel(entry), HASH_ENTER, &found);
+			if (!found)
+				channel->notifications = 0;
+		}
+		if (channel->notifications < PG_UINT32_MAX)
+			channel->notifications++;
 		last = entry;
 		at += entry->length;
 
@@ -299,7 +309,8 @@ make_reference(uint64 length)
 	{
 		hash_seq_init(&scan, overflow.channels);
 		while ((channel = hash_seq_search(&scan)) != NULL)
-			add_to_reference(herald_entry_write_channel(reference_end(), channel->name));
+			add_to_reference(herald_entry_write_channel(reference_end(), channel->name,
+													   channel->notifications));
 	}
 	add_to_reference(herald_entry_write_file(reference_end(), overflow.number, length));
 }

@@ -1,5 +1,6 @@
 """Two processes, and the one moment in which they could go wrong."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
@@ -301,3 +302,33 @@ def test_empty_transactions_that_always_fail(scene):
     for listener in scene.listeners:
         assert len(hear(listener, 5)) == 5
     scene.goes_on()
+
+
+def test_a_stranger_in_the_slot(scene):
+    """Guards: a session that comes into the slot of another role's while herald.channels is read is taken for that
+    role's, and its channel is shown."""
+    scene.watcher.execute("CREATE ROLE visitor LOGIN")
+    own, reader = scene.connect(), scene.connect()
+    try:
+        for session in (own, reader):
+            session.execute("SET SESSION AUTHORIZATION visitor")
+            session.execute("LISTEN own")
+        slot, pid = scene.points.slot(own), pid_of(own)
+        own.close()
+        until_gone(scene.watcher, pid)
+        scene.points.arm("view-channels", "wait", pid_of(reader))
+        with ThreadPoolExecutor() as pool:
+            rows = pool.submit(lambda: reader.execute("SELECT channel, listeners FROM herald.channels").fetchall())
+            try:
+                scene.points.waiter("view-channels")
+                for _ in range(100):  # the server may give away others first
+                    stranger = scene.listener("of_a_stranger")
+                    if is_there := scene.points.slot(stranger) == slot:
+                        break
+                    stranger.close()
+            finally:
+                scene.points.release("view-channels")
+            assert is_there and rows.result() == [("own", 1)]
+    finally:
+        reader.close()
+        scene.watcher.execute("DROP ROLE visitor")

@@ -17,7 +17,7 @@ NEXT = "9.9"
 CHANGES = """
 COMMENT ON SCHEMA herald IS 'changed';
 ALTER FUNCTION herald.position() COST 77;
-CREATE OR REPLACE VIEW herald.channels AS SELECT c.channel, c.listeners, 1 AS more FROM herald.get_channels() c;
+CREATE OR REPLACE VIEW herald.channels AS SELECT c.channel, c.listeners, c.sent, c.delivered, c.last_sent, c.stats_since, 1 AS more FROM herald.get_channels() c;
 REVOKE EXECUTE ON FUNCTION herald.cache_key(VARIADIC "any") FROM PUBLIC;
 """
 OBJECTS = """

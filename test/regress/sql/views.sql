@@ -29,7 +29,7 @@ LISTEN a;
 LISTEN b;
 SELECT pid = pg_backend_pid() AS me, datname = current_database() AS here, rolname = current_user AS i,
 	state, channels, pending_bytes, pending_age, lagging_since, delivered FROM herald.listeners;
-SELECT * FROM herald.channels ORDER BY channel;
+SELECT channel, listeners, sent, delivered, last_sent, stats_since <= now() AS counts FROM herald.channels ORDER BY channel;
 NOTIFY a \; NOTIFY b \; NOTIFY c;
 SELECT channels, delivered, wakeups > 0 AS woken FROM herald.listeners;
 SELECT head = dispatched AS all_dispatched, needed <= head AS not_beyond, tail <= needed AS kept,
@@ -37,10 +37,10 @@ SELECT head = dispatched AS all_dispatched, needed <= head AS not_beyond, tail <
 SELECT herald.watchdog_pid() > 0 AS watchdog_runs;
 UNLISTEN a;
 SELECT channels, delivered FROM herald.listeners;
-SELECT * FROM herald.channels;
+SELECT channel, listeners, sent, delivered FROM herald.channels;
 UNLISTEN *;
 SELECT * FROM herald.listeners;
-SELECT * FROM herald.channels;
+SELECT channel, listeners, sent, delivered FROM herald.channels;
 
 -- The figures add up.
 LISTEN a;
@@ -66,7 +66,7 @@ SELECT count(*) FROM herald.stats;
 SELECT herald.reset_stats();
 SET ROLE regress_monitor;
 SELECT count(*) FROM herald.listeners;
-SELECT * FROM herald.channels;
+SELECT channel, listeners, sent, delivered FROM herald.channels;
 SELECT herald.reset_stats();
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION herald.reset_stats() TO regress_monitor;
@@ -80,7 +80,7 @@ UNLISTEN *;
 SET SESSION AUTHORIZATION regress_anyone;
 LISTEN mine;
 SELECT rolname, channels FROM herald.listeners;
-SELECT * FROM herald.channels;
+SELECT channel, listeners, sent, delivered FROM herald.channels;
 RESET SESSION AUTHORIZATION;
 CREATE ROLE regress_other;
 SET ROLE regress_other;
@@ -89,7 +89,7 @@ RESET ROLE;
 GRANT regress_anyone TO regress_other;
 SET ROLE regress_other;
 SELECT rolname FROM herald.listeners;
-SELECT * FROM herald.channels;
+SELECT channel, listeners, sent, delivered FROM herald.channels;
 RESET ROLE;
 UNLISTEN *;
 

@@ -1,0 +1,143 @@
+"""herald.channels counts what is sent on each channel and what its listeners receive, each notification once."""
+
+from random import Random
+
+import pytest
+
+from support import hear, load, notify, one, until
+
+# A process that dispatches remembers this many channels of what it dispatches at a time.
+REMEMBERED = 64
+
+
+def counted(watcher, channel: str) -> tuple:
+    """Its row, without the times."""
+    return watcher.execute("SELECT listeners, sent, delivered FROM herald.channels WHERE channel = %s",
+                           (channel,)).fetchone()
+
+
+def test_sent_and_delivered(cluster, connect):
+    """Guards: one for each notification, and one more for each listener that has it; duplicates and rollbacks are none."""
+    first, second, sender = connect(cluster), connect(cluster), connect(cluster)
+    first.execute("LISTEN c")
+    notify(sender, "c", "1", "2")
+    assert hear(first, 2) == ["1", "2"]
+    second.execute("LISTEN c")
+    with sender.transaction():
+        notify(sender, "c", "3", "3", "4", "5")
+        notify(sender, "elsewhere", "6")
+    sender.execute("BEGIN")
+    notify(sender, "c", "7")
+    sender.execute("ROLLBACK")
+    for listener in (first, second):
+        assert hear(listener, 3) == ["3", "4", "5"]
+    until(lambda: counted(sender, "c") == (2, 5, 8), "8 are delivered")
+    assert counted(sender, "elsewhere") is None
+
+
+def test_since_the_first_listener(cluster, connect):
+    """Guards: a channel's counters end with its last listener, and do not end with another one."""
+    first, second, sender = connect(cluster), connect(cluster), connect(cluster)
+    notify(sender, "c", "unheard")
+    before = one(sender, "SELECT clock_timestamp()")
+    for listener in (first, second):
+        listener.execute("LISTEN c")
+    notify(sender, "c", "1")
+    sent_by = one(sender, "SELECT clock_timestamp()")
+    first.execute("UNLISTEN c")
+    until(lambda: counted(sender, "c") == (1, 1, 2), "both have it")
+    assert sender.execute("SELECT %s < stats_since, stats_since < last_sent, last_sent < %s FROM herald.channels",
+                          (before, sent_by)).fetchall() == [(True, True, True)]
+    second.execute("UNLISTEN c")
+    assert counted(sender, "c") is None
+    second.execute("LISTEN c")
+    assert sender.execute("SELECT sent, delivered, last_sent FROM herald.channels").fetchall() == [(0, 0, None)]
+
+
+def test_reset(cluster, connect):
+    """Guards: herald.reset_stats() resets the channels too, of all databases, and counting goes on."""
+    listener, sender = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    notify(sender, "c", "1")
+    until(lambda: counted(sender, "c") == (1, 1, 1), "it is counted")
+    sender.execute("SELECT herald.reset_stats()")
+    assert sender.execute("SELECT c.sent, c.delivered, c.last_sent, c.stats_since = s.stats_reset"
+                          " FROM herald.channels c, herald.stats s").fetchall() == [(0, 0, None, True)]
+    notify(sender, "c", "2", "3")
+    until(lambda: counted(sender, "c") == (1, 2, 2), "it counts on")
+
+
+@pytest.mark.parametrize("channels", [3, 3 * REMEMBERED])
+def test_many_in_one_transaction(cluster, connect, channels):
+    """Guards: a channel that comes again is counted, also if the dispatcher has forgotten it in between."""
+    random = Random(channels)
+    listener, sender = connect(cluster), connect(cluster)
+    names = [f"c{number}" for number in range(channels)]
+    listener.execute(" ; ".join(f"LISTEN {name}" for name in names))
+    sent = [random.choice(names) for _ in range(20 * channels)]
+    with sender.transaction():
+        for number, name in enumerate(sent):
+            notify(sender, name, str(number))
+    assert hear(listener, len(sent)) == [str(number) for number in range(len(sent))]
+    expected = {(name, sent.count(name), sent.count(name)) for name in names}
+    until(lambda: set(sender.execute("SELECT channel, sent, delivered FROM herald.channels")) == expected,
+          "each is counted")
+
+
+def test_large_transaction(cluster, connect):
+    """Guards: what goes through a file is counted by channel, too."""
+    listener, sender = connect(cluster), connect(cluster)
+    listener.execute("LISTEN a; LISTEN b")
+    count = 3000
+    sender.execute("SELECT pg_notify(CASE WHEN i %% 3 = 0 THEN 'a' ELSE 'b' END, i || repeat('x', 2000))"
+                   " FROM generate_series(1, %s) i", (count,))
+    assert len(hear(listener, count)) == count
+    until(lambda: [counted(sender, channel) for channel in "ab"] ==
+          [(1, count // 3, count // 3), (1, count * 2 // 3, count * 2 // 3)], "each is counted")
+    assert one(sender, "SELECT size / 8 FROM herald.queue") < count * 2000, "a segment does not hold it"
+
+
+def test_many_senders(cluster, connect):
+    """Guards: counts that are lost when many dispatch for each other, while channels come and go."""
+    listeners, sender, passing = [connect(cluster) for _ in range(3)], connect(cluster), connect(cluster)
+    for listener in listeners:
+        listener.execute("LISTEN c")
+    sender.execute("SELECT herald.reset_stats()")
+    with load(cluster, "BEGIN; NOTIFY c; NOTIFY d; NOTIFY c, 'again'; COMMIT;", 8):
+        for _ in range(100):
+            passing.execute("LISTEN d; UNLISTEN d")
+            for listener in listeners:
+                hear(listener, 1000, 0.001)
+    until(lambda: not one(sender, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'"), "all end")
+    sent = 2 * one(sender, "SELECT batches FROM herald.stats")
+    assert sent > 1000
+    until(lambda: counted(sender, "c") == (3, sent, 3 * sent), f"{sent} are delivered to each")
+
+
+def test_databases(cluster, connect, database):
+    """Guards: channels of one name in two databases are two."""
+    here, there, sender = connect(cluster), connect(cluster, database), connect(cluster)
+    there.execute("CREATE EXTENSION pg_herald")
+    for listener in (here, there):
+        listener.execute("LISTEN c")
+    notify(sender, "c", "1")
+    until(lambda: counted(sender, "c") == (1, 1, 1), "it is counted here")
+    assert counted(there, "c") == (1, 0, 0)
+
+
+def test_who_sees_what(cluster, connect):
+    """Guards: what others' sessions receive is not told to a role that does not see them."""
+    admin, listener = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    notify(admin, "c", "1")
+    admin.execute("CREATE ROLE visitor LOGIN")
+    visitor = connect(cluster)
+    visitor.execute("SET SESSION AUTHORIZATION visitor")
+    try:
+        assert counted(visitor, "c") is None
+        visitor.execute("LISTEN c")
+        assert counted(visitor, "c") == (1, 1, None)
+        assert counted(admin, "c") == (2, 1, 1)
+    finally:
+        visitor.close()
+        admin.execute("DROP ROLE visitor")
