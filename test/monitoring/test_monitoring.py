@@ -158,6 +158,9 @@ def test_dashboard_moves(prometheus):
             assert jobs - {None} in ({"postgres_exporter", "sql_exporter"}, set()) and jobs, expression
     for expression in ("rate(herald_notifications_total[5s]) > 50", "rate(herald_delivered_total[5s]) > 100",
                        "rate(herald_duplicates_removed_total[5s]) > 20", "rate(herald_invalidations_total[5s]) > 20",
+                       'rate(herald_channel_sent_total{channel="orders"}[5s]) > 50',
+                       'rate(herald_channel_delivered_total{channel="orders"}[5s]) > 100',
+                       'time() - herald_channel_last_sent_timestamp_seconds{channel="orders"} < 10',
                        'sum by (job) (herald_listeners_count{datname="postgres"}) == 2', "herald_cache_sessions == 1",
                        "herald_watchdog_up == 1"):
         assert len(prometheus.query(expression)) == 2, expression
