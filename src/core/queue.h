@@ -17,6 +17,9 @@
 /* The ring is that many segments; a batch never crosses a segment's border. */
 #define HERALD_SEGMENTS			8
 
+/* Of so many segments, the latest, it is known which databases have something in them. */
+#define HERALD_SEGMENTS_NOTED	4096
+
 /* Smallest ring: a segment must hold several of the largest notifications. */
 #define HERALD_RING_MIN			(HERALD_SEGMENTS * (UINT64_C(64) * 1024))
 
@@ -60,6 +63,9 @@ typedef struct HeraldQueue
 	_Atomic uint64_t settled;
 	_Atomic uint32_t dispatching;
 	uint32_t	mark_offset;	/* the dispatcher alone */
+
+	/* Dispatcher: see segment_databases.c. */
+	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t databases[HERALD_SEGMENTS_NOTED];
 
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t ring[];
 } HeraldQueue;

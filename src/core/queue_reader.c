@@ -20,6 +20,8 @@
 
 #include <string.h>
 
+#include "segment_databases.h"
+
 static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
 static HeraldReadResult enter_batch(HeraldReader *reader);
 static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
@@ -157,7 +159,12 @@ enter_batch(HeraldReader *reader)
 	uint64_t	word;
 
 	if (!is_copied(reader, sizeof(word)))
-		return refill(reader, sizeof(word));
+	{
+		if (herald_segment_may_have(reader->queue, at, reader->database))
+			return refill(reader, sizeof(word));
+		leave_batch(reader, border < reader->end ? border : reader->end);
+		return HERALD_READ_MESSAGE;
+	}
 	memcpy(&word, reader->buffer + (at - reader->copied_from), sizeof(word));
 
 	if (word == herald_word_make(at, HERALD_BATCH_FILLER))

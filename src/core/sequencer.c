@@ -28,6 +28,7 @@
  */
 #include "sequencer.h"
 
+#include "segment_databases.h"
 #include "stop_point.h"
 
 /* A run is that many bytes at the most, so that listeners start early. */
@@ -148,6 +149,10 @@ scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged)
 				*damaged = true;
 				break;
 			}
+			if (herald_word_state(word) == HERALD_BATCH_COMMITTED)
+				herald_segment_note(queue, at, header->database);
+			else
+				herald_segment_note_empty(queue, at);
 			at += header->length;
 		}
 		else

@@ -1,14 +1,18 @@
 /*
  * ring.pml
  *	  Memory that is used again: src/core/queue.c (reserve, recycle), scan() and
- *	  mark() of sequencer.c, herald_wakeup_needed() of wakeup.c, and
- *	  herald_queue_copy() of queue_reader.c.
+ *	  mark() of sequencer.c, herald_wakeup_needed() of wakeup.c,
+ *	  herald_queue_copy() of queue_reader.c, and segment_databases.c.
  *
  * Processes: SENDERS, each with BATCHES batches of one word (a header) or two;
  * a listener that pins its position; with STRAGGLER, a reader whom nobody waits
  * for, as if its pin had been given up. The second word of a batch is a payload,
  * the user's, who writes what a header would be that says COMMITTED in the next
  * lap, one word too early.
+ *
+ * Batches of one word are of the listener's database, those of two words are not;
+ * the listener passes over what has none of the former. (The word in which that is
+ * noted is never taken by a later segment here.)
  *
  * The ring is two segments of two words, so that it is used again and again,
  * and a batch of two words never begins in the midst of a segment (filler).
@@ -24,7 +28,7 @@
  * Checked: a sender finds zeros where it writes; a dispatcher takes nothing for
  * finished that its sender has not finished, and finds its run unchanged when
  * it marks; a listener is never lapped; what any reader takes for valid is what
- * was sent [Q5]; once nothing can move any more, the listener has read all.
+ * was sent [Q5]; what the listener passes over has nothing of its database [L7]; once nothing can move any more, the listener has read all.
  *
  * Must fail: the variants of the table in `run`.
  *
@@ -61,6 +65,7 @@ bit recycling;
 byte dispatched = RING;
 byte settled = RING;
 bit dispatching;
+bit noted[END / SEGMENT];		/* is a batch of the listener's database there? */
 mtype state = IDLE;				/* the listener's word */
 byte position = RING;
 
@@ -189,6 +194,15 @@ inline finish()
 
 /* ---- sequencer.c ---- */
 
+#define IS_OURS(p)	(sent[p] == WORD(p, COMMITTED) && sent[(p) + 1] != PAYLOAD)
+#ifdef NOTE_AFTER_PUBLISHING
+#define NOTE(p)		skip
+#define NOTE_LATE(p)	noted[(p) / SEGMENT] = noted[(p) / SEGMENT] || IS_OURS(p)
+#else
+#define NOTE(p)		noted[(p) / SEGMENT] = noted[(p) / SEGMENT] || IS_OURS(p)
+#define NOTE_LATE(p)	skip
+#endif
+
 inline scan()
 {
 	atomic { at = from; seen = head };			/* [L2] */
@@ -198,6 +212,7 @@ inline scan()
 		:: AT(at) == WORD(at, FILLER) -> at = NEXT_SEGMENT(at)
 		:: AT(at) == WORD(at, COMMITTED) ->
 			assert(sent[at] == WORD(at, COMMITTED));		/* by its sender, not by a payload */
+			NOTE(at);										/* [L7] */
 			at = at + (sent[at + 1] == PAYLOAD -> 2 : 1)		/* header->length */
 		:: AT(at) == 0 || AT(at) == WORD(at, RESERVED) -> break
 		:: else -> assert(false)							/* damaged */
@@ -216,6 +231,7 @@ inline mark()
 		:: AT(from) == WORD(from, COMMITTED) ->
 			/* herald_listener_mark() */
 			atomic {
+				NOTE_LATE(from);
 				if
 				:: state == IDLE && position <= from -> state = PENDING; position = from
 				:: state == PROCESSING -> state = AGAIN
@@ -289,9 +305,17 @@ end_idle:
 		:: true ->
 			do
 			:: at < to ->
-				/* herald_queue_copy() */
-				word = AT(at);
-				atomic { assert(at >= tail); assert(word == SENT(at)); word = 0; at++ };
+				if
+				:: atomic { !noted[at / SEGMENT] ->			/* [L7] */
+					do
+					:: assert(!IS_OURS(at)); at++;
+						if :: at == to || at % SEGMENT == 0 -> break :: else fi
+					od }
+				:: noted[at / SEGMENT] ->
+					/* herald_queue_copy() */
+					word = AT(at);
+					atomic { assert(at >= tail); assert(word == SENT(at)); word = 0; at++ }
+				fi;
 				if
 				:: at % SEGMENT == 0 -> position = at			/* herald_listener_advance() */
 				:: else

@@ -322,6 +322,7 @@ test_damaged_batch_length(void **state UNUSED)
 				herald_queue_abort(queue, first);
 			else
 				herald_queue_commit(queue, first, 0);
+			batch_send(queue, "so that the segment is read");
 			dispatch_all(queue);
 			/* The last one leads just over the end, to no position at all. */
 			header_at(queue, first)->length =

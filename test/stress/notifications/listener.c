@@ -283,6 +283,8 @@ process(Listener *listener)
 		case PASS_LEFT:
 			break;
 	}
+	if (reader.checkpoint - from >= reader.bytes_read + world.queue->segment_size)
+		count(COUNT_PASSED_OVER);
 	spill_end_reading();
 }
 

@@ -24,7 +24,8 @@ const char *const count_names[] = {
 	"sessions", "left reading", "dispatched elsewhere", "more to dispatch", "signals",
 	"signals saved", "rescues", "recycles", "ring full", "paced", "lags", "spilled",
 	"read from files", "disk full", "dropped", "overrun by limit", "overrun by error",
-	"resets", "disconnects", "large", "read from large files", "resumed", "too late to resume", NULL
+	"resets", "disconnects", "large", "read from large files", "resumed", "too late to resume",
+	"segments passed over", NULL
 };
 
 _Static_assert(sizeof(count_names) == (COUNTS + 1) * sizeof(*count_names), "a name for each");
@@ -77,6 +78,7 @@ world_plan_round(uint64_t *random)
 	world.paced = one_in(random, 2);
 	world.lags = one_in(random, 2);
 	world.disk_fills = one_in(random, 4);
+	world.alternates = one_in(random, 2);
 	world.limits.bytes_max = one_in(random, 2) ? UINT64_MAX :
 		herald_random(random) % HERALD_SEGMENTS * world.queue->segment_size;
 	world.limits.retain_max = one_in(random, 2) ? 0 :

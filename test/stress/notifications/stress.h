@@ -114,7 +114,7 @@ typedef enum Count
 	COUNT_MORE, COUNT_SIGNALS, COUNT_SAVED, COUNT_RESCUES, COUNT_RECYCLES, COUNT_FULL,
 	COUNT_PACED, COUNT_LAGS, COUNT_SPILLED, COUNT_READ_SPILLED, COUNT_DISK_FULL,
 	COUNT_DROPPED, COUNT_OVERRUN_LIMIT, COUNT_OVERRUN_ERROR, COUNT_RESETS, COUNT_DISCONNECTS,
-	COUNT_LARGE, COUNT_READ_LARGE, COUNT_HOLDS, COUNT_GONE,
+	COUNT_LARGE, COUNT_READ_LARGE, COUNT_HOLDS, COUNT_GONE, COUNT_PASSED_OVER,
 	COUNTS
 } Count;
 
@@ -130,6 +130,7 @@ typedef struct World
 	bool		paced;			/* do senders wait for listeners? */
 	bool		lags;			/* do listeners fall behind by laps? */
 	bool		disk_fills;		/* do writes fail? */
+	bool		alternates;		/* is a segment mostly of one database? */
 	HeraldRetentionLimits limits;	/* past bytes_max the oldest are dropped */
 
 	_Atomic int leftovers;		/* for the watchdog to dispatch */

@@ -20,6 +20,7 @@
 #define PACES_MAX			20
 #define LARGE_ONE_IN			24
 
+static uint32_t choose_database(Writer *writer);
 static uint64_t build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch,
 							Sent *sent);
 static uint64_t build_reference(Writer *writer, uint64_t number, uint64_t length,
@@ -58,7 +59,7 @@ sender_act(void *arg)
 void
 writer_send(Writer *writer)
 {
-	uint32_t	database = herald_random(&writer->random) % DATABASES;
+	uint32_t	database = choose_database(writer);
 	bool		doomed = one_in(&writer->random, 8);
 	bool		is_large = one_in(&writer->random, LARGE_ONE_IN);
 	uint64_t	number = 0;
@@ -95,6 +96,14 @@ writer_send(Writer *writer)
 		herald_queue_commit(world.queue, position, (int64_t) position);
 	}
 	(void) dispatch_and_pump(one_in(&writer->random, 16) ? 1 : world.queue->ring_size);
+}
+
+static uint32_t
+choose_database(Writer *writer)
+{
+	if (world.alternates && !one_in(&writer->random, 16))
+		return (uint32_t) (atomic_load(&world.queue->head) / world.queue->segment_size % DATABASES);
+	return herald_random(&writer->random) % DATABASES;
 }
 
 static uint64_t

@@ -1,0 +1,74 @@
+/*-------------------------------------------------------------------------
+ *
+ * segment_databases.c
+ *	  Of which databases the batches in a segment are.
+ *
+ * A word for each of the latest segments: in its upper half the segment's number,
+ * in its lower half a bit for each database.  So one load tells both, and a
+ * reader that comes after another segment took the word sees that it did.  The
+ * number's lower 32 bits suffice: for a false match a reader would have to be
+ * 2^32 segments behind.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "segment_databases.h"
+
+static void add(HeraldQueue *queue, HeraldPosition position, uint32_t bits);
+static uint64_t number_of(const HeraldQueue *queue, HeraldPosition position);
+static uint32_t bit_of(uint32_t database);
+
+
+void
+herald_segment_note(HeraldQueue *queue, HeraldPosition position, uint32_t database)
+{
+	add(queue, position, bit_of(database));
+}
+
+void
+herald_segment_note_empty(HeraldQueue *queue, HeraldPosition position)
+{
+	add(queue, position, 0);
+}
+
+bool
+herald_segment_may_have(HeraldQueue *queue, HeraldPosition position, uint32_t database)
+{
+	uint64_t	number = number_of(queue, position);
+
+	/* [L7] relaxed: what is published was noted before, and a later note only adds to it. */
+	uint64_t	word = atomic_load_explicit(&queue->databases[number % HERALD_SEGMENTS_NOTED],
+											memory_order_relaxed);
+
+	return word >> 32 != (uint32_t) number || (word & bit_of(database)) != 0;
+}
+
+/* Also with no bit: the word is then this segment's, not an earlier one's. */
+static void
+add(HeraldQueue *queue, HeraldPosition position, uint32_t bits)
+{
+	uint64_t	number = number_of(queue, position);
+	_Atomic uint64_t *databases = &queue->databases[number % HERALD_SEGMENTS_NOTED];
+	uint64_t	before = atomic_load_explicit(databases, memory_order_relaxed);
+	uint64_t	after = bits;
+
+	after |= before >> 32 == (uint32_t) number ? before : number << 32;
+
+	/* [L7] relaxed: the position is published after it, with a release [W1]. */
+	if (after != before)
+		atomic_store_explicit(databases, after, memory_order_relaxed);
+}
+
+static uint64_t
+number_of(const HeraldQueue *queue, HeraldPosition position)
+{
+	return position / queue->segment_size;
+}
+
+/* The upper bits of a product depend on all bits of the oid. */
+static uint32_t
+bit_of(uint32_t database)
+{
+	return UINT32_C(1) << (database * UINT32_C(2654435769) >> 27);
+}
