@@ -44,10 +44,12 @@ typedef bool (*HeraldReadFile) (uint64_t file, uint64_t offset, uint64_t length,
 typedef bool (*HeraldListensTo) (const HeraldEntry *entry, HeraldPosition batch);
 
 /*
- * One pass over a stretch of the queue.  The fields are the reader's own, but
- * for `checkpoint`: the start of the batch that is being read, which is where
- * another pass can begin, and below which this one needs nothing any more; and
- * `header`, which at the end is that of the last batch.
+ * One pass over a stretch of the queue.  Segments that have nothing of the reader's
+ * database are passed over without a look at their bytes, be they still there or not.
+ *
+ * The fields are the reader's own, but for `checkpoint`: the start of the batch that
+ * is being read, which is where another pass can begin, and below which this one
+ * needs nothing any more.
  */
 typedef struct HeraldReader
 {

@@ -1,4 +1,4 @@
-"""Senders of all kinds: small and large transactions, subtransactions, rollbacks."""
+"""Senders of all kinds: small and large transactions, subtransactions, rollbacks; floods in another database."""
 
 import random
 import threading
@@ -19,7 +19,7 @@ class Sender(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self.stopped.wait(self.random.random() * 0.02):
+            while not self.stopped.wait(self.pause_s()):
                 self.transaction()
         except psycopg.Error as problem:
             self.problem = problem
@@ -36,6 +36,10 @@ class Sender(threading.Thread):
         self.notify({"many": 50, "large": LARGE}.get(kind, 1), 2000 if kind == "large" else self.random.randrange(200))
         self.connection.execute("ROLLBACK" if kind == "rollback" else "COMMIT")
 
+    def pause_s(self) -> float:
+        """How long until the next one."""
+        return self.random.random() * 0.02
+
     def notify(self, count: int, length: int = 0) -> None:
         """So many, on channels as they come."""
         channels = [self.random.choice(CHANNELS) for _ in range(count)]
@@ -44,3 +48,14 @@ class Sender(threading.Thread):
             " FROM unnest(%s::text[]) WITH ORDINALITY AS sent(channel, number)",
             (self.name, self.number, length, channels))
         self.number += count
+
+
+class Elsewhere(Sender):
+    """One in another database, on the same channels: now and then it fills some segments alone."""
+
+    def pause_s(self) -> float:
+        return self.random.random()
+
+    def transaction(self) -> None:
+        for _ in range(self.random.randrange(40)):
+            self.notify(10, 2000)

@@ -172,6 +172,14 @@ def cpu_s(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
 
 
+def read_bytes(pid: int) -> int | None:
+    """How much the process has read from files and sockets so far, or None if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/io").read_text(encoding="ascii").split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def context_switches(pid: int) -> int:
     """How often the process has gone to sleep."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")

@@ -2,13 +2,12 @@
 
 import time
 from contextlib import ExitStack, closing
-from pathlib import Path
 from statistics import median
 
 import pytest
 
 from servers import SETTINGS, started
-from support import hear, notify, one, stopped, until
+from support import hear, notify, one, read_bytes, stopped, until
 from wire import EXECUTE, FLUSH, SYNC, Wire, bind, call, cstring, kinds, parse, payloads
 
 ROUNDS = 50
@@ -79,14 +78,6 @@ def test_bind_without_sync(two_turns, wire):
             assert payloads(holder.until_ready()) == [str(number)]
             holder.close()
     assert median(times) < RESCUED_S, f"heard after {median(times) * 1000:.1f} ms, at most {max(times) * 1000:.1f} ms"
-
-
-def read_bytes(pid: int) -> int | None:
-    """How much a process has read so far, or None if it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/io").read_text(encoding="ascii").split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
 
 
 def read_after_the_end(client: Wire) -> int:

@@ -13,7 +13,7 @@ from laggards import (
 )
 from sequences import nothing_wrong, send_sequences
 from servers import SETTINGS, started
-from support import hear, notify, one, outcome, reconnect, state_of, stopped, until, until_crashed, wait_event
+from support import hear, notify, one, outcome, read_bytes, reconnect, state_of, stopped, until, until_crashed, wait_event
 from wire import cstring, payloads
 
 
@@ -333,6 +333,21 @@ def test_every_size_through_files(spilling, connect, watcher, other, fail_at_com
     assert spilled(watcher) > RING_BYTES
     laggard.execute("COMMIT")
     hear_all(laggard, sent)
+
+
+def test_floods_of_other_databases(spilling, connect, watcher, other):
+    """Guards: a listener reads what others have sent in their databases, however much it is. It hears what is its
+    own, before, within and after the flood."""
+    laggard, sender, elsewhere = connect(spilling), connect(spilling), connect(spilling, other)
+    fall_behind(laggard)
+    for number in range(3):
+        notify(sender, "c", f"own {number}")
+        send(elsewhere, 20)
+    before = read_bytes(laggard.info.backend_pid)
+    laggard.execute("COMMIT")
+    assert hear(laggard, 3) == ["own 0", "own 1", "own 2"]
+    no_files_left(spilling, watcher)
+    assert read_bytes(laggard.info.backend_pid) - before < 4 * SEGMENT_BYTES
 
 
 def test_other_channels_and_encodings(spilling, connect, watcher):
