@@ -17,8 +17,13 @@
 /* The ring is that many segments; a batch never crosses a segment's border. */
 #define HERALD_SEGMENTS			8
 
-/* Of so many segments, the latest, it is known which databases have something in them. */
+/*
+ * Of so many segments, the latest, it is known which databases have something in them:
+ * 8 GB with the default ring, as much as herald.max_queue_size has by default; 32 kB.
+ */
+#ifndef HERALD_SEGMENTS_NOTED
 #define HERALD_SEGMENTS_NOTED	4096
+#endif
 
 /* Smallest ring: a segment must hold several of the largest notifications. */
 #define HERALD_RING_MIN			(HERALD_SEGMENTS * (UINT64_C(64) * 1024))

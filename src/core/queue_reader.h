@@ -77,7 +77,10 @@ typedef struct HeraldReader
 	uint64_t	room_needed;	/* bytes, after HERALD_READ_ROOM */
 } HeraldReader;
 
-/* Read from one position, where a batch begins, to another. */
+/*
+ * Read from one position, where a batch begins, to another, which this process knows
+ * from `dispatched` or `settled`: what is not published yet may be passed over.
+ */
 extern void herald_reader_begin(HeraldReader *reader, HeraldQueue *queue, uint32_t database,
 								HeraldPosition from, HeraldPosition end,
 								char *buffer, size_t buffer_size);
@@ -96,7 +99,7 @@ extern void herald_reader_begin_within(HeraldReader *reader, uint64_t offset);
 /* Leave out what has not been read yet: the pass is at its end. */
 extern void herald_reader_skip(HeraldReader *reader);
 
-/* Go on in the same pass to an end further away. */
+/* Go on in the same pass to an end further away, known in the same way. */
 extern void herald_reader_extend(HeraldReader *reader, HeraldPosition end);
 
 /* After HERALD_READ_ROOM: a larger buffer; what the old one held is copied again. */

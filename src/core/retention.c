@@ -20,7 +20,7 @@
  * bytes overwritten finds them saved, or else they are gone.
  *
  * A listener that is below `lost` may be lucky, and never notice: it was just
- * about to go on.  But others have recycled without it meanwhile, even under
+ * about to go on, or has nothing there.  But others have recycled without it meanwhile, even under
  * the spiller's hands.  So a segment counts as saved only if it was still in
  * the ring afterwards.
  *
@@ -66,7 +66,7 @@ typedef struct Segments
 	HeraldPosition to;
 } Segments;
 
-static bool let_go(Spiller *spiller, uint64_t bytes);
+static bool let_go(Spiller *spiller, uint64_t bytes, HeraldPosition *tail);
 static HeraldPosition retained_from(const Spiller *spiller, HeraldPosition needed, uint64_t bytes);
 static HeraldPosition oldest_kept(const Spiller *spiller);
 static uint64_t bytes_between(const Spiller *spiller, HeraldPosition from, HeraldPosition to);
@@ -118,17 +118,18 @@ herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWake
 					  const HeraldRetentionLimits *limits, const HeraldRetentionCalls *calls)
 {
 	Spiller		spiller = {retention, queue, wakeup, limits, calls};
-	HeraldPosition segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
-	HeraldPosition next = segment + queue->segment_size;
+	HeraldPosition segment;
+	HeraldPosition next;
 	bool		is_left = false;	/* a file that holds nothing */
 	bool		made_room;
 
 	/*
 	 * What is saved must end at the tail before there is more of it: see retire_below().
-	 * So it is the tail of before that: if others recycle meanwhile, it is not saved.
+	 * So it is the tail of just then: if others recycle more, it is not saved.
 	 */
-	if (!let_go(&spiller, queue->segment_size))
+	if (!let_go(&spiller, queue->segment_size, &segment))
 		return HERALD_RETENTION_NO_ROOM;
+	next = segment + queue->segment_size;
 	if (!herald_retention_can_move(queue))
 		return herald_queue_is_short(queue) ? HERALD_RETENTION_NO_ROOM : HERALD_RETENTION_ROOM;
 
@@ -155,7 +156,7 @@ herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue, Hera
 {
 	Spiller		spiller = {retention, queue, wakeup, limits, calls};
 
-	(void) let_go(&spiller, bytes);
+	(void) let_go(&spiller, bytes, NULL);
 	return keep_within_limit(&spiller, bytes);
 }
 
@@ -243,10 +244,11 @@ herald_retention_bytes(HeraldRetention *retention)
 
 /*
  * Delete what nobody needs, but for the last of it that may be retained, with room
- * for that many bytes besides.  False: another process has the border lock.
+ * for that many bytes besides.  *tail, if not NULL: up to where the ring was recycled
+ * then.  False: another process has the border lock.
  */
 static bool
-let_go(Spiller *spiller, uint64_t bytes)
+let_go(Spiller *spiller, uint64_t bytes, HeraldPosition *tail)
 {
 	Segments	retired;
 
@@ -257,6 +259,8 @@ let_go(Spiller *spiller, uint64_t bytes)
 	remove_others(spiller, HERALD_ALIGN);
 	retired = retire_unneeded(spiller,
 							  retained_from(spiller, herald_wakeup_needed(spiller->wakeup, spiller->queue), bytes));
+	if (tail != NULL)
+		*tail = atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed);
 	herald_queue_unlock_border(spiller->queue);
 	remove_segments(spiller, retired);
 	return true;
@@ -373,7 +377,7 @@ save_unneeded(Spiller *spiller, HeraldPosition segment)
 
 	if (size > limits->retain_max ||
 		segment < atomic_load_explicit(&spiller->queue->lost, memory_order_relaxed) ||
-		!let_go(spiller, size) ||
+		!let_go(spiller, size, NULL) ||
 		bytes_kept(spiller) + size > limits->bytes_max)
 		return true;
 	return save(spiller, segment);

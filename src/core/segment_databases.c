@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * segment_databases.c
- *	  Of which databases the batches in a segment are.
+ *	  Which databases a segment has batches of.
  *
  * A word for each of the latest segments: in its upper half the segment's number,
  * in its lower half a bit for each database.  So one load tells both, and a
@@ -14,6 +14,13 @@
  *-------------------------------------------------------------------------
  */
 #include "segment_databases.h"
+
+/*
+ * 2^32 divided by the golden ratio: the upper bits of a product with it depend on all
+ * bits of the other factor, and differ for neighbours (Knuth, The Art of Computer
+ * Programming, volume 3, 6.4).
+ */
+#define MULTIPLIER		UINT32_C(2654435769)
 
 static void add(HeraldQueue *queue, HeraldPosition position, uint32_t bits);
 static uint64_t number_of(const HeraldQueue *queue, HeraldPosition position);
@@ -66,9 +73,8 @@ number_of(const HeraldQueue *queue, HeraldPosition position)
 	return position / queue->segment_size;
 }
 
-/* The upper bits of a product depend on all bits of the oid. */
 static uint32_t
 bit_of(uint32_t database)
 {
-	return UINT32_C(1) << (database * UINT32_C(2654435769) >> 27);
+	return UINT32_C(1) << ((database * MULTIPLIER) >> 27);
 }

@@ -1,14 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * segment_databases.h
- *	  Of which databases the batches in a segment are.
+ *	  Which databases a segment has batches of.
  *
  * A reader passes over a segment that has nothing of its database, without a look
- * at its bytes: whatever others send in their databases, and however far behind
- * it is, it copies only what can be for it.
+ * at its bytes: a listener that is far behind does not have to read what others have
+ * sent in their databases.
  *
  * The dispatcher notes each batch before it publishes it.  A database is one of 32
  * bits; others may have the same one, and then their segments are read for nothing.
+ * So are those before the latest HERALD_SEGMENTS_NOTED.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -31,7 +32,7 @@ extern void herald_segment_note_empty(HeraldQueue *queue, HeraldPosition positio
 /*
  * Can there be a published batch of that database in the segment in which this position
  * lies?  By any process that knows, from `dispatched` or `settled`, that what it asks for
- * is published.  True as well if it is not known any more.
+ * is published.  True as well if a later segment has taken the place of its note.
  */
 extern bool herald_segment_may_have(HeraldQueue *queue, HeraldPosition position, uint32_t database);
 

@@ -249,7 +249,10 @@ inline delete_below()
 	below = 0
 }
 
-/* What nobody needs.  True, in `found`: another process has the border lock. */
+/*
+ * What nobody needs; from the ring too, what is saved of it.  The ring's tail is then in
+ * `segment`.  True, in `found`: another process has the border lock.
+ */
 inline let_go()
 {
 	TRY_BORDER;
@@ -257,8 +260,10 @@ inline let_go()
 	:: found
 	:: else ->
 		herald_wakeup_needed();
-		atomic { below = needed; needed = 0 };
+		atomic { below = needed; needed = 0; segment = (below < to -> below : to) };
+		herald_queue_recycle(segment);
 		delete_below();
+		segment = tail;
 		border_lock = 0
 	fi
 }
@@ -451,16 +456,13 @@ inline save_segment()
 inline herald_retention_move()
 {
 	made_room = 0;
-	segment = tail;
+	let_go();
 	if
-	:: settled > segment ->
-		let_go();
+	:: found -> found = 0
+	:: !found && settled > segment ->
+		herald_wakeup_needed();
 		if
-		:: found -> found = 0; is_to_come_back = 1
-		:: else -> herald_wakeup_needed()
-		fi;
-		if
-		:: !is_to_come_back && needed <= segment && !IS_SAVED(segment) ->
+		:: needed <= segment && !IS_SAVED(segment) ->
 			keep_within_limit();
 			if
 			:: found
@@ -492,7 +494,8 @@ inline herald_retention_move()
 		:: is_to_come_back -> is_to_come_back = 0
 		:: else -> recycle()
 		fi
-	:: else fi;
+	:: !found && settled <= segment
+	fi;
 	segment = 0
 }
 
@@ -500,7 +503,7 @@ inline herald_retention_move()
 
 #define TRY_LOCK	atomic { found = spill_lock; spill_lock = 1 }
 #define LOCK		atomic { !spill_lock -> spill_lock = 1 }
-#define UNLOCK		atomic { CHECK_FILES; spill_lock = 0; found = 0 }
+#define UNLOCK		atomic { CHECK_FILES; spill_lock = 0; found = 0; segment = 0 }
 
 inline herald_spill_make_room()
 {

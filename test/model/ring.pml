@@ -28,7 +28,8 @@
  * Checked: a sender finds zeros where it writes; a dispatcher takes nothing for
  * finished that its sender has not finished, and finds its run unchanged when
  * it marks; a listener is never lapped; what any reader takes for valid is what
- * was sent [Q5]; what the listener passes over has nothing of its database [L7]; once nothing can move any more, the listener has read all.
+ * was sent [Q5]; what the listener passes over has nothing of its database [L7];
+ * once nothing can move any more, the listener has read all.
  *
  * Must fail: the variants of the table in `run`.
  *

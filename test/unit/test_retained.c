@@ -30,6 +30,7 @@ static struct
 	bool		fail;			/* nothing can be saved */
 	uint32_t	comes;			/* a session that needs `comes_for` during the next save; 0: none */
 	HeraldPosition comes_for;
+	bool		fill;			/* others fill what is free when the next one is deleted */
 	bool		border_taken;	/* another process has the border lock from the next save on */
 	struct
 	{
@@ -52,8 +53,9 @@ hold(uint32_t slot, HeraldPosition position)
 }
 
 static bool
-save(HeraldPosition segment UNUSED)
+save(HeraldPosition segment)
 {
+	assert_int_equal(segment, atomic_load(&world.queue->tail));
 	world.saves++;
 	if (world.comes != 0)
 		assert_int_equal(hold(world.comes, world.comes_for), HERALD_HOLD_DONE);
@@ -64,10 +66,22 @@ save(HeraldPosition segment UNUSED)
 	return !world.fail;
 }
 
+/* Be short of room again. */
+static void
+fill(void)
+{
+	leave_in_segment(world.queue, 0);
+	batch_send(world.queue, "a little more");
+	dispatch_all(world.queue);
+}
+
 static void
 forget(HeraldPosition segment UNUSED)
 {
 	world.removes++;
+	if (world.fill)
+		fill();
+	world.fill = false;
 }
 
 static bool
@@ -186,11 +200,7 @@ move(void)
 		HERALD_RETENTION_ROOM)
 		return false;
 	if (!herald_queue_is_short(world.queue))
-	{
-		leave_in_segment(world.queue, 0);
-		batch_send(world.queue, "a little more");
-		dispatch_all(world.queue);
-	}
+		fill();
 	return true;
 }
 
@@ -376,6 +386,21 @@ test_saved_in_ring(void **state UNUSED)
 	assert_int_equal(atomic_load(&world.queue->tail), border(2));
 }
 
+/* Guards: what leaves both the ring and the files is not saved anew, though there is no room again. */
+static void
+test_saved_and_let_go(void **state UNUSED)
+{
+	world.limits.retain_max = world.size;
+	world.border_taken = true;
+	assert_false(move());
+	herald_queue_unlock_border(world.queue);
+	world.fill = true;
+	assert_true(move());
+	assert_int_equal(world.saves, 2);
+	assert_int_equal(world.removes, 1);
+	assert_int_equal(kept_from(), border(1));
+}
+
 /* Guards: what is kept besides segments is retained with them; without it nothing is whole. */
 static void
 test_others(void **state UNUSED)
@@ -430,6 +455,7 @@ main(void)
 		world_test(test_too_late),
 		world_test(test_comes_meanwhile),
 		world_test(test_saved_in_ring),
+		world_test(test_saved_and_let_go),
 		world_test(test_others),
 		world_test(test_expire),
 	};

@@ -106,7 +106,7 @@ test_taken_over(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: what is ours is found, before, between and behind segments of others', of which nothing is copied. */
+/* Guards: what is ours is found before and between segments of others, of which nothing is copied. */
 static void
 test_passed_over(void **state UNUSED)
 {

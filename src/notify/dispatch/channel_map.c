@@ -37,7 +37,7 @@
  * Of the channel memory: dsa has a block of 64 kB for each size of what is allocated:
  * its own data, dshash's, small arrays of buckets (1, 2, 4 and 8 kB), and one more.
  */
-#define BYTES_FIXED		((Size) 7 * 64 * 1024)
+#define BYTES_FIXED		((Size) 7 * BYTES_OF_BLOCK)
 
 /* An entry with dshash's link and hash before it: the next larger size that dsa has. */
 #define BYTES_OF_LINK	16
@@ -45,10 +45,15 @@
 
 /*
  * dshash doubles its array of buckets when one of its partitions is loaded by
- * 3/4: then all are by a half and more.  It needs the new array and the old one at
- * the same time: three pointers for each half a channel.
+ * 3/4: then all are by a half or nearly so.  It needs the new array and the old one at
+ * the same time: three pointers for each half a channel.  Large tables need less, and
+ * what they leave is enough for dsa's map of its pages.
  */
 #define BYTES_OF_BUCKETS	48
+
+/* dsa has a block of its own for each size of the listeners' arrays, up to this one. */
+#define BYTES_OF_BLOCK		(64 * 1024)
+#define BYTES_OF_ARRAY_MAX	8192
 
 typedef struct Channel
 {
@@ -215,7 +220,14 @@ herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, u
 uint64
 herald_channels_max(void)
 {
-	return (herald_channels_memory_size() - BYTES_FIXED) / (BYTES_OF_ITEM + BYTES_OF_BUCKETS);
+	Size		blocks = 0;
+
+	for (uint32 listeners = SLOTS_IN_ENTRY;
+		 listeners < herald_wakeup->slots && listeners * 2 * sizeof(uint32) <= BYTES_OF_ARRAY_MAX;
+		 listeners *= 2)
+		blocks++;
+	return (herald_channels_memory_size() - BYTES_FIXED - blocks * BYTES_OF_BLOCK) /
+		(BYTES_OF_ITEM + BYTES_OF_BUCKETS);
 }
 
 void

@@ -78,7 +78,7 @@ extern HeraldChannelCounters *herald_channels_add(Oid database, const char *chan
 
 /*
  * So many subscriptions (a session and a channel) herald.channel_memory holds at
- * least, if each is to a channel of its own.
+ * least, however the sessions share the channels.
  */
 extern uint64 herald_channels_max(void);
 

@@ -125,6 +125,7 @@ herald_deliver_earlier(void)
 	uint32		slot = herald_shared_my_slot();
 	bool		save_exit_on_any_error = ExitOnAnyError;
 	HeraldPosition to = herald_session_began_at();
+	HeraldPosition settled;
 	HeraldReader reader;
 	uint64		word;
 
@@ -132,7 +133,8 @@ herald_deliver_earlier(void)
 		return;
 
 	herald_dispatch_wait_a_while(to);
-	to = Min(to, atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst));
+	settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+	to = Min(to, settled);
 	word = atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot), memory_order_seq_cst);
 	if (!herald_listener_is_pending(word) || herald_word_position(word) >= to)
 		return;
@@ -289,8 +291,8 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 
 				/*
 				 * The word holds no place within a batch: that is read whole.
-				 * And one batch at least is read, however much a buffer that
-				 * has grown takes at once.
+				 * And we get on by one batch at least, however much a buffer
+				 * that has grown takes at once.
 				 */
 				if (!reader->in_batch && reader->checkpoint == begin)
 					continue;

@@ -8,13 +8,14 @@ from servers import SETTINGS, started
 from support import hear, left_nothing, notify, one, outcome, until
 
 ROLES = ["greedy", "modest", "third"]
+CROWDS = [9, 17, 33, 65]  # listeners of one channel: their arrays are of different sizes
 BEYOND = "53400: too many channels for role"
 
 
 @pytest.fixture(scope="module")
 def shared_by_roles():
     """With little memory for channels, two databases, one without the extension, and roles."""
-    for cluster in started(preload=True, settings=SETTINGS | {"herald.channel_memory": "2MB"}):
+    for cluster in started(preload=True, settings=SETTINGS | {"herald.channel_memory": "1536kB"}):
         cluster.psql("CREATE DATABASE without")
         for role in ROLES:
             cluster.psql(f"CREATE ROLE {role} LOGIN")
@@ -54,12 +55,16 @@ def fill(connection: psycopg.Connection, prefix: str) -> int:
 def test_one_role_cannot_take_all(shared_by_roles, connect, of_role):
     """Guards: by default a role gets half of the memory for channels, in all its sessions and databases together;
     then its LISTEN fails with an error that says why and changes nothing, and all others' goes on; two such
-    roles fit, superusers may take what is left, and what is given back counts no more."""
+    roles fit, however many of their sessions share channels; superusers may take what is left, and what is given back counts no more."""
     first, second, sender = of_role("greedy"), of_role("greedy", "without"), connect(shared_by_roles)
+    crowd = [of_role("greedy") for _ in range(CROWDS[-1])]
     first.execute("LISTEN mine")
     some = 1000
     second.execute(listen_to("elsewhere", 0, some))
-    allowed = 1 + some + fill(first, "full")
+    for listeners in CROWDS:
+        for session in crowd[:listeners]:
+            session.execute(f"LISTEN crowd_of_{listeners}")
+    allowed = 1 + some + sum(CROWDS) + fill(first, "full")
     with pytest.raises(psycopg.errors.ConfigurationLimitExceeded) as caught:
         second.execute("LISTEN another")
     assert caught.value.diag.message_primary == 'too many channels for role "greedy"'
