@@ -42,7 +42,7 @@ herald_lag_since(uint64 word, TimestampTz *since)
 	return herald_listener_is_pending(word) && herald_kept_since(herald_word_position(word), since);
 }
 
-bool
+HeraldLag
 herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 {
 	_Atomic int64_t *lagging_since = &herald_slots[slot].lagging_since;
@@ -60,15 +60,15 @@ herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 		beyond_since_ms[slot] = 0;
 		if (is_lagging)
 			atomic_store_explicit(lagging_since, 0, memory_order_relaxed);
-		return false;
+		return HERALD_LAG_NONE;
 	}
 	if (is_lagging)
-		return false;
+		return HERALD_LAG_NONE;
 
 	if (beyond_since_ms[slot] == 0)
 		beyond_since_ms[slot] = now_ms;
 	if (now_ms - beyond_since_ms[slot] < LAGS_AFTER_MS)
-		return true;
+		return HERALD_LAG_MAY_BEGIN;
 
 	/* First of all: after an error we would come here again and again. */
 	since = GetCurrentTimestamp();
@@ -76,7 +76,7 @@ herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
 	(void) herald_lag_since(word, &since);
 	atomic_store_explicit(lagging_since, since, memory_order_relaxed);
 	report(slot, word, bytes, since);
-	return false;
+	return HERALD_LAG_REPORTED;
 }
 
 bool

@@ -26,10 +26,17 @@ extern uint64 herald_lag_bytes(uint64 word);
  */
 extern bool herald_lag_since(uint64 word, TimestampTz *since);
 
+typedef enum HeraldLag
+{
+	HERALD_LAG_NONE,			/* it does not lag, or is logged */
+	HERALD_LAG_MAY_BEGIN,		/* look again soon, it may have to be logged */
+	HERALD_LAG_REPORTED			/* it has just been logged, which takes time */
+} HeraldLag;
+
 /*
  * The watchdog has seen this word: log the listener if it lags, once until it
- * has caught up.  True: look again soon, it may have to be logged.
+ * has caught up.
  */
-extern bool herald_lag_look(uint32 slot, uint64 word, uint64 now_ms);
+extern HeraldLag herald_lag_look(uint32 slot, uint64 word, uint64 now_ms);
 
 #endif							/* HERALD_LAG_H */

@@ -92,6 +92,7 @@ PGDLLEXPORT void herald_watchdog_main(Datum arg);
 
 static bool look(Seen *seen, uint64 now_ms);
 static void adapt_turns(bool rescued, uint64 now_ms);
+static bool look_for_laggards(const Seen *seen, uint32 used, uint64 now_ms);
 static bool tell_positions(const Seen *seen, uint32 used);
 static bool look_at(uint32 slot, Seen *seen, uint64 now_ms, bool *is_active);
 static long sleep_time(uint64 last_look_ms, uint64 last_active_ms);
@@ -215,8 +216,36 @@ look(Seen *seen, uint64 now_ms)
 	adapt_turns(rescued, now_ms);
 	if (rescued)
 		herald_turns_pump_all();
+	is_active |= look_for_laggards(seen, used, now_ms);
 	is_active |= herald_invalidation_look();
 	is_active |= tell_positions(seen, used);
+	return is_active;
+}
+
+/*
+ * Once nobody waits for a turn: to report one reads files and writes to the log.  Each look
+ * reports one at the most, and begins where the last one ended.
+ */
+static bool
+look_for_laggards(const Seen *seen, uint32 used, uint64 now_ms)
+{
+	static uint32 slot;
+	bool		is_active = false;
+
+	for (uint32 i = 0; i < used; i++)
+	{
+		slot = (slot + 1) % used;
+		switch (herald_lag_look(slot, seen[slot].word, now_ms))
+		{
+			case HERALD_LAG_NONE:
+				break;
+			case HERALD_LAG_MAY_BEGIN:
+				is_active = true;
+				break;
+			case HERALD_LAG_REPORTED:
+				return true;
+		}
+	}
 	return is_active;
 }
 
@@ -282,7 +311,6 @@ look_at(uint32 slot, Seen *seen, uint64 now_ms, bool *is_active)
 			rescued = herald_wakeup_rescue(herald_wakeup, slot, serial);
 	}
 	seen->serial = serial;
-	*is_active |= herald_lag_look(slot, word, now_ms);
 
 	if (rescued)
 		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);

@@ -48,6 +48,9 @@
 #define CATCH_UP_STEPS			10
 #define WHILE_STEPS				100
 
+/* So many bytes are more than a dispatcher leaves behind that has lost its CPU. */
+#define FAR_BEHIND_BYTES		((uint64) 32 * 1024)
+
 /* See herald_dispatch_pace(). */
 #define PACE_MS					100
 #define PACE_STUCK_MS			30
@@ -215,6 +218,15 @@ herald_dispatch_pace(HeraldPosition position)
 		if (stuck_at == settled || now_ms - begin_ms >= PACE_MS)
 			break;
 	}
+}
+
+bool
+herald_dispatch_is_far_behind(void)
+{
+	HeraldPosition settled = atomic_load_explicit(&herald_queue->settled, memory_order_relaxed);
+
+	return atomic_load_explicit(&herald_queue->head, memory_order_relaxed) > settled + FAR_BEHIND_BYTES &&
+		herald_sequencer_is_under_way(herald_queue);
 }
 
 bool

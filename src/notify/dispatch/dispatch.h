@@ -53,6 +53,9 @@ extern void herald_dispatch_wait_a_while(HeraldPosition position);
  */
 extern void herald_dispatch_pace(HeraldPosition position);
 
+/* Is there more to dispatch than a moment's worth?  What is still committing is none of it.  A hint. */
+extern bool herald_dispatch_is_far_behind(void);
+
 /* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
 extern bool herald_dispatch_is_behind(HeraldPosition position);
 

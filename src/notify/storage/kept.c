@@ -23,13 +23,23 @@
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
-/* Batches that were rolled back, and may come before the first that counts. */
-#define BATCHES_MAX			1000
+/* So much is read at once, and so often, to pass over batches that were rolled back. */
+#define CHUNK_BYTES			8192
+#define CHUNKS_MAX			16
+
+typedef enum Sought
+{
+	SOUGHT_FOUND,
+	SOUGHT_FURTHER_ON,
+	SOUGHT_NOWHERE				/* what was read is not what a sender writes */
+} Sought;
 
 /* The border lock is held for the time that it takes to clear a segment of the ring. */
 #define HOLD_STEP_US		100
 #define HOLD_STEPS			20000
 
+static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,
+						 TimestampTz *since);
 static bool is_expired(HeraldPosition position);
 static bool read_queue(HeraldPosition position, uint64 length, void *to);
 
@@ -52,34 +62,27 @@ herald_kept_begin(TimestampTz *since)
 	return herald_kept_since(from, since) || herald_kept_since(from - HERALD_ALIGN, since);
 }
 
+/*
+ * By the watchdog too, and for each listener: so it ends soon, even if somebody has made
+ * thousands of batches that were rolled back.
+ */
 bool
 herald_kept_since(HeraldPosition position, TimestampTz *since)
 {
 	HeraldPosition dispatched = atomic_load(&herald_queue->dispatched);
+	Sought		sought = SOUGHT_FURTHER_ON;
 
-	for (int i = 0; i < BATCHES_MAX && position < dispatched; i++)
+	for (int i = 0; i < CHUNKS_MAX && position < dispatched && sought == SOUGHT_FURTHER_ON; i++)
 	{
-		HeraldBatchHeader header;
+		char		chunk[CHUNK_BYTES] pg_attribute_aligned(HERALD_ALIGN);
+		HeraldPosition end = Min(dispatched, herald_queue_next_segment(herald_queue, position));
+		uint64		length = Min(end - position, sizeof(chunk));
 
-		if (!read_queue(position, sizeof(header.word), &header) ||
-			herald_word_position(header.word) != position)
+		if (!read_queue(position, length, chunk))
 			return false;
-		if (herald_word_state(header.word) == HERALD_BATCH_FILLER)
-		{
-			position = herald_queue_next_segment(herald_queue, position);
-			continue;
-		}
-
-		if (!read_queue(position, sizeof(header), &header))
-			return false;
-		if (herald_word_state(header.word) != HERALD_BATCH_ABORTED)
-		{
-			*since = header.commit_time;
-			return true;
-		}
-		position += header.length;
+		sought = seek_commit(chunk, length, &position, since);
 	}
-	return false;
+	return sought == SOUGHT_FOUND;
 }
 
 /* A process that has the border lock for so long is stopped: then the answer is "no", not a hang. */
@@ -128,6 +131,39 @@ herald_kept_expire(void)
 		expired = Max(expired, position + HERALD_ALIGN);
 	if (expired != 0)
 		herald_spill_expire(expired);
+}
+
+/* The first batch that was committed, in what was read from *position on; the next position to read from. */
+static Sought
+seek_commit(const char *chunk, uint64 length, HeraldPosition *position, TimestampTz *since)
+{
+	uint64		at = 0;
+
+	while (at < length)
+	{
+		HeraldBatchHeader header;
+
+		memcpy(&header.word, chunk + at, sizeof(header.word));
+		if (header.word == herald_word_make(*position, HERALD_BATCH_FILLER))
+		{
+			*position = herald_queue_next_segment(herald_queue, *position);
+			break;
+		}
+		if (at + sizeof(header) > length)
+			return at > 0 ? SOUGHT_FURTHER_ON : SOUGHT_NOWHERE;
+		memcpy(&header, chunk + at, sizeof(header));
+		if (header.word == herald_word_make(*position, HERALD_BATCH_COMMITTED))
+		{
+			*since = header.commit_time;
+			return SOUGHT_FOUND;
+		}
+		if (header.word != herald_word_make(*position, HERALD_BATCH_ABORTED) ||
+			header.length < sizeof(header) || header.length % HERALD_ALIGN != 0)
+			return SOUGHT_NOWHERE;
+		*position += header.length;
+		at += header.length;
+	}
+	return SOUGHT_FURTHER_ON;
 }
 
 static bool
