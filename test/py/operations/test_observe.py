@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from datetime import datetime, timezone
+from itertools import pairwise
 
 import psycopg
 import pytest
@@ -202,6 +203,22 @@ def test_large_transaction_counts(watched, connect, watcher, logged):
     laggard.execute("COMMIT")
     assert len(hear(laggard, 300)) == 300
     until(lambda: one(watcher, "SELECT used FROM herald.queue") == 0, "the file is deleted")
+
+
+def test_laggards_are_logged_one_after_the_other(watched, connect, watcher):
+    """Guards: of many laggards the watchdog reports one when it looks, since that takes time, and goes on to take turns
+    back between them; each is reported."""
+    before = len(watched.log())
+    laggards = [connect(watched) for _ in range(8)]
+    fall_behind(*laggards)
+    send(connect(watched), LAPS)
+
+    def times() -> list[float]:
+        found = re.findall(r"^(\S+ \S+) UTC .*LOG:  listener with PID \d+ is", watched.log()[before:], re.MULTILINE)
+        return sorted(datetime.fromisoformat(moment).timestamp() for moment in found)
+
+    until(lambda: len(times()) == len(laggards), "all are logged")
+    assert min(later - earlier for earlier, later in pairwise(times())) > 0.004
 
 
 def test_log_lag_takes_effect(watched, connect, watcher, logged):

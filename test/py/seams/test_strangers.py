@@ -293,3 +293,28 @@ def test_senders_in_a_loop(cluster, connect, wire):
         loop.cancel()
         assert error(loop.until_ready()).startswith("57014")
     assert median(times) < 0.04, f"heard after {median(times) * 1000:.0f} ms, at most {max(times) * 1000:.0f} ms"
+
+
+HOLDERS = 90
+HELD = 400  # channels of each
+
+
+def test_senders_to_many_channels_with_many_listeners(cluster, connect, wire):
+    """Guards: who sends quicker than it can be dispatched waits for the dispatcher, so that others' notifications are
+    not behind all that fits into the queue's memory."""
+    listener, sender = wire(cluster), connect(cluster)
+    listener.query("LISTEN d")
+    for holder in (connect(cluster) for _ in range(HOLDERS)):
+        holder.execute(listen_to("held", 0, HELD))
+        holder.execute("BEGIN")
+        holder.execute("SELECT 1")
+    times = []
+    channels = ",".join(f"held_{number}" for number in range(HELD))
+    with load(cluster, f"SELECT count(pg_notify(c, '')) FROM unnest('{{{channels}}}'::text[]) c;", 4, "-Mprepared"):
+        time.sleep(1)
+        for _ in range(20):
+            began = time.monotonic()
+            sender.execute("NOTIFY d")
+            assert kinds([listener.receive()]) == "A"
+            times.append(time.monotonic() - began)
+    assert median(times) < 0.1, f"heard after {median(times) * 1000:.0f} ms, at most {max(times) * 1000:.0f} ms"

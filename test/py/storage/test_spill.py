@@ -1,8 +1,10 @@
 """Listeners that fall behind: what they have yet to read waits in temporary files, and nobody else does."""
 
 import os
+import re
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -348,6 +350,30 @@ def test_floods_of_other_databases(spilling, connect, watcher, other):
     assert hear(laggard, 3) == ["own 0", "own 1", "own 2"]
     no_files_left(spilling, watcher)
     assert read_bytes(laggard.info.backend_pid) - before < 4 * SEGMENT_BYTES
+
+
+def reads(pid: int) -> int:
+    """How often the process has read from files and sockets so far."""
+    return int(re.search(r"^syscr: (\d+)", Path(f"/proc/{pid}/io").read_text(encoding="ascii"), re.MULTILINE)[1])
+
+
+def test_behind_what_was_rolled_back(spilling, connect, watcher, fail_at_commit):
+    """Guards: to tell since when a listener lags does not take the longer, the more transactions that were rolled back
+    come first. The watchdog does it, while nobody else takes back turns."""
+    (token,), = watcher.execute("SELECT herald.position()").fetchall()
+    for _ in range(300):
+        fail_at_commit()
+    sessions = [connect(spilling) for _ in range(10)]
+    for session in sessions:
+        session.execute("BEGIN")
+        assert one(session, "SELECT herald.listen('c', %s)", token)
+    sent = send(connect(spilling), 4)
+    before = reads(watcher.info.backend_pid)
+    assert one(watcher, "SELECT count(*) FROM herald.listeners WHERE pending_age > '0 s'") == len(sessions)
+    assert reads(watcher.info.backend_pid) - before < 20 * len(sessions)
+    for session in sessions:
+        session.execute("COMMIT")
+        hear_all(session, sent)
 
 
 def test_other_channels_and_encodings(spilling, connect, watcher):
