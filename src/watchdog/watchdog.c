@@ -8,7 +8,7 @@
  * debugger.  The watchdog looks every few milliseconds; a turn that it finds
  * out twice in a row, with a listener that has not moved between, goes to the
  * next one, so that no chain stalls [W2].  There are twice as many turns then, for a
- * while: of hundreds that cannot use theirs, others wait for a few rounds only.
+ * while: behind a hundred that cannot use theirs, others wait for a few rounds only.
  * A listener that has not moved for longer is marked as stalled: the log line about
  * it says so.
  *
@@ -58,6 +58,12 @@
 
 /* After so long without a turn out, it goes to sleep. */
 #define AWAKE_MS			1000
+
+/*
+ * So many times as many turns as ever there are at the most.  Without a limit those of
+ * listeners that only wait for a CPU would double until all want it at once.
+ */
+#define TURNS_TIMES_MAX		8
 
 /* After so long in which no turn was taken back, there are as many as ever. */
 #define CALM_MS				100
@@ -258,7 +264,7 @@ adapt_turns(bool rescued, uint64 now_ms)
 	if (rescued)
 	{
 		rescued_ms = now_ms;
-		if (turns < herald_wakeup->slots)
+		if (turns < herald_settings_turns() * TURNS_TIMES_MAX)
 			atomic_store_explicit(&herald_wakeup->turns_max, turns * 2, memory_order_relaxed);
 	}
 	else if (rescued_ms != 0 && now_ms - rescued_ms >= CALM_MS)
