@@ -283,17 +283,25 @@ def test_too_large(small, connect, limit):
 
 
 def test_limit_is_lowered_meanwhile(small, connect, settled, limit):
-    """Guards: what a transaction has notified already is committed and heard, though the limit is lower now."""
-    listener, sender = connect(small), connect(small)
-    listener.execute("LISTEN c")
+    """Guards: a lower limit gives up what is beyond it; but what an open transaction has notified already is
+    committed and heard."""
+    listener, laggard, sender = connect(small), connect(small), connect(small)
+    for connection in (listener, laggard):
+        connection.execute("LISTEN c")
+    laggard.execute("LISTEN herald_reset; BEGIN; SELECT 1")
+    before = send_many(sender, "c")
+    assert hear(listener, MANY) == before
     sender.execute("BEGIN")
     sent = [payload for part in range(5) for payload in send_many(sender, "c", f"{part} ")]
     sender.execute("SAVEPOINT s")
     limit("512kB", sender)
+    until(lambda: len(files(small)) == 1, "what the laggard is behind is given up")
     with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too many notifications"):
         notify(sender, "c", "more")
     sender.execute("ROLLBACK TO s; COMMIT")
     assert hear(listener, len(sent)) == sent
+    laggard.execute("COMMIT")
+    assert hear(laggard, 1) == ["notifications were missed"]
 
 
 # ---- payloads ----
