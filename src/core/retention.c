@@ -20,9 +20,9 @@
  * bytes overwritten finds them saved, or else they are gone.
  *
  * A listener that is below `lost` may be lucky, and never notice: it was just
- * about to go on, or has nothing there.  But others have recycled without it meanwhile, even under
- * the spiller's hands.  So a segment counts as saved only if it was still in
- * the ring afterwards.
+ * about to go on, or has nothing there.  But others have recycled without it
+ * meanwhile, even under the spiller's hands.  So a segment counts as saved only
+ * if it was still in the ring afterwards.
  *
  * Deleting takes long, and is left to later, and mostly to others; by name, so
  * that a name that was given to be deleted is never used again: a segment that

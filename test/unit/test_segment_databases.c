@@ -159,7 +159,7 @@ test_extended(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: nothing is lapped by whom nothing is missed: others' segments may be gone. */
+/* Guards: a reader that misses nothing is not lapped: others' segments may be gone. */
 static void
 test_gone(void **state UNUSED)
 {

@@ -318,7 +318,7 @@ hash_key(const void *key, size_t size, void *arg)
 	return hash_combine(channel->channel_hash, murmurhash32(channel->database));
 }
 
-/* Who was the dispatcher before may count what repeated a moment later. */
+/* The dispatcher before may count what repeated a moment later. */
 static void
 count_sent(Channel *channel, uint64 notifications, TimestampTz last)
 {

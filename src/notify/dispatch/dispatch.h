@@ -15,11 +15,11 @@
 #include "core/queue_layout.h"
 
 /*
- * Dispatch what is finished and wake the first of the listeners that it concerns, unless
- * another process is at it.  Never fails.  To be called after a batch was
- * finished; the process must have attached the channel map, or else must know
- * that it has no batch.  False: the queue is switched off, and a process that
- * has committed a batch has to say so (herald_damage_tell()).
+ * Dispatch what is finished and wake the first of the listeners that it
+ * concerns, unless another process is at it.  Never fails.  To be called after a
+ * batch was finished; the process must have attached the channel map, or else
+ * must know that it has no batch.  False: the queue is switched off, and a process
+ * that has committed a batch has to say so (herald_damage_tell()).
  */
 extern bool herald_dispatch_run(void);
 
@@ -47,9 +47,9 @@ extern void herald_dispatch_catch_up(HeraldPosition position);
 extern void herald_dispatch_wait_a_while(HeraldPosition position);
 
 /*
- * A sender's batch before, which ends at this position, comes first: wait until it is settled,
- * for a tenth of a second at most, and only while the dispatch gets further.  Throws if
- * it is cancelled.
+ * A sender's batch before, which ends at this position, comes first: wait until it
+ * is settled, for a tenth of a second at most, and only while the dispatch gets
+ * further.  Throws if it is cancelled.
  */
 extern void herald_dispatch_pace(HeraldPosition position);
 

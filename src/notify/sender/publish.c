@@ -181,8 +181,8 @@ herald_publish_concerns(HeraldEntryTest test)
 }
 
 /*
- * Between two messages of a client others have the CPU anyway.  But who sends what takes
- * long to dispatch, to many channels with many listeners, is quicker than the dispatcher.
+ * Between two messages of a client others have the CPU anyway.  But what goes to many
+ * channels with many listeners takes longer to dispatch than to send.
  */
 static void
 pace(void)

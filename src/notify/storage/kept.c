@@ -133,7 +133,10 @@ herald_kept_expire(void)
 		herald_spill_expire(expired);
 }
 
-/* The first batch that was committed, in what was read from *position on; the next position to read from. */
+/*
+ * The first batch that was committed, in what was read from *position on.  Where there is
+ * none, *position is where to read on.
+ */
 static Sought
 seek_commit(const char *chunk, uint64 length, HeraldPosition *position, TimestampTz *since)
 {

@@ -174,10 +174,20 @@ def cpu_s(pid: int) -> float:
 
 def read_bytes(pid: int) -> int | None:
     """How much the process has read from files and sockets so far, or None if it has ended."""
+    return _counted_by_kernel(pid, "rchar")
+
+
+def reads(pid: int) -> int | None:
+    """How often the process has read from files and sockets so far, or None if it has ended."""
+    return _counted_by_kernel(pid, "syscr")
+
+
+def _counted_by_kernel(pid: int, what: str) -> int | None:
     try:
-        return int(Path(f"/proc/{pid}/io").read_text(encoding="ascii").split()[1])
+        io = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
     except (FileNotFoundError, ProcessLookupError):
         return None
+    return int(re.search(rf"^{what}: (\d+)", io, re.MULTILINE)[1])
 
 
 def context_switches(pid: int) -> int:

@@ -300,8 +300,8 @@ HELD = 400  # channels of each
 
 
 def test_senders_to_many_channels_with_many_listeners(cluster, connect, wire):
-    """Guards: who sends quicker than it can be dispatched waits for the dispatcher, so that others' notifications are
-    not behind all that fits into the queue's memory."""
+    """Guards: a sender of what takes longer to dispatch than to send waits for the dispatcher, so that others'
+    notifications are not behind all that fits into the queue's memory."""
     listener, sender = wire(cluster), connect(cluster)
     listener.query("LISTEN d")
     for holder in (connect(cluster) for _ in range(HOLDERS)):

@@ -1,7 +1,6 @@
 """Listeners that fall behind: what they have yet to read waits in temporary files, and nobody else does."""
 
 import os
-import re
 import signal
 import threading
 from pathlib import Path
@@ -15,7 +14,9 @@ from laggards import (
 )
 from sequences import nothing_wrong, send_sequences
 from servers import SETTINGS, started
-from support import hear, notify, one, outcome, read_bytes, reconnect, state_of, stopped, until, until_crashed, wait_event
+from support import (
+    hear, notify, one, outcome, read_bytes, reads, reconnect, state_of, stopped, until, until_crashed, wait_event,
+)
 from wire import cstring, payloads
 
 
@@ -350,11 +351,6 @@ def test_floods_of_other_databases(spilling, connect, watcher, other):
     assert hear(laggard, 3) == ["own 0", "own 1", "own 2"]
     no_files_left(spilling, watcher)
     assert read_bytes(laggard.info.backend_pid) - before < 4 * SEGMENT_BYTES
-
-
-def reads(pid: int) -> int:
-    """How often the process has read from files and sockets so far."""
-    return int(re.search(r"^syscr: (\d+)", Path(f"/proc/{pid}/io").read_text(encoding="ascii"), re.MULTILINE)[1])
 
 
 def test_behind_what_was_rolled_back(spilling, connect, watcher, fail_at_commit):
