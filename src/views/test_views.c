@@ -20,6 +20,7 @@
 #include "notify/storage/large_writer.h"
 
 PG_FUNCTION_INFO_V1(herald_stop_state);
+PG_FUNCTION_INFO_V1(herald_stop_turns);
 PG_FUNCTION_INFO_V1(herald_stop_slot);
 PG_FUNCTION_INFO_V1(herald_stop_caches);
 PG_FUNCTION_INFO_V1(herald_stop_damage);
@@ -35,6 +36,13 @@ herald_stop_state(PG_FUNCTION_ARGS)
 		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
 		atomic_load(&herald_queue->dispatching), atomic_load(&herald_queue->border_lock),
 		atomic_load(&herald_control->dispatch_waiters), herald_large_files_count())));
+}
+
+/* herald_stop_turns() → integer: how many turns there are at present */
+Datum
+herald_stop_turns(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32((int32) atomic_load(&herald_wakeup->turns_max));
 }
 
 /* herald_stop_lose_large(number bigint) → void: takes a file away from its transaction, as if memory were damaged */

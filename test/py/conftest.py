@@ -1,6 +1,7 @@
 """The clusters and connections that the tests use."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -14,6 +15,18 @@ from servers import SETTINGS, started
 from wire import Wire
 
 cleanup.interrupt_by_signals()
+
+STOP_POINTS = pytest.StashKey[Prefix]()
+
+
+def pytest_collection_finish(session):
+    """Builds the module with stop points, if a test wants it: a compiler's time is not that test's."""
+    if session.config.option.collectonly or not any("stop_points" in item.fixturenames for item in session.items):
+        return
+    kept = ExitStack()
+    session.config.add_cleanup(kept.close)
+    prefix = session.config.stash[STOP_POINTS] = kept.enter_context(Prefix())
+    prefix.install("STOP_POINTS=1")
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +55,9 @@ def server(request):
 
 
 @pytest.fixture(scope="session")
-def stop_points():
+def stop_points(request):
     """The pg_config of a server whose module was built with stop points."""
-    with Prefix() as prefix:
-        prefix.install("STOP_POINTS=1")
-        yield prefix.pg_config
+    return request.config.stash[STOP_POINTS].pg_config
 
 
 @pytest.fixture(scope="session")

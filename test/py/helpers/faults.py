@@ -24,6 +24,8 @@ FUNCTIONS = """
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_armed';
     CREATE FUNCTION stop_state() RETURNS text
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_state';
+    CREATE FUNCTION stop_turns() RETURNS integer
+        LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_turns';
     CREATE FUNCTION stop_lose_large(number bigint) RETURNS void
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_lose_large';
     CREATE FUNCTION stop_slot(pid integer) RETURNS integer
@@ -70,6 +72,10 @@ class Points:
     def state(self) -> str:
         """What is in use, and no view shows."""
         return one(self.watcher, "SELECT stop_state()")
+
+    def turns(self) -> int:
+        """How many turns there are at present."""
+        return one(self.watcher, "SELECT stop_turns()")
 
 
 class Doing:
