@@ -130,8 +130,9 @@ run_send(Bench *bench, uint64_t n)
 /* ---- dispatching ---- */
 
 static void
-run_begins(void *arg)
+run_begins(HeraldPosition end, void *arg)
 {
+	(void) end;
 	(void) arg;
 }
 

@@ -130,8 +130,9 @@ typedef struct HeraldControl
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;
 
-	/* Backends that wait for room in the ring, or for spill_lock. */
+	/* Backends that wait for room in the ring, or for spill_lock; and those that go first. */
 	_Atomic uint32_t room_waiters;
+	_Atomic uint32_t room_waiters_first;
 	ConditionVariable room;
 
 	HeraldBypass bypasses[HERALD_BYPASSES];

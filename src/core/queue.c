@@ -121,6 +121,9 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 		 */
 		if (start + length > atomic_load_explicit(&queue->limit, memory_order_acquire))
 			return false;
+		if (batch->unsettled_max > 0 &&
+			head > atomic_load_explicit(&queue->settled, memory_order_relaxed) + batch->unsettled_max)
+			return false;
 
 		/*
 		 * [L2] release: pairs with the acquire in scan() of sequencer.c;

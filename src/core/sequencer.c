@@ -68,7 +68,7 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 		to = atomic_load_explicit(&queue->dispatched, memory_order_relaxed);
 		while (spent < budget && (from < to || publish_run(queue, &to, &damaged)))
 		{
-			calls->run_begins(calls->arg);
+			calls->run_begins(to, calls->arg);
 			from = mark(queue, from, to, budget, &spent, calls);
 			HERALD_HOLD_POINT("dispatch-marked");
 
@@ -104,6 +104,13 @@ herald_sequencer_is_under_way(HeraldQueue *queue)
 
 	return settled < atomic_load_explicit(&queue->dispatched, memory_order_seq_cst) ||
 		has_finished(queue);
+}
+
+HeraldPosition
+herald_sequencer_progress(HeraldQueue *queue)
+{
+	return atomic_load_explicit(&queue->settled, memory_order_relaxed) +
+		atomic_load_explicit(&queue->mark_offset, memory_order_relaxed);
 }
 
 /* Listeners may read on, up to a new *to.  False: nothing more is finished. */
@@ -203,12 +210,16 @@ static bool
 mark_batch(HeraldQueue *queue, const HeraldBatchHeader *header, uint64_t budget,
 		   uint64_t *spent, const HeraldSequencerCalls *calls)
 {
-	uint32_t	offset = queue->mark_offset > 0 ? queue->mark_offset : sizeof(HeraldBatchHeader);
+	uint32_t	offset = atomic_load_explicit(&queue->mark_offset, memory_order_relaxed);
 
+	if (offset == 0)
+		offset = sizeof(HeraldBatchHeader);
 	*spent += sizeof(HeraldBatchHeader) +
 		calls->mark_batch(header, &offset, budget - *spent, calls->arg);
-	queue->mark_offset = offset < header->length ? offset : 0;
-	return queue->mark_offset == 0;
+	if (offset >= header->length)
+		offset = 0;
+	atomic_store_explicit(&queue->mark_offset, offset, memory_order_relaxed);
+	return offset == 0;
 }
 
 /* Is the next batch finished?  [D1] The last look, after letting go. */

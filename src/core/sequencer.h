@@ -28,8 +28,12 @@
 typedef uint64_t (*HeraldMarkBatch) (const HeraldBatchHeader *header, uint32_t *offset,
 									 uint64_t budget, void *arg);
 
-/* Called before the first mark of a run: listeners marked earlier may have read on. */
-typedef void (*HeraldRunBegins) (void *arg);
+/*
+ * The marks that follow belong to the run that ends there.  Listeners marked in another
+ * run may have read on.  Also where a run goes on that an earlier call has not completed,
+ * perhaps in another process: what that has marked is marked.
+ */
+typedef void (*HeraldRunBegins) (HeraldPosition end, void *arg);
 
 typedef struct HeraldSequencerCalls
 {
@@ -61,5 +65,11 @@ extern HeraldSequencerResult herald_sequencer_run(HeraldQueue *queue, uint64_t b
  * with no unfinished one before them whose listeners are not all marked yet?
  */
 extern bool herald_sequencer_is_under_way(HeraldQueue *queue);
+
+/*
+ * Something that changes whenever a dispatcher gets further, within a batch too.  A hint:
+ * it may have changed although nothing has.
+ */
+extern HeraldPosition herald_sequencer_progress(HeraldQueue *queue);
 
 #endif							/* HERALD_SEQUENCER_H */

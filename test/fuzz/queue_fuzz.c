@@ -207,8 +207,9 @@ mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, v
 }
 
 static void
-run_begins(void *arg)
+run_begins(HeraldPosition end, void *arg)
 {
+	(void) end;
 	(void) arg;
 }
 

@@ -171,6 +171,7 @@ leave_in_segment(HeraldQueue *queue, uint64_t left)
 typedef struct Recorder
 {
 	int			runs;
+	HeraldPosition run_end;		/* the last one's */
 	int			batches;
 	HeraldPosition positions[RECORDED_MAX];
 	HeraldQueue  *queue;			/* if set, checked: published before marked */
@@ -180,9 +181,10 @@ typedef struct Recorder
 } Recorder;
 
 static UNUSED void
-record_run(void *arg)
+record_run(HeraldPosition end, void *arg)
 {
 	((Recorder *) arg)->runs++;
+	((Recorder *) arg)->run_end = end;
 }
 
 static UNUSED uint64_t

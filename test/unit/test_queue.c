@@ -91,6 +91,25 @@ test_reserve_and_fill(void **state UNUSED)
 	free(queue);
 }
 
+/* Guards: a sender that asks for it gets no room while too much before it is unsettled. */
+static void
+test_unsettled_max(void **state UNUSED)
+{
+	HeraldQueue  *queue = log_new();
+	HeraldBatch paced = {.unsettled_max = 1000};
+	HeraldPosition start = atomic_load(&queue->head);
+	HeraldPosition position;
+
+	assert_true(herald_queue_reserve(queue, &paced, 1000 - HEADER_SIZE, &position));
+	assert_true(herald_queue_reserve(queue, &paced, 8, &position));
+	assert_int_equal(position, start + 1000);
+	assert_false(herald_queue_reserve(queue, &paced, 8, &position));
+	assert_true(reserve(queue, 8, &position));
+	atomic_store(&queue->settled, start + 1000);
+	assert_true(herald_queue_reserve(queue, &paced, 8, &position));
+	free(queue);
+}
+
 /* Guards: finishing changes the state, and a commit the time; nothing else. */
 static void
 test_finish(void **state UNUSED)
@@ -367,6 +386,7 @@ main(void)
 		cmocka_unit_test(test_ring_size),
 		cmocka_unit_test(test_init),
 		cmocka_unit_test(test_reserve_and_fill),
+		cmocka_unit_test(test_unsettled_max),
 		cmocka_unit_test(test_finish),
 		cmocka_unit_test(test_segment_border),
 		cmocka_unit_test(test_whole_segment),

@@ -210,6 +210,7 @@ test_budget_of_marks(void **state UNUSED)
 						 calls < 20 ? HERALD_SEQUENCER_MORE : HERALD_SEQUENCER_DONE);
 		assert_int_equal(recorder.batches, calls * 5);
 		assert_int_equal(recorder.runs, calls);
+		assert_int_equal(recorder.run_end, atomic_load(&queue->head));
 		assert_int_equal(atomic_load(&queue->dispatched), atomic_load(&queue->head));
 		assert_int_equal(atomic_load(&queue->settled),
 						 calls < 20 ? sent[calls * 5] : atomic_load(&queue->head));
@@ -235,6 +236,7 @@ test_budget_within_a_batch(void **state UNUSED)
 	uint64_t	length = 0;
 	HeraldPosition large;
 	HeraldPosition behind;
+	HeraldPosition progress = 0;
 
 	for (int i = 0; i < 100; i++)
 		length += entry_write(bytes + length, "channel", "payload", 7);
@@ -249,7 +251,10 @@ test_budget_within_a_batch(void **state UNUSED)
 		assert_int_equal(recorder.entries, calls * 10);
 		assert_int_equal(recorder.batches, 1);
 		assert_int_equal(recorder.resumed, calls - 1);
+		assert_int_equal(recorder.run_end, atomic_load(&queue->head));
 		assert_int_equal(atomic_load(&queue->settled), calls < 10 ? large : behind);
+		assert_true(herald_sequencer_progress(queue) > progress);
+		progress = herald_sequencer_progress(queue);
 	}
 	assert_int_equal(dispatch(queue, 1, &recorder), HERALD_SEQUENCER_DONE);
 	assert_int_equal(recorder.entries, 101);
@@ -353,7 +358,7 @@ mark_meanwhile(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budge
 }
 
 static void
-run_begins_unheeded(void *arg UNUSED)
+run_begins_unheeded(HeraldPosition end UNUSED, void *arg UNUSED)
 {
 }
 

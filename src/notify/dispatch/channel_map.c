@@ -9,7 +9,7 @@
  * segment that would have to be attached first.  Memory can run out, then, but
  * only for a session that wants to LISTEN, at a point where it can be told.
  *
- * Most channels have few listeners; four fit into the entry itself, more are
+ * Most channels have few listeners; six fit into the entry itself, more are
  * in an array that doubles, and is halved when three quarters of it are free: so
  * the memory that a role takes is bounded by the listeners that it has.
  *
@@ -31,7 +31,7 @@
 #include "base/shared.h"
 #include "notify/dispatch/channel_map.h"
 
-#define SLOTS_IN_ENTRY	8
+#define SLOTS_IN_ENTRY	6
 
 /*
  * Of the channel memory: dsa has a block of 64 kB for each size of what is allocated:
@@ -65,6 +65,7 @@ typedef struct Channel
 		uint32		in_entry[SLOTS_IN_ENTRY];
 		dsa_pointer array;
 	}			slots;
+	HeraldPosition marked_to;	/* the end of the run in which they were marked last */
 	HeraldChannelCounters counters;
 } Channel;
 
@@ -170,6 +171,7 @@ herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint
 	{
 		entry->count = 0;
 		entry->capacity = SLOTS_IN_ENTRY;
+		entry->marked_to = 0;
 		atomic_init(&entry->counters.sent, 0);
 		atomic_init(&entry->counters.delivered, 0);
 		atomic_init(&entry->counters.last_sent, 0);
@@ -237,8 +239,8 @@ herald_channels_key(HeraldChannelKey *key, Oid database, const HeraldEntry *entr
 }
 
 uint32
-herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header,
-					 uint64 notifications, uint32 *woken)
+herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header, HeraldPosition run,
+					 uint64 notifications, HeraldChannelMarks *marks)
 {
 	Channel    *channel = dshash_find(channels, key, false);
 	uint32		listeners;
@@ -247,8 +249,13 @@ herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *heade
 		return 0;
 
 	listeners = channel->count;
-	*woken += herald_wakeup_mark_all(herald_wakeup, channel_slots(channel), listeners,
-									 herald_word_position(header->word));
+	if (channel->marked_to != run)
+	{
+		marks->entered += herald_wakeup_mark_all(herald_wakeup, channel_slots(channel), listeners,
+												 herald_word_position(header->word));
+		marks->looked_at += listeners;
+		channel->marked_to = run;
+	}
 	count_sent(channel, notifications, header->commit_time);
 	dshash_release_lock(channels, channel);
 	return listeners;

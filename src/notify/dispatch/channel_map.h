@@ -88,14 +88,21 @@ extern void herald_channels_remove(Oid database, const char *channel, uint32 cha
 /* The key of an entry's channel. */
 extern void herald_channels_key(HeraldChannelKey *key, Oid database, const HeraldEntry *entry);
 
+/* What marking has come to, of several channels. */
+typedef struct HeraldChannelMarks
+{
+	uint64		looked_at;		/* listeners, each time */
+	uint64		entered;		/* those that entered the wakeup set */
+} HeraldChannelMarks;
+
 /*
- * Mark the listeners of a channel: there is something for them in this batch.  Count
- * so many notifications, the last of which is in it.  Returns how many listeners there are;
- * *woken is increased by how many of them entered the wakeup set.  By the dispatcher; never
- * fails.
+ * Mark the listeners of a channel: there is something for them in this batch.  Where this
+ * has been done in the same run (HeraldRunBegins), by whichever process, it is enough.
+ * Count so many notifications, the last of which is in the batch.  Returns how many
+ * listeners there are, and adds to *marks.  By the dispatcher; never fails.
  */
 extern uint32 herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header,
-								   uint64 notifications, uint32 *woken);
+								   HeraldPosition run, uint64 notifications, HeraldChannelMarks *marks);
 
 /* Count only; the last was committed at that time.  Never fails. */
 extern void herald_channels_count(const HeraldChannelKey *key, uint64 notifications,

@@ -51,9 +51,11 @@
 /* So many bytes are more than a dispatcher leaves behind that has lost its CPU. */
 #define FAR_BEHIND_BYTES		((uint64) 32 * 1024)
 
-/* See herald_dispatch_pace(). */
-#define PACE_MS					100
-#define PACE_STUCK_MS			30
+/* See herald_dispatch_pace(): a dispatcher may wait for a CPU for a while. */
+#define PACE_STUCK_MS			200
+
+/* To look up a channel costs a dispatcher as much as that many bytes of the queue. */
+#define COST_OF_LOOKUP			64
 
 /* How many of the channels that were marked in a run are remembered; a power of two. */
 #define MARKED_CHANNELS			64
@@ -61,7 +63,7 @@
 /* A channel whose listeners have been marked. */
 typedef struct MarkedChannel
 {
-	uint64		run;			/* in which; in another one they are to be marked again */
+	HeraldPosition run;			/* in which; in another one they are to be marked again */
 	HeraldChannelKey key;
 	uint32		listeners;
 	uint64		repeats;		/* notifications since, which are not counted yet */
@@ -72,7 +74,7 @@ typedef struct MarkedChannel
 typedef struct Marking
 {
 	uint32		runs;
-	uint32		woken;			/* listeners that entered the wakeup set */
+	HeraldChannelMarks marks;
 	uint64		concerned;		/* listeners that a message was for, with repeats */
 	HeraldPosition damaged;		/* the batch with an entry that is not valid; 0: no such */
 } Marking;
@@ -85,19 +87,20 @@ static uint64 repeated;
 
 StaticAssertDecl(MARKED_CHANNELS <= 64, "a bit for each marked channel");
 
-/* The number of this process's present run. */
-static uint64 run;
+/* The end of this process's present run. */
+static HeraldPosition run;
 
 /* This process is counted in herald_control->dispatch_waiters. */
 static bool is_waiting;
 
-static bool mark_finished(void);
-static void run_begins(void *arg);
+static bool dispatch_some(bool *is_left);
+static bool mark_finished(bool *is_left);
+static void run_begins(HeraldPosition end, void *arg);
 static uint64 mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg);
-static uint32 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking);
+static uint64 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking);
 static bool is_key_of(const HeraldChannelKey *key, Oid database, const HeraldEntry *entry);
 static void count_repeats(void);
-static uint32 mark_database(Oid database, HeraldPosition position, uint32 *woken);
+static void mark_database(Oid database, HeraldPosition position, HeraldChannelMarks *marks);
 static bool is_settled(HeraldPosition position);
 static bool is_not_settled(HeraldPosition position);
 static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps,
@@ -110,16 +113,26 @@ static void tell_waiters(void);
 bool
 herald_dispatch_run(void)
 {
+	bool		is_left;
+
+	return dispatch_some(&is_left);
+}
+
+/* As herald_dispatch_run().  *is_left: the budget is spent, and the watchdog knows that there is more. */
+static bool
+dispatch_some(bool *is_left)
+{
+	*is_left = false;
 	if (herald_shared_is_damaged())
 		return false;
-	if (mark_finished())
+	if (mark_finished(is_left))
 		herald_turns_begin();
 	return true;
 }
 
 /* Dispatch what there is.  True: listeners are to be woken. */
 static bool
-mark_finished(void)
+mark_finished(bool *is_left)
 {
 	Marking		marking = {0};
 	HeraldSequencerCalls calls = {run_begins, mark_batch, &marking};
@@ -129,6 +142,7 @@ mark_finished(void)
 	do
 		result = herald_sequencer_run(herald_queue, DISPATCH_BUDGET, &calls);
 	while (result == HERALD_SEQUENCER_MORE && !herald_bell_wake());
+	*is_left = result == HERALD_SEQUENCER_MORE;
 	count_repeats();
 
 	/* Whatever we have marked has to be woken all the same. */
@@ -138,9 +152,9 @@ mark_finished(void)
 		herald_damage_found(atomic_load(&herald_queue->dispatched));
 
 	HERALD_HOLD_POINT("dispatch-done");
-	if (marking.concerned > marking.woken)
-		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.woken);
-	if (marking.woken == 0 && marking.concerned > 0)
+	if (marking.concerned > marking.marks.entered)
+		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.marks.entered);
+	if (marking.marks.entered == 0 && marking.concerned > 0)
 	{
 		/* The process that marked them before may be stopped: then the watchdog wakes them. */
 		herald_bell_ring();
@@ -150,7 +164,7 @@ mark_finished(void)
 		tell_waiters();
 		herald_spill_announce_room();
 	}
-	return marking.woken > 0;
+	return marking.marks.entered > 0;
 }
 
 /*
@@ -192,32 +206,28 @@ herald_dispatch_wait_a_while(HeraldPosition position)
  * one batch under way at most, those that send again and again leave it the CPU,
  * as they would at a lock.  What hangs for another reason is not waited for twice.
  */
-void
-herald_dispatch_pace(HeraldPosition position)
+bool
+herald_dispatch_pace(HeraldPosition position, uint64 end_ms)
 {
 	static HeraldPosition stuck_at;
-	uint64		begin_ms;
-	uint64		moved_ms;
-	HeraldPosition settled = atomic_load(&herald_queue->settled);
+	HeraldPosition progress = herald_sequencer_progress(herald_queue);
+	uint64		now_ms = herald_clock_ms();
+	uint64		moved_ms = now_ms;
 
-	if (settled >= position || settled == stuck_at)
-		return;
-	begin_ms = moved_ms = herald_clock_ms();
-	while (is_not_settled(position))
+	while (is_not_settled(position) && progress != stuck_at && now_ms < end_ms)
 	{
-		uint64		now_ms;
+		HeraldPosition before = progress;
 
 		if (!wait_while(is_not_settled, position, 1, STEP_MS))
 			CHECK_FOR_INTERRUPTS();
 		now_ms = herald_clock_ms();
-		if (atomic_load(&herald_queue->settled) != settled)
+		progress = herald_sequencer_progress(herald_queue);
+		if (progress != before)
 			moved_ms = now_ms;
-		settled = atomic_load(&herald_queue->settled);
-		if (now_ms - moved_ms >= PACE_STUCK_MS)
-			stuck_at = settled;
-		if (stuck_at == settled || now_ms - begin_ms >= PACE_MS)
-			break;
+		else if (now_ms - moved_ms >= PACE_STUCK_MS)
+			stuck_at = progress;
 	}
+	return is_settled(position);
 }
 
 bool
@@ -244,11 +254,11 @@ herald_dispatch_cancel_wait(void)
 }
 
 static void
-run_begins(void *arg)
+run_begins(HeraldPosition end, void *arg)
 {
 	Marking    *marking = arg;
 
-	run++;
+	run = end;
 	marking->runs++;
 }
 
@@ -273,29 +283,29 @@ mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void 
 			*offset = header->length;
 			break;
 		}
-		cost += entry->length + mark_entry(header, entry, marking) * HERALD_COST_OF_MARK;
+		cost += entry->length + mark_entry(header, entry, marking);
 		*offset += entry->length;
 	} while (*offset < header->length && cost < budget);
 	return cost;
 }
 
 /*
- * Returns how many listeners were looked at: none, if that was done before in
- * this run.
+ * Returns what it has cost besides the entry's bytes.
  *
- * One mark is enough for the whole run, because the run's end was published
- * before its first mark [W1].  A listener that was PENDING, reading or BUSY looks
+ * One mark is enough for the whole run, whichever process has made it, because the run's
+ * end was published before its first mark [W1].  A listener that was PENDING, reading or BUSY looks
  * afterwards how far it may read, and reads to the end of the run.  One that was
  * IDLE beyond the mark's position had read up to a published position, and the
  * first of these behind that mark is the end of the run.  One that was not in the
  * map yet begins there, or later.
  */
-static uint32
+static uint64
 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking)
 {
 	uint32		index = entry->channel_hash % MARKED_CHANNELS;
 	MarkedChannel *marked = &marked_channels[index];
 	uint64		notifications = herald_entry_notifications(entry);
+	uint64		looked_at = marking->marks.looked_at;
 
 	switch ((HeraldEntryKind) entry->kind)
 	{
@@ -305,9 +315,9 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 		case HERALD_ENTRY_FILE:
 			return 0;
 		case HERALD_ENTRY_ALL_LISTENERS:
-			marking->concerned += mark_database(header->database, herald_word_position(header->word),
-												&marking->woken);
-			return herald_wakeup->slots;
+			mark_database(header->database, herald_word_position(header->word), &marking->marks);
+			marking->concerned += marking->marks.looked_at - looked_at;
+			return herald_wakeup->slots * HERALD_COST_OF_MARK;
 	}
 	if (!is_key_of(&marked->key, header->database, entry))
 	{
@@ -329,11 +339,11 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 
 	/* Also what has repeated in earlier runs of ours. */
 	marked->run = run;
-	marked->listeners = herald_channels_mark(&marked->key, header, marked->repeats + notifications,
-											 &marking->woken);
+	marked->listeners = herald_channels_mark(&marked->key, header, run, marked->repeats + notifications,
+											 &marking->marks);
 	marked->repeats = 0;
 	marking->concerned += marked->listeners;
-	return marked->listeners;
+	return COST_OF_LOOKUP + (marking->marks.looked_at - looked_at) * HERALD_COST_OF_MARK;
 }
 
 static bool
@@ -357,21 +367,18 @@ count_repeats(void)
 	}
 }
 
-/* Mark all listeners of a database; returns how many there are. */
-static uint32
-mark_database(Oid database, HeraldPosition position, uint32 *woken)
+/* Mark all listeners of a database. */
+static void
+mark_database(Oid database, HeraldPosition position, HeraldChannelMarks *marks)
 {
-	uint32		count = 0;
-
 	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
 	{
 		if (atomic_load(&herald_slots[slot].pid) == 0 ||
 			atomic_load(&herald_slots[slot].database) != database)
 			continue;
-		*woken += herald_wakeup_mark(herald_wakeup, slot, position);
-		count++;
+		marks->entered += herald_wakeup_mark(herald_wakeup, slot, position);
+		marks->looked_at++;
 	}
-	return count;
 }
 
 /* A queue that is switched off dispatches nothing: then there is nothing to wait for. */
@@ -400,7 +407,13 @@ wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int step
 	announce_wait();
 	for (int step = 0; step < steps && !canceled; step++)
 	{
-		herald_dispatch_run();
+		bool		is_left;
+
+		/* Whoever waits has the time, and the watchdog may wait for a CPU. */
+		do
+			(void) dispatch_some(&is_left);
+		while (is_left && must_wait(position) && !InterruptPending);
+
 		herald_wait_prepare(&herald_control->dispatched);
 		if (!must_wait(position))
 			break;

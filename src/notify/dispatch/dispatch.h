@@ -47,11 +47,11 @@ extern void herald_dispatch_catch_up(HeraldPosition position);
 extern void herald_dispatch_wait_a_while(HeraldPosition position);
 
 /*
- * A sender's batch before, which ends at this position, comes first: wait until it
- * is settled, for a tenth of a second at most, and only while the dispatch gets
- * further.  Throws if it is cancelled.
+ * A sender that is quicker than the dispatch waits until it has got to this position:
+ * only while it gets further, and until this time (herald_clock_ms()) at most.  False:
+ * it has not got there.  Throws if it is cancelled.
  */
-extern void herald_dispatch_pace(HeraldPosition position);
+extern bool herald_dispatch_pace(HeraldPosition position, uint64 end_ms);
 
 /* Is there more to dispatch than a moment's worth?  What is still committing is none of it.  A hint. */
 extern bool herald_dispatch_is_far_behind(void);

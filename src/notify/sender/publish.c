@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "base/bell.h"
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/outbox.h"
 #include "base/shared.h"
@@ -35,6 +36,17 @@
 /* How long to rely on being told that there is room. */
 #define ROOM_WAIT_MS	1000
 
+/* How long a sender waits for the dispatch at the most. */
+#define PACE_MS			1000
+
+/*
+ * A batch of more bytes is sent when not much else is unsettled: such a part of the ring.
+ * What others do first, it looks for now and then.
+ */
+#define LARGE_BYTES		((uint64) 32 * 1024)
+#define RING_PARTS		16
+#define LARGE_WAIT_MS	10
+
 static struct
 {
 	bool		is_reserved;
@@ -46,7 +58,9 @@ static struct
 static void pace(void);
 static void notify_natively(const HeraldEntry *entry);
 static bool reserve(const HeraldBatch *info, uint64 length);
+static bool reserve_large(const HeraldBatch *info, uint64 length);
 static bool reserve_or_wait(const HeraldBatch *info, uint64 length);
+static bool make_room(void);
 
 
 void
@@ -191,7 +205,7 @@ pace(void)
 	TimestampTz message = GetCurrentStatementStartTimestamp();
 
 	if (message == message_before || herald_dispatch_is_far_behind())
-		herald_dispatch_pace(batch.end);
+		(void) herald_dispatch_pace(batch.end, herald_clock_ms() + PACE_MS);
 	message_before = message;
 }
 
@@ -201,7 +215,7 @@ reserve(const HeraldBatch *info, uint64 length)
 {
 	volatile bool success;
 
-	if (herald_queue_reserve(herald_queue, info, length, &batch.position))
+	if (length <= LARGE_BYTES && herald_queue_reserve(herald_queue, info, length, &batch.position))
 		return true;
 
 	/* To a user this is as a lock that somebody else holds. */
@@ -209,7 +223,7 @@ reserve(const HeraldBatch *info, uint64 length)
 		enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
 	PG_TRY();
 	{
-		success = reserve_or_wait(info, length);
+		success = (length > LARGE_BYTES && reserve_large(info, length)) || reserve_or_wait(info, length);
 	}
 	PG_FINALLY();
 	{
@@ -222,20 +236,62 @@ reserve(const HeraldBatch *info, uint64 length)
 }
 
 /*
+ * Senders of large batches, however many, leave little to dispatch before a stranger's
+ * notification, and the first room to smaller ones.  False: that has taken too long, or
+ * the dispatch does not get further.
+ */
+static bool
+reserve_large(const HeraldBatch *info, uint64 length)
+{
+	HeraldBatch paced = *info;
+	uint64		end_ms = 0;
+
+	paced.unsettled_max = herald_queue->ring_size / RING_PARTS;
+	while (herald_spill_others_go_first() ||
+		   !herald_queue_reserve(herald_queue, &paced, length, &batch.position))
+	{
+		HeraldPosition head = atomic_load(&herald_queue->head);
+		uint64		now_ms = herald_clock_ms();
+
+		if (end_ms == 0)
+			end_ms = now_ms + PACE_MS;
+		if (now_ms >= end_ms)
+			return false;
+		if (head > atomic_load(&herald_queue->settled) + paced.unsettled_max)
+		{
+			herald_spill_end_wait();
+			if (!herald_dispatch_pace(head - paced.unsettled_max, end_ms))
+				return false;
+		}
+		else if (!make_room() || herald_spill_others_go_first())
+			herald_spill_wait_for_room(LARGE_WAIT_MS, false);
+	}
+	return true;
+}
+
+/*
  * The ring is full of what is being committed or dispatched, or another process
  * is about to make room.  As for a lock, we wait as long as it takes.
  */
 static bool
 reserve_or_wait(const HeraldBatch *info, uint64 length)
 {
-	do
+	while (!herald_queue_reserve(herald_queue, info, length, &batch.position))
 	{
 		HERALD_STOP_POINT("publish-no-room");
-		herald_bell_ring();
-		if (!herald_dispatch_run())
+		if (!make_room())
+			herald_spill_wait_for_room(ROOM_WAIT_MS, length <= LARGE_BYTES);
+		if (herald_shared_is_damaged())
 			return false;
-		if (!herald_spill_make_room())
-			herald_spill_wait_for_room(ROOM_WAIT_MS);
-	} while (!herald_queue_reserve(herald_queue, info, length, &batch.position));
+	}
 	return true;
+}
+
+/* False: others are at it, or what fills the ring is not settled. */
+static bool
+make_room(void)
+{
+	herald_bell_ring();
+	(void) herald_dispatch_run();
+	return herald_spill_make_room();
 }

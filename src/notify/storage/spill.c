@@ -63,8 +63,9 @@ typedef struct Saving
 	bool		is_complete;
 } Saving;
 
-/* Is this process among those counted in room_waiters? */
+/* Is this process among those counted in room_waiters, and in room_waiters_first? */
 static bool is_waiting;
+static bool is_first;
 
 static HeraldRetentionLimits limits_now(void);
 static bool retains_segments(void);
@@ -312,7 +313,7 @@ herald_spill_lock(void)
 	if (herald_spill_try_lock())
 		return;
 	do
-		herald_spill_wait_for_room(LOCK_WAIT_MS);
+		herald_spill_wait_for_room(LOCK_WAIT_MS, false);
 	while (!herald_spill_try_lock());
 	herald_spill_end_wait();
 }
@@ -333,13 +334,16 @@ herald_spill_unlock(void)
  * To prepare, and to sleep, are two calls, with the caller's look between them.
  */
 void
-herald_spill_wait_for_room(long timeout_ms)
+herald_spill_wait_for_room(long timeout_ms, bool goes_first)
 {
 	if (!herald_wait_is_prepared())
 	{
 		if (!is_waiting)
 			atomic_fetch_add_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
 		is_waiting = true;
+		if (goes_first && !is_first)
+			atomic_fetch_add_explicit(&herald_control->room_waiters_first, 1, memory_order_relaxed);
+		is_first |= goes_first;
 
 		/* [F3] announced before looking once more: pairs with herald_spill_announce_room() */
 		herald_wait_prepare(&herald_control->room);
@@ -361,6 +365,13 @@ herald_spill_end_wait(void)
 		return;
 	forget_wait(0, (Datum) 0);
 	herald_wait_end();
+}
+
+bool
+herald_spill_others_go_first(void)
+{
+	return atomic_load_explicit(&herald_control->room_waiters_first, memory_order_relaxed) >
+		(is_first ? 1 : 0);
 }
 
 void
@@ -437,6 +448,9 @@ forget_wait(int code, Datum arg)
 {
 	is_waiting = false;
 	atomic_fetch_sub_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
+	if (is_first)
+		atomic_fetch_sub_explicit(&herald_control->room_waiters_first, 1, memory_order_relaxed);
+	is_first = false;
 }
 
 /* False: another process has the lock. */

@@ -299,7 +299,8 @@ HOLDERS = 90
 HELD = 400  # channels of each
 
 
-def test_senders_to_many_channels_with_many_listeners(cluster, connect, wire):
+@pytest.mark.parametrize("payloads", [1, 150], ids=["small transactions", "large ones"])
+def test_senders_to_many_channels_with_many_listeners(cluster, connect, wire, payloads):
     """Guards: a sender of what takes longer to dispatch than to send waits for the dispatcher, so that others'
     notifications are not behind all that fits into the queue's memory."""
     listener, sender = wire(cluster), connect(cluster)
@@ -310,7 +311,8 @@ def test_senders_to_many_channels_with_many_listeners(cluster, connect, wire):
         holder.execute("SELECT 1")
     times = []
     channels = ",".join(f"held_{number}" for number in range(HELD))
-    with load(cluster, f"SELECT count(pg_notify(c, '')) FROM unnest('{{{channels}}}'::text[]) c;", 4, "-Mprepared"):
+    with load(cluster, f"SELECT count(pg_notify(c, n::text)) FROM generate_series(1, {payloads}) n,"
+              f" unnest('{{{channels}}}'::text[]) c;", 4, "-Mprepared"):
         time.sleep(1)
         for _ in range(20):
             began = time.monotonic()

@@ -4,7 +4,7 @@
  *	  The stress test's channel map, dispatch calls and signals.
  *
  * A plain table under locks stands for the map.  Within a run a listener is
- * marked once: publishing comes first, so it reads all of the run.
+ * marked once, whoever dispatches: publishing comes first, so it reads all of the run.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -29,9 +29,12 @@ map_set(uint32_t channel, uint32_t listener, bool on)
 }
 
 static void
-run_begins(void *arg)
+run_begins(HeraldPosition end, void *arg)
 {
 	(void) arg;
+	if (end == world.run)
+		return;
+	world.run = end;
 	memset(world.marked, 0, sizeof(world.marked));
 }
 

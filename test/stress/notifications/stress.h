@@ -140,7 +140,8 @@ typedef struct World
 	bool		map[CHANNELS][LISTENERS];
 
 	/* The dispatcher's. */
-	bool		marked[LISTENERS];	/* in this run */
+	HeraldPosition run;			/* which ends there */
+	bool		marked[LISTENERS];	/* in it */
 	uint32_t	entries_marked; /* of the batch that is being marked */
 
 	Writer		writers[WRITERS];
