@@ -409,7 +409,7 @@ wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int step
 	{
 		bool		is_left;
 
-		/* Whoever waits has the time, and the watchdog may wait for a CPU. */
+		/* We have the time, and the watchdog may be waiting for a CPU. */
 		do
 			(void) dispatch_some(&is_left);
 		while (is_left && must_wait(position) && !InterruptPending);

@@ -47,6 +47,9 @@
 #define RING_PARTS		16
 #define LARGE_WAIT_MS	10
 
+/* For each so many bytes it lets smaller ones go first for 1 ms. */
+#define POLITE_BYTES	((uint64) 8 * 1024)
+
 static struct
 {
 	bool		is_reserved;
@@ -237,36 +240,37 @@ reserve(const HeraldBatch *info, uint64 length)
 
 /*
  * Senders of large batches, however many, leave little to dispatch before a stranger's
- * notification, and the first room to smaller ones.  False: that has taken too long, or
- * the dispatch does not get further.
+ * notification, and for a moment the first room to smaller ones.  False: that has taken
+ * too long, or the dispatch does not get further.
  */
 static bool
 reserve_large(const HeraldBatch *info, uint64 length)
 {
 	HeraldBatch paced = *info;
-	uint64		end_ms = 0;
+	uint64		begin_ms = herald_clock_ms();
+	uint64		now_ms = begin_ms;
+	uint64		end_ms = begin_ms + PACE_MS;
 
 	paced.unsettled_max = herald_queue->ring_size / RING_PARTS;
-	while (herald_spill_others_go_first() ||
-		   !herald_queue_reserve(herald_queue, &paced, length, &batch.position))
+	for (;; now_ms = herald_clock_ms())
 	{
-		HeraldPosition head = atomic_load(&herald_queue->head);
-		uint64		now_ms = herald_clock_ms();
+		bool		is_polite = now_ms - begin_ms < length / POLITE_BYTES && herald_spill_others_go_first();
+		HeraldPosition head;
 
-		if (end_ms == 0)
-			end_ms = now_ms + PACE_MS;
-		if (now_ms >= end_ms)
+		if (!is_polite && herald_queue_reserve(herald_queue, &paced, length, &batch.position))
+			return true;
+		if (now_ms >= end_ms || herald_shared_is_damaged())
 			return false;
+		head = atomic_load(&herald_queue->head);
 		if (head > atomic_load(&herald_queue->settled) + paced.unsettled_max)
 		{
 			herald_spill_end_wait();
 			if (!herald_dispatch_pace(head - paced.unsettled_max, end_ms))
 				return false;
 		}
-		else if (!make_room() || herald_spill_others_go_first())
+		else if (!make_room() || is_polite)
 			herald_spill_wait_for_room(LARGE_WAIT_MS, false);
 	}
-	return true;
 }
 
 /*

@@ -114,8 +114,8 @@ extern void herald_spill_unlock(void);
  * `timeout_ms` at most.  As with a condition variable, the first call returns at
  * once: from then on nothing is missed, so that the caller looks once more, and
  * waits if that was in vain.  May throw.  Afterwards, and at the end of a
- * transaction, herald_spill_end_wait() is called; that never throws.  Who wants little
- * goes first: as long as such a process waits, herald_spill_others_go_first() is true.
+ * transaction, herald_spill_end_wait() is called; that never throws.  A process that wants
+ * little goes first: while another one waits so, herald_spill_others_go_first() is true.
  */
 extern void herald_spill_wait_for_room(long timeout_ms, bool goes_first);
 extern void herald_spill_end_wait(void);
