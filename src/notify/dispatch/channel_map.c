@@ -37,7 +37,7 @@
  * Of the channel memory: dsa has a block of 64 kB for each size of what is allocated:
  * its own data, dshash's, small arrays of buckets (1, 2, 4 and 8 kB), and one more.
  */
-#define BYTES_FIXED		((Size) 7 * BYTES_OF_BLOCK)
+#define BYTES_FIXED		(7 * BYTES_OF_BLOCK)
 
 /* An entry with dshash's link and hash before it: the next larger size that dsa has. */
 #define BYTES_OF_LINK	16
@@ -52,7 +52,7 @@
 #define BYTES_OF_BUCKETS	48
 
 /* dsa has a block of its own for each size of the listeners' arrays, up to this one. */
-#define BYTES_OF_BLOCK		(64 * 1024)
+#define BYTES_OF_BLOCK		((Size) 64 * 1024)
 #define BYTES_OF_ARRAY_MAX	8192
 
 typedef struct Channel
@@ -224,7 +224,7 @@ herald_channels_max(void)
 {
 	Size		blocks = 0;
 
-	for (uint32 listeners = SLOTS_IN_ENTRY;
+	for (Size listeners = SLOTS_IN_ENTRY;
 		 listeners < herald_wakeup->slots && listeners * 2 * sizeof(uint32) <= BYTES_OF_ARRAY_MAX;
 		 listeners *= 2)
 		blocks++;

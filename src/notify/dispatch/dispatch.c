@@ -317,7 +317,7 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 		case HERALD_ENTRY_ALL_LISTENERS:
 			mark_database(header->database, herald_word_position(header->word), &marking->marks);
 			marking->concerned += marking->marks.looked_at - looked_at;
-			return herald_wakeup->slots * HERALD_COST_OF_MARK;
+			return (uint64) herald_wakeup->slots * HERALD_COST_OF_MARK;
 	}
 	if (!is_key_of(&marked->key, header->database, entry))
 	{
