@@ -67,8 +67,8 @@ extern HeraldSequencerResult herald_sequencer_run(HeraldQueue *queue, uint64_t b
 extern bool herald_sequencer_is_under_way(HeraldQueue *queue);
 
 /*
- * Something that changes whenever a dispatcher gets further, within a batch too.  A hint:
- * it may have changed although nothing has.
+ * Something that changes whenever a call of a dispatcher gets further, within a batch too.
+ * A hint: it may have changed although nothing has.
  */
 extern HeraldPosition herald_sequencer_progress(HeraldQueue *queue);
 

@@ -32,8 +32,8 @@
 
 /*
  * A committing backend dispatches at most that many bytes, its own and others',
- * or as much as costs the same: 131,072 listeners.  What is left is the watchdog's,
- * which has no client that waits.
+ * or as much as costs the same: 131,072 listeners, or 16,384 channels to look up.  What is
+ * left is the watchdog's, which has no client that waits.
  */
 #define DISPATCH_BUDGET			(UINT64CONST(1024) * 1024)
 
@@ -118,7 +118,7 @@ herald_dispatch_run(void)
 	return dispatch_some(&is_left);
 }
 
-/* As herald_dispatch_run().  *is_left: the budget is spent, and the watchdog knows that there is more. */
+/* As herald_dispatch_run().  *is_left: the budget is spent, and the watchdog has been told that there is more. */
 static bool
 dispatch_some(bool *is_left)
 {
@@ -407,12 +407,13 @@ wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int step
 	announce_wait();
 	for (int step = 0; step < steps && !canceled; step++)
 	{
+		uint64		end_ms = herald_clock_ms() + step_ms;
 		bool		is_left;
 
 		/* We have the time, and the watchdog may be waiting for a CPU. */
 		do
 			(void) dispatch_some(&is_left);
-		while (is_left && must_wait(position) && !InterruptPending);
+		while (is_left && must_wait(position) && !InterruptPending && herald_clock_ms() < end_ms);
 
 		herald_wait_prepare(&herald_control->dispatched);
 		if (!must_wait(position))
@@ -420,7 +421,7 @@ wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int step
 		HERALD_STOP_POINT("await-dispatch");
 		canceled = QueryCancelPending;
 		if (!canceled)
-			herald_wait_sleep(HERALD_WAIT_DISPATCH, step_ms);
+			herald_wait_sleep(HERALD_WAIT_DISPATCH, Max(0, (long) (end_ms - herald_clock_ms())));
 	}
 	herald_wait_end();
 	herald_dispatch_cancel_wait();

@@ -36,12 +36,12 @@
 /* How long to rely on being told that there is room. */
 #define ROOM_WAIT_MS	1000
 
-/* How long a sender waits for the dispatch at the most. */
+/* How long a sender waits for the dispatch at the most: of its batch before, and of others'. */
 #define PACE_MS			1000
 
 /*
  * A batch of more bytes is sent when not much else is unsettled: such a part of the ring.
- * What others do first, it looks for now and then.
+ * Nobody tells its sender when smaller ones have got their room: so it looks.
  */
 #define LARGE_BYTES		((uint64) 32 * 1024)
 #define RING_PARTS		16
@@ -218,15 +218,22 @@ reserve(const HeraldBatch *info, uint64 length)
 {
 	volatile bool success;
 
+	/* It may have been found while we waited. */
+	if (herald_shared_is_damaged())
+		return false;
 	if (length <= LARGE_BYTES && herald_queue_reserve(herald_queue, info, length, &batch.position))
 		return true;
 
-	/* To a user this is as a lock that somebody else holds. */
-	if (LockTimeout > 0)
-		enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
 	PG_TRY();
 	{
-		success = (length > LARGE_BYTES && reserve_large(info, length)) || reserve_or_wait(info, length);
+		success = length > LARGE_BYTES && reserve_large(info, length);
+		if (!success)
+		{
+			/* To a user this is as a lock that somebody else holds. */
+			if (LockTimeout > 0)
+				enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
+			success = reserve_or_wait(info, length);
+		}
 	}
 	PG_FINALLY();
 	{
@@ -249,7 +256,7 @@ reserve_large(const HeraldBatch *info, uint64 length)
 	HeraldBatch paced = *info;
 	uint64		begin_ms = herald_clock_ms();
 	uint64		now_ms = begin_ms;
-	uint64		end_ms = begin_ms + PACE_MS;
+	uint64		end_ms = begin_ms + (LockTimeout > 0 ? Min(LockTimeout, PACE_MS) : PACE_MS);
 
 	paced.unsettled_max = herald_queue->ring_size / RING_PARTS;
 	for (;; now_ms = herald_clock_ms())
@@ -257,9 +264,11 @@ reserve_large(const HeraldBatch *info, uint64 length)
 		bool		is_polite = now_ms - begin_ms < length / POLITE_BYTES && herald_spill_others_go_first();
 		HeraldPosition head;
 
+		if (herald_shared_is_damaged())
+			return false;
 		if (!is_polite && herald_queue_reserve(herald_queue, &paced, length, &batch.position))
 			return true;
-		if (now_ms >= end_ms || herald_shared_is_damaged())
+		if (now_ms >= end_ms)
 			return false;
 		head = atomic_load(&herald_queue->head);
 		if (head > atomic_load(&herald_queue->settled) + paced.unsettled_max)
@@ -280,15 +289,15 @@ reserve_large(const HeraldBatch *info, uint64 length)
 static bool
 reserve_or_wait(const HeraldBatch *info, uint64 length)
 {
-	while (!herald_queue_reserve(herald_queue, info, length, &batch.position))
+	while (!herald_shared_is_damaged())
 	{
+		if (herald_queue_reserve(herald_queue, info, length, &batch.position))
+			return true;
 		HERALD_STOP_POINT("publish-no-room");
-		if (!make_room())
+		if (!make_room() && !herald_shared_is_damaged())
 			herald_spill_wait_for_room(ROOM_WAIT_MS, length <= LARGE_BYTES);
-		if (herald_shared_is_damaged())
-			return false;
 	}
-	return true;
+	return false;
 }
 
 /* False: others are at it, or what fills the ring is not settled. */
