@@ -46,6 +46,16 @@ def waiting(watcher: psycopg.Connection) -> int:
                         " ('Extension', 'HeraldQueueRoom'))")
 
 
+def waits_on(watcher: psycopg.Connection) -> bool:
+    """One waits, and for longer than a sender of much waits for the dispatch (0.2 s): so it is for a place."""
+    end = time.monotonic() + 0.4
+    while waiting(watcher) == 1:
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 @contextmanager
 def full(cluster, wire, watcher: psycopg.Connection):
     """Within, there is no place: all wait that notify as much as SEND. Gives a function that ends it."""
@@ -53,7 +63,7 @@ def full(cluster, wire, watcher: psycopg.Connection):
     with slow_commit(cluster, wire, watcher, "slow") as let_go:
         for _ in range(SEGMENTS + 1):
             filler.send(("Q", cstring(SEGMENT_FULL.format("filler"))))
-        until(lambda: waiting(watcher) == 1, "there is no place")
+        until(lambda: waits_on(watcher), "there is no place")
         yield let_go
     for _ in range(SEGMENTS + 1):
         assert error(filler.until_ready()) is None
