@@ -118,7 +118,10 @@ herald_dispatch_run(void)
 	return dispatch_some(&is_left);
 }
 
-/* As herald_dispatch_run().  *is_left: the budget is spent, and the watchdog has been told that there is more. */
+/*
+ * As herald_dispatch_run().  *is_left: the budget is spent, and the watchdog has been told
+ * that there is more.
+ */
 static bool
 dispatch_some(bool *is_left)
 {
@@ -204,7 +207,8 @@ herald_dispatch_wait_a_while(HeraldPosition position)
  * A sender that has lost its CPU between its reservation and the end of its commit has
  * everybody's notifications wait, the longer the more processes want the CPU.  If each has
  * one batch under way at most, those that send again and again leave it the CPU,
- * as they would at a lock.  What hangs for another reason is not waited for twice.
+ * as they would at a lock.  So do senders of large batches, if little is unsettled
+ * before each.  What hangs for another reason is not waited for twice.
  */
 bool
 herald_dispatch_pace(HeraldPosition position, uint64 end_ms)
@@ -292,10 +296,10 @@ mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void 
 /*
  * Returns what it has cost besides the entry's bytes.
  *
- * One mark is enough for the whole run, whichever process has made it, because the run's
- * end was published before its first mark [W1].  A listener that was PENDING, reading or BUSY looks
- * afterwards how far it may read, and reads to the end of the run.  One that was
- * IDLE beyond the mark's position had read up to a published position, and the
+ * One mark is enough for the whole run, whichever process has made it, because the
+ * run's end was published before its first mark [W1].  A listener that was PENDING,
+ * reading or BUSY looks afterwards how far it may read, and reads to the end of the
+ * run.  One that was IDLE beyond the mark's position had read up to a published position, and the
  * first of these behind that mark is the end of the run.  One that was not in the
  * map yet begins there, or later.
  */

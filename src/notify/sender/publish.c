@@ -212,7 +212,7 @@ pace(void)
 	message_before = message;
 }
 
-/* False: the queue is damaged. */
+/* False: the queue is damaged.  Large batches wait for the dispatch first. */
 static bool
 reserve(const HeraldBatch *info, uint64 length)
 {
