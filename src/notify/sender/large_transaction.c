@@ -271,10 +271,12 @@ note_channels(const char *entries, uint64 length)
 static void
 write_bytes(const char *bytes, uint64 length, uint64 offset)
 {
+	uint32		deletions = herald_files_deletions();
+
 	while (!herald_files_write(overflow.file, bytes, length, offset))
 	{
 		/* Nothing else is mended by what others lose. */
-		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_free_disk())
+		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_free_disk(&deletions))
 			ereport(ERROR,
 					(errcode(ERRCODE_DISK_FULL),
 					 errmsg("could not write the notifications of this transaction to a temporary file"),

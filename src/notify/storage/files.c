@@ -65,6 +65,10 @@ struct HeraldFiles
 	_Atomic uint64_t doomed_bytes;
 	_Atomic int doomed_count;
 	HeraldDoomedFiles doomed[DOOMED_MAX];
+
+	/* By any process: how often it was begun to delete some, and ended. */
+	_Atomic uint32_t deletions_begun;
+	_Atomic uint32_t deletions_ended;
 };
 
 /* What a process deletes, and where. */
@@ -267,13 +271,29 @@ herald_files_delete(const HeraldDoomedFiles *files, const FileSet *set, bool in_
 
 	HERALD_HOLD_POINT("files-delete");
 
-	if (herald_hushed(delete_some, &deletion))
-		return deletion.left;
+	atomic_fetch_add(&herald_files->deletions_begun, 1);
+	if (!herald_hushed(delete_some, &deletion))
+	{
+		/* It could not be opened.  If it cannot be deleted either, it goes with its folder. */
+		deletion.in_steps = false;
+		deletion.left = 0;
+		(void) herald_hushed(delete_some, &deletion);
+	}
+	HERALD_HOLD_POINT("files-deleted");
+	atomic_fetch_add(&herald_files->deletions_ended, 1);
+	return deletion.left;
+}
 
-	/* It could not be opened.  If it cannot be deleted either, it goes with its folder. */
-	deletion.in_steps = false;
-	(void) herald_hushed(delete_some, &deletion);
-	return 0;
+bool
+herald_files_are_being_deleted(void)
+{
+	return atomic_load(&herald_files->deletions_begun) != atomic_load(&herald_files->deletions_ended);
+}
+
+uint32
+herald_files_deletions(void)
+{
+	return atomic_load(&herald_files->deletions_ended);
 }
 
 /* Another process may have been quicker. */

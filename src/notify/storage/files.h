@@ -90,6 +90,13 @@ extern bool herald_files_next_doomed(HeraldDoomedFiles *files, FileSet *set);
  */
 extern uint64 herald_files_delete(const HeraldDoomedFiles *files, const FileSet *set, bool in_steps);
 
+/*
+ * Is a process at it?  Its files may have lost their names, but not their room yet.  And how
+ * often has one been at it up to now?
+ */
+extern bool herald_files_are_being_deleted(void);
+extern uint32 herald_files_deletions(void);
+
 /* So it was done.  Under spill_lock. */
 extern void herald_files_forget_doomed(const HeraldDoomedFiles *files, uint64 left);
 

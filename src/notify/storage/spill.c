@@ -49,6 +49,9 @@
 /* The release of the lock is announced; in case that this was missed. */
 #define LOCK_WAIT_MS	1000
 
+/* So long until it is worth another look whether others have deleted something. */
+#define DELETION_WAIT_US	1000
+
 struct HeraldSpill
 {
 	HeraldRetention spilled;		/* written under spill_lock */
@@ -195,12 +198,24 @@ herald_spill_leave_room(uint64 bytes)
 }
 
 bool
-herald_spill_free_disk(void)
+herald_spill_free_disk(uint32 *deletions)
 {
+	bool		is_waiting_for_others = herald_files_are_being_deleted();
+	uint32		before = *deletions;
 	bool		result;
 
 	if (herald_shared_is_damaged())
 		return false;
+
+	/* Nobody is to lose anything in vain. */
+	*deletions = herald_files_deletions();
+	if (*deletions != before)
+		return true;
+	if (is_waiting_for_others)
+	{
+		pg_usleep(DELETION_WAIT_US);
+		return true;
+	}
 	herald_spill_lock();
 	result = herald_files_any_doomed() ||
 		herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);

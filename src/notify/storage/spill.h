@@ -67,10 +67,11 @@ extern bool herald_spill_needs_trim(void);
 extern bool herald_spill_leave_room(uint64 bytes);
 
 /*
- * The disk is full: delete some of what is not needed, or of what is oldest.  False:
- * there is nothing.  May throw.
+ * The disk is full: delete some of what is not needed, or of what is oldest, unless others
+ * have done so since *deletions, which herald_files_deletions() told before the disk was
+ * found full.  False: there is nothing.  May throw.
  */
-extern bool herald_spill_free_disk(void);
+extern bool herald_spill_free_disk(uint32 *deletions);
 
 /*
  * There is no place for one more large transaction's file: delete the oldest of these.

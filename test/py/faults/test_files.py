@@ -3,12 +3,15 @@
 import os
 import struct
 import time
+from contextlib import contextmanager
 
 import psycopg
 import pytest
 
-from faults import Doing, Points, Scene, pid_of
-from laggards import KILOBYTES_7, RING_BYTES, files
+from faults import FUNCTIONS, Doing, Points, Scene, pid_of
+from laggards import KILOBYTES_7, RING_BYTES, SMALLEST, files, large, send_large
+from servers import SETTINGS, started
+from small_disk import DISK_BYTES, NAME, small_disk, until_empty, use
 from support import (context_switches, hear, hear_until, notify, one, reconnect, state_of, stopped, until, until_crashed,
                      until_gone, watchdog_pid, works_from_the_start)
 from wire import Wire, cstring
@@ -191,6 +194,31 @@ def test_deleting_a_file_stands_still(scene):
     large.execute("COMMIT")
     scene.goes_on([str(n) for n in range(1, MANY + 1)], also=[laggard])
     until(lambda: not list((scene.cluster.data / "base" / "pgsql_tmp").iterdir()), "the folder goes with the last file")
+
+
+def test_disk_is_full_while_a_file_is_deleted(stop_points, connect):
+    """Guards: a large transaction that finds the disk full while another process deletes a file waits for its room,
+    where there is nothing else to delete; the file has lost its name by then."""
+    with small_disk() as disk, contextmanager(started)(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
+            "temp_tablespaces": NAME}) as cluster:
+        use(cluster, disk)
+        cluster.psql(FUNCTIONS)
+        points, sender, other = Points(connect(cluster)), connect(cluster), connect(cluster)
+        other.execute("BEGIN")
+        send_large(other, DISK_BYTES // 3 * 2)
+        (file,) = files(disk)
+        with file.open("rb"):  # so its room is not free when its name has gone
+            points.arm("files-deleted")
+            other.execute("ROLLBACK")
+            assert points.waiter("files-deleted") == watchdog_pid(cluster)
+            assert files(disk) == []
+            doing = Doing(sender, large(DISK_BYTES // 3 * 2))
+            until(lambda: "No space left on device" in cluster.log(), "the disk is full")
+            time.sleep(0.1)
+            assert doing.runs()
+        points.release("files-deleted")
+        assert doing.end() is None
+        until_empty(disk)
 
 
 # ---- a file that its transaction has lost ----

@@ -50,6 +50,17 @@ def send(sender: psycopg.Connection, laps: float, prefix: str = "", *,
     return sent
 
 
+def large(size: int) -> str:
+    """A statement that notifies c that many bytes in one transaction."""
+    return f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, {size // len(KILOBYTES_7)}) n"
+
+
+def send_large(sender: psycopg.Connection, size: int) -> list[str]:
+    """Notifies c that many bytes in one transaction; the payloads."""
+    sender.execute(large(size))
+    return [f"{n}{KILOBYTES_7}" for n in range(1, size // len(KILOBYTES_7) + 1)]
+
+
 def hear_all(listener: psycopg.Connection, sent: list[str]) -> None:
     """The listener hears these, once each and in order."""
     compare(hear(listener, len(sent)), sent)

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,10 +11,11 @@ import pytest
 from harness import server_user
 from harness.cluster import Cluster
 from laggards import (
-    KILOBYTES_7, LOGGED, RING_BYTES, SMALLEST, counted, fall_behind, files, hear_all, no_files_left, no_leak,
-    open_spill_files, send, spilled,
+    LOGGED, RING_BYTES, SMALLEST, counted, fall_behind, files, hear_all, no_files_left, no_leak, open_spill_files,
+    send, send_large, spilled,
 )
 from servers import SETTINGS, started
+from small_disk import DISK_BYTES, NAME, small_disk, until_empty, use
 from support import hear, hear_until, notify, one, until
 from wire import cstring, fatal, kinds
 
@@ -199,28 +199,18 @@ def test_folder_not_writable(connect, wire, files_before):
         no_files_left(cluster, sender)
 
 
-DISK_BYTES = 3 * 1024 * 1024
-
-
 @pytest.fixture
-def disk(folder):
-    """A disk of 3 MB."""
-    path = folder()
-    result = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)],
-                            capture_output=True, text=True) if shutil.which("mount") else None
-    if result is None or result.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {result.stderr.strip() if result else 'no mount'}")
-    path.chmod(0o700)
-    server_user.give(path)
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
+def disk():
+    """A disk that is soon full."""
+    with small_disk() as path:
+        yield path
 
 
 def test_disk_is_full(disk, connect, wire):
     """Guards: on a full disk the oldest files make room, at the cost of the listeners that need them alone; when there is
     no room at all, of all laggards; senders notice nothing, and with room again all is as before."""
-    with server(temp_tablespaces="small_disk") as cluster:
-        create_tablespace(cluster, "small_disk", disk)
+    with server(temp_tablespaces=NAME) as cluster:
+        use(cluster, disk)
         early, told, listener, sender = wire(cluster), connect(cluster), connect(cluster), connect(cluster)
         fall_behind(early)
         listener.execute("LISTEN c")
@@ -235,8 +225,7 @@ def test_disk_is_full(disk, connect, wire):
         told.execute("COMMIT")
         hear_all(told, sent)
         no_files_left(cluster, sender)
-        until(lambda: files(disk) == [] and shutil.disk_usage(disk).used < RING_BYTES,
-              "the files are deleted, and nobody has them open")
+        until_empty(disk)
 
         fills_it = disk / "of_others"
         with open(fills_it, "wb", buffering=0) as file, pytest.raises(OSError):
@@ -261,8 +250,8 @@ def test_large_transaction_on_a_full_disk(disk, connect, wire):
     """Guards: a transaction too large for memory takes the room of what laggards have yet to read; if that is
     not enough it fails, says so and leaves nothing, and what it had notified before a savepoint can still be
     committed; with room again all is as before."""
-    with server(temp_tablespaces="small_disk") as cluster:
-        create_tablespace(cluster, "small_disk", disk)
+    with server(temp_tablespaces=NAME) as cluster:
+        use(cluster, disk)
         laggard, listener, sender = wire(cluster), connect(cluster), connect(cluster)
         fall_behind(laggard)
         listener.execute("LISTEN c")
@@ -278,14 +267,14 @@ def test_large_transaction_on_a_full_disk(disk, connect, wire):
         assert logged_why(cluster) == [(laggard.pid, WRITE_ERROR)]
         sender.execute("ROLLBACK TO s; COMMIT")
         assert hear(listener, 1) == ["before"]
-        until(lambda: files(disk) == [], "nothing is left")
+        until_empty(disk)
 
         with pytest.raises(psycopg.errors.DiskFull):
             send_large(sender, 2 * DISK_BYTES)
-        until(lambda: files(disk) == [], "the file is deleted")
+        until_empty(disk)
         sent = send_large(sender, DISK_BYTES // 2)
         hear_all(listener, sent)
-        until(lambda: files(disk) == [], "the file is deleted")
+        until_empty(disk)
         laggard.send(("Q", cstring("COMMIT")))
         assert fatal(laggard.until_ready()) == FATAL
 
@@ -310,14 +299,6 @@ def test_large_transaction_without_a_place(connect):
         temporary.chmod(0o700)
         hear_all(listener, send_large(sender, RING_BYTES))
         no_files_left(cluster, sender)
-
-
-def send_large(sender: psycopg.Connection, size: int) -> list[str]:
-    """Notifies c that many bytes in one statement; the payloads."""
-    count = size // len(KILOBYTES_7)
-    sender.execute("SELECT count(pg_notify('c', n || %s)) FROM generate_series(1, %s) n",
-                   (KILOBYTES_7, count))
-    return [f"{n}{KILOBYTES_7}" for n in range(1, count + 1)]
 
 
 def test_file_cannot_be_read(connect, wire):
