@@ -25,7 +25,7 @@ OBJS = \
 	src/notify/listener/session.o src/notify/listener/subscriptions.o src/notify/listener/token.o \
 	src/notify/resume/read.o src/notify/resume/resume.o \
 	src/notify/storage/bypass.o src/notify/storage/files.o src/notify/storage/kept.o \
-	src/notify/storage/large_files.o src/notify/storage/large_writer.o src/notify/storage/spill.o \
+	src/notify/storage/large_files.o src/notify/storage/large_writer.o src/notify/storage/room.o src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
 	src/cache/invalidation/catch_up.o src/cache/invalidation/invalidate.o src/cache/invalidation/reader.o \
 	src/cache/invalidation/subscribers.o \

@@ -27,6 +27,7 @@
 #include "notify/dispatch/channel_map.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_files.h"
+#include "notify/storage/room.h"
 #include "notify/storage/spill.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
@@ -58,6 +59,7 @@ static const SharedStructure structures[] = {
 	{"pg_herald slots", (void **) &herald_slots, slots_size, slots_init},
 	{"pg_herald files", (void **) &herald_files, herald_files_shared_size, herald_files_shared_init},
 	{"pg_herald spill", (void **) &herald_spill, herald_spill_shared_size, herald_spill_shared_init},
+	{"pg_herald room", (void **) &herald_room, herald_room_shared_size, herald_room_shared_init},
 	{"pg_herald large", (void **) &herald_large_files, herald_large_files_shared_size, herald_large_files_shared_init},
 	{"pg_herald control", (void **) &herald_control, control_size, control_init},
 	{"pg_herald reasons", (void **) &herald_reason_names, herald_reasons_shared_size, herald_reasons_shared_init},
@@ -183,7 +185,7 @@ control_init(void)
 	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
 	atomic_init(&herald_control->watchdog, -1);
 	ConditionVariableInit(&herald_control->dispatched);
-	ConditionVariableInit(&herald_control->room);
+	ConditionVariableInit(&herald_control->spill_lock_released);
 	herald_control->reset_lock = &locks[0].lock;
 	herald_control->spill_lock = &locks[1].lock;
 	herald_control->invalidation_lock = &locks[2].lock;

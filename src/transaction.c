@@ -45,7 +45,7 @@
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
-#include "notify/storage/spill.h"
+#include "notify/storage/room.h"
 #include "transaction.h"
 
 /* The transaction has ended, and at_release() has not been called since. */
@@ -261,7 +261,7 @@ at_end(bool committed)
 	if (!committed)
 	{
 		herald_dispatch_cancel_wait();
-		herald_spill_end_wait();
+		herald_room_leave();
 	}
 
 	/*

@@ -19,6 +19,7 @@ HeraldControl *herald_control;
 HeraldInvalQueue *herald_inval_queue;
 HeraldFiles *herald_files;
 HeraldSpill *herald_spill;
+HeraldRoom *herald_room;
 HeraldLargeFiles *herald_large_files;
 HeraldReasonNames *herald_reason_names;
 void	   *herald_channel_area;

@@ -130,10 +130,12 @@ typedef struct HeraldControl
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;
 
-	/* Backends that wait for room in the ring, or for spill_lock; and those that go first. */
-	_Atomic uint32_t room_waiters;
-	_Atomic uint32_t room_waiters_first;
-	ConditionVariable room;
+	/* Where the dispatch hangs: somebody has waited there in vain (notify/dispatch/dispatch.c). */
+	_Atomic uint64_t stuck_at;
+
+	/* Backends that wait for spill_lock. */
+	_Atomic uint32_t spill_lock_waiters;
+	ConditionVariable spill_lock_released;
 
 	HeraldBypass bypasses[HERALD_BYPASSES];
 
@@ -150,10 +152,12 @@ extern HeraldControl *herald_control;
 extern HeraldInvalQueue *herald_inval_queue;
 typedef struct HeraldFiles HeraldFiles;
 typedef struct HeraldSpill HeraldSpill;
+typedef struct HeraldRoom HeraldRoom;
 typedef struct HeraldLargeFiles HeraldLargeFiles;
 typedef struct HeraldReasonNames HeraldReasonNames;
 extern HeraldFiles *herald_files;	/* notify/storage/files.c alone looks into it */
 extern HeraldSpill *herald_spill;	/* notify/storage/spill.c alone */
+extern HeraldRoom *herald_room;	/* notify/storage/room.c alone */
 extern HeraldLargeFiles *herald_large_files;	/* notify/storage/large_files.c alone */
 extern HeraldReasonNames *herald_reason_names;	/* api/reason_names.c alone */
 extern void *herald_channel_area;	/* a DSA area, created in place */

@@ -119,7 +119,7 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 		 * [L1] acquire: pairs with the release in herald_queue_recycle(); up to
 		 * this limit the ring has been zeroed.
 		 */
-		if (start + length > atomic_load_explicit(&queue->limit, memory_order_acquire))
+		if (start + length + batch->room_left > atomic_load_explicit(&queue->limit, memory_order_acquire))
 			return false;
 		if (batch->unsettled_max > 0 &&
 			head > atomic_load_explicit(&queue->settled, memory_order_relaxed) + batch->unsettled_max)

@@ -82,6 +82,7 @@ typedef struct HeraldBatch
 	uint32_t	database;
 	int32_t		sender_pid;
 	uint64_t	unsettled_max;	/* so much may be unsettled before it; 0: any number of bytes */
+	uint64_t	room_left;		/* so much room has to be left after it, in bytes */
 } HeraldBatch;
 
 /* A ring size in bytes that herald_queue_init() takes: rounded down, within limits. */
@@ -99,8 +100,8 @@ extern uint64_t herald_queue_batch_max(const HeraldQueue *queue);
  * Reserve room for a batch with entries_length bytes of entries (a multiple of
  * 8, at most herald_queue_batch_max()).  On success the batch is RESERVED and
  * the caller owns it until it calls herald_queue_commit() or herald_queue_abort().
- * False: the ring is full, or more than unsettled_max is unsettled; recycle, dispatch
- * and try again, or give up.
+ * False: the ring is full, or would be but for room_left, or more than unsettled_max is
+ * unsettled; recycle, dispatch and try again, or give up.
  */
 extern bool herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 								 uint64_t entries_length, HeraldPosition *position);

@@ -46,6 +46,7 @@
 #include "notify/dispatch/turns.h"
 #include "notify/listener/position_channel.h"
 #include "notify/storage/kept.h"
+#include "notify/storage/room.h"
 #include "notify/storage/spill.h"
 #include "watchdog/lag.h"
 #include "watchdog/watchdog.h"
@@ -224,6 +225,7 @@ look(Seen *seen, uint64 now_ms)
 		herald_turns_pump_all();
 	is_active |= look_for_laggards(seen, used, now_ms);
 	is_active |= herald_invalidation_look();
+	is_active |= herald_room_pass_over();
 	is_active |= tell_positions(seen, used);
 	return is_active;
 }

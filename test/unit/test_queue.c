@@ -110,6 +110,24 @@ test_unsettled_max(void **state UNUSED)
 	free(queue);
 }
 
+/* Guards: a sender that has to leave room to others gets none that they could not do without. */
+static void
+test_room_left(void **state UNUSED)
+{
+	HeraldQueue  *queue = log_new();
+	HeraldBatch leaving = {.room_left = 1000};
+	HeraldPosition position = atomic_load(&queue->limit) - 1000 - 2 * HEADER_SIZE;
+
+	atomic_store(&queue->head, position);
+	assert_false(herald_queue_reserve(queue, &leaving, HEADER_SIZE + 8, &position));
+	assert_int_equal(atomic_load(&queue->head), position);
+	assert_true(herald_queue_reserve(queue, &leaving, HEADER_SIZE, &position));
+	assert_int_equal(atomic_load(&queue->head), atomic_load(&queue->limit) - 1000);
+	assert_false(herald_queue_reserve(queue, &leaving, 8, &position));
+	assert_true(reserve(queue, 8, &position));
+	free(queue);
+}
+
 /* Guards: finishing changes the state, and a commit the time; nothing else. */
 static void
 test_finish(void **state UNUSED)
@@ -387,6 +405,7 @@ main(void)
 		cmocka_unit_test(test_init),
 		cmocka_unit_test(test_reserve_and_fill),
 		cmocka_unit_test(test_unsettled_max),
+		cmocka_unit_test(test_room_left),
 		cmocka_unit_test(test_finish),
 		cmocka_unit_test(test_segment_border),
 		cmocka_unit_test(test_whole_segment),

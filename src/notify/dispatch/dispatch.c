@@ -22,13 +22,14 @@
 #include "base/compat.h"
 #include "base/shared.h"
 #include "base/waits.h"
+#include "core/retention.h"
 #include "core/sequencer.h"
 #include "core/stop_point.h"
 #include "notify/dispatch/channel_map.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
-#include "notify/storage/spill.h"
+#include "notify/storage/room.h"
 
 /*
  * A committing backend dispatches at most that many bytes, its own and others',
@@ -165,7 +166,8 @@ mark_finished(bool *is_left)
 	if (marking.runs > 0)
 	{
 		tell_waiters();
-		herald_spill_announce_room();
+		if (!herald_queue_is_short(herald_queue) || herald_retention_can_move(herald_queue))
+			herald_room_announce();
 	}
 	return marking.marks.entered > 0;
 }
@@ -213,12 +215,12 @@ herald_dispatch_wait_a_while(HeraldPosition position)
 bool
 herald_dispatch_pace(HeraldPosition position, uint64 end_ms)
 {
-	static HeraldPosition stuck_at;
 	HeraldPosition progress = herald_sequencer_progress(herald_queue);
 	uint64		now_ms = herald_clock_ms();
 	uint64		moved_ms = now_ms;
 
-	while (is_not_settled(position) && progress != stuck_at && now_ms < end_ms)
+	while (is_not_settled(position) && now_ms < end_ms &&
+		   progress != atomic_load_explicit(&herald_control->stuck_at, memory_order_relaxed))
 	{
 		HeraldPosition before = progress;
 
@@ -229,7 +231,7 @@ herald_dispatch_pace(HeraldPosition position, uint64 end_ms)
 		if (progress != before)
 			moved_ms = now_ms;
 		else if (now_ms - moved_ms >= PACE_STUCK_MS)
-			stuck_at = progress;
+			atomic_store_explicit(&herald_control->stuck_at, progress, memory_order_relaxed);
 	}
 	return is_settled(position);
 }

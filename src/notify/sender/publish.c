@@ -31,6 +31,7 @@
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
+#include "notify/storage/room.h"
 #include "notify/storage/spill.h"
 
 /* How long to rely on being told that there is room. */
@@ -39,16 +40,9 @@
 /* How long a sender waits for the dispatch at the most: of its batch before, and of others'. */
 #define PACE_MS			1000
 
-/*
- * A batch of more bytes is sent when not much else is unsettled: such a part of the ring.
- * Nobody tells its sender when smaller ones have got their room: so it looks.
- */
+/* A batch of more bytes is sent when not much else is unsettled: such a part of the ring. */
 #define LARGE_BYTES		((uint64) 32 * 1024)
 #define RING_PARTS		16
-#define LARGE_WAIT_MS	10
-
-/* For each so many bytes it lets smaller ones go first for 1 ms. */
-#define POLITE_BYTES	((uint64) 8 * 1024)
 
 static struct
 {
@@ -63,6 +57,8 @@ static void notify_natively(const HeraldEntry *entry);
 static bool reserve(const HeraldBatch *info, uint64 length);
 static bool reserve_large(const HeraldBatch *info, uint64 length);
 static bool reserve_or_wait(const HeraldBatch *info, uint64 length);
+static bool try_reserve(HeraldBatch info, uint64 length);
+static void line_up(uint64 length, long timeout_ms);
 static bool make_room(void);
 
 
@@ -221,7 +217,7 @@ reserve(const HeraldBatch *info, uint64 length)
 	/* It may have been found while we waited. */
 	if (herald_shared_is_damaged())
 		return false;
-	if (length <= LARGE_BYTES && herald_queue_reserve(herald_queue, info, length, &batch.position))
+	if (length <= LARGE_BYTES && try_reserve(*info, length))
 		return true;
 
 	PG_TRY();
@@ -239,7 +235,7 @@ reserve(const HeraldBatch *info, uint64 length)
 	{
 		if (LockTimeout > 0)
 			disable_timeout(LOCK_TIMEOUT, true);
-		herald_spill_end_wait();
+		herald_room_leave();
 	}
 	PG_END_TRY();
 	return success;
@@ -247,39 +243,35 @@ reserve(const HeraldBatch *info, uint64 length)
 
 /*
  * Senders of large batches, however many, leave little to dispatch before a stranger's
- * notification, and for a moment the first room to smaller ones.  False: that has taken
- * too long, or the dispatch does not get further.
+ * notification.  False: that has taken too long, or the dispatch does not get further.
  */
 static bool
 reserve_large(const HeraldBatch *info, uint64 length)
 {
 	HeraldBatch paced = *info;
-	uint64		begin_ms = herald_clock_ms();
-	uint64		now_ms = begin_ms;
-	uint64		end_ms = begin_ms + (LockTimeout > 0 ? Min(LockTimeout, PACE_MS) : PACE_MS);
+	uint64		now_ms = herald_clock_ms();
+	uint64		end_ms = now_ms + (LockTimeout > 0 ? Min(LockTimeout, PACE_MS) : PACE_MS);
 
 	paced.unsettled_max = herald_queue->ring_size / RING_PARTS;
-	for (;; now_ms = herald_clock_ms())
+	for (; !herald_shared_is_damaged(); now_ms = herald_clock_ms())
 	{
-		bool		is_polite = now_ms - begin_ms < length / POLITE_BYTES && herald_spill_others_go_first();
 		HeraldPosition head;
 
-		if (herald_shared_is_damaged())
-			return false;
-		if (!is_polite && herald_queue_reserve(herald_queue, &paced, length, &batch.position))
+		if (try_reserve(paced, length))
 			return true;
 		if (now_ms >= end_ms)
 			return false;
 		head = atomic_load(&herald_queue->head);
 		if (head > atomic_load(&herald_queue->settled) + paced.unsettled_max)
 		{
-			herald_spill_end_wait();
+			herald_room_leave();
 			if (!herald_dispatch_pace(head - paced.unsettled_max, end_ms))
 				return false;
 		}
-		else if (!make_room() || is_polite)
-			herald_spill_wait_for_room(LARGE_WAIT_MS, false);
+		else
+			line_up(length, (long) (end_ms - now_ms));
 	}
+	return false;
 }
 
 /*
@@ -291,13 +283,28 @@ reserve_or_wait(const HeraldBatch *info, uint64 length)
 {
 	while (!herald_shared_is_damaged())
 	{
-		if (herald_queue_reserve(herald_queue, info, length, &batch.position))
+		if (try_reserve(*info, length))
 			return true;
-		HERALD_STOP_POINT("publish-no-room");
-		if (!make_room() && !herald_shared_is_damaged())
-			herald_spill_wait_for_room(ROOM_WAIT_MS, length <= LARGE_BYTES);
+		line_up(length, ROOM_WAIT_MS);
 	}
 	return false;
+}
+
+static bool
+try_reserve(HeraldBatch info, uint64 length)
+{
+	info.room_left = herald_room_left();
+	return herald_queue_reserve(herald_queue, &info, length, &batch.position);
+}
+
+/* There was no room.  Afterwards there may be. */
+static void
+line_up(uint64 length, long timeout_ms)
+{
+	HERALD_STOP_POINT("publish-no-room");
+	herald_room_line_up(length);
+	if ((!make_room() || herald_room_left() > 0) && !herald_shared_is_damaged())
+		herald_room_wait(timeout_ms);
 }
 
 /* False: others are at it, or what fills the ring is not settled. */

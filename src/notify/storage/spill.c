@@ -15,8 +15,8 @@
  * Another process deletes only what it must: where the disk is full, or the limit
  * is reached, or if there is no watchdog.
  *
- * [F3] A process that waits says so first, and tries once more; one that releases
- * the lock, or has made room, looks for waiters after that.
+ * [F3] A process that waits for the lock says so first, and tries once more; one that
+ * releases it looks for waiters after that.
  *
  * Of a damaged queue nothing is saved, deleted or recycled any more: its
  * positions cannot be relied on, and nobody reads it.  The server deletes the
@@ -44,6 +44,7 @@
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_files.h"
+#include "notify/storage/room.h"
 #include "notify/storage/spill.h"
 
 /* The release of the lock is announced; in case that this was missed. */
@@ -66,18 +67,14 @@ typedef struct Saving
 	bool		is_complete;
 } Saving;
 
-/* Is this process among those counted in room_waiters, and in room_waiters_first? */
-static bool is_waiting;
-static bool is_first;
-
 static HeraldRetentionLimits limits_now(void);
 static bool retains_segments(void);
-static void forget_wait(int code, Datum arg);
 static bool trim_to(uint64 bytes_max);
 static bool must_delete(void);
 static bool delete_some(void);
 static void tidy(void);
 static void release_lock(void);
+static void forget_wait(int code, Datum arg);
 static bool write_segment(HeraldPosition segment);
 static bool create_and_write(void *arg);
 static bool close_file(void *arg);
@@ -120,7 +117,7 @@ herald_spill_make_room(void)
 	if (herald_shared_is_damaged())
 		return false;
 	if (!retains_segments() && herald_retention_recycle(herald_queue, herald_wakeup))
-		herald_spill_announce_room();
+		herald_room_announce();
 	if (!herald_queue_is_short(herald_queue))
 		return true;
 
@@ -252,7 +249,7 @@ herald_spill_hold(HeraldPosition position, HeraldPosition *had_read)
 
 	/* A sender that found the border lock taken may be waiting. */
 	if (result != HERALD_HOLD_AGAIN)
-		herald_spill_announce_room();
+		herald_room_announce();
 	return result;
 }
 
@@ -325,12 +322,20 @@ herald_spill_try_lock(void)
 void
 herald_spill_lock(void)
 {
+	ConditionVariable *released = &herald_control->spill_lock_released;
+
 	if (herald_spill_try_lock())
 		return;
-	do
-		herald_spill_wait_for_room(LOCK_WAIT_MS, false);
-	while (!herald_spill_try_lock());
-	herald_spill_end_wait();
+	atomic_fetch_add(&herald_control->spill_lock_waiters, 1);
+	PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
+	{
+		/* [F3] announced before looking once more: pairs with release_lock() */
+		for (herald_wait_prepare(released); !herald_spill_try_lock(); herald_wait_prepare(released))
+			herald_wait_sleep(HERALD_WAIT_QUEUE_ROOM, LOCK_WAIT_MS);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
+	herald_wait_end();
+	forget_wait(0, (Datum) 0);
 }
 
 void
@@ -343,60 +348,6 @@ herald_spill_unlock(void)
 	while (must_delete() && delete_some())
 		;
 	tidy();
-}
-
-/*
- * To prepare, and to sleep, are two calls, with the caller's look between them.
- */
-void
-herald_spill_wait_for_room(long timeout_ms, bool goes_first)
-{
-	if (!herald_wait_is_prepared())
-	{
-		if (!is_waiting)
-			atomic_fetch_add_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
-		is_waiting = true;
-		if (goes_first && !is_first)
-			atomic_fetch_add_explicit(&herald_control->room_waiters_first, 1, memory_order_relaxed);
-		is_first |= goes_first;
-
-		/* [F3] announced before looking once more: pairs with herald_spill_announce_room() */
-		herald_wait_prepare(&herald_control->room);
-		return;
-	}
-
-	/* Not every transaction in which this is called is one that ours watches the end of. */
-	PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
-	{
-		herald_wait_sleep(HERALD_WAIT_QUEUE_ROOM, timeout_ms);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
-}
-
-void
-herald_spill_end_wait(void)
-{
-	if (!is_waiting)
-		return;
-	forget_wait(0, (Datum) 0);
-	herald_wait_end();
-}
-
-bool
-herald_spill_others_go_first(void)
-{
-	return atomic_load_explicit(&herald_control->room_waiters_first, memory_order_relaxed) >
-		(is_first ? 1 : 0);
-}
-
-void
-herald_spill_announce_room(void)
-{
-	/* [F3] after the release, a full barrier: pairs with herald_spill_wait_for_room() */
-	if (atomic_load_explicit(&herald_control->room_waiters, memory_order_seq_cst) <=
-		(is_waiting ? 1 : 0))
-		return;
-	herald_wait_tell(&herald_control->room);
 }
 
 bool
@@ -456,16 +407,6 @@ static bool
 retains_segments(void)
 {
 	return (uint64) herald_retain_size_kb * 1024 >= herald_queue->segment_size;
-}
-
-static void
-forget_wait(int code, Datum arg)
-{
-	is_waiting = false;
-	atomic_fetch_sub_explicit(&herald_control->room_waiters, 1, memory_order_seq_cst);
-	if (is_first)
-		atomic_fetch_sub_explicit(&herald_control->room_waiters_first, 1, memory_order_relaxed);
-	is_first = false;
 }
 
 /* False: another process has the lock. */
@@ -536,7 +477,17 @@ static void
 release_lock(void)
 {
 	LWLockRelease(herald_control->spill_lock);
-	herald_spill_announce_room();
+
+	/* [F3] after the release, a full barrier: pairs with herald_spill_lock() */
+	if (atomic_load(&herald_control->spill_lock_waiters) > 0)
+		herald_wait_tell(&herald_control->spill_lock_released);
+	herald_room_announce();
+}
+
+static void
+forget_wait(int code, Datum arg)
+{
+	atomic_fetch_sub(&herald_control->spill_lock_waiters, 1);
 }
 
 /*

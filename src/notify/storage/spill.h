@@ -110,21 +110,6 @@ extern bool herald_spill_try_lock(void);
 extern void herald_spill_lock(void);
 extern void herald_spill_unlock(void);
 
-/*
- * Wait until somebody says that there is room, or that spill_lock is free; for
- * `timeout_ms` at most.  As with a condition variable, the first call returns at
- * once: from then on nothing is missed, so that the caller looks once more, and
- * waits if that was in vain.  May throw.  Afterwards, and at the end of a
- * transaction, herald_spill_end_wait() is called; that never throws.  A process that wants
- * little goes first: while another one waits so, herald_spill_others_go_first() is true.
- */
-extern void herald_spill_wait_for_room(long timeout_ms, bool goes_first);
-extern void herald_spill_end_wait(void);
-extern bool herald_spill_others_go_first(void);
-
-/* There is room: tell the processes that wait for it.  Never throws. */
-extern void herald_spill_announce_room(void);
-
 /* This listener could not read a file that was not given up: as an overrun. */
 extern void herald_spill_count_unread(uint32 slot);
 

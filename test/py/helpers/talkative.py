@@ -28,12 +28,16 @@ class Mute:
     def stick(self, sql: str, fill_bytes: int) -> bool:
         """Asks for so long a result, and then for this; whether its process gets to the latter, and stands
         still there because the socket is full: at its first message, or if it has none, at its end."""
-        fill = f"SELECT repeat('x', {fill_bytes})"
-        self._last = sql[:QUERY_MAX]
-        self.wire.send(("Q", cstring(fill)), ("Q", cstring(sql)))
+        self.send(fill_bytes, sql)
         until(lambda: self._stands(), "it stands still, or is through")
         query, _, wait_event = self._activity()
         return query == self._last and wait_event == "ClientWrite"
+
+    def send(self, fill_bytes: int, sql: str) -> None:
+        """Asks for so long a result, and then for this."""
+        fill = f"SELECT repeat('x', {fill_bytes})"
+        self._last = sql[:QUERY_MAX]
+        self.wire.send(("Q", cstring(fill)), ("Q", cstring(sql)))
 
     def is_in_statement(self) -> bool:
         """Whether its process is not at the statement's end yet."""

@@ -5,7 +5,8 @@ full. What clients get to see of it is the same.
 """
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime
 
 import psycopg
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from laggards import SMALLEST
 from servers import SETTINGS, started
 from slow_commits import SLOW, slow_commit
-from support import cpu_s, one, until
+from support import cpu_s, one, stopped, until
+from talkative import Mute, full as full_socket
 from wire import EXECUTE, SYNC, bind, cstring, error, kinds, parse, payloads
 
 SENDERS = 100
+IN_LINE = 20
 SEGMENTS = 8
 
 # Takes more than half of a segment, so that each takes a segment of its own.
@@ -39,6 +42,14 @@ def slow(request):
         yield server
 
 
+@pytest.fixture(scope="module")
+def fill_bytes(slow):
+    """What has a client's socket full."""
+    with psycopg.connect(host=str(slow.socket_folder), port=slow.port, user="postgres", dbname="postgres",
+                         autocommit=True) as watcher:
+        return full_socket(slow, watcher)
+
+
 def waiting(watcher: psycopg.Connection) -> int:
     """How many wait for a place."""
     return one(watcher, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND"
@@ -56,17 +67,39 @@ def waits_on(watcher: psycopg.Connection) -> bool:
     return False
 
 
+class Filler:
+    """Sends until there is no place."""
+
+    def __init__(self, wire, watcher: psycopg.Connection):
+        self._wire, self._watcher = wire, watcher
+        self._canceled = 0
+        for _ in range(SEGMENTS + 2):
+            wire.send(("Q", cstring(SEGMENT_FULL.format("filler"))))
+        until(lambda: waits_on(watcher), "there is no place")
+
+    def let_others_go_first(self) -> None:
+        """Waits behind all those that are waiting now."""
+        before, begun = waiting(self._watcher), self._begun()
+        self._watcher.execute("SELECT pg_cancel_backend(%s)", (self._wire.pid,))
+        self._canceled += 1
+        until(lambda: self._begun() > begun and waiting(self._watcher) == before, "it waits again")
+
+    def _begun(self) -> datetime:
+        return one(self._watcher, "SELECT query_start FROM pg_stat_activity WHERE pid = %s", self._wire.pid)
+
+    def end(self) -> None:
+        """All that it has not given up is sent."""
+        errors = [error(self._wire.until_ready()) for _ in range(SEGMENTS + 2)]
+        assert [found for found in errors if found] == [CANCELED] * self._canceled
+
+
 @contextmanager
 def full(cluster, wire, watcher: psycopg.Connection):
-    """Within, there is no place: all wait that notify as much as SEND. Gives a function that ends it."""
-    filler = wire(cluster)
+    """Within, there is no place: all wait that notify as much as SEND, behind a Filler. Gives a function that ends it."""
     with slow_commit(cluster, wire, watcher, "slow") as let_go:
-        for _ in range(SEGMENTS + 1):
-            filler.send(("Q", cstring(SEGMENT_FULL.format("filler"))))
-        until(lambda: waits_on(watcher), "there is no place")
-        yield let_go
-    for _ in range(SEGMENTS + 1):
-        assert error(filler.until_ready()) is None
+        filler = Filler(wire(cluster), watcher)
+        yield let_go, filler
+    filler.end()
 
 
 def query(sql: str) -> tuple[tuple[str, bytes], ...]:
@@ -123,7 +156,7 @@ def test_many_wait(slow, connect, wire):
     watcher, listener = connect(slow), wire(slow)
     senders = [wire(slow) for _ in range(SENDERS)]
     listener.query("LISTEN c")
-    with full(slow, wire, watcher) as let_go:
+    with full(slow, wire, watcher) as (let_go, _):
         for number, sender in enumerate(senders):
             sender.send(*query(SEND.format(number)))
         until(lambda: waiting(watcher) == 1 + SENDERS, "all wait")
@@ -136,9 +169,67 @@ def test_many_wait(slow, connect, wire):
             assert error(sender.until_ready()) is None
         took_s = time.monotonic() - began
     heard = []
-    while len(heard) < 1 + 8 * (SEGMENTS + 1 + SENDERS):
+    while len(heard) < 1 + 8 * (SEGMENTS + 2 + SENDERS):
         heard += [payload[:20].split(" ")[0] for payload in payloads([listener.receive()])]
     assert heard[0] == "slow" and heard[1::8] == heard[8::8]
-    assert sorted(heard[1::8]) == sorted(["filler"] * (SEGMENTS + 1) + [str(number) for number in range(SENDERS)])
+    assert sorted(heard[1::8]) == sorted(["filler"] * (SEGMENTS + 2) + [str(number) for number in range(SENDERS)])
     assert used_s < 0.1, f"{used_s:.2f} s of CPU time in a second of waiting"
     assert took_s < 3, f"{took_s:.1f} s until all had gone on"
+
+
+def test_first_come_first_served(slow, connect, wire):
+    """Guards: of those that wait for a place, the first gets the first one."""
+    watcher, listener = connect(slow), wire(slow)
+    senders = [wire(slow) for _ in range(IN_LINE)]
+    listener.query("LISTEN c")
+    with full(slow, wire, watcher):
+        for number, sender in enumerate(senders):
+            sender.send(*query(SEND.format(number)))
+            until(lambda number=number: waiting(watcher) == 2 + number, "it waits")
+    for sender in senders:
+        assert error(sender.until_ready()) is None
+    heard = []
+    while len(heard) < 1 + 8 * (SEGMENTS + 2 + IN_LINE):
+        heard += [payload[:20].split(" ")[0] for payload in payloads([listener.receive()])]
+    assert [number for number in heard[1::8] if number != "filler"] == [str(number) for number in range(IN_LINE)]
+
+
+@pytest.mark.parametrize("ending", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_first_in_line_does_not_read(slow, connect, wire, fill_bytes, ending):
+    """Guards: those that wait first are told that they get no place, and do not read that: others get theirs at once."""
+    watcher, behind = connect(slow), wire(slow)
+    with full(slow, wire, watcher) as (let_go, filler), ExitStack() as end:
+        clients = [end.enter_context(closing(Mute(slow, watcher))) for _ in range(IN_LINE)]
+        for number, client in enumerate(clients):
+            client.send(fill_bytes, SEND.format(number))
+            until(lambda number=number: waiting(watcher) == 2 + number, "the client waits")
+        filler.let_others_go_first()
+        behind.send(*query(SEND.format(IN_LINE)))
+        until(lambda: waiting(watcher) == 2 + IN_LINE, "one waits behind them")
+        for client in clients:
+            watcher.execute(f"SELECT {ending}(%s)", (client.pid,))
+        until(lambda: waiting(watcher) == 2, "the clients do not wait any more")
+        assert ending == "pg_terminate_backend" or all(client.is_in_statement() for client in clients)
+        began = time.monotonic()
+        let_go()
+        assert error(behind.until_ready()) is None
+        took_s = time.monotonic() - began
+    assert took_s < 1, f"{took_s:.1f} s until the one behind them had gone on"
+
+
+def test_first_in_line_is_stopped(slow, connect, wire):
+    """Guards: one that is to get the next place, and is stopped, keeps others waiting for a moment only."""
+    if "shared_preload_libraries" not in slow.settings:
+        pytest.skip("on the stock server all wait for it")
+    watcher = connect(slow)
+    senders = [wire(slow) for _ in range(3)]
+    with full(slow, wire, watcher) as (let_go, filler):
+        for number, sender in enumerate(senders):
+            sender.send(*query(SEND.format(number)))
+            until(lambda number=number: waiting(watcher) == 2 + number, "it waits")
+        filler.let_others_go_first()
+        with stopped(senders[0].pid):
+            let_go()
+            for sender in senders[1:]:
+                assert error(sender.until_ready()) is None
+        assert error(senders[0].until_ready()) is None
