@@ -24,15 +24,18 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_database.h"
 #include "commands/async.h"
 #include "commands/tablecmds.h"
 #include "commands/trigger.h"
 #include "libpq/be-fsstubs.h"
+#include "storage/lock.h"
 #include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
 
 #include "api/reason_names.h"
 #include "base/attention.h"
+#include "base/compat.h"
 #include "base/involvement.h"
 #include "cache/invalidation/invalidate.h"
 #include "cache/store.h"
@@ -61,7 +64,7 @@ static void at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_l
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 									SubTransactionId parent_id, void *arg);
 static void before_commit(void);
-static void register_natively(void);
+static bool register_natively(void);
 static void do_on_commit_actions(void);
 static void do_lengthy_ends(void);
 static void before_prepare(void);
@@ -185,8 +188,8 @@ before_commit(void)
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 	herald_subscriptions_prepare();
-	if (herald_pending_count() > 0 && herald_subscriptions_any_to_add())
-		register_natively();
+	if (herald_pending_count() > 0 && herald_subscriptions_any_to_add() && register_natively())
+		herald_publish_all_natively();
 
 	/* The reservation comes last: from then on everybody waits for this commit. */
 	herald_invalidate_publish();
@@ -201,13 +204,24 @@ before_commit(void)
  *
  * Not if that queue is empty, as a rule.  We do not know what other modules have
  * notified in C (contrib/tcn): that would be sent twice.
+ *
+ * True: there was such a thing, and the server keeps the lock of its queue until the
+ * end of the transaction.  Others that have their place in our queue may wait for that
+ * lock, and we would wait for them, with nobody to find the deadlock.  So we take no place.
  */
-static void
+static bool
 register_natively(void)
 {
+	LOCKTAG		lock;
+
 	HERALD_STOP_POINT("register-natively");
-	if (DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) > 0)
-		PreCommit_Notify();
+	if (DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) == 0)
+		return false;
+	PreCommit_Notify();
+
+	/* as PreCommit_Notify() takes it */
+	SET_LOCKTAG_OBJECT(lock, InvalidOid, DatabaseRelationId, InvalidOid, 0);
+	return herald_holds_lock(&lock, AccessExclusiveLock);
 }
 
 /*

@@ -23,6 +23,7 @@
 #include "lib/dshash.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
+#include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/procsignal.h"
@@ -177,6 +178,13 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 	((void) (TransactionTimeout > 0 ? disable_timeout(TRANSACTION_TIMEOUT, false) : (void) 0))
 #else
 #define herald_disable_transaction_timeout()	((void) 0)
+#endif
+
+/* 17: a lock may be looked for in stronger modes, too. */
+#if PG_VERSION_NUM >= 170000
+#define herald_holds_lock(tag, mode)	LockHeldByMe((tag), (mode), false)
+#else
+#define herald_holds_lock(tag, mode)	LockHeldByMe((tag), (mode))
 #endif
 
 #endif							/* HERALD_COMPAT_H */

@@ -14,7 +14,7 @@ import pytest
 from laggards import SMALLEST
 from servers import SETTINGS, started
 from slow_commits import SLOW, slow_commit
-from support import cpu_s, one, stopped, until
+from support import cpu_s, hear_until, notify, one, stopped, until
 from talkative import Mute, full as full_socket
 from wire import EXECUTE, SYNC, bind, cstring, error, kinds, parse, payloads
 
@@ -215,6 +215,30 @@ def test_first_in_line_does_not_read(slow, connect, wire, fill_bytes, ending):
         assert error(behind.until_ready()) is None
         took_s = time.monotonic() - began
     assert took_s < 1, f"{took_s:.1f} s until the one behind them had gone on"
+
+
+def test_holder_of_the_servers_lock(slow, connect, wire):
+    """Guards: a transaction that holds the lock of the server's own queue waits for no place: those that have
+    one may wait for that lock."""
+    if "shared_preload_libraries" not in slow.settings:
+        pytest.skip("the stock server has one queue")
+    watcher, sender, listener, laggard = connect(slow), wire(slow), connect(slow), connect(slow)
+    watcher.execute("CREATE EXTENSION tcn; CREATE TABLE watched (id integer PRIMARY KEY);"
+                    " CREATE TRIGGER tcn AFTER INSERT ON watched"
+                    " FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('c')")
+    listener.execute("LISTEN c")
+    for statement in ("LISTEN c", "BEGIN", "SELECT 1"):
+        laggard.execute(statement)
+    watcher.execute("SET herald.enabled = off")
+    watcher.execute("SELECT pg_notify('c', 'natively ' || n || repeat('x', 7000)) FROM generate_series(1, 20) n")
+    watcher.execute("RESET herald.enabled")
+    assert one(watcher, "SELECT pg_notification_queue_usage()") > 0
+    with full(slow, wire, watcher):
+        sender.send(*query(f"INSERT INTO watched VALUES (1); LISTEN d; {SEGMENT_FULL.format('holder')}"))
+        assert error(sender.until_ready()) is None
+    notify(watcher, "c", "end")
+    heard = [payload[:20].split(" ")[0] for payload in hear_until(listener, "end")]
+    assert heard.count("holder") == 8 and heard.count("natively") == 20
 
 
 def test_first_in_line_is_stopped(slow, connect, wire):
