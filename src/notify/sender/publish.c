@@ -213,6 +213,7 @@ static bool
 reserve(const HeraldBatch *info, uint64 length)
 {
 	volatile bool success;
+	uint64		begin_ms;
 
 	/* It may have been found while we waited. */
 	if (herald_shared_is_damaged())
@@ -220,6 +221,7 @@ reserve(const HeraldBatch *info, uint64 length)
 	if (length <= LARGE_BYTES && try_reserve(*info, length))
 		return true;
 
+	begin_ms = herald_clock_ms();
 	PG_TRY();
 	{
 		success = length > LARGE_BYTES && reserve_large(info, length);
@@ -227,7 +229,7 @@ reserve(const HeraldBatch *info, uint64 length)
 		{
 			/* To a user this is as a lock that somebody else holds. */
 			if (LockTimeout > 0)
-				enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
+				enable_timeout_after(LOCK_TIMEOUT, Max(1, LockTimeout - (int) (herald_clock_ms() - begin_ms)));
 			success = reserve_or_wait(info, length);
 		}
 	}

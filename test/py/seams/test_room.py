@@ -24,6 +24,7 @@ SEGMENTS = 8
 
 # Takes more than half of a segment, so that each takes a segment of its own.
 SEGMENT_FULL = "SELECT count(pg_notify('c', '{0} ' || n || repeat('x', 7000))) FROM generate_series(1, 8) n"
+SEGMENT_HALF_FULL = SEGMENT_FULL.replace("(1, 8)", "(1, 4)")
 SEND = "INSERT INTO written VALUES ({0}); " + SEGMENT_FULL
 LOCK_TIMEOUT = "55P03: canceling statement due to lock timeout"
 STATEMENT_TIMEOUT = "57014: canceling statement due to statement timeout"
@@ -70,11 +71,12 @@ def waits_on(watcher: psycopg.Connection) -> bool:
 class Filler:
     """Sends until there is no place."""
 
-    def __init__(self, wire, watcher: psycopg.Connection):
+    def __init__(self, wire, watcher: psycopg.Connection, batch: str):
         self._wire, self._watcher = wire, watcher
         self._canceled = 0
-        for _ in range(SEGMENTS + 2):
-            wire.send(("Q", cstring(SEGMENT_FULL.format("filler"))))
+        self._batches = SEGMENTS + 2 if batch == SEGMENT_FULL else 2 * (SEGMENTS + 2)
+        for _ in range(self._batches):
+            wire.send(("Q", cstring(batch.format("filler"))))
         until(lambda: waits_on(watcher), "there is no place")
 
     def let_others_go_first(self) -> None:
@@ -89,15 +91,15 @@ class Filler:
 
     def end(self) -> None:
         """All that it has not given up is sent."""
-        errors = [error(self._wire.until_ready()) for _ in range(SEGMENTS + 2)]
+        errors = [error(self._wire.until_ready()) for _ in range(self._batches)]
         assert [found for found in errors if found] == [CANCELED] * self._canceled
 
 
 @contextmanager
-def full(cluster, wire, watcher: psycopg.Connection):
+def full(cluster, wire, watcher: psycopg.Connection, batch: str = SEGMENT_FULL):
     """Within, there is no place: all wait that notify as much as SEND, behind a Filler. Gives a function that ends it."""
     with slow_commit(cluster, wire, watcher, "slow") as let_go:
-        filler = Filler(wire(cluster), watcher)
+        filler = Filler(wire(cluster), watcher, batch)
         yield let_go, filler
     filler.end()
 
@@ -148,6 +150,19 @@ def test_ended(slow, connect, wire, way, ending):
         assert kinds(client.query("SELECT 1")) == "TDCZ"
     client.query("LISTEN own")
     assert payloads(client.query("NOTIFY own, 'goes on'")) == ["goes on"]
+
+
+def test_lock_timeout_of_a_large_batch(slow, connect, wire):
+    """Guards: lock_timeout is the limit of both waits together: for the dispatch, and for a place."""
+    watcher, client = connect(slow), wire(slow)
+    client.query("SET lock_timeout = 400")
+    took_s = []
+    while len(took_s) < 3 and min(took_s, default=1) >= 0.55:
+        with full(slow, wire, watcher, SEGMENT_HALF_FULL):
+            began = time.monotonic()
+            assert error(client.query(SEGMENT_FULL.format("large"))) == LOCK_TIMEOUT
+            took_s.append(time.monotonic() - began)
+    assert 0.4 <= min(took_s) < 0.55, f"{took_s} s"
 
 
 def test_many_wait(slow, connect, wire):
