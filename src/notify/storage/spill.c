@@ -30,11 +30,13 @@
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/guc.h"
 #include "utils/resowner.h"
 
 #include "base/bell.h"
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/hush.h"
 #include "base/settings.h"
@@ -50,8 +52,9 @@
 /* The release of the lock is announced; in case that this was missed. */
 #define LOCK_WAIT_MS	1000
 
-/* So long until it is worth another look whether others have deleted something. */
-#define DELETION_WAIT_US	1000
+/* How long to wait for others that are deleting something, and between two looks. */
+#define DELETION_WAIT_MS	1000
+#define DELETION_POLL_MS	1
 
 struct HeraldSpill
 {
@@ -197,22 +200,25 @@ herald_spill_leave_room(uint64 bytes)
 bool
 herald_spill_free_disk(uint32 *deletions)
 {
-	bool		is_waiting_for_others = herald_files_are_being_deleted();
+	uint64		end_ms = herald_clock_ms() + DELETION_WAIT_MS;
 	uint32		before = *deletions;
 	bool		result;
 
 	if (herald_shared_is_damaged())
 		return false;
 
-	/* Nobody is to lose anything in vain. */
+	/* Nobody is to lose anything in vain.  But the process that deletes may be stopped. */
+	while (herald_files_are_being_deleted() && herald_files_deletions() == before &&
+		   herald_clock_ms() < end_ms)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 DELETION_POLL_MS, herald_wait(HERALD_WAIT_SPILL_WRITE));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
 	*deletions = herald_files_deletions();
 	if (*deletions != before)
 		return true;
-	if (is_waiting_for_others)
-	{
-		pg_usleep(DELETION_WAIT_US);
-		return true;
-	}
 	herald_spill_lock();
 	result = herald_files_any_doomed() ||
 		herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);

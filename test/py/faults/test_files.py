@@ -196,9 +196,10 @@ def test_deleting_a_file_stands_still(scene):
     until(lambda: not list((scene.cluster.data / "base" / "pgsql_tmp").iterdir()), "the folder goes with the last file")
 
 
-def test_disk_is_full_while_a_file_is_deleted(stop_points, connect):
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "stands still"])
+def test_disk_is_full_while_a_file_is_deleted(stop_points, connect, ends):
     """Guards: a large transaction that finds the disk full while another process deletes a file waits for its room,
-    where there is nothing else to delete; the file has lost its name by then."""
+    where there is nothing else to delete; the file has lost its name by then. But not without end."""
     with small_disk() as disk, contextmanager(started)(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
             "temp_tablespaces": NAME}) as cluster:
         use(cluster, disk)
@@ -215,9 +216,12 @@ def test_disk_is_full_while_a_file_is_deleted(stop_points, connect):
             doing = Doing(sender, large(DISK_BYTES // 3 * 2))
             until(lambda: "No space left on device" in cluster.log(), "the disk is full")
             time.sleep(0.1)
-            assert doing.runs()
+            assert doing.runs() and cluster.log().count("No space left on device") == 1
+            if not ends:
+                assert isinstance(doing.end(), psycopg.errors.DiskFull)
         points.release("files-deleted")
-        assert doing.end() is None
+        if ends:
+            assert doing.end() is None
         until_empty(disk)
 
 
