@@ -98,6 +98,12 @@ herald_retention_can_move(HeraldQueue *queue)
 }
 
 bool
+herald_retention_may_have_room(HeraldQueue *queue)
+{
+	return !herald_queue_is_short(queue) || herald_retention_can_move(queue);
+}
+
+bool
 herald_retention_recycle(HeraldQueue *queue, HeraldWakeup *wakeup)
 {
 	HeraldPosition needed;

@@ -83,6 +83,9 @@ typedef struct HeraldRetentionCalls
 /* Is the ring short of room, and is its oldest segment finished and settled?  By anybody; a hint. */
 extern bool herald_retention_can_move(HeraldQueue *queue);
 
+/* Is there room, or can it be made?  By anybody; a hint. */
+extern bool herald_retention_may_have_room(HeraldQueue *queue);
+
 /*
  * Let senders have the oldest segment of the ring, if no listener needs it.  Not more at a
  * time: what is there can be read again after a reconnect.  By anybody.  True: there is room.

@@ -166,7 +166,7 @@ mark_finished(bool *is_left)
 	if (marking.runs > 0)
 	{
 		tell_waiters();
-		if (!herald_queue_is_short(herald_queue) || herald_retention_can_move(herald_queue))
+		if (herald_retention_may_have_room(herald_queue))
 			herald_room_announce();
 	}
 	return marking.marks.entered > 0;

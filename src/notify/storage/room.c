@@ -11,8 +11,8 @@
  * then on they leave it two segments.  Go's sync.Mutex treats a goroutine that starves
  * in such a way.
  *
- * A place is not a lock, and is not held while interrupts are served, since a session
- * that is being ended may wait for its client.  Nobody relies on its owner either: if
+ * A place is not a lock.  Its owner gives it up before it serves interrupts, as it waits: a
+ * session that is being ended may wait for its client.  Nobody relies on its owner either: if
  * that does not take the room that is there, any process that looks passes it over.
  *
  * [F3] A process lines up first, and looks once more; one that has made room, or has
@@ -40,8 +40,9 @@
 /* The first in line that has waited for so long starves. */
 #define STARVES_AFTER_MS	10
 
-/* For each so many bytes a sender counts as if it had come 1 ms later. */
+/* For each so many bytes a sender counts as if it had come 1 ms later; but not for more than that. */
 #define LATER_BYTES			((uint64) 32 * 1024)
+#define LATER_MAX_MS		100
 
 /* The first in line is passed over if it has not taken room for so long. */
 #define PASSED_OVER_MS		100
@@ -105,7 +106,7 @@ herald_room_line_up(uint64 length)
 	uint64		now_ms = herald_clock_ms();
 
 	if (ticket == 0)
-		ticket = (now_ms + length / LATER_BYTES) << SLOT_BITS | herald_shared_my_slot();
+		ticket = (now_ms + Min(length / LATER_BYTES, LATER_MAX_MS)) << SLOT_BITS | herald_shared_my_slot();
 	enter();
 
 	/* Also if others leave room to one that is not the first any more. */
@@ -125,7 +126,7 @@ herald_room_wait(long timeout_ms)
 		herald_room_announce();
 	if (now_ms < starves_ms)
 		timeout_ms = Min(timeout_ms, (long) (starves_ms - now_ms));
-	else if (herald_retention_can_move(herald_queue) && first_in_line() == ticket)
+	else if (herald_retention_may_have_room(herald_queue) && first_in_line() == ticket)
 		timeout_ms = Min(timeout_ms, STARVES_AFTER_MS);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 timeout_ms, herald_wait(HERALD_WAIT_QUEUE_ROOM));
@@ -182,7 +183,7 @@ herald_room_pass_over(void)
 	Ticket		first = 0;
 
 	if (atomic_load_explicit(&herald_room->waiting, memory_order_relaxed) > 0 &&
-		!herald_queue_is_short(herald_queue))
+		herald_retention_may_have_room(herald_queue))
 		first = first_in_line();
 	if (first != seen || first == ticket)
 	{
@@ -194,6 +195,7 @@ herald_room_pass_over(void)
 		/* Or it has just looked in vain once more: it may line up again. */
 		wake(first);
 		let_next_go_first(first);
+		seen = 0;
 	}
 	return first != 0;
 }

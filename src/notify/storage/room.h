@@ -25,8 +25,8 @@ extern uint64 herald_room_left(void);
 /*
  * A sender of that many bytes found no room: it gets a place in line.  From then on it
  * misses nothing, so that it looks once more, and waits if that was in vain: until it is
- * told that there is room, or others have gone, or for `timeout_ms` at most.  It
- * does both again until it has room.  To wait may throw what interrupts throw.
+ * told that there is room, or others have gone, or for `timeout_ms` at most.  Then it tries
+ * again, and calls both again until it has room.  To wait may throw what interrupts throw.
  * Afterwards, and at the end of a transaction, herald_room_leave() is called; that never
  * throws, and is harmless to repeat.
  */
@@ -41,7 +41,7 @@ extern uint32 herald_room_in_line(void);
 extern void herald_room_announce(void);
 
 /*
- * Where there is room, and the first in line does not take it, its process may be stopped:
+ * Where there is room, or can be, and the first in line does not take it, its process may be stopped:
  * others go first.  By anybody, again and again.  True: somebody has yet to take it.
  * Never throws.
  */

@@ -268,7 +268,10 @@ def test_first_in_line_is_stopped(slow, connect, wire):
             until(lambda number=number: waiting(watcher) == 2 + number, "it waits")
         filler.let_others_go_first()
         with stopped(senders[0].pid):
+            began = time.monotonic()
             let_go()
             for sender in senders[1:]:
                 assert error(sender.until_ready()) is None
+            took_s = time.monotonic() - began
         assert error(senders[0].until_ready()) is None
+    assert took_s < 0.7, f"{took_s:.1f} s until those behind it had gone on"
