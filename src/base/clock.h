@@ -12,16 +12,19 @@
 
 #include "postgres.h"
 
-#include "portability/instr_time.h"
+#include <time.h>
 
-/* Milliseconds since some moment in the past, the same for all processes. */
+/*
+ * Milliseconds since some moment in the past, the same for all processes.  Of instr_time
+ * a session of PostgreSQL 19 may choose the clock (timing_clock_source).
+ */
 static inline uint64
 herald_clock_ms(void)
 {
-	instr_time	now;
+	struct timespec now;
 
-	INSTR_TIME_SET_CURRENT(now);
-	return (uint64) INSTR_TIME_GET_MILLISEC(now);
+	(void) clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64) now.tv_sec * 1000 + (uint64) now.tv_nsec / 1000000;
 }
 
 #endif							/* HERALD_CLOCK_H */

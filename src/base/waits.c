@@ -31,9 +31,6 @@ static const char *const names[HERALD_WAITS] = {
 /* Found out by the postmaster; fork() passes it on. */
 static uint32 events[HERALD_WAITS];
 
-/* This process will be told of the next broadcast. */
-static bool is_prepared;
-
 
 void
 herald_waits_define(void)
@@ -55,20 +52,12 @@ void
 herald_wait_prepare(ConditionVariable *variable)
 {
 	ConditionVariablePrepareToSleep(variable);
-	is_prepared = true;
-}
-
-bool
-herald_wait_is_prepared(void)
-{
-	return is_prepared;
 }
 
 /* A process that was told is off the list; so it has to prepare again in any case. */
 void
 herald_wait_sleep(HeraldWait wait, long timeout_ms)
 {
-	is_prepared = false;
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 timeout_ms, herald_wait(wait));
 	ResetLatch(MyLatch);
@@ -78,7 +67,6 @@ herald_wait_sleep(HeraldWait wait, long timeout_ms)
 void
 herald_wait_end(void)
 {
-	is_prepared = false;
 	ConditionVariableCancelSleep();
 }
 
@@ -86,5 +74,4 @@ void
 herald_wait_tell(ConditionVariable *variable)
 {
 	ConditionVariableBroadcast(variable);
-	is_prepared = false;
 }

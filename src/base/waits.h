@@ -36,11 +36,9 @@ extern uint32 herald_wait(HeraldWait wait);
 /*
  * Waiting at one of our condition variables, in a loop: prepare, look whether it
  * is over, sleep.  As the server's own functions, but whatever sets the latch ends
- * the sleep, a cancel request too.  is_prepared: no broadcast since has been lost;
- * to sleep, and to tell others, end that.  May throw what interrupts throw.
+ * the sleep, a cancel request too.  May throw what interrupts throw.
  */
 extern void herald_wait_prepare(ConditionVariable *variable);
-extern bool herald_wait_is_prepared(void);
 extern void herald_wait_sleep(HeraldWait wait, long timeout_ms);
 
 /* The loop has ended.  Never fails; harmless to repeat. */
