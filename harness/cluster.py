@@ -8,6 +8,7 @@ It listens on a unix socket only, trusts every connection that reaches the socke
 folder to its owner: us, or for root another user (server_user.py).
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -15,11 +16,11 @@ import tempfile
 from pathlib import Path
 
 from harness import cleanup, server_user
-from harness.installation import Installation, find_installation
+from harness.installation import OWN, Installation, find_installation
 
 SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107
 SUPERUSER = "postgres"
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 180  # starting and stopping end long before, but not on every machine
 
 # What a server's log says when memory was overwritten, an assertion failed, or the like.
 SIGNS_OF_DAMAGE = ("PANIC", "TRAP:", "signal 11", "signal 6", "is damaged", "problem in alloc set",
@@ -220,11 +221,37 @@ class Cluster:
         return socket_folder
 
     def _make_data(self) -> None:
-        """Makes the data folder; another kind of cluster may get it elsewhere."""
-        self._server("initdb", "--pgdata", str(self.data), "--no-sync", "--auth=trust",
-                     "--encoding=UTF8", f"--locale={_locale()}", "--username", SUPERUSER)
+        """Makes the data folder; another kind of cluster may get it elsewhere.
+
+        Where the tree has an installation of its own (prefix.py), initdb runs once for each server, and its result is
+        copied. So all these clusters have one system identifier.
+        """
+        pattern = self._pattern()
+        if pattern is None:
+            self._initdb(self.data)
+        else:
+            if not pattern.exists():
+                new = pattern.with_name(f"{pattern.name}-{os.getpid()}")
+                self._initdb(new)
+                try:
+                    new.rename(pattern)
+                except OSError:  # another process was quicker
+                    shutil.rmtree(new)
+            self._server("/bin/cp", "-a", "--reflink=auto", "-T", str(pattern), str(self.data))
         with open(self.data / "postgresql.conf", "a", encoding="utf-8") as config:
             config.write("include = 'harness.conf'\n")
+
+    def _initdb(self, folder: Path) -> None:
+        self._server("initdb", "--pgdata", str(folder), "--no-sync", "--auth=trust",
+                     "--encoding=UTF8", f"--locale={_locale()}", "--username", SUPERUSER)
+
+    def _pattern(self) -> Path | None:
+        """Where the data folder is that new ones of this server are copied from; None: nowhere."""
+        if not OWN.exists():
+            return None
+        server = os.stat(self.installation.program("postgres"))
+        number = hashlib.sha256(f"{self.installation.version} {server.st_size} {server.st_mtime_ns}".encode())
+        return OWN.resolve() / f"data-{number.hexdigest()[:12]}"
 
     def _write_settings(self) -> None:
         settings = {"listen_addresses": "", "unix_socket_directories": self.socket_folder,

@@ -6,22 +6,27 @@
             ...
 
 `python3 -m harness.prefix [FOLDER]` makes one that stays, in .installation at the top of the tree, or
-brings it up to date, and prints its pg_config. It takes after $PG_CONFIG, else after the system's.
+brings it up to date, and prints its pg_config. It takes after $PG_CONFIG, else after the system's. With --stop-points
+it also makes the tests' own, whose module has stop points, in a folder within. Several processes may ask at once.
 
 A server finds its libraries by where its own program is. So the programs are copied to a new folder,
 and all else is there as symbolic links; but what belongs to pg_herald is left out, and made anew.
 """
 
+import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness import cleanup, server_user
 from harness.installation import OWN, InstallationError, find_installation, system_pg_config
 
 TOP = Path(__file__).resolve().parent.parent
+STOP_POINTS = OWN / "stop-points"
 SOURCES = ("Makefile", "pg_herald.control", "sql", "src")
 BUILT = (".o", ".bc", ".so")
 OURS = "pg_herald"
@@ -61,7 +66,8 @@ class Prefix:
     def keep(self, folder: Path) -> None:
         """Instead of entering the context: makes it in a folder where it stays.
 
-        One that is there is used again, unless the server that it takes after is another by now.
+        One that is there is used again, unless the server that it takes after is another by now. Use it within
+        locked() if other processes may do so at the same time.
         """
         installation = find_installation(self.pg_config)
         if installation.bindir.resolve().is_relative_to(folder.resolve()):
@@ -81,11 +87,19 @@ class Prefix:
             shutil.rmtree(folder)
         self.folder = server_user.make_folder_at(folder).resolve()
         self.folder.chmod(0o755)
+        self._folders = set()
         self._make()
         note.write_text(server, encoding="utf-8")
 
     def install(self, *options: str) -> Path:
-        """Builds pg_herald from the tree's sources, with options of make's, and installs it; the library."""
+        """Builds pg_herald from the tree's sources, with options of make's, and installs it; the library.
+
+        Nothing happens if that is what is there: a server may be starting with it.
+        """
+        library = self._ask("pkglibdir") / f"{OURS}.so"
+        note, wanted = self.folder / "installed", _fingerprint(options)
+        if note.exists() and note.read_text(encoding="utf-8") == wanted and library.exists():
+            return library
         build = self.folder / "-".join(("build", *options)).replace("=", "-")
         _copy_sources(build)
         result = subprocess.run(
@@ -93,7 +107,8 @@ class Prefix:
              "install"], cwd=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, umask=UMASK)
         if result.returncode != 0:
             raise PrefixError(result.stdout[-4000:])
-        return self._ask("pkglibdir") / f"{OURS}.so"
+        note.write_text(wanted, encoding="utf-8")
+        return library
 
     def remove(self) -> None:
         """Deletes it. May be called again."""
@@ -111,6 +126,7 @@ class Prefix:
             for name in FOLDERS[1:]:
                 self._link(there[name])
             self._link_libpq(self._ask("libdir"))
+            self._link_libraries_of_a_wheel(there["bindir"])
         finally:
             os.umask(before)
         self.pg_config = str(self._own(there["bindir"]) / "pg_config")
@@ -121,6 +137,12 @@ class Prefix:
         for path in folder.glob("libpq.*"):
             if not (own / path.name).exists():
                 (own / path.name).symlink_to(path)
+
+    def _link_libraries_of_a_wheel(self, bindir: Path) -> None:
+        """Programs from a Python package find their libraries in a folder beside it, by where they are themselves."""
+        beside = bindir.parents[2] if len(bindir.parents) > 2 else bindir
+        for path in beside.glob("*.libs"):
+            self._own(path).symlink_to(path.resolve())
 
     def _link(self, folder: Path) -> None:
         """Links to what is in a folder, at the same place under ours; once, and not if it is there
@@ -143,6 +165,34 @@ class Prefix:
         return Path(answer.stdout.strip())
 
 
+@contextmanager
+def locked():
+    """Within, no other process that uses this tree is in such a block."""
+    tree = os.open(TOP, os.O_RDONLY)
+    try:
+        fcntl.flock(tree, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(tree)
+
+
+def kept(folder: Path, *options: str, pg_config: str | None = None) -> Prefix:
+    """The installation that stays in a folder, made or brought up to date, with pg_herald."""
+    with locked():
+        prefix = Prefix(pg_config)
+        prefix.keep(folder)
+        prefix.install(*options)
+    return prefix
+
+
+def _fingerprint(options: tuple[str, ...]) -> str:
+    """Of what is to be built: it changes when a file of the sources does."""
+    paths = [path for name in SOURCES for path in (TOP / name, *(TOP / name).rglob("*"))
+             if path.is_file() and path.suffix not in BUILT]
+    states = [f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in sorted(paths)]
+    return hashlib.sha256("\n".join([*options, *states]).encode()).hexdigest()
+
+
 def _copy_sources(build: Path) -> None:
     """With their times, so that make compiles what has changed since the last copy."""
     for name in SOURCES:
@@ -160,11 +210,12 @@ def _copy_sources(build: Path) -> None:
 
 def main() -> str | int:
     """The command; its exit status, or what is wrong."""
-    folder = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else OWN
+    arguments = [argument for argument in sys.argv[1:] if argument != "--stop-points"]
+    folder = Path(arguments[0]).absolute() if arguments else OWN
     try:
-        prefix = Prefix(os.environ.get("PG_CONFIG") or system_pg_config())
-        prefix.keep(folder)
-        prefix.install()
+        prefix = kept(folder, pg_config=os.environ.get("PG_CONFIG") or system_pg_config())
+        if "--stop-points" in sys.argv[1:]:
+            kept(STOP_POINTS, "STOP_POINTS=1", pg_config=prefix.pg_config)
     except (InstallationError, PrefixError) as problem:
         return str(problem)
     except OSError as problem:

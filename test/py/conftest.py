@@ -1,7 +1,6 @@
 """The clusters and connections that the tests use."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -9,24 +8,26 @@ import pytest
 from faults import FUNCTIONS, Scene
 from harness import cleanup
 from harness.cluster import SUPERUSER, Cluster
-from harness.prefix import Prefix
+from harness.prefix import STOP_POINTS, kept
 from laggards import SMALLEST
 from servers import SETTINGS, started
 from wire import Wire
 
 cleanup.interrupt_by_signals()
 
-STOP_POINTS = pytest.StashKey[Prefix]()
+PG_CONFIG = pytest.StashKey[str]()
+
+
+def pytest_configure(config):
+    """The marks that choose among the tests."""
+    config.addinivalue_line("markers", "alone: compares times; no other test runs beside it")
+    config.addinivalue_line("markers", "seam: what another major version of the server can change; runs on all of them")
 
 
 def pytest_collection_finish(session):
     """Builds the module with stop points, if a test wants it: a compiler's time is not that test's."""
-    if session.config.option.collectonly or not any("stop_points" in item.fixturenames for item in session.items):
-        return
-    kept = ExitStack()
-    session.config.add_cleanup(kept.close)
-    prefix = session.config.stash[STOP_POINTS] = kept.enter_context(Prefix())
-    prefix.install("STOP_POINTS=1")
+    if not session.config.option.collectonly and any("stop_points" in item.fixturenames for item in session.items):
+        session.config.stash[PG_CONFIG] = kept(STOP_POINTS, "STOP_POINTS=1").pg_config
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,7 @@ def server(request):
 @pytest.fixture(scope="session")
 def stop_points(request):
     """The pg_config of a server whose module was built with stop points."""
-    return request.config.stash[STOP_POINTS].pg_config
+    return request.config.stash[PG_CONFIG]
 
 
 @pytest.fixture(scope="session")

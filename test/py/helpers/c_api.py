@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 
 from harness.cluster import Cluster
-from harness.prefix import TOP
+from harness.prefix import TOP, locked
 from servers import SETTINGS, started
 from support import one
 
@@ -50,9 +50,15 @@ def make(folder: Path, pg_config: str, *goals: str) -> None:
 
 
 def install_client(pg_config: str) -> None:
-    """Builds the extension with what is installed, and installs it there."""
-    with build_folder() as folder:
-        make(folder, pg_config, "COPT=-Werror", "install")
+    """Builds the extension with what is installed, and installs it there, unless another process has just done so."""
+    library = Path(subprocess.run([pg_config, "--pkglibdir"], check=True, capture_output=True,
+                                  text=True).stdout.strip()) / "herald_client.so"
+    with locked():
+        made_from = [*SOURCE.iterdir(), include_folder(pg_config) / HEADER]
+        if library.exists() and all(library.stat().st_mtime > path.stat().st_mtime for path in made_from):
+            return
+        with build_folder() as folder:
+            make(folder, pg_config, "COPT=-Werror", "install")
 
 
 def with_client(pg_config: str, libraries: str, **settings: object):
