@@ -14,7 +14,7 @@ from harness.private_server import PrivateServer
 
 MONITORING = TOP / "monitoring"
 ROLE = "watch"
-TIMEOUT_S = 10
+TIMEOUT_S = 30
 
 PROMETHEUS = """\
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}

@@ -21,7 +21,7 @@ from support import load, notify
 
 PROGRAM = [sys.executable, MONITORING / "herald-top"]
 WIDTH, HEIGHT = 110, 40
-DEADLINE_S = 20
+DEADLINE_S = 40
 DECEITFUL = "evil\x1b[2J\x1b]0;title\x07"  # would empty the screen, and change the window's title
 
 
@@ -138,14 +138,13 @@ def test_live(cluster, connect):
         # The screen comes in parts: all is there when its last line is.
         lines = top.shows(lambda lines: "1 busy" in "\n".join(lines) and
                           [len(row) for row in rows(lines, "Channels")] == [8, 8] and
-                          rows(lines, "Channels")[0][2] not in ("-", "0"))
+                          all(row[2] != "-" and figure(row[2]) > 5 for row in rows(lines, "Channels")[:2]) and
+                          any(figure(line.split()[1]) > 5 for line in lines if line.startswith("sent ")))
         assert lines[0].startswith("herald-top")
         first, second = rows(lines, "Channels")[:2]
         assert (first[:2], second[:2]) == (["jobs", "3"], ["orders", "1"])
-        assert figure(first[2]) > figure(second[2]) > 5
+        assert figure(first[2]) > figure(second[2])
         assert rows(lines, "Listeners")[0][:4] == [str(laggard.info.backend_pid), "postgres", SUPERUSER, "busy"]
-        sent = next(line.split() for line in lines if line.startswith("sent "))
-        assert figure(sent[1]) > 5
         top.press("c")
         top.shows(lambda lines: any(line.endswith("by delivered") for line in lines))
         top.press(" ")

@@ -19,7 +19,7 @@ from harness.installation import system_program
 from monitors import MONITORING, ROLE, PostgresExporter, Prometheus, SqlExporter, copy_for_promtool
 from servers import SETTINGS
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 POLL_S = 0.2
 
 cleanup.interrupt_by_signals()
@@ -151,19 +151,26 @@ def test_dashboard_moves(prometheus):
     eventually(lambda: prometheus.value('count(herald_delivered_total)') == 2, "both exporters are asked")
     time.sleep(5)
     dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text(encoding="utf-8"))
+
+    def from_both(expression: str) -> bool:
+        jobs = {series["metric"].get("job") for series in prometheus.query(expression)}
+        return jobs - {None} in ({"postgres_exporter", "sql_exporter"}, set()) and bool(jobs)
+
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             expression = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "4s")
-            jobs = {series["metric"].get("job") for series in prometheus.query(expression)}
-            assert jobs - {None} in ({"postgres_exporter", "sql_exporter"}, set()) and jobs, expression
-    for expression in ("rate(herald_notifications_total[5s]) > 50", "rate(herald_delivered_total[5s]) > 100",
-                       "rate(herald_duplicates_removed_total[5s]) > 20", "rate(herald_invalidations_total[5s]) > 20",
-                       'rate(herald_channel_sent_total{channel="orders"}[5s]) > 50',
-                       'rate(herald_channel_delivered_total{channel="orders"}[5s]) > 100',
+            eventually(lambda expression=expression: from_both(expression), expression)
+    # Two listeners hear what is sent, of three in a transaction two; more or less: the counters are read one by one.
+    for expression in ("rate(herald_notifications_total[5s]) > 0",
+                       "rate(herald_delivered_total[5s]) > rate(herald_notifications_total[5s])",
+                       "rate(herald_duplicates_removed_total[5s]) > 0", "rate(herald_invalidations_total[5s]) > 0",
+                       'rate(herald_channel_sent_total{channel="orders"}[5s]) > 0',
+                       'rate(herald_channel_delivered_total{channel="orders"}[5s])'
+                       ' > rate(herald_channel_sent_total{channel="orders"}[5s])',
                        'time() - herald_channel_last_sent_timestamp_seconds{channel="orders"} < 10',
                        'sum by (job) (herald_listeners_count{datname="postgres"}) == 2', "herald_cache_sessions == 1",
                        "herald_watchdog_up == 1"):
-        assert len(prometheus.query(expression)) == 2, expression
+        eventually(lambda expression=expression: len(prometheus.query(expression)) == 2, expression)
     assert prometheus.alerts() == set()
 
 

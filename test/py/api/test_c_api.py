@@ -13,6 +13,8 @@ from faults import FUNCTIONS, Doing, Points
 from harness.standby import Standby
 from support import hear, hear_until, one, outcome, until
 
+pytestmark = pytest.mark.seam
+
 NAME_TOO_LONG = "x" * 64
 
 

@@ -11,6 +11,8 @@ from harness.cluster import Cluster, ClusterError
 from servers import SETTINGS
 from support import context_switches, hear, notify, one, outcome, reconnect, stopped, until, until_gone
 
+pytestmark = pytest.mark.seam
+
 REASONS_MAX = 30
 STAND_STILL = "pg_advisory_xact_lock(1)"
 TOO_MANY = "54000: too many reasons to signal are registered"

@@ -12,7 +12,9 @@ from caching import FLOOD, ITEM, LOOK
 from harness.standby import Standby
 from servers import SETTINGS, started
 from slow_commits import SLOW
-from support import one, outcome, until, wait_event
+from support import one, outcome, reset, until, wait_event
+
+pytestmark = pytest.mark.seam
 
 FIGURES = "SELECT hits, misses FROM herald.caches WHERE pid = pg_backend_pid()"
 
@@ -198,7 +200,7 @@ def test_query_that_fails(session):
     session.execute("SET statement_timeout = '20ms'")
     assert outcome(session, "SELECT herald.cache_through('e', 'SELECT pg_sleep(60)::text')"
                    ) == "57014: canceling statement due to statement timeout"
-    session.execute("RESET statement_timeout")
+    reset(session, "statement_timeout")
     assert one(session, "SELECT entries FROM herald.caches WHERE pid = pg_backend_pid()") == 0
 
 
@@ -258,6 +260,8 @@ def test_standby(connect):
             other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             assert one(other, LOOK) == "2"
             assert one(session, "SELECT pg_promote()")
+            # The server uses a snapshot of the standby's again until a transaction ends.
+            session.execute("SELECT pg_current_xact_id()")
             assert [one(session, LOOK), found(session, LOOK)] == ["2", True]
             assert [one(other, LOOK), found(other, LOOK)] == ["2", False]
             session.execute("UPDATE item SET v = 3")

@@ -11,6 +11,8 @@ from harness.cluster import Cluster
 from servers import SETTINGS, started
 from support import one, outcome, reconnect, until
 
+pytestmark = pytest.mark.seam
+
 TWO_PHASE = {"max_prepared_transactions": 4, "wal_level": "logical", "wal_retrieve_retry_interval": "100ms"}
 OTHER = "SELECT herald.cache_through('other', 'SELECT 1')"
 

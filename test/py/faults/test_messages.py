@@ -16,8 +16,10 @@ from faults import CHANNELS, FUNCTIONS, Doing, Points, listen_to, pid_of
 from harness.cluster import Cluster
 from laggards import KILOBYTES_7, RING_BYTES, SEGMENT_BYTES, SMALLEST, fall_behind, files, send
 from servers import SETTINGS, started
-from support import hear, notify, one, outcome, reconnect, state_of, until
+from support import hear, notify, one, outcome, reconnect, state_of, until, until_crashed
 from talkative import UNDER_A_LOCK, WITHIN_S, Mute, full
+
+pytestmark = pytest.mark.seam
 
 TALKATIVE = {"log_temp_files": 0, "trace_notify": True, "max_connections": 40, "max_prepared_transactions": 2,
              "herald.wakeup_concurrency": 2, "herald.log_min_lag": "100kB", "herald.max_queue_size": "2MB"}
@@ -112,6 +114,7 @@ def test_the_check_can_fail(talk):
         send(victim, 2)
     until(talk.violations, "it is found")
     talk.expected = "under a try-lock of the queue: message at stop point"
+    until_crashed(talk.watcher)  # the next test's session would be ended, too
 
 
 def test_notify(talk):

@@ -96,7 +96,7 @@ def test_listener_begins_by_itself_while_it_is_woken(scene):
         client = scene.listener("d")
         doing = scene.stand_still(point, scene.connect(), f"NOTIFY d, '{point}'")
         client.execute("SELECT 1")
-        assert hear(client, 1, 1) == [point]
+        assert hear(client, 1) == [point]
         scene.points.release(point)
         assert doing.end() is None
         notify(scene.sender, "d", "next")

@@ -7,6 +7,8 @@ from faults import Doing, Points, pid_of
 from laggards import files
 from support import hear, notify, one, reconnect, stopped, until, until_crashed, watchdog_pid, works_from_the_start
 
+pytestmark = pytest.mark.seam
+
 # Points on a sender's way, before its commit: an error may be thrown there.
 BEFORE_COMMIT = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "publish-reserve",
                  "publish-reserved"]

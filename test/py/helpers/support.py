@@ -67,6 +67,11 @@ def hear_until(connection: psycopg.Connection, last: str) -> list[str]:
         heard += got
 
 
+def reset(connection: psycopg.Connection, setting: str) -> None:
+    """Resets a time limit, which may be over before that has been done."""
+    until(lambda: outcome(connection, f"RESET {setting}") is None, f"{setting} is reset")
+
+
 def notify(connection: psycopg.Connection, channel: str, *payloads: str) -> None:
     """Sends, each payload in a transaction of its own."""
     for payload in payloads:
@@ -196,8 +201,11 @@ def context_switches(pid: int) -> int:
     return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
 
 
-def let_watchdog_fall_asleep(cluster: Cluster) -> None:
-    """Waits until it has not looked for a while."""
+def let_watchdog_fall_asleep(cluster: Cluster) -> Callable[[], bool]:
+    """Waits until it has not looked for a while. Gives a function: whether it has been told to wake up since then.
+
+    A process that is told reads that from its signalfd; one that wakes because its time is over reads nothing.
+    """
     pid = until(lambda: watchdog_pid(cluster), "there is a watchdog")
     since, before = time.monotonic(), context_switches(pid)
 
@@ -208,3 +216,5 @@ def let_watchdog_fall_asleep(cluster: Cluster) -> None:
         return time.monotonic() - since > 0.3
 
     until(sleeps, "the watchdog sleeps")
+    so_far = reads(pid)
+    return lambda: reads(pid) > so_far

@@ -14,7 +14,7 @@ FILL_BYTES_MAX = 8 * 1024 * 1024
 STEP_BYTES = 256
 
 QUERY_MAX = 500  # of it is looked at; pg_stat_activity has more
-WITHIN_S = 10  # others are through by then, on a busy machine too; what waits for the client waits for ever
+WITHIN_S = 30  # others are through by then, on a busy machine too; what waits for the client waits for ever
 
 
 class Mute:

@@ -1,6 +1,10 @@
 """What the server's own statistics and consistency checks see of pg_herald."""
 
+import pytest
+
 from support import notify, one, until
+
+pytestmark = pytest.mark.seam
 
 # PostgreSQL's regression test opr_sanity asks so, without looking at schemas.
 SAME_NAME_AND_ARGUMENTS = """

@@ -8,6 +8,8 @@ from harness.cluster import Cluster
 from servers import SETTINGS, started
 from support import hear, one, outcome
 
+pytestmark = pytest.mark.seam
+
 OBJECTS = """
     CREATE EXTENSION pg_herald;
     CREATE TABLE item (id integer PRIMARY KEY, told text DEFAULT 'yes');

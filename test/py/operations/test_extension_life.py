@@ -8,6 +8,8 @@ import pytest
 
 from support import hear, hear_until, left_nothing, notify, one, outcome, until
 
+pytestmark = pytest.mark.seam
+
 SWITCHES = 12
 SENDING = [
     "SELECT pg_notify('c', '{}')", "NOTIFY c, '{}'", "EXECUTE send('{}')", "SELECT by_plpgsql('{}')",

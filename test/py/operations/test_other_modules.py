@@ -5,8 +5,10 @@ import re
 import pytest
 
 from harness.cluster import Cluster
-from servers import SETTINGS, started
+from servers import SETTINGS, need_library, started
 from support import hear, hear_until, notify, one, outcome
+
+pytestmark = pytest.mark.seam
 
 TRACKING = SETTINGS | {"pg_stat_statements.track": "all", "pg_stat_statements.track_planning": True,
                        "auto_explain.log_min_duration": 0, "auto_explain.log_nested_statements": True}
@@ -15,6 +17,7 @@ TRACKERS = "pg_stat_statements, auto_explain"
 
 def with_trackers(libraries: str):
     """Yields a cluster with these libraries, and pg_stat_statements' view."""
+    need_library(*TRACKERS.split(", "))
     for cluster in started(preload="pg_herald" in libraries,
                            settings=TRACKING | {"shared_preload_libraries": libraries}):
         cluster.psql("CREATE EXTENSION pg_stat_statements")

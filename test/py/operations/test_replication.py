@@ -6,9 +6,11 @@ import psycopg
 import pytest
 
 from harness.standby import Standby
-from servers import SETTINGS, has_herald, started
+from servers import SETTINGS, has_herald, need_library, started
 from support import hear, hear_until, load, notify, one, outcome, until, watchdog_pid
 from wire import kinds
+
+pytestmark = pytest.mark.seam
 
 HOT_STANDBY = {
     "LISTEN c": "25006: cannot execute LISTEN during recovery",
@@ -118,6 +120,7 @@ def decoded(connection: psycopg.Connection) -> list[str]:
 
 def test_logical_decoding(primary, item, connect):
     """Guards: what is decoded is the changes of tables, with nothing of the notifications among them."""
+    need_library("test_decoding")
     sender, listener = connect(primary), connect(primary)
     listener.execute("LISTEN c")
     sender.execute("SELECT pg_create_logical_replication_slot('decoding', 'test_decoding')")

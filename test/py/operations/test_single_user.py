@@ -5,6 +5,8 @@ import pytest
 from servers import SETTINGS, started
 from support import hear, notify
 
+pytestmark = pytest.mark.seam
+
 STATEMENTS = ["CREATE TABLE done AS SELECT 1 AS i", "NOTIFY c, 'x'", "SELECT pg_notify('c', 'y')", "LISTEN c",
               "UNLISTEN *", "DISCARD ALL", "INSERT INTO done VALUES (2)", "VACUUM done"]
 

@@ -9,8 +9,10 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.ports import free_port
-from servers import SETTINGS, started
+from servers import SETTINGS, need_tls, started
 from support import hear, load, notify, one, outcome
+
+pytestmark = pytest.mark.seam
 
 PASSWORD = "not so secret"
 NOTIFICATIONS = 10_000
@@ -36,6 +38,7 @@ def secure(cluster: Cluster) -> None:
 @pytest.fixture(scope="module", params=[True, False], ids=["pg_herald", "stock"])
 def secured(request):
     """A server that is reached by TCP with TLS and a password, with pg_herald or without."""
+    need_tls()
     for cluster in started(preload=request.param, settings=SETTINGS, port=free_port()):
         secure(cluster)
         yield cluster

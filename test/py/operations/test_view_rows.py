@@ -4,6 +4,8 @@ import pytest
 
 from support import outcome
 
+pytestmark = pytest.mark.seam
+
 QUEUE = ("head bigint, OUT dispatched bigint, OUT needed bigint, OUT tail bigint, OUT size bigint,"
          " OUT spilled bigint, OUT used bigint, OUT usage float8, OUT uncommitted bigint,"
          " OUT kept_bytes bigint, OUT kept_since timestamptz, OUT is_damaged boolean")

@@ -155,7 +155,7 @@ def test_heard(cluster, connect, how):
         sender.execute(PAST % "c")
         if how == "asked":
             assert hear(listener, 1) == ["past"]
-            until(lambda: resume(connect(cluster), "c", position(listener)), "its position is good", 2)
+            until(lambda: resume(connect(cluster), "c", position(listener)), "its position is good")
         else:
             _, *told = hear(listener, 2)
             told += hear(listener, 2, 0.2)

@@ -91,4 +91,4 @@ def test_client_that_goes(cluster, connect, pooled):
     cursor.flush()
     until(lambda: state_of(watcher, pid) == "idle", "it waits")
     client.close()
-    until(lambda: left_nothing(watcher), "nobody listens", 5)
+    until(lambda: left_nothing(watcher), "nobody listens")

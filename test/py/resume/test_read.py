@@ -11,7 +11,9 @@ import pytest
 from laggards import SMALLEST, send
 from resume import position, read
 from servers import SETTINGS, started
-from support import cpu_s, hear, left_nothing, notify, one, outcome, reconnect, state_of, until, until_crashed
+from support import (
+    context_switches, cpu_s, hear, left_nothing, notify, one, outcome, reconnect, state_of, until, until_crashed,
+)
 from wire import cstring, error, kinds
 
 WAITING = "SELECT payload FROM herald.read('c', '{}', 1000, '{}')"
@@ -98,11 +100,12 @@ def test_waits(cluster, connect, wire):
 def test_time_is_over(cluster, connect):
     """Guards: it ends after its time, or after herald.max_read_wait if that is less."""
     reader = connect(cluster)
+    reader.execute("SET statement_timeout = '30s'")
     for setting, wait in (("1min", "0.3s"), ("300ms", "1 month")):
         reader.execute(f"SET herald.max_read_wait = '{setting}'")
         began = time.monotonic()
         assert read(reader, "c", None, 10, wait)[0] == []
-        assert 0.29 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.29
     assert outcome(reader, "SELECT herald.read('c', wait => '-1s')") == "22023: wait must not be negative"
     assert outcome(reader, "SELECT herald.read('c', max_rows => 0)") == "22023: max_rows must be at least 1"
 
@@ -116,7 +119,8 @@ def test_ends_at_once(cluster, connect, wire, how, expected):
     if how == "timeout":
         reader.query("SET statement_timeout = '2s'")
     reader.send(("Q", cstring(WAITING.format(token, "60s"))))
-    until(lambda: state_of(watcher, reader.pid) == "idle", "it waits")
+    if how != "timeout":  # which may be over already
+        until(lambda: state_of(watcher, reader.pid) == "idle", "it waits")
     if how == "cancel":
         reader.cancel()
     elif how == "terminate":
@@ -128,7 +132,7 @@ def test_ends_at_once(cluster, connect, wire, how, expected):
         assert error(reader.until_ready()).startswith(expected)
         reader.query("RESET statement_timeout")
         assert kinds(reader.query("SELECT 1")) == "TDCZ"
-    until(lambda: left_nothing(watcher), "nobody listens", 5)
+    until(lambda: left_nothing(watcher), "nobody listens")
 
 
 def test_shutdown(connect, wire):
@@ -137,9 +141,8 @@ def test_shutdown(connect, wire):
         watcher, reader = connect(server), wire(server)
         reader.send(("Q", cstring(WAITING.format(position(watcher), "60s"))))
         until(lambda: state_of(watcher, reader.pid) == "idle", "it waits")
-        began = time.monotonic()
         server.restart()
-        assert time.monotonic() - began < 10
+        assert error(reader.until_ready()).startswith("57P01"), "it had waited to its end"
 
 
 def test_in_a_session_that_listens(cluster, connect):
@@ -204,8 +207,10 @@ def test_much_to_look_through(cluster, connect):
     listener.execute("LISTEN d")
     much = "SELECT count(pg_notify('{}', i || repeat('x', 7000))) FROM generate_series(1, {}) i"
     still_looking = []
-    for number in range(2):
-        threads = [threading.Thread(target=read, args=(reader, "m", None, 1, "4s")) for reader in readers]
+    while max(still_looking, default=0) <= LOOKERS / 8:  # the listener may have got no CPU meanwhile
+        number = len(still_looking)
+        assert number < 5, f"they had looked through it before somebody else heard: {still_looking}"
+        threads = [threading.Thread(target=read, args=(reader, "m", None, 1, "50s")) for reader in readers]
         for thread in threads:
             thread.start()
         until(lambda: one(sender, "SELECT sum(listeners) FROM herald.channels WHERE channel = 'm'") == LOOKERS, "all wait")
@@ -214,23 +219,24 @@ def test_much_to_look_through(cluster, connect):
         notify(sender, "d", str(number))
         assert hear(listener, 1) == [str(number)]
         still_looking.append(one(sender, "SELECT count(*) FROM herald.listeners WHERE state = 'processing'"))
+        notify(sender, "m", "this is for them")
         for thread in threads:
             thread.join()
-    assert max(still_looking) > LOOKERS / 8
 
 
 def test_very_many_wait(crowded, wire, connect):
-    """Guards: 1,000 that wait take no CPU time, and all of them are woken."""
+    """Guards: 1,000 that wait are not woken for nothing, and take no CPU time; and then all of them are woken."""
     watcher, sender = connect(crowded), connect(crowded)
     token = position(sender)
     readers = [wire(crowded) for _ in range(1000)]
     for reader in readers:
         reader.send(("Q", cstring(WAITING.format(token, "50s"))))
     until(lambda: one(watcher, "SELECT count(*) FROM herald.listeners WHERE state = 'idle'") == 1000, "all wait")
-    used_s = -sum(cpu_s(reader.pid) for reader in readers)
+    used_s, woken = (-sum(count(reader.pid) for reader in readers) for count in (cpu_s, context_switches))
     time.sleep(2)
     used_s += sum(cpu_s(reader.pid) for reader in readers)
-    assert used_s < 0.05, f"{used_s:.2f} s of CPU time in 2 seconds of waiting"
+    woken += sum(context_switches(reader.pid) for reader in readers)
+    assert woken < len(readers) / 10 and used_s < 0.5, f"woken {woken} times, {used_s:.2f} s of CPU time"
     notify(sender, "c", "heard")
     for reader in readers:
         assert kinds(reader.until_ready()) == "TDCZ"

@@ -5,6 +5,8 @@ import pytest
 from resume import position, read, resume
 from support import hear, notify, outcome
 
+pytestmark = pytest.mark.seam
+
 CALLS = {
     "herald.position()": "SELECT herald.position()",
     "herald.listen(text, text)": "SELECT herald.listen('c', NULL)",

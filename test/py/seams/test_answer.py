@@ -4,12 +4,15 @@ the stock server: a client that looks there without waiting notices."""
 import time
 from select import select
 
+import pytest
+
 from wire import cstring, kinds, payloads
 
 ROUNDS = 300
 REST_S = 0.004  # the server takes itself for calm
 
 
+@pytest.mark.alone
 def test_at_the_socket_with_the_answer(cluster, stock, wire):
     """Guards: on an idle server the notification is there with the sender's answer, mostly."""
     pairs = {server: (wire(server), wire(server)) for server in (stock, cluster)}

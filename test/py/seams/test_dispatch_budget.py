@@ -5,11 +5,11 @@ import pytest
 from faults import listen_to
 from servers import SETTINGS, started
 from support import cpu_s, hear, left_nothing, one, until
+from timing import as_fast
 
 LISTENERS = 280
 NOTIFICATIONS = 40_000
-CPU_S_MAX = 0.008  # of a commit; to look at each listener for each notification takes longer
-ATTEMPTS = 5
+TIMES_MAX = 4  # of the CPU time, with so many listeners; to look at each for each notification takes much more
 
 
 @pytest.fixture(scope="module")
@@ -26,20 +26,22 @@ def test_cost_of_a_commit(crowd, connect, channels):
     hearing, sender, watcher = connect(crowd), connect(crowd), connect(crowd)
     for listener in [*listeners, hearing]:
         listener.execute(listen_to("m", 0, channels))
+    hearing.execute(listen_to("its", 0, channels))
     for listener in listeners:  # what they are to hear stays where it is
         listener.execute("BEGIN")
         listener.execute("SELECT 1")
 
-    costs = []
-    for _ in range(ATTEMPTS):
+    def commit(prefix: str) -> float:
         sender.execute("BEGIN")
-        sender.execute(f"SELECT count(pg_notify('m_' || n % {channels}, n::text))"
+        sender.execute(f"SELECT count(pg_notify('{prefix}_' || n % {channels}, n::text))"
                        f" FROM generate_series(1, {NOTIFICATIONS}) n")
         before = cpu_s(sender.info.backend_pid)
         sender.execute("COMMIT")
-        costs.append(cpu_s(sender.info.backend_pid) - before)
+        used_s = cpu_s(sender.info.backend_pid) - before
         assert hear(hearing, NOTIFICATIONS) == [str(n) for n in range(1, NOTIFICATIONS + 1)]
-    assert min(costs) < CPU_S_MAX, [f"{cost * 1000:.1f} ms" for cost in costs]
+        return used_s
+
+    as_fast(lambda: commit("m"), lambda: commit("its"), TIMES_MAX)
 
     assert one(watcher, "SELECT count(*) FROM herald.listeners WHERE state = 'busy' AND pending_bytes > 0") == LISTENERS
     for listener in listeners:

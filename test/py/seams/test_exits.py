@@ -12,6 +12,8 @@ from support import (
     hear, hear_until, left_nothing, notify, one, state_of, until, until_crashed, wait_event, works_from_the_start,
 )
 
+pytestmark = pytest.mark.seam
+
 
 def test_normal_exit(cluster, connect):
     """Guards: a listener that goes leaves no row, no channel, and nobody waiting."""
@@ -51,7 +53,7 @@ def test_terminated(cluster, connect, doing):
         running.start()
         until(lambda: wait_event(watcher, pid_of(victim)) == "PgSleep", "the statement runs")
     notify(watcher, "c", "1")
-    assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", pid_of(victim))
+    assert one(watcher, "SELECT pg_terminate_backend(%s, 20000)", pid_of(victim))
     if running:
         running.join()
     notify(watcher, "c", "2")
@@ -92,7 +94,7 @@ def test_sender_terminated_in_a_transaction(cluster, connect):
     listener.execute("LISTEN c")
     victim.execute("BEGIN")
     notify(victim, "c", *[f"lost {number}" for number in range(100)])
-    assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", pid_of(victim))
+    assert one(watcher, "SELECT pg_terminate_backend(%s, 20000)", pid_of(victim))
     notify(watcher, "c", "heard")
     assert hear(listener, 1) == ["heard"]
 

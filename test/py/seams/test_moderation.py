@@ -1,13 +1,14 @@
 """Notifications that keep coming (notify/listener/moderation.c): fewer wakeups, and nobody waits for them."""
 
-import statistics
-import time
+from pathlib import Path
+from statistics import median
 
 import pytest
 
 from harness.listeners import Listeners
 from sequences import nothing_wrong
 from support import load, notify, one
+from timing import one_within, seconds
 from wire import Wire, kinds
 
 SENDERS = 8
@@ -17,9 +18,14 @@ FLOODS = 5
 QUERIES = 500
 HEARD_BEFORE = 5  # so that it is at work, and not just back from the query before
 TIMES_MAX = 10
-LATER_MAX_S = 0.001
 
 
+def runnable() -> int:
+    """How many other processes of the machine want a CPU just now."""
+    return int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].split("/")[0]) - 1
+
+
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("listening", [1, 20])
 def test_flood_of_several_senders(cluster, connect, listening):
@@ -28,11 +34,12 @@ def test_flood_of_several_senders(cluster, connect, listening):
     sender = connect(cluster)
     script = "\\set n :n + 1\nSELECT pg_notify('flood', :client_id || ':' || :n::text);"
     messages = SENDERS * EACH
-    wakeups = []
+    wakeups, others = [], []
     with Listeners(cluster, listening, "flood", check_sequence=SENDERS) as listeners:
         # Others may have taken the CPUs from the senders meanwhile, and then it was no flood.
         while not wakeups or len(wakeups) < 2 * FLOODS and wakeups[-1] >= listening * messages / 8:
             before = one(sender, "SELECT wakeups FROM herald.stats")
+            others.append(runnable())
             cluster.client("pgbench", "-n", "-Mprepared", f"-c{SENDERS}", f"-t{EACH}",
                            "-D", f"n={len(wakeups) * EACH}", "-f", "/dev/stdin", stdin=script, timeout_s=50)
             total = (len(wakeups) + 1) * messages
@@ -46,6 +53,8 @@ def test_flood_of_several_senders(cluster, connect, listening):
             assert counts["min"] == total + number, f"single notification {number} did not come"
     print(f"{listening * messages} messages, wakeups: {wakeups}")
     assert counts["sequence"] == nothing_wrong(listening * (total + 10))
+    if wakeups[-1] >= listening * messages / 8 and max(others) > 0:
+        pytest.skip("others want the CPUs: it was no flood")
     assert wakeups[-1] < listening * messages / 8
 
 
@@ -63,11 +72,9 @@ def test_flood_of_one_sender(cluster, connect):
     assert counts["sequence"] == nothing_wrong(FLOODS * (EACH + 1))
 
 
-def seconds_of_a_query(client: Wire) -> float:
-    """How long it takes, with the notifications that come before its answer."""
-    began = time.monotonic()
+def query(client: Wire) -> None:
+    """One, with the notifications that come before its answer."""
     assert kinds(client.query("SELECT 1")).replace("A", "") == "TDCZ"
-    return time.monotonic() - began
 
 
 def hear_some(client: Wire) -> None:
@@ -75,6 +82,7 @@ def hear_some(client: Wire) -> None:
     assert kinds([client.receive() for _ in range(HEARD_BEFORE)]) == "A" * HEARD_BEFORE
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("script, clients", [("\\sleep 50 us\nNOTIFY flood;", 4), ("NOTIFY flood;", 1)],
                          ids=["several", "one"])
 def test_query_of_a_listener_in_the_flood(cluster, connect, wire, script, clients):
@@ -82,12 +90,14 @@ def test_query_of_a_listener_in_the_flood(cluster, connect, wire, script, client
     as soon as a session that does not listen."""
     listener, other = wire(cluster), wire(cluster)
     listener.query("LISTEN flood")
-    of_listener, of_other = [], []
-    with load(cluster, script, clients=clients):
+
+    def medians() -> tuple[float, float]:
+        of_listener, of_other = [], []
         for _ in range(QUERIES):
             for times, client in ((of_listener, listener), (of_other, other)):
                 hear_some(listener)
-                times.append(seconds_of_a_query(client))
-    listens, does_not = statistics.median(of_listener), statistics.median(of_other)
-    print(f"medians: {listens * 1e6:.0f} us, not listening {does_not * 1e6:.0f} us")
-    assert listens <= TIMES_MAX * does_not + LATER_MAX_S
+                times.append(seconds(lambda client=client: query(client)))
+        return median(of_listener), median(of_other)
+
+    with load(cluster, script, clients=clients):
+        one_within(medians, TIMES_MAX)

@@ -13,6 +13,8 @@ from servers import SETTINGS, started
 from support import hear, left_nothing, notify, one, until, until_gone, wait_event
 from wire import cstring
 
+pytestmark = pytest.mark.seam
+
 REFUSED_IN_A_ROW = 40
 PRLIMIT = "/usr/bin/prlimit"
 LITTLE = 500_000  # bytes of memory, less than 30,000 channels take
@@ -78,7 +80,7 @@ def others_go_on(cluster, connect, listener: psycopg.Connection, listen: str) ->
     assert [one_of_them.end() for one_of_them in doing[:2]] == [None, None]
     assert hear(listener, 1) == ["heard"]
     assert one(sender, "SELECT listeners > 1 FROM herald.channels WHERE channel = 'c'")
-    assert one(sender, "SELECT pg_terminate_backend(%s, 5000)", victim.info.backend_pid)
+    assert one(sender, "SELECT pg_terminate_backend(%s, 20000)", victim.info.backend_pid)
     assert isinstance(doing[2].end(), psycopg.OperationalError)
     newcomer.close()
     until(lambda: one(sender, "SELECT listeners FROM herald.channels WHERE channel = 'c'") == 1,

@@ -2,6 +2,7 @@
 not saying Sync."""
 
 import time
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from statistics import median
 
 import psycopg
@@ -9,12 +10,14 @@ import pytest
 
 from cache_scene import found
 from faults import Doing, listen_to
+from harness.cluster import Cluster
 from laggards import KILOBYTES_7, fall_behind, files
-from servers import SETTINGS, started
-from support import hear, load, notify, one, until
+from servers import SETTINGS, has_herald, started
+from support import cpu_s, hear, load, notify, one, read_bytes, stopped, until, watchdog_pid
+from timing import as_fast, one_within, seconds
 from wire import EXECUTE, FLUSH, SYNC, Wire, bind, cstring, error, kinds, parse, payloads
 
-SETTLES_S = 2
+SETTLES_S = 20
 BLOCKED = 40  # listeners that wait for a lock
 CHANNELS = 10_000
 
@@ -42,7 +45,6 @@ def test_lock_wait_takes_no_turn(server, connect, wire):
     holder.execute("CREATE TABLE IF NOT EXISTS strangers_locked (number integer)")
     listener.query("LISTEN d")
     blocked = [wire(server) for _ in range(BLOCKED)]
-    times = []
     for _ in range(5):
         for client in blocked:
             client.query("UNLISTEN *; LISTEN c")
@@ -51,30 +53,35 @@ def test_lock_wait_takes_no_turn(server, connect, wire):
             client.send(("Q", cstring("SELECT * FROM strangers_locked")))
         until(lambda: one(sender, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'strangers_locked'::regclass")
               == BLOCKED, "all wait for the lock")
-        began = time.monotonic()
-        sender.execute("BEGIN; NOTIFY c; NOTIFY d; COMMIT")
-        assert kinds([listener.receive()]) == "A"
-        times.append(time.monotonic() - began)
+        # Who has a turn and does not use it would keep it until the watchdog took it back.
+        with stopped(watchdog_pid(server)) if has_herald(server) else nullcontext():
+            sender.execute("BEGIN; NOTIFY c; NOTIFY d; COMMIT")
+            assert kinds([listener.receive()]) == "A"
         holder.execute("ROLLBACK")
         for client in blocked:
             client.until_ready()
-    assert median(times) < 0.05, f"heard after {[round(seconds * 1000) for seconds in times]} ms"
+
+
+QUIET_TIMES = 10  # as late as when nobody does anything else, or
+PART_OF_THE_OTHER = 1 / 4  # of the time for which it would have to wait
 
 
 def heard_meanwhile(session: psycopg.Connection, sql: str, sender: psycopg.Connection,
                     listener: Wire) -> tuple[float, float]:
     """Runs the statement, and has the sender notify d while it is under way: how many seconds until the listener has
-    heard that, and how many the statement took."""
+    heard that, and how many it may be."""
+    def hears() -> None:
+        notify(sender, "d", sql)
+        assert payloads([listener.receive()]) == [sql]
+
+    quiet = seconds(hears)
     began = time.monotonic()
     doing = Doing(session, sql)
     active = "SELECT state = 'active' FROM pg_stat_activity WHERE pid = %s"
     until(lambda: not doing.runs() or one(sender, active, session.info.backend_pid), "the statement has begun")
-    sent = time.monotonic()
-    notify(sender, "d", sql)
-    assert payloads([listener.receive()]) == [sql]
-    heard = time.monotonic() - sent
+    heard = seconds(hears)
     assert doing.end() is None
-    return heard, time.monotonic() - began
+    return heard, max(QUIET_TIMES * quiet, PART_OF_THE_OTHER * (time.monotonic() - began))
 
 
 LARGE_FILES_MAX = 8192
@@ -105,6 +112,16 @@ def test_little_is_left_of_a_large_transaction(tiny, connect):
     assert hear(laggard, 10) == [f"{when} {number}" for number in range(5) for when in ("before", "after")]
 
 
+@contextmanager
+def looping(cluster: Cluster, wire, statement: str):
+    """Within, a session runs a statement that does not end by itself."""
+    with closing(wire(cluster)) as client:
+        client.send(("Q", cstring(statement)))
+        yield
+        client.cancel()
+        assert error(client.until_ready()).startswith("57014")
+
+
 def test_table_of_large_files_is_full(tiny, connect):
     """Guards: as many files of large transactions as there can be, kept for a laggard far below the queue's limit,
     keep nobody from a large transaction: the laggard loses the oldest."""
@@ -121,18 +138,27 @@ def test_table_of_large_files_is_full(tiny, connect):
     assert "notifications were missed" in hear(laggard, 1)[0]
 
 
+AGAIN_TIMES_MAX = 20  # of the CPU time; to go through all channels for each takes a hundred times as long
+
+
 def test_unlisten_again_and_again(cluster, connect):
     """Guards: very many UNLISTEN * in one transaction, of a session with very many channels, are as quick to
     commit as one."""
     listener = connect(cluster)
-    listener.execute(listen_to("again", 0, CHANNELS))
-    listener.execute("BEGIN")
-    listener.execute("DO $$ BEGIN FOR n IN 1 .. 20000 LOOP LISTEN a; UNLISTEN *; END LOOP; END $$")
-    listener.execute("LISTEN b")
-    began = time.monotonic()
-    listener.execute("COMMIT")
+
+    def commit(times: int) -> float:
+        listener.execute(listen_to("again", 0, CHANNELS))
+        listener.execute("BEGIN")
+        listener.execute(f"DO $$ BEGIN FOR n IN 1 .. {times} LOOP LISTEN a; UNLISTEN *; END LOOP; END $$")
+        listener.execute("LISTEN b")
+        before = cpu_s(listener.info.backend_pid)
+        listener.execute("COMMIT")
+        return cpu_s(listener.info.backend_pid) - before
+
     if listener.info.server_version < 190000:  # from 19 on the server itself takes seconds for it
-        assert time.monotonic() - began < 2
+        as_fast(lambda: commit(20000), lambda: commit(1), AGAIN_TIMES_MAX)
+    else:
+        commit(20000)
     assert listener.execute("SELECT * FROM pg_listening_channels()").fetchall() == [("b",)]
     assert one(listener, "SELECT count(*) FROM herald.channels") == 1
     notify(listener, "b", "heard")
@@ -146,15 +172,25 @@ def test_very_many_invalidations(cluster, connect, wire):
     listener = wire(cluster)
     listener.query("LISTEN d")
     look = "SELECT herald.cache_through('c500000', 'SELECT $1', 'k')"
-    assert not found(reader, look) and found(reader, look)
-    sender.execute("BEGIN")
-    sender.execute("SELECT count(herald.cache_invalidate('c' || n, 'k')) FROM generate_series(1, 500000) n")
-    sender.execute("NOTIFY c")
-    heard, took = heard_meanwhile(sender, "COMMIT", other, listener)
-    assert heard < 0.1 or heard < took / 4, f"heard after {heard:.2f} s, the other's commit took {took:.2f} s"
     assert not found(reader, look)
 
+    def attempt() -> tuple[float, float]:
+        assert found(reader, look)
+        sender.execute("BEGIN")
+        sender.execute("SELECT count(herald.cache_invalidate('c' || n, 'k')) FROM generate_series(1, 500000) n")
+        sender.execute("NOTIFY c")
+        times = heard_meanwhile(sender, "COMMIT", other, listener)
+        assert not found(reader, look)
+        return times
 
+    one_within(attempt, 1)
+
+
+LOOK = "DO $$ BEGIN LOOP PERFORM count(*) FROM {}; END LOOP; END $$"
+LOOKED_AT = ("herald.get_listeners()", "pg_stat_get_activity(NULL)")  # ours, and one of the server's
+
+
+@pytest.mark.alone
 def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
     """Guards: sessions that read herald.listeners again and again keep no sender from writing to files what laggards
     have not read."""
@@ -162,21 +198,14 @@ def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
     fall_behind(laggard)
     for number in range(3):  # large ones, whose files are looked through
         sender.execute(f"SELECT count(pg_notify('c', '{number} ' || n || '{KILOBYTES_7}')) FROM generate_series(1, 30) n")
-    readers = [wire(tiny) for _ in range(8)]
-    for reader in readers:
-        reader.send(("Q", cstring("DO $$ BEGIN LOOP PERFORM count(*) FROM herald.get_listeners(); END LOOP; END $$")))
-    try:
-        longest = 0.0
-        for number in range(150):  # two rings full
-            began = time.monotonic()
-            notify(sender, "c", f"{number} {KILOBYTES_7}")
-            longest = max(longest, time.monotonic() - began)
-        assert longest < 2, f"{longest:.1f} s"
-    finally:
-        for reader in readers:
-            reader.cancel()
-        for reader in readers:
-            assert error(reader.until_ready()).startswith("57014")
+
+    def send_beside(looked_at: str) -> float:
+        with ExitStack() as stack:
+            for _ in range(8):
+                stack.enter_context(looping(tiny, wire, LOOK.format(looked_at)))
+            return seconds(lambda: notify(sender, "c", *(f"{n} {KILOBYTES_7}" for n in range(150))))  # two rings full
+
+    as_fast(*(lambda looked_at=looked_at: send_beside(looked_at) for looked_at in LOOKED_AT), 5)
 
 
 MANY_LISTENS = "DO $$ BEGIN FOR n IN 1 .. 10000 LOOP EXECUTE format('LISTEN very_many_%s', n); END LOOP; END $$"
@@ -193,13 +222,17 @@ def test_very_many_listens_and_unlistens(cluster, connect, wire, before, within)
     on), keep others' notifications waiting no longer than another; the NOTIFY arrives once."""
     listener, sender, session = wire(cluster), connect(cluster), connect(cluster)
     listener.query("LISTEN d")
-    for statement in (*before, "BEGIN", *within, "LISTEN last; NOTIFY last, 'own'"):
-        session.execute(statement)
-    heard, took = heard_meanwhile(session, "COMMIT", sender, listener)
-    assert hear(session, 1) == ["own"]
-    notify(sender, "last", "next")
-    assert hear(session, 1) == ["next"]
-    assert heard < 0.1 or heard < took / 4, f"heard after {heard:.2f} s, the other's commit took {took:.2f} s"
+
+    def attempt() -> tuple[float, float]:
+        for statement in ("UNLISTEN *", *before, "BEGIN", *within, "LISTEN last; NOTIFY last, 'own'"):
+            session.execute(statement)
+        times = heard_meanwhile(session, "COMMIT", sender, listener)
+        assert hear(session, 1) == ["own"]
+        notify(sender, "last", "next")
+        assert hear(session, 1) == ["next"]
+        return times
+
+    one_within(attempt, 1)
 
 
 NATIVE = "SET herald.enabled = off"
@@ -220,21 +253,23 @@ def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
     flooder.execute(NATIVE)
     flooder.execute("SELECT count(pg_notify('native', n || repeat('x', 7900)))"
                     f" FROM generate_series(1, {NATIVE_MEGABYTES * 125}) n")
-    commits, heard = [], []
-    for _ in range(5):
+
+    def attempt() -> tuple[float, float]:
         with connect(cluster, "full_of_native") as beginner:
+            read = -read_bytes(beginner.info.backend_pid)
             times = heard_meanwhile(beginner, "BEGIN; LISTEN q; NOTIFY q, 'own'; COMMIT", sender, listener)
-            heard.append(times[0])
-            commits.append(times[1])
+            read += read_bytes(beginner.info.backend_pid)
+            if sender.info.server_version < 190000:  # from 19 on a listener is moved beyond what is not for it
+                assert read > NATIVE_MEGABYTES / 2 * 1024 * 1024, "nothing was to be read"
             assert hear(beginner, 1) == ["own"]
         until(lambda: one(sender, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'full_of_native'") == 2,
               "it has gone: the next one begins where the laggard is")
+        return times
+
+    one_within(attempt, 1)
     laggard.close()
     flooder.close()
     cluster.psql("DROP DATABASE full_of_native WITH (FORCE)")
-    if sender.info.server_version < 190000:  # from 19 on a listener is moved beyond what is not for it
-        assert median(commits) > 0.06, "nothing was to be read"
-    assert median(heard) < max(median(commits) / 4, 0.02), f"heard after {heard}, the others' commits took {commits}"
 
 
 def test_both_ways_with_a_long_payload(connect):
@@ -264,39 +299,43 @@ def test_large_objects_left_open(cluster, connect, wire):
     listener, sender, opener = wire(cluster), connect(cluster), connect(cluster)
     listener.query("LISTEN d")
     number = one(opener, "SELECT lo_create(0)")
-    opener.execute("BEGIN")
-    opener.execute("SELECT count(lo_open(%s, 262144)) FROM generate_series(1, %s)", (number, LARGE_OBJECTS))
-    opener.execute("NOTIFY x")
-    heard, took = heard_meanwhile(opener, "COMMIT", sender, listener)
+
+    def attempt() -> tuple[float, float]:
+        opener.execute("BEGIN")
+        opener.execute("SELECT count(lo_open(%s, 262144)) FROM generate_series(1, %s)", (number, LARGE_OBJECTS))
+        opener.execute("NOTIFY x")
+        return heard_meanwhile(opener, "COMMIT", sender, listener)
+
+    one_within(attempt, 1)
     opener.execute("SELECT lo_unlink(%s)", (number,))
-    assert heard < 0.1 or heard < took / 4, f"heard after {heard:.2f} s, the other's commit took {took:.2f} s"
 
 
 LOOPS = 40
 
 
-def test_senders_in_a_loop(cluster, connect, wire):
+@pytest.mark.alone
+def test_senders_in_a_loop(cluster, stock, connect, wire):
     """Guards: many sessions that notify in a loop on the server do not keep others' notifications waiting until each
     of them has had the CPU."""
-    listener, sender = wire(cluster), connect(cluster)
-    listener.query("LISTEN d")
-    senders = [wire(cluster) for _ in range(LOOPS)]
-    for loop in senders:
-        loop.send(("Q", cstring("DO 'BEGIN LOOP NOTIFY c; COMMIT; END LOOP; END'")))
-    times = []
-    for _ in range(60):
-        began = time.monotonic()
-        sender.execute("NOTIFY d")
-        assert kinds([listener.receive()]) == "A"
-        times.append(time.monotonic() - began)
-    for loop in senders:
-        loop.cancel()
-        assert error(loop.until_ready()).startswith("57014")
-    assert median(times) < 0.04, f"heard after {median(times) * 1000:.0f} ms, at most {max(times) * 1000:.0f} ms"
+    def heard_after(server: Cluster) -> float:
+        sender = connect(server)
+        with closing(wire(server)) as listener, ExitStack() as stack:
+            listener.query("LISTEN d")
+            for _ in range(LOOPS):
+                stack.enter_context(looping(server, wire, "DO 'BEGIN LOOP NOTIFY c; COMMIT; END LOOP; END'"))
+
+            def hears() -> None:
+                sender.execute("NOTIFY d")
+                assert kinds([listener.receive()]) == "A"
+
+            return median(seconds(hears) for _ in range(60))
+
+    as_fast(lambda: heard_after(cluster), lambda: heard_after(stock), 2)
 
 
 HOLDERS = 90
 HELD = 400  # channels of each
+PART_MAX = 1 / 4
 
 
 @pytest.mark.parametrize("payloads", [1, 150], ids=["small transactions", "large ones"])
@@ -309,14 +348,14 @@ def test_senders_to_many_channels_with_many_listeners(cluster, connect, wire, pa
         holder.execute(listen_to("held", 0, HELD))
         holder.execute("BEGIN")
         holder.execute("SELECT 1")
-    times = []
     channels = ",".join(f"held_{number}" for number in range(HELD))
+    behind = []
     with load(cluster, f"SELECT count(pg_notify(c, n::text)) FROM generate_series(1, {payloads}) n,"
               f" unnest('{{{channels}}}'::text[]) c;", 4, "-Mprepared"):
         time.sleep(1)
         for _ in range(20):
-            began = time.monotonic()
+            behind.append(one(sender, "SELECT (head - dispatched) / size::float FROM herald.queue"))
             sender.execute("NOTIFY d")
             assert kinds([listener.receive()]) == "A"
-            times.append(time.monotonic() - began)
-    assert median(times) < 0.1, f"heard after {median(times) * 1000:.0f} ms, at most {max(times) * 1000:.0f} ms"
+    print(sorted(behind))
+    assert median(behind) < PART_MAX, f"that part of the memory was to be dispatched: {sorted(behind)}"

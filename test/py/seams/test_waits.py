@@ -10,7 +10,7 @@ import pytest
 from laggards import KILOBYTES_7
 from servers import SETTINGS, started
 from slow_commits import SLOW, send_behind, slow_commit
-from support import DEADLINE_S, cpu_s, hear, notify, one, state_of, stopped, until, watchdog_pid
+from support import cpu_s, hear, notify, one, state_of, stopped, until, watchdog_pid
 from wire import kinds, payloads
 
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -38,8 +38,8 @@ def test_behind_a_slow_commit_uses_no_cpu(slow, connect, wire):
     client.query("LISTEN c")
     with slow_commit(slow, wire, watcher, "slow") as let_go:
         send_behind(watcher, client, "NOTIFY c, 'own'")
-        before, began = cpu_s(client.pid), time.monotonic()
-        until(lambda: time.monotonic() - began > 0.5, "half a second of waiting")
+        before = cpu_s(client.pid)
+        time.sleep(0.5)
         used = cpu_s(client.pid) - before
         assert used < 0.1, f"{used:.2f} s of CPU time while waiting"
         let_go()
@@ -54,7 +54,7 @@ def test_terminated_behind_a_slow_commit(slow, connect, wire):
     listener.execute("LISTEN c")
     with slow_commit(slow, wire, watcher, "slow") as let_go:
         send_behind(watcher, client, "NOTIFY c, 'of the victim'")
-        assert one(watcher, "SELECT pg_terminate_backend(%s, 5000)", client.pid), "it is still there"
+        assert one(watcher, "SELECT pg_terminate_backend(%s, 20000)", client.pid), "it is still there"
         assert state_of(watcher, client.pid) is None
         let_go()
     notify(watcher, "c", "next")
@@ -95,7 +95,7 @@ def test_mute_client_terminated(slow, connect, wire):
     mute.query("SELECT 1")
     for number in range(200):
         notify(sender, "c", f"{number} {KILOBYTES_7}")
-    assert one(sender, "SELECT pg_terminate_backend(%s, 5000)", mute.pid), "it is still there"
+    assert one(sender, "SELECT pg_terminate_backend(%s, 20000)", mute.pid), "it is still there"
     assert state_of(sender, mute.pid) is None
     listener.execute("LISTEN c")
     notify(sender, "c", "heard")
@@ -116,7 +116,7 @@ def test_stopped_with_every_turn(slow, connect, watchdog):
     if watchdog == "a new one":
         before = watchdog_pid(slow)
         os.kill(before, signal.SIGTERM)
-        until(lambda: watchdog_pid(slow) not in (None, before), "it is started again", DEADLINE_S / 2)
+        until(lambda: watchdog_pid(slow) not in (None, before), "it is started again")
     rescued = one(sender, "SELECT turns_rescued FROM herald.stats")
     with ExitStack() as held:
         for connection in stuck:

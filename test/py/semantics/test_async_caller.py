@@ -9,6 +9,8 @@ from harness.installation import find_installation
 from harness.prefix import TOP
 from support import hear, hear_until, notify, one, state_of
 
+pytestmark = pytest.mark.seam
+
 
 @pytest.fixture(scope="module")
 def module():

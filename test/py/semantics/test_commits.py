@@ -8,6 +8,8 @@ from slow_commits import SLOW
 from support import hear, one, until
 from wire import Wire, cstring, kinds
 
+pytestmark = pytest.mark.seam
+
 STOCKS_LOCK = "AccessExclusiveLock on object 0 of class 1262 of database 0"
 
 

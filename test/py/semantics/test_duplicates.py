@@ -9,6 +9,8 @@ import pytest
 from support import hear_until, one
 from wire import call, error, payloads
 
+pytestmark = pytest.mark.seam
+
 OFF, ON = "SET LOCAL herald.enabled = off", "SET LOCAL herald.enabled = on"
 X, Y = "NOTIFY c, 'x'", "NOTIFY c, 'y'"
 

@@ -7,6 +7,17 @@ from servers import has_herald
 from support import hear, notify
 from wire import fatal, kinds, payloads
 
+pytestmark = pytest.mark.seam
+
+OTHER_WORDS = (160002,)  # stock servers that end such a connection in another way: fixed in later minor versions
+
+
+@pytest.fixture
+def ends_at_once(server):
+    """The server must be one that ends a connection whose notification cannot be converted at once, with the reason."""
+    if not has_herald(server) and int(server.psql("SHOW server_version_num")) in OTHER_WORDS:
+        pytest.skip("this minor version of the stock server ends the connection later, without the reason")
+
 
 def test_client_in_latin1(server, connect):
     """Guards: payloads and channels are converted to the client's encoding, both ways."""
@@ -21,6 +32,7 @@ def test_client_in_latin1(server, connect):
     assert hear(listener, 2) == ["über", "é"]
 
 
+@pytest.mark.usefixtures("ends_at_once")
 def test_payload_that_cannot_be_converted(server, connect, wire):
     """Guards: it ends that client's connection with FATAL, after what came before; others hear on."""
     latin1, listener, sender = wire(server, client_encoding="LATIN1"), connect(server), connect(server)
@@ -87,6 +99,7 @@ def test_length_counts_in_the_servers_encoding(server, database_in, connect):
             notify(connection, "c", "日" * (most + 1))
 
 
+@pytest.mark.usefixtures("ends_at_once")
 def test_database_without_encoding(server, database_in, connect, wire):
     """Guards: a database in SQL_ASCII passes bytes on as they are; to a client that has said what it wants
     they must be that, or its connection ends."""
@@ -106,6 +119,7 @@ def test_database_without_encoding(server, database_in, connect, wire):
     assert fatal(utf8.until_ready()) == 'invalid byte sequence for encoding "UTF8": 0xff'
 
 
+@pytest.mark.usefixtures("ends_at_once")
 @pytest.mark.parametrize("when", ["idle", "at the end of its transaction", "after its own commit"])
 def test_when_the_conversion_fails(server, connect, wire, when):
     """Guards: what cannot be converted ends the connection whenever it is delivered; a commit of its own,
@@ -131,6 +145,7 @@ def test_when_the_conversion_fails(server, connect, wire, when):
     assert hear(utf8, 1) == ["next"]
 
 
+@pytest.mark.usefixtures("ends_at_once")
 def test_channel_that_cannot_be_converted(server, connect, wire):
     """Guards: a channel's name ends the connection as a payload does, but only of its listeners."""
     client, other, sender = wire(server, client_encoding="LATIN1"), wire(server, client_encoding="LATIN1"), \

@@ -3,11 +3,15 @@
 import psycopg
 import pytest
 
+from servers import need_library
 from support import hear, hear_until, notify, one
+
+pytestmark = pytest.mark.seam
 
 
 def test_tcn(cluster, connect):
     """Guards: notifications of a C function (contrib/tcn) arrive together with ours."""
+    need_library("tcn")
     listener, sender = connect(cluster), connect(cluster)
     sender.execute("CREATE EXTENSION IF NOT EXISTS tcn")
     sender.execute("DROP TABLE IF EXISTS watched")

@@ -9,6 +9,8 @@ import pytest
 from harness.cluster import Cluster
 from support import hear, hear_until, notify, one, outcome
 
+pytestmark = pytest.mark.seam
+
 # Functions that say that a worker may run them, and notify all the same.
 FUNCTIONS = """
     CREATE OR REPLACE FUNCTION worker_function(i integer) RETURNS integer LANGUAGE plpgsql PARALLEL SAFE AS

@@ -13,6 +13,8 @@ from harness.installation import find_installation
 from harness.prefix import TOP
 from support import hear, one
 
+pytestmark = pytest.mark.seam
+
 WALKED_IN = ("src/notify/sender/retarget.c", "src/base/compat.h")
 
 # Each node, with its fields that point to nodes. retarget.c goes through them; but not through those with a minus:

@@ -5,6 +5,8 @@ import pytest
 from servers import SETTINGS, has_herald, started
 from support import hear_until, outcome
 
+pytestmark = pytest.mark.seam
+
 NOTIFIED = "0A000: cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY"
 LONG = "x" * 200
 

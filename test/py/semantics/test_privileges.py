@@ -6,6 +6,8 @@ import pytest
 from harness.cluster import Cluster
 from support import hear_until, outcome
 
+pytestmark = pytest.mark.seam
+
 DENIED = "42501: permission denied for function pg_notify"
 DIVISION = "22012: division by zero"
 

@@ -8,6 +8,8 @@ import pytest
 
 from support import hear, hear_until, left_nothing, notify, one, stopped, until, watchdog_pid
 
+pytestmark = pytest.mark.seam
+
 
 def test_listener_in_a_failed_block(cluster, connect):
     """Guards: a block that failed holds notifications back until ROLLBACK, and no longer."""

@@ -4,8 +4,10 @@ import psycopg
 import pytest
 
 from servers import SETTINGS, started
-from support import hear, left_nothing, load, notify, one
+from support import hear, left_nothing, load, notify, one, reset
 from wire import EXECUTE, SYNC, bind, call, kinds, parse, payloads
+
+pytestmark = pytest.mark.seam
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +150,7 @@ def test_look_up_fails(cluster, connect, statement, known):
         for _ in range(2):
             with pytest.raises(psycopg.errors.QueryCanceled):
                 sender.execute(statement)
-    sender.execute("RESET statement_timeout")
+    reset(sender, "statement_timeout")
     for _ in range(3):
         sender.execute(statement)
     assert hear(listener, 3) == ["x"] * 3

@@ -14,6 +14,8 @@ from laggards import SMALLEST, no_leak
 from servers import SETTINGS, started
 from support import hear, load, notify, one, outcome, until
 
+pytestmark = pytest.mark.seam
+
 SEGMENT = 64 * 1024  # of the 512 kB queue
 MANY = 5000  # notifications that do not fit into it: each takes 40 bytes and more
 
@@ -160,7 +162,7 @@ def test_not_committed(small, connect, settled, end):
     if end == "COMMIT":
         sender.execute("INSERT INTO child VALUES (1)")
     if end == "terminate":
-        assert one(listener, "SELECT pg_terminate_backend(%s, 5000)", sender.info.backend_pid)
+        assert one(listener, "SELECT pg_terminate_backend(%s, 20000)", sender.info.backend_pid)
     else:
         try:
             sender.execute(end)

@@ -1,6 +1,5 @@
 """Small memory, much to send, and clients that do not listen."""
 
-import time
 from contextlib import contextmanager
 
 import psycopg
@@ -12,10 +11,12 @@ from laggards import KILOBYTES_7, SMALLEST, compare, fall_behind, hear_all
 from sequences import nothing_wrong, send_sequences
 from servers import SETTINGS, started
 from slow_commits import SLOW
-from support import hear, left_nothing, notify, one, until, until_gone, wait_event
+from support import cpu_s, hear, left_nothing, notify, one, until, until_gone, wait_event
+from timing import as_fast
 from wire import cstring, kinds
 
 SEGMENTS = 8  # of the ring
+TIMES_MAX = 4  # of the stock server's CPU time
 
 # Takes more than half of a segment, so that each takes a segment of its own.
 SEGMENT_FULL = f"SELECT pg_notify('c', '{{prefix}} ' || n || ' {KILOBYTES_7}') FROM generate_series(1, 8) n"
@@ -115,7 +116,7 @@ def test_interrupted_while_it_waits(small, connect, wire, how):
             assert b"C57014\0" in next(body for kind, body in messages if kind == "E")
             assert kinds(waiting.query("SELECT 1")) == "TDCZ"
         elif how == "terminated":
-            assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", waiting.pid)
+            assert one(watcher, "SELECT pg_terminate_backend(%s, 20000)", waiting.pid)
         elif how == "client gone":
             waiting.close()
             until_gone(watcher, waiting.pid)
@@ -184,12 +185,18 @@ def test_registry_used_up(small, connect):
     assert left_nothing(sender)
 
 
-def test_many_channels_in_one_transaction(cluster, connect):
-    """Guards: 30,000 channels can be listened to in one transaction, and each is heard; it takes seconds."""
-    listener, sender = connect(cluster), connect(cluster)
-    began = time.monotonic()
-    listener.execute("DO $$ BEGIN FOR i IN 1..30000 LOOP EXECUTE 'LISTEN channel_' || i; END LOOP; END $$")
-    assert time.monotonic() - began < 15
+def test_many_channels_in_one_transaction(cluster, stock, connect):
+    """Guards: 30,000 channels can be listened to in one transaction, at about the cost on the stock server, and each is
+    heard."""
+    listener, theirs, sender = connect(cluster), connect(stock), connect(cluster)
+
+    def listen(session: psycopg.Connection) -> float:
+        session.execute("UNLISTEN *")
+        before = cpu_s(session.info.backend_pid)
+        session.execute("DO $$ BEGIN FOR i IN 1..30000 LOOP EXECUTE 'LISTEN channel_' || i; END LOOP; END $$")
+        return cpu_s(session.info.backend_pid) - before
+
+    as_fast(lambda: listen(listener), lambda: listen(theirs), TIMES_MAX)
     assert one(sender, "SELECT count(*) FROM herald.channels") == 30000
     assert one(sender, "SELECT channels FROM herald.listeners") == 30000
     sender.execute("SELECT pg_notify('channel_' || n, n::text) FROM generate_series(1, 30001) n")

@@ -88,7 +88,7 @@ def test_laggard_goes(spilling, connect, watcher, how):
     send(sender, 3, heard_by=listener)
     assert spilled(watcher) > RING_BYTES
     if how == "terminated":
-        assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", laggard.info.backend_pid)
+        assert one(watcher, "SELECT pg_terminate_backend(%s, 20000)", laggard.info.backend_pid)
     elif how == "closed":
         laggard.close()
     else:
@@ -112,7 +112,7 @@ def test_terminated_while_it_reads(spilling, connect, wire, watcher):
     mute.send(("Q", cstring("COMMIT")))
     until(lambda: wait_event(watcher, mute.pid) == "ClientWrite", "it waits for its client")
     assert open_spill_files(mute.pid) == []
-    assert one(watcher, "SELECT pg_terminate_backend(%s, 10000)", mute.pid)
+    assert one(watcher, "SELECT pg_terminate_backend(%s, 20000)", mute.pid)
     no_files_left(spilling, watcher)
 
 

@@ -10,6 +10,8 @@ from servers import SETTINGS, started
 from support import hear, one, until
 from wire import cstring, kinds
 
+pytestmark = pytest.mark.seam
+
 SEND = "PERFORM pg_notify('c', n || repeat('x', 7000)) FROM generate_series({}) n"
 
 

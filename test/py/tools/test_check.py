@@ -1,15 +1,23 @@
-"""What ./check says of a stage: how many tests were skipped, and what was running when the time was over."""
+"""What ./check says of a run: skipped tests, what was running when the time was over, what is left out and why; and that
+whatever ends it ends what it has started."""
 
 import os
 import shutil
+import signal
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 from harness.prefix import TOP
+from support import until
 
 STAGE = """
+import os
 import time
+from pathlib import Path
+
 import pytest
 
 
@@ -23,44 +31,135 @@ def test_is_skipped():
 
 @pytest.mark.parametrize("what", ["a b"])
 def test_takes_long(what):
+    Path("pid").write_text(str(os.getpid()))
     time.sleep({sleep_s})
+"""
+
+STAGES = """
+from dataclasses import dataclass
+
+PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
+{stage}
+STAGES = (
+    Stage("packages", "", PREPARE, 5, "true"),
+    Stage("lint", "", COMPUTE, 5, "echo test one ... ok"),
+    Stage("model", "", COMPUTE, 5, "echo test two ... ok", guards=("src/",)),
+    Stage("pytest", "", SERVERS, 5, "{python} -m pytest -v -rfEs test/test_stage.py {options}"),
+)
+NAMES_PREPARE = NAMES_SEAM = NAMES_WHOLE = ()
+PYTEST = "{python}"
+
+
+def named(name):
+    return next((stage for stage in STAGES if stage.name == name), None)
 """
 
 
 @pytest.fixture
-def check(tmp_path):
-    """check(seconds) runs, in a tree of its own, a stage whose last test takes so long; its status, output and log."""
-    def run(sleep_s: float, **environment: str) -> tuple[int, str, str]:
+def tree(tmp_path):
+    """tree(seconds, options) makes a tree of its own, with history, whose ./check has a stage that takes so long."""
+    def make(sleep_s: float, options: str = "") -> Path:
         shutil.copy(TOP / "check", tmp_path)
-        shutil.copytree(TOP / "scripts", tmp_path / "scripts")
+        shutil.copytree(TOP / "test/check", tmp_path / "test/check", ignore=shutil.ignore_patterns("__pycache__"))
+        ours = (TOP / "test/check/stages.py").read_text(encoding="utf-8")
+        stage = ours[ours.index("@dataclass"):ours.index("\n\nSTAGES")]
+        (tmp_path / "test/check/stages.py").write_text(
+            STAGES.format(stage=stage, python=TOP / ".venv/bin/python", options=options).replace("dataclass(frozen=True)", "dataclass"),
+            encoding="utf-8")
         (tmp_path / "harness").mkdir()
-        for name in ("installation", "prefix"):  # one is asked for a server, which the stage does not need
-            (tmp_path / f"harness/{name}.py").write_text("print('pg_config')", encoding="utf-8")
-        (tmp_path / ".venv").symlink_to(TOP / ".venv")
-        (tmp_path / "test/py").mkdir(parents=True)
-        (tmp_path / "test/py/test_stage.py").write_text(STAGE.format(sleep_s=sleep_s), encoding="utf-8")
-        result = subprocess.run([tmp_path / "check", "pytest"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                text=True, env=os.environ | environment)
-        return result.returncode, result.stdout, (tmp_path / "test/results/pytest.log").read_text(encoding="utf-8")
+        (tmp_path / "harness/__init__.py").touch()
+        for name in ("installation", "prefix"):  # one is asked for a server, which the stages do not need
+            (tmp_path / f"harness/{name}.py").write_text(
+                "def find_installation(_): return type('', (), {'major': 0})\nprint('pg_config')\n", encoding="utf-8")
+        (tmp_path / "test/test_stage.py").write_text(STAGE.format(sleep_s=sleep_s), encoding="utf-8")
+        (tmp_path / "src").mkdir()
+        (tmp_path / "src/file.c").write_text("1", encoding="utf-8")
+        (tmp_path / ".gitignore").write_text("test/results/\n__pycache__\npid\n", encoding="utf-8")
+        for command in ("init -q", "add .", "-c user.name=a -c user.email=a@b.c commit -q -m a"):
+            subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+        return tmp_path
 
-    return run
-
-
-def test_skipped_tests_are_told(check):
-    """Guards: the stage's line and the last one count the skipped tests, and the log has the reason."""
-    status, output, log = check(0)
-    lines = output.splitlines()
-    assert status == 0
-    assert lines[0].startswith("pytest") and lines[0].endswith("1 skipped")
-    assert lines[-1] == "2 passed, 0 failed, 1 skipped"
-    assert "because of the moon" in log
+    return make
 
 
-def test_time_is_over(check):
+def check(tree: Path, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Its status and its output."""
+    result = subprocess.run([tree / "check", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env=os.environ | environment)
+    return result.returncode, result.stdout
+
+
+def row(output: str, stage: str) -> list[str]:
+    """A stage's row of the table."""
+    return [line for line in output.splitlines() if line.startswith(f"{stage} ")][-1].split()[1:]
+
+
+@pytest.mark.parametrize("options", ["", "-n 2 --dist loadfile"])
+def test_skipped_tests_are_told(tree, options):
+    """Guards: the table and the last line count the skipped tests, and the log has the reason."""
+    here = tree(0, options)
+    status, output = check(here)
+    assert status == 0, output
+    assert row(output, "pytest")[:3] == ["2", "0", "1"]
+    assert output.splitlines()[-1] == "5 passed, 0 failed, 1 skipped"
+    assert "because of the moon" in (here / "test/results/pytest.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("options", ["", "-n 2 --dist loadfile"])
+def test_time_is_over(tree, options):
     """Guards: a stage that takes too long is ended, has failed, and tells the setting and the test that was running."""
-    status, output, log = check(600, CHECK_STAGE_S="8")
+    here = tree(600, options)
+    status, output = check(here, "pytest", CHECK_STAGE_S="8")
     assert status == 1
-    for text in (output, log):
-        assert "killed after 8 s (CHECK_STAGE_S sets another limit)" in text
-        assert "it was running test/py/test_stage.py::test_takes_long[a b]" in text
-    assert output.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
+    for text in (output, (here / "test/results/pytest.log").read_text(encoding="utf-8")):
+        assert "ended after 8 s (CHECK_STAGE_S sets another limit)" in text
+        assert "it was running test/test_stage.py::test_takes_long[a b]" in text
+    assert "FAILED" in row(output, "pytest")
+
+
+def test_longer_than_its_budget(tree):
+    """Guards: that a stage outgrew its budget is told, and is no failure."""
+    status, output = check(tree(6))
+    assert status == 0
+    assert row(output, "pytest")[-4:] == ["longer", "than", "its", "budget"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_is_interrupted(tree, number):
+    """Guards: whatever ends ./check ends its stages, with a status that says so."""
+    here = tree(600)
+    running = subprocess.Popen([here / "check"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               # which it ignores where the tests run in the background of a shell
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    pid = int(until(lambda: (here / "pid").exists() and (here / "pid").read_text(encoding="ascii"), "the test runs"))
+    time.sleep(0.2)
+    running.send_signal(number)
+    assert running.wait(60) == 130
+    until(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes(), "it has ended")
+
+
+def test_what_has_not_changed_is_left_out(tree):
+    """Guards: a stage with guards runs without a note, after a change, committed or not; else it is left out."""
+    here = tree(0)
+
+    def has_run(*arguments: str) -> bool:
+        return "unchanged since" not in " ".join(row(check(here, *arguments)[1], "model"))
+
+    assert has_run()
+    status, output = check(here, "--everything")
+    assert status == 0 and "noted in test/last-everything" in output
+    commit = (here / "test/last-everything").read_text(encoding="utf-8").split()[0]
+    assert commit == subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, check=True, text=True,
+                                    stdout=subprocess.PIPE).stdout.strip()
+    assert not has_run()
+    (here / "src/file.c").write_text("2", encoding="utf-8")
+    assert has_run()
+    assert "not noted: the tree differs from its commit" in check(here, "--everything")[1]
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-a", "-m", "b"], cwd=here, check=True)
+    assert has_run()
+    subprocess.run(["git", "checkout", "-q", commit, "--", "src"], cwd=here, check=True)
+    assert not has_run()
+    (here / "src/new.c").touch()
+    assert has_run()
+    shutil.rmtree(here / ".git")
+    assert has_run()

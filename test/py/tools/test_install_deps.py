@@ -27,11 +27,13 @@ class Handler(SimpleHTTPRequestHandler):
 
     asked = threading.Event()
     go = threading.Event()
+    given = threading.Event()
 
     def do_GET(self):
         if self.path.endswith(".deb"):
             self.asked.set()
             self.go.wait(60)
+            self.given.set()
         super().do_GET()
 
     def log_message(self, *_arguments):
@@ -116,6 +118,7 @@ class Machine:
 def machine(tmp_path):
     Handler.asked.clear()
     Handler.go.clear()
+    Handler.given.clear()
     with serving(tmp_path / "archive") as port:
         yield Machine(tmp_path, port)
 
@@ -141,20 +144,19 @@ def wait_until(condition, process: subprocess.Popen | None = None) -> None:
         time.sleep(0.02)
 
 
-def interrupt(process: subprocess.Popen) -> tuple[str, float]:
-    """Ctrl-C; what was printed in all, and how long it took to end."""
-    began = time.monotonic()
+def interrupt(process: subprocess.Popen) -> str:
+    """Ctrl-C; what was printed in all."""
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    return output, time.monotonic() - began
+    output, _ = process.communicate(timeout=120)
+    return output
 
 
 def test_interrupt_while_downloading(machine):
     process = machine.demo()
     wait_until(Handler.asked.is_set, process)
-    output, seconds = interrupt(process)
+    output = interrupt(process)
     assert process.returncode == 130, output
-    assert seconds < 30  # the package is kept back for 60
+    assert not Handler.given.is_set(), "it has waited for the package"
     assert "interrupted; nothing was installed" in output
     assert "building" not in output
     assert machine.installed() == set() and machine.files_that_forbid() == []
@@ -166,7 +168,7 @@ def test_interrupt_while_installing(machine):
     process = machine.demo()
     wait_until(machine.begun.exists, process)
     assert machine.files_that_forbid() != []
-    output, _ = interrupt(process)
+    output = interrupt(process)
     assert process.returncode == 130, output
     assert "ends when dpkg is through" in output
     assert "building" not in output
@@ -181,7 +183,7 @@ def test_killed_while_installing(machine):
     process = machine.demo()
     wait_until(machine.begun.exists, process)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     wait_until(lambda: machine.files_that_forbid() == [])
     assert machine.installed() == {f"{name} installed" for name in machine.packages}
 

@@ -61,8 +61,6 @@ SELECT CASE WHEN true THEN coalesce(ARRAY[pg_notify('c', 'nested')::text], '{}')
 SELECT taken();
 SELECT count(*) > -1 FROM item TABLESAMPLE SYSTEM (length(pg_notify('c', 'sample')::text) + 100);
 SELECT taken();
-SELECT x.* FROM XMLTABLE('/r' PASSING (('<r>' || pg_notify('c', 'table function') || '</r>')::xml) COLUMNS r text PATH '.') x;
-SELECT taken();
 
 -- Windows
 SELECT id, count(pg_notify('c', 'window ' || id)) OVER (ORDER BY id) FROM item;
