@@ -68,25 +68,26 @@ herald_listener_mark(HeraldListenerWord *word, HeraldPosition position)
 					return false;
 				if (move(word, &seen, position, HERALD_LISTENER_PENDING))
 					return true;
-				break;
+				continue;
 
 			case HERALD_LISTENER_BUSY:
 				if (next > position || move(word, &seen, position, HERALD_LISTENER_BUSY_PENDING))
 					return false;
-				break;
+				continue;
 
 			case HERALD_LISTENER_PROCESSING:
 				if (move(word, &seen, next, HERALD_LISTENER_AGAIN))
 					return false;
-				break;
+				continue;
 
 			case HERALD_LISTENER_FREE:
 			case HERALD_LISTENER_PENDING:
 			case HERALD_LISTENER_SIGNALLED:
 			case HERALD_LISTENER_AGAIN:
 			case HERALD_LISTENER_BUSY_PENDING:
-				return false;	/* coalesced */
+				break;			/* coalesced */
 		}
+		return false;
 	}
 }
 

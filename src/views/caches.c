@@ -45,16 +45,16 @@ herald_view_caches(PG_FUNCTION_ARGS)
 		herald_row_add(&row, "datid", OIDOID, ObjectIdGetDatum(atomic_load(&use->database)));
 		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(role));
 		herald_row_add(&row, "entries", INT4OID, Int32GetDatum(atomic_load(&use->values)));
-		herald_row_add(&row, "memory", INT8OID, Int64GetDatum(atomic_load(&use->bytes)));
-		herald_row_add(&row, "hits", INT8OID, Int64GetDatum(atomic_load(&use->hits)));
-		herald_row_add(&row, "misses", INT8OID, Int64GetDatum(atomic_load(&use->misses)));
+		herald_row_add(&row, "memory", INT8OID, UInt64GetDatum(atomic_load(&use->bytes)));
+		herald_row_add(&row, "hits", INT8OID, UInt64GetDatum(atomic_load(&use->hits)));
+		herald_row_add(&row, "misses", INT8OID, UInt64GetDatum(atomic_load(&use->misses)));
 		herald_row_add(&row, "invalidations", INT8OID,
-					   Int64GetDatum(atomic_load(&use->invalidations)));
-		herald_row_add(&row, "resets", INT8OID, Int64GetDatum(atomic_load(&use->resets)));
+					   UInt64GetDatum(atomic_load(&use->invalidations)));
+		herald_row_add(&row, "resets", INT8OID, UInt64GetDatum(atomic_load(&use->resets)));
 
 		/* A reader that was overrun reads nothing of what it was behind. */
 		herald_row_add_or_null(&row, "lag", INT8OID,
-							   Int64GetDatum(head - Min(head, herald_inval_position(word))),
+							   UInt64GetDatum(head - Min(head, herald_inval_position(word))),
 							   herald_inval_state(word) == HERALD_INVAL_RESET);
 
 		/* A session of another role may have come into the slot meanwhile. */

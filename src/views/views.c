@@ -117,14 +117,14 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(role));
 		herald_row_add(&row, "state", TEXTOID, CStringGetTextDatum(state_name(word)));
 		herald_row_add(&row, "channels", INT4OID, Int32GetDatum(atomic_load(&listener->channels)));
-		herald_row_add(&row, "pending_bytes", INT8OID, Int64GetDatum(herald_lag_bytes(word)));
+		herald_row_add(&row, "pending_bytes", INT8OID, UInt64GetDatum(herald_lag_bytes(word)));
 		is_pending = herald_lag_since(word, &pending_since);
 		herald_row_add_or_null(&row, "pending_since", TIMESTAMPTZOID,
 							   TimestampTzGetDatum(pending_since), !is_pending);
 		herald_row_add_or_null(&row, "lagging_since", TIMESTAMPTZOID,
 							   TimestampTzGetDatum(lagging_since), lagging_since == 0);
-		herald_row_add(&row, "delivered", INT8OID, Int64GetDatum(atomic_load(&listener->delivered)));
-		herald_row_add(&row, "wakeups", INT8OID, Int64GetDatum(atomic_load(&listener->wakeups)));
+		herald_row_add(&row, "delivered", INT8OID, UInt64GetDatum(atomic_load(&listener->delivered)));
+		herald_row_add(&row, "wakeups", INT8OID, UInt64GetDatum(atomic_load(&listener->wakeups)));
 
 		/* A session of another role may have come into the slot meanwhile. */
 		if (!all && atomic_load(&listener->role) != role)
@@ -198,17 +198,17 @@ herald_view_queue(PG_FUNCTION_ARGS)
 	TimestampTz kept_since = 0;
 	bool		is_known;
 
-	herald_row_add(&row, "head", INT8OID, Int64GetDatum(atomic_load(&herald_queue->head)));
-	herald_row_add(&row, "dispatched", INT8OID, Int64GetDatum(atomic_load(&herald_queue->dispatched)));
+	herald_row_add(&row, "head", INT8OID, UInt64GetDatum(atomic_load(&herald_queue->head)));
+	herald_row_add(&row, "dispatched", INT8OID, UInt64GetDatum(atomic_load(&herald_queue->dispatched)));
 	herald_row_add(&row, "needed", INT8OID,
-				   Int64GetDatum(herald_wakeup_needed(herald_wakeup, herald_queue)));
-	herald_row_add(&row, "tail", INT8OID, Int64GetDatum(atomic_load(&herald_queue->tail)));
-	herald_row_add(&row, "size", INT8OID, Int64GetDatum(herald_queue->ring_size));
-	herald_row_add(&row, "spilled", INT8OID, Int64GetDatum(herald_spill_bytes()));
-	herald_row_add(&row, "used", INT8OID, Int64GetDatum(used));
+				   UInt64GetDatum(herald_wakeup_needed(herald_wakeup, herald_queue)));
+	herald_row_add(&row, "tail", INT8OID, UInt64GetDatum(atomic_load(&herald_queue->tail)));
+	herald_row_add(&row, "size", INT8OID, UInt64GetDatum(herald_queue->ring_size));
+	herald_row_add(&row, "spilled", INT8OID, UInt64GetDatum(herald_spill_bytes()));
+	herald_row_add(&row, "used", INT8OID, UInt64GetDatum(used));
 	herald_row_add(&row, "usage", FLOAT8OID, Float8GetDatum(usage(used)));
-	herald_row_add(&row, "uncommitted", INT8OID, Int64GetDatum(herald_large_files_bytes_open()));
-	herald_row_add(&row, "kept_bytes", INT8OID, Int64GetDatum(herald_kept_bytes()));
+	herald_row_add(&row, "uncommitted", INT8OID, UInt64GetDatum(herald_large_files_bytes_open()));
+	herald_row_add(&row, "kept_bytes", INT8OID, UInt64GetDatum(herald_kept_bytes()));
 	is_known = herald_kept_begin(&kept_since);
 	herald_row_add_or_null(&row, "kept_since", TIMESTAMPTZOID, TimestampTzGetDatum(kept_since), !is_known);
 	herald_row_add(&row, "is_damaged", BOOLOID, BoolGetDatum(herald_shared_is_damaged()));
@@ -232,7 +232,7 @@ herald_view_stats(PG_FUNCTION_ARGS)
 
 	/* A Datum can need memory, and so may fail: not under the lock. */
 	for (int i = 0; i < HERALD_COUNTERS; i++)
-		herald_row_add(&row, counter_names[i], INT8OID, Int64GetDatum(totals[i]));
+		herald_row_add(&row, counter_names[i], INT8OID, UInt64GetDatum(totals[i]));
 	herald_row_add(&row, "stats_reset", TIMESTAMPTZOID, TimestampTzGetDatum(reset_time));
 	return herald_row_datum(&row);
 }

@@ -547,10 +547,11 @@ reserve_touched(void)
 	if (transaction.touched_used < transaction.touched_size)
 		return;
 	if (transaction.touched == NULL)
-		transaction.touched = MemoryContextAlloc(TopTransactionContext,
-												 size * sizeof(Subscription *));
+		transaction.touched = (Subscription **) MemoryContextAlloc(TopTransactionContext,
+																   size * sizeof(Subscription *));
 	else
-		transaction.touched = repalloc_huge(transaction.touched, size * sizeof(Subscription *));
+		transaction.touched = (Subscription **) repalloc_huge((void *) transaction.touched,
+															  size * sizeof(Subscription *));
 	transaction.touched_size = size;
 }
 

@@ -159,7 +159,7 @@ herald_files_write(File file, const char *bytes, uint64 length, uint64 offset)
 
 	while (done < length)
 	{
-		int			n = FileWrite(file, unconstify(char *, bytes) + done,
+		ssize_t		n = FileWrite(file, unconstify(char *, bytes) + done,
 								  Min(length - done, IO_MAX), (off_t) (offset + done),
 								  herald_wait(HERALD_WAIT_SPILL_WRITE));
 
@@ -187,7 +187,7 @@ herald_files_read(File file, char *bytes, uint64 length, uint64 offset)
 
 	while (done < length)
 	{
-		int			n = FileRead(file, bytes + done, Min(length - done, IO_MAX),
+		ssize_t		n = FileRead(file, bytes + done, Min(length - done, IO_MAX),
 								 (off_t) (offset + done), herald_wait(HERALD_WAIT_SPILL_READ));
 
 		if (n <= 0)
@@ -354,9 +354,12 @@ delete_some(void *arg)
 	for (uint32 i = 0; i < files->count; i++)
 	{
 		make_name(name, files->kind, files->from + i);
-		if (deletion->in_steps && files->bytes > DELETE_STEP &&
-			(deletion->left = cut_off(&deletion->set, name)) > 0)
-			return true;
+		if (deletion->in_steps && files->bytes > DELETE_STEP)
+		{
+			deletion->left = cut_off(&deletion->set, name);
+			if (deletion->left > 0)
+				return true;
+		}
 		(void) FileSetDelete(&deletion->set, name, false);
 	}
 	return true;
