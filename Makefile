@@ -2,7 +2,7 @@
 #
 #   make && make install        with PG_CONFIG=... for another PostgreSQL
 #   make installcheck           the SQL tests with what is installed, as packages are tested
-#   ./check                     builds, and runs every test
+#   ./check                     builds, and runs the tests
 
 EXTENSION = pg_herald
 DATA = sql/pg_herald--1.0.sql

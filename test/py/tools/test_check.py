@@ -128,9 +128,7 @@ def test_longer_than_its_budget(tree):
 def test_is_interrupted(tree, number):
     """Guards: whatever ends ./check ends its stages, with a status that says so."""
     here = tree(600)
-    running = subprocess.Popen([here / "check"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               # which it ignores where the tests run in the background of a shell
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    running = subprocess.Popen([here / "check"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     pid = int(until(lambda: (here / "pid").exists() and (here / "pid").read_text(encoding="ascii"), "the test runs"))
     time.sleep(0.2)
     running.send_signal(number)

@@ -3,7 +3,7 @@
 #   CORE_FILES            the files of src/core/ that are in the program
 #   JITTER_<file>.o       flags for one file: mostly that it pauses less often than others
 #   CHECK_SECONDS         how long `make check` runs it
-#   CHECK_CANARIES        which canaries `make check` tries: all if there is nothing
+#   CHECK_CANARIES        which canaries `make some-canaries` tries: all if there is nothing
 #   LIMITS                flags that lower limits of src/core/
 #   WRAPPED               flags for the linker, for functions that are called through the program's own
 #   CANARY_JITTER         what the canaries' files are compiled with instead
@@ -56,9 +56,11 @@ check:
 	$(MAKE) plain SECONDS_RUN=$(CHECK_SECONDS)
 	$(MAKE) tsan SECONDS_RUN=$$((2 * $(CHECK_SECONDS)))
 	$(MAKE) asan SECONDS_RUN=$(CHECK_SECONDS)
+
+some-canaries:
 	$(MAKE) canary CANARIES="$(CHECK_CANARIES)"
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: $(VARIANTS) canary check clean
+.PHONY: $(VARIANTS) canary some-canaries check clean

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Tests with another major version of PostgreSQL, each in a system of its own.
+
+  test/check/majors.py --make               makes the systems that are missing
+  test/check/majors.py [--whole] MAJOR      the seam set there, or all that depends on the server
+  test/check/majors.py --analysis MAJOR     test/analysis there, with that system's compilers
+
+    16  PostgreSQL from the Python package `pgserver` (postgresql-16.txt), on this machine's own system
+    15  bookworm     17  trixie     18  forky     19  sid, PostgreSQL from experimental
+
+Systems (scripts/matrix-root) are made on first use, about
+2 GB each, in ~/.cache/pg_herald/roots, and used again; one whose folder is removed is made anew. They have mounts,
+processes, and while tests run a network of their own. That needs root, or sudo; where it cannot be had, the major is
+skipped, and says why. A run that tests with the same system waits for its end.
+"""
+
+import argparse
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+from changed import TOP
+from harness.installation import find_installation
+from stages import NAMES_PREPARE, NAMES_SEAM, NAMES_WHOLE
+
+MATRIX = (15, 17, 18, 19)
+WHEEL = 16
+REQUIREMENTS = Path(__file__).resolve().parent / "postgresql-16.txt"
+# The wheel is one for this Python, though none of it is Python.
+WHEEL_OF = ["--only-binary=:all:", "--implementation=cp", "--python-version=3.11", "--platform=manylinux2014_x86_64"]
+LEFT_BEHIND = ("test/results", "bench/results")
+NOT_COPIED = (".git", ".venv", ".venv-site", ".installation", ".installed-packages", ".demo", "build", "dist")
+
+
+class Skipped(Exception):
+    """This machine cannot do it."""
+
+
+@contextmanager
+def locked(folder: Path):
+    """Within, nobody else uses the folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run(*call: object, **variables: str) -> int:
+    """Runs a program; its exit status."""
+    return subprocess.run([str(word) for word in call], cwd=TOP, env=os.environ | variables, stdin=subprocess.DEVNULL).returncode
+
+
+def must(*call: object, **variables: str) -> None:
+    """The same; a failure ends us."""
+    if run(*call, **variables) != 0:
+        sys.exit(f"failed: {' '.join(map(str, call))}")
+
+
+def copy_tree(target: Path) -> None:
+    """The tree as it is, without what was built here; what the target has built of its own stays."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in target.iterdir():
+        if path.name not in (".venv", ".installation"):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    excluded = [f"--exclude=./{name}" for name in (*NOT_COPIED, *LEFT_BEHIND)]
+    archive = subprocess.Popen(["tar", "-c", *excluded, "--exclude=*.o", "--exclude=*.bc", "--exclude=*.so",
+                                "--exclude=./test/*/build", "."], cwd=TOP, stdout=subprocess.PIPE)
+    must_unpack = subprocess.run(["tar", "-x", "--no-same-owner", "-C", target], stdin=archive.stdout)
+    if archive.wait() != 0 or must_unpack.returncode != 0:
+        sys.exit(f"the tree could not be copied to {target}")
+
+
+def keep_results(tree: Path, name: str) -> None:
+    """Logs of the stages, beside our own."""
+    shutil.rmtree(TOP / "test/results" / name, ignore_errors=True)
+    if (tree / "test/results").exists():
+        shutil.copytree(tree / "test/results", TOP / "test/results" / name, ignore=shutil.ignore_patterns("build*", "unit*", "analysis"))
+        if "OWNER" in os.environ:
+            run("chown", "-R", os.environ["OWNER"], TOP / "test/results" / name)
+
+
+# ---- a Debian system ----
+
+def become_root(is_wheel: bool) -> None:
+    """Goes on as root, if sudo lets us: a system is entered by root alone."""
+    sudo = ["sudo", "--non-interactive"]
+    if os.geteuid() == 0 or is_wheel or shutil.which("sudo") is None or \
+            subprocess.run([*sudo, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+        return
+    passed = [f"{name}={value}" for name, value in os.environ.items()
+              if re.fullmatch(r"HOME|XDG_CONFIG_HOME|.*_(proxy|PROXY)|PIP_[A-Z_]+|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|DEBIAN_MIRROR"
+                              r"|PG_HERALD_ROOTS|CHECK_[A-Z_]+|PYTHONDONTWRITEBYTECODE", name)]
+    os.execvp(sudo[0], [*sudo, "env", *passed, f"OWNER={os.getuid()}:{os.getgid()}", sys.executable, *sys.argv])
+
+
+def need_systems() -> None:
+    """Installs what is needed to make them; Skipped if this machine has no room for such."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can enter a Debian system: run this as root, or with a sudo that asks for no password")
+    if shutil.which("apt-get") is None:
+        raise Skipped("this is no Debian system: its packages come from where Debian's apt gets them")
+    if subprocess.run(["unshare", "--mount", "--pid", "--ipc", "--net", "--fork", "true"], stderr=subprocess.DEVNULL).returncode:
+        raise Skipped("this machine does not allow mounts of our own (unshare); a container needs CAP_SYS_ADMIN")
+    must("scripts/install-deps", "matrix")
+
+
+def root_of(major: int) -> Path:
+    """Where its system is, or will be."""
+    return Path(subprocess.run(["scripts/matrix-root", "--where", str(major)], cwd=TOP, check=True, text=True,
+                               stdout=subprocess.PIPE).stdout.strip())
+
+
+def make(major: int) -> None:
+    """Makes its system, if it is missing. With mounts of its own, so that none is left."""
+    must("unshare", "--mount", "scripts/matrix-root", major)
+
+
+def enter(root: Path, major: int, *call: str, network: bool = False) -> int:
+    """Runs a program in its system."""
+    own = [] if network else ["--own-network"]
+    return run("scripts/matrix-enter", *own, root, *call, PG_MAJOR=str(major))
+
+
+def test_in_system(major: int, names: tuple[str, ...]) -> int:
+    """Runs stages there."""
+    need_systems()
+    root = root_of(major)
+    make(major)
+    with locked(root):
+        copy_tree(root / "pg_herald")
+        status = enter(root, major, "/pg_herald/check", *NAMES_PREPARE, network=True) or \
+            enter(root, major, "/pg_herald/check", *names)
+        keep_results(root / "pg_herald", str(major))
+    return status
+
+
+def analyse(major: int) -> int:
+    """Runs test/analysis there."""
+    need_systems()
+    root = root_of(major)
+    make(major)
+    with locked(root):
+        copy_tree(root / "pg_herald")
+        return enter(root, major, "/bin/bash", "-c", "cd /pg_herald && ./check packages python install &&"
+                     " PG_CONFIG=$(python3 -m harness.installation) test/analysis/run", network=True)
+
+
+# ---- PostgreSQL 16 ----
+
+def cache() -> Path:
+    """A folder that stays; the server's user can reach it."""
+    return Path("/var/cache/pg_herald") if os.geteuid() == 0 else Path.home() / ".cache/pg_herald"
+
+
+def unpack_wheel() -> Path:
+    """Its pg_config."""
+    if os.uname().machine != "x86_64":
+        raise Skipped(f"the package pgserver has no PostgreSQL for {os.uname().machine}")
+    folder = cache() / REQUIREMENTS.read_text(encoding="utf-8").split()[0]
+    if not folder.exists():
+        new = folder.with_name(f"{folder.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        must(TOP / ".venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
+             *WHEEL_OF, "--target", new, "-r", REQUIREMENTS)
+        new.rename(folder)
+    return folder / "pgserver/pginstall/bin/pg_config"
+
+
+def test_wheel(names: tuple[str, ...]) -> int:
+    """Runs stages with it, in a copy of the tree."""
+    tree = cache() / f"tree-{WHEEL}"
+    with locked(tree):
+        pg_config = unpack_wheel()
+        copy_tree(tree)
+        link = tree / ".venv"
+        if not link.is_symlink():
+            link.symlink_to(TOP / ".venv")
+        own = ["unshare", "--net", "--", "scripts/loopback"] if os.geteuid() == 0 else []
+        status = run(*own, tree / "check", "install", *names, PG_CONFIG=str(pg_config))
+        keep_results(tree, str(WHEEL))
+    return status
+
+
+def main() -> int:
+    """1 if a test has failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--make", action="store_true")
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--analysis", action="store_true")
+    parser.add_argument("major", type=int, nargs="?")
+    options = parser.parse_args()
+    os.chdir(TOP)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # what we have started is told as well, and we wait for its end
+    become_root(options.major == WHEEL)
+    names = NAMES_WHOLE if options.whole else NAMES_SEAM
+    try:
+        if options.make:
+            need_systems()
+            unpack_wheel()
+            own = find_installation().major
+            for major in (major for major in MATRIX if major != own):
+                make(major)
+                print(f"test system_{major} ... ok", flush=True)
+            return 0
+        if options.analysis:
+            return analyse(options.major)
+        return test_wheel(names) if options.major == WHEEL else test_in_system(options.major, names)
+    except Skipped as reason:
+        print(f"test {options.major or 'systems'} ... skipped: {reason}")
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

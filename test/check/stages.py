@@ -1,0 +1,134 @@
+"""The stages of ./check: what each runs, beside which others, and how long it is to take.
+
+Three lanes. PREPARE comes first, one stage after the other. Then COMPUTE, which takes what CPU is left over (it runs at
+idle priority), beside SERVERS, whose tests mostly wait. MAJORS is the end of the lane SERVERS: the other major versions,
+two at a time.
+"""
+
+from dataclasses import dataclass
+
+PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
+
+PYTEST = ".venv/bin/python -m pytest -v -rfEs --durations=40 --durations-min=1"
+# Files of tests, each with servers of its own, side by side.
+PARALLEL = "-n {workers} --dist loadfile"
+CORE = ("src/core/",)
+TOOLS = ("check", "demo", "Makefile", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/", "test/run_sql.py",
+         "test/given_server", "sql/")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of them.
+
+    name        as on the command line
+    what        what it does, for --help
+    lane        PREPARE, COMPUTE, SERVERS or MAJORS
+    budget_s    seconds that ./check gives it, in its lane; the table marks a stage that takes longer
+    command     for bash, in the folder of the tree
+    at_length   what --everything runs in its place; "" for the same
+    guards      what it tests: without --everything it is left out if none of these files has changed since the commit
+                at which --everything last passed; () if it always runs
+    only_at_length  belongs to --everything alone
+    """
+
+    name: str
+    what: str
+    lane: str
+    budget_s: int
+    command: str
+    at_length: str = ""
+    guards: tuple[str, ...] = ()
+    only_at_length: bool = False
+
+    @property
+    def uses_pytest(self) -> bool:
+        """Whether its log is pytest's."""
+        return self.command.startswith(PYTEST) or f"; {PYTEST}" in self.command
+
+
+STAGES = (
+    Stage("packages", "Debian's packages that are missing (scripts/install-deps)", PREPARE, 30,
+          "scripts/install-deps check"),
+    Stage("python", "the packages of test/requirements.txt, into .venv", PREPARE, 20, "scripts/python-packages"),
+    Stage("install", "pg_herald, also with stop points, into .installation; the benchmark's clients", PREPARE, 30,
+          "python3 -m harness.prefix --stop-points && make -s -C bench"),
+
+    Stage("systems", "the Debian systems of the other major versions (scripts/matrix-root)", COMPUTE, 240,
+          "python3 test/check/majors.py --make"),
+    Stage("lint", "rules that no compiler checks (test/lint)", COMPUTE, 5, "python3 test/lint"),
+    Stage("build", "with gcc and with clang, no warnings (test/build)", COMPUTE, 60, "test/build"),
+    Stage("workflows", "the workflows of continuous integration (test/workflows)", COMPUTE, 40, "test/workflows",
+          guards=(".github/", "test/workflows")),
+    Stage("site", "README.md and docs/ as a site, no link broken (site)", COMPUTE, 30, "site/build",
+          guards=("site/", "docs/", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/HISTORY.md", "examples/",
+                  "monitoring/")),
+    Stage("unit", "src/core/ without a server, built by both compilers (test/unit)", COMPUTE, 60,
+          "make -C test/unit check CC=gcc && make -C test/unit check CC=clang BUILD=../results/unit_clang",
+          "make -C test/unit check CC=gcc && make -C test/unit check CC=clang BUILD=../results/unit_clang"
+          " && make -C test/unit check SAN=1"),
+    Stage("stress", "src/core/ with many threads and sanitizers (test/stress)", COMPUTE, 120,
+          "make -C test/stress check CC=gcc", "make -C test/stress plain tsan asan CC=gcc SECONDS_RUN=120"),
+    Stage("fuzz", "readers of damaged notifications, with libFuzzer (test/fuzz)", COMPUTE, 30,
+          "make -C test/fuzz queue SECONDS_RUN=3", "make -C test/fuzz queue SECONDS_RUN=600"),
+    Stage("analysis", "clang-tidy, gcc's analyzer, valgrind (test/analysis)", COMPUTE, 240, "test/analysis/run",
+          "test/analysis/run tidy analyzer valgrind cassert sanitize"),
+    Stage("analysis-17", "the same with the compilers of Debian's stable, where PostgreSQL 17 is", COMPUTE, 300,
+          "python3 test/check/majors.py --analysis 17"),
+    Stage("model", "models of src/core/, searched to the end (test/model)", COMPUTE, 240, "test/model/run",
+          "test/model/run && test/model/run --large", guards=(*CORE, "test/model/")),
+    Stage("canaries", "bugs put in on purpose, which unit tests, stress and fuzzer must find (test/canary)", COMPUTE, 300,
+          "make -C test/unit canary && make -C test/stress some-canaries && make -C test/fuzz some-canaries",
+          "make -C test/unit canary && make -C test/stress canary && make -C test/fuzz canary",
+          guards=(*CORE, "test/canary", "test/unit/", "test/stress/", "test/fuzz/")),
+
+    Stage("regress", "SQL, on a server with pg_herald and on a stock server (test/regress)", SERVERS, 15,
+          "python3 test/run_sql.py regress herald && python3 test/run_sql.py regress stock"),
+    Stage("isolation", "concurrent sessions, on both servers as well (test/isolation)", SERVERS, 15,
+          "python3 test/run_sql.py isolation herald && python3 test/run_sql.py isolation stock"),
+    Stage("pytest", "many clients, exits, crashes, protocol (test/py)", SERVERS, 240,
+          f"{PYTEST} {PARALLEL} -m 'not alone' test/py --ignore=test/py/test_bench.py --ignore=test/py/faults"
+          " --ignore=test/py/tools"),
+    Stage("faults", "kill -9, SIGSTOP and errors in every stage (test/py/faults)", SERVERS, 120,
+          f"{PYTEST} {PARALLEL} -m 'not alone' test/py/faults",
+          f"export HERALD_FAULTS_S=60; {PYTEST} {PARALLEL} -m 'not alone' test/py/faults"),
+    Stage("alone", "those tests of test/py that compare times, one after the other", SERVERS, 120,
+          f"{PYTEST} -m alone test/py --ignore=test/py/test_bench.py --ignore=test/py/tools"),
+    Stage("differential", "generated programs, run on both servers (test/differential)", SERVERS, 45,
+          f"export HERALD_DIFFERENTIAL_SECONDS=12 HERALD_DIFFERENTIAL_CROWD_SECONDS=12; {PYTEST} test/differential",
+          f"export HERALD_DIFFERENTIAL_SECONDS=450 HERALD_DIFFERENTIAL_CROWD_SECONDS=450; {PYTEST} test/differential"),
+    Stage("messages", "raw messages that no driver sends (test/fuzz/run)", SERVERS, 20, "test/fuzz/run --seconds 8",
+          "test/fuzz/run --seconds 300"),
+    Stage("soak", "everything at once, each notification accounted for (test/soak)", SERVERS, 60, "test/soak/run --seconds 20",
+          "test/soak/run --seconds 1800"),
+    Stage("tools", "what installs, builds and shows: scripts/, ./demo, ./check itself (test/py/tools)", SERVERS, 90,
+          f"{PYTEST} test/py/tools", guards=TOOLS),
+    Stage("monitoring", "the dashboard and the alerts, with Prometheus under load (test/monitoring)", SERVERS, 60,
+          f"scripts/install-deps monitoring; {PYTEST} test/monitoring",
+          guards=("monitoring/", "test/monitoring/", "sql/", "src/views/")),
+    Stage("bench", "that bench/run works, not how fast (test/py/test_bench.py)", SERVERS, 240,
+          f"scripts/install-deps bench; {PYTEST} test/py/test_bench.py",
+          guards=("bench/", "harness/", "test/py/test_bench.py")),
+    Stage("drivers", "client libraries, as applications use them (test/drivers)", COMPUTE, 300, "./check --drivers",
+          only_at_length=True),
+    Stage("frameworks", "job queues and web frameworks, as their users run them (test/frameworks)", COMPUTE, 600,
+          "./check --frameworks", only_at_length=True),
+    Stage("debian-packages", "packages, from their sources to their removal (test/packages)", COMPUTE, 700,
+          "./check --packages 15 17 18 19", only_at_length=True),
+
+    *(Stage(f"major-{major}", f"PostgreSQL {major}: the seam set; with --everything all that depends on the server", MAJORS,
+            180, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}")
+      for major in (15, 16, 17, 18, 19)),
+)
+
+# What runs within another major's system. `seam` is there alone: what another server can change.
+SEAM = Stage("seam", "those tests of test/py that another major version of the server can change", SERVERS, 90,
+             f"{PYTEST} {PARALLEL} -m 'seam and not alone' test/py --ignore=test/py/test_bench.py --ignore=test/py/tools")
+NAMES_PREPARE = ("packages", "python", "install")
+NAMES_SEAM = ("regress", "isolation", "seam")
+NAMES_WHOLE = ("regress", "isolation", "pytest", "faults", "alone", "differential", "soak")
+
+
+def named(name: str) -> Stage | None:
+    """The stage of that name."""
+    return next((stage for stage in (*STAGES, SEAM) if stage.name == name), None)
