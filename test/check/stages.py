@@ -100,7 +100,10 @@ STAGES = (
     Stage("messages", "raw messages that no driver sends (test/fuzz/run)", SERVERS, 20, "test/fuzz/run --seconds 8",
           "test/fuzz/run --seconds 300"),
     Stage("soak", "everything at once, each notification accounted for (test/soak)", SERVERS, 60, "test/soak/run --seconds 20",
-          "test/soak/run --seconds 1800"),
+          "test/soak/run --seconds 900"),
+    Stage("ledger", "clients that are cut off at random and go on where they were (test/ledger)", SERVERS, 60,
+          "test/ledger/run --seconds 15 && ! test/ledger/run --seconds 2 --falsify",
+          "test/ledger/run --seconds 900 && ! test/ledger/run --seconds 2 --falsify"),
     Stage("tools", "what installs, builds and shows: scripts/, ./demo, ./check itself (test/py/tools)", SERVERS, 90,
           f"{PYTEST} test/py/tools", guards=TOOLS),
     Stage("monitoring", "the dashboard and the alerts, with Prometheus under load (test/monitoring)", SERVERS, 60,
@@ -126,7 +129,7 @@ SEAM = Stage("seam", "those tests of test/py that another major version of the s
              f"{PYTEST} {PARALLEL} -m 'seam and not alone' test/py --ignore=test/py/test_bench.py --ignore=test/py/tools")
 NAMES_PREPARE = ("packages", "python", "install")
 NAMES_SEAM = ("regress", "isolation", "seam")
-NAMES_WHOLE = ("regress", "isolation", "pytest", "faults", "alone", "differential", "soak")
+NAMES_WHOLE = ("regress", "isolation", "pytest", "faults", "alone", "differential", "soak", "ledger")
 
 
 def named(name: str) -> Stage | None:
