@@ -13,21 +13,30 @@ if TYPE_CHECKING:
 
 CHANNELS = tuple(f"c{number}" for number in range(6))
 RESET = "herald_reset"
+POSITION = "herald_position"
 MISSED = "it has missed notifications"
 CANCELLED = "57014"
+GONE = "55000"
+BY_ITSELF = "by itself"
 LENGTHS = (20,) * 6 + (200,) * 6 + (2000,) * 2 + (7900,)
 LARGE_MAX = 900_000          # characters of a large payload
 BIG_PART = 0.005             # of the transactions
 FEW_MS = (1, 3, 10)
+CATCH_UP_S = 60
+
+# On a channel on which nothing comes, from a position that may be ahead of those that this session is told.
+ANOTHER = "SELECT herald.listen('another', (SELECT position FROM herald.read('another') LIMIT 1))"
 
 
 class Actor(threading.Thread):
-    """One connection after the other, until told to stop.
+    """One connection after the other, until it has come to its end on one.
 
     expendable  others may cancel what it does, and end its connection
+    cut_off     how often they rather do the latter
     """
 
     kind = ""
+    cut_off = 0.05
 
     def __init__(self, stage: "Stage", number: int, database: str, expendable: bool = False):
         super().__init__(daemon=True, name=f"{self.kind} {number} in {database}")
@@ -39,18 +48,20 @@ class Actor(threading.Thread):
         self.link: Link | None = None
         self.pid = 0
         self.links = 0
-        self.acted = 0
         self.alive_at = time.monotonic()
         self.asked_to_end = threading.Event()
+        self.complete = False
 
     def run(self) -> None:
         """Goes on from connection to connection; what is Wrong ends the run."""
         try:
-            while not self.asked_to_end.is_set():
+            while not self.complete and not self.stage.is_over:
                 try:
                     self._live()
                 except Lost as lost:
-                    self._has_lost(str(lost))
+                    self.has_lost(str(lost))
+                except Failed as failed:  # it cannot know what was cancelled
+                    self.must_be_cancelled(failed)
                 finally:
                     self._leave()
         except Exception as problem:
@@ -63,13 +74,13 @@ class Actor(threading.Thread):
     def _live(self) -> None:
         self.link = Link(self.stage.cluster, self.database)
         self.links += 1
-        self.begin()
         self.pid = self.link.pid
+        self.begin()
         while not self.asked_to_end.is_set():
             self._lives()
             self.act()
-            self.acted += 1
         self.finish()
+        self.complete = True
 
     def _leave(self) -> None:
         self.pid = 0
@@ -77,11 +88,18 @@ class Actor(threading.Thread):
             self.link.close(politely=not self.expendable or self.random.random() < 0.5)
             self.link = None
 
-    def _has_lost(self, why: str) -> None:
+    def has_lost(self, why: str) -> None:
+        """Its connection has ended, as only those of some may."""
         if MISSED in why:
             self.stage.count("overruns told")
         elif not self.expendable:
             raise Wrong(f"lost its connection: {why}")
+
+    def must_be_cancelled(self, failed: Failed) -> None:
+        """It is none of our doing that this failed."""
+        if not self.expendable or failed.sqlstate != CANCELLED:
+            raise failed
+        self.stage.count("cancelled")
 
     def _lives(self) -> None:
         self.alive_at = time.monotonic()
@@ -132,10 +150,11 @@ class Sender(Actor):
         self._commit({channel: 1}, lambda first: [f"NOTIFY {channel}, '{self._write(first[channel])}'"])
 
     def _function(self) -> None:
-        channel = self.random.choice(CHANNELS)
-        counts = {channel: self.random.randrange(1, 4)}
+        counts = {channel: self.random.randrange(1, 4)
+                  for channel in self.random.sample(CHANNELS, self.random.choice((1, 1, 1, 3)))}
         self._commit(counts, lambda first: ["SELECT " + ", ".join(
-            f"pg_notify('{channel}', '{self._write(first[channel] + i)}')" for i in range(counts[channel]))])
+            f"pg_notify('{channel}', '{self._write(first[channel] + i)}')"
+            for channel, count in counts.items() for i in range(count))])
 
     def _savepoints(self) -> None:
         one, two = self.random.sample(CHANNELS, 2)
@@ -161,10 +180,13 @@ class Sender(Actor):
 
     def _many(self) -> None:
         """More than fits into a segment of the queue."""
+        self.generate(*self.random.choice(((self.random.randrange(500, 3000), 100), (400, 2000))))
+
+    def generate(self, count: int, length: int) -> None:
+        """In one transaction on one channel."""
         channel = self.random.choice(CHANNELS)
-        count = self.random.randrange(500, 3000)
         self._commit({channel: count}, lambda first: [
-            f"SELECT count(pg_notify('{channel}', rpad('{self.sender} ' || n || ' 100 ', 100, 'x')))"
+            f"SELECT count(pg_notify('{channel}', rpad('{self.sender} ' || n || ' {length} ', {length}, 'x')))"
             f" FROM generate_series({first[channel]}, {first[channel] + count - 1}) n"])
 
     # ---- within ----
@@ -180,21 +202,38 @@ class Sender(Actor):
         ledger.commit(self.database, self.sender, counts)
 
 
+class Flood(Sender):
+    """Fills some segments of the queue by itself now and then, and nobody there listens."""
+
+    kind = "flood"
+
+    def act(self) -> None:
+        self.pause(self.random.random())
+        for _ in range(self.random.randrange(40)):
+            self.generate(10, 2000)
+
+
 class Listener(Actor):
     """Listens to all channels, and reads what comes."""
 
     kind = "listener"
     channels_to_choose = (len(CHANNELS),)
+    leads = False         # in the order
+    compares_for_s = 0.0  # until it hears its own notification
+    own = ""              # the channel of those
 
     def begin(self) -> None:
-        self.account = Account(self.stage.ledger, self.database)
-        self.own = f"own_{self.kind}_{self.number}_{self.links}"
-        self.barriers = 0
-        self.ready = False
-        self.link.run(f"LISTEN {self.own}")
+        self.account = Account(self.stage.ledger, self.database, self.leads)
+        self.listen_to_itself()
         if self.number % 2:
             self.link.run(f"LISTEN {RESET}")
         self.listen(*self.random.sample(CHANNELS, self.random.choice(self.channels_to_choose)))
+
+    def listen_to_itself(self) -> None:
+        """To a channel that it has for its barriers."""
+        self.own = f"own_{self.kind}_{self.number}_{self.links}"
+        self.barriers = 0
+        self.link.run(f"LISTEN {self.own}")
 
     def listen(self, *channels: str) -> None:
         """LISTEN, in one transaction."""
@@ -215,12 +254,28 @@ class Listener(Actor):
             elif channel == RESET:
                 self.stage.count("overruns told")
                 self.account.has_missed()
-            elif self.stage.falsify(self):
-                continue
+            elif channel == POSITION:
+                self.has_position(payload)
             else:
                 self.account.hears(channel, payload)
         self._lives()
         self.stage.count("heard", len(notifications))
+        if notifications:
+            self.after_taking()
+
+    def has_position(self, position: str) -> None:
+        """It can resume from there."""
+        raise Wrong(f"was told of position {position}")
+
+    def after_taking(self) -> None:
+        """What it has got does not come again."""
+        self.be_sure()
+
+    def be_sure(self) -> None:
+        """It will not get again what it has got."""
+        if self.account.unsure and self.stage.falsify(self):
+            self.account.loses_one()
+        self.account.is_sure()
 
     def compare(self) -> None:
         """Hears a notification of its own, and has then heard all that was committed before."""
@@ -228,31 +283,26 @@ class Listener(Actor):
         self.barriers += 1
         self.heard_own = None
         self.link.run(f"NOTIFY {self.own}, '{self.barriers}'")
-        while found := self.link.notifications():
+        end = time.monotonic() + self.compares_for_s
+        while (found := self.link.notifications()) or self.heard_own is None and time.monotonic() < end:
             self.take(found)
         if self.heard_own != str(self.barriers):
-            raise Wrong("did not hear its own notification before its statement was answered")
+            raise Wrong("did not hear its own notification in time")
         self.account.has_heard_all(committed)
         self.stage.count("compared")
 
     def finish(self) -> None:
-        for _ in range(50):
-            try:
-                return self.compare()
-            except Failed as failed:
-                self.must_be_cancelled(failed)
-
-    def must_be_cancelled(self, failed: Failed) -> None:
-        """It is none of our doing that this failed."""
-        if not self.expendable or failed.sqlstate != CANCELLED:
-            raise failed
-        self.stage.count("cancelled")
+        self.compare()
 
 
 class Watcher(Listener):
-    """Listens to everything from the beginning to the end."""
+    """Listens to everything from the beginning to the end; the first in each database leads."""
 
     kind = "watcher"
+
+    def begin(self) -> None:
+        self.leads = self is self.stage.leader(self.database)
+        super().begin()
 
     def act(self) -> None:
         super().act()
@@ -270,12 +320,7 @@ class Visitor(Listener):
         end = time.monotonic() + self.random.random()
         while time.monotonic() < end and not self.asked_to_end.is_set():
             self.take(self.link.notifications(0.05))
-        try:
-            self.random.choice((self._change, self._change, self.compare, self._take_back, self._go))()
-        except Failed as failed:
-            # It cannot know what was cancelled: it begins anew.
-            self.must_be_cancelled(failed)
-            raise Lost("by itself") from None
+        self.random.choice((self._change, self._change, self.compare, self._take_back, self._go))()
 
     def _change(self) -> None:
         self.compare()
@@ -296,11 +341,7 @@ class Visitor(Listener):
 
     def _go(self) -> None:
         self.compare()
-        raise Lost("by itself")
-
-    def _has_lost(self, why: str) -> None:
-        if why != "by itself":
-            super()._has_lost(why)
+        raise Lost(BY_ITSELF)
 
 
 class Laggard(Listener):
@@ -344,3 +385,128 @@ class Flicker(Actor):
         self.link.notifications()
         self.stage.count("listens", statements // 2 * 2)
         self.asked_to_end.wait(max(0, 0.1 - (time.monotonic() - began)))
+
+
+class Client(Listener):
+    """Is cut off again and again, and goes on from its last position: in one account, nothing missed."""
+
+    kind = "client"
+    cut_off = 0.3
+
+    def __init__(self, stage: "Stage", number: int, database: str, channels: tuple[int, ...]):
+        super().__init__(stage, number, database, expendable=True)
+        self.account = Account(stage.ledger, database)
+        self.channels = self.random.sample(CHANNELS, self.random.choice(channels))
+        self.account.listens(*self.channels)
+        self.position: str | None = None
+        self.position_era = 0
+
+    def begin(self) -> None:
+        if self.links > 1:
+            self.stage.count("cut off")
+            self.pause(self.random.choice((0, 0, 0, 0.2, 2)) * self.random.random())
+        self.stage.count("received again", self.account.goes_back())
+
+    def has_position(self, position: str) -> None:
+        self.position, self.position_era = position, self.stage.era
+        self.be_sure()
+
+    def after_taking(self) -> None:
+        """It is sure of nothing but by a position."""
+
+    def from_now_on(self, *channels: str) -> None:
+        """The server has said that something there is not kept any more, or there is no position yet."""
+        if self.position is not None:
+            if self.stage.keeps_since(self.position_era):
+                raise Wrong(f"cannot resume {channels}, but everything is kept")
+            self.stage.count("could not resume")
+        self.account.has_missed(*channels)
+
+    def after(self) -> str:
+        """The position in SQL."""
+        return f"'{self.position}'" if self.position else "NULL"
+
+
+class Resumer(Client):
+    """By herald.listen(); reads slowly at times."""
+
+    kind = "resumer"
+    compares_for_s = CATCH_UP_S
+
+    def begin(self) -> None:
+        super().begin()
+        self.listen_to_itself()
+        self.link.run(f"BEGIN; LISTEN {POSITION}" + f"; LISTEN {RESET}" * self.random.randrange(2))
+        channels = self.random.sample(self.channels, len(self.channels))
+        (answers,) = self.link.run("SELECT " + ", ".join(
+            f"herald.listen('{channel}', {self.after()})" for channel in channels))
+        self.link.run("COMMIT")
+        self.stage.count("resumed", answers.count("t"))
+        if gone := [channel for channel, answer in zip(channels, answers) if answer == "f"]:
+            self.from_now_on(*gone)
+
+    def act(self) -> None:
+        era = self.stage.era
+        if self.random.random() < 0.3 and self.link.run(ANOTHER) != [("t",)] and self.stage.keeps_since(era):
+            raise Wrong("cannot listen from a position of just now")
+        if self.random.random() < 0.02:
+            self.asked_to_end.wait(self.random.random())
+        found = self.link.notifications(0.05)
+        if self.random.random() < 0.08:
+            self.take(found[:self.random.randrange(len(found) + 1)])
+            raise Lost(BY_ITSELF)
+        self.take(found)
+        if self.random.random() < 0.02:
+            self.compare()
+
+    def finish(self) -> None:
+        self.compare()
+        end = time.monotonic() + CATCH_UP_S
+        while self.account.unsure:
+            if time.monotonic() > end:
+                raise Wrong("was told of no position after what it has heard")
+            self.take(self.link.notifications(0.1))
+
+
+class Reader(Client):
+    """By herald.read(), each time in another session."""
+
+    kind = "reader"
+
+    def act(self) -> None:
+        self._read(self.random.choice((1, 10, 1000)), self.random.choice((0, 0, 20, 300)))
+        if self.random.random() < 0.1:
+            raise Lost(BY_ITSELF)
+
+    def finish(self) -> None:
+        """Reads until it has everything; some of that can be read only a moment after its commit was answered."""
+        committed = self.stage.ledger.committed(self.database)
+        end = time.monotonic() + CATCH_UP_S
+        while True:
+            self._read(1000, 20)
+            try:
+                self.account.has_heard_all(committed)
+                return
+            except Wrong:
+                if time.monotonic() > end:
+                    raise
+
+    def _read(self, rows_max: int, wait_ms: int) -> None:
+        (channel,) = self.channels
+        begins = self.position is None
+        try:
+            rows = self.link.run("SELECT position, payload FROM herald.read("
+                                 f"'{channel}', {self.after()}, {rows_max}, '{wait_ms} ms')")
+        except Failed as failed:
+            if failed.sqlstate != GONE:
+                raise
+            self.from_now_on(channel)
+            self.position = None
+            return
+        if begins:
+            self.from_now_on(channel)
+        if self.random.random() < 0.1:
+            rows = rows[:self.random.randrange(len(rows)) + 1]  # it is cut off while it works on them
+        self.take([(channel, payload) for _, payload in rows if payload])
+        self.has_position(rows[-1][0])
+        self.stage.count("reads")

@@ -41,9 +41,9 @@ class Link:
         if result.status in RESULTS:
             return [tuple((result.get_value(row, column) or b"").decode() for column in range(result.nfields))
                     for row in range(result.ntuples)]
-        if self._connection.status != pq.ConnStatus.OK:
+        state = result.error_field(pq.DiagnosticField.SQLSTATE)
+        if self._connection.status != pq.ConnStatus.OK or state is None:  # then libpq says it, not the server
             raise Lost(self._message())
-        state = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
         raise Failed(state.decode(), (result.error_message or b"").decode(errors="replace").strip())
 
     def notifications(self, timeout_s: float = 0) -> list[tuple[str, str]]:

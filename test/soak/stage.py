@@ -7,23 +7,25 @@ import traceback
 from collections import Counter
 from random import Random
 
-from actors import Actor, Flicker, Laggard, Listener, Sender, Visitor, Watcher
+from actors import Actor, Flicker, Flood, Laggard, Listener, Reader, Resumer, Sender, Visitor, Watcher
 from figures import (Figures, log_is_clean, nothing_is_left, registry_room, resident_kb, turns_are_all_there,
                      use_registry, watched_pids)
 from harness.cluster import Cluster
+from laggards import SMALLEST
 from link import Link
 from oracle import Ledger
 
-# In the last one the server's own LISTEN and NOTIFY are at work.
+# In the third one the server's own LISTEN and NOTIFY are at work; in the last one nobody listens.
 DATABASES = ("one", "two", "stock")
 WITH_HERALD = DATABASES[:2]
+FLOODED = "flooded"
 
 # When this is full the channel map has doubled its buckets for certain, and is far from doing it again, however the
 # hashes fall: so the room at the beginning and the end can be compared.
 REGISTRY = "1280kB"
-SETTINGS = {
+SETTINGS = SMALLEST | {
     "autovacuum": False, "fsync": False, "max_connections": 150, "log_checkpoints": False,
-    "herald.queue_memory": "512kB", "herald.channel_memory": REGISTRY, "herald.max_payload": "1MB",
+    "herald.channel_memory": REGISTRY, "herald.max_payload": "1MB", "herald.retain_size": "512MB",
 }
 SETUP = """
 CREATE UNLOGGED TABLE soak (channel text, payload text);
@@ -34,12 +36,16 @@ BEGIN
 END $$;
 CREATE TRIGGER soak BEFORE INSERT ON soak FOR EACH ROW EXECUTE FUNCTION soak();
 """
-RELOADED = (("herald.wakeup_concurrency", ("1", "2", "16", "-1")),
-            ("herald.max_queue_size", ("8GB", "8GB", "8GB", "2MB")))
-RELOAD_S = 5
+CONCURRENCIES = (1, 2, 16, -1)
+
+# The phases of a run, over and over. In some of them the server drops what a laggard has not read, or keeps nothing
+# that all have read; in the one after that the processes take up the new setting. In the others a client can resume.
+KEPT = {"max_queue_size": "8GB", "retain_size": "512MB"}
+PHASES = (KEPT, KEPT, {"max_queue_size": "2MB"}, KEPT, KEPT, KEPT, {"retain_size": "0"}, KEPT)
+PHASE_S = 5
 LOOK_S = 0.5
 DISTURBED = 10            # backends, between two looks
-MUST_HAPPEN = ("compared", "listens", "heard", "terminated")
+MUST_HAPPEN = ("compared", "listens", "heard", "terminated", "cut off", "resumed", "reads", "received again")
 HANG_S = 90               # without any progress
 END_S = 120               # for an actor to come to its end
 LINE_S = 60
@@ -54,7 +60,7 @@ class Failure(AssertionError):
 class Stage:
     """A server and its actors; use run()."""
 
-    def __init__(self, cluster: Cluster, seed: int, seconds: float, rate: float, falsified: bool = False):
+    def __init__(self, cluster: Cluster, seed: int, seconds: float, rate: float, falsified: str | None = None):
         self.cluster = cluster
         self.seed = seed
         self.seconds = seconds
@@ -64,12 +70,15 @@ class Stage:
         self.problems: list[str] = []
         self.flickers_a_second = 500
         self.lag_s = min(25.0, seconds / 5)
+        self.era = 0  # odd when the server may drop what a client needs to resume
+        self.phase = KEPT
+        self.is_over = False
         self.falsified = falsified
         self._lock = threading.Lock()
         senders = [Sender(self, number, database, expendable=number % 2 == 1)
                    for number, database in enumerate(DATABASES * 2 + WITH_HERALD)]
         self.pause_s = len(senders) / rate
-        self.senders = senders
+        self.senders = [*senders, Flood(self, 0, FLOODED)]
         self.listeners: list[Actor] = [Watcher(self, number, database)
                                        for number, database in enumerate(DATABASES + WITH_HERALD)]
         self.listeners += [Visitor(self, number, database, expendable=True)
@@ -78,12 +87,24 @@ class Stage:
                            for number, database in enumerate(WITH_HERALD * 2)]
         self.listeners += [Flicker(self, number, database, expendable=True)
                            for number, database in enumerate(WITH_HERALD)]
+        self.listeners += [Resumer(self, number, database, (1, 2, 3, 4))
+                           for number, database in enumerate(WITH_HERALD * 4)]
+        self.listeners += [Reader(self, number, database, (1,))
+                           for number, database in enumerate(WITH_HERALD * 2)]
 
     # ---- for the actors ----
 
     def has_herald(self, database: str) -> bool:
         """Is the extension there?"""
-        return database in WITH_HERALD
+        return database in (*WITH_HERALD, FLOODED)
+
+    def leader(self, database: str) -> Actor:
+        """Whose order counts there."""
+        return next(actor for actor in self.listeners if actor.database == database)
+
+    def keeps_since(self, era: int) -> bool:
+        """Does the server still have everything since then?"""
+        return era == self.era and era % 2 == 0
 
     def count(self, what: str, number: int = 1) -> None:
         """Counts for the lines and the summary."""
@@ -95,17 +116,23 @@ class Stage:
         self.problems.append(problem)
 
     def falsify(self, listener: Listener) -> bool:
-        """To be thrown away?  One notification, to see that it is missed."""
-        if not self.falsified or not isinstance(listener, Watcher) or listener.account.heard < 100:
+        """Is its last notification to count as lost?  One, to see that it is missed."""
+        if self.falsified != listener.kind or listener.account.heard < 100:
             return False
-        self.falsified = False
+        self.falsified = None
         return True
 
     # ---- the run ----
 
     def run(self) -> None:
         """Failure if anything is wrong."""
-        for database in DATABASES:
+        try:
+            self._run()
+        finally:
+            self.is_over = True
+
+    def _run(self) -> None:
+        for database in (*DATABASES, FLOODED):
             self.cluster.psql(f"CREATE DATABASE {database}")
             self.cluster.psql(SETUP, database)
             if self.has_herald(database):
@@ -125,6 +152,7 @@ class Stage:
         print(f"  {dict(self.counts)}\n  {self.figures.stats()}")
         self._check_overruns()
         self._check_memory(last)
+        self._set(retain_size="0")
 
         watcher = self.figures.link
         self.disturber.close()
@@ -142,7 +170,8 @@ class Stage:
 
     def _watch(self) -> None:
         """Looks and disturbs, until the time is over."""
-        began = told = reloaded = time.monotonic()
+        began = told = time.monotonic()
+        phase, phase_s = 0, min(PHASE_S, self.seconds / len(PHASES))
         line_s = min(LINE_S, self.seconds / 4)
         before = self._totals()
         self.middle: dict[int, int] = {}
@@ -153,9 +182,9 @@ class Stage:
             self.figures.look()
             self._look_for_hangs()
             self._raise_problems()
-            if now > reloaded + RELOAD_S:
-                reloaded = now
-                self._reload()
+            if now > began + (phase + 1) * phase_s:
+                phase += 1
+                self._change(PHASES[phase % len(PHASES)])
             if not self.middle and now > began + self.seconds / 2:
                 self.middle = self._memory()
             if now > told + line_s:
@@ -171,20 +200,27 @@ class Stage:
     def _disturb(self) -> None:
         """Cancels or terminates one of the expendable actors."""
         actors = (*self.senders, *self.listeners)
-        pids = [actor.pid for actor in actors if actor.expendable and actor.pid]
-        if not pids:
+        victims = [(actor, actor.pid) for actor in actors if actor.expendable and actor.pid]
+        if not victims:
             return
-        function = self.random.choice(("pg_cancel_backend",) * 20 + ("pg_terminate_backend",))
-        self.disturber.run(f"SELECT {function}(pid) FROM pg_stat_activity"
-                           f" WHERE pid = {self.random.choice(pids)}")
-        if function == "pg_terminate_backend":
+        actor, pid = self.random.choice(victims)
+        what = "terminate" if self.random.random() < actor.cut_off else "cancel"
+        self.disturber.run(f"SELECT pg_{what}_backend(pid) FROM pg_stat_activity WHERE pid = {pid}")
+        if what == "terminate":
             self.count("terminated")
 
-    def _reload(self) -> None:
-        name, values = self.random.choice(RELOADED)
-        self.disturber.run(f"ALTER SYSTEM SET {name} = '{self.random.choice(values)}'")
+    def _change(self, phase: dict[str, str]) -> None:
+        """The next phase."""
+        self.era += self.era % 2 != (phase is not KEPT or self.phase is not KEPT)
+        self.phase = phase
+        self._set(**KEPT | phase, wakeup_concurrency=self.random.choice(CONCURRENCIES))
+        self.count("phases")
+
+    def _set(self, **settings: str | int) -> None:
+        """Reloads them."""
+        for name, value in settings.items():
+            self.disturber.run(f"ALTER SYSTEM SET herald.{name} = '{value}'")
         self.disturber.run("SELECT pg_reload_conf()")
-        self.count("reloads")
 
     # ---- looking ----
 
