@@ -226,18 +226,18 @@ class Cluster:
         Where the tree has an installation of its own (prefix.py), initdb runs once for each server, and its result is
         copied. So all these clusters have one system identifier.
         """
-        pattern = self._pattern()
-        if pattern is None:
+        template = self._template()
+        if template is None:
             self._initdb(self.data)
         else:
-            if not pattern.exists():
-                new = pattern.with_name(f"{pattern.name}-{os.getpid()}")
+            if not template.exists():
+                new = template.with_name(f"{template.name}-{os.getpid()}")
                 self._initdb(new)
                 try:
-                    new.rename(pattern)
+                    new.rename(template)
                 except OSError:  # another process was quicker
                     shutil.rmtree(new)
-            self._server("/bin/cp", "-a", "--reflink=auto", "-T", str(pattern), str(self.data))
+            self._server("/bin/cp", "-a", "--reflink=auto", "-T", str(template), str(self.data))
         with open(self.data / "postgresql.conf", "a", encoding="utf-8") as config:
             config.write("include = 'harness.conf'\n")
 
@@ -245,7 +245,7 @@ class Cluster:
         self._server("initdb", "--pgdata", str(folder), "--no-sync", "--auth=trust",
                      "--encoding=UTF8", f"--locale={_locale()}", "--username", SUPERUSER)
 
-    def _pattern(self) -> Path | None:
+    def _template(self) -> Path | None:
         """Where the data folder is that new ones of this server are copied from; None: nowhere."""
         if not OWN.exists():
             return None

@@ -71,8 +71,8 @@ def copy_tree(target: Path) -> None:
     excluded = [f"--exclude=./{name}" for name in (*NOT_COPIED, *LEFT_BEHIND)]
     archive = subprocess.Popen(["tar", "-c", *excluded, "--exclude=*.o", "--exclude=*.bc", "--exclude=*.so",
                                 "--exclude=./test/*/build", "."], cwd=TOP, stdout=subprocess.PIPE)
-    must_unpack = subprocess.run(["tar", "-x", "--no-same-owner", "-C", target], stdin=archive.stdout)
-    if archive.wait() != 0 or must_unpack.returncode != 0:
+    unpacked = subprocess.run(["tar", "-x", "--no-same-owner", "-C", target], stdin=archive.stdout)
+    if archive.wait() != 0 or unpacked.returncode != 0:
         sys.exit(f"the tree could not be copied to {target}")
 
 
@@ -106,7 +106,7 @@ def need_systems() -> None:
     if shutil.which("apt-get") is None:
         raise Skipped("this is no Debian system: its packages come from where Debian's apt gets them")
     if subprocess.run(["unshare", "--mount", "--pid", "--ipc", "--net", "--fork", "true"], stderr=subprocess.DEVNULL).returncode:
-        raise Skipped("this machine does not allow mounts of our own (unshare); a container needs CAP_SYS_ADMIN")
+        raise Skipped("unshare allows no mounts of our own: a container needs CAP_SYS_ADMIN, and within a chroot there are none")
     must("scripts/install-deps", "matrix")
 
 
@@ -163,12 +163,13 @@ def unpack_wheel() -> Path:
     if os.uname().machine != "x86_64":
         raise Skipped(f"the package pgserver has no PostgreSQL for {os.uname().machine}")
     folder = cache() / REQUIREMENTS.read_text(encoding="utf-8").split()[0]
-    if not folder.exists():
-        new = folder.with_name(f"{folder.name}.new")
-        shutil.rmtree(new, ignore_errors=True)
-        must(TOP / ".venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
-             *WHEEL_OF, "--target", new, "-r", REQUIREMENTS)
-        new.rename(folder)
+    with locked(folder):
+        if not folder.exists():
+            new = folder.with_name(f"{folder.name}.new")
+            shutil.rmtree(new, ignore_errors=True)
+            must(TOP / ".venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
+                 *WHEEL_OF, "--target", new, "-r", REQUIREMENTS)
+            new.rename(folder)
     return folder / "pgserver/pginstall/bin/pg_config"
 
 

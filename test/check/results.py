@@ -8,6 +8,7 @@ from pathlib import Path
 from stages import MAJORS, Stage
 
 TAIL_LINES = 60
+SKIPPED = r"test .* \.\.\. skipped"
 
 
 @dataclass
@@ -32,8 +33,8 @@ def counted(stage: Stage, log: Path, ok: bool) -> Result:
         last = re.search(r"^(\d+) passed, (\d+) failed, (\d+) skipped\s*\Z", text, re.MULTILINE)
         if last:
             result.passed, result.failed, result.skipped = map(int, last.groups())
-        elif skipped := re.search(r"^test .* \.\.\. skipped", text, re.MULTILINE):
-            result.skipped = 1
+        else:
+            result.skipped = _lines(text, SKIPPED)
     elif stage.uses_pytest:
         result.passed = _pytest(text, "passed", "PASSED")
         result.failed = _pytest(text, "failed", "FAILED") + _pytest(text, "errors?", "ERROR")
@@ -41,7 +42,7 @@ def counted(stage: Stage, log: Path, ok: bool) -> Result:
     else:
         result.passed = _lines(text, r"test .* \.\.\. ok|ok \d+ |\[ +OK +\]")
         result.failed = _lines(text, r"test .* \.\.\. FAILED|not ok \d+ |\[  FAILED  \] [^0-9]")
-        result.skipped = _lines(text, r"test .* \.\.\. skipped")
+        result.skipped = _lines(text, SKIPPED)
     if not ok and not result.failed:
         result.failed = 1
     if not (result.passed or result.failed or result.skipped):
