@@ -203,13 +203,20 @@ herald_retention_give_up_oldest_other(HeraldRetention *retention, HeraldQueue *q
 HeraldPosition
 herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue)
 {
-	HeraldPosition from = atomic_load_explicit(&retention->from, memory_order_acquire);
+	/*
+	 * [F5] In this order.  `to` after the tail, for what leaves the ring is saved before: an
+	 * older `to` would hide it.  `from` after `to`, as retire_below() stores them: an older
+	 * `from` would pass for that of a stretch that has begun since.  `lost` after `from`: what
+	 * is given up is said to be lost before it is retired.
+	 */
 	HeraldPosition tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
+	HeraldPosition to = atomic_load_explicit(&retention->to, memory_order_acquire);
+	HeraldPosition from = atomic_load_explicit(&retention->from, memory_order_acquire);
 	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
 	HeraldPosition complete = atomic_load_explicit(&retention->complete_from, memory_order_acquire);
 
-	/* If it ends before the tail, others have recycled more. */
-	if (from > tail || atomic_load_explicit(&retention->to, memory_order_acquire) < tail)
+	/* If what is saved ends before the tail, others have recycled more. */
+	if (from > tail || to < tail)
 		from = tail;
 	if (from < lost)
 		from = lost;
@@ -531,7 +538,7 @@ retire_below(Spiller *spiller, HeraldPosition position)
 	atomic_store_explicit(&retention->from, retired.to, memory_order_release);
 	if (retired.to >= to)
 	{
-		/* `to` last: a process that sees the new one sees the new `from` too. */
+		/* [F5] `to` last: a process that sees the new one sees the new `from` too. */
 		atomic_store_explicit(&retention->from, tail, memory_order_release);
 		atomic_store_explicit(&retention->to, tail, memory_order_release);
 	}
