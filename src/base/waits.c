@@ -48,10 +48,15 @@ herald_wait(HeraldWait wait)
 	return events[wait];
 }
 
+/*
+ * The server's own function to prepare would, up to 15, tell another process in the place of one
+ * that was told already: two that wait for the same would wake each other without end.  Its sleep
+ * enters the list, or enters it once more, and no time is over at once.
+ */
 void
-herald_wait_prepare(ConditionVariable *variable)
+herald_wait_prepare(HeraldWait wait, ConditionVariable *variable)
 {
-	ConditionVariablePrepareToSleep(variable);
+	(void) ConditionVariableTimedSleep(variable, 0, herald_wait(wait));
 }
 
 /* A process that was told is off the list; so it has to prepare again in any case. */

@@ -38,7 +38,7 @@ extern uint32 herald_wait(HeraldWait wait);
  * is over, sleep.  As the server's own functions, but whatever sets the latch ends
  * the sleep, a cancel request too.  May throw what interrupts throw.
  */
-extern void herald_wait_prepare(ConditionVariable *variable);
+extern void herald_wait_prepare(HeraldWait wait, ConditionVariable *variable);
 extern void herald_wait_sleep(HeraldWait wait, long timeout_ms);
 
 /* The loop has ended.  Never fails; harmless to repeat. */

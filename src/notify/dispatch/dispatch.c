@@ -40,14 +40,14 @@
 
 /* How long to rely on being told that the dispatch has got further. */
 #define WAIT_STEP_MS			1000
+#define STEP_MS					10
 
 /*
  * A dispatcher may have lost its CPU, and a commit takes a flush: these are waited
  * for.  But if one is stopped, or waits for a standby, nobody stands still with it.
  */
-#define STEP_MS					10
-#define CATCH_UP_STEPS			10
-#define WHILE_STEPS				100
+#define CATCH_UP_MS				100
+#define WHILE_MS				1000
 
 /* So many bytes are more than a dispatcher leaves behind that has lost its CPU. */
 #define FAR_BEHIND_BYTES		((uint64) 32 * 1024)
@@ -104,8 +104,8 @@ static void count_repeats(void);
 static void mark_database(Oid database, HeraldPosition position, HeraldChannelMarks *marks);
 static bool is_settled(HeraldPosition position);
 static bool is_not_settled(HeraldPosition position);
-static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps,
-					   int step_ms);
+static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 timeout_ms,
+					   uint64 step_ms);
 static void announce_wait(void);
 static void forget_cancel(void);
 static void tell_waiters(void);
@@ -184,7 +184,7 @@ herald_dispatch_wait(HeraldPosition position)
 
 	herald_disable_transaction_timeout();
 	HOLD_CANCEL_INTERRUPTS();
-	if (!wait_while(is_not_settled, position, PG_INT32_MAX, WAIT_STEP_MS))
+	if (!wait_while(is_not_settled, position, PG_INT64_MAX, WAIT_STEP_MS))
 		forget_cancel();
 	RESUME_CANCEL_INTERRUPTS();
 }
@@ -193,7 +193,7 @@ void
 herald_dispatch_catch_up(HeraldPosition position)
 {
 	HOLD_CANCEL_INTERRUPTS();
-	if (!wait_while(herald_dispatch_is_behind, position, CATCH_UP_STEPS, STEP_MS))
+	if (!wait_while(herald_dispatch_is_behind, position, CATCH_UP_MS, STEP_MS))
 		forget_cancel();
 	RESUME_CANCEL_INTERRUPTS();
 }
@@ -201,7 +201,7 @@ herald_dispatch_catch_up(HeraldPosition position)
 void
 herald_dispatch_wait_a_while(HeraldPosition position)
 {
-	if (!wait_while(is_not_settled, position, WHILE_STEPS, STEP_MS))
+	if (!wait_while(is_not_settled, position, WHILE_MS, STEP_MS))
 		CHECK_FOR_INTERRUPTS();
 }
 
@@ -224,7 +224,7 @@ herald_dispatch_pace(HeraldPosition position, uint64 end_ms)
 	{
 		HeraldPosition before = progress;
 
-		if (!wait_while(is_not_settled, position, 1, STEP_MS))
+		if (!wait_while(is_not_settled, position, STEP_MS, STEP_MS))
 			CHECK_FOR_INTERRUPTS();
 		now_ms = herald_clock_ms();
 		progress = herald_sequencer_progress(herald_queue);
@@ -401,19 +401,29 @@ is_not_settled(HeraldPosition position)
 	return !is_settled(position);
 }
 
-/* Wait for at most that many steps.  False: a cancel request has ended the wait. */
+/*
+ * Wait for at most that long.  False: a cancel request has ended the wait.
+ *
+ * Others' progress may wake us any number of times: a step that ends early does not
+ * count for more than the time that it took.
+ */
 static bool
-wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int steps, int step_ms)
+wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 timeout_ms,
+		   uint64 step_ms)
 {
 	bool		canceled = false;
+	uint64		now_ms;
+	uint64		timeout_at_ms;
 
 	if (!must_wait(position))
 		return true;
 
 	announce_wait();
-	for (int step = 0; step < steps && !canceled; step++)
+	now_ms = herald_clock_ms();
+	timeout_at_ms = now_ms + timeout_ms;
+	while (now_ms < timeout_at_ms && !canceled)
 	{
-		uint64		end_ms = herald_clock_ms() + step_ms;
+		uint64		end_ms = Min(now_ms + step_ms, timeout_at_ms);
 		bool		is_left;
 
 		/* We have the time, and the watchdog may be waiting for a CPU. */
@@ -421,13 +431,15 @@ wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, int step
 			(void) dispatch_some(&is_left);
 		while (is_left && must_wait(position) && !InterruptPending && herald_clock_ms() < end_ms);
 
-		herald_wait_prepare(&herald_control->dispatched);
+		herald_wait_prepare(HERALD_WAIT_DISPATCH, &herald_control->dispatched);
 		if (!must_wait(position))
 			break;
 		HERALD_STOP_POINT("await-dispatch");
 		canceled = QueryCancelPending;
-		if (!canceled)
-			herald_wait_sleep(HERALD_WAIT_DISPATCH, Max(0, (long) (end_ms - herald_clock_ms())));
+		now_ms = herald_clock_ms();
+		if (!canceled && now_ms < end_ms)
+			herald_wait_sleep(HERALD_WAIT_DISPATCH, (long) (end_ms - now_ms));
+		now_ms = herald_clock_ms();
 	}
 	herald_wait_end();
 	herald_dispatch_cancel_wait();

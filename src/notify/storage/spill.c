@@ -335,9 +335,14 @@ herald_spill_lock(void)
 	atomic_fetch_add(&herald_control->spill_lock_waiters, 1);
 	PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
 	{
-		/* [F3] announced before looking once more: pairs with release_lock() */
-		for (herald_wait_prepare(released); !herald_spill_try_lock(); herald_wait_prepare(released))
+		for (;;)
+		{
+			/* [F3] announced before looking once more: pairs with release_lock() */
+			herald_wait_prepare(HERALD_WAIT_QUEUE_ROOM, released);
+			if (herald_spill_try_lock())
+				break;
 			herald_wait_sleep(HERALD_WAIT_QUEUE_ROOM, LOCK_WAIT_MS);
+		}
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
 	herald_wait_end();

@@ -9,6 +9,7 @@ import pytest
 from faults import Doing, pid_of
 from laggards import files
 from support import hear, notify, one, until, until_gone, wait_event
+from timing import seconds
 
 MANY = 5000  # notifications that do not fit into a segment
 
@@ -185,6 +186,33 @@ def test_notified_while_an_earlier_one_commits(scene):
     scene.points.release("publish-reserved")
     assert doing.end() is None
     scene.goes_on(["slow", "quick"])
+
+
+def waits_in_vain_s(scene, leave: int, another_ends: bool) -> float:
+    """How long the first of some sessions waits, of which each has an UNLISTEN behind a commit that stands still."""
+    first, second = scene.connect(), scene.connect()
+    leaving = [scene.listener("other") for _ in range(leave)]
+    doing = [scene.stand_still("publish-reserved", first, "NOTIFY c, 'first'"),
+             scene.stand_still("publish-committed", second, "NOTIFY c, 'second'")]
+    scene.sender.execute("NOTIFY other")
+    unlistening = [Doing(listener, "UNLISTEN other") for listener in leaving]
+    for listener in leaving:
+        until(lambda: wait_event(scene.watcher, pid_of(listener)) in ("HeraldDispatch", "Extension"), "it waits")
+    if another_ends:
+        scene.points.release("publish-reserved")
+    waited_s = seconds(lambda: until(lambda: not all(one.runs() for one in unlistening), "it is over"))
+    scene.points.release()
+    assert [one.end() for one in [*doing, *unlistening]] == [None] * (2 + leave)
+    scene.goes_on(["first", "second"])
+    return waited_s
+
+
+def test_unlisten_waits_as_long_beside_others_that_wait(scene):
+    """Guards: an UNLISTEN gives a commit that is under way its time, however often it is woken meanwhile, by the end
+    of another commit or for another session that waits as well: else it misses what has been answered before."""
+    alone_s = waits_in_vain_s(scene, 1, another_ends=False)
+    for _ in range(4):
+        assert waits_in_vain_s(scene, 2, another_ends=True) > alone_s / 3
 
 
 # ---- files ----
