@@ -517,13 +517,13 @@ write_segment(HeraldPosition segment)
 	temp_file_limit = -1;
 	saving.is_complete = herald_hushed(create_and_write, &saving);
 	temp_file_limit = limit;
+	CurrentResourceOwner = caller;	/* the current one cannot be deleted */
 
 	/* The ring was read before this: the caller looks whether it was still there. */
 	pg_read_barrier();
 	if (saving.is_complete)
 		herald_shared_count(HERALD_COUNT_SEGMENTS_SPILLED, 1);
 	(void) herald_hushed(close_file, &saving);
-	CurrentResourceOwner = caller;
 	return saving.is_complete;
 }
 
