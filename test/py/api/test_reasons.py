@@ -316,7 +316,7 @@ def test_thirty_in_the_postmaster(with_reasons, connect):
             assert one(sender, "SELECT pg_temp.send(%s, %s)", target.info.backend_pid, name) is True
             until(lambda: handled_in(cluster, target.info.backend_pid, name) == 1, "the handler runs")
         assert outcome(sender, "SELECT pg_temp.register_reason('one more')") == TOO_MANY
-        assert not cluster.damage()
+        assert not cluster.damage(), cluster.damage()
 
 
 def test_too_many_in_the_postmaster(with_reasons):

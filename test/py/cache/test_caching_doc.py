@@ -59,7 +59,7 @@ def sessions():
         yield opened
         for psql in opened.values():
             psql.close()
-        assert not cluster.damage()
+        assert not cluster.damage(), cluster.damage()
 
 
 def parts(sql: str) -> list[tuple[str, str]]:

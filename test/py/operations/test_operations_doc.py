@@ -74,7 +74,7 @@ def test_blocks_of_the_operations_page():
         assert len(steps) > 12 and restarts == 2
         assert herald_is_gone(cluster)
         assert not (cluster.data / "postgresql.auto.conf").read_text(encoding="utf-8").count("herald")
-        assert not cluster.damage()
+        assert not cluster.damage(), cluster.damage()
 
 
 def test_quick_start():

@@ -107,4 +107,4 @@ def test_nothing_is_lost():
         application.end()
         assert len(application.heard) == len(set(application.heard)), "heard twice"
         assert herald_is_gone(cluster)
-        assert not cluster.damage()
+        assert not cluster.damage(), cluster.damage()

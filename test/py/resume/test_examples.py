@@ -19,7 +19,7 @@ def site():
     """A server that the programs reach by TCP, so that their connections can be cut."""
     with TcpCluster(preload=True, settings=SETTINGS) as cluster:
         yield cluster
-        assert not cluster.damage()
+        assert not cluster.damage(), cluster.damage()
 
 
 @pytest.mark.timeout(300)
