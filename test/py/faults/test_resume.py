@@ -65,9 +65,7 @@ def test_position_ahead(scene, is_own):
     that resumes one channel there hears on its other channels what comes before."""
     victim, sender = scene.connect(), scene.connect()
     victim.execute("LISTEN other")
-    scene.points.arm("dispatch-published", "wait", pid_of(sender))
-    doing = Doing(sender, "NOTIFY other, 'before'")
-    assert scene.points.waiter("dispatch-published") == pid_of(sender)
+    doing = scene.stand_still("dispatch-published", sender, "NOTIFY other, 'before'")
     token = read(victim if is_own else scene.sender, "c", None)[1]
     assert resume(victim, "c", token)
     scene.points.release("dispatch-published")

@@ -31,6 +31,12 @@ def need_tls() -> None:
         pytest.skip("this PostgreSQL was built without TLS")
 
 
+def need_xml() -> None:
+    """Skips the test if this PostgreSQL was built without libxml."""
+    if "libxml" not in _asked("--configure"):
+        pytest.skip("this PostgreSQL was built without XML")
+
+
 def _asked(what: str) -> str:
     return subprocess.run([choose_pg_config(), what], check=True, capture_output=True, text=True).stdout.strip()
 
@@ -41,4 +47,4 @@ def started(**options) -> Iterator[Cluster]:
         if options["preload"]:
             cluster.create_herald()
         yield cluster
-        assert not cluster.damage()
+        assert not cluster.damage(), cluster.damage()
