@@ -24,6 +24,11 @@ def _command(connections: int, channel: str, options: dict[str, object]) -> list
     return command
 
 
+def _environment(cluster: Cluster, dbname: str) -> dict[str, str]:
+    """A client's, without a sanitizer that servers are told to load: the program has threads, and may not end with it."""
+    return {key: value for key, value in cluster.environment(dbname).items() if key != "LD_PRELOAD"}
+
+
 class Listeners:
     """Connections that LISTEN until close(); ready when the constructor returns.
 
@@ -36,7 +41,7 @@ class Listeners:
         self.connections = connections
         self._process = subprocess.Popen(_command(connections, channel, options), text=True,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         env=cluster.environment(dbname))
+                                         env=_environment(cluster, dbname))
         try:
             self._answer("ready")
         except BaseException:
@@ -102,7 +107,7 @@ def run_once(cluster: Cluster, connections: int, channel: str = "channel_1", *, 
     ListenersError if it fails; subprocess.TimeoutExpired if it has to be killed.
     """
     result = subprocess.run(_command(connections, channel, options), text=True, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, env=cluster.environment(dbname), timeout=timeout_s)
+                            stdout=subprocess.PIPE, env=_environment(cluster, dbname), timeout=timeout_s)
     lines = result.stdout.splitlines()
     if result.returncode != 0 or len(lines) != 2:
         raise ListenersError(f"the listening program's measurement failed ({result.returncode})")
