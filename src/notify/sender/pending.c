@@ -12,7 +12,9 @@
  * that enclose it.  One hash of all entries serves all levels; it is probed
  * linearly.  What a rollback removes is what was inserted last, so that their
  * places can simply be emptied: nobody inserted earlier was pushed aside by
- * them.  (Growing the hash inserts in the arena's order again.)
+ * them.  (Growing the hash inserts in the arena's order again.)  To find their
+ * places these entries are read again, perhaps from a file.  So it is done when
+ * the next entry is added: mostly none is, since the whole transaction goes.
  *
  * Entries that would not fit into a segment of the queue any more are written to
  * a file (large_transaction.c): it holds what is before `written`, the arena what comes
@@ -64,6 +66,7 @@ static struct
 	char	   *arena;			/* in TopMemoryContext */
 	uint64		size;			/* bytes allocated */
 	uint64		used;			/* bytes of all entries */
+	uint64		removed_to;		/* from `used` up to here is what was removed, and is in the hash yet */
 	uint64		written;		/* those in the file, before the arena's */
 	bool		has_file;
 	bool		is_damaged;		/* the file cannot be read: the transaction fails */
@@ -74,6 +77,7 @@ static struct
 	uint32		places_mask;	/* their number, a power of two, less 1 */
 
 	HeraldLevels levels;		/* in bytes used */
+	HeraldLevels count_levels;	/* in entries */
 
 	uint64		handed;			/* bytes of those that were handed over */
 	HeraldLevels handed_levels; /* in these */
@@ -86,7 +90,8 @@ static bool is_same_at(uint64 offset, const HeraldEntry *entry);
 static bool same(const HeraldEntry *a, const HeraldEntry *b);
 static void hash_make_room(void);
 static void hash_insert(uint64 offset, uint32 hash);
-static void remove_from(uint64 start);
+static void forget_removed(void);
+static void drop_hash(void);
 static void hash_remove(const HeraldEntry *entry, uint64 offset);
 static const HeraldEntry *entry_at(uint64 offset);
 static void write_out(bool is_last);
@@ -102,6 +107,8 @@ herald_pending_add(const char *channel, size_t channel_length,
 	HeraldEntry *entry;
 	uint32		hash;
 
+	forget_removed();
+	CHECK_FOR_INTERRUPTS();
 	if (pending.is_damaged)
 		report_damaged();
 	if (pending.used + length > Min(LENGTH_MAX, herald_large_writer_bytes_max()) &&
@@ -113,6 +120,7 @@ herald_pending_add(const char *channel, size_t channel_length,
 	if (pending.count + 1 >= HASH_FROM_COUNT)
 		hash_make_room();
 	HERALD_STOP_POINT("pending-hash");
+	herald_levels_mark(&pending.count_levels, pending.count);
 	herald_levels_mark(&pending.levels, pending.used);
 	HERALD_STOP_POINT("pending-level");
 
@@ -133,6 +141,7 @@ void
 herald_pending_subcommit(void)
 {
 	herald_levels_subcommit(&pending.levels);
+	herald_levels_subcommit(&pending.count_levels);
 	herald_levels_subcommit(&pending.handed_levels);
 }
 
@@ -142,26 +151,25 @@ herald_pending_subabort(void)
 	uint64		start = herald_levels_subabort(&pending.levels, pending.used);
 	uint64		handed = herald_levels_subabort(&pending.handed_levels, pending.handed);
 
-	remove_from(start);
+	if (start < pending.used)
+		pending.removed_to = Max(pending.removed_to, pending.used);
 	pending.used = start;
-	pending.written = Min(pending.written, start);
+	pending.count = (uint32) herald_levels_subabort(&pending.count_levels, pending.count);
 	pending.handed = Min(handed, start);
 }
 
 void
 herald_pending_reset(void)
 {
-	pending.used = pending.written = pending.handed = 0;
+	pending.used = pending.removed_to = pending.written = pending.handed = 0;
 	pending.count = 0;
 	pending.longest_payload = 0;
 	pending.has_file = pending.is_damaged = false;
 	herald_levels_reset(&pending.levels);
+	herald_levels_reset(&pending.count_levels);
 	herald_levels_reset(&pending.handed_levels);
 	if (pending.places)
-	{
-		pfree(pending.places);
-		pending.places = NULL;
-	}
+		drop_hash();
 	if (pending.size > ARENA_SIZE_KEPT)
 	{
 		pfree(pending.arena);
@@ -222,12 +230,14 @@ herald_pending_has_file(void)
 void
 herald_pending_return_to_memory(void)
 {
-	uint64		in_arena = pending.used - pending.written;
+	uint64		in_arena;
 	char	   *arena;
 
 	if (!pending.has_file || pending.used > herald_queue_batch_max(herald_queue))
 		return;
 
+	forget_removed();
+	in_arena = pending.used - pending.written;
 	arena = MemoryContextAllocHuge(TopMemoryContext, Max(pending.used, ARENA_SIZE_MIN));
 	if (!herald_large_transaction_fetch(arena, pending.written))
 	{
@@ -246,6 +256,7 @@ herald_pending_return_to_memory(void)
 uint64
 herald_pending_complete_file(void)
 {
+	forget_removed();
 	if (pending.is_damaged)
 		report_damaged();
 	write_out(true);
@@ -375,21 +386,33 @@ hash_insert(uint64 offset, uint32 hash)
 	pending.places[i].hash = hash;
 }
 
-/* Count and find no longer the entries from this offset on: the last ones. */
+/* What was removed is found no longer.  If it takes too long, nothing is, until the hash is built anew. */
 static void
-remove_from(uint64 start)
+forget_removed(void)
 {
-	for (uint64 at = start; at < pending.used && !pending.is_damaged;)
+	for (uint64 at = pending.used; at < pending.removed_to && pending.places;)
 	{
-		const HeraldEntry *entry = entry_at(at);
+		const HeraldEntry *entry;
 
+		HERALD_HOLD_POINT("pending-forget");
+		entry = INTERRUPTS_PENDING_CONDITION() ? NULL : entry_at(at);
 		if (entry == NULL)
-			return;				/* the transaction will fail */
-		if (pending.places)
-			hash_remove(entry, at);
-		pending.count--;
+		{
+			drop_hash();
+			break;
+		}
+		hash_remove(entry, at);
 		at += entry->length;
 	}
+	pending.removed_to = 0;
+	pending.written = Min(pending.written, pending.used);
+}
+
+static void
+drop_hash(void)
+{
+	pfree(pending.places);
+	pending.places = NULL;
 }
 
 /*

@@ -85,6 +85,26 @@ def test_sender_in_a_subtransaction(scene, point):
     scene.goes_on([*(f"before {number}" for number in range(20)), "rolled back", "after"])
 
 
+def test_cancelled_while_it_forgets(scene):
+    """Guards: after a rollback the next notification looks what is to be found no longer, and can be cancelled; what
+    is repeated later is sent once all the same."""
+    victim = scene.connect()
+    kept, gone = [f"kept {number}" for number in range(20)], [f"gone {number}" for number in range(20)]
+    victim.execute("BEGIN")
+    notify(victim, "c", *kept)
+    victim.execute("SAVEPOINT s")
+    notify(victim, "c", *gone)
+    victim.execute("ROLLBACK TO s")
+    doing = scene.stand_still("pending-forget", victim, "NOTIFY c, 'cancelled'")
+    assert one(scene.watcher, "SELECT pg_cancel_backend(%s)", pid_of(victim))
+    scene.points.release("pending-forget")
+    assert isinstance(doing.end(), psycopg.errors.QueryCanceled)
+    victim.execute("ROLLBACK TO s")
+    notify(victim, "c", *kept, gone[3], "after", gone[3])
+    victim.execute("COMMIT")
+    scene.goes_on([*kept, gone[3], "after"])
+
+
 @pytest.mark.parametrize("point, action", with_actions(dict.fromkeys(AFTER_COMMIT, False)), ids=ids)
 def test_sender_after_commit(scene, point, action):
     """Guards: a sender that is cancelled or goes after its commit has sent."""

@@ -12,7 +12,7 @@ from harness.cluster import Cluster
 import laggards
 from laggards import SMALLEST, no_leak
 from servers import SETTINGS, started
-from support import hear, load, notify, one, outcome, until
+from support import hear, load, notify, one, outcome, read_bytes, until
 
 pytestmark = pytest.mark.seam
 
@@ -173,6 +173,19 @@ def test_not_committed(small, connect, settled, end):
     until(lambda: not files(small), "the file is deleted")
     notify(connect(small), "c", "heard")
     assert hear(listener, 1) == ["heard"]
+
+
+@pytest.mark.parametrize("end", ["ROLLBACK", "ROLLBACK TO s"])
+def test_rollback_does_not_read(small, connect, settled, end):
+    """Guards: what is rolled back is not read from its file once more: of a large transaction that takes seconds."""
+    sender = connect(small)
+    pid = sender.info.backend_pid
+    sender.execute("BEGIN; SAVEPOINT s")
+    send_many(sender, "c")
+    before = read_bytes(pid)
+    sender.execute(end)
+    assert read_bytes(pid) - before < SEGMENT / 2 < MANY * 40 / 2
+    sender.execute("ROLLBACK")
 
 
 def test_rolled_back_and_prepared(small, connect, settled):
