@@ -8,7 +8,7 @@ import pytest
 
 from caching import FLOOD
 from servers import SETTINGS, started
-from support import one, stopped, until, watchdog_pid
+from support import one, stopped, until, watchdog_stopped
 
 # As in src/core/inval_queue.h.
 QUEUE_SIZE = 16384
@@ -112,7 +112,7 @@ def test_all_are_brought_up(sessions, writer):
 def test_one_at_a_time(caching, sessions, writer):
     """Guards: while one has the turn nobody else is signalled; then each hands it on, by itself."""
     idle = sessions(20)
-    with stopped(watchdog_pid(caching)):
+    with watchdog_stopped(caching):
         with stopped(idle[0].info.backend_pid):
             for session in idle[1:]:  # so that the first is the furthest behind
                 flood(writer, WRITE_QUANTUM)
@@ -193,7 +193,7 @@ def test_flood_of_another_database(caching, connect, sessions, writer):
 def test_holder_of_the_turn_exits(caching, sessions, writer):
     """Guards: a session that has the turn hands it on when its client closes the connection, without the watchdog."""
     first, *idle = sessions(10)
-    with stopped(watchdog_pid(caching)):
+    with watchdog_stopped(caching):
         with stopped(first.info.backend_pid):
             flood(writer, WRITE_QUANTUM)
             for session in idle:

@@ -9,7 +9,7 @@ from faults import FUNCTIONS, Doing, Points, pid_of
 from harness.cluster import Cluster
 from laggards import SMALLEST
 from servers import SETTINGS
-from support import hear, hear_until, notify, one, outcome, state_of, stopped, until, watchdog_pid, works_from_the_start
+from support import hear, hear_until, notify, one, outcome, state_of, until, watchdog_stopped, works_from_the_start
 from wire import cstring, fatal, payloads
 
 LOGGED = re.compile(r"LOG:  the notification queue of pg_herald is damaged at position (\d+)\n"
@@ -45,7 +45,7 @@ class Damaged:
     def damage(self, point: str = "publish-reserved", part: str = "length") -> None:
         """Has a sender find its own batch overwritten: it commits all the same."""
         self.points.arm(point, "wait", pid_of(self.sender))
-        with stopped(watchdog_pid(self.cluster)):  # it could be faster to dispatch, and all be told twice
+        with watchdog_stopped(self.cluster):  # it could be faster to dispatch, and all be told twice
             doing = Doing(self.sender, "NOTIFY c, 'lost'")
             self.points.waiter(point)
             self.watcher.execute("SELECT stop_damage(%s)", (part,))
@@ -196,7 +196,7 @@ def test_reserved_before(damaged):
     for point, connection in (("publish-finished", damaged.sender), ("publish-reserved", commits),
                               ("publish-reserved", fails)):
         damaged.points.arm(point, "wait", pid_of(connection))
-    with stopped(watchdog_pid(damaged.cluster)):
+    with watchdog_stopped(damaged.cluster):
         first = Doing(damaged.sender, "NOTIFY c, 'lost'")
         damaged.points.waiter("publish-finished")
         late = [Doing(connection, "NOTIFY c, 'lost as well'") for connection in (commits, fails)]

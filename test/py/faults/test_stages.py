@@ -5,7 +5,7 @@ import pytest
 
 from faults import Doing, Points, pid_of
 from laggards import files
-from support import hear, notify, one, reconnect, stopped, until, until_crashed, watchdog_pid, works_from_the_start
+from support import hear, notify, one, reconnect, stopped, until, until_crashed, watchdog_stopped, works_from_the_start
 
 pytestmark = pytest.mark.seam
 
@@ -110,7 +110,7 @@ def test_sender_after_commit(scene, point, action):
     """Guards: a sender that is cancelled or goes after its commit has sent."""
     victim = scene.connect()
     scene.points.arm(point, action, pid_of(victim))
-    with stopped(watchdog_pid(scene.cluster)):  # which could be the one to hand out the turn
+    with watchdog_stopped(scene.cluster):  # which could be the one to hand out the turn
         try:
             victim.execute("NOTIFY c, 'sent'")
         except psycopg.Error:

@@ -10,9 +10,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from faults import Doing, pid_of
-from support import (
-    DEADLINE_S, hear, let_watchdog_fall_asleep, notify, one, stopped, until, watchdog_pid,
-)
+from support import DEADLINE_S, hear, let_watchdog_fall_asleep, notify, one, stopped, until, watchdog_stopped
 
 STOPPED_S = float(os.environ.get("HERALD_STOPPED_S", "1"))
 PAUSE_S = 0.02
@@ -26,7 +24,7 @@ pytestmark = pytest.mark.timeout(60 + 3 * STOPPED_S)
 def stopped_at(scene, point: str, victim, sql: str | None = None):
     """Within, the victim is stopped at this point, on the way of this statement if it is to run one."""
     scene.points.arm(point, "wait", pid_of(victim))
-    with stopped(watchdog_pid(scene.cluster)):  # which could be the one to hand out the turn
+    with watchdog_stopped(scene.cluster):  # which could be the one to hand out the turn
         doing = Doing(victim, sql) if sql else None
         if not sql:
             notify(scene.sender, "c", "of the victim")
@@ -126,7 +124,7 @@ def test_more_turns_for_a_while(scene):
 def test_watchdog(scene):
     """Guards: while the background worker is stopped, notifications go their way; it is there again
     afterwards."""
-    with stopped(watchdog_pid(scene.cluster)):
+    with watchdog_stopped(scene.cluster):
         send_meanwhile(scene, scene.listeners)
     scene.goes_on()
     victims = [scene.listener() for _ in range(2)]

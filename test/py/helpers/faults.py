@@ -11,7 +11,7 @@ import psycopg
 
 from harness.cluster import Cluster
 from laggards import KILOBYTES_7, files, no_leak
-from support import hear, left_nothing, notify, one, stopped, until, watchdog_pid
+from support import hear, left_nothing, notify, one, until, watchdog_stopped
 
 FUNCTIONS = """
     CREATE FUNCTION stop_arm(name text, action text, pid integer, times integer) RETURNS void
@@ -162,7 +162,7 @@ class Scene:
         The watchdog, which could be faster to hand out a turn, does not run until then.
         """
         self.points.arm(point, "wait", pid_of(connection))
-        with stopped(watchdog_pid(self.cluster)):
+        with watchdog_stopped(self.cluster):
             doing = Doing(connection, sql)
             assert self.points.waiter(point) == pid_of(connection)
         return doing

@@ -1,6 +1,7 @@
 """What the tests share: waiting, hearing, and signals to backends."""
 
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -16,6 +17,9 @@ import pytest
 from harness.cluster import Cluster
 
 DEADLINE_S = 20
+
+# The numbers of epoll_wait(), epoll_pwait(), select(), pselect(), nanosleep() and clock_nanosleep(), as far as there are.
+SLEEPS = {"x86_64": {"232", "281", "23", "270", "35", "230"}, "aarch64": {"22", "72", "101", "115"}}
 
 
 def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> object:
@@ -142,6 +146,36 @@ def watchdog_pid(cluster: Cluster) -> int | None:
         except FileNotFoundError:
             pass
     return None
+
+
+@contextmanager
+def watchdog_stopped(cluster: Cluster):
+    """Within, the watchdog does not run. It is stopped while it sleeps: in its work it holds what others wait for."""
+    pid = watchdog_pid(cluster)
+
+    def stop() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        if _sleeps(pid):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    try:
+        until(stop, "the watchdog is stopped while it sleeps")
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether a process that has been sent SIGSTOP is in a sleep. True as well where the kernel does not tell."""
+    process = Path(f"/proc/{pid}")
+    until(lambda: ") T " in (process / "stat").read_text(encoding="ascii"), "the process is stopped")
+    try:
+        call = (process / "syscall").read_text(encoding="ascii").split()[0]
+    except (FileNotFoundError, PermissionError):
+        return True
+    return call in SLEEPS.get(platform.machine(), {call})
 
 
 def until_crashed(watcher: psycopg.Connection) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cluster import Cluster
 from servers import SETTINGS, has_herald, started
-from support import load, one, stopped, until, watchdog_pid
+from support import load, one, stopped, until, watchdog_stopped
 from timing import as_fast
 from wire import Wire, cstring, kinds, payloads
 
@@ -110,7 +110,7 @@ def test_mute_clients(roomy, wire):
         mute += [ordinary(roomy, wire) for _ in range(MUTE // PARTS)]
     for _ in range(ATTEMPTS):
         time.sleep(REST_S)
-        with stopped(watchdog_pid(roomy)):
+        with watchdog_stopped(roomy):
             sender.send(*BURST)
             for _ in BURST:
                 sender.until_ready()

@@ -13,7 +13,7 @@ from faults import Doing, listen_to
 from harness.cluster import Cluster
 from laggards import KILOBYTES_7, fall_behind, files
 from servers import SETTINGS, has_herald, started
-from support import cpu_s, hear, load, notify, one, read_bytes, stopped, until, watchdog_pid
+from support import cpu_s, hear, load, notify, one, read_bytes, until, watchdog_stopped
 from timing import as_fast, one_within, seconds
 from wire import EXECUTE, FLUSH, SYNC, Wire, bind, cstring, error, kinds, parse, payloads
 
@@ -54,7 +54,7 @@ def test_lock_wait_takes_no_turn(server, connect, wire):
         until(lambda: one(sender, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'strangers_locked'::regclass")
               == BLOCKED, "all wait for the lock")
         # Who has a turn and does not use it would keep it until the watchdog took it back.
-        with stopped(watchdog_pid(server)) if has_herald(server) else nullcontext():
+        with watchdog_stopped(server) if has_herald(server) else nullcontext():
             sender.execute("BEGIN; NOTIFY c; NOTIFY d; COMMIT")
             assert kinds([listener.receive()]) == "A"
         holder.execute("ROLLBACK")

@@ -11,7 +11,7 @@ import pytest
 
 from harness.cluster import Cluster
 from servers import SETTINGS, has_herald, started
-from support import context_switches, hear, notify, one, read_bytes, stopped, until, watchdog_pid
+from support import context_switches, hear, notify, one, read_bytes, stopped, until, watchdog_pid, watchdog_stopped
 from wire import EXECUTE, FLUSH, SYNC, Wire, bind, call, cstring, kinds, parse, payloads
 
 ROUNDS = 50
@@ -32,7 +32,7 @@ def two_turns(request):
 
 def nobody_rescues(cluster: Cluster):
     """Within, no turn is taken back."""
-    return stopped(watchdog_pid(cluster)) if has_herald(cluster) else nullcontext()
+    return watchdog_stopped(cluster) if has_herald(cluster) else nullcontext()
 
 
 def test_long_call_on_the_fast_path(two_turns, connect, wire):

@@ -10,7 +10,7 @@ import pytest
 from laggards import KILOBYTES_7
 from servers import SETTINGS, started
 from slow_commits import SLOW, send_behind, slow_commit
-from support import cpu_s, hear, notify, one, state_of, stopped, until, watchdog_pid
+from support import cpu_s, hear, notify, one, state_of, stopped, until, watchdog_pid, watchdog_stopped
 from wire import kinds, payloads
 
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -145,7 +145,7 @@ def test_own_batch_behind_a_slow_commit_takes_no_turn(slow, connect, wire):
                 slow_commit(slow, wire, watcher, f"second {number}") as second:
             for client in own:
                 send_behind(watcher, client, f"NOTIFY c, 'own {number}'")
-            with stopped(watchdog_pid(slow)):
+            with watchdog_stopped(slow):
                 first()
                 assert hear(listener, 1) == [f"first {number}"]
             second()

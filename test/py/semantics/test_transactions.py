@@ -6,7 +6,7 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from support import hear, hear_until, left_nothing, notify, one, stopped, until, watchdog_pid
+from support import hear, hear_until, left_nothing, notify, one, stopped, until, watchdog_stopped
 
 pytestmark = pytest.mark.seam
 
@@ -53,7 +53,7 @@ def test_failed_block_takes_no_turn(cluster, connect, statements, end):
             with suppress(psycopg.Error):
                 connection.execute(statement)
     listener.execute("LISTEN c")
-    with stopped(watchdog_pid(cluster)):
+    with watchdog_stopped(cluster):
         for number in range(20):
             notify(sender, "c", str(number))
             assert hear(listener, 1) == [str(number)]
@@ -80,7 +80,7 @@ def test_failure_that_leaves_no_block(cluster, connect, failure):
         $$BEGIN COMMIT; PERFORM 1 / 0; END$$
     """)
     listener.execute("LISTEN c")
-    with stopped(watchdog_pid(cluster)):
+    with watchdog_stopped(cluster):
         for number in range(5):
             with suppress(psycopg.Error):
                 listener.execute(failure)
