@@ -24,7 +24,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_database.h"
+#include "catalog/storage.h"
 #include "commands/async.h"
 #include "commands/tablecmds.h"
 #include "commands/trigger.h"
@@ -66,6 +68,7 @@ static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 static void before_commit(void);
 static bool register_natively(void);
 static void do_on_commit_actions(void);
+static void do_pending_syncs(void);
 static void do_lengthy_ends(void);
 static void before_prepare(void);
 static void at_end(bool committed);
@@ -183,6 +186,7 @@ before_commit(void)
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 	{
 		do_on_commit_actions();
+		do_pending_syncs();
 		do_lengthy_ends();
 	}
 	if (herald_subscriptions_any_to_drop())
@@ -238,6 +242,29 @@ do_on_commit_actions(void)
 		return;
 	PreCommit_on_commit_actions();
 	MyXactFlags &= ~(int) XACT_FLAGS_ACCESSEDTEMPNAMESPACE;
+}
+
+/*
+ * With wal_level = minimal, what was written into new tables is not in the WAL: the server
+ * writes it to the disk, or all of it into the WAL, before it commits.  Done here,
+ * it finds little left to do: a disk that has it, and small tables whose pages go into the
+ * WAL twice.  The list remains the server's, since another module's callback may
+ * still write there.
+ */
+static void
+do_pending_syncs(void)
+{
+	Size		size;
+	char	   *syncs;
+
+	if (XLogIsNeeded())
+		return;
+	size = EstimatePendingSyncsSpace();
+	syncs = palloc(size);
+	SerializePendingSyncs(size, syncs);
+	smgrDoPendingSyncs(true, false);
+	RestorePendingSyncs(syncs);
+	pfree(syncs);
 }
 
 /*

@@ -4,12 +4,15 @@ import resource
 from pathlib import Path
 
 import psycopg
+import pytest
 
-from faults import pid_of
+from faults import FUNCTIONS, Scene, pid_of
+from servers import SETTINGS, started
 from support import hear, notify, one
 
 EVENTS = 2_000_000
 KEYS = 20_000
+ROWS, ROW_BYTES = 20_000, 1000
 
 TRIGGER = """
     CREATE TEMP TABLE deferred (n int);
@@ -39,6 +42,33 @@ def test_deferred_triggers(scene):
     scene.points.release("publish-reserved")
     assert doing.end() is None
     for listener in scene.listeners:
+        assert hear(listener, 1) == ["reserved"]
+
+
+@pytest.fixture
+def minimal(stop_points, connect):
+    """A scene on a server that leaves new tables out of the WAL, unless they are small; all of them are, here."""
+    settings = {"wal_level": "minimal", "max_wal_senders": 0, "archive_mode": False, "wal_skip_threshold": "1GB"}
+    for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | settings):
+        cluster.psql(FUNCTIONS)
+        yield Scene(cluster, connect)
+
+
+def test_new_tables_outside_the_wal(minimal):
+    """Guards: what was written into new tables without the WAL is written there, or to the disk, before, not then."""
+    def inserted() -> int:
+        return one(minimal.watcher, "SELECT pg_current_wal_insert_lsn() - '0/0'")
+
+    victim = minimal.connect()
+    victim.execute(f"BEGIN; CREATE TABLE filled AS SELECT repeat('x', {ROW_BYTES}) FROM generate_series(1, {ROWS})")
+    before = inserted()
+    victim.execute("NOTIFY c, 'reserved'")
+    doing = minimal.stand_still("publish-reserved", victim, "COMMIT")
+    assert inserted() - before > ROWS * ROW_BYTES
+    minimal.points.release("publish-reserved")
+    assert doing.end() is None
+    assert one(minimal.watcher, "SELECT count(*) FROM filled") == ROWS
+    for listener in minimal.listeners:
         assert hear(listener, 1) == ["reserved"]
 
 
