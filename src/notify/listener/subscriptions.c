@@ -146,6 +146,17 @@ herald_subscriptions_unlisten_all(void)
 }
 
 bool
+herald_subscriptions_noted_last(const char *channel)
+{
+	const Action *last;
+
+	if (transaction.actions_used == 0)
+		return false;
+	last = &transaction.actions[transaction.actions_used - 1];
+	return last->kind == ACTION_LISTEN && strcmp(last->channel, channel) == 0;
+}
+
+bool
 herald_subscriptions_resume(HeraldToken token)
 {
 	HeraldPosition had_read;

@@ -25,7 +25,13 @@ extern void herald_subscriptions_unlisten(const char *channel);
 extern void herald_subscriptions_unlisten_all(void);
 
 /*
- * After herald_subscriptions_listen(): the channel is to begin at a place that a token
+ * Is LISTEN of this channel the last thing that was noted?  What LISTEN does is up to other
+ * modules' hooks as well: some answer it themselves.
+ */
+extern bool herald_subscriptions_noted_last(const char *channel);
+
+/*
+ * When that is so: the channel is to begin at a place that a token
  * named.  False: something after it is gone, and the channel begins at the commit.
  * From now on it is kept for this session.  May throw.
  */

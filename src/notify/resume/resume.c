@@ -61,6 +61,12 @@ herald_listen(PG_FUNCTION_ARGS)
 	herald_check_channel(strlen(channel));
 	is_known = !PG_ARGISNULL(1) && herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
 	execute_listen(channel);
+	if (!herald_subscriptions_noted_last(channel))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("could not listen to channel \"%s\"", channel),
+				 errdetail("Another module has answered the LISTEN in its own way."),
+				 errhint("Look for a module that filters statements in shared_preload_libraries and session_preload_libraries.")));
 	PG_RETURN_BOOL(is_known && herald_subscriptions_resume(token));
 }
 

@@ -1,0 +1,43 @@
+"""A module that answers LISTEN itself, or makes another of it (test/modules/statement_filter)."""
+
+import psycopg
+import pytest
+
+from c_api import build_folder, make
+from harness.installation import find_installation
+from harness.prefix import TOP
+from resume import position, resume
+from support import hear, notify
+
+pytestmark = pytest.mark.seam
+
+
+@pytest.fixture(scope="module")
+def module():
+    """The path of the module, built without a warning in a folder that goes with the tests."""
+    with build_folder(TOP / "test/modules/statement_filter") as folder:
+        make(folder, find_installation().pg_config, "COPT=-Werror")
+        (folder / "statement_filter.so").chmod(0o755)
+        yield str(folder / "statement_filter")
+
+
+@pytest.mark.parametrize("before", ["SELECT 1", "LISTEN c", "UNLISTEN other"])
+@pytest.mark.parametrize("channel", ["refused", "renamed"])
+def test_listen_is_answered_by_another_module(cluster, connect, module, channel, before):
+    """Guards: where another module has answered the LISTEN of herald.listen(), that fails, and no position of one
+    channel becomes another's."""
+    session, sender = connect(cluster), connect(cluster)
+    session.execute(f"LOAD '{module}'")
+    token = position(sender)
+    for name in ("c", "other", channel):
+        notify(sender, name, "before")
+    for after in (token, None):
+        with session.transaction():
+            session.execute(before)
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match=f'could not listen to channel "{channel}"'):
+                with session.transaction():
+                    resume(session, channel, after)
+    assert resume(session, "c", token)
+    notify(sender, "other", "not heard")
+    notify(sender, "c", "after")
+    assert hear(session, 2) == ["before", "after"]
