@@ -25,13 +25,11 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_database.h"
 #include "catalog/storage.h"
 #include "commands/async.h"
 #include "commands/tablecmds.h"
 #include "commands/trigger.h"
 #include "libpq/be-fsstubs.h"
-#include "storage/lock.h"
 #include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
 
@@ -66,7 +64,7 @@ static void at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_l
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 									SubTransactionId parent_id, void *arg);
 static void before_commit(void);
-static bool register_natively(void);
+static bool server_queue_is_used(void);
 static void do_on_commit_actions(void);
 static void do_pending_syncs(void);
 static void do_lengthy_ends(void);
@@ -179,8 +177,9 @@ before_commit(void)
 		herald_session_statement();
 	}
 
-	/* Then nobody waits for us while the server does. */
-	if (herald_subscriptions_take_long() && herald_pending_count() > 0)
+	/* Then nobody waits for us while the server goes through its channels, or its queue. */
+	if (herald_pending_count() > 0 &&
+		(herald_subscriptions_take_long() || (herald_subscriptions_are_first() && server_queue_is_used())))
 		herald_notify_go_native();
 	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
@@ -192,8 +191,6 @@ before_commit(void)
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 	herald_subscriptions_prepare();
-	if (herald_pending_count() > 0 && herald_subscriptions_any_to_add() && register_natively())
-		herald_publish_all_natively();
 
 	/* The reservation comes last: from then on everybody waits for this commit. */
 	herald_invalidate_publish();
@@ -201,31 +198,13 @@ before_commit(void)
 }
 
 /*
- * A session that begins to listen is registered with the server, too, which reads all
+ * A session that begins to listen is registered with the server, too, which then reads all
  * that is in its own queue for that database: gigabytes, if somebody has sent them.
- * The server does it after our callback, but once we have our place in the queue
- * everybody would wait with us.  Done here, there is nothing left to read then.
- *
- * Not if that queue is empty, as a rule.  We do not know what other modules have
- * notified in C (contrib/tcn): that would be sent twice.
- *
- * True: there was such a thing, and the server keeps the lock of its queue until the
- * end of the transaction.  Others that have their place in our queue may wait for that
- * lock, and we would wait for them, with nobody to find the deadlock.  So we take no place.
  */
 static bool
-register_natively(void)
+server_queue_is_used(void)
 {
-	LOCKTAG		lock;
-
-	HERALD_STOP_POINT("register-natively");
-	if (DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) == 0)
-		return false;
-	PreCommit_Notify();
-
-	/* as PreCommit_Notify() takes it */
-	SET_LOCKTAG_OBJECT(lock, InvalidOid, DatabaseRelationId, InvalidOid, 0);
-	return herald_holds_lock(&lock, AccessExclusiveLock);
+	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) > 0;
 }
 
 /*

@@ -180,11 +180,4 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 #define herald_disable_transaction_timeout()	((void) 0)
 #endif
 
-/* 17: a lock may be looked for in stronger modes, too. */
-#if PG_VERSION_NUM >= 170000
-#define herald_holds_lock(tag, mode)	LockHeldByMe((tag), (mode), false)
-#else
-#define herald_holds_lock(tag, mode)	LockHeldByMe((tag), (mode))
-#endif
-
 #endif							/* HERALD_COMPAT_H */

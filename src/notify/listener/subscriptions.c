@@ -242,9 +242,9 @@ herald_subscriptions_any_to_drop(void)
 }
 
 bool
-herald_subscriptions_any_to_add(void)
+herald_subscriptions_are_first(void)
 {
-	return any_action(true);
+	return any_action(true) && (subscriptions == NULL || hash_get_num_entries(subscriptions) == 0);
 }
 
 bool

@@ -49,9 +49,11 @@ extern void herald_subscriptions_pass(HeraldPosition position);
 extern void herald_subscriptions_subcommit(void);
 extern void herald_subscriptions_subabort(void);
 
-/* Does this transaction run UNLISTEN, or LISTEN, as far as it has not been rolled back? */
+/* Does this transaction run UNLISTEN, as far as it has not been rolled back? */
 extern bool herald_subscriptions_any_to_drop(void);
-extern bool herald_subscriptions_any_to_add(void);
+
+/* The same for LISTEN, in a session that listens to nothing yet. */
+extern bool herald_subscriptions_are_first(void);
 
 /*
  * Is what this transaction does with channels so much that the server, which does it

@@ -134,7 +134,7 @@ herald_notify_hand_over(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("this transaction cannot send all its notifications through the server's own queue"),
-				 errdetail("Some are sent with herald.enabled off, or by an expression that pg_herald does not see; others have a payload of more than %d bytes.",
+				 errdetail("It needs that queue for some of them, and for all if it has executed very many LISTENs, or LISTEN while others use that queue. A payload of more than %d bytes does not fit there.",
 						   HERALD_PAYLOAD_MAX_OF_SERVER),
 				 errhint("Send them in different transactions.")));
 	herald_publish_all_natively();

@@ -34,7 +34,7 @@ VIEWS = "SELECT " + ", ".join(f"(SELECT count(*) FROM herald.{view})" for view i
 POINTS = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "large-transaction-write",
           "large-transaction-written", "large-entered", "large-transaction-complete", "large-transaction-referenced",
           "files-choose-place", "publish-reserve", "publish-reserved", "listen-joined", "listen-entered",
-          "deliver-called", "deliver-begin", "await-dispatch", "invalidate-reserve", "register-natively"]
+          "deliver-called", "deliver-begin", "await-dispatch", "invalidate-reserve"]
 
 
 # ---- every message is looked at ----

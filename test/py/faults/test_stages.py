@@ -253,7 +253,7 @@ def test_listen_fails(scene, point, action):
 
 
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
-@pytest.mark.parametrize("point", ["register-natively", "publish-reserve", "publish-reserved"])
+@pytest.mark.parametrize("point", ["publish-reserve", "publish-reserved"])
 def test_listen_and_notify_fails(scene, point, action):
     """Guards: of a transaction that begins to listen, notifies and fails nothing is left, with the server neither;
     it can be tried again, and hears itself once."""

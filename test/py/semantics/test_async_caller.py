@@ -23,9 +23,9 @@ def module():
 
 @pytest.fixture
 def connect(connect, module):
-    """connect(cluster) opens a connection that has the module's functions, in pg_temp."""
-    def open_one(cluster: Cluster) -> psycopg.Connection:
-        connection = connect(cluster)
+    """connect(cluster, dbname) opens a connection that has the module's functions, in pg_temp."""
+    def open_one(cluster: Cluster, dbname: str = "postgres") -> psycopg.Connection:
+        connection = connect(cluster, dbname)
         for name, parameters in (("listen", "text"), ("unlisten", "text"), ("notify", "text, text")):
             connection.execute(f"CREATE FUNCTION pg_temp.async_{name}({parameters}) RETURNS void"
                                f" LANGUAGE C STRICT AS '{module}'")
@@ -141,3 +141,24 @@ def test_unlisten_of_the_last_channel_from_c(cluster, connect, cure):
         assert hear(listener, 1) == ["1"]
         listener.execute("UNLISTEN *")
     assert state_of(sender, pid) is None
+
+
+def test_once_beside_the_first_listen(cluster, connect):
+    """Guards: what a session notifies unseen in the transaction of its first LISTEN arrives once, and in order, while
+    a stranger in another database uses the server's own queue."""
+    cluster.psql("CREATE DATABASE busy_queue")  # without the extension
+    laggard, stranger, beginner, sender = (connect(cluster, name) for name in ("busy_queue",) * 2 + ("postgres",) * 2)
+    for statement in ("LISTEN c", "BEGIN", "SELECT 1"):
+        laggard.execute(statement)
+    notify(stranger, "c", *(f"{number} {'x' * 7000}" for number in range(3)))  # more than a page
+    with beginner.transaction():
+        beginner.execute("LISTEN d")
+        notify(beginner, "d", "seen")
+        beginner.execute("SELECT pg_temp.async_notify('d', 'unseen')")
+        notify(beginner, "d", "seen, too")
+    assert one(sender, "SELECT pg_notification_queue_usage() > 0")
+    notify(sender, "d", "end")
+    assert hear_until(beginner, "end") == ["unseen", "seen", "seen, too"]
+    laggard.close()
+    stranger.close()
+    cluster.psql("DROP DATABASE busy_queue WITH (FORCE)")
