@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
 #include "tcop/dest.h"
@@ -32,14 +33,18 @@ static void execute_listen(char *channel);
  * herald.position() → text
  *
  * Up to here everything has been sent to this session's client; in a session that does
- * not listen, everything that was sent to anybody when the function was called.
+ * not listen, everything that was sent to anybody when the function was called.  25006 on a
+ * standby.
  */
 Datum
 herald_position(PG_FUNCTION_ARGS)
 {
-	HeraldTokenWriter *writer = herald_token_writer_open();
+	HeraldTokenWriter *writer;
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
+	/* After its promotion a standby's notifications are others than the primary's. */
+	PreventCommandDuringRecovery("herald.position()");
+	writer = herald_token_writer_open();
 	herald_token_write(writer, herald_session_position(), text);
 	herald_token_writer_close(writer);
 	PG_RETURN_TEXT_P(cstring_to_text(text));

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from harness.standby import Standby
+from resume import position, resume
 from servers import SETTINGS, has_herald, need_library, started
 from support import hear, hear_until, load, notify, one, outcome, until, watchdog_pid
 from wire import kinds
@@ -71,6 +72,9 @@ def test_standby(primary, item, connect):
             assert one(reader, "SELECT used FROM herald.queue") == 0
             assert one(reader, "SELECT count(*) FROM herald.listeners") == 0
             assert watchdog_pid(standby)
+            assert outcome(reader, "SELECT herald.position()"
+                           ) == "25006: cannot execute herald.position() during recovery"
+            token = position(sender)
 
         assert one(reader, "SELECT pg_promote()")
         # The session from before the promotion, and one from after it.
@@ -82,6 +86,8 @@ def test_standby(primary, item, connect):
         assert hear(reader, 3) == ["INSERT 100", "INSERT 101", "end"]
         if has_herald(primary):
             assert one(reader, "SELECT notifications FROM herald.stats") == 3
+            assert not resume(new_sender, "c", token)
+            assert resume(new_sender, "c", position(reader))
     notify(sender, "c", "end")
     assert hear_until(listener, "end") == []
 
