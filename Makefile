@@ -100,4 +100,10 @@ server_preloads:
 	@$(given_server) preloads
 endif
 
+# The server's own rule leaves the folder of the header.
+uninstall: uninstall-header
+.PHONY: uninstall-header
+uninstall-header:
+	rm -rf '$(DESTDIR)$(includedir_server)/$(incmoduledir)/$(EXTENSION)'
+
 $(OBJS) $(OBJS:.o=.bc): $(herald_headers)

@@ -1,10 +1,13 @@
 """docs/removing.md: its steps, as they stand, while an application runs; it loses nothing."""
 
+import os
 import re
+import subprocess
 import threading
 import time
 
 import psycopg
+import pytest
 
 from harness.cluster import Cluster
 from harness.prefix import TOP
@@ -12,6 +15,9 @@ from support import one, until
 from test_operations_doc import blocks, herald_is_gone, run
 
 PAGE = TOP / "docs/removing.md"
+QUICK_START = re.compile(r"In `postgresql.conf`.*?```\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EDIT = re.compile(r"^```sh\n(conf=.*?)^```", re.MULTILINE | re.DOTALL)
+AS_WHO_MAY = 'sudo() { if [ "$1" = -u ]; then shift 2; fi; "$@"; }\n'
 RESTARTS = re.compile(r"^ALTER SYSTEM RESET shared_preload_libraries", re.MULTILINE)
 WHILE_IT_RUNS_S = 0.5
 
@@ -21,6 +27,10 @@ EVENTS = """
         PERFORM pg_notify('event', NEW.id::text); RETURN NEW; END $$;
     CREATE TRIGGER tell AFTER INSERT ON event FOR EACH ROW EXECUTE FUNCTION tell();
     CREATE ROLE app;
+    ALTER ROLE app SET work_mem = '5MB';
+    ALTER ROLE app SET herald.cache_memory = '1MB';
+    ALTER ROLE ALL SET herald.enabled = on;
+    ALTER ROLE app IN DATABASE postgres SET herald.enabled = on;
 """
 
 
@@ -73,11 +83,24 @@ class Application:
         assert not self.problems, self.problems
 
 
-def test_nothing_is_lost():
-    """Guards: up to the restart each row is heard of, on one connection; after it the application finds what it has
+def edit(cluster: Cluster) -> None:
+    """Runs the page's commands that edit postgresql.conf, as somebody who needs no sudo."""
+    commands = AS_WHO_MAY + EDIT.search(PAGE.read_text(encoding="utf-8"))[1]
+    programs = f"{cluster.installation.bindir}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-euc", commands], check=True, env=cluster.environment() | {"PATH": programs})
+
+
+@pytest.mark.parametrize("way", ["ALTER SYSTEM", "postgresql.conf"])
+def test_nothing_is_lost(way):
+    """Guards: whichever way it was set up, up to the restart each row is heard of, on one connection; after it the application finds what it has
     missed, and hears what comes then; nothing of pg_herald is left."""
     with Cluster(settings={"fsync": False, "autovacuum": False}) as cluster:
-        cluster.psql("ALTER SYSTEM SET shared_preload_libraries = 'pg_herald'")
+        if way == "ALTER SYSTEM":
+            cluster.psql("ALTER SYSTEM SET shared_preload_libraries = 'pg_herald'")
+        else:
+            with open(cluster.data / "postgresql.conf", "a", encoding="utf-8") as settings:
+                settings.write(QUICK_START.search((TOP / "README.md").read_text(encoding="utf-8"))[1])
+                settings.write("herald.retain_size = 1MB\n")
         cluster.restart()
         cluster.psql("ALTER SYSTEM SET herald.log_min_lag = '1MB';" + EVENTS)
         cluster.create_herald()
@@ -94,6 +117,7 @@ def test_nothing_is_lost():
                 assert cluster.psql("SELECT to_regnamespace('herald') IS NULL") == "t"
             run(cluster, block)
             if RESTARTS.search(block["sql"]):
+                edit(cluster)
                 cluster.restart()
                 until(lambda: application.connected == 2, "the application is back")
             before = len(application.heard)
@@ -107,4 +131,6 @@ def test_nothing_is_lost():
         application.end()
         assert len(application.heard) == len(set(application.heard)), "heard twice"
         assert herald_is_gone(cluster)
+        assert cluster.psql("SELECT setconfig FROM pg_db_role_setting") == "{work_mem=5MB}"
+        assert "herald" not in (cluster.data / "postgresql.conf").read_text(encoding="utf-8")
         assert not cluster.damage(), cluster.damage()
