@@ -30,7 +30,7 @@ OBJS = \
 	src/cache/invalidation/catch_up.o src/cache/invalidation/invalidate.o src/cache/invalidation/reader.o \
 	src/cache/invalidation/subscribers.o \
 	src/base/activation.o src/base/attention.o src/base/bell.o src/base/hush.o src/base/involvement.o src/base/levels.o \
-	src/base/outbox.o src/base/settings.o src/base/shared.o src/base/signal.o src/base/waits.o \
+	src/base/outbox.o src/base/own_channels.o src/base/settings.o src/base/shared.o src/base/signal.o src/base/waits.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \
 	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o

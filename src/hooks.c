@@ -26,6 +26,7 @@
 #include "base/attention.h"
 #include "base/compat.h"
 #include "base/involvement.h"
+#include "base/own_channels.h"
 #include "base/settings.h"
 #include "hooks.h"
 #include "notify/listener/session.h"
@@ -51,6 +52,7 @@ static void analyze_hook(HERALD_ANALYZE_PARAMS);
 static PlannedStmt *plan_hook(HERALD_PLANNER_PARAMS);
 static void executor_start_hook(QueryDesc *query, int flags);
 static void utility_hook(UTILITY_PARAMS);
+static void run_natively_named(UTILITY_PARAMS);
 static void run_utility(UTILITY_PARAMS);
 static void access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 						void *arg);
@@ -116,6 +118,7 @@ static void
 utility_hook(UTILITY_PARAMS)
 {
 	Node	   *statement = pstmt->utilityStmt;
+	char	   *channel;
 
 	statement_begins();
 
@@ -137,16 +140,27 @@ utility_hook(UTILITY_PARAMS)
 			return;
 
 		case T_ListenStmt:
-			run_utility(UTILITY_ARGS);
-			herald_subscriptions_listen(((ListenStmt *) statement)->conditionname);
+			channel = ((ListenStmt *) statement)->conditionname;
+			if (!herald_own_channel(channel))
+				run_utility(UTILITY_ARGS);
+			else if (herald_activation_is_on())
+				run_natively_named(UTILITY_ARGS);
+			else
+				break;			/* without the extension it is a channel like any other, and the server's alone */
+			herald_subscriptions_listen(channel);
 			return;
 
 		case T_UnlistenStmt:
+			channel = ((UnlistenStmt *) statement)->conditionname;
 			run_utility(UTILITY_ARGS);
-			if (((UnlistenStmt *) statement)->conditionname)
-				herald_subscriptions_unlisten(((UnlistenStmt *) statement)->conditionname);
-			else
+			if (channel == NULL)
 				herald_subscriptions_unlisten_all();
+			else
+			{
+				if (herald_own_channel(channel))
+					run_natively_named(UTILITY_ARGS);
+				herald_subscriptions_unlisten(channel);
+			}
 			return;
 
 		case T_TransactionStmt:
@@ -184,6 +198,26 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 	}
 	if (prev_object_access_hook)
 		prev_object_access_hook(access, class_id, object_id, sub_id, arg);
+}
+
+/* LISTEN or UNLISTEN of one of our own channels, for the server. */
+static void
+run_natively_named(UTILITY_PARAMS)
+{
+	pstmt = copyObject(pstmt);
+	if (IsA(pstmt->utilityStmt, ListenStmt))
+	{
+		ListenStmt *listen = (ListenStmt *) pstmt->utilityStmt;
+
+		listen->conditionname = herald_own_channel_native_name(listen->conditionname);
+	}
+	else
+	{
+		UnlistenStmt *unlisten = (UnlistenStmt *) pstmt->utilityStmt;
+
+		unlisten->conditionname = herald_own_channel_native_name(unlisten->conditionname);
+	}
+	run_utility(UTILITY_ARGS);
 }
 
 static void

@@ -16,4 +16,16 @@
 /* So far the session has been sent everything: a token (notify/listener/token.h). */
 #define HERALD_POSITION_CHANNEL	"herald_position"
 
+/*
+ * Is it one of these?  Nobody else sends there.
+ */
+extern bool herald_own_channel(const char *channel);
+
+/*
+ * The name under which this session is registered for it with the server, which needs one to
+ * wake the session.  Nobody else knows it: what goes past us to the channel itself does not
+ * arrive.  In the current memory context.
+ */
+extern char *herald_own_channel_native_name(const char *channel);
+
 #endif							/* HERALD_OWN_CHANNELS_H */

@@ -48,7 +48,7 @@ static bool may_be_native;
 
 static void go_native(void);
 static bool is_reserved(const char *channel);
-herald_noreturn static void report_reserved(void);
+herald_noreturn static void report_reserved(const char *channel);
 static bool is_too_long(void);
 static void check(const char *channel, size_t channel_length, size_t payload_length);
 
@@ -95,7 +95,7 @@ void
 herald_notify_natively(const char *channel)
 {
 	if (is_reserved(channel) && !herald_is_committing && herald_activation_is_on())
-		report_reserved();
+		report_reserved(channel);
 	herald_levels_mark(&natives_levels, natives);
 	natives++;
 	go_native();
@@ -218,7 +218,7 @@ check(const char *channel, size_t channel_length, size_t payload_length)
 {
 	herald_check_channel(channel_length);
 	if (is_reserved(channel))
-		report_reserved();
+		report_reserved(channel);
 	if (payload_length > (size_t) herald_max_payload)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -228,14 +228,14 @@ check(const char *channel, size_t channel_length, size_t payload_length)
 static bool
 is_reserved(const char *channel)
 {
-	return channel != NULL && strcmp(channel, HERALD_POSITION_CHANNEL) == 0;
+	return channel != NULL && herald_own_channel(channel);
 }
 
 static void
-report_reserved(void)
+report_reserved(const char *channel)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_RESERVED_NAME),
-			 errmsg("channel name \"%s\" is reserved", HERALD_POSITION_CHANNEL),
-			 errdetail("Sessions that listen to it are told their positions there.")));
+			 errmsg("channel name \"%s\" is reserved", channel),
+			 errdetail("pg_herald tells sessions that listen to it their positions there, or that they have missed notifications.")));
 }

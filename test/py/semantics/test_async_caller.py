@@ -7,7 +7,7 @@ from c_api import build_folder, make
 from harness.cluster import Cluster
 from harness.installation import find_installation
 from harness.prefix import TOP
-from support import hear, hear_until, notify, one, state_of
+from support import hear, hear_until, notify, one, outcome, state_of
 
 pytestmark = pytest.mark.seam
 
@@ -141,6 +141,28 @@ def test_unlisten_of_the_last_channel_from_c(cluster, connect, cure):
         assert hear(listener, 1) == ["1"]
         listener.execute("UNLISTEN *")
     assert state_of(sender, pid) is None
+
+
+@pytest.mark.parametrize("channel", ["herald_position", "herald_reset"])
+def test_own_channels_cannot_be_forged(cluster, connect, channel):
+    """Guards: on the channels where pg_herald speaks to a session, nobody else does, not even past all hooks; UNLISTEN
+    ends that."""
+    listener, stranger = connect(cluster), connect(cluster)
+    listener.execute(f"LISTEN {channel}")
+    listener.execute("LISTEN c")
+    for statement, error in ((f"NOTIFY {channel}, 'forged'", True), (f"SELECT pg_notify('{channel}', 'forged')", True),
+                             (f"SELECT pg_temp.async_notify('{channel}', 'forged')", False)):
+        assert (outcome(stranger, statement) == f'42939: channel name "{channel}" is reserved') is error
+    notify(stranger, "c", "end")
+    heard: set[tuple[str, int, str]] = set()
+    while not any(name == "c" for name, _, _ in heard):
+        heard |= {(told.channel, told.pid, told.payload) for told in listener.notifies(timeout=20, stop_after=1)}
+    assert "forged" not in {payload for _, _, payload in heard}
+    assert {pid for name, pid, _ in heard if name != "c"} <= {listener.info.backend_pid}
+    listener.execute("UNLISTEN c")
+    assert one(listener, "SELECT count(*) FROM pg_listening_channels()") == 1
+    listener.execute(f"UNLISTEN {channel}")
+    assert one(listener, "SELECT count(*) FROM pg_listening_channels()") == 0
 
 
 def test_once_beside_the_first_listen(cluster, connect):
