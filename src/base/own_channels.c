@@ -11,8 +11,6 @@
 
 #include "base/own_channels.h"
 
-#define RANDOM_BYTES	16
-
 
 bool
 herald_own_channel(const char *channel)
@@ -24,16 +22,10 @@ herald_own_channel(const char *channel)
 char *
 herald_own_channel_native_name(const char *channel)
 {
-	static char suffix[2 * RANDOM_BYTES + 1];
+	static uint64 random;
 
-	if (suffix[0] == '\0')
-	{
-		uint8		random[RANDOM_BYTES];
-
-		if (!pg_strong_random(random, sizeof(random)))
+	while (random == 0)
+		if (!pg_strong_random(&random, sizeof(random)))
 			elog(ERROR, "could not generate random bytes");
-		for (int i = 0; i < RANDOM_BYTES; i++)
-			snprintf(suffix + 2 * (size_t) i, 3, "%02x", random[i]);
-	}
-	return psprintf("%s_%s", channel, suffix);
+	return psprintf("%s_%016llx", channel, (unsigned long long) random);
 }

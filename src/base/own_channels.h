@@ -16,9 +16,7 @@
 /* So far the session has been sent everything: a token (notify/listener/token.h). */
 #define HERALD_POSITION_CHANNEL	"herald_position"
 
-/*
- * Is it one of these?  Nobody else sends there.
- */
+/* Is it one of these?  Nobody else sends there. */
 extern bool herald_own_channel(const char *channel);
 
 /*

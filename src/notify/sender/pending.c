@@ -386,7 +386,7 @@ hash_insert(uint64 offset, uint32 hash)
 	pending.places[i].hash = hash;
 }
 
-/* What was removed is found no longer.  If it takes too long, nothing is, until the hash is built anew. */
+/* What was removed is found no longer.  An interrupt ends that: then the hash goes, and is built anew later. */
 static void
 forget_removed(void)
 {
