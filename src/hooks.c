@@ -204,7 +204,8 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 static void
 run_natively_named(UTILITY_PARAMS)
 {
-	pstmt = copyObject(pstmt);
+	/* copyObject() of PostgreSQL 19 is for the compiler that has built the server. */
+	pstmt = (PlannedStmt *) copyObjectImpl(pstmt);
 	if (IsA(pstmt->utilityStmt, ListenStmt))
 	{
 		ListenStmt *listen = (ListenStmt *) pstmt->utilityStmt;
