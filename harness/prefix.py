@@ -187,24 +187,29 @@ def kept(folder: Path, *options: str, pg_config: str | None = None) -> Prefix:
 
 def _fingerprint(options: tuple[str, ...]) -> str:
     """Of what is to be built: it changes when a file of the sources does."""
-    paths = [path for name in SOURCES for path in (TOP / name, *(TOP / name).rglob("*"))
-             if path.is_file() and path.suffix not in BUILT]
-    states = [f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in sorted(paths)]
+    states = [f"{name} {hashlib.sha256((TOP / name).read_bytes()).hexdigest()}" for name in sorted(_sources())]
     return hashlib.sha256("\n".join([*options, *states]).encode()).hexdigest()
 
 
+def _sources() -> set[Path]:
+    """Files of the tree that the module is built from, as the tree names them."""
+    return {path.relative_to(TOP) for name in SOURCES for path in (TOP / name, *(TOP / name).rglob("*"))
+            if path.is_file() and path.suffix not in BUILT}
+
+
 def _copy_sources(build: Path) -> None:
-    """With their times, so that make compiles what has changed since the last copy."""
-    for name in SOURCES:
-        source = TOP / name
-        if source.is_dir():
-            shutil.copytree(source, build / name, dirs_exist_ok=True,
-                            ignore=shutil.ignore_patterns(*(f"*{suffix}" for suffix in BUILT)))
-        else:
-            build.mkdir(exist_ok=True)
-            shutil.copy2(source, build)
+    """Copies what has changed since the last copy, with the time of now, so that make compiles that.
+
+    The last copy may have been another tree's, with files that are newer than ours.
+    """
+    sources = _sources()
+    for name in sources:
+        copy = build / name
+        if not copy.exists() or copy.read_bytes() != (TOP / name).read_bytes():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(TOP / name, copy)
     for path in build.rglob("*"):
-        if path.is_file() and path.suffix not in BUILT and not (TOP / path.relative_to(build)).exists():
+        if path.is_file() and path.suffix not in BUILT and path.relative_to(build) not in sources:
             path.unlink()
 
 

@@ -78,6 +78,21 @@ def test_used_again(kept):
     assert {path: path.stat().st_mtime_ns for path in compiled} == compiled
 
 
+def test_another_trees_newer_files(kept):
+    """As where two checkouts are copied to the same place: what has been built there is newer than all of ours."""
+    _, prefix = kept
+    source, note = prefix.folder / "build/src/pg_herald.c", prefix.folder / "installed"
+    ours, library = source.read_text(encoding="utf-8"), asked(prefix.pg_config, "pkglibdir") / "pg_herald.so"
+    source.write_text(ours + "\nconst char herald_of_another_tree[] = \"of another tree\";\n", encoding="utf-8")
+    subprocess.run(["make", "-s", f"PG_CONFIG={prefix.pg_config}", "with_llvm=no", "install"],
+                   cwd=prefix.folder / "build", check=True, umask=0o022)
+    assert b"of another tree" in library.read_bytes()
+    note.unlink()
+    prefix.install()
+    assert source.read_text(encoding="utf-8") == ours
+    assert b"of another tree" not in library.read_bytes()
+
+
 def test_made_again_for_another_server(kept, tmp_path):
     """As after an upgrade of the system's packages."""
     _, prefix = kept
