@@ -48,12 +48,16 @@ class Session(Wire):
         self.status = "I"
         self.encoding = "utf-8"
         self.prepared: set[str] = set()
+        self.forgets = False  # the server may have forgotten these
 
     # ---- asking ----
 
     def start(self, step: Step) -> int:
         """Sends a step; how many ReadyForQuery will answer it."""
         messages = []
+        if step.first and self.forgets:  # what is answered by an error is no encounter
+            self.prepared.clear()
+            self.forgets = False
         for statement in (*step.statements, *([] if step.how in ("simple", "herald") else [SYNC])):
             if statement is SYNC:
                 messages.append(("S", b""))
@@ -63,6 +67,7 @@ class Session(Wire):
             elif step.how in ("extended", "prepared"):
                 name = "" if step.how == "extended" else f"kept {crc32(statement.sql.encode())}"
                 if not name or name not in self.prepared:
+                    messages.append(("C", b"S" + cstring(name)))
                     messages.append(("P", cstring(name) + self._bytes(statement.sql) + b"\0\0\0"))
                 messages += [self._bind(name, statement.arguments), EXECUTE]
                 self._name = name
@@ -89,6 +94,8 @@ class Session(Wire):
 
     def learn(self, step: Step, messages: list[tuple]) -> None:
         """Remembers which statements are kept on the server."""
+        if any(statement.sql in ("DISCARD ALL", "DEALLOCATE ALL") for statement in step.statements):
+            self.forgets = True
         if step.how != "prepared" or not self._name:
             return
         if any(message[0] == "1" for message in messages):

@@ -186,7 +186,7 @@ herald_session_end_transaction(bool committed)
 	bool		was_idle = step(committed ? HERALD_SESSION_COMMIT :
 							may_fail_in_block() ? HERALD_SESSION_ABORT_IN_BLOCK :
 							HERALD_SESSION_ABORT) == HERALD_SESSION_IDLE;
-	bool		polled = message_has_come() && committed && was_idle;
+	bool		polled = message_has_come() && was_idle;
 	HeraldPosition up_to = polled ? queue_end() : session.message_at;
 
 	if (session.wants_positions)
@@ -254,7 +254,7 @@ may_fail_in_block(void)
 
 /*
  * Some clients poll with an empty query, or by a call on the fast path, which
- * pass no hook.  What is dispatched by then is to be there with the answer, and
+ * pass no hook; nor does what fails early.  What is dispatched by then is to be there with the answer, and
  * is not there by itself if we are still waiting for a turn.  The server notes
  * when messages come, but for Sync; what it runs by itself comes without one.
  */

@@ -142,12 +142,14 @@ POLLS = {
     "empty, extended": (parse(""), bind(), EXECUTE, SYNC),
     "empty, prepared": (bind("empty"), EXECUTE, SYNC),
     "fast path": (call(2026),),  # pg_backend_pid()
+    "error": (("Q", b"no such statement\0"),),
+    "error, extended": (parse("no such statement"), SYNC),
 }
 
 
 @pytest.mark.parametrize("messages", POLLS.values(), ids=POLLS)
 def test_poll(cluster, connect, wire, messages):
-    """Guards: what was committed before a client polls, by any message that does nothing, comes before the answer,
+    """Guards: what was committed before a client polls, by any message that does nothing or fails, comes before the answer,
     also to a listener that still waits for its turn. (No other session is committing.)"""
     client, sender = wire(cluster), connect(cluster)
     for listener in (client, *(wire(cluster) for _ in range(40))):
