@@ -80,6 +80,8 @@ class Run:
     def _lane(self, stages: list[Stage], majors: list[Stage]) -> None:
         for stage in stages:
             self._one(stage)
+        if self._interrupted:
+            return
         with ThreadPoolExecutor(MAJORS_AT_ONCE) as pool:
             list(pool.map(self._one, [stage for stage in majors if not (self.leave_out_own and stage.name == self.own)]))
 
