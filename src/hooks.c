@@ -27,7 +27,6 @@
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/own_channels.h"
-#include "base/settings.h"
 #include "hooks.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
@@ -125,9 +124,9 @@ utility_hook(UTILITY_PARAMS)
 	switch (nodeTag(statement))
 	{
 		case T_NotifyStmt:
-			if (!herald_enabled || !herald_activation_is_on())
+			if (!herald_activation_is_on())
 			{
-				herald_notify_natively(((NotifyStmt *) statement)->conditionname);
+				herald_notify_go_native();
 				break;
 			}
 

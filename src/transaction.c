@@ -48,6 +48,7 @@
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
+#include "notify/storage/bypass.h"
 #include "notify/storage/room.h"
 #include "transaction.h"
 
@@ -63,6 +64,7 @@ static void at_transaction_event(XactEvent event, void *arg);
 static void at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg);
 static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 									SubTransactionId parent_id, void *arg);
+static void count_bypass(void);
 static void before_commit(void);
 static bool server_queue_is_used(void);
 static void do_on_commit_actions(void);
@@ -89,6 +91,8 @@ at_transaction_event(XactEvent event, void *arg)
 	/* An error in the midst of the end before kept the server from releasing. */
 	after_locks();
 
+	if (event == XACT_EVENT_COMMIT)
+		count_bypass();
 	if (!herald_is_involved)
 	{
 		herald_is_committing = event == XACT_EVENT_PRE_COMMIT ||
@@ -135,13 +139,11 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
-			herald_notify_subcommit();
 			herald_pending_subcommit();
 			herald_subscriptions_subcommit();
 			herald_invalidate_subcommit();
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
-			herald_notify_subabort();
 			herald_pending_subabort();
 			herald_subscriptions_subabort();
 			herald_invalidate_subabort();
@@ -151,6 +153,21 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 		case SUBXACT_EVENT_PRE_COMMIT_SUB:
 			break;
 	}
+}
+
+/*
+ * Has this transaction sent something past our queue?  No hook need have told.  What it sends
+ * itself it also hears, if it begins to listen.
+ */
+static void
+count_bypass(void)
+{
+	bool		is_own = herald_bypass_is_own();
+
+	if (herald_is_involved)
+		herald_subscriptions_look_for_missed(is_own);
+	if (is_own)
+		herald_bypass_commit();
 }
 
 /*
@@ -326,7 +343,7 @@ after_locks(void)
 	if (finished && committed && hears_itself())
 		herald_session_await(end);
 	herald_pending_reset();
-	herald_notify_end(committed);
+	herald_notify_end();
 	herald_large_transaction_end();
 	herald_session_end_transaction(committed);
 	herald_attention_end_transaction(committed);

@@ -72,6 +72,13 @@
 #define herald_proc_lxid(number)		(GetPGProcByNumber(number)->lxid)
 #endif
 
+/* 17: the question for a stronger lock is the same function's. */
+#if PG_VERSION_NUM >= 170000
+#define herald_lock_held_by_me(tag, mode)	LockHeldByMe((tag), (mode), false)
+#else
+#define herald_lock_held_by_me(tag, mode)	LockHeldByMe((tag), (mode))
+#endif
+
 /*
  * Is a signal of no use now to the process with that number?  It waits for something
  * else than its client's next message, or `for_us`; or for a message, but within a transaction.

@@ -98,8 +98,8 @@ typedef struct HeraldSlot
 typedef struct HeraldBypass
 {
 	_Atomic uint32_t database;	/* 0: nobody's yet */
-	_Atomic uint32_t under_way; /* transactions that are committing */
-	_Atomic uint32_t committed; /* and those that have */
+	_Atomic uint32_t count;
+	_Atomic uint32_t last[64];	/* the number of the last one that may have notified such channels */
 } HeraldBypass;
 
 typedef struct HeraldControl

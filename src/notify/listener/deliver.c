@@ -64,6 +64,7 @@ static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
 static void tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail);
+static void report_missed(const char *detail);
 herald_noreturn static void report_damage(const HeraldReader *reader);
 static bool can_send_as_is(void);
 
@@ -91,6 +92,8 @@ herald_deliver(void)
 		return;
 	HERALD_STOP_POINT("deliver-begin");
 	await_dispatch(own_batch);
+	if (herald_session_take_missed())
+		report_missed("They went through the server's own queue while this session resumed a channel.");
 
 	if (herald_wakeup_begin(herald_wakeup, herald_queue, slot, &from, &to))
 	{
@@ -252,11 +255,6 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 		tell_missed(reader, to, "The notification queue of pg_herald is damaged, and was switched off.");
 		return true;
 	}
-	if (herald_session_take_missed())
-	{
-		tell_missed(reader, to, "They went through the server's own queue while this session resumed a channel.");
-		return true;
-	}
 	for (;;)
 	{
 		HeraldReadResult result = herald_reader_next(reader, &message);
@@ -392,13 +390,27 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 				"This session had not read them when herald.max_queue_size was reached or the disk was full.");
 }
 
+static void
+tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
+{
+	/*
+	 * From here on all is kept for us again.  What we were to read up to may be
+	 * gone by now as well.
+	 */
+	report_missed(detail);
+	*to = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
+	herald_reader_extend(reader, *to);
+	herald_reader_skip(reader);
+	advance(*to);
+}
+
 /*
  * The client has missed messages, and has to know.  One that listens for that
  * goes on with what comes next; any other is disconnected, which every client
  * library takes as a reason to start afresh.
  */
 static void
-tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
+report_missed(const char *detail)
 {
 	/* To tell the client can take long. */
 	herald_turns_give_back();
@@ -409,15 +421,6 @@ tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
 				 errdetail_internal("%s", detail),
 				 errhint("A session that listens to channel \"%s\" receives a notification there instead of this error.",
 						 HERALD_RESET_CHANNEL)));
-
-	/*
-	 * From here on all is kept for us again.  What we were to read up to may be
-	 * gone by now as well.
-	 */
-	*to = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
-	herald_reader_extend(reader, *to);
-	herald_reader_skip(reader);
-	advance(*to);
 	NotifyMyFrontEnd(HERALD_RESET_CHANNEL, "notifications were missed", MyProcPid);
 }
 

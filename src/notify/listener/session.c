@@ -43,7 +43,6 @@
 #include "notify/dispatch/turns.h"
 #include "notify/listener/read_buffer.h"
 #include "notify/listener/session.h"
-#include "notify/storage/bypass.h"
 #include "notify/storage/spill.h"
 
 static struct
@@ -58,6 +57,8 @@ static struct
 	HeraldPosition awaited;		/* see herald_session_await(); 0: nothing */
 	bool		position_owed;	/* see herald_session_owe_position() */
 	bool		has_missed;		/* see herald_session_note_missed() */
+	uint32		resumed_bypasses;	/* see herald_session_look_for_missed() */
+	HeraldBypassChannels resumed_channels;
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
 	uint32		bypasses_at_end;	/* when the last transaction ended */
 	bool		wants_positions;	/* it has asked for one */
@@ -126,6 +127,7 @@ herald_session_leave(void)
 
 	(void) step(HERALD_SESSION_LEAVES);
 	session.own_signal = session.position_owed = session.has_missed = false;
+	session.resumed_channels = 0;
 	session.wants_positions = session.hears_again = false;
 	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);
@@ -429,11 +431,21 @@ herald_session_take_owed_position(void)
 	return result;
 }
 
-/* Its word is pending, since it has something to resume. */
+/* It looks in the empty transaction that follows, as if there were something to wait for. */
 void
 herald_session_note_missed(void)
 {
 	session.has_missed = true;
+	session.awaited = Max(session.awaited, HERALD_ALIGN);
+}
+
+void
+herald_session_look_for_missed(uint32 bypasses, HeraldBypassChannels channels)
+{
+	if (session.resumed_channels == 0 || (int32) (session.resumed_bypasses - bypasses) > 0)
+		session.resumed_bypasses = bypasses;
+	session.resumed_channels |= channels;
+	session.awaited = Max(session.awaited, HERALD_ALIGN);
 }
 
 bool
@@ -441,6 +453,12 @@ herald_session_take_missed(void)
 {
 	bool		result = session.has_missed;
 
+	if (session.resumed_channels != 0)
+	{
+		herald_bypass_await_counting();
+		result = result || herald_bypass_since(session.resumed_bypasses, session.resumed_channels);
+	}
 	session.has_missed = false;
+	session.resumed_channels = 0;
 	return result;
 }

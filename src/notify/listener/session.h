@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "notify/listener/token.h"
+#include "notify/storage/bypass.h"
 
 /*
  * Become a listener, inside a transaction, before the first channel is entered
@@ -94,10 +95,12 @@ extern void herald_session_owe_position(void);
 extern bool herald_session_take_owed_position(void);
 
 /*
- * The session has resumed a channel, and misses something all the same: the client is to
- * be told before anything else.  take: is it?  Forgets it.
+ * The session has resumed channels, and misses something all the same, or is to look whether
+ * it does: there have been more transactions than so many past our queue, on these channels.
+ * The client is to be told before anything else.  take: is it?  Forgets it.  In a transaction; may throw.
  */
 extern void herald_session_note_missed(void);
+extern void herald_session_look_for_missed(uint32 bypasses, HeraldBypassChannels channels);
 extern bool herald_session_take_missed(void);
 
 /* Were we told to read by the end of our own transaction?  Forgets it. */

@@ -159,6 +159,7 @@ herald_subscriptions_noted_last(const char *channel)
 bool
 herald_subscriptions_resume(HeraldToken token)
 {
+	const char *channel = transaction.actions[transaction.actions_used - 1].channel;
 	HeraldPosition had_read;
 
 	join();
@@ -173,7 +174,8 @@ herald_subscriptions_resume(HeraldToken token)
 	transaction.is_held = true;
 	if (token.place.position < had_read)
 		herald_subscriptions_pass(had_read);
-	if (herald_bypass_since(token.bypasses))
+	herald_bypass_await_counting();
+	if (herald_bypass_since(token.bypasses, herald_bypass_channel(herald_channels_hash(channel, strlen(channel)))))
 		return false;
 	transaction.actions[transaction.actions_used - 1].after = token;
 	HERALD_STOP_POINT("resume-held");
@@ -302,6 +304,23 @@ herald_subscriptions_prepare(void)
 }
 
 void
+herald_subscriptions_look_for_missed(bool is_counted)
+{
+	for (int i = 0; i < transaction.touched_used; i++)
+	{
+		const Subscription *subscription = transaction.touched[i];
+		HeraldBypassChannels channel = herald_bypass_channel(subscription->channel_hash);
+
+		if (!subscription->is_wanted || !subscription->resumes)
+			continue;
+		if (herald_bypass_since(subscription->bypasses, channel))
+			herald_session_note_missed();
+		else if (!is_counted)
+			herald_session_look_for_missed(subscription->bypasses, channel);
+	}
+}
+
+void
 herald_subscriptions_commit(void)
 {
 	for (int i = 0; i < transaction.touched_used; i++)
@@ -311,9 +330,6 @@ herald_subscriptions_commit(void)
 		subscription->is_touched = false;
 		if (subscription->is_wanted)
 		{
-			/* The server has registered us by now: what commits there later is heard. */
-			if (subscription->resumes && herald_bypass_since(subscription->bypasses))
-				herald_session_note_missed();
 			if (subscription->resumes || !subscription->is_active)
 				subscription->start = subscription->next_start;
 			if (!subscription->is_active && strcmp(subscription->channel, HERALD_POSITION_CHANNEL) == 0)

@@ -67,6 +67,13 @@ extern bool herald_subscriptions_take_long(void);
  */
 extern void herald_subscriptions_prepare(void);
 
+/*
+ * When the commit can be seen: of what was sent past our queue before this session has been
+ * registered with the server, a channel that it resumes may have missed something.  Has all of that
+ * been counted (see bypass.h)?  If not, the session looks later.  Never fails.
+ */
+extern void herald_subscriptions_look_for_missed(bool is_counted);
+
 /* After the commit, or the abort.  Never fail. */
 extern void herald_subscriptions_commit(void);
 extern void herald_subscriptions_abort(void);

@@ -92,6 +92,7 @@ typedef struct Reading
 /* Of this process: the reader's callback is told nothing else. */
 static const Reading *reading_now;
 
+static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
 static void read_on(Reading *reading);
 static bool is_on_channel(const HeraldEntry *entry, HeraldPosition batch);
@@ -153,16 +154,24 @@ herald_read(PG_FUNCTION_ARGS)
 	reading.row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
 											   ALLOCSET_DEFAULT_SIZES);
 	read_on(&reading);
-	if (reading.rows == 0 && herald_clock_ms() < deadline_ms && !herald_bypass_since(reading.bypasses))
+	if (reading.rows == 0 && herald_clock_ms() < deadline_ms && !is_past_queue(&reading))
 		wait_and_read(&reading, deadline_ms);
 
 	/* Of what was read nothing is missing if that holds now. */
-	if (herald_bypass_since(reading.bypasses))
+	if (is_past_queue(&reading))
 		report_gone();
 	if (reading.rows == 0)
 		store_position(&reading);
 	herald_token_writer_close(reading.writer);
 	return (Datum) 0;
+}
+
+/* Was something sent on the channel that is not in our queue? */
+static bool
+is_past_queue(const Reading *reading)
+{
+	herald_bypass_await_counting();
+	return herald_bypass_since(reading->bypasses, herald_bypass_channel(reading->channel_hash));
 }
 
 /* 0 for null; at most herald.max_read_wait. */

@@ -23,7 +23,6 @@
 #include "base/activation.h"
 #include "base/compat.h"
 #include "base/involvement.h"
-#include "base/levels.h"
 #include "base/own_channels.h"
 #include "base/settings.h"
 #include "base/shared.h"
@@ -35,19 +34,11 @@
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
-/* In this transaction; see herald_notify_go_native(). */
+/* Of this transaction: see herald_notify_go_native(); and herald.enabled was off. */
 static bool is_native;
+static bool ends_natively;
 
-/*
- * What has gone there and counts: so much is known, without what has been rolled back; and
- * what is not known, for an expression that calls the built-in may outlast a subtransaction.
- */
-static uint64 natives;
-static HeraldLevels natives_levels;
-static bool may_be_native;
-
-static void go_native(void);
-static bool is_reserved(const char *channel);
+static bool server_has_some(void);
 herald_noreturn static void report_reserved(const char *channel);
 static bool is_too_long(void);
 static void check(const char *channel, size_t channel_length, size_t payload_length);
@@ -58,6 +49,7 @@ herald_notify(const char *channel, const char *payload)
 {
 	size_t		channel_length = channel ? strlen(channel) : 0;
 	size_t		payload_length = payload ? strlen(payload) : 0;
+	bool		is_new;
 
 	/*
 	 * After our callback before the commit only the server's own way is still
@@ -65,11 +57,13 @@ herald_notify(const char *channel, const char *payload)
 	 * the server then refuses that.  So it is when our queue is damaged; but
 	 * what comes after pending ones follows them, in their order.
 	 */
-	if (!herald_enabled || !herald_activation_is_on() || herald_is_committing ||
+	if (!herald_activation_is_on() || herald_is_committing ||
 		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER) ||
 		(herald_shared_is_damaged() && herald_pending_count() == 0))
 	{
-		herald_notify_natively(channel);
+		if (channel && herald_activation_is_on() && !herald_is_committing && herald_own_channel(channel))
+			report_reserved(channel);
+		herald_notify_go_native();
 		Async_Notify(channel, payload);
 		return;
 	}
@@ -85,51 +79,30 @@ herald_notify(const char *channel, const char *payload)
 	herald_channels_attach();
 
 	herald_is_involved = true;
-	if (herald_pending_add(channel, channel_length, payload ? payload : "", payload_length))
-		herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
-	else
-		herald_shared_count(HERALD_COUNT_DUPLICATES, 1);
+	ends_natively = ends_natively || !herald_enabled;
+	is_new = herald_pending_add(channel, channel_length, payload ? payload : "", payload_length, !ends_natively);
+	if (!ends_natively)
+		herald_shared_count(is_new ? HERALD_COUNT_NOTIFICATIONS : HERALD_COUNT_DUPLICATES, 1);
 }
-
-void
-herald_notify_natively(const char *channel)
-{
-	if (is_reserved(channel) && !herald_is_committing && herald_activation_is_on())
-		report_reserved(channel);
-	herald_levels_mark(&natives_levels, natives);
-	natives++;
-	go_native();
-}
-
 void
 herald_notify_go_native(void)
-{
-	may_be_native = true;
-	go_native();
-}
-
-static void
-go_native(void)
 {
 	is_native = true;
 	herald_is_involved = true;
 
 	/* After our callback before the commit what is pending has its place in our queue. */
 	if (herald_is_committing)
-		herald_bypass_begin();
+		herald_bypass_forget();
 	else if (!is_too_long())
 		herald_publish_natively();
 }
 
+/* A transaction that sends nothing else through the server spoils the positions of its own channels only. */
 void
 herald_notify_hand_over(void)
 {
-	/* The extension may have come since then, or may have been here before. */
-	if ((natives > 0 || may_be_native) && (herald_bypass_is_counted() || herald_activation_is_on()))
-		herald_bypass_begin();
-	if (!is_native || herald_pending_count() == 0)
+	if (!(is_native || ends_natively) || herald_pending_count() == 0)
 		return;
-	herald_bypass_begin();
 	if (is_too_long())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -137,7 +110,33 @@ herald_notify_hand_over(void)
 				 errdetail("It needs that queue for some of them, and for all if it has executed very many LISTENs, or LISTEN while others use that queue. A payload of more than %d bytes does not fit there.",
 						   HERALD_PAYLOAD_MAX_OF_SERVER),
 				 errhint("Send them in different transactions.")));
+	if (!is_native && !server_has_some())
+		herald_bypass_begin();
 	herald_publish_all_natively();
+}
+
+/*
+ * Does the server have something to send for this transaction, or a LISTEN?  It asks itself
+ * before PREPARE TRANSACTION, and answers by an error.
+ */
+static bool
+server_has_some(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	volatile bool result = false;
+
+	PG_TRY();
+	{
+		AtPrepare_Notify();
+	}
+	PG_CATCH();
+	{
+		(void) MemoryContextSwitchTo(caller);
+		FlushErrorState();
+		result = true;
+	}
+	PG_END_TRY();
+	return result;
 }
 
 /* Is there something that the server's own way cannot carry? */
@@ -148,27 +147,10 @@ is_too_long(void)
 }
 
 void
-herald_notify_subcommit(void)
+herald_notify_end(void)
 {
-	herald_levels_subcommit(&natives_levels);
-}
-
-void
-herald_notify_subabort(void)
-{
-	natives = herald_levels_subabort(&natives_levels, natives);
-}
-
-void
-herald_notify_end(bool committed)
-{
-	/* The database may have got its counter since our callback before the commit: counted at once. */
-	if (committed && (natives > 0 || may_be_native) && herald_bypass_is_counted())
-		herald_bypass_begin();
-	herald_bypass_end(committed);
-	herald_levels_reset(&natives_levels);
-	natives = 0;
-	is_native = may_be_native = false;
+	herald_bypass_forget();
+	is_native = ends_natively = false;
 }
 
 /*
@@ -217,18 +199,12 @@ static void
 check(const char *channel, size_t channel_length, size_t payload_length)
 {
 	herald_check_channel(channel_length);
-	if (is_reserved(channel))
+	if (herald_own_channel(channel))
 		report_reserved(channel);
-	if (payload_length > (size_t) herald_max_payload)
+	if (payload_length > (size_t) (herald_enabled ? herald_max_payload : HERALD_PAYLOAD_MAX_OF_SERVER))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("payload string too long")));
-}
-
-static bool
-is_reserved(const char *channel)
-{
-	return channel != NULL && herald_own_channel(channel);
 }
 
 static void

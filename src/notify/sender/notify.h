@@ -16,15 +16,9 @@
  * Notify a channel when the transaction commits.  payload may be NULL for an
  * empty one.  Inside a transaction.  Throws what the server's NOTIFY throws.
  * Where pg_herald is off (settings, database, a damaged queue), it goes the
- * server's own way.
+ * server's own way, at the end of the transaction if that is by a setting.
  */
 extern void herald_notify(const char *channel, const char *payload);
-
-/*
- * Before a notification goes the server's own way.  The channel may be NULL.  Throws 42939
- * if it is reserved.
- */
-extern void herald_notify_natively(const char *channel);
 
 /*
  * This transaction sends something by the server's own way, or may do so.  The
@@ -34,17 +28,13 @@ extern void herald_notify_natively(const char *channel);
 extern void herald_notify_go_native(void);
 
 /*
- * Before the commit: hand the server what is left, after a rollback of the
- * subtransaction in which it was handed over.  May throw.
+ * Before the commit: hand the server what it is to send and does not have yet, or not
+ * any more, after a rollback of the subtransaction in which it was handed over.  May throw.
  */
 extern void herald_notify_hand_over(void);
 
-/* The current subtransaction was committed, or rolled back. */
-extern void herald_notify_subcommit(void);
-extern void herald_notify_subabort(void);
-
 /* The transaction is over.  Never fails. */
-extern void herald_notify_end(bool committed);
+extern void herald_notify_end(void);
 
 /* Is this the length of a channel's name?  Throws 22023 if not. */
 extern void herald_check_channel(size_t length);

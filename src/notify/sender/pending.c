@@ -83,7 +83,7 @@ static struct
 	HeraldLevels handed_levels; /* in these */
 }			pending;
 
-static HeraldEntry *append_room(uint64 length);
+static HeraldEntry *append_room(uint64 length, bool may_write);
 static uint32 hash_entry(const HeraldEntry *entry);
 static bool is_duplicate(const HeraldEntry *entry, uint32 hash);
 static bool is_same_at(uint64 offset, const HeraldEntry *entry);
@@ -101,7 +101,7 @@ herald_noreturn static void report_too_large(void);
 
 bool
 herald_pending_add(const char *channel, size_t channel_length,
-				   const char *payload, size_t payload_length)
+				   const char *payload, size_t payload_length, bool for_queue)
 {
 	uint64		length = herald_entry_length(channel_length, payload_length);
 	HeraldEntry *entry;
@@ -111,10 +111,10 @@ herald_pending_add(const char *channel, size_t channel_length,
 	CHECK_FOR_INTERRUPTS();
 	if (pending.is_damaged)
 		report_damaged();
-	if (pending.used + length > Min(LENGTH_MAX, herald_large_writer_bytes_max()) &&
+	if (pending.used + length > Min(LENGTH_MAX, for_queue ? herald_large_writer_bytes_max() : LENGTH_MAX) &&
 		pending.used + length > herald_queue_batch_max(herald_queue))
 		report_too_large();
-	entry = append_room(length);
+	entry = append_room(length, for_queue);
 
 	/* Whatever may fail comes before the entry counts. */
 	if (pending.count + 1 >= HASH_FROM_COUNT)
@@ -265,11 +265,11 @@ herald_pending_complete_file(void)
 
 /* Room at the end of the arena for an entry, which does not count yet. */
 static HeraldEntry *
-append_room(uint64 length)
+append_room(uint64 length, bool may_write)
 {
 	uint64		needed;
 
-	if (pending.used > pending.written &&
+	if (may_write && pending.used > pending.written &&
 		pending.used - pending.written + length > herald_queue_batch_max(herald_queue))
 		write_out(false);
 

@@ -16,10 +16,11 @@
 
 /*
  * Add a notification.  False: it duplicates one of this transaction, and is not
- * added.  Throws when out of memory, with nothing changed.
+ * added.  What is not for our queue stays in memory, and has no limit.  Throws
+ * when out of memory, with nothing changed.
  */
 extern bool herald_pending_add(const char *channel, size_t channel_length,
-							   const char *payload, size_t payload_length);
+							   const char *payload, size_t payload_length, bool for_queue);
 
 /* The current subtransaction was committed, or rolled back. */
 extern void herald_pending_subcommit(void);

@@ -31,6 +31,7 @@
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
+#include "notify/storage/bypass.h"
 #include "notify/storage/room.h"
 #include "notify/storage/spill.h"
 
@@ -144,6 +145,7 @@ static void
 notify_natively(const HeraldEntry *entry)
 {
 	CHECK_FOR_INTERRUPTS();
+	herald_bypass_add(entry->channel_hash);
 	Async_Notify(herald_entry_channel(entry), herald_entry_payload(entry));
 }
 

@@ -4,15 +4,21 @@
  *	  Transactions whose notifications go past our queue, by the server's own.
  *
  * What goes there cannot be read again, so a session that wants to read from a position
- * before that must not be told that it has everything.  These transactions are counted, and
- * a token holds the count.  A database gets a counter with its first token, or with the first
- * such transaction while the extension is there; where there are too many, some share the
- * last, which is on the safe side.
+ * before that must not be told that it has everything.  These transactions are numbered, a
+ * token holds the last number of its database, and for each set of channels there is
+ * the number of the last one that may have notified one of them.  A database is counted from
+ * its first token on; where there are too many, some share the last counter, which is on
+ * the safe side.
  *
- * [B1] A transaction is under way from before it can be seen until it is counted.  So a
- * session that finds it neither under way nor counted, after it has been registered with
- * the server, hears it from there.  (One that began before the database had a counter or the
- * extension is counted just after it can be seen.)
+ * Our hooks do not see all that is sent: C functions send, and expressions that are
+ * prepared once and used for long.  But the server takes a lock before it writes to its
+ * queue, and keeps it until the transaction can be seen and the callbacks have run.
+ *
+ * [B1] So a transaction is counted while it has that lock, which no two have at the same
+ * time.  Before it is counted it can be seen, for a moment.  A session that asks waits
+ * until nobody has the lock, or somebody who cannot be seen: all that could be seen
+ * before it has asked is counted then.  If it has been registered with the server by then, it hears
+ * from there what could not be seen.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -20,37 +26,71 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "catalog/pg_database.h"
 #include "miscadmin.h"
+#include "storage/lock.h"
 
+#include "base/compat.h"
 #include "base/shared.h"
+#include "core/stop_point.h"
 #include "notify/storage/bypass.h"
 
-/* This process is counted. */
-static bool is_begun;
+/* How long a transaction takes to be counted, on the whole. */
+#define COUNTING_STEP_US	100
 
+/* Of this transaction, if is_known. */
+static HeraldBypassChannels own_channels;
+static bool is_known;
+
+static LOCKTAG server_lock(void);
 static HeraldBypass *find(bool claims);
 
 
 void
 herald_bypass_begin(void)
 {
-	if (!is_begun)
-		atomic_fetch_add(&find(true)->under_way, 1);
-	is_begun = true;
+	own_channels = 0;
+	is_known = true;
 }
 
 void
-herald_bypass_end(bool committed)
+herald_bypass_add(uint32 channel_hash)
 {
-	HeraldBypass *counter;
+	own_channels |= herald_bypass_channel(channel_hash);
+}
 
-	if (!is_begun)
-		return;
-	counter = find(true);
-	if (committed)
-		atomic_fetch_add(&counter->committed, 1);
-	atomic_fetch_sub(&counter->under_way, 1);	/* [B1] after that */
-	is_begun = false;
+void
+herald_bypass_forget(void)
+{
+	is_known = false;
+}
+
+/* Most transactions change nothing, and there is no token in most databases. */
+bool
+herald_bypass_is_own(void)
+{
+	LOCKTAG		lock;
+
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || find(false) == NULL)
+		return false;
+	lock = server_lock();
+	return herald_lock_held_by_me(&lock, AccessExclusiveLock);
+}
+
+/* [B1] with the server's lock: nobody else writes here */
+void
+herald_bypass_commit(void)
+{
+	HeraldBypass *counter = find(false);
+	HeraldBypassChannels channels = is_known ? own_channels : HERALD_BYPASS_ALL;
+	uint32		number = atomic_load(&counter->count) + 1;
+
+	HERALD_HOLD_POINT("bypass-count");
+	atomic_store(&counter->count, number);
+	for (int i = 0; i < (int) lengthof(counter->last); i++)
+		if (channels & herald_bypass_channel(i))
+			atomic_store(&counter->last[i], number);
 }
 
 uint32
@@ -58,41 +98,73 @@ herald_bypass_count(void)
 {
 	HeraldBypass *counter = find(false);
 
-	return counter != NULL ? atomic_load(&counter->committed) : 0;
+	return counter != NULL ? atomic_load(&counter->count) : 0;
 }
 
 uint32
 herald_bypass_count_from_now_on(void)
 {
-	return atomic_load(&find(true)->committed);
+	return atomic_load(&find(true)->count);
 }
 
-bool
-herald_bypass_is_counted(void)
+/*
+ * GetLockConflicts() leaves out a holder that can be seen; and if there is another one, there
+ * is none of these.
+ */
+void
+herald_bypass_await_counting(void)
 {
-	return find(false) != NULL;
+	LOCKTAG		lock = server_lock();
+
+	for (;;)
+	{
+		int			holders;
+
+		pfree(GetLockConflicts(&lock, AccessShareLock, &holders));
+		if (holders > 0)
+			return;
+		if (LockAcquire(&lock, AccessShareLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
+		{
+			(void) LockRelease(&lock, AccessShareLock, false);
+			return;
+		}
+		HERALD_STOP_POINT("bypass-await");
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(COUNTING_STEP_US);
+	}
 }
 
 bool
-herald_bypass_since(uint32 count)
+herald_bypass_since(uint32 count, HeraldBypassChannels channels)
 {
 	HeraldBypass *counter = find(false);
 
 	if (counter == NULL)
 		return count != 0;
+	for (int i = 0; i < (int) lengthof(counter->last); i++)
+		if (channels & herald_bypass_channel(i) && (int32) (atomic_load(&counter->last[i]) - count) > 0)
+			return true;
+	return false;
+}
 
-	/* [B1] in this order: what is not under way any more is counted */
-	return atomic_load(&counter->under_way) > (is_begun ? 1 : 0) ||
-		atomic_load(&counter->committed) != count;
+/* PreCommit_Notify() takes it: of "database 0". */
+static LOCKTAG
+server_lock(void)
+{
+	LOCKTAG		lock;
+
+	SET_LOCKTAG_OBJECT(lock, InvalidOid, DatabaseRelationId, InvalidOid, 0);
+	return lock;
 }
 
 /* This database's.  NULL: it has none, and does not need one yet. */
 static HeraldBypass *
 find(bool claims)
 {
+	static HeraldBypass *found;
 	HeraldBypass *bypasses = herald_control->bypasses;
 
-	for (int i = 0; i < HERALD_BYPASSES - 1; i++)
+	for (int i = 0; i < HERALD_BYPASSES - 1 && found == NULL; i++)
 	{
 		uint32		owner = atomic_load(&bypasses[i].database);
 
@@ -101,7 +173,9 @@ find(bool claims)
 		if (owner == 0 && atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId))
 			owner = MyDatabaseId;
 		if (owner == MyDatabaseId)
-			return &bypasses[i];
+			found = &bypasses[i];
 	}
-	return &bypasses[HERALD_BYPASSES - 1];
+	if (found == NULL)
+		found = &bypasses[HERALD_BYPASSES - 1];
+	return found;
 }

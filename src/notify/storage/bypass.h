@@ -12,12 +12,31 @@
 
 #include "postgres.h"
 
+/* Some channels: a bit for each of so many sets into which their hashes divide them. */
+typedef uint64 HeraldBypassChannels;
+
+#define HERALD_BYPASS_ALL		PG_UINT64_MAX
+
+static inline HeraldBypassChannels
+herald_bypass_channel(uint32 channel_hash)
+{
+	return UINT64CONST(1) << channel_hash % 64;
+}
+
 /*
- * This transaction sends notifications that are not in our queue: before its commit can be
- * seen, and after that (or its abort).  Never fail; harmless to repeat.
+ * Before the commit: the server has nothing to send for this transaction but what is
+ * handed to it from here on, on these channels.  Without that, or once it is
+ * forgotten, there may be something on any channel.  Never fail.
  */
 extern void herald_bypass_begin(void);
-extern void herald_bypass_end(bool committed);
+extern void herald_bypass_add(uint32 channel_hash);
+extern void herald_bypass_forget(void);
+
+/* Does the server send something for this transaction, whose commit can be seen?  In its callback. */
+extern bool herald_bypass_is_own(void);
+
+/* If so, count it.  Never fails. */
+extern void herald_bypass_commit(void);
 
 /* How many have committed in this database, and perhaps in others: a number to compare. */
 extern uint32 herald_bypass_count(void);
@@ -25,10 +44,10 @@ extern uint32 herald_bypass_count(void);
 /* The same, for a token: those that come are counted. */
 extern uint32 herald_bypass_count_from_now_on(void);
 
-/* False: there is no token of this database that one could spoil. */
-extern bool herald_bypass_is_counted(void);
+/* Wait for one that can be seen and is not counted: some microseconds.  In a transaction; may throw. */
+extern void herald_bypass_await_counting(void);
 
-/* Have there been more, or is one committing?  Then what is in our queue is not all that was sent. */
-extern bool herald_bypass_since(uint32 count);
+/* Have there been more since then, on one of these channels?  Then what is in our queue is not all that was sent. */
+extern bool herald_bypass_since(uint32 count, HeraldBypassChannels channels);
 
 #endif							/* HERALD_BYPASS_H */

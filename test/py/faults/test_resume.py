@@ -6,7 +6,7 @@ import pytest
 from faults import Doing, pid_of
 from laggards import KILOBYTES_7, RING_BYTES
 from resume import position, read, resume
-from support import hear, notify, one
+from support import hear, hear_until, notify, one
 
 RESUMING = ["resume-joined", "resume-held"]
 
@@ -127,3 +127,36 @@ def test_border_is_locked(scene, action):
         scene.points.release("tail-moved")
         assert sending.end() is None
         scene.goes_on([last])
+
+
+@pytest.mark.parametrize("asks", ["herald.listen", "herald.read", "the commit"])
+def test_seen_and_not_counted(scene, asks):
+    """Guards: what was sent past the queue by a transaction that can be seen, but is not counted yet, is missed by
+    a session that comes back at that moment; it waits for that, and is told."""
+    sender, victim = scene.connect(), scene.connect()
+    if asks == "the commit":
+        victim.execute("LISTEN herald_reset")
+    token = position(scene.watcher)
+    sender.execute("SET herald.enabled = off")
+    scene.points.arm("bypass-count", "wait", pid_of(sender))
+    if asks == "the commit":
+        victim.execute(f"BEGIN; SELECT herald.listen('d', '{token}')")
+    counting = Doing(sender, "NOTIFY d, 'past'")
+    assert scene.points.waiter("bypass-count") == pid_of(sender)
+    scene.points.arm("bypass-await", "wait", pid_of(victim))
+    doing = Doing(victim, {"herald.listen": f"CREATE TEMP TABLE came AS SELECT herald.listen('d', '{token}')",
+                           "herald.read": f"SELECT * FROM herald.read('d', '{token}')", "the commit": "COMMIT"}[asks])
+    assert scene.points.waiter("bypass-await") == pid_of(victim)
+    scene.points.release("bypass-await")
+    scene.points.release("bypass-count")
+    assert counting.end() is None
+    error = doing.end()
+    if asks == "herald.read":
+        assert error is not None and error.sqlstate == "55000"
+        return
+    assert error is None
+    if asks == "herald.listen":
+        assert one(victim, "SELECT listen FROM came") is False
+    else:
+        assert hear_until(victim, "notifications were missed") in ([], ["past"])
+    scene.goes_on()

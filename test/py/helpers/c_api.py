@@ -1,4 +1,4 @@
-"""The extension test/modules/herald_client: building it, servers that load it, and what tests ask of it."""
+"""The modules in test/modules: building them. Of herald_client also: servers that load it, and what tests ask of it."""
 
 import re
 import shutil
@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 
 from harness.cluster import Cluster
+from harness.installation import find_installation
 from harness.prefix import TOP, locked
 from servers import SETTINGS, started
 from support import one
@@ -47,6 +48,15 @@ def make(folder: Path, pg_config: str, *goals: str) -> None:
     result = subprocess.run(["make", "-s", f"PG_CONFIG={pg_config}", "with_llvm=no", *goals], cwd=folder,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert result.returncode == 0, result.stdout
+
+
+@contextmanager
+def built(name: str):
+    """The path of a module of that name, built without a warning in a folder that goes at the end; for LOAD."""
+    with build_folder(TOP / "test/modules" / name) as folder:
+        make(folder, find_installation().pg_config, "COPT=-Werror")
+        (folder / f"{name}.so").chmod(0o755)
+        yield str(folder / name)
 
 
 def install_client(pg_config: str) -> None:

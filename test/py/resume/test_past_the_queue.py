@@ -128,6 +128,38 @@ def test_by_the_session_itself(cluster, connect):
     assert hear(listener, 1) == ["2"]
 
 
+JUNK = {
+    "statement": ["NOTIFY junk, '%s'"],
+    "function": ["SELECT pg_notify('junk', '%s')"],
+    "beside others": ["SET LOCAL herald.enabled = on", "NOTIFY junk2", "SET LOCAL herald.enabled = off", "NOTIFY junk, '%s'"],
+    "rolled back": ["SAVEPOINT s", "NOTIFY junk, '%s'", "ROLLBACK TO s", "NOTIFY junk3, '%s'"],
+    "in a loop": ["DO $$ BEGIN FOR i IN 1..100 LOOP PERFORM pg_notify('junk', %s || '.' || i); END LOOP; END $$"],
+}
+
+
+@pytest.mark.parametrize("statements", JUNK.values(), ids=JUNK)
+def test_junk_spoils_junk(cluster, connect, statements):
+    """Guards: what a session with herald.enabled off notifies spoils the positions of its own channels only, and arrives."""
+    stranger, sender, reader, hearer = (connect(cluster) for _ in range(4))
+    hearer.execute("LISTEN junk; LISTEN junk3")
+    token, first = position(sender), position(sender)
+    for number in range(10):
+        stranger.execute("BEGIN; SET LOCAL herald.enabled = off")
+        for statement in statements:
+            stranger.execute(statement.replace("%s", str(number)))
+        stranger.execute("COMMIT")
+        assert hear(hearer, 1)
+        notify(sender, "c", str(number))
+        payloads, token = read(reader, "c", token)
+        assert payloads == [str(number)]
+        with connect(cluster) as listener:
+            assert resume(listener, "c", first) is True
+            assert len(hear(listener, number + 1)) == number + 1
+    channel = "junk3" if "ROLLBACK TO s" in statements else "junk"
+    assert outcome(reader, f"SELECT * FROM herald.read('{channel}', %s)", first).startswith("55000: ")
+    assert resume(reader, channel, first) is False
+
+
 def test_other_channels(cluster, connect):
     """Guards: an answer of false has a session hear nothing twice on its other channels, after a rollback neither."""
     sender, listener = connect(cluster), connect(cluster)
@@ -135,7 +167,7 @@ def test_other_channels(cluster, connect):
     token = position(listener)
     notify(sender, "a", "1", "2")
     assert hear(listener, 2) == ["1", "2"]
-    sender.execute(PAST % "d")
+    sender.execute(PAST % "c")
     for end in ("ROLLBACK", "COMMIT"):
         listener.execute("BEGIN")
         assert resume(listener, "c", token) is False
@@ -187,4 +219,22 @@ def test_committing_when_the_first_position_is_taken(slow, connect, wire):
     token = position(admin)
     watcher.execute("SELECT pg_cancel_backend(%s)", (sender.pid,))
     assert kinds(sender.until_ready()).endswith("Z")
+    assert resume(listener, "c", token) is False
+
+
+def test_while_a_commit_hangs(slow, connect, wire):
+    """Guards: a session that comes back does not wait for a transaction that has sent past the queue and cannot be seen
+    yet; that one it hears."""
+    admin, watcher, listener = (connect(slow, "of_a_test") for _ in range(3))
+    admin.execute("CREATE EXTENSION IF NOT EXISTS pg_herald")
+    sender = wire(slow, "of_a_test", synchronous_commit="on")
+    token = position(admin)
+    watcher.execute("CREATE TABLE written_too (number integer)")
+    sender.send(("Q", cstring("SET herald.enabled = off; INSERT INTO written_too VALUES (1); NOTIFY c, 'past'")))
+    until(lambda: wait_event(watcher, sender.pid) == "SyncRep", "the commit hangs")
+    assert read(listener, "c", token)[0] == []
+    assert resume(listener, "c", token) is True
+    watcher.execute("SELECT pg_cancel_backend(%s)", (sender.pid,))
+    assert kinds(sender.until_ready()).endswith("Z")
+    assert hear(listener, 1) == ["past"]
     assert resume(listener, "c", token) is False

@@ -3,9 +3,7 @@
 import psycopg
 import pytest
 
-from c_api import build_folder, make
-from harness.installation import find_installation
-from harness.prefix import TOP
+from c_api import built
 from resume import position, resume
 from support import hear, notify
 
@@ -14,11 +12,8 @@ pytestmark = pytest.mark.seam
 
 @pytest.fixture(scope="module")
 def module():
-    """The path of the module, built without a warning in a folder that goes with the tests."""
-    with build_folder(TOP / "test/modules/statement_filter") as folder:
-        make(folder, find_installation().pg_config, "COPT=-Werror")
-        (folder / "statement_filter.so").chmod(0o755)
-        yield str(folder / "statement_filter")
+    with built("statement_filter") as path:
+        yield path
 
 
 @pytest.mark.parametrize("before", ["SELECT 1", "LISTEN c", "UNLISTEN other"])

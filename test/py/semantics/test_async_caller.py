@@ -3,10 +3,8 @@
 import psycopg
 import pytest
 
-from c_api import build_folder, make
+from c_api import built
 from harness.cluster import Cluster
-from harness.installation import find_installation
-from harness.prefix import TOP
 from support import hear, hear_until, notify, one, outcome, state_of
 
 pytestmark = pytest.mark.seam
@@ -14,11 +12,8 @@ pytestmark = pytest.mark.seam
 
 @pytest.fixture(scope="module")
 def module():
-    """The path of the module, built without a warning in a folder that goes with the tests."""
-    with build_folder(TOP / "test/modules/async_caller") as folder:
-        make(folder, find_installation().pg_config, "COPT=-Werror")
-        (folder / "async_caller.so").chmod(0o755)
-        yield str(folder / "async_caller")
+    with built("async_caller") as path:
+        yield path
 
 
 @pytest.fixture

@@ -1,0 +1,75 @@
+"""What goes past pg_herald's queue unseen by its hooks spoils positions all the same; what can be seen spoils those of its
+own channels only."""
+
+import pytest
+
+from c_api import built
+from resume import position, resume
+from support import hear_until, one, outcome
+
+pytestmark = pytest.mark.seam
+
+# The procedure's first transaction prepares the CHECK of the domain's record, which its last one executes once more.
+BY_DOMAIN = """
+    CREATE TYPE pg_temp.message AS (channel text, payload text);
+    CREATE DOMAIN pg_temp.sending AS pg_temp.message CHECK (pg_notify((VALUE).channel, (VALUE).payload) IS NOT NULL);
+    CREATE PROCEDURE pg_temp.past(channel text) LANGUAGE plpgsql AS $$
+    DECLARE
+        sending pg_temp.sending := (channel, 'first');
+    BEGIN
+        sending.payload := 'second';
+        COMMIT;
+        INSERT INTO tokens VALUES (herald.position());
+        COMMIT;
+        sending.payload := 'past';
+        COMMIT;
+    END
+    $$"""
+
+BESIDE = {
+    "C": [],
+    "C, beside what is seen": ["SET LOCAL herald.enabled = off", "NOTIFY junk"],
+    "C, beside what is rolled back": ["SAVEPOINT s", "SET LOCAL herald.enabled = off", "NOTIFY junk", "ROLLBACK TO s"],
+    "C, beside LISTEN": ["LISTEN other"],
+    "C, beside many LISTENs": [*(f"LISTEN other{number}" for number in range(150)), "NOTIFY junk"],
+}
+
+
+@pytest.fixture(scope="module")
+def module():
+    with built("async_caller") as path:
+        yield path
+
+
+@pytest.fixture
+def send_unseen(connect, cluster, module):
+    """send_unseen(way, channel) has a session notify a channel past all hooks; returns a position from just before."""
+    def send(way: str, channel: str) -> str:
+        sender = connect(cluster)
+        if way in BESIDE:
+            sender.execute(f"CREATE FUNCTION pg_temp.async_notify(text, text) RETURNS void LANGUAGE C AS '{module}'")
+            token = position(sender)
+            sender.execute("BEGIN")
+            for statement in BESIDE[way]:
+                sender.execute(statement)
+            sender.execute("SELECT pg_temp.async_notify(%s, 'past')", (channel,))
+            sender.execute("COMMIT")
+            return token
+        sender.execute("CREATE TEMP TABLE tokens (token text)")
+        sender.execute(BY_DOMAIN)
+        sender.execute("CALL pg_temp.past(%s)", (channel,))
+        return one(sender, "SELECT token FROM tokens")
+
+    return send
+
+
+@pytest.mark.parametrize("way", [*BESIDE, "domain"])
+def test_unseen(cluster, connect, send_unseen, way):
+    """Guards: a notification that passes no hook arrives, and positions before it are answered with false."""
+    listener, other = connect(cluster), connect(cluster)
+    listener.execute("LISTEN c")
+    token = send_unseen(way, "c")
+    assert hear_until(listener, "past") == (["first", "second"] if way == "domain" else [])
+    assert resume(other, "c", token) is False
+    assert outcome(other, "SELECT * FROM herald.read('c', %s)", token).startswith("55000: ")
+    assert resume(other, "c", position(other)) is True
