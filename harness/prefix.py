@@ -102,6 +102,7 @@ class Prefix:
             return library
         build = self.folder / "-".join(("build", *options)).replace("=", "-")
         _copy_sources(build)
+        (build / f"{OURS}.so").unlink(missing_ok=True)  # as long as it is newer than all files, make misses no object
         result = subprocess.run(
             ["make", "-s", f"-j{os.cpu_count()}", f"PG_CONFIG={self.pg_config}", "with_llvm=no", *options,
              "install"], cwd=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, umask=UMASK)

@@ -471,7 +471,8 @@ give_up_other(Spiller *spiller, HeraldPosition oldest)
 /*
  * A listener that has not read up to here has missed something.  Below `lost` its
  * word holds nothing back any more; so it is reported first: it may go on any moment,
- * and find that others have recycled without it.
+ * and find that others have recycled without it.  One that comes back to there in between is not
+ * reported; it finds out by itself.
  */
 static void
 give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason reason)

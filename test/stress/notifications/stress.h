@@ -101,6 +101,7 @@ typedef struct Listener
 	Session		ended[SESSIONS_MAX + RESETS_MAX];
 	int			ended_count;
 	HeraldPosition pinned;		/* what our word says, or said until just now */
+	bool		came_back;		/* to an older place, and has not read to the end since */
 	HeraldPosition excused;		/* below this we may be lapped, as we were overrun */
 	char	   *buffer;
 	size_t		buffer_size;
