@@ -23,7 +23,7 @@ OBJS = \
 	src/notify/listener/deliver.o src/notify/listener/frames.o src/notify/listener/moderation.o \
 	src/notify/listener/position_channel.o src/notify/listener/quota.o src/notify/listener/read_buffer.o \
 	src/notify/listener/session.o src/notify/listener/subscriptions.o src/notify/listener/token.o \
-	src/notify/resume/read.o src/notify/resume/resume.o \
+	src/notify/resume/gone.o src/notify/resume/read.o src/notify/resume/resume.o \
 	src/notify/storage/bypass.o src/notify/storage/files.o src/notify/storage/kept.o \
 	src/notify/storage/large_files.o src/notify/storage/large_writer.o src/notify/storage/room.o src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \

@@ -34,7 +34,7 @@ func consume(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, "LISTEN herald_position"); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, "SELECT herald.listen('orders', after => (SELECT position FROM progress FOR UPDATE))").
+		return tx.QueryRow(ctx, "SELECT herald.listen('orders', after => (SELECT position FROM progress FOR UPDATE)) IS TRUE").
 			Scan(&complete)
 	})
 	if err == nil && !complete {

@@ -42,13 +42,13 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION herald.position() IS
 'return a position: everything before it has been sent to this session''s client, or, if the session does not listen, to anybody';
 
-CREATE FUNCTION herald.listen(channel text, after text)
+CREATE FUNCTION herald.listen(channel text, after text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'herald_listen'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION herald.listen(text, text) IS
-'LISTEN, and first receive what was sent on the channel after a position; false if some of that is not kept any more, or the position is null';
+'LISTEN, and first receive what was sent on the channel after a position; false if some of that is not kept any more, null without a position';
 
 CREATE FUNCTION herald.read(
 	channel text,
@@ -66,6 +66,23 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION herald.read(text, text, integer, interval) IS
 'return what was sent on a channel after a position, or, if there is nothing, what comes within some time; a row with a position alone if nothing comes';
+
+CREATE FUNCTION herald.read(
+	channels text[],
+	after text DEFAULT NULL,
+	max_rows integer DEFAULT 1000,
+	wait interval DEFAULT '0',
+	OUT "position" text,
+	OUT channel text,
+	OUT payload text,
+	OUT pid integer,
+	OUT committed_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'herald_read_channels'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION herald.read(text[], text, integer, interval) IS
+'the same for several channels: one position is good for all';
 
 --
 -- Views
@@ -382,7 +399,7 @@ GRANT USAGE ON SCHEMA herald TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
 	herald.pg_notify(text, text), herald.pg_notification_queue_usage(),
 	herald.position(), herald.listen(text, text), herald.read(text, text, integer, interval),
-	herald.get_listeners(), herald.get_channels(),
+	herald.read(text[], text, integer, interval), herald.get_listeners(), herald.get_channels(),
 	herald.get_queue(), herald.get_stats(), herald.watchdog_pid(),
 	herald.cache_through(text, text), herald.cache_through(text, text, VARIADIC "any"),
 	herald.cache_watch(text, regclass, VARIADIC name[]),

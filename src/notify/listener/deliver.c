@@ -46,6 +46,9 @@
  */
 #define ROUNDS_MAX		4
 
+/* So often the client is told its position within a delivery: what it has by then it need not get twice. */
+#define TELL_EVERY		1000
+
 /* What is converted to the client's encoding takes so much longer than what goes out as it is. */
 #define CONVERSION_COST	4
 
@@ -59,7 +62,7 @@ static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own
 					bool send_as_is);
 static void count_delivered(HeraldChannelCounters *counters, uint64 *n);
 static void advance(HeraldPosition position);
-static void tell_position(HeraldPosition position);
+static void tell_position(HeraldPlace place);
 static void send_message(const HeraldMessage *message, bool as_is);
 static void make_room(HeraldReader *reader);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
@@ -105,7 +108,7 @@ herald_deliver(void)
 	}
 	position = herald_wakeup_has_read(herald_wakeup, herald_queue, slot);
 	if (herald_session_take_owed_position() || herald_position_channel_is_due(slot, position))
-		tell_position(position);
+		tell_position((HeraldPlace) {position, 0});
 	HERALD_HOLD_POINT("deliver-done");
 	(void) herald_wakeup_yield(herald_wakeup, slot);
 	HERALD_HOLD_POINT("turn-given-back");
@@ -276,6 +279,11 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 					counters = admitted;
 					of_channel++;
 					delivered++;
+					if (delivered % TELL_EVERY == 0)
+					{
+						herald_frames_send();
+						tell_position(message.after);
+					}
 					HERALD_FAULT_POINT("deliver-message-sent");
 				}
 				continue;
@@ -317,7 +325,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	}
 
 	if (delivered > 0)
-		tell_position(reader->checkpoint);
+		tell_position((HeraldPlace) {reader->checkpoint, 0});
 	count_delivered(counters, &of_channel);
 	herald_count(&mine->delivered, delivered);
 	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
@@ -342,16 +350,16 @@ advance(HeraldPosition position)
 }
 
 /*
- * After what has been sent, as far as it goes: everything before this position.  While
+ * After what has been sent, as far as it goes: everything before this place.  While
  * a channel is kept waiting there is no such position.
  */
 static void
-tell_position(HeraldPosition position)
+tell_position(HeraldPlace place)
 {
 	if (keeps_place)
 		return;
 	(void) herald_session_take_owed_position();
-	herald_position_channel_tell(position);
+	herald_position_channel_tell(place);
 }
 
 static void

@@ -3,7 +3,7 @@
  * position_channel.c
  *	  Channel herald_position, on which a session is told its position.
  *
- * It is told after each delivery.  The position of a session that receives nothing ages
+ * It is told after each delivery, and every so many notifications within a long one.  The position of a session that receives nothing ages
  * while others send, until what comes after it is not kept any more; so it is told
  * a new one as well when the queue has moved on by a segment, as long as it is idle.
  *
@@ -27,22 +27,22 @@
 
 
 void
-herald_position_channel_tell(HeraldPosition position)
+herald_position_channel_tell(HeraldPlace place)
 {
 	_Atomic uint64_t *told = &herald_slots[herald_shared_my_slot()].told;
-	bool		listens = herald_subscriptions_include_name(HERALD_POSITION_CHANNEL);
 	HeraldTokenWriter *writer;
 	HeraldToken token;
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
-	if (listens || atomic_load(told) != 0)
-		atomic_store(told, listens ? position : 0);
-	if (!listens)
+	if (!herald_subscriptions_include_name(HERALD_POSITION_CHANNEL))
+	{
+		if (atomic_load(told) != 0)
+			atomic_store(told, 0);
 		return;
-	if (atomic_load(&herald_control->tells_positions) == 0)
-		atomic_store(&herald_control->tells_positions, 1);
+	}
+	herald_position_channel_note(place.position);
 	token = herald_session_position();
-	token.place.position = position;
+	token.place = place;
 	writer = herald_token_writer_open();
 	herald_token_write(writer, token, text);
 	herald_token_writer_close(writer);
@@ -52,12 +52,26 @@ herald_position_channel_tell(HeraldPosition position)
 	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
 }
 
+void
+herald_position_channel_note(HeraldPosition position)
+{
+	atomic_store(&herald_slots[herald_shared_my_slot()].told, position);
+	if (atomic_load(&herald_control->tells_positions) == 0)
+		atomic_store(&herald_control->tells_positions, 1);
+}
+
+bool
+herald_position_channel_is_old(HeraldPosition position, HeraldPosition reached)
+{
+	return reached >= position + herald_queue->segment_size;
+}
+
 bool
 herald_position_channel_is_due(uint32 slot, HeraldPosition position)
 {
 	HeraldPosition told = atomic_load_explicit(&herald_slots[slot].told, memory_order_relaxed);
 
-	return told != 0 && position >= told + herald_queue->segment_size;
+	return told != 0 && herald_position_channel_is_old(told, position);
 }
 
 void

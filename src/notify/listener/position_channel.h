@@ -15,10 +15,16 @@
 #include "core/queue_layout.h"
 
 /*
- * If the client listens to the channel: everything before this position has been sent to
+ * If the client listens to the channel: everything before this place has been sent to
  * it.  In a transaction; may throw.
  */
-extern void herald_position_channel_tell(HeraldPosition position);
+extern void herald_position_channel_tell(HeraldPlace place);
+
+/* The client of a session that listens knows this position: it is to have a new one when that is old. */
+extern void herald_position_channel_note(HeraldPosition position);
+
+/* Is the one position old, as the queue has got to the other? */
+extern bool herald_position_channel_is_old(HeraldPosition position, HeraldPosition reached);
 
 /* Is a listener told its position, and is what it was told last old?  By anybody. */
 extern bool herald_position_channel_is_due(uint32 slot, HeraldPosition position);

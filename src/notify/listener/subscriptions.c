@@ -183,17 +183,21 @@ herald_subscriptions_resume(HeraldToken token)
 }
 
 void
-herald_subscriptions_watch(const char *channel)
+herald_subscriptions_watch(const HeraldChannelName *channels, int count)
 {
-	Subscription *subscription;
-
 	Assert(!herald_session_is_listener());
 	join();
 	herald_channels_attach();
-	herald_quota_claim(1);
-	subscription = enter(channel);
-	enter_in_map(subscription);
-	herald_session_set_channels(1);
+	herald_quota_claim(count);
+	for (int i = 0; i < count; i++)
+	{
+		Subscription *subscription = enter(channels[i].name);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!subscription->is_entered)
+			enter_in_map(subscription);
+	}
+	herald_session_set_channels(hash_get_num_entries(subscriptions));
 }
 
 /* A LISTEN of this transaction is not among them before its end. */

@@ -78,13 +78,19 @@ extern void herald_subscriptions_look_for_missed(bool is_counted);
 extern void herald_subscriptions_commit(void);
 extern void herald_subscriptions_abort(void);
 
+typedef struct HeraldChannelName
+{
+	uint32		hash;
+	char		name[NAMEDATALEN];
+} HeraldChannelName;
+
 /*
- * A session that does not listen is marked and signalled for a channel, as if it did.
+ * A session that does not listen is marked and signalled for channels, as if it did.
  * On success the session is a listener, with an idle word, until
  * herald_subscriptions_unwatch(), which has to follow whatever happens, and never
  * fails; the end of the process sees to it itself.  May throw.
  */
-extern void herald_subscriptions_watch(const char *channel);
+extern void herald_subscriptions_watch(const HeraldChannelName *channels, int count);
 extern void herald_subscriptions_unwatch(void);
 
 /*

@@ -109,7 +109,7 @@ herald_token_write(HeraldTokenWriter *writer, HeraldToken token, char text[HERAL
 	to_text(&sealed, text);
 }
 
-bool
+HeraldTokenResult
 herald_token_read(const char *text, HeraldToken *token)
 {
 	Oid			extension = extension_mark();
@@ -129,7 +129,7 @@ herald_token_read(const char *text, HeraldToken *token)
 				 errmsg("notification position has an unknown version"),
 				 errdetail("Its version is %d, this server reads version %d.", sealed.version, VERSION)));
 	if (memcmp(sealed.run, &herald_control->run, sizeof(sealed.run)) != 0)
-		return false;
+		return HERALD_TOKEN_OF_OTHER_RUN;
 
 	writer = herald_token_writer_open();
 	make_tag(writer, &sealed, tag);
@@ -142,14 +142,14 @@ herald_token_read(const char *text, HeraldToken *token)
 	if (memcmp(sealed.extension, &extension, sizeof(sealed.extension)) != 0)
 	{
 		herald_token_writer_close(writer);
-		return false;
+		return HERALD_TOKEN_OF_OTHER_EXTENSION;
 	}
 
 	encrypt_content(writer, &sealed);
 	herald_token_writer_close(writer);
 	memcpy(&token->place, sealed.content, sizeof(token->place));
 	memcpy(&token->bypasses, sealed.content + sizeof(token->place), sizeof(token->bypasses));
-	return true;
+	return HERALD_TOKEN_READ;
 }
 
 static Oid

@@ -34,10 +34,14 @@ extern void herald_token_writer_close(HeraldTokenWriter *writer);
 /* Write it as a text, with a NUL.  May throw. */
 extern void herald_token_write(HeraldTokenWriter *writer, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1]);
 
-/*
- * What a text stands for.  False: it is of another run of the server, or from
- * before the extension was created.  Throws 22023 if it is no token of this database.
- */
-extern bool herald_token_read(const char *text, HeraldToken *token);
+typedef enum HeraldTokenResult
+{
+	HERALD_TOKEN_READ,
+	HERALD_TOKEN_OF_OTHER_RUN,	/* of the server */
+	HERALD_TOKEN_OF_OTHER_EXTENSION /* from before it was created */
+} HeraldTokenResult;
+
+/* What a text stands for.  Throws 22023 if it is no token of this database. */
+extern HeraldTokenResult herald_token_read(const char *text, HeraldToken *token);
 
 #endif							/* HERALD_TOKEN_H */

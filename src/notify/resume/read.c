@@ -19,9 +19,11 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -38,9 +40,11 @@
 #include "notify/dispatch/channel_map.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
+#include "notify/listener/position_channel.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/listener/token.h"
+#include "notify/resume/gone.h"
 #include "notify/sender/notify.h"
 #include "notify/storage/bypass.h"
 #include "notify/storage/kept.h"
@@ -48,6 +52,7 @@
 #include "notify/storage/spill.h"
 
 PG_FUNCTION_INFO_V1(herald_read);
+PG_FUNCTION_INFO_V1(herald_read_channels);
 
 #define BUFFER_SIZE		((size_t) 64 * 1024)
 
@@ -73,12 +78,13 @@ enum
 /* One call. */
 typedef struct Reading
 {
-	const char *channel;
-	size_t		channel_length;
-	uint32		channel_hash;
+	HeraldChannelName *channels;	/* sorted by the hash */
+	int			channels_used;
+	HeraldBypassChannels bypass_channels;
 	int			rows_max;
 	ReturnSetInfo *result;
 
+	HeraldPosition begin;		/* where the call's own position is */
 	HeraldPlace at;				/* what comes before has been read */
 	uint32		bypasses;		/* as the token says */
 	HeraldTokenWriter *writer;
@@ -92,8 +98,12 @@ typedef struct Reading
 /* Of this process: the reader's callback is told nothing else. */
 static const Reading *reading_now;
 
+static Datum read_channels(FunctionCallInfo fcinfo, Reading *reading);
+static void add_channel(Reading *reading, const char *name);
+static int	compare_hashes(const void *one, const void *other);
 static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
+static void read_token(const char *text, HeraldToken *token);
 static void read_on(Reading *reading);
 static bool is_on_channel(const HeraldEntry *entry, HeraldPosition batch);
 static void check_queue(void);
@@ -102,11 +112,10 @@ static void store_row(Reading *reading, HeraldPlace after);
 static void store_position(Reading *reading);
 static void wait_and_read(Reading *reading, uint64 deadline_ms);
 static void watch_and_read(Reading *reading, uint64 deadline_ms);
-static bool wait_for_turn(uint64 deadline_ms);
+static bool wait_for_turn(HeraldPosition begin, uint64 deadline_ms);
 static void rest(long timeout_ms);
 static void read_in_turn(Reading *reading);
 static void pass(Reading *reading, HeraldPosition position);
-herald_noreturn static void report_gone(void);
 
 
 /*
@@ -114,23 +123,75 @@ herald_noreturn static void report_gone(void);
  *   → setof (position text, channel text, payload text, pid int, committed_at timestamptz)
  *
  * What was sent on the channel after the position (null: from now on), at most so
- * many rows; if there is nothing, what comes within the time.  If nothing comes, one row
- * that has a position alone.  55000: some of it is not kept any more.
+ * many rows; if there is nothing, what comes within the time.  If nothing comes, or not before
+ * the position has become old, one row that has a position alone.  55000: some of it is not
+ * kept any more.
  */
 Datum
 herald_read(PG_FUNCTION_ARGS)
 {
-	uint64		deadline_ms = herald_clock_ms() + wait_ms(fcinfo, 3);
 	Reading		reading = {0};
+
+	reading.channels = palloc(sizeof(HeraldChannelName));
+	add_channel(&reading, PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	return read_channels(fcinfo, &reading);
+}
+
+/*
+ * herald.read(channels text[], after text, max_rows int, wait interval) → setof the same
+ *
+ * The same for several channels, in the order in which the notifications were sent.
+ */
+Datum
+herald_read_channels(PG_FUNCTION_ARGS)
+{
+	Reading		reading = {0};
+	Datum	   *names;
+	bool	   *nulls;
+	int			count = 0;
+
+	if (!PG_ARGISNULL(0))
+		deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, &count);
+	if (count == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("at least one channel must be given")));
+	reading.channels = palloc_array(HeraldChannelName, count);
+	for (int i = 0; i < count; i++)
+		add_channel(&reading, nulls[i] ? "" : TextDatumGetCString(names[i]));
+	qsort(reading.channels, count, sizeof(HeraldChannelName), compare_hashes);
+	return read_channels(fcinfo, &reading);
+}
+
+static void
+add_channel(Reading *reading, const char *name)
+{
+	HeraldChannelName *channel = &reading->channels[reading->channels_used++];
+
+	herald_check_channel(strlen(name));
+	strlcpy(channel->name, name, NAMEDATALEN);
+	channel->hash = herald_channels_hash(name, strlen(name));
+	reading->bypass_channels |= herald_bypass_channel(channel->hash);
+}
+
+static int
+compare_hashes(const void *one, const void *other)
+{
+	uint32		a = ((const HeraldChannelName *) one)->hash;
+	uint32		b = ((const HeraldChannelName *) other)->hash;
+
+	return a < b ? -1 : a > b;
+}
+
+static Datum
+read_channels(FunctionCallInfo fcinfo, Reading *reading)
+{
+	uint64		deadline_ms = herald_clock_ms() + wait_ms(fcinfo, 3);
 	HeraldToken token;
 
 	PreventCommandDuringRecovery("herald.read()");
-	reading.channel = PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0));
-	reading.channel_length = strlen(reading.channel);
-	herald_check_channel(reading.channel_length);
-	reading.channel_hash = herald_channels_hash(reading.channel, reading.channel_length);
-	reading.rows_max = PG_ARGISNULL(2) ? 0 : PG_GETARG_INT32(2);
-	if (reading.rows_max < 1)
+	reading->rows_max = PG_ARGISNULL(2) ? 0 : PG_GETARG_INT32(2);
+	if (reading->rows_max < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_rows must be at least 1")));
@@ -140,38 +201,54 @@ herald_read(PG_FUNCTION_ARGS)
 		token.bypasses = herald_bypass_count_from_now_on();
 		token.place = (HeraldPlace) {atomic_load(&herald_queue->settled), 0};
 	}
-	else if (!herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token) ||
-			 token.place.position < herald_spill_kept_from())
-		report_gone();
-	reading.at = token.place;
-	reading.bypasses = token.bypasses;
+	else
+		read_token(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
+	reading->begin = token.place.position;
+	reading->at = token.place;
+	reading->bypasses = token.bypasses;
 
 	InitMaterializedSRF(fcinfo, 0);
-	reading.result = (ReturnSetInfo *) fcinfo->resultinfo;
-	reading.writer = herald_token_writer_open();
-	reading.buffer_size = BUFFER_SIZE;
-	reading.buffer = palloc(reading.buffer_size);
-	reading.row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
-											   ALLOCSET_DEFAULT_SIZES);
-	read_on(&reading);
-	if (reading.rows == 0 && herald_clock_ms() < deadline_ms && !is_past_queue(&reading))
-		wait_and_read(&reading, deadline_ms);
+	reading->result = (ReturnSetInfo *) fcinfo->resultinfo;
+	reading->writer = herald_token_writer_open();
+	reading->buffer_size = BUFFER_SIZE;
+	reading->buffer = palloc(reading->buffer_size);
+	reading->row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
+												ALLOCSET_DEFAULT_SIZES);
+	read_on(reading);
+	if (reading->rows == 0 && herald_clock_ms() < deadline_ms && !is_past_queue(reading))
+		wait_and_read(reading, deadline_ms);
 
 	/* Of what was read nothing is missing if that holds now. */
-	if (is_past_queue(&reading))
-		report_gone();
-	if (reading.rows == 0)
-		store_position(&reading);
-	herald_token_writer_close(reading.writer);
+	if (is_past_queue(reading))
+		herald_gone_report(HERALD_GONE_PAST_QUEUE);
+	if (reading->rows == 0)
+		store_position(reading);
+	herald_token_writer_close(reading->writer);
 	return (Datum) 0;
 }
 
-/* Was something sent on the channel that is not in our queue? */
+static void
+read_token(const char *text, HeraldToken *token)
+{
+	switch (herald_token_read(text, token))
+	{
+		case HERALD_TOKEN_READ:
+			if (token->place.position < herald_spill_kept_from())
+				herald_gone_report(herald_kept_why_gone(token->place.position));
+			break;
+		case HERALD_TOKEN_OF_OTHER_RUN:
+			herald_gone_report(HERALD_GONE_RUN);
+		case HERALD_TOKEN_OF_OTHER_EXTENSION:
+			herald_gone_report(HERALD_GONE_EXTENSION);
+	}
+}
+
+/* Was something sent on the channels that is not in our queue? */
 static bool
 is_past_queue(const Reading *reading)
 {
 	herald_bypass_await_counting();
-	return herald_bypass_since(reading->bypasses, herald_bypass_channel(reading->channel_hash));
+	return herald_bypass_since(reading->bypasses, reading->bypass_channels);
 }
 
 /* 0 for null; at most herald.max_read_wait. */
@@ -240,7 +317,7 @@ read_on(Reading *reading)
 				continue;
 			case HERALD_READ_LAPPED:
 				if (reading->rows == 0)
-					report_gone();
+					herald_gone_report(herald_kept_why_gone(reading->at.position));
 				store_row(reading, reading->at);
 				return;
 			case HERALD_READ_DAMAGED:
@@ -270,9 +347,22 @@ check_queue(void)
 static bool
 is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 {
-	return entry->channel_hash == reading_now->channel_hash &&
-		entry->channel_length == reading_now->channel_length &&
-		memcmp(herald_entry_channel(entry), reading_now->channel, reading_now->channel_length) == 0;
+	int			low = 0;
+	int			high = reading_now->channels_used;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (reading_now->channels[middle].hash < entry->channel_hash)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < reading_now->channels_used && reading_now->channels[low].hash == entry->channel_hash; low++)
+		if (strcmp(reading_now->channels[low].name, herald_entry_channel(entry)) == 0)
+			return true;
+	return false;
 }
 
 /*
@@ -293,7 +383,7 @@ keep_row(Reading *reading, const HeraldMessage *message)
 		herald_turns_give_back();
 	}
 	caller = MemoryContextSwitchTo(reading->row_memory);
-	reading->row[COLUMN_CHANNEL] = CStringGetTextDatum(reading->channel);
+	reading->row[COLUMN_CHANNEL] = CStringGetTextDatum(herald_entry_channel(entry));
 	reading->row[COLUMN_PAYLOAD] =
 		PointerGetDatum(cstring_to_text_with_len(herald_entry_payload(entry),
 												 (int) herald_entry_payload_length(entry)));
@@ -340,7 +430,8 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 		watch_and_read(reading, deadline_ms);
 		return;
 	}
-	while (reading->rows == 0 && (now_ms = herald_clock_ms()) < deadline_ms)
+	while (reading->rows == 0 && !herald_position_channel_is_old(reading->begin, reading->at.position) &&
+		   (now_ms = herald_clock_ms()) < deadline_ms)
 	{
 		rest((long) Min(deadline_ms - now_ms, LOOK_EVERY_MS));
 		read_on(reading);
@@ -354,13 +445,14 @@ watch_and_read(Reading *reading, uint64 deadline_ms)
 
 	PG_TRY();
 	{
-		herald_subscriptions_watch(reading->channel);
+		herald_subscriptions_watch(reading->channels, reading->channels_used);
 		HERALD_STOP_POINT("read-watches");
 
 		/* [W1] after the entry is in the map: as in herald_subscriptions_prepare() */
 		read_on(reading);
+		herald_position_channel_note(reading->begin);
 		(void) herald_wakeup_rest(herald_wakeup, slot);
-		while (reading->rows == 0 && wait_for_turn(deadline_ms))
+		while (reading->rows == 0 && wait_for_turn(reading->begin, deadline_ms))
 			read_in_turn(reading);
 		if (reading->rows == 0)
 			pass(reading, herald_wakeup_has_read(herald_wakeup, herald_queue, slot));
@@ -372,11 +464,12 @@ watch_and_read(Reading *reading, uint64 deadline_ms)
 	PG_END_TRY();
 }
 
-/* False: the time is over. */
+/* False: the time is over, or the call's position has become old. */
 static bool
-wait_for_turn(uint64 deadline_ms)
+wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 {
-	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
+	uint32		slot = herald_shared_my_slot();
+	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, slot);
 
 	for (;;)
 	{
@@ -384,8 +477,10 @@ wait_for_turn(uint64 deadline_ms)
 
 		if (herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED)
 			return true;
-		if (now_ms >= deadline_ms)
+		if (now_ms >= deadline_ms ||
+			herald_position_channel_is_old(begin, herald_wakeup_has_read(herald_wakeup, herald_queue, slot)))
 			return false;
+		(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 		rest((long) (deadline_ms - now_ms));
 	}
 }
@@ -436,13 +531,4 @@ pass(Reading *reading, HeraldPosition position)
 {
 	if (reading->at.position < position)
 		reading->at = (HeraldPlace) {position, 0};
-}
-
-static void
-report_gone(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("notifications after this position are not kept any more"),
-			 errhint("Take a new position with herald.position(), then read the state that the notifications are about. herald.retain_size keeps more.")));
 }

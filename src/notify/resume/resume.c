@@ -54,7 +54,7 @@ herald_position(PG_FUNCTION_ARGS)
  * herald.listen(channel text, after text) → boolean
  *
  * LISTEN, and first of all what was sent on the channel after the position.  False:
- * some of that is gone, or the position is null: from now on, as after LISTEN.
+ * some of that is gone; null: there is no position.  Then from now on, as after LISTEN.
  */
 Datum
 herald_listen(PG_FUNCTION_ARGS)
@@ -64,7 +64,8 @@ herald_listen(PG_FUNCTION_ARGS)
 	bool		is_known;
 
 	herald_check_channel(strlen(channel));
-	is_known = !PG_ARGISNULL(1) && herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
+	is_known = !PG_ARGISNULL(1) &&
+		herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token) == HERALD_TOKEN_READ;
 	execute_listen(channel);
 	if (!herald_subscriptions_noted_last(channel))
 		ereport(ERROR,
@@ -72,6 +73,8 @@ herald_listen(PG_FUNCTION_ARGS)
 				 errmsg("could not listen to channel \"%s\"", channel),
 				 errdetail("Another module has answered the LISTEN in its own way."),
 				 errhint("Look for a module that filters statements in shared_preload_libraries and session_preload_libraries.")));
+	if (PG_ARGISNULL(1))
+		PG_RETURN_NULL();
 	PG_RETURN_BOOL(is_known && herald_subscriptions_resume(token));
 }
 

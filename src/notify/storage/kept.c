@@ -53,6 +53,14 @@ herald_kept_bytes(void)
 	return from < to ? to - from + herald_large_files_bytes_between(from, to) : 0;
 }
 
+HeraldGone
+herald_kept_why_gone(HeraldPosition position)
+{
+	if (position < atomic_load(&herald_queue->lost))
+		return HERALD_GONE_FOR_ROOM;
+	return position < herald_spill_expired_to() ? HERALD_GONE_BY_TIME : HERALD_GONE_BY_SIZE;
+}
+
 /* It may begin with the word that follows the first one of a reference whose file is gone. */
 bool
 herald_kept_begin(TimestampTz *since)

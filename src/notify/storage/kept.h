@@ -16,6 +16,20 @@
 
 #include "core/queue_layout.h"
 
+/* Why something cannot be read any more. */
+typedef enum HeraldGone
+{
+	HERALD_GONE_RUN,			/* it is of another run of the server */
+	HERALD_GONE_EXTENSION,		/* it is from before CREATE EXTENSION */
+	HERALD_GONE_PAST_QUEUE,		/* some of it was never in our queue */
+	HERALD_GONE_BY_TIME,		/* herald.retain_time */
+	HERALD_GONE_BY_SIZE,		/* herald.retain_size, or that file of a large transaction */
+	HERALD_GONE_FOR_ROOM		/* the queue was full, or the disk */
+} HeraldGone;
+
+/* Why there is nothing at this position. */
+extern HeraldGone herald_kept_why_gone(HeraldPosition position);
+
 /* Bytes that can still be read, in memory and in files. */
 extern uint64 herald_kept_bytes(void);
 

@@ -59,6 +59,7 @@
 struct HeraldSpill
 {
 	HeraldRetention spilled;		/* written under spill_lock */
+	_Atomic uint64_t expired_to;	/* the same */
 };
 
 /* A segment on its way to its file. */
@@ -247,6 +248,12 @@ herald_spill_kept_from(void)
 	return herald_retention_kept_from(&herald_spill->spilled, herald_queue);
 }
 
+HeraldPosition
+herald_spill_expired_to(void)
+{
+	return atomic_load(&herald_spill->expired_to);
+}
+
 HeraldHoldResult
 herald_spill_hold(HeraldPosition position, HeraldPosition *had_read)
 {
@@ -276,6 +283,7 @@ herald_spill_expire(HeraldPosition position)
 {
 	if (herald_shared_is_damaged() || !herald_spill_try_lock())
 		return;
+	atomic_store(&herald_spill->expired_to, position);
 	herald_retention_expire(&herald_spill->spilled, herald_queue, herald_wakeup, position, &calls);
 	herald_spill_unlock();
 }

@@ -82,6 +82,9 @@ extern bool herald_spill_give_up_oldest_file(void);
 /* From this position on everything is still there, for the moment. */
 extern HeraldPosition herald_spill_kept_from(void);
 
+/* Everything that was kept before this position has been deleted by herald_spill_expire(). */
+extern HeraldPosition herald_spill_expired_to(void);
+
 /*
  * This listener, in a transaction, wants to read from an older position, which is where
  * a batch begins; *had_read is where it had got to.  Never throws, nor waits.

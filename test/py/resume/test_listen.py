@@ -1,5 +1,7 @@
 """A session that comes back goes on where another has left off: herald.position(), herald.listen()."""
 
+from itertools import pairwise
+
 import psycopg
 import pytest
 
@@ -194,6 +196,35 @@ def test_told_where_it_is(cluster, connect):
         with connect(cluster) as another:
             assert resume(another, "c", token)
             assert heard(another, sender)[:5 - number] == [str(n) for n in range(number, 5)]
+
+
+def test_told_while_it_catches_up(cluster, connect):
+    """Guards: in a long delivery a session is told its position after every thousand notifications, within large
+    transactions as well; each of these is one to go on from, with nothing missing and nothing twice."""
+    sender, listener, laggard = (connect(cluster) for _ in range(3))
+    laggard.execute("LISTEN c")
+    laggard.execute("BEGIN; SELECT 1")  # nothing goes
+    token = position(sender)
+    sender.execute("SELECT count(pg_notify('c', n::text)) FROM generate_series(1, 2500) n")
+    sender.execute("SELECT count(pg_notify('c', lpad(n::text, 1500, '0'))) FROM generate_series(2501, 4500) n")  # in a file
+    for number in range(4501, 5001):
+        notify(sender, "c", str(number))
+    with listener.transaction():
+        listener.execute("LISTEN herald_position")
+        assert resume(listener, "c", token) is True
+    told, last = [], 0
+    while last < 5000:
+        for notification in listener.notifies(timeout=20, stop_after=1):
+            if notification.channel == "c":
+                assert int(notification.payload) == last + 1
+                last += 1
+            else:
+                told.append((last, notification.payload))
+    assert len(told) >= 4 and max(after - before for (before, _), (after, _) in pairwise(told)) <= 1000
+    for number, token in told:
+        with connect(cluster) as another:
+            assert resume(another, "c", token) is True
+            assert [int(payload) for payload in hear(another, 5000 - number)] == list(range(number + 1, 5001))
 
 
 def test_told_though_it_hears_nothing(tiny, connect):

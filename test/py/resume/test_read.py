@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from psycopg.pq import TransactionStatus
 
 from laggards import SMALLEST, send
 from resume import position, read
@@ -97,6 +98,47 @@ def test_waits(cluster, connect, wire):
     until(lambda: left_nothing(watcher), "nobody listens")
 
 
+def test_several_channels(cluster, connect, wire):
+    """Guards: what was sent on any of several channels comes in one order, and one position is good for all of them;
+    a call that waits returns what comes on the second one."""
+    reader, sender, waits = connect(cluster), connect(cluster), connect(cluster)
+    names = [f"of many {number}" for number in range(50)] + ["a", "Ä", "a"]
+    token = position(reader)
+    for number in range(100):
+        notify(sender, names[number * 7 % 53], str(number))
+        notify(sender, "of no matter", str(number))
+    payloads = []
+    while True:
+        rows = reader.execute("SELECT position, channel, payload FROM herald.read(channels => %s, after => %s, max_rows => 7)", (names, token)).fetchall()
+        token = rows[-1][0]
+        if rows[0][1] is None:
+            break
+        assert all(channel == names[int(payload) * 7 % 53] for _, channel, payload in rows)
+        payloads += [int(payload) for _, _, payload in rows]
+    assert payloads == list(range(100))
+
+    thread = threading.Thread(target=lambda: payloads.extend(
+        waits.execute("SELECT channel, payload FROM herald.read(channels => %s, after => %s, wait => '50s')", (["b", "a"], token)).fetchall()))
+    thread.start()
+    until(lambda: state_of(sender, waits.info.backend_pid) == "idle", "it waits")
+    assert one(sender, "SELECT channels FROM herald.listeners WHERE pid = %s", waits.info.backend_pid) == 2
+    notify(sender, "of no matter", "more")
+    notify(sender, "a", "it")
+    thread.join()
+    assert payloads[100:] == [("a", "it")]
+    assert state_of(sender, waits.info.backend_pid) is None
+
+
+@pytest.mark.parametrize("channels, error", [
+    ("'{}'::text[]", "at least one channel must be given"), ("NULL::text[]", "at least one channel must be given"),
+    ("'{a,NULL}'::text[]", "channel name cannot be empty"), ("ARRAY['a', '']", "channel name cannot be empty"),
+    ("ARRAY[repeat('x', 64)]", "channel name too long"),
+])
+def test_channels_that_are_none(cluster, connect, channels, error):
+    """Guards: these are errors."""
+    assert outcome(connect(cluster), f"SELECT herald.read({channels})") == f"22023: {error}"
+
+
 def test_time_is_over(cluster, connect):
     """Guards: it ends after its time, or after herald.max_read_wait if that is less."""
     reader = connect(cluster)
@@ -178,26 +220,36 @@ def test_nothing_is_missed_while_it_begins_to_wait(cluster, connect):
 
 
 def test_others_send_meanwhile(cluster, tiny, connect):
-    """Guards: a reader of a quiet channel that waits while others send far more than is kept gets what comes then;
-    and a good position if nothing comes."""
+    """Guards: a reader of a quiet channel that waits while others send far more than is kept is given a new position
+    each time that its own has become old, before that is gone; and gets what comes then."""
     del cluster
     tiny.psql("ALTER SYSTEM SET herald.retain_size = 0; SELECT pg_reload_conf()")
     sender, reader = connect(tiny), connect(tiny)
     until(lambda: one(sender, "SHOW herald.retain_size") == "0", "nothing is retained")
-    for ends in ("something comes", "the time is over"):
-        token, found = position(reader), []
-        wait = "50s" if ends == "something comes" else "3s"
-        thread = threading.Thread(target=lambda: found.extend(read(reader, "quiet", token, 10, wait)))  # pylint: disable=cell-var-from-loop
+    for waits in ("alone", "in a session that listens"):
+        if waits != "alone":
+            reader.execute("LISTEN other")
+        token, calls, found = position(reader), 0, []
+
+        def read_on():
+            nonlocal token, calls
+            while not found:
+                payloads, token = read(reader, "quiet", token, 10, "50s")
+                found.extend(payloads)
+                calls += 1
+
+        thread = threading.Thread(target=read_on)
         thread.start()
-        until(lambda: state_of(sender, reader.info.backend_pid) == "idle", "it waits")
-        send(sender, 3, f"{ends} ")
-        if ends == "something comes":
-            notify(sender, "quiet", ends)
+        until(lambda: reader.info.transaction_status == TransactionStatus.ACTIVE, "it waits")
+        for number in range(3):
+            before = calls
+            send(sender, 1, f"{waits} {number} ")
+            until(lambda: calls > before, "it has a new position")
+        notify(sender, "quiet", waits)
         thread.join()
-        payloads, after = found
-        assert payloads == ([ends] if ends == "something comes" else [])
+        assert found == [waits] and calls >= 4
         notify(sender, "quiet", "next")
-        assert read(reader, "quiet", after)[0] == ["next"]
+        assert read(reader, "quiet", token)[0] == ["next"]
     tiny.psql("ALTER SYSTEM RESET herald.retain_size; SELECT pg_reload_conf()")
 
 

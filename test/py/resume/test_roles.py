@@ -11,6 +11,7 @@ CALLS = {
     "herald.position()": "SELECT herald.position()",
     "herald.listen(text, text)": "SELECT herald.listen('c', NULL)",
     "herald.read(text, text, integer, interval)": "SELECT * FROM herald.read('c')",
+    "herald.read(text[], text, integer, interval)": "SELECT * FROM herald.read(channels => '{c,d}')",
 }
 
 

@@ -1,0 +1,71 @@
+/*-------------------------------------------------------------------------
+ *
+ * gone.c
+ *	  Why what came after a position cannot be read any more.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "base/compat.h"
+#include "base/settings.h"
+#include "notify/resume/gone.h"
+
+static void add_detail(HeraldGone reason);
+static void add_hint(const char *more);
+
+
+void
+herald_gone_report(HeraldGone reason)
+{
+	if (errstart(ERROR, TEXTDOMAIN))
+	{
+		errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE);
+		errmsg("notifications after this position are not kept any more");
+		add_detail(reason);
+		errfinish(__FILE__, __LINE__, __func__);
+	}
+	pg_unreachable();
+}
+
+static void
+add_detail(HeraldGone reason)
+{
+	switch (reason)
+	{
+		case HERALD_GONE_RUN:
+			errdetail("The server has been restarted since, or it is another one.");
+			add_hint("");
+			break;
+		case HERALD_GONE_EXTENSION:
+			errdetail("The extension pg_herald has been created again since.");
+			add_hint("");
+			break;
+		case HERALD_GONE_PAST_QUEUE:
+			errdetail("Some were sent through the server's own queue, where they cannot be read again.");
+			add_hint(" Look for sessions with herald.enabled off, and for C functions that notify.");
+			break;
+		case HERALD_GONE_BY_TIME:
+			errdetail("They were older than herald.retain_time (%d s).", herald_retain_time_s);
+			add_hint(" herald.retain_time keeps them for longer.");
+			break;
+		case HERALD_GONE_BY_SIZE:
+			errdetail("Later ones have taken their place: herald.queue_memory (%d kB) and herald.retain_size (%d kB) hold no more.",
+					  herald_queue_memory_kb, herald_retain_size_kb);
+			add_hint(" herald.retain_size keeps more.");
+			break;
+		case HERALD_GONE_FOR_ROOM:
+			errdetail("They were deleted when herald.max_queue_size (%d kB) was reached or the disk was full.",
+					  herald_max_queue_size_kb);
+			add_hint(" Free disk space, or increase herald.max_queue_size.");
+			break;
+	}
+}
+
+static void
+add_hint(const char *more)
+{
+	errhint("Take a new position with herald.position(), then read the state that the notifications are about.%s", more);
+}

@@ -1,0 +1,104 @@
+"""Why what came after a position is gone: the error of herald.read() says it, and herald.listen() answers false."""
+
+import psycopg
+import pytest
+
+from laggards import KILOBYTES_7, RING_BYTES, SMALLEST
+from resume import position, resume
+from servers import SETTINGS, started
+from support import one, until
+
+ROUND = 2 * RING_BYTES // 7000
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """With as little memory as pg_herald takes."""
+    yield from started(preload=True, settings=SETTINGS | SMALLEST | {
+        "herald.retain_size": "1MB", "herald.max_queue_size": "4MB"})
+
+
+def fill(sender: psycopg.Connection, count: int = ROUND) -> None:
+    """Sends that many, of 7 kB each."""
+    sender.execute("DO $$ BEGIN FOR n IN 1 .. %s LOOP PERFORM pg_notify('c', n || '%s'); COMMIT; END LOOP; END $$"
+                   % (count, KILOBYTES_7))
+
+
+def why(client: psycopg.Connection, token: str) -> tuple[str, str]:
+    """The detail, and what the hint says besides the usual."""
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as error:
+        client.execute("SELECT * FROM herald.read('c', %s)", (token,))
+    diag = error.value.diag
+    assert diag.message_primary == "notifications after this position are not kept any more"
+    usual = "Take a new position with herald.position(), then read the state that the notifications are about."
+    assert diag.message_hint.startswith(usual)
+    assert resume(client, "c", token) is False
+    client.execute("UNLISTEN c")
+    return diag.message_detail, diag.message_hint[len(usual):].strip()
+
+
+def test_no_position(tiny, connect):
+    """Guards: without a position herald.listen() answers with null, and listens."""
+    listener = connect(tiny)
+    assert one(listener, "SELECT herald.listen('c')") is None
+    assert resume(listener, "d", None) is None
+    assert listener.execute("SELECT pg_listening_channels()").fetchall() == [("c",), ("d",)]
+
+
+def test_by_size(tiny, connect):
+    """Guards: later notifications have taken its place."""
+    client = connect(tiny)
+    token = position(client)
+    fill(client, 4 * ROUND)
+    detail, hint = why(client, token)
+    assert detail.startswith("Later ones have taken their place: herald.queue_memory (")
+    assert detail.endswith("kB) and herald.retain_size (1024 kB) hold no more.")
+    assert hint == "herald.retain_size keeps more."
+
+
+def test_by_time(tiny, connect):
+    """Guards: herald.retain_time has passed."""
+    client = connect(tiny)
+    token = position(client)
+    fill(client)
+    tiny.psql("ALTER SYSTEM SET herald.retain_time = '1s'; SELECT pg_reload_conf()")
+    until(lambda: one(client, "SELECT spilled FROM herald.queue") == 0, "the files have expired")
+    assert why(client, token) == ("They were older than herald.retain_time (1 s).",
+                                  "herald.retain_time keeps them for longer.")
+    tiny.psql("ALTER SYSTEM RESET herald.retain_time; SELECT pg_reload_conf()")
+
+
+def test_for_room(tiny, connect):
+    """Guards: a laggard has held more than herald.max_queue_size allows."""
+    client, laggard = connect(tiny), connect(tiny)
+    laggard.execute("LISTEN c")
+    laggard.execute("BEGIN; SELECT 1")
+    token = position(client)
+    fill(client, 5_000_000 // 7000)
+    assert why(client, token) == (
+        "They were deleted when herald.max_queue_size (4096 kB) was reached or the disk was full.",
+        "Free disk space, or increase herald.max_queue_size.")
+
+
+def test_past_the_queue(tiny, connect):
+    """Guards: one has gone the server's own way."""
+    client = connect(tiny)
+    token = position(client)
+    client.execute("SET herald.enabled = off; NOTIFY c; RESET herald.enabled")
+    assert why(client, token) == (
+        "Some were sent through the server's own queue, where they cannot be read again.",
+        "Look for sessions with herald.enabled off, and for C functions that notify.")
+
+
+def test_of_an_earlier_extension(tiny, connect):
+    """Guards: the extension was created again."""
+    token = position(connect(tiny))
+    tiny.psql("DROP EXTENSION pg_herald CASCADE; CREATE EXTENSION pg_herald")
+    assert why(connect(tiny), token) == ("The extension pg_herald has been created again since.", "")
+
+
+def test_of_an_earlier_run(tiny, connect):
+    """Guards: the server was restarted."""
+    token = position(connect(tiny))
+    tiny.restart()
+    assert why(connect(tiny), token) == ("The server has been restarted since, or it is another one.", "")
