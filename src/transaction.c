@@ -52,6 +52,9 @@
 #include "notify/storage/room.h"
 #include "transaction.h"
 
+/* Such a part of the server's own queue: about a megabyte, if that has its usual size. */
+#define SERVER_QUEUE_LONG	0.0001
+
 /* The transaction has ended, and at_release() has not been called since. */
 static enum
 {
@@ -66,7 +69,7 @@ static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 									SubTransactionId parent_id, void *arg);
 static void count_bypass(void);
 static void before_commit(void);
-static bool server_queue_is_used(void);
+static bool server_queue_is_long(void);
 static void do_on_commit_actions(void);
 static void do_pending_syncs(void);
 static void do_lengthy_ends(void);
@@ -196,7 +199,7 @@ before_commit(void)
 
 	/* Then nobody waits for us while the server goes through its channels, or its queue. */
 	if (herald_pending_count() > 0 &&
-		(herald_subscriptions_take_long() || (herald_subscriptions_are_first() && server_queue_is_used())))
+		(herald_subscriptions_take_long() || (herald_subscriptions_are_first() && server_queue_is_long())))
 		herald_notify_go_native();
 	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
@@ -216,12 +219,13 @@ before_commit(void)
 
 /*
  * A session that begins to listen is registered with the server, too, which then reads all
- * that is in its own queue for that database: gigabytes, if somebody has sent them.
+ * that is in its own queue for that database: gigabytes, if somebody has sent them.  A
+ * megabyte takes a millisecond.
  */
 static bool
-server_queue_is_used(void)
+server_queue_is_long(void)
 {
-	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) > 0;
+	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) > SERVER_QUEUE_LONG;
 }
 
 /*

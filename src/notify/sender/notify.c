@@ -107,7 +107,7 @@ herald_notify_hand_over(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("this transaction cannot send all its notifications through the server's own queue"),
-				 errdetail("It needs that queue for some of them, and for all if it has executed very many LISTENs, or LISTEN while others use that queue. A payload of more than %d bytes does not fit there.",
+				 errdetail("It needs that queue for some of them, and for all if it has executed very many LISTENs, or begins to LISTEN while that queue is long. A payload of more than %d bytes does not fit there.",
 						   HERALD_PAYLOAD_MAX_OF_SERVER),
 				 errhint("Send them in different transactions.")));
 	if (!is_native && !server_has_some())

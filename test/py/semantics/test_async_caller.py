@@ -160,22 +160,43 @@ def test_own_channels_cannot_be_forged(cluster, connect, channel):
     assert one(listener, "SELECT count(*) FROM pg_listening_channels()") == 0
 
 
-def test_once_beside_the_first_listen(cluster, connect):
-    """Guards: what a session notifies unseen in the transaction of its first LISTEN arrives once, and in order, while
-    a stranger in another database uses the server's own queue."""
+@pytest.fixture
+def laggard_elsewhere(cluster, connect):
+    """laggard_elsewhere(count) leaves so many pages in the server's own queue, for a session of another database."""
     cluster.psql("CREATE DATABASE busy_queue")  # without the extension
-    laggard, stranger, beginner, sender = (connect(cluster, name) for name in ("busy_queue",) * 2 + ("postgres",) * 2)
+    laggard, stranger = connect(cluster, "busy_queue"), connect(cluster, "busy_queue")
     for statement in ("LISTEN c", "BEGIN", "SELECT 1"):
         laggard.execute(statement)
-    notify(stranger, "c", *(f"{number} {'x' * 7000}" for number in range(3)))  # more than a page
+    yield lambda count: stranger.execute(
+        f"SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, {count}) n")
+    laggard.close()
+    stranger.close()
+    cluster.psql("DROP DATABASE busy_queue WITH (FORCE)")
+
+
+def test_in_order_beside_a_first_listen(cluster, connect, laggard_elsewhere):
+    """Guards: a session's transactions arrive in their order, also one that begins to listen, while a stranger in
+    another database uses the server's own queue a little."""
+    listener = connect(cluster)
+    listener.execute("LISTEN c")
+    laggard_elsewhere(5)
+    for number in range(20):
+        with connect(cluster) as beginner:
+            beginner.execute(f"NOTIFY c, '{number} first'")
+            beginner.execute(f"BEGIN; LISTEN c; NOTIFY c, '{number} second'; COMMIT")
+            assert hear(listener, 2) == [f"{number} first", f"{number} second"]
+
+
+def test_once_beside_the_first_listen(cluster, connect, laggard_elsewhere):
+    """Guards: what a session notifies unseen in the transaction of its first LISTEN arrives once, and in order, while
+    a stranger in another database fills the server's own queue."""
+    beginner, sender = connect(cluster), connect(cluster)
+    laggard_elsewhere(150)
     with beginner.transaction():
         beginner.execute("LISTEN d")
         notify(beginner, "d", "seen")
         beginner.execute("SELECT pg_temp.async_notify('d', 'unseen')")
         notify(beginner, "d", "seen, too")
-    assert one(sender, "SELECT pg_notification_queue_usage() > 0")
+    assert one(sender, "SELECT pg_notification_queue_usage() > 0.0001")
     notify(sender, "d", "end")
     assert hear_until(beginner, "end") == ["unseen", "seen", "seen, too"]
-    laggard.close()
-    stranger.close()
-    cluster.psql("DROP DATABASE busy_queue WITH (FORCE)")
