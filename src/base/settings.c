@@ -30,6 +30,7 @@ bool		herald_enabled;
 int			herald_queue_memory_kb;
 int			herald_channel_memory_kb;
 int			herald_max_channels_per_role;
+int			herald_max_uncommitted_per_role_kb;
 int			herald_max_queue_size_kb;
 int			herald_retain_size_kb;
 int			herald_retain_time_s;
@@ -97,6 +98,14 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 
+	DefineCustomIntVariable("herald.max_uncommitted_per_role",
+							"Sets the maximum size of the files for notifications of one role's open transactions.",
+							"Notifications go to a file when a transaction has too many for a part of herald.queue_memory. "
+							"All databases count together. Superusers are exempt. -1 means half of herald.max_queue_size.",
+							&herald_max_uncommitted_per_role_kb, -1,
+							-1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
+
 	DefineCustomIntVariable("herald.max_read_wait",
 							"Sets the maximum time that herald.read() waits for a notification.",
 							"A longer wait ends after this time. The call keeps its snapshot while it waits.",
@@ -109,7 +118,7 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							"Sessions that reconnect can read them again. 0 keeps only what is in herald.queue_memory. "
 							"These files count for herald.max_queue_size, and are deleted before anything that a listener "
 							"has not read.",
-							&herald_retain_size_kb, 0,
+							&herald_retain_size_kb, 64 * 1024,
 							0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 

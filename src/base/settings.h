@@ -22,6 +22,7 @@ extern int	herald_queue_memory_kb;
 extern int	herald_channel_memory_kb;
 extern int	herald_max_channels_per_role;	/* -1: half of herald_channels_max() */
 extern int	herald_max_queue_size_kb;
+extern int	herald_max_uncommitted_per_role_kb; /* -1: half of herald_max_queue_size_kb */
 extern int	herald_max_payload;	/* bytes */
 extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is kept */
 extern int	herald_retain_size_kb;

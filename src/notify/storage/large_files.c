@@ -31,6 +31,7 @@ typedef struct LargeFile
 	_Atomic uint64_t number;	/* 0: free */
 	_Atomic uint64_t position;
 	_Atomic uint64_t bytes;		/* its owner writes, before it has a position */
+	_Atomic uint32_t role;		/* whose transaction it is */
 } LargeFile;
 
 struct HeraldLargeFiles
@@ -62,7 +63,7 @@ herald_large_files_shared_init(void)
 }
 
 uint64
-herald_large_files_enter(void)
+herald_large_files_enter(Oid role)
 {
 	LargeFile  *file = find(0);
 	uint64		number;
@@ -71,6 +72,7 @@ herald_large_files_enter(void)
 		return 0;
 	number = ++herald_large_files->last_number;
 	atomic_store(&file->bytes, 0);
+	atomic_store(&file->role, role);
 	atomic_store(&file->position, HERALD_NOT_PLACED);
 	atomic_store(&file->number, number);
 	herald_large_files->used = Max(herald_large_files->used, (int) (file - herald_large_files->files) + 1);
@@ -188,6 +190,23 @@ uint64
 herald_large_files_bytes_open(void)
 {
 	return herald_large_files_bytes_from(HERALD_NOT_PLACED);
+}
+
+/* An entry that changes hands meanwhile may count for the wrong role, once. */
+uint64
+herald_large_files_bytes_open_of(Oid role)
+{
+	uint64		bytes = 0;
+
+	for (int i = 0; i < atomic_load(&herald_large_files->used); i++)
+	{
+		LargeFile  *file = &herald_large_files->files[i];
+
+		if (atomic_load(&file->number) != 0 && atomic_load(&file->position) == HERALD_NOT_PLACED &&
+			atomic_load(&file->role) == role)
+			bytes += atomic_load(&file->bytes);
+	}
+	return bytes;
 }
 
 /*

@@ -27,7 +27,7 @@ extern void herald_large_files_shared_init(void);
  * queue's limit is reached, unless that is very large, or herald.queue_memory small.
  * Under spill_lock.
  */
-extern uint64 herald_large_files_enter(void);
+extern uint64 herald_large_files_enter(Oid role);
 
 /*
  * The owner's functions; its file remains in the table until its batch is finished,
@@ -60,8 +60,9 @@ extern uint64 herald_large_files_bytes(void);
 /* Bytes of those whose references lie at a position or above, or have no place in the queue yet. */
 extern uint64 herald_large_files_bytes_from(HeraldPosition position);
 
-/* Bytes of those whose transactions are open. */
+/* Bytes of those whose transactions are open: of all, and of one role's. */
 extern uint64 herald_large_files_bytes_open(void);
+extern uint64 herald_large_files_bytes_open_of(Oid role);
 
 /* Bytes of those whose references lie from one position up to another.  By anybody; a figure. */
 extern uint64 herald_large_files_bytes_between(HeraldPosition from, HeraldPosition to);

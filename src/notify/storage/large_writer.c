@@ -27,6 +27,7 @@
 #include "notify/storage/spill.h"
 
 static uint64 enter(void);
+static void claim(uint64 bytes);
 static bool take(uint64 number, uint64 bytes);
 herald_noreturn static void report_full(uint64 own);
 herald_noreturn static void report_lost(uint64 number);
@@ -50,6 +51,9 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 
 	if (!herald_large_files_has(number))
 		report_lost(number);
+
+	if (!forced)
+		claim(bytes);
 
 	/* The last quarter is for what is committed: open transactions make no listener lose that. */
 	if (!forced && herald_large_files_bytes_open() + bytes > open_max)
@@ -111,7 +115,7 @@ enter(void)
 	{
 		CHECK_FOR_INTERRUPTS();
 		herald_spill_lock();
-		number = herald_large_files_enter();
+		number = herald_large_files_enter(GetSessionUserId());
 		herald_spill_unlock();
 	} while (number == 0 && herald_spill_give_up_oldest_file());
 	if (number == 0)
@@ -120,6 +124,26 @@ enter(void)
 				 errmsg("too many large transactions at the same time"),
 				 errdetail("At most %d transactions can have a file for notifications that do not fit into memory.", HERALD_LARGE_FILES_MAX)));
 	return number;
+}
+
+/* Has the role its share with that many bytes more?  Sessions that ask at the same moment may exceed it. */
+static void
+claim(uint64 bytes)
+{
+	Oid			role = GetSessionUserId();
+	uint64		limit = herald_max_uncommitted_per_role_kb >= 0 ?
+		(uint64) herald_max_uncommitted_per_role_kb * 1024 : (uint64) herald_max_queue_size_kb * 1024 / 2;
+	uint64		before = herald_large_files_bytes_open_of(role);
+
+	if (before + bytes <= limit || superuser_arg(role))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many uncommitted notifications of role \"%s\"", GetUserNameFromId(role, false)),
+			 errdetail("The files of its open transactions have %llu kB, and need %llu kB more; herald.max_uncommitted_per_role allows %llu kB.",
+					   (unsigned long long) before / 1024, (unsigned long long) (bytes + 1023) / 1024,
+					   (unsigned long long) limit / 1024),
+			 errhint("Try again when its other transactions have ended, send fewer notifications in one transaction, or increase herald.max_uncommitted_per_role for this role.")));
 }
 
 /* Count that many bytes more.  False: there is no room for them. */

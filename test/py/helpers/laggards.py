@@ -12,7 +12,8 @@ from support import hear, left_nothing, notify, one, until
 from wire import Wire
 
 RING_BYTES = 512 * 1024
-SMALLEST = {"herald.queue_memory": f"{RING_BYTES}B", "herald.channel_memory": "1MB"}
+# As little memory as pg_herald takes, and files of what is needed alone.
+SMALLEST = {"herald.queue_memory": f"{RING_BYTES}B", "herald.channel_memory": "1MB", "herald.retain_size": 0}
 KILOBYTES_7 = "x" * 7000
 SEGMENT_BYTES = RING_BYTES // 8
 

@@ -150,3 +150,19 @@ def test_memory_alone(plain, connect):
         kept.append(queue(sender, "kept_bytes"))
     assert min(kept) >= RING * 3 / 4 and max(kept) <= RING
     assert queue(sender, "spilled") == 0
+
+
+def test_by_default(cluster, connect):
+    """Guards: with the default settings a large transaction spoils no older position, of no channel, and a client that
+    waits can read it page by page."""
+    sender, reader = connect(cluster), connect(cluster)
+    token = position(sender)
+    sender.execute(f"SELECT count(pg_notify('night', n || '{KILOBYTES_7}')) FROM generate_series(1, 1500) n")
+    notify(sender, "c", "1")
+    assert read(reader, "c", token, 10, "20s")[0] == ["1"]
+    assert resume(connect(cluster), "c", token) is True
+    seen = 0
+    while seen < 1500:
+        payloads, token = read(reader, "night", token, 1000, "20s")
+        seen += len(payloads)
+        assert payloads[-1] == f"{seen}{KILOBYTES_7}"
