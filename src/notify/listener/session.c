@@ -455,7 +455,10 @@ herald_session_take_missed(void)
 
 	if (session.resumed_channels != 0)
 	{
+		/* The statement has been answered: a cancel request is not for us. */
+		HOLD_CANCEL_INTERRUPTS();
 		herald_bypass_await_counting();
+		RESUME_CANCEL_INTERRUPTS();
 		result = result || herald_bypass_since(session.resumed_bypasses, session.resumed_channels);
 	}
 	session.has_missed = false;

@@ -219,6 +219,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 		wait_and_read(reading, deadline_ms);
 
 	/* Of what was read nothing is missing if that holds now. */
+	herald_bypass_await_counting();
 	if (is_past_queue(reading))
 		herald_gone_report(HERALD_GONE_PAST_QUEUE);
 	if (reading->rows == 0)
@@ -243,11 +244,10 @@ read_token(const char *text, HeraldToken *token)
 	}
 }
 
-/* Was something sent on the channels that is not in our queue? */
+/* Has something been counted on the channels that is not in our queue? */
 static bool
 is_past_queue(const Reading *reading)
 {
-	herald_bypass_await_counting();
 	return herald_bypass_since(reading->bypasses, reading->bypass_channels);
 }
 
