@@ -201,7 +201,7 @@ herald_retention_give_up_oldest_other(HeraldRetention *retention, HeraldQueue *q
 }
 
 HeraldPosition
-herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue)
+herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint64_t sets)
 {
 	/*
 	 * [F5] In this order.  `to` after the tail, for what leaves the ring is saved before: an
@@ -213,26 +213,36 @@ herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue)
 	HeraldPosition to = atomic_load_explicit(&retention->to, memory_order_acquire);
 	HeraldPosition from = atomic_load_explicit(&retention->from, memory_order_acquire);
 	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
-	HeraldPosition complete = atomic_load_explicit(&retention->complete_from, memory_order_acquire);
 
 	/* If what is saved ends before the tail, others have recycled more. */
 	if (from > tail || to < tail)
 		from = tail;
 	if (from < lost)
 		from = lost;
-	return from < complete ? complete : from;
+	for (int set = 0; sets != 0; sets >>= 1, set++)
+	{
+		HeraldPosition complete;
+
+		if ((sets & 1) == 0)
+			continue;
+		complete = atomic_load_explicit(&retention->complete_from[set], memory_order_acquire);
+		if (from < complete)
+			from = complete;
+	}
+	return from;
 }
 
 HeraldHoldResult
 herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-					  uint32_t slot, HeraldPosition position, HeraldPosition *had_read)
+					  uint32_t slot, uint64_t sets, HeraldPosition position,
+					  HeraldPosition *had_read)
 {
 	bool		is_there;
 
 	/* [F4] As a process that lets go of something looks at the words. */
 	if (!herald_queue_lock_border(queue))
 		return HERALD_HOLD_AGAIN;
-	is_there = position >= herald_retention_kept_from(retention, queue) &&
+	is_there = position >= herald_retention_kept_from(retention, queue, sets) &&
 		herald_wakeup_hold(wakeup, queue, slot, position, had_read);
 	herald_queue_unlock_border(queue);
 	return is_there ? HERALD_HOLD_DONE : HERALD_HOLD_GONE;
@@ -268,7 +278,7 @@ let_go(Spiller *spiller, uint64_t bytes, HeraldPosition *tail)
 	if (!herald_queue_lock_border(spiller->queue))
 		return false;
 
-	/* What was rolled back belongs to the very first position. */
+	/* What was rolled back belongs to the very first position, and to no channel. */
 	remove_others(spiller, HERALD_ALIGN);
 	retired = retire_unneeded(spiller,
 							  retained_from(spiller, herald_wakeup_needed(spiller->wakeup, spiller->queue), bytes));
@@ -560,10 +570,17 @@ remove_segments(Spiller *spiller, Segments retired)
 static void
 remove_others(Spiller *spiller, HeraldPosition below)
 {
-	_Atomic uint64_t *complete_from = &spiller->retention->complete_from;
-	HeraldPosition removed = spiller->calls->others_remove ?
-		spiller->calls->others_remove(below) : 0;
+	HeraldPosition removed[HERALD_CHANNEL_SETS] = {0};
 
-	if (removed != 0 && removed + HERALD_ALIGN > atomic_load_explicit(complete_from, memory_order_relaxed))
-		atomic_store_explicit(complete_from, removed + HERALD_ALIGN, memory_order_release);
+	if (spiller->calls->others_remove == NULL)
+		return;
+	spiller->calls->others_remove(below, removed);
+	for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
+	{
+		_Atomic uint64_t *complete_from = &spiller->retention->complete_from[set];
+
+		if (removed[set] != 0 &&
+			removed[set] + HERALD_ALIGN > atomic_load_explicit(complete_from, memory_order_relaxed))
+			atomic_store_explicit(complete_from, removed[set] + HERALD_ALIGN, memory_order_release);
+	}
 }

@@ -13,14 +13,17 @@
 #include "queue.h"
 #include "wakeup.h"
 
+/* Into so many sets the channels of all databases are divided, each a bit. */
+#define HERALD_CHANNEL_SETS		64
+
 /* Written by one process at a time, which holds a lock: the spiller. */
 typedef struct HeraldRetention
 {
 	_Atomic uint64_t from;
 	_Atomic uint64_t to;
 
-	/* From here on nothing is missing of what is kept elsewhere besides segments. */
-	_Atomic uint64_t complete_from;
+	/* From here on nothing is missing, on channels of this set, of what is kept elsewhere besides segments. */
+	_Atomic uint64_t complete_from[HERALD_CHANNEL_SETS];
 } HeraldRetention;
 
 /* How much may be kept outside of the ring, in bytes: in all, and of what nobody needs. */
@@ -71,13 +74,14 @@ typedef struct HeraldRetentionCalls
 	 * What is kept elsewhere besides segments and counts for the same limits:
 	 * how much, how much of that belongs to a stretch of the queue, the position
 	 * that the oldest belongs to (UINT64_MAX: there is none), and a way to delete
-	 * what belongs below a position, as in remove(), which returns the highest of
-	 * these positions (0: there was none).  NULL: there is nothing of the kind.
+	 * what belongs below a position, as in remove(), which notes the highest of
+	 * these positions for each set of channels, where there was 0.  NULL: there is
+	 * nothing of the kind.
 	 */
 	uint64_t	(*others_bytes) (void);
 	uint64_t	(*others_bytes_between) (HeraldPosition from, HeraldPosition to);
 	HeraldPosition (*others_oldest) (void);
-	HeraldPosition (*others_remove) (HeraldPosition below);
+	void		(*others_remove) (HeraldPosition below, HeraldPosition removed[HERALD_CHANNEL_SETS]);
 } HeraldRetentionCalls;
 
 /* Is the ring short of room, and is its oldest segment finished and settled?  By anybody; a hint. */
@@ -128,10 +132,12 @@ extern bool herald_retention_give_up_oldest_other(HeraldRetention *retention, He
 												  const HeraldRetentionCalls *calls);
 
 /*
- * From here on everything is still there, in the ring or elsewhere.  By anybody: under
- * the border lock it stays so, but for what is given up; without it is a hint.
+ * From here on everything on channels of these sets is still there, in the ring or elsewhere;
+ * without sets, all but what is kept elsewhere besides segments.  By anybody: under the border
+ * lock it stays so, but for what is given up; without it is a hint.
  */
-extern HeraldPosition herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue);
+extern HeraldPosition herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue,
+												 uint64_t sets);
 
 typedef enum HeraldHoldResult
 {
@@ -141,12 +147,13 @@ typedef enum HeraldHoldResult
 } HeraldHoldResult;
 
 /*
- * A listener in a transaction wants to read from an older position, where a batch
+ * A listener in a transaction wants to read channels of these sets from an older position, where a batch
  * begins.  On success it is told up to where it had read everything of its channels.
  */
 extern HeraldHoldResult herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue,
 											  HeraldWakeup *wakeup, uint32_t slot,
-											  HeraldPosition position, HeraldPosition *had_read);
+											  uint64_t sets, HeraldPosition position,
+											  HeraldPosition *had_read);
 
 /* Has this segment been saved as a whole?  By anybody; it can be deleted any moment. */
 extern bool herald_retention_has(HeraldRetention *retention, HeraldPosition segment);

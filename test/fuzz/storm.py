@@ -175,7 +175,7 @@ def startup(code: int, body: bytes) -> bytes:
 @contextmanager
 def storm():
     """Yields a Storm on a new server."""
-    settings = SETTINGS | {"herald.queue_memory": "512kB", "herald.channel_memory": "1MB",
+    settings = SETTINGS | {"herald.queue_memory": "512kB", "herald.channel_memory": "1MB", "herald.retain_size": 0,
                            "deadlock_timeout": "100ms", "authentication_timeout": "5s"}
     with Cluster(preload=True, settings=settings) as cluster:
         prepare_server(cluster, True)

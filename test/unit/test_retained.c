@@ -38,6 +38,7 @@ static struct
 		uint64_t	bytes;
 	}			others[OTHERS_MAX];
 	int			others_used;
+	int			others_removed;
 	int			saves;
 	int			removes;
 	int			dropped;
@@ -49,7 +50,7 @@ hold(uint32_t slot, HeraldPosition position)
 {
 	HeraldPosition had_read;
 
-	return herald_retention_hold(&world.retention, world.queue, world.wakeup, slot, position, &had_read);
+	return herald_retention_hold(&world.retention, world.queue, world.wakeup, slot, UINT64_MAX, position, &had_read);
 }
 
 static bool
@@ -125,18 +126,16 @@ others_oldest(void)
 	return world.others_used > 0 ? world.others[0].position : UINT64_MAX;
 }
 
-static HeraldPosition
-others_remove(HeraldPosition below)
+/* The oldest is on channels of the first set, and each next one of the set that follows. */
+static void
+others_remove(HeraldPosition below, HeraldPosition removed[HERALD_CHANNEL_SETS])
 {
-	HeraldPosition highest = 0;
-
 	while (world.others_used > 0 && world.others[0].position < below)
 	{
-		highest = world.others[0].position;
+		removed[world.others_removed++] = world.others[0].position;
 		memmove(&world.others[0], &world.others[1], sizeof(world.others) - sizeof(world.others[0]));
 		world.others_used--;
 	}
-	return highest;
 }
 
 static const HeraldRetentionCalls calls = {
@@ -189,7 +188,7 @@ border(int segments)
 static HeraldPosition
 kept_from(void)
 {
-	return herald_retention_kept_from(&world.retention, world.queue);
+	return herald_retention_kept_from(&world.retention, world.queue, UINT64_MAX);
 }
 
 /* Move the oldest segment, and fill what that frees, to be short again. */
@@ -299,7 +298,7 @@ test_hold(void **state UNUSED)
 
 	for (int i = 0; i < 3; i++)
 		assert_true(move());
-	assert_int_equal(herald_retention_hold(&world.retention, world.queue, world.wakeup, ME, border(1), &had_read),
+	assert_int_equal(herald_retention_hold(&world.retention, world.queue, world.wakeup, ME, UINT64_MAX, border(1), &had_read),
 					 HERALD_HOLD_DONE);
 	assert_int_equal(had_read, atomic_load(&world.queue->settled));
 	assert_int_equal(atomic_load(herald_wakeup_word(world.wakeup, ME)), border(1) | HERALD_LISTENER_BUSY_PENDING);
@@ -323,7 +322,7 @@ test_hold_beyond(void **state UNUSED)
 	HeraldPosition had_read = 0;
 
 	atomic_store(&world.queue->dispatched, settled + 8);
-	assert_int_equal(herald_retention_hold(&world.retention, world.queue, world.wakeup, ME, settled + 8, &had_read),
+	assert_int_equal(herald_retention_hold(&world.retention, world.queue, world.wakeup, ME, UINT64_MAX, settled + 8, &had_read),
 					 HERALD_HOLD_DONE);
 	assert_int_equal(had_read, settled);
 	assert_int_equal(atomic_load(herald_wakeup_word(world.wakeup, ME)), settled | HERALD_LISTENER_BUSY_PENDING);
@@ -401,7 +400,7 @@ test_saved_and_let_go(void **state UNUSED)
 	assert_int_equal(kept_from(), border(1));
 }
 
-/* Guards: what is kept besides segments is retained with them; without it nothing is whole. */
+/* Guards: what is kept besides segments is retained with them; without it nothing is whole, on its channels. */
 static void
 test_others(void **state UNUSED)
 {
@@ -414,6 +413,9 @@ test_others(void **state UNUSED)
 	trim();
 	assert_int_equal(world.others_used, 1);
 	assert_int_equal(kept_from(), border(0) + 16);
+	assert_int_equal(herald_retention_kept_from(&world.retention, world.queue, 1), border(0) + 16);
+	assert_int_equal(herald_retention_kept_from(&world.retention, world.queue, ~UINT64_C(1)), border(0));
+	assert_int_equal(herald_retention_kept_from(&world.retention, world.queue, 0), border(0));
 	assert_int_equal(hold(ME, border(0) + 8), HERALD_HOLD_GONE);
 	assert_int_equal(hold(ME, border(0) + 16), HERALD_HOLD_DONE);
 

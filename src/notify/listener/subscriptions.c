@@ -160,6 +160,7 @@ bool
 herald_subscriptions_resume(HeraldToken token)
 {
 	const char *channel = transaction.actions[transaction.actions_used - 1].channel;
+	uint32		hash = herald_channels_hash(channel, strlen(channel));
 	HeraldPosition had_read;
 
 	join();
@@ -167,7 +168,7 @@ herald_subscriptions_resume(HeraldToken token)
 	herald_is_involved = true;
 	herald_session_statement();
 	HERALD_STOP_POINT("resume-joined");
-	if (!herald_kept_hold(token.place.position, &had_read))
+	if (!herald_kept_hold(hash, token.place.position, &had_read))
 		return false;
 
 	/* The word has moved, whatever the answer is. */
@@ -175,7 +176,7 @@ herald_subscriptions_resume(HeraldToken token)
 	if (token.place.position < had_read)
 		herald_subscriptions_pass(had_read);
 	herald_bypass_await_counting();
-	if (herald_bypass_since(token.bypasses, herald_bypass_channel(herald_channels_hash(channel, strlen(channel)))))
+	if (herald_bypass_since(token.bypasses, herald_bypass_channel(hash)))
 		return false;
 	transaction.actions[transaction.actions_used - 1].after = token;
 	HERALD_STOP_POINT("resume-held");

@@ -54,6 +54,7 @@ static struct
 	char	   *reference;
 	uint64		reference_length;
 	uint32		reference_count;
+	uint64		sets;			/* of its channels */
 	char	   *cache;
 	uint64		cache_size;
 	uint64		cached_from;
@@ -161,7 +162,7 @@ herald_large_transaction_reference(uint64 *length, uint32 *count)
 void
 herald_large_transaction_place(HeraldPosition position)
 {
-	herald_large_writer_place(overflow.number, position);
+	herald_large_writer_place(overflow.number, position, overflow.sets);
 	overflow.is_placed = true;
 }
 
@@ -306,13 +307,20 @@ make_reference(uint64 length)
 												sizeof(HeraldEntry) + sizeof(HeraldFileReference) +
 												channels * herald_entry_length(NAMEDATALEN, 0));
 	if (overflow.channels == NULL)
+	{
+		overflow.sets = PG_UINT64_MAX;
 		add_to_reference(herald_entry_write_all_listeners(reference_end()));
+	}
 	else
 	{
 		hash_seq_init(&scan, overflow.channels);
 		while ((channel = hash_seq_search(&scan)) != NULL)
-			add_to_reference(herald_entry_write_channel(reference_end(), channel->name,
-													   channel->notifications));
+		{
+			HeraldEntry *entry = reference_end();
+
+			add_to_reference(herald_entry_write_channel(entry, channel->name, channel->notifications));
+			overflow.sets |= herald_large_files_set(MyDatabaseId, entry->channel_hash);
+		}
 	}
 	add_to_reference(herald_entry_write_file(reference_end(), overflow.number, length));
 }

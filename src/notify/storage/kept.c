@@ -61,13 +61,10 @@ herald_kept_why_gone(HeraldPosition position)
 	return position < herald_spill_expired_to() ? HERALD_GONE_BY_TIME : HERALD_GONE_BY_SIZE;
 }
 
-/* It may begin with the word that follows the first one of a reference whose file is gone. */
 bool
 herald_kept_begin(TimestampTz *since)
 {
-	HeraldPosition from = herald_spill_kept_from();
-
-	return herald_kept_since(from, since) || herald_kept_since(from - HERALD_ALIGN, since);
+	return herald_kept_since(herald_spill_kept_from(), since);
 }
 
 /*
@@ -95,11 +92,11 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 
 /* A process that has the border lock for so long is stopped: then the answer is "no", not a hang. */
 bool
-herald_kept_hold(HeraldPosition position, HeraldPosition *had_read)
+herald_kept_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read)
 {
 	for (int i = 0; i < HOLD_STEPS && !herald_shared_is_damaged(); i++)
 	{
-		switch (herald_spill_hold(position, had_read))
+		switch (herald_spill_hold(channel_hash, position, had_read))
 		{
 			case HERALD_HOLD_DONE:
 				return true;

@@ -31,6 +31,7 @@ typedef struct LargeFile
 	_Atomic uint64_t number;	/* 0: free */
 	_Atomic uint64_t position;
 	_Atomic uint64_t bytes;		/* its owner writes, before it has a position */
+	_Atomic uint64_t sets;		/* of channels, likewise */
 	_Atomic uint32_t role;		/* whose transaction it is */
 } LargeFile;
 
@@ -124,29 +125,32 @@ herald_large_files_complete(uint64 number, uint64 bytes)
 }
 
 bool
-herald_large_files_place(uint64 number, HeraldPosition position)
+herald_large_files_place(uint64 number, HeraldPosition position, uint64 sets)
 {
 	LargeFile  *file = find(number);
 
 	if (file == NULL)
 		return false;
+	atomic_store(&file->sets, sets);
 	atomic_store(&file->position, position);
 	return true;
 }
 
-HeraldPosition
-herald_large_files_delete_below(HeraldPosition position)
+void
+herald_large_files_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNEL_SETS])
 {
-	HeraldPosition highest = 0;
-
 	for (int i = 0; i < herald_large_files->used; i++)
 	{
-		if (position_of(i) >= position)
+		HeraldPosition at = position_of(i);
+		uint64		sets = atomic_load(&herald_large_files->files[i].sets);
+
+		if (at >= position)
 			continue;
-		highest = Max(highest, position_of(i));
+		for (int set = 0; sets != 0; sets >>= 1, set++)
+			if (sets & 1)
+				removed[set] = Max(removed[set], at);
 		discard(&herald_large_files->files[i]);
 	}
-	return highest;
 }
 
 HeraldPosition

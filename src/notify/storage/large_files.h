@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-#include "core/queue.h"
+#include "core/retention.h"
 
 /* The position of a reference that has no place in the queue yet. */
 #define HERALD_NOT_PLACED		PG_UINT64_MAX
@@ -35,20 +35,28 @@ extern uint64 herald_large_files_enter(Oid role);
  *
  * has: is it there?  size: its bytes.  grow: count that many bytes more, if all files
  * together do not exceed bytes_max; false as well if they would.  complete: it
- * has that many bytes.  place: its reference is at this position; 0: nobody
- * will read it.
+ * has that many bytes.  place: its reference is at this position, and is for channels of these sets;
+ * 0: nobody will read it.
  */
 extern bool herald_large_files_has(uint64 number);
 extern uint64 herald_large_files_size(uint64 number);
 extern bool herald_large_files_grow(uint64 number, uint64 bytes, uint64 bytes_max);
 extern bool herald_large_files_complete(uint64 number, uint64 bytes);
-extern bool herald_large_files_place(uint64 number, HeraldPosition position);
+extern bool herald_large_files_place(uint64 number, HeraldPosition position, uint64 sets);
 
 /*
  * Take the files whose references lie below `position` out of the table, to be
- * deleted; returns the highest of their positions, 0 if there was none.  Under spill_lock.
+ * deleted; notes the highest of their positions for each set of channels.  Under spill_lock.
  */
-extern HeraldPosition herald_large_files_delete_below(HeraldPosition position);
+extern void herald_large_files_delete_below(HeraldPosition position,
+											HeraldPosition removed[HERALD_CHANNEL_SETS]);
+
+/* The set that a channel belongs to: a bit. */
+static inline uint64
+herald_large_files_set(Oid database, uint32 channel_hash)
+{
+	return UINT64CONST(1) << (channel_hash ^ database * 2654435769U) % HERALD_CHANNEL_SETS;
+}
 
 /* The oldest file's reference; PG_UINT64_MAX: none.  Under spill_lock. */
 extern HeraldPosition herald_large_files_oldest(void);

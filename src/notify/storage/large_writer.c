@@ -87,10 +87,10 @@ herald_large_writer_complete(uint64 number, uint64 bytes)
 }
 
 void
-herald_large_writer_place(uint64 number, HeraldPosition position)
+herald_large_writer_place(uint64 number, HeraldPosition position, uint64 sets)
 {
 	/* Without it the listeners that get there are told that they have missed something. */
-	if (!herald_large_files_place(number, position))
+	if (!herald_large_files_place(number, position, sets))
 		log_lost(number);
 }
 
@@ -98,7 +98,7 @@ void
 herald_large_writer_forget(uint64 number)
 {
 	/* Below everything: the next backend that looks deletes it. */
-	if (!herald_large_files_place(number, 0))
+	if (!herald_large_files_place(number, 0, 0))
 		log_lost(number);
 
 	herald_spill_trim();

@@ -34,8 +34,8 @@ extern uint64 herald_large_writer_bytes_max(void);
 /* The file is complete, and has that many bytes.  May throw. */
 extern void herald_large_writer_complete(uint64 number, uint64 bytes);
 
-/* The reference has its place in the queue.  Never throws. */
-extern void herald_large_writer_place(uint64 number, HeraldPosition position);
+/* The reference, to channels of these sets, has its place in the queue.  Never throws. */
+extern void herald_large_writer_place(uint64 number, HeraldPosition position, uint64 sets);
 
 /*
  * The transaction was rolled back, and its batch, if it has one, is not finished

@@ -245,7 +245,7 @@ herald_spill_give_up_oldest_file(void)
 HeraldPosition
 herald_spill_kept_from(void)
 {
-	return herald_retention_kept_from(&herald_spill->spilled, herald_queue);
+	return herald_retention_kept_from(&herald_spill->spilled, herald_queue, 0);
 }
 
 HeraldPosition
@@ -255,10 +255,12 @@ herald_spill_expired_to(void)
 }
 
 HeraldHoldResult
-herald_spill_hold(HeraldPosition position, HeraldPosition *had_read)
+herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read)
 {
 	HeraldHoldResult result = herald_retention_hold(&herald_spill->spilled, herald_queue, herald_wakeup,
-													herald_shared_my_slot(), position, had_read);
+													herald_shared_my_slot(),
+													herald_large_files_set(MyDatabaseId, channel_hash),
+													position, had_read);
 
 	/* A sender that found the border lock taken may be waiting. */
 	if (result != HERALD_HOLD_AGAIN)

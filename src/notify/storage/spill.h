@@ -79,17 +79,18 @@ extern bool herald_spill_free_disk(uint32 *deletions);
  */
 extern bool herald_spill_give_up_oldest_file(void);
 
-/* From this position on everything is still there, for the moment. */
+/* From this position on everything but files of large transactions is still there, for the moment. */
 extern HeraldPosition herald_spill_kept_from(void);
 
 /* Everything that was kept before this position has been deleted by herald_spill_expire(). */
 extern HeraldPosition herald_spill_expired_to(void);
 
 /*
- * This listener, in a transaction, wants to read from an older position, which is where
+ * This listener, in a transaction, wants to read a channel from an older position, which is where
  * a batch begins; *had_read is where it had got to.  Never throws, nor waits.
  */
-extern HeraldHoldResult herald_spill_hold(HeraldPosition position, HeraldPosition *had_read);
+extern HeraldHoldResult herald_spill_hold(uint32 channel_hash, HeraldPosition position,
+										  HeraldPosition *had_read);
 
 /* The reference of the oldest large transaction's file; PG_UINT64_MAX: none, or another process is writing. */
 extern HeraldPosition herald_spill_oldest_file(void);

@@ -241,13 +241,13 @@ def test_others_send_meanwhile(cluster, tiny, connect):
         thread = threading.Thread(target=read_on)
         thread.start()
         until(lambda: reader.info.transaction_status == TransactionStatus.ACTIVE, "it waits")
-        for number in range(3):
+        for number in range(20):
             before = calls
-            send(sender, 1, f"{waits} {number} ")
-            until(lambda: calls > before, "it has a new position")
+            send(sender, 1 / 6, f"{waits} {number} ")
+            until(lambda: calls > before, "it has a new position")  # pylint: disable=cell-var-from-loop
         notify(sender, "quiet", waits)
         thread.join()
-        assert found == [waits] and calls >= 4
+        assert found == [waits] and calls >= 20
         notify(sender, "quiet", "next")
         assert read(reader, "quiet", token)[0] == ["next"]
     tiny.psql("ALTER SYSTEM RESET herald.retain_size; SELECT pg_reload_conf()")

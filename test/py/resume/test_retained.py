@@ -5,7 +5,7 @@ import pytest
 from laggards import SMALLEST, files
 from resume import position, read, resume
 from servers import SETTINGS, started
-from support import hear, notify, one, until
+from support import hear, notify, one, outcome, until
 
 KILOBYTES_7 = "x" * 7000
 RING = 512 * 1024
@@ -166,3 +166,24 @@ def test_by_default(cluster, connect):
         payloads, token = read(reader, "night", token, 1000, "20s")
         seen += len(payloads)
         assert payloads[-1] == f"{seen}{KILOBYTES_7}"
+
+
+def test_large_transaction_of_others(plain, connect):
+    """Guards: where nothing is retained, a large transaction whose file is gone spoils the older positions of its own
+    channels, and of few others."""
+    sender = connect(plain)
+    token = position(sender)
+    notify(sender, "before", "1")
+    sender.execute(f"SELECT count(pg_notify('night', n || '{KILOBYTES_7}')) FROM generate_series(1, 30) n")
+    until(lambda: not files(plain.data), "its file is gone")
+    for number in range(40):
+        notify(sender, f"c{number}", str(number))
+    listeners = [connect(plain) for _ in range(42)]
+    channels = ["before", *(f"c{number}" for number in range(40)), "night"]
+    answers = [resume(listener, channel, token) for listener, channel in zip(listeners, channels)]
+    assert answers[-1] is False and answers.count(True) > 30
+    for listener, channel, answer in zip(listeners, channels, answers):
+        assert hear(listener, 1, 20 if answer else 0.1) == ([channel.replace("before", "c1")[1:]] if answer else [])
+        if channel != "night":
+            assert len(read(sender, channel, token)[0]) == 1
+    assert outcome(sender, "SELECT herald.read('night', %s)", token).startswith("55000: ")

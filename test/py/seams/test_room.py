@@ -287,15 +287,15 @@ def test_holder_of_the_servers_lock(slow, connect, wire):
     for statement in ("LISTEN c", "BEGIN", "SELECT 1"):
         laggard.execute(statement)
     watcher.execute("SET herald.enabled = off")
-    watcher.execute("SELECT pg_notify('c', 'natively ' || n || repeat('x', 7000)) FROM generate_series(1, 20) n")
+    watcher.execute("SELECT pg_notify('c', 'natively ' || n || repeat('x', 7000)) FROM generate_series(1, 200) n")
     watcher.execute("RESET herald.enabled")
-    assert one(watcher, "SELECT pg_notification_queue_usage()") > 0
+    assert one(watcher, "SELECT pg_notification_queue_usage()") > 0.0001
     with full(slow, wire, watcher):
         sender.send(*query(f"INSERT INTO watched VALUES (1); LISTEN d; {SEGMENT_FULL.format('holder')}"))
         assert error(sender.until_ready()) is None
     notify(watcher, "c", "end")
     heard = [payload[:20].split(" ")[0] for payload in hear_until(listener, "end")]
-    assert heard.count("holder") == 8 and heard.count("natively") == 20
+    assert heard.count("holder") == 8 and heard.count("natively") == 200
 
 
 def test_first_in_line_is_stopped(slow, connect, wire):

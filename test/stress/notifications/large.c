@@ -144,10 +144,9 @@ large_oldest(void)
  * What is at or above the position that somebody needs is given up; and so is all that
  * goes without the border lock: a session may come back for it at this moment.
  */
-HeraldPosition
-large_delete_below(HeraldPosition position)
+void
+large_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNEL_SETS])
 {
-	HeraldPosition highest = 0;
 	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.queue);
 
 	for (int i = 0; i < TABLE_SIZE; i++)
@@ -161,10 +160,10 @@ large_delete_below(HeraldPosition position)
 				 (unsigned long long) table[i]->number);
 		if (at >= needed || !spill_has_border_lock())
 			atomic_store(&given_up[table[i]->number % GIVEN_UP_SIZE], table[i]->number);
-		highest = at > highest ? at : highest;
+		for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
+			removed[set] = at > removed[set] ? at : removed[set];
 		remove_file(&table[i]);
 	}
-	return highest;
 }
 
 /* A HeraldReadFile. */

@@ -202,7 +202,7 @@ resume(Listener *listener, HeraldPosition position)
 	if (hold(listener, position, &had_read) != HERALD_HOLD_DONE)
 	{
 		count(COUNT_GONE);
-		if (position >= herald_retention_kept_from(&world.retention, world.queue))
+		if (position >= herald_retention_kept_from(&world.retention, world.queue, UINT64_MAX))
 			fail("listener %u: %llu is kept, and said to be gone", listener->index,
 				 (unsigned long long) position);
 		return;
@@ -243,7 +243,7 @@ hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read)
 	{
 		dawdle(&listener->random);
 		result = herald_retention_hold(&world.retention, world.queue, world.wakeup,
-									   listener->slot, position, had_read);
+									   listener->slot, UINT64_MAX, position, had_read);
 	} while (result == HERALD_HOLD_AGAIN);
 	return result;
 }

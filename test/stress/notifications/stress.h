@@ -194,7 +194,7 @@ extern int	large_count(void);
 extern uint64_t large_bytes(void);
 extern HeraldPosition large_oldest(void);
 extern uint64_t large_bytes_between(HeraldPosition from, HeraldPosition to);
-extern HeraldPosition large_delete_below(HeraldPosition position);
+extern void large_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNEL_SETS]);
 extern bool large_read(uint64_t number, uint64_t offset, uint64_t length, char *to);
 
 /* Did the caller's last reading end at a file that was given up? */

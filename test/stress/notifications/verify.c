@@ -136,13 +136,13 @@ static void
 verify_kept(uint32_t database)
 {
 	static char buffer[1 << 20] __attribute__((aligned(8)));
-	HeraldPosition from = herald_retention_kept_from(&world.retention, world.queue);
+	HeraldPosition from = herald_retention_kept_from(&world.retention, world.queue, UINT64_MAX);
 	HeraldReader reader;
 	HeraldMessage message;
 	HeraldReadResult result;
 
 	/* The first word of a batch whose file is gone, and no more of it, comes before. */
-	if (from == atomic_load(&world.retention.complete_from) && from > 0)
+	if (from == atomic_load(&world.retention.complete_from[0]) && from > 0)
 	{
 		HeraldBatchHeader header;
 
@@ -161,7 +161,7 @@ verify_kept(uint32_t database)
 	spill_end_reading();
 	if (result != HERALD_READ_END)
 		fail("what is kept from %llu on ends at %llu: %d",
-			 (unsigned long long) herald_retention_kept_from(&world.retention, world.queue),
+			 (unsigned long long) herald_retention_kept_from(&world.retention, world.queue, UINT64_MAX),
 			 (unsigned long long) reader.position, (int) result);
 }
 
