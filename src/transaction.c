@@ -219,8 +219,7 @@ before_commit(void)
 
 /*
  * A session that begins to listen is registered with the server, too, which then reads all
- * that is in its own queue for that database: gigabytes, if somebody has sent them.  A
- * megabyte takes a millisecond.
+ * that is in its own queue for that database: gigabytes, if somebody has sent them.
  */
 static bool
 server_queue_is_long(void)

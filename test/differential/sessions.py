@@ -67,7 +67,8 @@ class Session(Wire):
             elif step.how in ("extended", "prepared"):
                 name = "" if step.how == "extended" else f"kept {crc32(statement.sql.encode())}"
                 if not name or name not in self.prepared:
-                    messages.append(("C", b"S" + cstring(name)))
+                    if name:
+                        messages.append(("C", b"S" + cstring(name)))
                     messages.append(("P", cstring(name) + self._bytes(statement.sql) + b"\0\0\0"))
                 messages += [self._bind(name, statement.arguments), EXECUTE]
                 self._name = name

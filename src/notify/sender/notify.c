@@ -84,6 +84,7 @@ herald_notify(const char *channel, const char *payload)
 	if (!ends_natively)
 		herald_shared_count(is_new ? HERALD_COUNT_NOTIFICATIONS : HERALD_COUNT_DUPLICATES, 1);
 }
+
 void
 herald_notify_go_native(void)
 {

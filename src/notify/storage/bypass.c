@@ -36,7 +36,7 @@
 #include "core/stop_point.h"
 #include "notify/storage/bypass.h"
 
-/* How long a transaction takes to be counted, on the whole. */
+/* Between two looks whether a transaction has been counted. */
 #define COUNTING_STEP_US	100
 
 /* Of this transaction, if is_known. */

@@ -44,7 +44,7 @@ extern uint32 herald_bypass_count(void);
 /* The same, for a token: those that come are counted. */
 extern uint32 herald_bypass_count_from_now_on(void);
 
-/* Wait for one that can be seen and is not counted: some microseconds.  In a transaction; may throw. */
+/* Wait for one that can be seen and is not counted.  In a transaction; may throw. */
 extern void herald_bypass_await_counting(void);
 
 /* Have there been more since then, on one of these channels?  Then what is in our queue is not all that was sent. */
