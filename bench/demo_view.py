@@ -13,7 +13,7 @@ from bench.live import Snapshot
 
 TITLES = {"stock": "stock PostgreSQL", "herald": "with pg_herald"}
 COLOURS = {"stock": "yellow", "herald": "green"}
-PLAIN_WIDTH = 100
+PLAIN_WIDTH = 80
 BAR_WIDTH = 30
 LATENCIES = {"commit_us": "commit", "first_us": "first listener", "last_us": "last listener"}
 
@@ -36,18 +36,18 @@ def open_view(seconds: float, version: str):
     console = Console()
     if console.is_terminal:
         return TerminalView(console, seconds, version)
-    return PlainView(Console(width=PLAIN_WIDTH), version)
+    return PlainView(Console(width=PLAIN_WIDTH), seconds, version)
 
 
 def topology_name(topology: tuple[int, int]) -> str:
     """Of (notifiers, listeners)."""
     notifiers, listeners = topology
-    return f"{notifiers} notifier{'s' if notifiers > 1 else ''} -> {listeners} listeners"
+    return f"{notifiers} notif{'y' if notifiers > 1 else 'ies'}, {listeners} listen"
 
 
 def probe_name(listeners: int) -> str:
     """Of the phase that measures latency."""
-    return f"1 NOTIFY -> {listeners} listeners, time to"
+    return f"1 NOTIFY, {listeners} listen"
 
 
 def medians(probes: list[dict], key: str) -> list[float]:
@@ -65,15 +65,18 @@ def compare(stock: list[float], herald: list[float]) -> str:
 
 
 class _View:
-    """What both views do: keep track of the phase, and print the end."""
+    """What both views do: say what is shown, keep track of the phase, and print the end."""
 
-    def __init__(self, console: Console, version: str):
+    def __init__(self, console: Console, seconds: float, version: str):
         self.console = console
+        self.seconds = seconds
         self.version = version
         self.side = ""
         self.phase = ""
 
     def __enter__(self):
+        self.print_lines(["Stock PostgreSQL and pg_herald in turn, on this machine. More notifications a",
+                          f"second are better, and shorter times. It takes {self.seconds:.0f} seconds, and some to start."])
         return self
 
     def __exit__(self, *_exception) -> None:
@@ -125,8 +128,8 @@ class _View:
 class PlainView(_View):
     """One line a second."""
 
-    def __init__(self, console: Console, version: str):
-        super().__init__(console, version)
+    def __init__(self, console: Console, seconds: float, version: str):
+        super().__init__(console, seconds, version)
         self.next_s = 0.0
 
     def begin(self, side: str, phase: str, seconds: float) -> None:
@@ -157,7 +160,7 @@ class TerminalView(_View):
     """A panel for either side with all that it has measured so far, and a progress bar below."""
 
     def __init__(self, console: Console, seconds: float, version: str):
-        super().__init__(console, version)
+        super().__init__(console, seconds, version)
         # Of either side: the lines of each phase, a label and a figure, in the order in which they came.
         self.figures: dict[str, dict[str, dict[str, str]]] = {side: {} for side in TITLES}
         self.rate = dict.fromkeys(TITLES, 0.0)  # deliveries a second, the newest
@@ -170,6 +173,7 @@ class TerminalView(_View):
         self.live = Live(console=console, refresh_per_second=10)
 
     def __enter__(self):
+        super().__enter__()
         self.live.__enter__()
         self._draw()
         return self
@@ -203,9 +207,10 @@ class TerminalView(_View):
             label: f"{median(medians(probes, key) or [0]):,.0f} us" for key, label in LATENCIES.items()}
         self._end_phase()
 
-    def _show_load(self, notified_per_s: float, delivered_per_s: float, delivered: str) -> None:
-        self.figures[self.side][self.phase] = {"NOTIFY": f"{notified_per_s:,.0f} /s",
-                                               "deliveries": f"{delivered_per_s:,.0f} /s", "delivered": delivered}
+    def _show_load(self, notified_per_s: float | None, delivered_per_s: float, delivered: str) -> None:
+        notified = {} if notified_per_s is None else {"NOTIFY": f"{notified_per_s:,.0f} /s"}
+        self.figures[self.side][self.phase] = notified | {"deliveries": f"{delivered_per_s:,.0f} /s",
+                                                          "delivered": delivered}
         self.rate[self.side] = delivered_per_s
         self.rate_max = max(self.rate_max, delivered_per_s)
 
@@ -229,7 +234,7 @@ class TerminalView(_View):
                 body.add_row(f"  {label}", Text(f"{figure:>15}", style="bold"))
             lines += [Text(phase, style="bold"), body]
         bar = "█" * round(BAR_WIDTH * self.rate[side] / self.rate_max)
-        lines.append(Text(bar.ljust(1), style=COLOURS[side]))
+        lines += [Text("deliveries a second, as a bar", style="dim"), Text(bar.ljust(1), style=COLOURS[side])]
         running = side == self.side
         note = "under load" if running else "rests; these are its last figures" if self.figures[side] else "waits"
         return Panel(Group(*lines), title=TITLES[side], subtitle=note,

@@ -20,7 +20,7 @@ class Snapshot:
     """Where a running load stands."""
 
     elapsed_s: float
-    notified_per_s: float  # as pgbench last reported it, once a second
+    notified_per_s: float | None  # as pgbench last reported it, once a second; nothing yet in the first
     heard: int  # over all listeners
     heard_per_s: float
 
@@ -41,10 +41,10 @@ class _Pgbench:
         for line in self.process.stdout:
             self.output += line
 
-    def tps(self) -> float:
-        """What the newest progress line says."""
+    def tps(self) -> float | None:
+        """What the newest progress line says, if there is one."""
         lines = re.findall(r"progress: [\d.]+ s, ([\d.]+) tps", self.output)
-        return float(lines[-1]) if lines else 0.0
+        return float(lines[-1]) if lines else None
 
     def running(self) -> bool:
         return self._reader.is_alive()

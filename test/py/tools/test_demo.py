@@ -15,7 +15,7 @@ from rich.console import Console  # noqa: E402  pylint: disable=wrong-import-pos
 
 from bench import demo, demo_view  # noqa: E402  pylint: disable=wrong-import-position
 
-WIDTH = 100
+WIDTH = 80
 FIGURE = re.compile(r"([\d,]+)( NOT ALL)? *(/s|us)?$")
 
 
@@ -48,6 +48,15 @@ def shown(cluster, stock, monkeypatch):
     view.console = Console(file=output, width=WIDTH)
     view.closing_table(results)
     return view.frames, results, output.getvalue()
+
+
+def test_in_80_columns(shown):
+    """Guards: nothing is cut, no figure stands for what is not known yet, and the bar says what it is."""
+    frames, _, printed = shown
+    panels = [panel for _, sides in frames for panel in sides]
+    assert not any("…" in panel or re.search(r"NOTIFY +0 /s", panel) for panel in panels)
+    assert all("deliveries a second" in panel for panel in frames[-1][1])
+    assert "…" not in printed and max(map(len, printed.splitlines())) <= WIDTH
 
 
 def figures(panel: str) -> list[int]:
@@ -84,7 +93,7 @@ def test_each_row_that_is_slower_has_a_reason(shown):
     """The same results with the sides exchanged: now pg_herald is slower where it was faster."""
     _, results, _ = shown
     output = io.StringIO()
-    demo_view.PlainView(Console(file=output, width=WIDTH), "a version").closing_table(
+    demo_view.PlainView(Console(file=output, width=WIDTH), 10, "a version").closing_table(
         {"stock": results["herald"], "herald": results["stock"]})
     table, _, notes = output.getvalue().rpartition("┘")
     slower = [line.split("│")[1].strip() for line in table.splitlines() if "slower" in line]

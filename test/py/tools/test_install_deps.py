@@ -191,9 +191,26 @@ def test_killed_while_installing(machine):
 def test_nothing_is_installed_twice(machine):
     Handler.go.set()
     command = [str(machine.tree / "scripts/install-deps"), "demo"]
+    said = []
     for _ in range(2):
         result = subprocess.run(command, env=machine.environment, check=False, text=True, timeout=60,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert result.returncode == 0, result.stdout
-    assert result.stdout == ""
+        said.append(result.stdout)
+    assert "Setting up" not in said[0] and ".install-deps.log" in said[0], "apt's words are in the log"
+    assert "Setting up" in (machine.tree / ".install-deps.log").read_text(encoding="utf-8")
+    assert said[1] == ""
     assert machine.installed() == {f"{name} installed" for name in machine.packages}
+
+
+def test_who_may_not_install_is_told(machine):
+    """Guards: a user whom sudo refuses learns what to run as root, and nothing about the network."""
+    refusing = machine.root / "refusing"
+    refusing.mkdir()
+    (refusing / "sudo").symlink_to("/bin/false")
+    result = subprocess.run(["unshare", "--user", str(machine.tree / "scripts/install-deps"), "demo"],
+                            env=machine.environment | {"PATH": f"{refusing}:{os.environ['PATH']}"}, check=False,
+                            text=True, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert result.returncode == 1
+    assert result.stdout == ("install-deps: packages are missing, and only root may install them; "
+                             "as root, run: scripts/install-deps demo\n")
