@@ -12,6 +12,7 @@ LISTENERS = (1, 10, 100, 300, 1_000)
 QUICK_LISTENERS = (1, 100)
 TOPOLOGIES = ((8, 1), (1, 100))  # senders, listeners
 LOADS = (10, 30, 50, 70, 90)  # percent of saturation
+SAME_LOADS = (100, 500)  # NOTIFY per second, of either server
 QUICK_LOADS = (50,)
 LOAD_SHARE = 0.5  # of a measurement's seconds
 LOAD_FIGURES = ("offered_per_s", "reached_per_s", "delivery_us_p50", "delivery_us_p99", "late_us_p50")
@@ -38,8 +39,10 @@ def _loaded(context: Context, name: str, senders: int, listeners: int, load_perc
 
 
 def points(quick: bool) -> list[Point]:
-    """Loads, in percent of what the server can; single notifications to 1 ... 1,000 listeners."""
-    found = []
+    """Loads, the same for both and in percent of what the server can; single notifications to 1 ... 1,000 listeners."""
+    found = [Point({"load": "same", "senders": senders, "listeners": listeners, "per_s": rate},
+                   both(paced, senders=senders, listeners=listeners, rate=rate))
+             for senders, listeners in TOPOLOGIES for rate in (SAME_LOADS[-1:] if quick else SAME_LOADS)]
     for senders, listeners in TOPOLOGIES:
         for load in QUICK_LOADS if quick else LOADS:
             cases = tuple(Case(name, partial(_loaded, name=name, senders=senders, listeners=listeners,
@@ -77,6 +80,18 @@ def _single_table(lines: list[dict]) -> Table:
         "is also as late as the client takes to read from all before it.")
 
 
+def _same_table(lines: list[dict]) -> Table:
+    rows = []
+    same = figures.select(lines, load="same")
+    for point in figures.points(same):
+        row = [f"{point['senders']} → {point['listeners']}", figures.number(point["per_s"])]
+        for case in ("stock", "herald"):
+            row += [figures.middle(figures.values(same, f"delivery_us_{suffix}", case, **point)) for suffix in PERCENTILES]
+        rows.append(tuple(row))
+    return Table("The same load for both: µs until delivery",
+                 ("from → to", "offered/s", "stock p50", "p99", "p99.9", "herald p50", "p99", "p99.9"), rows)
+
+
 def _load_table(lines: list[dict], senders: int, listeners: int) -> Table:
     rows = []
     for point in figures.points(figures.select(lines, load="steady", senders=senders, listeners=listeners)):
@@ -102,9 +117,10 @@ def _topologies(lines: list[dict]) -> list[tuple[int, int]]:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Single notifications, then each steady load."""
+    """Single notifications, the same load for both, then each steady load."""
     single = [_single_table(lines)] if figures.select(lines, load="single") else []
-    return [*single, *(_load_table(lines, *topology) for topology in _topologies(lines))]
+    same = [_same_table(lines)] if figures.select(lines, load="same") else []
+    return [*single, *same, *(_load_table(lines, *topology) for topology in _topologies(lines))]
 
 
 def _draw_single(axes, lines: list[dict]) -> None:

@@ -3,28 +3,20 @@
 The columns are those of the published tables about signals to a listener that has one pending.
 """
 
-from bench.family import Case, Family, Plot, Point, Table, both
+from bench.family import Family, Plot, Point, Table, both
 from bench.measuring import measure
 from bench.reporting import figures
 from bench.reporting.plots import line_by_case
 
 NOTIFIERS = (1, 2, 4, 8, 16, 32, 64, 128)
 QUICK_NOTIFIERS = (8, 64)
-LIMIT = "SELECT 1"
 CASES = ("stock", "herald")
 
 
 def points(quick: bool) -> list[Point]:
     """A point for each number of connections."""
-    return [Point({"notifiers": notifiers}, (*both(measure.topology, notifiers=notifiers, listeners=1),
-                                             _limit(notifiers)))
+    return [Point({"notifiers": notifiers}, both(measure.topology, notifiers=notifiers, listeners=1))
             for notifiers in (QUICK_NOTIFIERS if quick else NOTIFIERS)]
-
-
-def _limit(clients: int) -> Case:
-    """The cheapest statement there is: what the protocol and the clients allow."""
-    return Case(LIMIT, lambda context: measure.script_tps(context.clusters["herald"], context.seconds / 2,
-                                                          script="select_1", clients=clients))
 
 
 def _published(lines: list[dict]) -> Table:
@@ -49,31 +41,25 @@ def _raw(lines: list[dict]) -> Table:
     return Table("Rounds", ("version", "connections", "rounds", "min tps", "max tps", "average tps"), rows)
 
 
-def _limits(lines: list[dict]) -> Table:
+def _compared(lines: list[dict]) -> Table:
     rows = []
-    for point, tps in figures.group(lines, "tps"):
-        share = [figures.middle(figures.ratios(lines, "tps", case, LIMIT, **point)) for case in CASES]
+    for point in figures.points(lines):
         clients = [figures.middle(figures.values(lines, "cpu_client_share", case, **point)) for case in CASES]
         rows.append((point["notifiers"], figures.ratio(figures.ratios(lines, "tps", **point)),
-                     figures.with_spread(tps.get(LIMIT, [])), *map(figures.percent, share),
                      *map(figures.percent, clients)))
-    return Table("How near to the limit", (
-        "connections", "herald / stock", "SELECT 1, tps", "stock of SELECT 1", "herald of SELECT 1",
-        "clients' CPU (stock)", "clients' CPU (herald)"), rows,
-        "SELECT 1 with nobody listening is what the protocol and pgbench allow at this number of "
-        f"connections. {measure.CLIENTS_CPU_NOTE}")
+    return Table("Compared", ("connections", "herald / stock", "clients' CPU (stock)", "clients' CPU (herald)"), rows,
+                 measure.CLIENTS_CPU_NOTE)
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """The published table, its raw data, and how near to the limit."""
-    return [_published(lines), _raw(lines), _limits(lines)]
+    """The published table, its raw data, and the two side by side."""
+    return [_published(lines), _raw(lines), _compared(lines)]
 
 
 def plots(lines: list[dict]) -> list[Plot]:
     """tps over connections."""
     return [Plot("signalling", "NOTIFY to 1 listener", lambda axes: line_by_case(
-        axes, lines, "notifiers", "tps", log_y=False, xlabel="connections that notify", ylabel="tps",
-        cases=(*CASES, LIMIT)))]
+        axes, lines, "notifiers", "tps", log_y=False, xlabel="connections that notify", ylabel="tps", cases=CASES))]
 
 
 FAMILY = Family(

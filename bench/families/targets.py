@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from bench.family import Case, Context, Family, Plot, Point, Table
 from bench.measuring import measure
 from bench.measuring.bystander import NOTIFY_INTERVAL_MS, bystander, steady_commit
+from bench.measuring.idle import SCALE, unused
 from bench.reporting import figures
 from bench.reporting.plots import COLOURS, INK, thousands
 
@@ -21,6 +22,7 @@ CLOSE_SHARE = 0.5  # of a measurement's seconds
 NO_OP_ROUNDS = 8
 BESIDE_ROUNDS = 3  # of what stands beside such a comparison
 IDLE_ROUNDS = 80
+IDLE_TPCB_ROUNDS = 30
 IDLE_SECONDS = 0.1
 LATENCY_ROUNDS = 8
 BYSTANDER_ROUNDS = 6  # 300 connections take longer than what is measured over them
@@ -158,8 +160,13 @@ def _bystander() -> tuple[Scenario, ...]:
     )
 
 
-def _select_only(cluster: str) -> Callable[[Context], dict]:
-    return lambda context: measure.select_only(context.clusters[cluster], IDLE_SECONDS)
+def _unused(name: str, load: str, title: str, target: Target | None, rounds: int) -> Scenario:
+    def on(cluster: str) -> Callable[[Context], dict]:
+        return lambda context: unused(context.clusters[cluster], IDLE_SECONDS, load=load)
+
+    return Scenario(name, f"{title}, scale {SCALE}: loaded but unused against not loaded", "tps", "not loaded",
+                    "loaded, unused", (Case("not loaded", on("stock")), Case("loaded, unused", on("herald"))),
+                    target, rounds=rounds, when="normal")
 
 
 SCENARIOS = (
@@ -184,10 +191,8 @@ SCENARIOS = (
     _both("last_listener_latency", "the last of 300 listeners hears it, median", "µs", measure.latency,
           Target(1.0, at_least=False), rounds=LATENCY_ROUNDS, together=True, when="normal", listeners=300,
           of="last_us", interval_ms=TOGETHER_INTERVAL_MS),
-    Scenario("idle_cost", "pgbench -S -M prepared, scale 10: loaded but unused against not loaded", "tps",
-             "not loaded", "loaded, unused",
-             (Case("not loaded", _select_only("stock")), Case("loaded, unused", _select_only("herald"))),
-             Target(0.99), rounds=IDLE_ROUNDS, when="normal"),
+    _unused("idle_cost", "select", "pgbench -S -M prepared", Target(0.99), IDLE_ROUNDS),
+    _unused("idle_cost_tpcb", "tpcb", "pgbench -b tpcb-like -M prepared", None, IDLE_TPCB_ROUNDS),
     _topology("thousand_listeners", "1 notifier, 1,000 listeners, one channel", None,
               notifiers=1, listeners=1000, rounds=2, when="normal"),
     _topology("hundred_thousand_channels", "8 notifiers; 100 listeners to 1,000 channels each", None,

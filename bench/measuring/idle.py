@@ -42,7 +42,7 @@ def unused(cluster: Cluster, seconds: float, *, load: str) -> dict:
     options, per_s = LOADS[load]
     arguments = pgbench_arguments(1, *options, "-t", str(max(100, round(seconds * per_s))))
     output = cluster.client("pgbench", *arguments, dbname=DATABASE, timeout_s=PGBENCH_TIMEOUT_S)
-    return {"tps": parse_pgbench(output)["tps"]}
+    return {"value": parse_pgbench(output)["tps"]}
 
 
 def listening_memory(cluster: Cluster, _seconds: float, *, channels: int) -> dict:

@@ -28,8 +28,6 @@ PGBENCH_TIMEOUT_S = 600  # far beyond any --seconds; a server that hangs must no
 DRAIN_TIMEOUT_S = 60
 SETTLE_S = 0.1  # how long to look out for notifications that should not come
 PROBE_INTERVAL_MS = 20
-PGBENCH_SCALE = 10
-SELECTS_PER_S = 30_000  # roughly, on one core; sets the length of a run
 WRONG = ("missing", "duplicated", "out_of_order", "malformed")  # what listen --check-sequence counts
 CLIENTS_CPU_NOTE = ("Clients' CPU: the share of pgbench and the listening client in the CPU time that they and the "
                     "server used.")
@@ -144,12 +142,6 @@ def topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int
         return figures | clock.read(load["cpu_s"])
 
 
-def script_tps(cluster: Cluster, seconds: float, *, script: str, clients: int) -> dict:
-    """Transactions per second of one of bench/scripts, with nobody listening."""
-    load = pgbench(cluster, clients, *script_load(script, seconds))
-    return {"value": load["tps"], "tps": load["tps"]}
-
-
 def ping_pong(cluster: Cluster, seconds: float, *, idle_listeners: int = 0) -> dict:
     """Two connections notify each other in turn; others listen meanwhile, each to a channel of its own."""
     def run() -> dict:
@@ -222,22 +214,6 @@ def latency(cluster: Cluster, seconds: float, *, listeners: int, of: str,
         raise MeasureError(f"no {of} of {count}")
     return {"value": times[of]["p50"], "p99": times[of]["p99"],
             "delivered": times["complete"] == count, "probe": times}
-
-
-def select_only(cluster: Cluster, seconds: float) -> dict:
-    """pgbench -S, prepared, one client; loads its tables first where they are missing.
-
-    A number of transactions, not of seconds: pgbench takes whole seconds only, and a difference
-    of a percent shows best in many short runs, in turn.
-    """
-    transactions = max(100, round(seconds * SELECTS_PER_S))
-    arguments = ("-S", "-M", "prepared", "-t", str(transactions))
-    if cluster.psql("SELECT to_regclass('pgbench_accounts')", DBNAME) == "":
-        cluster.client("pgbench", "-i", "-q", "-s", str(PGBENCH_SCALE), dbname=DBNAME)
-        cluster.psql("CHECKPOINT", DBNAME)
-        pgbench(cluster, 1, *arguments)
-    load = pgbench(cluster, 1, *arguments)
-    return {"value": load["tps"], "pgbench": load}
 
 
 def listen_time(cluster: Cluster, _seconds: float, *, channels: int) -> dict:

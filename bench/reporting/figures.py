@@ -4,6 +4,7 @@ A line is one measurement: {"point": {...}, "case": "stock", "round": 0, "figure
 Every function takes lines, and leaves out those that have no such figure.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from math import comb
 from statistics import mean, median, stdev
@@ -69,6 +70,11 @@ def ratios(lines: Iterable[dict], figure: str, subject: str = "herald", baseline
             rounds.setdefault(line["round"], {})[line["case"]] = value
     return [one[subject] / one[baseline] for _, one in sorted(rounds.items())
             if subject in one and one.get(baseline)]
+
+
+def public_name(text: str) -> str:
+    """A heading or a label as readers know it: the cases say herald, which is pg_herald; settings keep their names."""
+    return re.sub(r"^herald\b(?!\.)", "pg_herald", text)
 
 
 def middle(numbers: list[float]) -> float | None:

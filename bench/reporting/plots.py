@@ -122,7 +122,8 @@ def _place_legend(axes) -> None:
     beside = max(map(len, texts), default=0) > TEXT_MIN
     if beside:
         axes.figure.set_size_inches(INCHES[0], 2 + 0.28 * len(texts))
-    unique = dict(zip(*reversed(axes.get_legend_handles_labels())))
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(map(figures.public_name, labels), handles))
     if len(unique) < 2:
         return
     longest = max(map(len, unique))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.families import (
-    NAMES, caches, duplicates, huge, idle_cost, invalidation, laggard, latency, micro, mute, outbox, peers, readers,
+    NAMES, caches, duplicates, huge, invalidation, laggard, latency, memory, micro, mute, outbox, peers, readers,
     resume, scalability, signalling, targets, wakeups, writers)
 from bench.family import Table
 from bench.reporting import figures, raw
@@ -55,7 +55,7 @@ def _columns(table: Table, *chosen: tuple[str, ...], title: str = "") -> Table:
     def shown(value: object, judged: list[str]) -> object:
         if judged:
             return _judged(value, less=judged == [LESS])
-        return re.sub(r"^herald\b(?!\.)", HERALD, value) if isinstance(value, str) else value
+        return figures.public_name(value) if isinstance(value, str) else value
 
     return Table(title, tuple(heading for _, heading, *_ in chosen), [
         tuple(shown(row[place], judged) for place, (_, _, *judged) in zip(places, chosen)) for row in table.rows])
@@ -157,9 +157,10 @@ def _inserts(lines: list[dict]) -> list[Table]:
 
 
 def _idle_target(lines: list[dict]) -> list[Table]:
-    rows = [("`pgbench -S`", str(len(ratios)), _spread(own, "value", scenario.baseline),
+    names = {"idle_cost": "`pgbench -S`", "idle_cost_tpcb": "`pgbench`, TPC-B-like"}
+    rows = [(names[scenario.name], str(len(ratios)), _spread(own, "value", scenario.baseline),
              _spread(own, "value", scenario.subject), *_held(scenario, own, ratios))
-            for scenario, own, ratios in _scenarios(lines, ("idle_cost",))]
+            for scenario, own, ratios in _scenarios(lines, names)]
     return [Table("", ("load", "rounds", "not loaded, tps", "loaded, tps", "ratio", "target"), rows)]
 
 
@@ -168,11 +169,9 @@ def _idle_target(lines: list[dict]) -> list[Table]:
 def _signalling(lines: list[dict]) -> list[Table]:
     rows = []
     for point, tps in figures.group(lines, "tps"):
-        shares = (figures.percent(figures.middle(figures.ratios(lines, "tps", case, signalling.LIMIT, **point)))
-                  for case in SERVERS)
         rows.append((str(point["notifiers"]), *(figures.with_spread(tps.get(case, [])) for case in SERVERS),
-                     _judged(figures.ratio(figures.ratios(lines, "tps", **point))), *shares))
-    return [Table("", ("connections", "stock, tps", "pg_herald, tps", "ratio", "of `SELECT 1`: stock", HERALD), rows)]
+                     _judged(figures.ratio(figures.ratios(lines, "tps", **point)))))
+    return [Table("", ("connections", "stock, tps", "pg_herald, tps", "ratio"), rows)]
 
 
 def _heartbeats(lines: list[dict]) -> list[Table]:
@@ -228,6 +227,15 @@ def _steady(lines: list[dict]) -> list[Table]:
                        "pg_herald: offered/s", "median, µs", "p99, µs"), rows)]
 
 
+def _same_load(lines: list[dict]) -> list[Table]:
+    same = figures.select(lines, load="same")
+    rows = [(f"{point['senders']} → {point['listeners']}", figures.number(point["per_s"]),
+             *(_spread(same, f"delivery_us_{suffix}", case, **point) for case in SERVERS for suffix in ("p50", "p99")))
+            for point in figures.points(same)]
+    return [Table("The same load for both", ("from → to", "offered/s", "stock: median, µs", "p99, µs",
+                                             "pg_herald: median, µs", "p99, µs"), rows)]
+
+
 def _writers(lines: list[dict]) -> list[Table]:
     return [_columns(writers.tables(lines)[0], ("commit", "commit"), ("clients", "clients"),
                      ("stock, NOTIFY", "stock, NOTIFY, tps"), ("kept", "of it without"),
@@ -265,11 +273,9 @@ def _huge(lines: list[dict]) -> list[Table]:
                      ("once each and in order", "heard, once each and in order"))]
 
 
-def _idle_loads(lines: list[dict]) -> list[Table]:
-    load, *others = idle_cost.tables(lines)
-    found = [_columns(load, ("load", "load"), ("rounds", "rounds"), ("not loaded", "not loaded, tps"),
-                      ("loaded", "loaded, tps"), ("loaded / not loaded", "ratio", MORE))]
-    for table in others:
+def _memory(lines: list[dict]) -> list[Table]:
+    found = []
+    for table in memory.tables(lines):
         if "channels" in table.columns:
             found.append(_columns(table, ("channels", "channels of one backend"),
                                   ("per channel, bytes: stock", "stock, bytes a channel"),
@@ -407,13 +413,13 @@ QUESTIONS = (
     Question("idle_listeners", (("scalability", _ping_pong),), ("idle_listeners",)),
     Question("profile", (("scalability", _profile),), ("profiles",)),
     Question("latency", (("targets", _last_listener), ("latency", _single)), ("latency_single",)),
-    Question("latency_load", (("latency", _steady),), ("latency_load_8_1", "latency_load_1_100")),
+    Question("latency_load", (("latency", _same_load), ("latency", _steady)), ("latency_load_8_1", "latency_load_1_100")),
     Question("commits", (("targets", _commits),)),
     Question("bystanders", (("targets", _bystanders),)),
     Question("inserts", (("targets", _inserts), ("writers", _writers)), ("writers_clients",)),
     Question("outbox", (("outbox", _outbox),), ("outbox_writes",)),
     Question("wakeups", (("wakeups", _wakeups),), ("wakeups_throughput",)),
-    Question("idle", (("targets", _idle_target), ("idle_cost", _idle_loads)), ("idle_cost_ratio",)),
+    Question("idle", (("targets", _idle_target), ("memory", _memory))),
     Question("laggards", (("laggard", _laggards),), ("laggard",)),
     Question("mute", (("mute", _mute),)),
     Question("resume", (("resume", _resume),)),
@@ -472,7 +478,7 @@ def summary_machine(run: raw.Run) -> str:
 
 
 def summary(run: raw.Run) -> Table:
-    """README's four rows; a row that the run did not measure has no figures."""
+    """README's rows, what is slower among them; a row that the run did not measure has no figures."""
     lines = run.measured("targets")
 
     def row(name: str, text: str, cases: tuple[str, str], unit: str, *, faster: bool = True) -> tuple:
@@ -491,4 +497,6 @@ def summary(run: raw.Run) -> Table:
             ("INSERT + NOTIFY, stock", "INSERT + NOTIFY, herald"), "tps"),
         row("commit_latency", "commit of a NOTIFY with 300 listeners",
             ("300 listeners, stock", "300 listeners, herald"), "µs", faster=False),
+        row("last_listener_latency", "until the last of 300 listeners hears a single NOTIFY", SERVERS, "µs",
+            faster=False),
     ])
