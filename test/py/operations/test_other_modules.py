@@ -1,4 +1,4 @@
-"""pg_stat_statements and auto_explain beside pg_herald, in either order, and what shows through elsewhere."""
+"""pg_stat_statements, auto_explain and pgaudit beside pg_herald, in either order, and what shows through elsewhere."""
 
 import re
 
@@ -110,6 +110,33 @@ def test_trackers_that_are_wrapped(wrapping, alone, connect, enabled):
         assert tracked(wrapping, connect) == expected
     finally:
         wrapping.psql("ALTER DATABASE postgres RESET herald.enabled")
+
+
+def audited(libraries: str, connect) -> list[str]:
+    """What pgaudit logs of the statements, in a cluster with these libraries."""
+    need_library("pgaudit")
+    settings = SETTINGS | {"shared_preload_libraries": libraries, "pgaudit.log": "all", "pgaudit.log_catalog": False}
+    for cluster in started(preload="pg_herald" in libraries, settings=settings):
+        sender = connect(cluster)
+        sender.execute(PREPARATIONS)
+        log_before = len(cluster.log())
+        for sql in STATEMENTS:
+            outcome(sender, sql)
+        return re.findall(r"AUDIT: SESSION,\d+,\d+,(.*)", cluster.log()[log_before:])
+    raise AssertionError("no cluster was started")
+
+
+def test_audit(connect):
+    """Guards: after pg_herald in the list pgaudit logs what it logs on stock, and each call of pg_notify() as that of a
+    function that is not the server's own; before it, everything but NOTIFY statements."""
+    stock = audited("pgaudit", connect)
+    assert sum("NOTIFY" in line.split(",") for line in stock) > 5
+    for libraries, expected in (("pg_herald, pgaudit", stock),
+                                ("pgaudit, pg_herald", [line for line in stock if "NOTIFY" not in line.split(",")])):
+        logged = audited(libraries, connect)
+        calls = [line for line in logged if ",FUNCTION,herald.pg_" in line]
+        assert len(calls) > 5
+        assert [line for line in logged if line not in calls] == expected
 
 
 def test_jit(both, connect):
