@@ -91,6 +91,15 @@ class Consumer:
         if self.process and self.process.poll() is not None:
             raise TrialError(f"the consumer has ended with {self.process.returncode}:\n{self.said()}")
 
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Waits for a condition while it runs."""
+        end = time.monotonic() + DEADLINE_S
+        while not condition():
+            self.check()
+            if time.monotonic() > end:
+                raise TrialError(f"not within {DEADLINE_S} s: {what}\n{self.said()}")
+            time.sleep(POLL_S)
+
 
 class Trial:
     """A database of its own with the tables of the examples, and all that happens to a consumer there."""
@@ -218,12 +227,7 @@ class Trial:
 
     def until(self, consumer: Consumer, condition: str | Callable[[], object], what: str) -> None:
         """Waits for a condition in SQL or Python, while the consumer runs."""
-        end = time.monotonic() + DEADLINE_S
-        while not (self.psql(condition) == "t" if isinstance(condition, str) else condition()):
-            consumer.check()
-            if time.monotonic() > end:
-                raise TrialError(f"not within {DEADLINE_S} s: {what}\n{consumer.said()}")
-            time.sleep(POLL_S)
+        consumer.until(lambda: self.psql(condition) == "t" if isinstance(condition, str) else condition(), what)
 
 
 def check_same(handled: list[str], sent: list[str], consumer: Consumer) -> None:

@@ -140,6 +140,22 @@ def plain():
     yield from started(preload=True, settings=SETTINGS | SMALLEST)
 
 
+@pytest.mark.parametrize("payload", [0, 100, 1000])
+def test_formula(retaining, connect, payload):
+    """Guards: a position is good for as many notifications as the formula of docs/resume.md says, of other transactions; the
+    memory may hold an eighth more or less, and so may the files."""
+    sender = connect(retaining)
+    expected = (RING * 3 / 4 + RETAINED) / (64 + payload)
+    step = int(expected / 50)
+    tokens = []
+    for _ in range(75):
+        tokens.append(position(sender))
+        sender.execute("DO $$ BEGIN FOR n IN 1 .. %s LOOP PERFORM pg_notify('c', repeat('x', %s)); COMMIT; END LOOP; END $$"
+                       % (step, payload))
+    good = sum("55000" not in str(outcome(sender, f"SELECT FROM herald.read('c', '{token}', 1)")) for token in tokens)
+    assert abs(good * step - expected) * (64 + payload) < RING / 4 + 2 * step * (64 + payload)
+
+
 def test_memory_alone(plain, connect):
     """Guards: three quarters of the memory are kept at any time, also just after a part of it was used again."""
     sender = connect(plain)
