@@ -20,6 +20,7 @@
 #include "core/inval_queue.h"
 #include "core/queue.h"
 #include "core/reasons.h"
+#include "core/retention.h"
 #include "core/wakeup.h"
 
 /*
@@ -99,7 +100,7 @@ typedef struct HeraldBypass
 {
 	_Atomic uint32_t database;	/* 0: nobody's yet */
 	_Atomic uint32_t count;
-	_Atomic uint32_t last[64];	/* the number of the last one that may have notified such channels */
+	_Atomic uint32_t last[HERALD_CHANNEL_SETS];	/* the number of the last one that may have notified channels of such a set */
 } HeraldBypass;
 
 typedef struct HeraldControl

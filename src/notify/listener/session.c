@@ -58,7 +58,7 @@ static struct
 	bool		position_owed;	/* see herald_session_owe_position() */
 	bool		has_missed;		/* see herald_session_note_missed() */
 	uint32		resumed_bypasses;	/* see herald_session_look_for_missed() */
-	HeraldBypassChannels resumed_channels;
+	HeraldChannelSets resumed_sets;
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
 	uint32		bypasses_at_end;	/* when the last transaction ended */
 	bool		wants_positions;	/* it has asked for one */
@@ -127,7 +127,7 @@ herald_session_leave(void)
 
 	(void) step(HERALD_SESSION_LEAVES);
 	session.own_signal = session.position_owed = session.has_missed = false;
-	session.resumed_channels = 0;
+	session.resumed_sets = 0;
 	session.wants_positions = session.hears_again = false;
 	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);
@@ -440,11 +440,11 @@ herald_session_note_missed(void)
 }
 
 void
-herald_session_look_for_missed(uint32 bypasses, HeraldBypassChannels channels)
+herald_session_look_for_missed(uint32 bypasses, HeraldChannelSets sets)
 {
-	if (session.resumed_channels == 0 || (int32) (session.resumed_bypasses - bypasses) > 0)
+	if (session.resumed_sets == 0 || (int32) (session.resumed_bypasses - bypasses) > 0)
 		session.resumed_bypasses = bypasses;
-	session.resumed_channels |= channels;
+	session.resumed_sets |= sets;
 	session.awaited = Max(session.awaited, HERALD_ALIGN);
 }
 
@@ -453,15 +453,15 @@ herald_session_take_missed(void)
 {
 	bool		result = session.has_missed;
 
-	if (session.resumed_channels != 0)
+	if (session.resumed_sets != 0)
 	{
 		/* The statement has been answered: a cancel request is not for us. */
 		HOLD_CANCEL_INTERRUPTS();
 		herald_bypass_await_counting();
 		RESUME_CANCEL_INTERRUPTS();
-		result = result || herald_bypass_since(session.resumed_bypasses, session.resumed_channels);
+		result = result || herald_bypass_since(session.resumed_bypasses, session.resumed_sets);
 	}
 	session.has_missed = false;
-	session.resumed_channels = 0;
+	session.resumed_sets = 0;
 	return result;
 }

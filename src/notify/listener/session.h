@@ -100,7 +100,7 @@ extern bool herald_session_take_owed_position(void);
  * The client is to be told before anything else.  take: is it?  Forgets it.  In a transaction; may throw.
  */
 extern void herald_session_note_missed(void);
-extern void herald_session_look_for_missed(uint32 bypasses, HeraldBypassChannels channels);
+extern void herald_session_look_for_missed(uint32 bypasses, HeraldChannelSets sets);
 extern bool herald_session_take_missed(void);
 
 /* Were we told to read by the end of our own transaction?  Forgets it. */

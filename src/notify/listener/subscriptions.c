@@ -176,7 +176,7 @@ herald_subscriptions_resume(HeraldToken token)
 	if (token.place.position < had_read)
 		herald_subscriptions_pass(had_read);
 	herald_bypass_await_counting();
-	if (herald_bypass_since(token.bypasses, herald_bypass_channel(hash)))
+	if (herald_bypass_since(token.bypasses, herald_channel_set(hash)))
 		return false;
 	transaction.actions[transaction.actions_used - 1].after = token;
 	HERALD_STOP_POINT("resume-held");
@@ -314,14 +314,14 @@ herald_subscriptions_look_for_missed(bool is_counted)
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
 		const Subscription *subscription = transaction.touched[i];
-		HeraldBypassChannels channel = herald_bypass_channel(subscription->channel_hash);
+		HeraldChannelSets set = herald_channel_set(subscription->channel_hash);
 
 		if (!subscription->is_wanted || !subscription->resumes)
 			continue;
-		if (herald_bypass_since(subscription->bypasses, channel))
+		if (herald_bypass_since(subscription->bypasses, set))
 			herald_session_note_missed();
 		else if (!is_counted)
-			herald_session_look_for_missed(subscription->bypasses, channel);
+			herald_session_look_for_missed(subscription->bypasses, set);
 	}
 }
 

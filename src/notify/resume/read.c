@@ -80,7 +80,7 @@ typedef struct Reading
 {
 	HeraldChannelName *channels;	/* sorted by the hash */
 	int			channels_used;
-	HeraldBypassChannels bypass_channels;
+	HeraldChannelSets sets;
 	int			rows_max;
 	ReturnSetInfo *result;
 
@@ -171,7 +171,7 @@ add_channel(Reading *reading, const char *name)
 	herald_check_channel(strlen(name));
 	strlcpy(channel->name, name, NAMEDATALEN);
 	channel->hash = herald_channels_hash(name, strlen(name));
-	reading->bypass_channels |= herald_bypass_channel(channel->hash);
+	reading->sets |= herald_channel_set(channel->hash);
 }
 
 static int
@@ -248,7 +248,7 @@ read_token(const char *text, HeraldToken *token)
 static bool
 is_past_queue(const Reading *reading)
 {
-	return herald_bypass_since(reading->bypasses, reading->bypass_channels);
+	return herald_bypass_since(reading->bypasses, reading->sets);
 }
 
 /* 0 for null; at most herald.max_read_wait. */

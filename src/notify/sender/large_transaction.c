@@ -54,7 +54,7 @@ static struct
 	char	   *reference;
 	uint64		reference_length;
 	uint32		reference_count;
-	uint64		sets;			/* of its channels */
+	HeraldChannelSets sets;		/* of its channels */
 	char	   *cache;
 	uint64		cache_size;
 	uint64		cached_from;
@@ -319,7 +319,7 @@ make_reference(uint64 length)
 			HeraldEntry *entry = reference_end();
 
 			add_to_reference(herald_entry_write_channel(entry, channel->name, channel->notifications));
-			overflow.sets |= herald_large_files_set(MyDatabaseId, entry->channel_hash);
+			overflow.sets |= herald_channel_set(entry->channel_hash);
 		}
 	}
 	add_to_reference(herald_entry_write_file(reference_end(), overflow.number, length));

@@ -40,7 +40,7 @@
 #define COUNTING_STEP_US	100
 
 /* Of this transaction, if is_known. */
-static HeraldBypassChannels own_channels;
+static HeraldChannelSets own_sets;
 static bool is_known;
 
 static LOCKTAG server_lock(void);
@@ -50,14 +50,14 @@ static HeraldBypass *find(bool claims);
 void
 herald_bypass_begin(void)
 {
-	own_channels = 0;
+	own_sets = 0;
 	is_known = true;
 }
 
 void
 herald_bypass_add(uint32 channel_hash)
 {
-	own_channels |= herald_bypass_channel(channel_hash);
+	own_sets |= herald_channel_set(channel_hash);
 }
 
 void
@@ -83,13 +83,13 @@ void
 herald_bypass_commit(void)
 {
 	HeraldBypass *counter = find(false);
-	HeraldBypassChannels channels = is_known ? own_channels : HERALD_BYPASS_ALL;
+	HeraldChannelSets sets = is_known ? own_sets : HERALD_ALL_CHANNEL_SETS;
 	uint32		number = atomic_load(&counter->count) + 1;
 
 	HERALD_HOLD_POINT("bypass-count");
 	atomic_store(&counter->count, number);
-	for (int i = 0; i < (int) lengthof(counter->last); i++)
-		if (channels & herald_bypass_channel(i))
+	for (int i = 0; i < HERALD_CHANNEL_SETS; i++)
+		if (sets & UINT64CONST(1) << i)
 			atomic_store(&counter->last[i], number);
 }
 
@@ -135,14 +135,14 @@ herald_bypass_await_counting(void)
 }
 
 bool
-herald_bypass_since(uint32 count, HeraldBypassChannels channels)
+herald_bypass_since(uint32 count, HeraldChannelSets sets)
 {
 	HeraldBypass *counter = find(false);
 
 	if (counter == NULL)
 		return count != 0;
-	for (int i = 0; i < (int) lengthof(counter->last); i++)
-		if (channels & herald_bypass_channel(i) && (int32) (atomic_load(&counter->last[i]) - count) > 0)
+	for (int i = 0; i < HERALD_CHANNEL_SETS; i++)
+		if (sets & UINT64CONST(1) << i && (int32) (atomic_load(&counter->last[i]) - count) > 0)
 			return true;
 	return false;
 }

@@ -12,16 +12,7 @@
 
 #include "postgres.h"
 
-/* Some channels: a bit for each of so many sets into which their hashes divide them. */
-typedef uint64 HeraldBypassChannels;
-
-#define HERALD_BYPASS_ALL		PG_UINT64_MAX
-
-static inline HeraldBypassChannels
-herald_bypass_channel(uint32 channel_hash)
-{
-	return UINT64CONST(1) << channel_hash % 64;
-}
+#include "base/channel_sets.h"
 
 /*
  * Before the commit: the server has nothing to send for this transaction but what is
@@ -47,7 +38,7 @@ extern uint32 herald_bypass_count_from_now_on(void);
 /* Wait for one that can be seen and is not counted.  In a transaction; may throw. */
 extern void herald_bypass_await_counting(void);
 
-/* Have there been more since then, on one of these channels?  Then what is in our queue is not all that was sent. */
-extern bool herald_bypass_since(uint32 count, HeraldBypassChannels channels);
+/* Have there been more since then, on channels of one of these sets?  Then what is in our queue is not all that was sent. */
+extern bool herald_bypass_since(uint32 count, HeraldChannelSets sets);
 
 #endif							/* HERALD_BYPASS_H */

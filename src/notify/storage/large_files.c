@@ -125,7 +125,7 @@ herald_large_files_complete(uint64 number, uint64 bytes)
 }
 
 bool
-herald_large_files_place(uint64 number, HeraldPosition position, uint64 sets)
+herald_large_files_place(uint64 number, HeraldPosition position, HeraldChannelSets sets)
 {
 	LargeFile  *file = find(number);
 
@@ -142,7 +142,7 @@ herald_large_files_delete_below(HeraldPosition position, HeraldPosition removed[
 	for (int i = 0; i < herald_large_files->used; i++)
 	{
 		HeraldPosition at = position_of(i);
-		uint64		sets = atomic_load(&herald_large_files->files[i].sets);
+		HeraldChannelSets sets = atomic_load(&herald_large_files->files[i].sets);
 
 		if (at >= position)
 			continue;

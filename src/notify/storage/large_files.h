@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "base/channel_sets.h"
 #include "core/retention.h"
 
 /* The position of a reference that has no place in the queue yet. */
@@ -42,7 +43,7 @@ extern bool herald_large_files_has(uint64 number);
 extern uint64 herald_large_files_size(uint64 number);
 extern bool herald_large_files_grow(uint64 number, uint64 bytes, uint64 bytes_max);
 extern bool herald_large_files_complete(uint64 number, uint64 bytes);
-extern bool herald_large_files_place(uint64 number, HeraldPosition position, uint64 sets);
+extern bool herald_large_files_place(uint64 number, HeraldPosition position, HeraldChannelSets sets);
 
 /*
  * Take the files whose references lie below `position` out of the table, to be
@@ -50,13 +51,6 @@ extern bool herald_large_files_place(uint64 number, HeraldPosition position, uin
  */
 extern void herald_large_files_delete_below(HeraldPosition position,
 											HeraldPosition removed[HERALD_CHANNEL_SETS]);
-
-/* The set that a channel belongs to: a bit. */
-static inline uint64
-herald_large_files_set(Oid database, uint32 channel_hash)
-{
-	return UINT64CONST(1) << (channel_hash ^ database * 2654435769U) % HERALD_CHANNEL_SETS;
-}
 
 /* The oldest file's reference; PG_UINT64_MAX: none.  Under spill_lock. */
 extern HeraldPosition herald_large_files_oldest(void);

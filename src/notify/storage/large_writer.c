@@ -87,7 +87,7 @@ herald_large_writer_complete(uint64 number, uint64 bytes)
 }
 
 void
-herald_large_writer_place(uint64 number, HeraldPosition position, uint64 sets)
+herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelSets sets)
 {
 	/* Without it the listeners that get there are told that they have missed something. */
 	if (!herald_large_files_place(number, position, sets))

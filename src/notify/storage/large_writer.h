@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "base/channel_sets.h"
 #include "core/queue.h"
 #include "storage/fd.h"
 
@@ -35,7 +36,7 @@ extern uint64 herald_large_writer_bytes_max(void);
 extern void herald_large_writer_complete(uint64 number, uint64 bytes);
 
 /* The reference, to channels of these sets, has its place in the queue.  Never throws. */
-extern void herald_large_writer_place(uint64 number, HeraldPosition position, uint64 sets);
+extern void herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelSets sets);
 
 /*
  * The transaction was rolled back, and its batch, if it has one, is not finished

@@ -259,7 +259,7 @@ herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *
 {
 	HeraldHoldResult result = herald_retention_hold(&herald_spill->spilled, herald_queue, herald_wakeup,
 													herald_shared_my_slot(),
-													herald_large_files_set(MyDatabaseId, channel_hash),
+													herald_channel_set(channel_hash),
 													position, had_read);
 
 	/* A sender that found the border lock taken may be waiting. */

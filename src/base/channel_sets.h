@@ -1,0 +1,35 @@
+/*-------------------------------------------------------------------------
+ *
+ * channel_sets.h
+ *	  The channels of all databases, divided into a few sets by their hashes:
+ *	  what must be noted of a channel without a place of its own is noted of
+ *	  its set.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_CHANNEL_SETS_H
+#define HERALD_CHANNEL_SETS_H
+
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "core/retention.h"
+
+/* Some of the HERALD_CHANNEL_SETS: a bit for each. */
+typedef uint64 HeraldChannelSets;
+
+#define HERALD_ALL_CHANNEL_SETS		PG_UINT64_MAX
+
+StaticAssertDecl(HERALD_CHANNEL_SETS == 64, "a bit for each set");
+
+/* The set of one of this database's channels. */
+static inline HeraldChannelSets
+herald_channel_set(uint32 channel_hash)
+{
+	return UINT64CONST(1) << (channel_hash ^ MyDatabaseId * 2654435769U) % HERALD_CHANNEL_SETS;
+}
+
+#endif							/* HERALD_CHANNEL_SETS_H */
