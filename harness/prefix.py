@@ -19,6 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -216,11 +217,14 @@ def _copy_sources(build: Path) -> None:
 
 def main() -> str | int:
     """The command; its exit status, or what is wrong."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--stop-points"]
-    folder = Path(arguments[0]).absolute() if arguments else OWN
+    parser = ArgumentParser(prog="python3 -m harness.prefix", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=OWN)
+    parser.add_argument("--stop-points", action="store_true")
+    options = parser.parse_args()
+    folder = options.folder.absolute()
     try:
         prefix = kept(folder, pg_config=os.environ.get("PG_CONFIG") or system_pg_config())
-        if "--stop-points" in sys.argv[1:]:
+        if options.stop_points:
             kept(STOP_POINTS, "STOP_POINTS=1", pg_config=prefix.pg_config)
     except (InstallationError, PrefixError) as problem:
         return str(problem)
