@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -9,26 +10,33 @@ import sys
 import termios
 import time
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 
 import psycopg
 import pyte
 import pytest
 
 from harness.cluster import SUPERUSER, Cluster
+from harness.ports import LOOPBACK
+from harness.tcp_cluster import TcpCluster
 from monitors import MONITORING
 from servers import SETTINGS
 from support import load, notify
 
 PROGRAM = [sys.executable, MONITORING / "herald-top"]
-WIDTH, HEIGHT = 110, 40
+WIDTH, HEIGHT = 150, 40
+SMALL = 80, 24
 DEADLINE_S = 40
 DECEITFUL = "evil\x1b[2J\x1b]0;title\x07"  # would empty the screen, and change the window's title
+MARKUP = "[red]:bomb:[/blue]"  # would be a color, a picture, and an error
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """A server with a sender and listeners; one of them is in a transaction, and has missed nothing yet."""
-    with Cluster(preload=True, settings=SETTINGS | {"herald.log_min_lag": "1kB"}) as server:
+    settings = {"herald.log_min_lag": "1kB", "herald.queue_memory": "1MB"}
+    with TcpCluster(preload=True, settings=SETTINGS | settings) as server:
         server.create_herald()
         with load(server, "NOTIFY orders, ':client_id'; NOTIFY jobs; NOTIFY jobs, 'again';", 2, "--rate=200"):
             yield server
@@ -40,13 +48,22 @@ def connect(cluster):
     opened = []
 
     def open_one(**options) -> psycopg.Connection:
-        opened.append(psycopg.connect(host=str(cluster.socket_folder), port=cluster.port, dbname="postgres",
-                                      autocommit=True, **{"user": SUPERUSER} | options))
+        usual = {"host": str(cluster.socket_folder), "user": SUPERUSER}
+        opened.append(psycopg.connect(port=cluster.port, dbname="postgres", autocommit=True, **usual | options))
         return opened[-1]
 
     yield open_one
     for connection in opened:
         connection.close()
+
+
+def program():
+    """Its module."""
+    loader = SourceFileLoader("herald_top", str(PROGRAM[1]))
+    module = module_from_spec(spec_from_loader("herald_top", loader))
+    sys.modules["herald_top"] = module  # where dataclasses look for it
+    loader.exec_module(module)
+    return module
 
 
 def environment(cluster: Cluster, **more: str) -> dict[str, str]:
@@ -63,13 +80,13 @@ def run(cluster: Cluster, *arguments: str, **more: str) -> subprocess.CompletedP
 class Terminal:
     """With the program in it."""
 
-    def __init__(self, cluster: Cluster, *arguments: str, **more: str):
+    def __init__(self, cluster: Cluster, *arguments: str, size: tuple[int, int] = (WIDTH, HEIGHT)):
         self.master, self.slave = pty.openpty()
-        termios.tcsetwinsize(self.slave, (HEIGHT, WIDTH))
+        termios.tcsetwinsize(self.slave, size[::-1])
         self.before = termios.tcgetattr(self.slave)
-        self.screen = pyte.Screen(WIDTH, HEIGHT)
+        self.screen = pyte.Screen(*size)
         self.stream = pyte.ByteStream(self.screen)
-        variables = environment(cluster, **more)
+        variables = environment(cluster)
         del variables["COLUMNS"]
         self.process = subprocess.Popen([*PROGRAM, *arguments], env=variables, stdin=self.slave, stdout=self.slave,
                                         stderr=self.slave, start_new_session=True)
@@ -82,6 +99,11 @@ class Terminal:
             if select.select([self.master], [], [], 0.1)[0]:
                 self.stream.feed(os.read(self.master, 65536))
         return lines
+
+    def colors(self, sessions: list[psycopg.Connection]) -> list[str]:
+        """Of the sessions' lines; without one, it is not there."""
+        found = {line.split(" ")[0]: self.screen.buffer[y][0].fg for y, line in enumerate(self.screen.display)}
+        return [found.get(str(session.info.backend_pid), "") for session in sessions]
 
     def press(self, key: str) -> None:
         """On its keyboard."""
@@ -98,9 +120,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(cluster: Cluster, *arguments: str, **more: str):
+def terminal(cluster: Cluster, *arguments: str, **options):
     """Gives a Terminal; afterwards its settings must be as they were."""
-    opened = Terminal(cluster, *arguments, **more)
+    opened = Terminal(cluster, *arguments, **options)
     try:
         yield opened
         assert termios.tcgetattr(opened.slave) == opened.before
@@ -111,20 +133,38 @@ def terminal(cluster: Cluster, *arguments: str, **more: str):
         os.close(opened.slave)
 
 
-def rows(lines: list[str], title: str) -> list[list[str]]:
-    """The words of each line of a table, without its head; none if the table is not there (yet)."""
-    place = next((i for i, line in enumerate(lines) if line.startswith(title)), len(lines))
+def cells(line: str) -> list[str]:
+    """Columns are two spaces apart at least."""
+    return re.split(" {2,}", line.strip())
+
+
+def rows(lines: list[str], title: str) -> list[dict[str, str]]:
+    """Each line of a table, by the heads; none if the table is not there (yet)."""
+    place = next((i for i, line in enumerate(lines) if line.startswith(title)), None)
+    if place is None or place + 1 == len(lines):
+        return []
+    heads = cells(lines[place + 1])
     found = []
     for line in lines[place + 2:]:
-        if not line:
+        if len(cells(line)) != len(heads):
             break
-        found.append(line.split())
+        found.append(dict(zip(heads, cells(line))))
     return found
 
 
+def listener(lines: list[str], session: psycopg.Connection) -> dict[str, str]:
+    """Its line; nothing if it has none (yet)."""
+    return next((row for row in rows(lines, "Listeners") if row["pid"] == str(session.info.backend_pid)), {})
+
+
+def sent_per_second(lines: list[str]) -> str:
+    """As it is shown; nothing if it is not there (yet)."""
+    return next((cells(line)[1] for line in lines if line.startswith("per second")), "")
+
+
 def figure(text: str) -> float:
-    """As it is shown, with thousands apart."""
-    return float(text.replace(",", ""))
+    """As it is shown, with thousands apart; none at the first look."""
+    return 0 if text in ("", "-") else float(text.replace(",", ""))
 
 
 def test_live(cluster, connect):
@@ -136,23 +176,133 @@ def test_live(cluster, connect):
     with laggard.transaction(), terminal(cluster, "-i", "0.5", "postgres") as top:
         laggard.execute("SELECT 1")
         # The screen comes in parts: all is there when its last line is.
-        lines = top.shows(lambda lines: "1 busy" in "\n".join(lines) and
-                          [len(row) for row in rows(lines, "Channels")] == [8, 8] and
-                          all(row[2] != "-" and figure(row[2]) > 5 for row in rows(lines, "Channels")[:2]) and
-                          any(figure(line.split()[1]) > 5 for line in lines if line.startswith("sent ")))
+        lines = top.shows(lambda lines: "1 busy" in "\n".join(lines) and lines[-1].startswith("q quit") and
+                          len(rows(lines, "Channels")) == 2 and figure(sent_per_second(lines)) > 5 and
+                          all(figure(row["sent/s"]) > 5 for row in rows(lines, "Channels")))
         assert lines[0].startswith("herald-top")
-        first, second = rows(lines, "Channels")[:2]
-        assert (first[:2], second[:2]) == (["jobs", "3"], ["orders", "1"])
-        assert figure(first[2]) > figure(second[2])
-        assert rows(lines, "Listeners")[0][:4] == [str(laggard.info.backend_pid), "postgres", SUPERUSER, "busy"]
+        first, second = rows(lines, "Channels")
+        assert [(row["channel"], row["listeners"]) for row in (first, second)] == [("jobs", "3"), ("orders", "1")]
+        assert figure(first["sent/s"]) > figure(second["sent/s"])
+        first = rows(lines, "Listeners")[0]
+        assert (first["pid"], first["state"]) == (str(laggard.info.backend_pid), "busy")
+        assert (first["database"], first["role"]) == ("postgres", SUPERUSER)
+        assert lines[-1] == "q quit  space pause  c sort channels by delivered"
         top.press("c")
-        top.shows(lambda lines: any(line.endswith("by delivered") for line in lines))
+        top.shows(lambda lines: "Channels of this database, by delivered" in lines and
+                  lines[-1].endswith("c sort channels by listeners"))
         top.press(" ")
-        top.shows(lambda lines: "paused" in lines)
+        top.shows(lambda lines: lines[-1].startswith("q quit  space go on ") and lines[-1].endswith("  paused"))
         top.press(" ")
-        top.shows(lambda lines: "paused" not in lines)
+        top.shows(lambda lines: lines[-1].startswith("q quit  space pause ") and not lines[-1].endswith("paused"))
         top.press("q")
         assert top.ends() == 0
+
+
+def test_small_terminal(cluster, connect):
+    """Guards: 80 x 24 show everything that matters, uncut; channels have a third of the rows that are left."""
+    for place in range(20):
+        connect(application_name=f"worker {place}").execute(f"LISTEN jobs; LISTEN channel_{place}")
+    with terminal(cluster, "-i", "0.3", size=SMALL) as top:
+        lines = top.shows(lambda lines: lines[-1].startswith("q quit") and figure(sent_per_second(lines)) > 5)
+        assert lines[0].startswith("herald-top")
+        assert all(lines), "\n".join(lines)
+        assert "…" not in "".join(lines)
+        assert cells(lines[1]) == ["traffic", "sent", "delivered", "missed", "transactions", "wakeups"]
+        assert re.fullmatch(r"queue [\d.]+ [kM]?B of 8.0 GB used  [█░]+  [\d.]+ %"
+                            r"  in files [\d.]+ [kM]?B", lines[5])
+        assert re.fullmatch("  open large transactions 0 B"
+                            r"  kept for reconnects [\d.]+ [kM]?B, the last [\d.]+ (s|min)", lines[6])
+        listeners, channels = rows(lines, "Listeners"), rows(lines, "Channels")
+        assert list(listeners[0]) == ["pid", "application", "client", "behind", "transaction", "wait"]
+        assert list(channels[0]) == ["channel", "listeners", "sent/s", "delivered/s", "last sent"]
+        assert len(channels) == (len(listeners) + len(channels)) // 3 > 1
+        top.press("q")
+        assert top.ends() == 0
+    text = run(cluster, "-n", "1", COLUMNS="80").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert len(rows(text.splitlines(), "Listeners")) == 20
+
+
+def test_rows_that_the_other_does_not_need(cluster, connect):
+    """Guards: with few listeners, channels have all the other rows."""
+    connect().execute("".join(f"LISTEN channel_{place};" for place in range(30)))
+    with terminal(cluster, "-i", "0.3", size=SMALL) as top:
+        lines = top.shows(lambda lines: lines[-1].startswith("q quit") and len(rows(lines, "Listeners")) == 1)
+        assert all(lines), "\n".join(lines)
+        assert len(rows(lines, "Channels")) > 8
+        top.press("q")
+        assert top.ends() == 0
+
+
+def test_what_a_listener_is_at(cluster, connect):
+    """Guards: application, address, age of the transaction, and what the session waits for."""
+    remote = connect(host=LOOPBACK, password=cluster.password, application_name="orders")
+    local, failed = connect(application_name="mails"), connect()
+    for session in (remote, local, failed):
+        session.execute("LISTEN quiet")
+    remote.execute("BEGIN; SELECT 1")
+    failed.execute("BEGIN")
+    with pytest.raises(psycopg.Error):
+        failed.execute("SELECT 1 / 0")
+    with terminal(cluster, "-i", "0.3", size=SMALL) as top:
+        lines = top.shows(lambda lines: lines[-1].startswith("q quit") and
+                          all(listener(lines, session) for session in (remote, local, failed)))
+        seen = listener(lines, remote)
+        assert re.fullmatch(r"[\d.]+ (s|min)", seen["transaction"])
+        assert (seen["application"], seen["client"], seen["wait"]) == ("orders", LOOPBACK, "idle in transaction")
+        assert listener(lines, failed)["wait"] == "transaction aborted"
+        seen = listener(lines, local)
+        assert (seen["application"], seen["client"], seen["transaction"]) == ("mails", "local", "-")
+        assert seen["wait"] == "ClientRead"
+        top.press("q")
+        assert top.ends() == 0
+
+
+def test_colors(cluster, connect):
+    """Guards: a listener is yellow or red by how it compares with the others, whatever is logged."""
+    admin, *sessions = [connect() for _ in range(4)]
+    for session, channel in zip(sessions, ("slow", "others", "others")):
+        session.execute(f"LISTEN {channel}")
+    admin.execute("ALTER SYSTEM SET herald.log_min_lag = -1")
+    admin.execute("SELECT pg_reload_conf()")
+    large = "SELECT pg_notify(channel, repeat('x', 7000) || n) " \
+            "FROM unnest(%s::text[]) channel, generate_series(1, 99) n"
+    try:
+        with terminal(cluster, "-i", "0.3", size=SMALL) as top:
+            with sessions[0].transaction():
+                sessions[0].execute("SELECT 1")
+                admin.execute("NOTIFY slow")
+                top.shows(lambda lines: top.colors(sessions) == ["brown", "default", "default"])
+                admin.execute(large, [["slow"]])
+                top.shows(lambda lines: top.colors(sessions) == ["red", "default", "default"])
+            for session in sessions:
+                session.execute("BEGIN; SELECT 1")
+            admin.execute(large, [["slow", "others"]])
+            top.shows(lambda lines: top.colors(sessions) == ["brown"] * 3)
+            top.press("q")
+            assert top.ends() == 0
+    finally:
+        admin.execute("ALTER SYSTEM RESET herald.log_min_lag")
+        admin.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize("differs, median, color", [
+    ({}, 0, ""),
+    ({"pending_bytes": 100, "pending_s": 1.0}, 0, ""),  # since the last look
+    ({"pending_bytes": 100, "pending_s": 9.0}, 0, "yellow"),
+    ({"pending_bytes": 100, "pending_s": 9.0}, 20, ""),  # as the others
+    ({"pending_bytes": 600, "pending_s": 9.0}, 20, "red"),
+    ({"pending_bytes": 600, "pending_s": 9.0}, 600, "yellow"),
+    ({"pending_bytes": 100, "pending_s": 9.0, "is_lagging": True}, 0, "red"),
+    ({"pending_bytes": 100, "pending_s": 9.0, "is_lagging": True}, 100, "yellow"),
+    ({"pending_bytes": 6000, "pending_s": 9.0}, 6000, "red"),  # more than half of what the queue may hold
+    ({"state": "missed"}, 0, "red"),
+])
+def test_alarm(differs, median, color):
+    """Guards: the rules of the colors, with a memory of 1,000 bytes, files of 9,000 and 2 s between two looks."""
+    row = {"state": "idle", "pending_bytes": 0, "pending_s": None, "is_lagging": False} | differs
+    assert program().alarm(row, {"size": 1000, "max_size": 10000, "median_behind": median}, 2.0) == color
 
 
 def test_ended_by_a_signal(cluster):
@@ -166,11 +316,12 @@ def test_ended_by_a_signal(cluster):
 
 def test_names_that_deceive(cluster, connect):
     """Guards: a channel's name, which any role chooses, does nothing to the terminal."""
-    listener = connect()
-    listener.execute(f'LISTEN "{DECEITFUL}"')
+    session = connect()
+    session.execute(f'LISTEN "{DECEITFUL}"; LISTEN "{MARKUP}"')
     with terminal(cluster, "-i", "0.3") as top:
-        notify(listener, DECEITFUL, "x")
-        lines = top.shows(lambda lines: any(line.startswith("evil") for line in lines))
+        notify(session, DECEITFUL, "x")
+        lines = top.shows(lambda lines: any(line.startswith("evil") for line in lines) and
+                          any(line.startswith(f"{MARKUP} ") for line in lines))
         assert lines[0].startswith("herald-top")
         assert top.screen.title == ""
         top.press("q")
@@ -185,8 +336,10 @@ def test_without_a_terminal(cluster, connect):
     assert done.stdout.count("herald-top") == 3
     assert "\x1b" not in done.stdout
     looks = done.stdout.split("herald-top")[1:]
-    assert rows(looks[0].splitlines(), "Channels")[0][:3] == ["jobs", "1", "-"]
-    assert all(figure(rows(look.splitlines(), "Channels")[0][2]) > 5 for look in looks[1:])
+    first, *later = [rows(look.splitlines(), "Channels")[0] for look in looks]
+    assert (first["channel"], first["listeners"], first["sent/s"]) == ("jobs", "1", "-")
+    assert all(figure(channel["sent/s"]) > 5 for channel in later)
+    assert "q quit" not in done.stdout
 
 
 def test_ordinary_role(cluster, connect):
@@ -200,7 +353,7 @@ def test_ordinary_role(cluster, connect):
             done = run(cluster, "-n", "1", "-U", "visitor")
             assert done.returncode == 0, done.stderr
             assert "GRANT pg_monitor" in done.stdout
-            assert [row[0] for row in rows(done.stdout.splitlines(), "Channels")] == ["own"]
+            assert [row["channel"] for row in rows(done.stdout.splitlines(), "Channels")] == ["own"]
         admin.execute("GRANT pg_monitor TO visitor")
         done = run(cluster, "-n", "1", "-U", "visitor")
         assert "GRANT" not in done.stdout
