@@ -116,7 +116,7 @@ typedef struct HeraldControl
 	dshash_table_handle channels;
 	uint64		channel_seed;	/* of the hashes of channels; known to nobody */
 	uint64		run;			/* drawn at random when shared memory is set up */
-	uint8		token_key[32];	/* for notify/resume/token.c; known to nobody */
+	uint8		token_key[32];	/* for notify/listener/token.c; known to nobody */
 	LWLock	   *spill_lock;		/* notify/storage/spill.c alone takes it */
 	LWLock	   *scan_lock;		/* for going through the channel map */
 	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */

@@ -392,7 +392,7 @@ HeraldToken
 herald_session_position(void)
 {
 	/* This first: what is committed in between counts as not seen. */
-	HeraldToken token = {.bypasses = herald_bypass_count_from_now_on()};
+	HeraldToken token = {.bypasses = herald_bypass_count()};
 
 	session.wants_positions = herald_session_is_listener();
 	if (session.wants_positions)
@@ -442,7 +442,7 @@ herald_session_note_missed(void)
 void
 herald_session_look_for_missed(uint32 bypasses, HeraldChannelSets sets)
 {
-	if (session.resumed_sets == 0 || (int32) (session.resumed_bypasses - bypasses) > 0)
+	if (session.resumed_sets == 0)
 		session.resumed_bypasses = bypasses;
 	session.resumed_sets |= sets;
 	session.awaited = Max(session.awaited, HERALD_ALIGN);

@@ -96,7 +96,7 @@ extern bool herald_session_take_owed_position(void);
 
 /*
  * The session has resumed channels, and misses something all the same, or is to look whether
- * it does: there have been more transactions than so many past our queue, on these channels.
+ * it does: there have been more transactions than so many past our queue, on channels of these sets.
  * The client is to be told before anything else.  take: is it?  Forgets it.  In a transaction; may throw.
  */
 extern void herald_session_note_missed(void);

@@ -311,6 +311,8 @@ herald_subscriptions_prepare(void)
 void
 herald_subscriptions_look_for_missed(bool is_counted)
 {
+	uint32		now = herald_bypass_count();
+
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
 		const Subscription *subscription = transaction.touched[i];
@@ -321,7 +323,7 @@ herald_subscriptions_look_for_missed(bool is_counted)
 		if (herald_bypass_since(subscription->bypasses, set))
 			herald_session_note_missed();
 		else if (!is_counted)
-			herald_session_look_for_missed(subscription->bypasses, set);
+			herald_session_look_for_missed(now, set);
 	}
 }
 

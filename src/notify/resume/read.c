@@ -198,7 +198,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 
 	if (PG_ARGISNULL(1))
 	{
-		token.bypasses = herald_bypass_count_from_now_on();
+		token.bypasses = herald_bypass_count();
 		token.place = (HeraldPlace) {atomic_load(&herald_queue->settled), 0};
 	}
 	else

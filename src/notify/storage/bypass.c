@@ -6,9 +6,8 @@
  * What goes there cannot be read again, so a session that wants to read from a position
  * before that must not be told that it has everything.  These transactions are numbered, a
  * token holds the last number of its database, and for each set of channels there is
- * the number of the last one that may have notified one of them.  A database is counted from
- * its first token on; where there are too many, some share the last counter, which is on
- * the safe side.
+ * the number of the last one that may have notified one of them.  Where there are too many
+ * databases, some share the last counter, which is on the safe side.
  *
  * Our hooks do not see all that is sent: C functions send, and expressions that are
  * prepared once and used for long.  But the server takes a lock before it writes to its
@@ -44,7 +43,7 @@ static HeraldChannelSets own_sets;
 static bool is_known;
 
 static LOCKTAG server_lock(void);
-static HeraldBypass *find(bool claims);
+static HeraldBypass *own_counter(void);
 
 
 void
@@ -66,13 +65,13 @@ herald_bypass_forget(void)
 	is_known = false;
 }
 
-/* Most transactions change nothing, and there is no token in most databases. */
+/* Most transactions change nothing. */
 bool
 herald_bypass_is_own(void)
 {
 	LOCKTAG		lock;
 
-	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || find(false) == NULL)
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return false;
 	lock = server_lock();
 	return herald_lock_held_by_me(&lock, AccessExclusiveLock);
@@ -82,29 +81,23 @@ herald_bypass_is_own(void)
 void
 herald_bypass_commit(void)
 {
-	HeraldBypass *counter = find(false);
+	HeraldBypass *counter = own_counter();
 	HeraldChannelSets sets = is_known ? own_sets : HERALD_ALL_CHANNEL_SETS;
 	uint32		number = atomic_load(&counter->count) + 1;
 
 	HERALD_HOLD_POINT("bypass-count");
-	atomic_store(&counter->count, number);
 	for (int i = 0; i < HERALD_CHANNEL_SETS; i++)
 		if (sets & UINT64CONST(1) << i)
 			atomic_store(&counter->last[i], number);
+
+	/* Last: who reads this number has nothing to look for among those up to it. */
+	atomic_store(&counter->count, number);
 }
 
 uint32
 herald_bypass_count(void)
 {
-	HeraldBypass *counter = find(false);
-
-	return counter != NULL ? atomic_load(&counter->count) : 0;
-}
-
-uint32
-herald_bypass_count_from_now_on(void)
-{
-	return atomic_load(&find(true)->count);
+	return atomic_load(&own_counter()->count);
 }
 
 /*
@@ -137,10 +130,8 @@ herald_bypass_await_counting(void)
 bool
 herald_bypass_since(uint32 count, HeraldChannelSets sets)
 {
-	HeraldBypass *counter = find(false);
+	HeraldBypass *counter = own_counter();
 
-	if (counter == NULL)
-		return count != 0;
 	for (int i = 0; i < HERALD_CHANNEL_SETS; i++)
 		if (sets & UINT64CONST(1) << i && (int32) (atomic_load(&counter->last[i]) - count) > 0)
 			return true;
@@ -157,22 +148,18 @@ server_lock(void)
 	return lock;
 }
 
-/* This database's.  NULL: it has none, and does not need one yet. */
+/* This database's; once and for all. */
 static HeraldBypass *
-find(bool claims)
+own_counter(void)
 {
 	static HeraldBypass *found;
 	HeraldBypass *bypasses = herald_control->bypasses;
 
 	for (int i = 0; i < HERALD_BYPASSES - 1 && found == NULL; i++)
 	{
-		uint32		owner = atomic_load(&bypasses[i].database);
+		uint32		owner = 0;
 
-		if (owner == 0 && !claims)
-			return NULL;
-		if (owner == 0 && atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId))
-			owner = MyDatabaseId;
-		if (owner == MyDatabaseId)
+		if (atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId) || owner == MyDatabaseId)
 			found = &bypasses[i];
 	}
 	if (found == NULL)

@@ -32,9 +32,6 @@ extern void herald_bypass_commit(void);
 /* How many have committed in this database, and perhaps in others: a number to compare. */
 extern uint32 herald_bypass_count(void);
 
-/* The same, for a token: those that come are counted. */
-extern uint32 herald_bypass_count_from_now_on(void);
-
 /* Wait for one that can be seen and is not counted.  In a transaction; may throw. */
 extern void herald_bypass_await_counting(void);
 

@@ -1,5 +1,6 @@
 """A session that comes back goes on where another has left off: herald.position(), herald.listen()."""
 
+import re
 from itertools import pairwise
 
 import psycopg
@@ -278,6 +279,18 @@ def test_nobody_else_tells_it(cluster, connect):
     sender = connect(cluster)
     for statement in ("NOTIFY herald_position, 'x'", "SELECT pg_notify('herald_position', 'x')"):
         assert outcome(sender, statement).startswith("42939: ")
+
+
+@pytest.mark.parametrize("channel", ["herald_position", "herald_reset"])
+def test_name_that_the_server_shows(cluster, connect, channel):
+    """Guards: the server knows our own channels by names that nobody can guess, and shows them."""
+    listener = connect(cluster)
+    listener.execute(f"LISTEN {channel}")
+    name = one(listener, "SELECT pg_listening_channels()")
+    assert re.fullmatch(f"{channel}_[0-9a-f]{{16}}", name)
+    connect(cluster).execute(f"NOTIFY {name}, 'forged'")
+    listener.execute(f"UNLISTEN {channel}")
+    assert listener.execute("SELECT pg_listening_channels()").fetchall() == []
 
 
 def test_from_within_a_transaction_of_others(cluster, connect):

@@ -73,3 +73,34 @@ def test_unseen(cluster, connect, send_unseen, way):
     assert resume(other, "c", token) is False
     assert outcome(other, "SELECT * FROM herald.read('c', %s)", token).startswith("55000: ")
     assert resume(other, "c", position(other)) is True
+
+
+def test_before_the_first_position(cluster, connect):
+    """Guards: what has gone past the queue unheard is not covered by a position, though it is the first of its database: the
+    session is in a transaction."""
+    cluster.psql("DROP DATABASE IF EXISTS fresh")
+    cluster.psql("CREATE DATABASE fresh")
+    cluster.create_herald("fresh")
+    listener, sender = connect(cluster, "fresh"), connect(cluster, "fresh")
+    listener.execute("LISTEN c")
+    listener.execute("BEGIN; SELECT")
+    sender.execute("SET herald.enabled = off; NOTIFY c, 'past'")
+    token = position(listener)
+    assert resume(connect(cluster, "fresh"), "c", token) is False
+
+
+def test_channels_from_different_positions(cluster, connect):
+    """Guards: a channel that is resumed from an older position than another is not blamed for what only that one would have
+    missed from there."""
+    sender = connect(cluster)
+    older = position(sender)
+    sender.execute("SET herald.enabled = off; NOTIFY b, 'past'; RESET herald.enabled")
+    newer = position(sender)
+    for _ in range(2):
+        client = connect(cluster)
+        client.execute("BEGIN")
+        assert one(client, "SELECT herald.listen('a', %s)", older) is True
+        assert one(client, "SELECT herald.listen('b', %s)", newer) is True
+        client.execute("COMMIT")
+        sender.execute("NOTIFY a, 'heard'")
+        assert hear_until(client, "heard") == []
