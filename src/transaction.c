@@ -71,7 +71,7 @@ static void count_bypass(void);
 static void before_commit(void);
 static bool server_queue_is_long(void);
 static void do_on_commit_actions(void);
-static void do_pending_syncs(void);
+static bool has_pending_syncs(void);
 static void do_lengthy_ends(void);
 static void before_prepare(void);
 static void at_end(bool committed);
@@ -201,11 +201,12 @@ before_commit(void)
 	if (herald_pending_count() > 0 &&
 		(herald_subscriptions_take_long() || (herald_subscriptions_are_first() && server_queue_is_long())))
 		herald_notify_go_native();
+	if (has_pending_syncs())
+		herald_notify_end_natively();
 	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 	{
 		do_on_commit_actions();
-		do_pending_syncs();
 		do_lengthy_ends();
 	}
 	if (herald_subscriptions_any_to_drop())
@@ -244,26 +245,15 @@ do_on_commit_actions(void)
 }
 
 /*
- * With wal_level = minimal, what was written into new tables is not in the WAL: the server
- * writes it to the disk, or all of it into the WAL, before it commits.  Done here,
- * it finds little left to do: a disk that has it, and small tables whose pages go into the
- * WAL twice.  The list remains the server's, since another module's callback may
- * still write there.
+ * With wal_level = minimal, what was written into new tables is in no WAL yet: the server writes
+ * it to the disk or into the WAL after our callback, gigabytes if there are, and a user's
+ * setting decides which (wal_skip_threshold).  It does so before it takes the lock
+ * of its own NOTIFY, so nobody waits for such a transaction on that way.
  */
-static void
-do_pending_syncs(void)
+static bool
+has_pending_syncs(void)
 {
-	Size		size;
-	char	   *syncs;
-
-	if (XLogIsNeeded())
-		return;
-	size = EstimatePendingSyncsSpace();
-	syncs = palloc(size);
-	SerializePendingSyncs(size, syncs);
-	smgrDoPendingSyncs(true, false);
-	RestorePendingSyncs(syncs);
-	pfree(syncs);
+	return !XLogIsNeeded() && EstimatePendingSyncsSpace() > sizeof(HeraldRelFile);
 }
 
 /*

@@ -33,9 +33,12 @@
 #include "utils/timeout.h"
 #include "utils/wait_event.h"
 
-/* 16: what is known of varlenas has a header of its own. */
+/* 16: what is known of varlenas has a header of its own, and that of a relation's file another name. */
 #if PG_VERSION_NUM >= 160000
+#include "storage/relfilelocator.h"
 #include "varatt.h"
+#else
+#include "storage/relfilenode.h"
 #endif
 
 /*
@@ -130,6 +133,13 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 #define HERALD_ANALYZE_PARAMS	ParseState *pstate, Query *query, JumbleState *jstate
 #endif
 #define HERALD_ANALYZE_ARGS		pstate, query, jstate
+
+/* 16: what identifies a relation's file has another name. */
+#if PG_VERSION_NUM >= 160000
+typedef RelFileLocator HeraldRelFile;
+#else
+typedef RelFileNode HeraldRelFile;
+#endif
 
 /* 16: the aclcheck and ownercheck functions of each kind of object became one of each. */
 #if PG_VERSION_NUM < 160000

@@ -34,7 +34,7 @@
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
-/* Of this transaction: see herald_notify_go_native(); and herald.enabled was off. */
+/* Of this transaction: see herald_notify_go_native() and herald_notify_end_natively(). */
 static bool is_native;
 static bool ends_natively;
 
@@ -96,6 +96,13 @@ herald_notify_go_native(void)
 		herald_bypass_forget();
 	else if (!is_too_long())
 		herald_publish_natively();
+}
+
+/* Where that way cannot carry it, others wait. */
+void
+herald_notify_end_natively(void)
+{
+	ends_natively = ends_natively || !is_too_long();
 }
 
 /* A transaction that sends nothing else through the server spoils the positions of its own channels only. */

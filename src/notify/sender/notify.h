@@ -27,6 +27,9 @@ extern void herald_notify(const char *channel, const char *payload);
  */
 extern void herald_notify_go_native(void);
 
+/* Before the commit: all that this transaction sends goes the server's own way, if it can carry that. */
+extern void herald_notify_end_natively(void);
+
 /*
  * Before the commit: hand the server what it is to send and does not have yet, or not
  * any more, after a rollback of the subtransaction in which it was handed over.  May throw.

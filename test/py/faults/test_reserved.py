@@ -7,12 +7,12 @@ import psycopg
 import pytest
 
 from faults import FUNCTIONS, Scene, pid_of
+from resume import position, resume
 from servers import SETTINGS, started
 from support import hear, notify, one
 
 EVENTS = 2_000_000
 KEYS = 20_000
-ROWS, ROW_BYTES = 20_000, 1000
 
 TRIGGER = """
     CREATE TEMP TABLE deferred (n int);
@@ -54,22 +54,25 @@ def minimal(stop_points, connect):
         yield Scene(cluster, connect)
 
 
-def test_new_tables_outside_the_wal(minimal):
-    """Guards: what was written into new tables without the WAL is written there, or to the disk, before, not then."""
-    def inserted() -> int:
-        return one(minimal.watcher, "SELECT pg_current_wal_insert_lsn() - '0/0'")
-
-    victim = minimal.connect()
-    victim.execute(f"BEGIN; CREATE TABLE filled AS SELECT repeat('x', {ROW_BYTES}) FROM generate_series(1, {ROWS})")
-    before = inserted()
-    victim.execute("NOTIFY c, 'reserved'")
-    doing = minimal.stand_still("publish-reserved", victim, "COMMIT")
-    assert inserted() - before > ROWS * ROW_BYTES
-    minimal.points.release("publish-reserved")
-    assert doing.end() is None
-    assert one(minimal.watcher, "SELECT count(*) FROM filled") == ROWS
+@pytest.mark.parametrize("statement", [
+    "CREATE TABLE filled AS SELECT repeat('x', 1000) FROM generate_series(1, 20000)",
+    "TRUNCATE c_tables; INSERT INTO c_tables VALUES ('x')",
+])
+def test_new_tables_outside_the_wal(minimal, statement):
+    """Guards: what was written into new tables without the WAL is written there, or to the disk, while nobody waits: the
+    transaction has no place in the queue, and its notifications arrive by the server's own."""
+    minimal.watcher.execute("CREATE TABLE IF NOT EXISTS c_tables (t text)")
+    victim, client = minimal.connect(), minimal.connect()
+    before = position(client)
+    victim.execute(f"BEGIN; {statement}; NOTIFY c, 'by the server'; COMMIT")
     for listener in minimal.listeners:
-        assert hear(listener, 1) == ["reserved"]
+        assert hear(listener, 1) == ["by the server"]
+    assert resume(client, "c", before) is False
+    assert resume(client, "d", before) is True
+    before = position(client)
+    victim.execute("BEGIN; INSERT INTO c_tables VALUES ('y'); NOTIFY c, 'by ours'; COMMIT")
+    assert resume(client, "c", before) is True
+    assert hear(client, 1) == ["by ours"]
 
 
 def test_invalidations(scene):
