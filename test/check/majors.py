@@ -180,8 +180,8 @@ def test_wheel(names: tuple[str, ...]) -> int:
         pg_config = unpack_wheel()
         copy_tree(tree)
         link = tree / ".venv"
-        if not link.is_symlink():
-            link.symlink_to(TOP / ".venv")
+        link.unlink(missing_ok=True)  # another checkout's may be gone
+        link.symlink_to(TOP / ".venv")
         own = ["unshare", "--net", "--", "scripts/loopback"] if os.geteuid() == 0 else []
         status = run(*own, tree / "check", "install", *names, PG_CONFIG=str(pg_config))
         keep_results(tree, str(WHEEL))
