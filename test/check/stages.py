@@ -17,7 +17,7 @@ UNIT = "make -C test/unit check CC=gcc && make -C test/unit check CC=clang BUILD
 FALSIFIED = "! test/soak/run --seconds 6 --falsify {0} >test/results/soak_falsified.log 2>&1 && echo test falsified_{0} ... ok"
 CORE = ("src/core/",)
 TOOLS = ("check", "demo", "Makefile", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/", "test/run_sql.py",
-         "test/given_server", "sql/")
+         "test/given_server", "sql/", "docs/resume/", "examples/", "test/examples/")
 
 
 @dataclass(frozen=True)

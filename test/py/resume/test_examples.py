@@ -7,7 +7,6 @@ import pytest
 
 from harness.ports import LOOPBACK, free_port
 from harness.tcp_cluster import TcpCluster
-from page import follow
 from push_trial import reachable
 from servers import SETTINGS
 from trial import EXAMPLES, Consumer, Trial
@@ -30,13 +29,6 @@ def test_consumer(site, tmp_path, driver):
     something is gone, it reads the state."""
     with Trial(site, driver) as trial:
         trial.run([sys.executable, str(EXAMPLES / f"consumer_{driver}.py")], tmp_path)
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", ["psycopg", "asyncpg", "browser"])
-def test_page(site, tmp_path, page):
-    """Guards: who follows a page of docs/resume/ to the letter sees the order's bill, or the order in the browser."""
-    follow(site, page, tmp_path, site.tcp_environment(site.port))
 
 
 class Stream:

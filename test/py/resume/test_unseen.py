@@ -75,18 +75,16 @@ def test_unseen(cluster, connect, send_unseen, way):
     assert resume(other, "c", position(other)) is True
 
 
-def test_before_the_first_position(cluster, connect):
+def test_before_the_first_position(cluster, connect, database):
     """Guards: what has gone past the queue unheard is not covered by a position, though it is the first of its database: the
     session is in a transaction."""
-    cluster.psql("DROP DATABASE IF EXISTS fresh")
-    cluster.psql("CREATE DATABASE fresh")
-    cluster.create_herald("fresh")
-    listener, sender = connect(cluster, "fresh"), connect(cluster, "fresh")
+    listener, sender = connect(cluster, database), connect(cluster, database)
+    sender.execute("CREATE EXTENSION pg_herald")
     listener.execute("LISTEN c")
     listener.execute("BEGIN; SELECT")
     sender.execute("SET herald.enabled = off; NOTIFY c, 'past'")
     token = position(listener)
-    assert resume(connect(cluster, "fresh"), "c", token) is False
+    assert resume(connect(cluster, database), "c", token) is False
 
 
 def test_channels_from_different_positions(cluster, connect):

@@ -1,0 +1,23 @@
+"""The pages of docs/resume/ as a reader follows them, whom they tell to install a driver. Those in other languages are
+followed in test/drivers."""
+
+import pytest
+
+from harness.tcp_cluster import TcpCluster
+from page import follow
+from servers import SETTINGS
+
+
+@pytest.fixture(scope="module")
+def site():
+    """A server that the programs reach by TCP."""
+    with TcpCluster(preload=True, settings=SETTINGS) as cluster:
+        yield cluster
+        assert not cluster.damage(), cluster.damage()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", ["psycopg", "asyncpg", "browser"])
+def test_page(site, tmp_path, page):
+    """Guards: who follows a page to the letter sees the order's bill, or the order in the browser."""
+    follow(site, page, tmp_path, site.tcp_environment(site.port))
