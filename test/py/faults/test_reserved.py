@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from faults import FUNCTIONS, Scene, pid_of
-from resume import position, resume
+from resume import apart, position, resume
 from servers import SETTINGS, started
 from support import hear, notify, one
 
@@ -63,12 +63,13 @@ def test_new_tables_outside_the_wal(minimal, statement):
     transaction has no place in the queue, and its notifications arrive by the server's own."""
     minimal.watcher.execute("CREATE TABLE IF NOT EXISTS c_tables (t text)")
     victim, client = minimal.connect(), minimal.connect()
+    d = apart(client, "c", "d")
     before = position(client)
     victim.execute(f"BEGIN; {statement}; NOTIFY c, 'by the server'; COMMIT")
     for listener in minimal.listeners:
         assert hear(listener, 1) == ["by the server"]
     assert resume(client, "c", before) is False
-    assert resume(client, "d", before) is True
+    assert resume(client, d, before) is True
     before = position(client)
     victim.execute("BEGIN; INSERT INTO c_tables VALUES ('y'); NOTIFY c, 'by ours'; COMMIT")
     assert resume(client, "c", before) is True

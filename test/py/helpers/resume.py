@@ -1,8 +1,10 @@
 """Positions, and sessions that go on from one."""
 
+from itertools import count
+
 import psycopg
 
-from support import one
+from support import one, outcome
 
 
 def position(connection: psycopg.Connection) -> str:
@@ -20,3 +22,16 @@ def read(connection: psycopg.Connection, channel: str, after: str | None, *more:
     rows = connection.execute(f"SELECT payload, position FROM herald.read(%s, %s{', %s' * len(more)})",
                               (channel, after, *more)).fetchall()
     return [payload for payload, _ in rows if payload is not None], rows[-1][1]
+
+
+def apart(connection: psycopg.Connection, channel: str, prefix: str) -> str:
+    """The name of a channel, beginning so, that does not share its counters with that one: by chance, one in 64 does."""
+    for number in count():
+        name = f"{prefix}{number}"
+        token = position(connection)
+        with connection.transaction():
+            connection.execute("SET LOCAL herald.enabled = off")
+            connection.execute(f"NOTIFY {name}")
+        if not str(outcome(connection, "SELECT * FROM herald.read(%s, %s)", channel, token)).startswith("55000: "):
+            return name
+    raise AssertionError("there is none")

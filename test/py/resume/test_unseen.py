@@ -4,7 +4,7 @@ own channels only."""
 import pytest
 
 from c_api import built
-from resume import position, resume
+from resume import apart, position, resume
 from support import hear_until, one, outcome
 
 pytestmark = pytest.mark.seam
@@ -91,14 +91,15 @@ def test_channels_from_different_positions(cluster, connect):
     """Guards: a channel that is resumed from an older position than another is not blamed for what only that one would have
     missed from there."""
     sender = connect(cluster)
+    b = apart(sender, "a", "b")
     older = position(sender)
-    sender.execute("SET herald.enabled = off; NOTIFY b, 'past'; RESET herald.enabled")
+    sender.execute(f"SET herald.enabled = off; NOTIFY {b}, 'past'; RESET herald.enabled")
     newer = position(sender)
     for _ in range(2):
         client = connect(cluster)
         client.execute("BEGIN")
         assert one(client, "SELECT herald.listen('a', %s)", older) is True
-        assert one(client, "SELECT herald.listen('b', %s)", newer) is True
+        assert one(client, "SELECT herald.listen(%s, %s)", b, newer) is True
         client.execute("COMMIT")
         sender.execute("NOTIFY a, 'heard'")
         assert hear_until(client, "heard") == []
