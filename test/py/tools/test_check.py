@@ -109,10 +109,13 @@ def test_skipped_tests_are_told(tree, options):
 def test_time_is_over(tree, options):
     """Guards: a stage that takes too long is ended, has failed, and tells the setting and the test that was running."""
     here = tree(600, options)
-    status, output = check(here, "pytest", CHECK_STAGE_S="20")
-    assert status == 1
+    for limit in ("10", "40", "160"):  # a busy machine may not have begun with the test
+        status, output = check(here, "pytest", CHECK_STAGE_S=limit)
+        assert status == 1
+        if (here / "pid").exists():
+            break
     for text in (output, (here / "test/results/pytest.log").read_text(encoding="utf-8")):
-        assert "ended after 20 s (CHECK_STAGE_S sets another limit)" in text
+        assert f"ended after {limit} s (CHECK_STAGE_S sets another limit)" in text
         assert "it was running test/test_stage.py::test_takes_long[a b]" in text
     assert "FAILED" in row(output, "pytest")
 
