@@ -311,15 +311,18 @@ herald_subscriptions_prepare(void)
 void
 herald_subscriptions_look_for_missed(bool is_counted)
 {
-	uint32		now = herald_bypass_count();
-
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
 		const Subscription *subscription = transaction.touched[i];
 		HeraldChannelSets set = herald_channel_set(subscription->channel_hash);
 
+		uint32		now;
+
 		if (!subscription->is_wanted || !subscription->resumes)
 			continue;
+
+		/* This first: what is counted up to it is found here, and what comes later has a higher number. */
+		now = herald_bypass_count();
 		if (herald_bypass_since(subscription->bypasses, set))
 			herald_session_note_missed();
 		else if (!is_counted)

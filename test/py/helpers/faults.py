@@ -11,7 +11,7 @@ import psycopg
 
 from harness.cluster import Cluster
 from laggards import KILOBYTES_7, files, no_leak
-from support import hear, left_nothing, notify, one, until, watchdog_stopped
+from support import DEADLINE_S, hear, left_nothing, notify, one, until, watchdog_stopped
 
 FUNCTIONS = """
     CREATE FUNCTION stop_arm(name text, action text, pid integer, times integer) RETURNS void
@@ -96,9 +96,9 @@ class Doing:
         """Whether it has not ended yet."""
         return self._thread.is_alive()
 
-    def end(self) -> psycopg.Error | None:
+    def end(self, deadline_s: float = DEADLINE_S) -> psycopg.Error | None:
         """Waits until it has ended; its error."""
-        until(lambda: not self.runs(), "the statement ends")
+        until(lambda: not self.runs(), "the statement ends", deadline_s)
         self._thread.join()
         return self.error
 

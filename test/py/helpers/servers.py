@@ -41,9 +41,9 @@ def _asked(what: str) -> str:
     return subprocess.run([choose_pg_config(), what], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def started(**options) -> Iterator[Cluster]:
+def started(kind: type[Cluster] = Cluster, **options) -> Iterator[Cluster]:
     """Yields a cluster; afterwards its log must tell of no damage."""
-    with Cluster(**options) as cluster:
+    with kind(**options) as cluster:
         if options["preload"]:
             cluster.create_herald()
         yield cluster

@@ -8,7 +8,7 @@ import pytest
 from harness.ports import LOOPBACK, free_port
 from harness.tcp_cluster import TcpCluster
 from push_trial import reachable
-from servers import SETTINGS
+from servers import SETTINGS, started
 from trial import EXAMPLES, Consumer, Trial
 
 TIMEOUT_S = 30
@@ -17,9 +17,7 @@ TIMEOUT_S = 30
 @pytest.fixture(scope="module")
 def site():
     """A server that the programs reach by TCP, so that their connections can be cut."""
-    with TcpCluster(preload=True, settings=SETTINGS) as cluster:
-        yield cluster
-        assert not cluster.damage(), cluster.damage()
+    yield from started(TcpCluster, preload=True, settings=SETTINGS)
 
 
 @pytest.mark.timeout(300)

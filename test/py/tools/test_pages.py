@@ -5,15 +5,13 @@ import pytest
 
 from harness.tcp_cluster import TcpCluster
 from page import follow
-from servers import SETTINGS
+from servers import SETTINGS, started
 
 
 @pytest.fixture(scope="module")
 def site():
     """A server that the programs reach by TCP."""
-    with TcpCluster(preload=True, settings=SETTINGS) as cluster:
-        yield cluster
-        assert not cluster.damage(), cluster.damage()
+    yield from started(TcpCluster, preload=True, settings=SETTINGS)
 
 
 @pytest.mark.timeout(300)
