@@ -1,9 +1,11 @@
 """Installs what is missing, builds pg_herald, and runs its tests.
 
   ./check                       what a change needs: all stages but those whose tool or script has not changed since
-                                --everything last passed; the other major versions run what they can change
+                                they last passed at length; the other major versions run what they can change
   ./check --here                the same without the other major versions
-  ./check --everything          all of it, at length, on all major versions: what a release needs, and a large change
+  ./check --everything [STAGE...]
+                                all of it, at length, on all major versions: what a release needs, and a large change;
+                                or these stages, at length
   ./check STAGE...              only these
   ./check --whole               what depends on the server's version, on this one (PG_CONFIG, PG_MAJOR)
   ./check --majors [--whole] [MAJOR...]
@@ -81,12 +83,20 @@ def chosen(options: argparse.Namespace) -> tuple[list[Stage], list[results.Resul
     for stage in STAGES:
         if stage.only_at_length or options.here and (stage.lane == MAJORS or stage.name in ("systems", "analysis-17")):
             continue
-        if stage.guards and not changes.any_of(stage.guards):
-            left_out.append(results.Result(stage.name, budget_s=stage.budget_s,
-                                           left_out=f"unchanged since {changes.since[:12]}"))
+        since = changes.since(stage.name)
+        if stage.guards and since and not changes.any_of(stage.guards, since):
+            left_out.append(results.Result(stage.name, budget_s=stage.budget_s, left_out=f"unchanged since {since[:12]}"))
         else:
             stages.append(stage)
     return stages, left_out
+
+
+def note(run: Run, commit: str | None) -> str:
+    """Writes down which stages have passed at length, also when others have failed or the run was interrupted."""
+    if commit is None:
+        return "not noted: the tree differs from its commit"
+    changed.note({result.stage: result.seconds for result in run.results if result.ok}, commit)
+    return f"noted in {changed.NOTE.relative_to(changed.TOP)}: commit it"
 
 
 def main() -> int:
@@ -98,18 +108,16 @@ def main() -> int:
     stages, left_out = chosen(options)
     commit = changed.can_be_noted() if options.everything else None
     run = Run(at_length=options.everything or options.majors and options.whole, leave_out_own=not options.names)
-    run.all(stages)
+    try:
+        run.all(stages)
+    finally:
+        if options.everything:
+            print(note(run, commit))
     seconds = time.monotonic() - began
     order = [stage.name for stage in STAGES]
     told = sorted(run.results + left_out, key=lambda result: order.index(result.stage) if result.stage in order else 99)
     if not options.names:
         results.keep(told, seconds, RESULTS / ("everything.json" if options.everything else "check.json"))
-    if options.everything and not run.broken:
-        if commit:
-            changed.note(commit, seconds)
-            print(f"noted in {changed.NOTE.relative_to(changed.TOP)}: commit it")
-        else:
-            print("not noted: the tree differs from its commit")
     print()
     if run.broken:
         print(f"failed: {' '.join(run.broken)}")

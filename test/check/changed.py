@@ -1,7 +1,7 @@
-"""What has changed since --everything last passed.
+"""What has changed since a stage last passed at length, as --everything runs it.
 
-test/last-everything has that commit, the day, and the seconds that it took: a line of a clone's history, so every clone
-that has the history knows what it need not test again. Without the history, everything is taken for changed.
+test/last-everything has a line for each stage: that commit, the day, and the seconds. It is part of the history, so every
+clone with history knows which stages can be left out. Without the history, every file counts as changed.
 """
 
 import subprocess
@@ -25,27 +25,34 @@ def _git(*arguments: str) -> list[str] | None:
 
 
 class Changes:
-    """Which files differ from those of the noted commit, committed or not.
-
-    since   the commit, or None if the note or the history is missing
-    """
+    """Which files differ, committed or not, from those of the commits that are noted."""
 
     def __init__(self) -> None:
-        words = NOTE.read_text(encoding="utf-8").split() if NOTE.exists() else []
-        self.since = words[0] if words else None
-        self._files = self._differing() if self.since else None
-        if self._files is None:
-            self.since = None
+        self._files: dict[str, list[str] | None] = {}  # by commit; None if the history lacks it
+        self._commits = {stage: words[0] for stage, words in noted().items()}
 
-    def _differing(self) -> list[str] | None:
-        committed = _git("diff", "--name-only", self.since)
-        new = _git("ls-files", "--others", "--exclude-standard")
-        return None if committed is None or new is None else committed + new
+    def since(self, stage: str) -> str | None:
+        """The commit at which this stage last passed at length; None if the note or the history lacks it."""
+        commit = self._commits.get(stage)
+        return commit if commit and self._differing(commit) is not None else None
 
-    def any_of(self, guards: tuple[str, ...]) -> bool:
+    def any_of(self, guards: tuple[str, ...], since: str) -> bool:
         """Whether one of these has changed: files, or folders with a slash at the end."""
-        return self._files is None or any(
-            file == guard or guard.endswith("/") and file.startswith(guard) for file in self._files for guard in guards)
+        return any(file == guard or guard.endswith("/") and file.startswith(guard)
+                   for file in self._differing(since) for guard in guards)
+
+    def _differing(self, commit: str) -> list[str] | None:
+        if commit not in self._files:
+            committed = _git("diff", "--name-only", commit)
+            new = _git("ls-files", "--others", "--exclude-standard")
+            self._files[commit] = None if committed is None or new is None else committed + new
+        return self._files[commit]
+
+
+def noted() -> dict[str, list[str]]:
+    """By stage: the commit, the day, the seconds and their unit."""
+    lines = NOTE.read_text(encoding="utf-8").splitlines() if NOTE.exists() else []
+    return {stage: words for stage, *words in map(str.split, lines)}
 
 
 def can_be_noted() -> str | None:
@@ -54,6 +61,7 @@ def can_be_noted() -> str | None:
     return head[0] if head and _git("status", "--porcelain") == [] else None
 
 
-def note(commit: str, seconds: float) -> None:
-    """--everything has passed at this commit."""
-    NOTE.write_text(f"{commit} {date.today().isoformat()} {seconds:.0f} s\n", encoding="utf-8")
+def note(seconds: dict[str, float], commit: str) -> None:
+    """These stages have passed at length at this commit, and took so many seconds each."""
+    lines = noted() | {stage: [commit, date.today().isoformat(), f"{took:.0f}", "s"] for stage, took in seconds.items()}
+    NOTE.write_text("".join(f"{' '.join([stage, *words])}\n" for stage, words in sorted(lines.items())), encoding="utf-8")

@@ -139,6 +139,23 @@ def test_is_interrupted(tree, number):
     until(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes(), "it has ended")
 
 
+def commit_of(tree: Path) -> str:
+    """The commit that the tree is at."""
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=tree, check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
+
+
+def noted(tree: Path) -> dict[str, str]:
+    """By stage: the commit at which it last passed at length."""
+    lines = (tree / "test/last-everything").read_text(encoding="utf-8").splitlines()
+    return {stage: commit for stage, commit, *_ in map(str.split, lines)}
+
+
+def commit_all(tree: Path) -> None:
+    """Commits all changes."""
+    for command in ("add .", "-c user.name=a -c user.email=a@b.c commit -q -m b"):
+        subprocess.run(["git", *command.split()], cwd=tree, check=True)
+
+
 def test_what_has_not_changed_is_left_out(tree):
     """Guards: a stage with guards runs without a note, after a change, committed or not; else it is left out."""
     here = tree(0)
@@ -149,14 +166,13 @@ def test_what_has_not_changed_is_left_out(tree):
     assert has_run()
     status, output = check(here, "--everything")
     assert status == 0 and "noted in test/last-everything" in output
-    commit = (here / "test/last-everything").read_text(encoding="utf-8").split()[0]
-    assert commit == subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, check=True, text=True,
-                                    stdout=subprocess.PIPE).stdout.strip()
+    commit = commit_of(here)
+    assert noted(here) == {stage: commit for stage in ("packages", "lint", "model", "pytest")}
     assert not has_run()
     (here / "src/file.c").write_text("2", encoding="utf-8")
     assert has_run()
     assert "not noted: the tree differs from its commit" in check(here, "--everything")[1]
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-a", "-m", "b"], cwd=here, check=True)
+    commit_all(here)
     assert has_run()
     subprocess.run(["git", "checkout", "-q", commit, "--", "src"], cwd=here, check=True)
     assert not has_run()
@@ -164,3 +180,17 @@ def test_what_has_not_changed_is_left_out(tree):
     assert has_run()
     shutil.rmtree(here / ".git")
     assert has_run()
+
+
+def test_only_what_has_passed_is_noted(tree):
+    """Guards: of a run at length, also of single stages, the note gets the stages that have passed, and keeps others'
+    lines."""
+    here = tree(0)
+    assert check(here, "--everything", "lint")[0] == 0
+    assert noted(here) == {"lint": commit_of(here)}
+    (here / "test/test_stage.py").write_text("def test_fails():\n    assert False\n", encoding="utf-8")
+    commit_all(here)
+    before, now = noted(here)["lint"], commit_of(here)
+    status, output = check(here, "--everything", "model", "pytest")
+    assert status == 1 and "noted in test/last-everything" in output
+    assert before != now and noted(here) == {"lint": before, "model": now}
