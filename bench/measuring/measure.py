@@ -124,12 +124,13 @@ def heard_exactly(count: dict, sent: int) -> bool:
 
 
 def topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int,
-             channel: str = "channel_1", script: str = "notify_channel_1",
+             channel: str = "channel_1", script: str = "notify_channel_1", variables: dict | None = None,
              channels_each: int = 1, heartbeat_s: float = 0) -> dict:
     """Notifies as fast as it goes for some seconds, and then waits until all is delivered.
 
     With %d in the channel's name each notification goes to one listener, otherwise to all.
 
+    variables       the script's own
     heartbeat_s     how often each listener sends a SELECT 1 of its own; 0: never
     """
     each = 1 if "%d" in channel else listeners
@@ -137,7 +138,8 @@ def topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int
     with Listeners(cluster, listeners, channel, dbname=DBNAME, channels_each=channels_each,
                    **options) as held:
         clock = CpuClock(cluster.postmaster_pid(), held.pid)
-        load = pgbench(cluster, notifiers, *script_load(script, seconds))
+        set_to = [f"--define={name}={value}" for name, value in (variables or {}).items()]
+        load = pgbench(cluster, notifiers, *script_load(script, seconds), *set_to)
         figures = sustained(held, load, each)
         return figures | clock.read(load["cpu_s"])
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from bench.families import (
     NAMES, caches, duplicates, huge, invalidation, laggard, latency, memory, micro, mute, outbox, peers, readers,
-    resume, scalability, signalling, targets, wakeups, writers)
+    resume, retain, scalability, signalling, targets, wakeups, writers)
 from bench.family import Table
 from bench.reporting import figures, raw
 
@@ -343,6 +343,12 @@ def _resume(lines: list[dict]) -> list[Table]:
                 "delivery to the others, p99, ms: nobody reconnects", "`herald.listen()`", "table"), rows)]
 
 
+def _retain(lines: list[dict]) -> list[Table]:
+    [table] = retain.tables(lines)
+    return [_columns(table, *((heading, heading) for heading in table.columns[:-1]), ("ratio", "ratio", MORE),
+                     title=table.title)]
+
+
 def _readers(lines: list[dict]) -> list[Table]:
     return [_columns(readers.tables(lines)[0], ("readers", "readers"), ("how they read", "how they read"),
                      ("until a reader has it, ms, p50", "median, ms"), ("p99", "p99, ms"),
@@ -422,7 +428,7 @@ QUESTIONS = (
     Question("idle", (("targets", _idle_target), ("memory", _memory))),
     Question("laggards", (("laggard", _laggards),), ("laggard",)),
     Question("mute", (("mute", _mute),)),
-    Question("resume", (("resume", _resume),)),
+    Question("resume", (("resume", _resume), ("retain", _retain))),
     Question("readers", (("readers", _readers),), ("readers_latency",)),
     Question("duplicates", (("duplicates", _duplicates),), ("duplicates_time",)),
     Question("huge", (("huge", _huge),)),
