@@ -1,7 +1,7 @@
 """The demo: the stock server and pg_herald side by side, live, in about a minute. Run by ./demo.
 
-Both servers run all the time. They get the load in turn: together they would share the CPUs, and
-neither figure would be true.
+Both servers run all the time, but get the load in turn: under load together they would share the
+CPUs, and both figures would be too low.
 
     demo.py start | stop
 
@@ -36,7 +36,7 @@ PROBE_S = PROBE_COUNT * measure.PROBE_INTERVAL_MS / 1000
 
 
 def stop() -> bool:
-    """Ends and removes what an earlier demo left; returns whether there was something."""
+    """Stops and removes the clusters of an earlier demo; returns whether there were any."""
     found = False
     for name in ("stock", "herald"):
         cluster = Cluster.attach(FOLDER / name)
@@ -68,7 +68,7 @@ def show(view, clusters: dict[str, Cluster]) -> dict[str, dict]:
 
 
 def print_hints(view, herald: Cluster) -> None:
-    """How to try it by hand, and how to end it."""
+    """Prints how to try pg_herald by hand, and how to stop the server."""
     sudo = "sudo " if os.geteuid() == 0 and os.environ.get("SUDO_USER") else ""
     view.print_lines([
         "",
@@ -87,7 +87,7 @@ def print_hints(view, herald: Cluster) -> None:
 
 
 def what_stays() -> None:
-    """Prints what is left on the machine."""
+    """Prints what the demo leaves on the machine."""
     sys.stdout.flush()
     subprocess.run([TOP / "scripts/what-stays"], check=False)
 

@@ -1,4 +1,4 @@
-"""What the demo shows: live panels in a terminal, plain lines anywhere else."""
+"""The demo's output: live panels in a terminal, plain lines anywhere else."""
 
 from statistics import median
 
@@ -17,7 +17,7 @@ PLAIN_WIDTH = 80
 BAR_WIDTH = 30
 LATENCIES = {"commit_us": "commit", "first_us": "first listener", "last_us": "last listener"}
 
-# Why a row can be slower with pg_herald; said when it is.
+# Why a row can be slower with pg_herald; printed only if it is.
 REASONS = {
     "first_us": "The first listener: pg_herald notes all listeners before it wakes the first; "
                 "stock wakes one after the other.",
@@ -25,14 +25,14 @@ REASONS = {
                "(herald.wakeup_concurrency), and each wakes the next. Stock wakes all at once; its sender does that "
                "before the commit returns, and other sessions wait for a CPU meanwhile.",
 }
-SAME = 1.05  # what differs by less is called the same
+SAME = 1.05  # a smaller ratio counts as equal
 OVERLAP = " *"
 OVERLAP_NOTE = "* The rounds of the two overlap."
 REASON_UNKNOWN = "{label}: measured on a machine that does other work as well. bench/run measures it with intervals."
 
 
 def open_view(seconds: float, version: str):
-    """The view for this standard output; a context manager. `seconds`: how long the load takes in all."""
+    """The view for this standard output; a context manager. `seconds`: duration of the whole load."""
     console = Console()
     if console.is_terminal:
         return TerminalView(console, seconds, version)
@@ -40,13 +40,13 @@ def open_view(seconds: float, version: str):
 
 
 def topology_name(topology: tuple[int, int]) -> str:
-    """Of (notifiers, listeners)."""
+    """The name of (notifiers, listeners)."""
     notifiers, listeners = topology
     return f"{notifiers} notif{'y' if notifiers > 1 else 'ies'}, {listeners} listen"
 
 
 def probe_name(listeners: int) -> str:
-    """Of the phase that measures latency."""
+    """The name of the phase that measures latency."""
     return f"1 NOTIFY, {listeners} listen"
 
 
@@ -56,7 +56,7 @@ def medians(probes: list[dict], key: str) -> list[float]:
 
 
 def compare(stock: list[float], herald: list[float]) -> str:
-    """Two sides' times, a figure per round; marked where the rounds of the two overlap."""
+    """Compares the two sides' times, one per round; marked if the rounds of the two overlap."""
     ratio = median(stock) / median(herald)
     if 1 / SAME < ratio < SAME:
         return "as fast"
@@ -65,7 +65,7 @@ def compare(stock: list[float], herald: list[float]) -> str:
 
 
 class _View:
-    """What both views do: say what is shown, keep track of the phase, and print the end."""
+    """Common part of both views: prints the introduction and the closing table, keeps the current phase."""
 
     def __init__(self, console: Console, seconds: float, version: str):
         self.console = console
@@ -83,7 +83,7 @@ class _View:
         pass
 
     def begin(self, side: str, phase: str, _seconds: float) -> None:
-        """A load or a round of the probe begins; the other side rests."""
+        """A load or a round of the probe begins on one side; the other side is idle."""
         self.side, self.phase = side, phase
 
     def print_lines(self, lines: list[str]) -> None:
@@ -92,7 +92,7 @@ class _View:
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def closing_table(self, results: dict[str, dict]) -> None:
-        """Prints all figures, stock beside herald, and why a row is slower if one is."""
+        """Prints all figures, stock beside herald, and for a slower row the reason."""
         table = Table(title=self.version)
         for heading in ("", TITLES["stock"], TITLES["herald"], "pg_herald is"):
             table.add_column(heading, justify="left" if not heading else "right")
@@ -126,7 +126,7 @@ class _View:
 
 
 class PlainView(_View):
-    """One line a second."""
+    """Prints one line a second."""
 
     def __init__(self, console: Console, seconds: float, version: str):
         super().__init__(console, seconds, version)
@@ -137,14 +137,14 @@ class PlainView(_View):
         self.next_s = 1.0
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Where the load stands."""
+        """Shows the progress of the load."""
         if snapshot.elapsed_s >= self.next_s:
             self.next_s += 1.0
             self._line(f"{snapshot.elapsed_s:.0f} s, {snapshot.heard_per_s:,.0f} deliveries/s, "
                        f"{snapshot.heard:,} in all")
 
     def end(self, result: dict) -> None:
-        """The load has ended and all is delivered."""
+        """The load has ended, and its notifications were waited for."""
         self._line(f"{result['value']:,.0f} NOTIFY/s, {result['deliveries_per_s']:,.0f} deliveries/s, "
                    f"all delivered: {'yes' if result['delivered'] else 'NO'}")
 
@@ -157,14 +157,14 @@ class PlainView(_View):
 
 
 class TerminalView(_View):
-    """A panel for either side with all that it has measured so far, and a progress bar below."""
+    """A panel for each side with all its figures so far, and a progress bar below."""
 
     def __init__(self, console: Console, seconds: float, version: str):
         super().__init__(console, seconds, version)
-        # Of either side: the lines of each phase, a label and a figure, in the order in which they came.
+        # For each side: the lines of each phase, a label and a figure, in the order of their arrival.
         self.figures: dict[str, dict[str, dict[str, str]]] = {side: {} for side in TITLES}
-        self.rate = dict.fromkeys(TITLES, 0.0)  # deliveries a second, the newest
-        self.rate_max = 1.0  # what a full bar stands for
+        self.rate = dict.fromkeys(TITLES, 0.0)  # the newest deliveries a second
+        self.rate_max = 1.0  # the rate of a full bar
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=None),
                                  TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(), console=console)
         self.task = self.progress.add_task("starting", total=seconds)
@@ -190,13 +190,13 @@ class TerminalView(_View):
         self._draw()
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Where the load stands."""
+        """Shows the progress of the load."""
         self._show_load(snapshot.notified_per_s, snapshot.heard_per_s, f"{snapshot.heard:,}")
         self.progress.update(self.task, completed=self.done_s + min(snapshot.elapsed_s, self.phase_s))
         self._draw()
 
     def end(self, result: dict) -> None:
-        """The load has ended and all is delivered."""
+        """The load has ended, and its notifications were waited for."""
         self._show_load(result["value"], result["deliveries_per_s"],
                         f"{result['count']['notifications']:,}" + ("" if result["delivered"] else " NOT ALL"))
         self._end_phase()

@@ -1,8 +1,8 @@
-"""What a family of benchmarks is made of; bench/families holds one module for each.
+"""The parts of a family of benchmarks; bench/families holds one module for each family.
 
-A family asks one question. Its points are the steps along the way (8 notifiers, 16, ...); at each
-point some cases are measured in turn (stock, herald, a peer). What a case returns goes to the raw
-lines as it is; tables and plots are made from those lines alone.
+A family asks one question. Its points are the steps of a series (8 notifiers, 16, ...); at each
+point some cases are measured in turn (stock, herald, a peer). The figures that a case returns go to
+the raw lines unchanged; tables and plots are made from those lines alone.
 """
 
 import json
@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from bench.measuring import measure
 from harness.cluster import Cluster
 
-# Autovacuum would load the machine at moments of its own choosing.
-# What all have read is not kept: what laggards leave on the disk is measured.
+# Autovacuum would load the machine at random moments.
+# Messages that all have read are not retained: the disk space that laggards cause is measured.
 SETTINGS = {"max_connections": 1300, "shared_buffers": "128MB", "autovacuum": False, "herald.retain_size": 0}
 
 
 class Skipped(Exception):
-    """This case cannot be run here; the message says why, and the report shows it."""
+    """This case cannot be run here; the message says why, and appears in the report."""
 
 
 def start_cluster(stack: ExitStack, name: str, settings: dict) -> Cluster:
     """A started cluster, "stock" or "herald", with database measure.DBNAME, until the stack ends.
 
-    In herald's the extension is created; settings that begin with herald. go to herald only.
+    In "herald" the extension is created; settings that begin with herald. apply to "herald" only.
     """
     chosen = SETTINGS | {key: value for key, value in settings.items()
                          if name == "herald" or not key.startswith("herald.")}
@@ -38,14 +38,14 @@ def start_cluster(stack: ExitStack, name: str, settings: dict) -> Cluster:
 
 @dataclass
 class Context:
-    """What a case has at hand while it runs."""
+    """The servers and parameters for a case."""
 
     clusters: dict[str, Cluster]  # "stock" and "herald", started
-    seconds: float  # how long one measurement is to take
-    quick: bool  # leave out what takes long
-    stack: ExitStack  # the family's own: what is entered here ends with the family
-    settings: dict = field(default_factory=dict)  # what the user asked for, for every cluster
-    full: bool = False  # take the time that it takes
+    seconds: float  # duration of one measurement
+    quick: bool  # leave out long measurements
+    stack: ExitStack  # the family's own: its contexts are left when the family ends
+    settings: dict = field(default_factory=dict)  # the user's settings for every cluster
+    full: bool = False  # measure at full length
     _further: dict[str, Cluster] = field(default_factory=dict)
 
     def cluster_with(self, name: str, settings: dict) -> Cluster:
@@ -62,7 +62,7 @@ class Case:
 
     name: str
     run: Callable[[Context], dict]
-    rounds_max: int | None = None  # it stands beside the others, and needs no more rounds than these
+    rounds_max: int | None = None  # for a case that only accompanies others, and needs fewer rounds
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Point:
 
     parameters: dict
     cases: tuple[Case, ...]
-    rounds: int | None = None  # None: as many as the run, and
-    rounds_min: int = 1  # so many at least
+    rounds: int | None = None  # None: the number of the run, but
+    rounds_min: int = 1  # at least this number
     together: bool = False  # the cases are measured at the same time, each on a cluster of its own
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the report. Cells may be text or numbers; see figures.py for how they look."""
+    """A table of the report. Cells may be text or numbers; figures.py formats them."""
 
     title: str
     columns: tuple[str, ...]
@@ -88,7 +88,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the report; name is the stem of its file."""
+    """A plot of the report; name is its file name without the suffix."""
 
     name: str
     title: str
@@ -102,16 +102,16 @@ def _none(*_lines: list[dict]) -> list:
 
 @dataclass(frozen=True)
 class Family:
-    """A question, and how it is answered. tables() and plots() get this family's measured lines only."""
+    """A question and its measurements. tables() and plots() get this family's measured lines only."""
 
     name: str
     title: str
-    question: str  # one sentence: what it shows
+    question: str  # one sentence
     points: Callable[[bool], list[Point]]  # (quick) -> points; the first one is what --smoke runs
     tables: Callable[[list[dict]], list[Table]]
     plots: Callable[[list[dict]], list[Plot]] = _none
-    full_points: Callable[[], list[Point]] = _none  # further ones of --full
-    seconds: float = 2  # of one measurement, if the user says nothing
+    full_points: Callable[[], list[Point]] = _none  # further points with --full
+    seconds: float = 2  # default duration of one measurement
     quick_seconds: float = 1
 
 

@@ -1,4 +1,4 @@
-"""What must be known of a machine and a run to read its figures."""
+"""Describes the machine and the parameters of a run."""
 
 import os
 import platform
@@ -32,7 +32,7 @@ def _commit() -> str:
 
 
 def describe(clusters: dict[str, Cluster], dbname: str, parameters: dict) -> dict:
-    """Host, versions and parameters of a run, as the first line of its results."""
+    """Host, versions and parameters of a run, for the first line of its results."""
     herald = clusters["herald"]
     version = herald.psql("SELECT extversion FROM pg_extension WHERE extname = 'pg_herald'", dbname)
     return {

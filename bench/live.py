@@ -1,4 +1,4 @@
-"""One topology under load, watched while it runs; for the demo."""
+"""Watches one topology under load while it runs; for the demo."""
 
 import re
 import subprocess
@@ -12,15 +12,15 @@ from harness.cluster import Cluster
 from harness.listeners import Listeners
 
 TICK_S = 0.1
-RATE_WINDOW_S = 1.0  # over which heard_per_s is taken
+RATE_WINDOW_S = 1.0  # heard_per_s is the average over this time
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a running load stands."""
+    """Progress of a running load."""
 
     elapsed_s: float
-    notified_per_s: float | None  # as pgbench last reported it, once a second; nothing yet in the first
+    notified_per_s: float | None  # pgbench's last report, one a second; None in the first second
     heard: int  # over all listeners
     heard_per_s: float
 
@@ -42,7 +42,7 @@ class _Pgbench:
             self.output += line
 
     def tps(self) -> float | None:
-        """What the newest progress line says, if there is one."""
+        """The rate in the newest progress line, if there is one."""
         lines = re.findall(r"progress: [\d.]+ s, ([\d.]+) tps", self.output)
         return float(lines[-1]) if lines else None
 
@@ -60,7 +60,7 @@ class _Pgbench:
 
 def watch_topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int,
                    dbname: str, on_tick: Callable[[Snapshot], None]) -> dict:
-    """Like measure.topology() on one channel, and calls on_tick ten times a second meanwhile."""
+    """Like measure.topology() on one channel, but calls on_tick ten times a second."""
     arguments = measure.pgbench_arguments(notifiers, *measure.script_load("notify_channel_1", seconds))
     with Listeners(cluster, listeners, dbname=dbname) as held:
         load = _Pgbench(cluster, dbname, arguments)

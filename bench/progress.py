@@ -1,4 +1,4 @@
-"""What a run shows while it measures, and its tables: rich on a terminal, plain lines anywhere else."""
+"""The output of a run, its progress and its tables: rich on a terminal, plain lines anywhere else."""
 
 import sys
 
@@ -29,7 +29,7 @@ def _result(line: dict) -> str:
 
 
 class PlainProgress:
-    """A line for each measurement."""
+    """Prints a line for each measurement."""
 
     def __init__(self, total: int):
         self.total = total
@@ -55,7 +55,7 @@ class PlainProgress:
                    f"{_result(line)}")
 
     def leave_out(self, measurements: int) -> None:
-        """So many measurements will not be made."""
+        """This number of measurements will not be made."""
         self.total -= measurements
 
     def table(self, table: Table) -> None:
@@ -121,11 +121,11 @@ class TerminalProgress(PlainProgress):
 
 
 def is_numeric(table: Table, column: int) -> bool:
-    """Whether a column holds numbers, which stand to the right."""
+    """Whether a column holds numbers, which are aligned to the right."""
     texts = [cell(row[column]) for row in table.rows]
     return all(not text or text == figures.NOTHING or text[0].isdigit() or text[0] in "+-" for text in texts)
 
 
 def open_progress(total: int) -> PlainProgress:
-    """The progress for this standard output; a context manager. total: how many measurements."""
+    """The progress for this standard output; a context manager. total: number of measurements."""
     return TerminalProgress(Console(), total) if sys.stdout.isatty() else PlainProgress(total)

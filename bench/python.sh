@@ -1,6 +1,6 @@
-# Read by bench/run and bench/report.
+# Sourced by bench/run and bench/report.
 
-# Prints the first python3 that has what the benchmarks need. Debian's packages are for
+# Prints the first python3 that has the modules for the benchmarks. Debian's packages are for
 # /usr/bin/python3, which need not be the first on PATH.
 find_python() {
 	local program

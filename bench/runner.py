@@ -1,8 +1,8 @@
 """Measures pg_herald against the stock server, side by side in one run; bench/run starts it.
 
-Two clusters that differ in nothing but the loaded module stand side by side; one at a time is
-under load, in turn, except where both are measured at the same time. Raw lines go to
-bench/results/<time>.jsonl, a report to <time>.html.
+Two clusters run side by side, and differ only in the loaded module. They are under load in turn,
+except where both are measured at the same time. Raw lines go to bench/results/<time>.jsonl, a
+report to <time>.html.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Plan:
-    """What is to be measured: families, their points, and how often."""
+    """The measurements of a run: families, their points, and the rounds of each."""
 
     def __init__(self, chosen: list[Family], arguments: argparse.Namespace):
         self.smoke = arguments.smoke
@@ -77,11 +77,11 @@ class Plan:
             self.points = {name: points[:1] for name, points in self.points.items()}
 
     def rounds(self, point: Point) -> int:
-        """How often a point is measured."""
+        """The number of rounds of a point."""
         return 1 if self.smoke else point.rounds or max(self.repeat, point.rounds_min)
 
     def measurements(self) -> int:
-        """How many measurements there are in all."""
+        """The total number of measurements."""
         return sum(min(self.rounds(point), case.rounds_max or self.rounds(point))
                    for points in self.points.values() for point in points for case in point.cases)
 
@@ -105,9 +105,9 @@ def measure_case(family: Family, point: Point, case: Case, number: int, context:
 
 def measure_point(family: Family, point: Point, rounds: int, context: Context, progress: PlainProgress,
                   record: Callable[[dict], None]) -> None:
-    """Measures every case in every round, in any order and then in its reverse.
+    """Measures every case in every round, in a random order and in the next round in the reverse order.
 
-    So no case is always the first, nor the one after a certain other. A case that fails is recorded
+    So no case is always the first, or always after the same other case. A case that fails is recorded
     with its error and does not end the run; one that is skipped is not tried again.
     """
     cases = list(point.cases)
@@ -119,7 +119,7 @@ def measure_point(family: Family, point: Point, rounds: int, context: Context, p
                            f"{' and '.join(case.name for case in group)}")
             measured = partial(measure_case, family, point, number=number, context=context)
             with ThreadPoolExecutor(max(1, len(group))) as threads:
-                # One alone stays in this thread, which an interrupt reaches.
+                # A single case runs in this thread, where an interrupt arrives.
                 each = threads.map if len(group) > 1 else map
                 for case, line in zip(group, each(measured, group)):
                     if line["kind"] == "skipped":
@@ -186,7 +186,7 @@ def run(arguments: argparse.Namespace, chosen: list[Family]) -> int:
 
 
 def tell_failures(failures: list[str]) -> int:
-    """Prints why the exit status is 1, as the last lines; returns the status."""
+    """Prints, as the last lines, the reasons for exit status 1; returns the status."""
     if not failures:
         return 0
     print(f"\nNot in order, so the exit status is 1: {len(failures)}")

@@ -1,12 +1,12 @@
-"""What the benchmark, the demo and the tests share.
+"""Common code of the benchmark, the demo and the tests.
 
-installation    which PostgreSQL, and where programs are
+installation    chooses the PostgreSQL installation, and finds programs
 cluster         a private server of PostgreSQL
 standby         a standby of such a server
 tcp_cluster     one that also listens on the loopback interface, with a password
 private_server  a private server of another kind: PgBouncer, Redis, NATS
-server_user     whom these run as, and whose folders they have
+server_user     the user that servers run as, and its folders
 ports           free TCP ports
 listeners       connections that listen, held by the C program bench/clients/listen.c
-cleanup         ends all of it, however we end
+cleanup         stops and removes all of these when the interpreter ends, in whatever way
 """

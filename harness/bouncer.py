@@ -28,7 +28,7 @@ ignore_startup_parameters = extra_float_digits
 
 
 class Bouncer(PrivateServer):
-    """PgBouncer. Like the cluster it trusts its unix socket, and wants the password by TCP."""
+    """PgBouncer. Like the cluster it trusts its unix socket, and asks for the password over TCP."""
 
     program_name = "pgbouncer"
 

@@ -1,4 +1,4 @@
-"""Runs clean-up however the interpreter ends: normally, by an error, or by a signal.
+"""Runs clean-up when the interpreter ends: normally, by an error, or by a signal.
 
 SIGTERM and SIGHUP become SystemExit, so that `with` blocks and `atexit` run as they do for
 Ctrl-C. A process that is killed with SIGKILL cleans up nothing.
@@ -15,7 +15,7 @@ _installed = False
 
 
 def at_end(callback: Callable[[], None]) -> None:
-    """Calls `callback` when the interpreter ends, the newest first, unless cancelled."""
+    """Calls `callback` when the interpreter ends, unless cancelled; the newest callback runs first."""
     global _installed
     if not _installed:
         atexit.register(_run_all)
@@ -28,25 +28,25 @@ def at_end(callback: Callable[[], None]) -> None:
 
 
 def cancel(callback: Callable[[], None]) -> None:
-    """Takes back an at_end(); nothing happens if it was not there."""
+    """Undoes an at_end(), if there was one."""
     if callback in _callbacks:
         _callbacks.remove(callback)
 
 
 def interrupt_by_signals() -> None:
-    """Makes SIGTERM and SIGHUP a KeyboardInterrupt instead, as by Ctrl-C; to be called before at_end().
+    """Makes SIGTERM and SIGHUP raise KeyboardInterrupt instead, like Ctrl-C; to be called before at_end().
 
-    For tests: their frameworks take SystemExit for a failure of the test.
+    For tests: their frameworks treat SystemExit as a failure of the test.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
 
 
 class deferred_signals:
-    """Inside this `with` block a signal waits until the block's end.
+    """Inside this `with` block signals are deferred until the block's end.
 
-    For steps that must not be torn in two: between starting a server and knowing that it runs,
-    and while cleaning up. In other threads, which no signal interrupts, it does nothing.
+    For steps that must not be interrupted halfway: between starting a server and recording that it
+    runs, and while cleaning up. In other threads, which no signal interrupts, it does nothing.
     """
 
     def __enter__(self) -> None:

@@ -4,8 +4,8 @@
         cluster.create_herald()
         print(cluster.psql("SELECT * FROM herald.stats"))
 
-It listens on a unix socket only, trusts every connection that reaches the socket, and keeps the
-folder to its owner: us, or for root another user (server_user.py).
+It listens on a unix socket only, and trusts every connection that reaches the socket. Only the
+owner can enter the folder: the current user, or for root another user (server_user.py).
 """
 
 import hashlib
@@ -18,23 +18,23 @@ from pathlib import Path
 from harness import cleanup, server_user
 from harness.installation import OWN, Installation, find_installation
 
-SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107
+SOCKET_PATH_BYTES_MAX = 100  # the kernel's limit is 107
 SUPERUSER = "postgres"
-START_TIMEOUT_S = 180  # starting and stopping end long before, but not on every machine
+START_TIMEOUT_S = 180  # starting and stopping are much faster, except on very slow machines
 
-# What a server's log says when memory was overwritten, an assertion failed, or the like.
+# Texts in a server's log after overwritten memory, failed assertions and the like.
 SIGNS_OF_DAMAGE = ("PANIC", "TRAP:", "signal 11", "signal 6", "is damaged", "problem in alloc set",
                    "runtime error:", "AddressSanitizer")
 
 
 class ClusterError(RuntimeError):
-    """A server program failed; the message holds what it said."""
+    """A server program failed; the message contains its output."""
 
 
 class Cluster:
     """One cluster; created by start() or by entering the context.
 
-    folder      where it lives; default: a new folder that is removed with the cluster
+    folder      its folder; default: a new one that is removed with the cluster
     preload     load pg_herald
     settings    further lines of postgresql.conf, as a dict
     """
@@ -64,16 +64,16 @@ class Cluster:
     # ---- life ----
 
     def create(self) -> None:
-        """Makes the folders and what is in them; ClusterError if that fails."""
+        """Makes the folders and the data folder; ClusterError if that fails."""
         cleanup.at_end(self.remove)
-        with cleanup.deferred_signals():  # an initdb torn in two leaves a server behind
+        with cleanup.deferred_signals():  # an interrupted initdb leaves a server behind
             self.folder = (server_user.make_folder_at(self.wanted_folder) if self.wanted_folder
                            else server_user.make_folder())
             self.socket_folder = self._make_socket_folder()
             self._make_data()
 
     def start(self) -> None:
-        """Starts the server, creating the cluster first if need be, and waits until it answers."""
+        """Starts the server, after creating the cluster if necessary, and waits until it answers."""
         if self.folder is None:
             self.create()
         self._write_settings()
@@ -85,7 +85,7 @@ class Cluster:
                 raise ClusterError(f"{error}\n{self.log()[-2000:]}") from error
 
     def stop(self, mode: str = "fast") -> None:
-        """Stops the server, if it runs, and waits until it has; mode as for pg_ctl."""
+        """Stops the server, if it runs, and waits until it has stopped; mode as for pg_ctl."""
         if self.running():
             self._server("pg_ctl", "stop", "--wait", f"--timeout={START_TIMEOUT_S}", "--silent",
                          f"--mode={mode}", "--pgdata", str(self.data))
@@ -95,7 +95,7 @@ class Cluster:
         self.stop("immediate")
 
     def restart(self, mode: str = "fast") -> None:
-        """stop() and start(); takes up changed settings."""
+        """stop() and start(); applies changed settings."""
         self.stop(mode)
         self.start()
 
@@ -121,7 +121,7 @@ class Cluster:
                 self.folder = None
 
     def leave_running(self) -> None:
-        """Gives the cluster up: it outlives this process. See attach()."""
+        """Detaches from the cluster, which outlives this process. See attach()."""
         cleanup.cancel(self.remove)
         self.folder = None
 
@@ -149,11 +149,11 @@ class Cluster:
         return self.folder / "log"
 
     def log(self) -> str:
-        """All the server has logged."""
+        """The whole log of the server."""
         return self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
 
     def damage(self) -> str:
-        """The end of the log if it tells of damage, else nothing."""
+        """The end of the log if there is a sign of damage in it, else an empty text."""
         log = self.log()
         return log[-3000:] if any(sign in log for sign in SIGNS_OF_DAMAGE) else ""
 
@@ -162,7 +162,7 @@ class Cluster:
         return int((self.data / "postmaster.pid").read_text(encoding="utf-8").split("\n", 1)[0])
 
     def environment(self, dbname: str = "postgres") -> dict[str, str]:
-        """The environment for a client: it connects to this cluster without further options."""
+        """The environment for a client that connects to this cluster without further options."""
         environment = {key: value for key, value in os.environ.items()
                        if not key.startswith("PG") or key == "PG_CONFIG"}
         environment.update(PGHOST=str(self.socket_folder), PGPORT=str(self.port),
@@ -191,18 +191,18 @@ class Cluster:
                            dbname=dbname, stdin=sql, timeout_s=timeout_s).rstrip("\n")
 
     def create_herald(self, dbname: str = "postgres") -> None:
-        """Switches pg_herald on in a database."""
+        """Creates the extension in a database."""
         self.psql("CREATE EXTENSION pg_herald", dbname)
 
     def run_as_server_user(self, name: str, *arguments: str) -> subprocess.CompletedProcess:
-        """Runs a program of the installation, or one by its path, as the user whom the server runs as.
+        """Runs a program of the installation, or one by its path, as the user that the server runs as.
 
-        All that it has printed is in the result's stderr. Whether it failed, the caller must look.
+        The result's stderr has the whole output. The caller must check whether it failed.
         """
         program = name if os.path.isabs(name) else self.installation.program(name)
         environment = self.environment() | {"LC_ALL": _locale()}
-        # To a file: a server inherits it, and a pipe would stay open as long as that. In a session of
-        # its own, so that a Ctrl-C in the terminal does not tear it in two.
+        # Output goes to a file: a server inherits it, and would keep a pipe open as long as it runs. The
+        # program has a session of its own, so that a Ctrl-C in the terminal does not interrupt it.
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             result = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, stdout=output,
                                     stderr=output, cwd="/", env=environment,
@@ -221,10 +221,10 @@ class Cluster:
         return socket_folder
 
     def _make_data(self) -> None:
-        """Makes the data folder; another kind of cluster may get it elsewhere.
+        """Makes the data folder; a subclass may make it in another way.
 
         Where the tree has an installation of its own (prefix.py), initdb runs once for each server, and its result is
-        copied. So all these clusters have one system identifier.
+        copied. So all these clusters have the same system identifier.
         """
         template = self._template()
         if template is None:
@@ -235,7 +235,7 @@ class Cluster:
                 self._initdb(new)
                 try:
                     new.rename(template)
-                except OSError:  # another process was quicker
+                except OSError:  # another process was faster
                     shutil.rmtree(new)
             self._server("/bin/cp", "-a", "--reflink=auto", "-T", str(template), str(self.data))
         with open(self.data / "postgresql.conf", "a", encoding="utf-8") as config:
@@ -246,7 +246,7 @@ class Cluster:
                      "--encoding=UTF8", f"--locale={_locale()}", "--username", SUPERUSER)
 
     def _template(self) -> Path | None:
-        """Where the data folder is that new ones of this server are copied from; None: nowhere."""
+        """The data folder that those of this server's new clusters are copied from; None: they are not copied."""
         if not OWN.exists():
             return None
         server = os.stat(self.installation.program("postgres"))
@@ -270,7 +270,7 @@ class Cluster:
 
 
 def _locale() -> str:
-    """C.UTF-8, or C where the system does not know that."""
+    """C.UTF-8, or C where the system does not have that."""
     import locale
     before = locale.setlocale(locale.LC_CTYPE)
     try:

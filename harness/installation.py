@@ -1,6 +1,6 @@
-"""Which PostgreSQL installation to use, and where programs are.
+"""Chooses the PostgreSQL installation, and finds programs.
 
-`python3 -m harness.installation` prints the pg_config that was chosen.
+`python3 -m harness.installation` prints the chosen pg_config.
 """
 
 import os
@@ -38,12 +38,12 @@ class Installation:
 
 
 def system_program(name: str) -> str | None:
-    """The path of a program on PATH, or among those that only root has there; None if there is none."""
+    """The path of a program on PATH, or in the folders that only root has on PATH; None if there is none."""
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}")
 
 
 def choose_pg_config() -> str:
-    """$PG_CONFIG, else the tree's own installation (prefix.py) of system_pg_config()'s, else that itself."""
+    """$PG_CONFIG, else the tree's own copy (prefix.py) of the system's installation, else system_pg_config()."""
     given = os.environ.get("PG_CONFIG")
     if given:
         return given
@@ -53,10 +53,10 @@ def choose_pg_config() -> str:
 
 
 def system_pg_config() -> str:
-    """That of Debian's newest installed server, else the one on PATH.
+    """The pg_config of Debian's newest installed server, else the one on PATH.
 
-    An installation of Debian's that has only the client programs does not count. $PG_MAJOR asks for
-    one major version of Debian's.
+    A Debian installation with only the client programs does not count. $PG_MAJOR selects one major
+    version of Debian's.
     """
     wanted = os.environ.get("PG_MAJOR")
     candidates = [

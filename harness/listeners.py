@@ -12,7 +12,7 @@ END_TIMEOUT_S = 20
 
 
 class ListenersError(RuntimeError):
-    """The listening program ended, or did not start; its own message is on stderr."""
+    """The listening program ended or did not start; its message is on stderr."""
 
 
 def _command(connections: int, channel: str, options: dict[str, object]) -> list[str]:
@@ -25,15 +25,15 @@ def _command(connections: int, channel: str, options: dict[str, object]) -> list
 
 
 def _environment(cluster: Cluster, dbname: str) -> dict[str, str]:
-    """A client's, without a sanitizer that servers are told to load: the program has threads, and may not end with it."""
+    """A client's, without LD_PRELOAD, which loads a sanitizer into servers: with it this threaded program may hang."""
     return {key: value for key, value in cluster.environment(dbname).items() if key != "LD_PRELOAD"}
 
 
 class Listeners:
     """Connections that LISTEN until close(); ready when the constructor returns.
 
-    In `channel`, %d is replaced by the number of the channel. Options are those of the program,
-    with underscores: channels_each, start, heartbeat, check_sequence.
+    In `channel`, %d is replaced by the number of the channel. Options are those of the program, with
+    underscores, such as channels_each, start, heartbeat, check_sequence.
     """
 
     def __init__(self, cluster: Cluster, connections: int = 1, channel: str = "channel_1", *,
@@ -60,13 +60,13 @@ class Listeners:
         return self._process.pid
 
     def count(self) -> dict:
-        """What was heard so far: notifications, min and max per connection, bytes, closed, listen_us."""
+        """Counts of what was received so far: notifications, min and max per connection, bytes, closed, listen_us."""
         return self._ask("count")
 
     def wait(self, total: int, timeout_s: float = 60) -> dict:
-        """count(), once `total` notifications have come over all connections or the time is over.
+        """Waits until all connections together have received `total` notifications, or for timeout_s; returns count().
 
-        The answer's waited_us tells how long that took.
+        The answer's waited_us is the duration of the wait.
         """
         return self._ask(f"wait {total} {int(timeout_s * 1000)}")
 
@@ -81,7 +81,7 @@ class Listeners:
         except subprocess.TimeoutExpired as error:
             raise ListenersError(f"the listening program did not end within {END_TIMEOUT_S} s") from error
         finally:
-            self._process.kill()  # nothing to do if it has ended
+            self._process.kill()  # no effect if it has ended
             self._process.wait()
             self._process.stdout.close()
 
@@ -102,7 +102,7 @@ class Listeners:
 
 def run_once(cluster: Cluster, connections: int, channel: str = "channel_1", *, dbname: str,
              timeout_s: float | None = None, **options: object) -> dict:
-    """Runs the program for one measurement (options probe or paced), and returns what it has printed.
+    """Runs the program for one measurement (options probe or paced), and returns its result.
 
     ListenersError if it fails; subprocess.TimeoutExpired if it has to be killed.
     """
@@ -119,6 +119,6 @@ def probe(cluster: Cluster, listeners: int, count: int, *, interval_ms: int = 20
     """Sends `count` notifications at an interval to `listeners` connections, and returns the latencies.
 
     commit_us, first_us and last_us hold raw microseconds, p50 and p99; `complete` is the number of
-    notifications that every listener heard.
+    notifications that every listener received.
     """
     return run_once(cluster, listeners, channel, dbname=dbname, probe=count, interval_ms=interval_ms)

@@ -1,16 +1,17 @@
-"""A PostgreSQL installation with a pg_herald of its own.
+"""A private copy of a PostgreSQL installation, with its own pg_herald.
 
     with Prefix() as prefix:
         prefix.install("STOP_POINTS=1")
         with Cluster(pg_config=prefix.pg_config, preload=True) as cluster:
             ...
 
-`python3 -m harness.prefix [FOLDER]` makes one that stays, in .installation at the top of the tree, or
-brings it up to date, and prints its pg_config. It takes after $PG_CONFIG, else after the system's. With --stop-points
-it also makes the tests' own, whose module has stop points, in a folder within. Several processes may ask at once.
+`python3 -m harness.prefix [FOLDER]` makes a permanent copy, by default in .installation at the top of the tree,
+or updates it, and prints its pg_config. It copies the installation of $PG_CONFIG, else the system's. With
+--stop-points it also makes one for tests, whose module has stop points, in a folder inside the first. Several
+processes may run it at once.
 
-A server finds its libraries by where its own program is. So the programs are copied to a new folder,
-and all else is there as symbolic links; but what belongs to pg_herald is left out, and made anew.
+A server finds its libraries relative to its own program. So the programs are copied to a new folder, and
+all other files are symbolic links there; files of pg_herald are left out, and built again.
 """
 
 import fcntl
@@ -31,19 +32,19 @@ STOP_POINTS = OWN / "stop-points"
 SOURCES = ("Makefile", "pg_herald.control", "sql", "src")
 BUILT = (".o", ".bc", ".so")
 OURS = "pg_herald"
-SHARED = ("extension", "bitcode")  # folders in which something of ours is installed beside others'
+SHARED = ("extension", "bitcode")  # folders where pg_herald installs files beside those of other extensions
 FOLDERS = ("bindir", "pkglibdir", "sharedir", "includedir", "pkgincludedir", "includedir-server")
-UMASK = 0o022  # the server's user reads what another one has made
+UMASK = 0o022  # the server's user must read files made by another user
 
 
 class PrefixError(RuntimeError):
-    """The module could not be built; the message holds what the compiler said."""
+    """The module could not be built; the message contains the compiler's output."""
 
 
 class Prefix:
-    """One of them, from entering the context until leaving it.
+    """A copied installation; it exists from entering the context until leaving it.
 
-    pg_config   the installation to take after; within the context, the path of the new one's
+    pg_config   of the installation to copy; inside the context, of the copy
     """
 
     def __init__(self, pg_config: str | None = None):
@@ -65,10 +66,10 @@ class Prefix:
         self.remove()
 
     def keep(self, folder: Path) -> None:
-        """Instead of entering the context: makes it in a folder where it stays.
+        """Instead of entering the context: makes the copy in a folder where it stays.
 
-        One that is there is used again, unless the server that it takes after is another by now. Use it within
-        locked() if other processes may do so at the same time.
+        A copy that is there is used again, unless the server it was copied from has changed. Call this inside
+        locked() if other processes may call it at the same time.
         """
         installation = find_installation(self.pg_config)
         if installation.bindir.resolve().is_relative_to(folder.resolve()):
@@ -93,9 +94,9 @@ class Prefix:
         note.write_text(server, encoding="utf-8")
 
     def install(self, *options: str) -> Path:
-        """Builds pg_herald from the tree's sources, with options of make's, and installs it; the library.
+        """Builds pg_herald from the tree's sources, with options for make, and installs it; returns the library.
 
-        Nothing happens if that is what is there: a server may be starting with it.
+        Does nothing if the same build is installed already: a server may just be loading it.
         """
         library = self._ask("pkglibdir") / f"{OURS}.so"
         note, wanted = self.folder / "installed", _fingerprint(options)
@@ -103,7 +104,8 @@ class Prefix:
             return library
         build = self.folder / "-".join(("build", *options)).replace("=", "-")
         _copy_sources(build)
-        (build / f"{OURS}.so").unlink(missing_ok=True)  # as long as it is newer than all files, make misses no object
+        # While the library is newer than all sources, make does not notice a missing object file.
+        (build / f"{OURS}.so").unlink(missing_ok=True)
         result = subprocess.run(
             ["make", "-s", f"-j{os.cpu_count()}", f"PG_CONFIG={self.pg_config}", "with_llvm=no", *options,
              "install"], cwd=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, umask=UMASK)
@@ -113,7 +115,7 @@ class Prefix:
         return library
 
     def remove(self) -> None:
-        """Deletes it. May be called again."""
+        """Deletes the copy. May be called again."""
         cleanup.cancel(self.remove)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -141,14 +143,14 @@ class Prefix:
                 (own / path.name).symlink_to(path)
 
     def _link_libraries_of_a_wheel(self, bindir: Path) -> None:
-        """Programs from a Python package find their libraries in a folder beside it, by where they are themselves."""
+        """Links the folders of libraries beside a Python package: its programs find them relative to themselves."""
         beside = bindir.parents[2] if len(bindir.parents) > 2 else bindir
         for path in beside.glob("*.libs"):
             self._own(path).symlink_to(path.resolve())
 
     def _link(self, folder: Path) -> None:
-        """Links to what is in a folder, at the same place under ours; once, and not if it is there
-        already. Where something of ours is to be installed the folder is our own."""
+        """Makes links to a folder's entries, at the same place in the copy; does nothing if the place exists
+        already. Folders where pg_herald will be installed become real folders, not links."""
         own = self._own(folder)
         if own.exists():
             return
@@ -169,7 +171,7 @@ class Prefix:
 
 @contextmanager
 def locked():
-    """Within, no other process that uses this tree is in such a block."""
+    """A context that only one process using this tree can be in at a time."""
     tree = os.open(TOP, os.O_RDONLY)
     try:
         fcntl.flock(tree, fcntl.LOCK_EX)
@@ -179,7 +181,7 @@ def locked():
 
 
 def kept(folder: Path, *options: str, pg_config: str | None = None) -> Prefix:
-    """The installation that stays in a folder, made or brought up to date, with pg_herald."""
+    """The permanent copy in a folder, created or updated, with pg_herald."""
     with locked():
         prefix = Prefix(pg_config)
         prefix.keep(folder)
@@ -188,21 +190,21 @@ def kept(folder: Path, *options: str, pg_config: str | None = None) -> Prefix:
 
 
 def _fingerprint(options: tuple[str, ...]) -> str:
-    """Of what is to be built: it changes when a file of the sources does."""
+    """A hash of the options and the sources: identifies a build."""
     states = [f"{name} {hashlib.sha256((TOP / name).read_bytes()).hexdigest()}" for name in sorted(_sources())]
     return hashlib.sha256("\n".join([*options, *states]).encode()).hexdigest()
 
 
 def _sources() -> set[Path]:
-    """Files of the tree that the module is built from, as the tree names them."""
+    """The files that the module is built from, relative to the tree."""
     return {path.relative_to(TOP) for name in SOURCES for path in (TOP / name, *(TOP / name).rglob("*"))
             if path.is_file() and path.suffix not in BUILT}
 
 
 def _copy_sources(build: Path) -> None:
-    """Copies what has changed since the last copy, with the time of now, so that make compiles that.
+    """Copies the files that have changed since the last copy, with the current time, so that make compiles them.
 
-    The last copy may have been another tree's, with files that are newer than ours.
+    The last copy may be of another tree, with files that are newer than ours.
     """
     sources = _sources()
     for name in sources:
@@ -216,7 +218,7 @@ def _copy_sources(build: Path) -> None:
 
 
 def main() -> str | int:
-    """The command; its exit status, or what is wrong."""
+    """The command; returns its exit status, or an error message."""
     parser = ArgumentParser(prog="python3 -m harness.prefix", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=OWN)
     parser.add_argument("--stop-points", action="store_true")

@@ -9,8 +9,8 @@
     with Redis() as redis:
         print(redis.port)
 
-Like a cluster it runs as an unprivileged user, in a folder of its own, which is closed to others, and
-it is ended and removed however we end.
+Like a cluster it runs as an unprivileged user, in a folder of its own that other users cannot enter, and
+is stopped and removed when the interpreter ends, in whatever way.
 """
 
 import shutil
@@ -29,14 +29,14 @@ POLL_S = 0.02
 
 
 class ServerError(RuntimeError):
-    """The server did not start; the message holds what it said."""
+    """The server did not start; the message contains its output."""
 
 
 class PrivateServer:
-    """One server, from entering the context until leaving it; InstallationError if there is no program.
+    """One server; it runs from entering the context until leaving it. InstallationError if there is no program.
 
-    folder      its own: whatever it needs or writes is there
-    port        where it listens on the loopback interface; nobody else had it when we started
+    folder      its own folder, for all files that it reads or writes
+    port        its port on the loopback interface, which was free when the context was entered
     """
 
     program_name: str
@@ -61,32 +61,32 @@ class PrivateServer:
     def __exit__(self, *_exception) -> None:
         self.stop()
 
-    # ---- what each kind of server says ----
+    # ---- defined by each kind of server ----
 
     def command(self) -> list[str]:
-        """The command that runs it in the foreground. Folder and port are known: write() what it reads."""
+        """The command that runs it in the foreground. Folder and port are set; write() makes files for it to read."""
         raise NotImplementedError
 
     @property
     def unix_socket(self) -> Path | None:
-        """Where it listens besides its port, if it does."""
+        """Its unix socket, if it listens on one."""
         return None
 
     # ---- for all ----
 
     def write(self, name: str, text: str) -> Path:
-        """Makes a file in the folder that the server can read."""
+        """Writes a file in the folder that the server can read."""
         path = self.folder / name
         path.write_text(text, encoding="utf-8")
         server_user.give(path)
         return path
 
     def log(self) -> str:
-        """All it has printed."""
+        """All its output."""
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> None:
-        """Ends it and deletes its folder. May be called again."""
+        """Stops the server and deletes its folder. May be called again."""
         cleanup.cancel(self.stop)
         with cleanup.deferred_signals():
             if self.process is not None:
@@ -124,7 +124,7 @@ class PrivateServer:
             time.sleep(POLL_S)
 
     def _answers(self) -> bool:
-        """Whether it takes connections wherever it is to listen."""
+        """Whether it accepts connections on its port and, if it has one, on its unix socket."""
         try:
             socket.create_connection((LOOPBACK, self.port), timeout=1).close()
             if self.unix_socket:

@@ -1,4 +1,4 @@
-"""Whom private servers run as: their programs refuse root, so root becomes another user for them."""
+"""The user that private servers run as: their programs refuse root, so root starts them as another user."""
 
 import os
 import pwd
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from harness.installation import InstallationError
 
-NAMES = ("postgres", "nobody")  # whom root becomes: the first that exists
-TEMPORARY_FOLDER = "/var/tmp"  # on disk, and every user can reach it
+NAMES = ("postgres", "nobody")  # of the other user: the first that exists
+TEMPORARY_FOLDER = "/var/tmp"  # on disk, and accessible to every user
 
 
 def _user() -> pwd.struct_passwd | None:
-    """The user to become; None: stay oneself."""
+    """The other user if we are root; None: the current user."""
     if os.geteuid() != 0:
         return None
     for name in NAMES:
@@ -25,32 +25,32 @@ def _user() -> pwd.struct_passwd | None:
 
 
 def identity() -> dict[str, object]:
-    """The arguments with which subprocess starts a program as that user."""
+    """The arguments for subprocess to start a program as that user."""
     user = _user()
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
 
 
 def give(path: Path) -> None:
-    """Makes a file or a folder that user's own."""
+    """Makes that user the owner of a file or folder."""
     user = _user()
     if user:
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def make_folder() -> Path:
-    """A new folder of that user's, closed to all others."""
+    """A new folder of that user, which no other user can enter."""
     folder = Path(tempfile.mkdtemp(prefix="herald-", dir=TEMPORARY_FOLDER))
     give(folder)
     return folder
 
 
 def may(access: str, path: Path) -> bool:
-    """Whether that user may read ("-r"), write ("-w") or enter ("-x") what is at the path."""
+    """Whether that user may read ("-r"), write ("-w") or enter ("-x") the path."""
     return subprocess.run(["test", access, str(path)], cwd="/", check=False, **identity()).returncode == 0
 
 
 def make_folder_at(wanted: Path) -> Path:
-    """A new folder of that user's: the wanted one, or a link there to one that the user can reach."""
+    """A new folder of that user: the wanted one or, if the user cannot reach it, a link there to another folder."""
     wanted.mkdir(parents=True)
     wanted.chmod(0o700)
     give(wanted)

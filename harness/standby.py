@@ -1,18 +1,18 @@
-"""A standby on the same machine, which follows a private cluster by streaming replication."""
+"""A standby on the same machine, which replicates a private cluster by streaming."""
 
 import time
 
 from harness.cluster import SUPERUSER, Cluster, ClusterError
 
-NAME = "standby"  # as the primary knows it
+NAME = "standby"  # its application_name on the primary
 SYNCHRONOUS_TIMEOUT_S = 30
 POLL_S = 0.05
 
 
 class Standby(Cluster):
-    """A hot standby of a running primary, with its settings; remove it before the primary.
+    """A hot standby of a running primary, with the primary's settings; remove it before the primary.
 
-    create() takes a base backup of the primary; start() begins to follow it.
+    create() takes a base backup of the primary; start() starts replication.
     """
 
     def __init__(self, primary: Cluster):
@@ -20,7 +20,7 @@ class Standby(Cluster):
         self.primary = primary
 
     def make_synchronous(self) -> None:
-        """From here on every commit of the primary waits until the standby has flushed it."""
+        """Makes every later commit of the primary wait until the standby has flushed it."""
         self.primary.psql(f"ALTER SYSTEM SET synchronous_standby_names = '{NAME}'; SELECT pg_reload_conf()")
         end = time.monotonic() + SYNCHRONOUS_TIMEOUT_S
         while self.primary.psql("SELECT sync_state FROM pg_stat_replication") != "sync":
@@ -31,7 +31,7 @@ class Standby(Cluster):
             time.sleep(POLL_S)
 
     def _make_data(self) -> None:
-        """Copies the primary's data, and checks the copy by its manifest."""
+        """Copies the primary's data, and verifies the copy against its manifest."""
         connection = (f"host={self.primary.socket_folder} port={self.primary.port} user={SUPERUSER} "
                       f"application_name={NAME}")
         self._server("pg_basebackup", "--pgdata", str(self.data), "--dbname", connection, "--no-sync",

@@ -1,4 +1,4 @@
-"""A cluster for clients that know no unix sockets."""
+"""A cluster for clients that cannot use unix sockets."""
 
 import secrets
 
@@ -9,7 +9,7 @@ from harness.ports import LOOPBACK, free_port
 class TcpCluster(Cluster):
     """A cluster that also listens on the loopback interface.
 
-    Every user of the machine can reach it there, so there it wants a password.
+    Every user of the machine can connect there, so connections there need a password.
     """
 
     def __init__(self, *, preload: bool = False, settings: dict[str, object] | None = None):
@@ -18,12 +18,12 @@ class TcpCluster(Cluster):
         self.password = secrets.token_hex(16)
 
     def start(self) -> None:
-        """As any cluster; then the password is in force."""
+        """Starts the server, and sets the password."""
         super().start()
         self.psql(f"ALTER ROLE {SUPERUSER} PASSWORD '{self.password}'")
 
     def tcp_environment(self, port: int, dbname: str = "postgres") -> dict[str, str]:
-        """The environment for a client that connects to a port, ours or that of what stands before it."""
+        """The environment for a client that connects to a port: the cluster's own, or that of a pooler before it."""
         return self.environment(dbname) | {"PGHOST": LOOPBACK, "PGPORT": str(port), "PGPASSWORD": self.password}
 
     def _make_data(self) -> None:

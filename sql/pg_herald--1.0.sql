@@ -31,7 +31,7 @@ COMMENT ON FUNCTION herald.pg_notification_queue_usage() IS
 'fraction of the notification queue in use, pg_herald''s or the server''s, whichever is fuller; plans call this function instead of the one in pg_catalog';
 
 --
--- Nothing missed: positions, and reading on from one
+-- Positions, from which a client can resume without missing notifications
 --
 
 CREATE FUNCTION herald.position()
@@ -279,7 +279,7 @@ COMMENT ON FUNCTION herald.watchdog_pid() IS
 'process ID of the background worker "pg_herald watchdog", which pg_stat_activity does not show; null if it is not running';
 
 --
--- Caches of each session; changes made by any session keep them fresh
+-- Session caches; changes made by any session invalidate their values
 --
 
 CREATE FUNCTION herald.cache_through(cache text, query text)
@@ -409,5 +409,5 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
 	herald.stats, herald.caches TO PUBLIC;
 
--- Values cached under an earlier CREATE EXTENSION were not kept fresh after its DROP.
+-- Values that were cached before an earlier DROP EXTENSION have not been invalidated since.
 SELECT herald.cache_clear();

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * hooks.c
- *	  Where the server's statements and plans come by.
+ *	  Hooks into the server: statements and plans.
  *
- * Each of these hooks tells the session that a statement is under way.  The utility
- * hook takes NOTIFY over, and has LISTEN, UNLISTEN and DISCARD ALL done by the
- * server as well as by us: then whatever is notified past us still arrives.
+ * Each of these hooks notes for the session that a statement is running.  The utility hook
+ * takes over NOTIFY.  LISTEN, UNLISTEN and DISCARD ALL are executed by the server as well as
+ * by us, so that notifications that bypass us still arrive.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -130,7 +130,7 @@ utility_hook(UTILITY_PARAMS)
 				break;
 			}
 
-			/* What standard_ProcessUtility() would refuse. */
+			/* Refuse what standard_ProcessUtility() would refuse. */
 			if (IsInParallelMode())
 				PreventCommandIfParallelMode("NOTIFY");
 			PreventCommandDuringRecovery("NOTIFY");
@@ -145,7 +145,7 @@ utility_hook(UTILITY_PARAMS)
 			else if (herald_activation_is_on())
 				run_natively_named(UTILITY_ARGS);
 			else
-				break;			/* without the extension it is a channel like any other, and the server's alone */
+				break;			/* without the extension it is an ordinary channel of the server */
 			herald_subscriptions_listen(channel);
 			return;
 
@@ -181,10 +181,9 @@ utility_hook(UTILITY_PARAMS)
 }
 
 /*
- * The server is about to prepare a function for being called: the one statement
- * of a client that passes no other hook is the call of a function by the fast
- * path.  A built-in pg_notify() that comes by here has not been replaced in a
- * plan, and sends by the server's own way.
+ * The server is about to prepare a function for a call: a fast-path call is the only statement
+ * of a client that passes no other hook.  A built-in pg_notify() that gets here has not been
+ * replaced in a plan, and sends through the server's own queue.
  */
 static void
 access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, void *arg)
@@ -199,11 +198,11 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 		prev_object_access_hook(access, class_id, object_id, sub_id, arg);
 }
 
-/* LISTEN or UNLISTEN of one of our own channels, for the server. */
+/* Run LISTEN or UNLISTEN of one of our own channels in the server, with its native name. */
 static void
 run_natively_named(UTILITY_PARAMS)
 {
-	/* copyObject() of PostgreSQL 19 is for the compiler that has built the server. */
+	/* copyObject() of PostgreSQL 19 depends on the compiler that built the server. */
 	pstmt = (PlannedStmt *) copyObjectImpl(pstmt);
 	if (IsA(pstmt->utilityStmt, ListenStmt))
 	{

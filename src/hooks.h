@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * hooks.h
- *	  Where the server's statements and plans come by.
+ *	  Hooks into the server: statements and plans.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -10,7 +10,7 @@
 #ifndef HERALD_HOOKS_H
 #define HERALD_HOOKS_H
 
-/* Once, in _PG_init(). */
+/* Called once, in _PG_init(). */
 extern void herald_hooks_install(void);
 
 #endif							/* HERALD_HOOKS_H */

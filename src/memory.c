@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * memory.c
- *	  The table of shared structures.
+ *	  Allocates the shared structures.
  *
- * Two loops over it: one asks for the memory, one finds it and, in the
- * postmaster, sets it up.
+ * There is one table of them, and two loops over it: one requests the memory, the other
+ * attaches to it and, in the postmaster, initializes it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -52,7 +52,7 @@ static void inval_init(void);
 static Size control_size(void);
 static void control_init(void);
 
-/* The channel memory comes last: it leaves its handle in the control structure. */
+/* The channel memory comes last: it stores its handle in the control structure. */
 static const SharedStructure structures[] = {
 	{"pg_herald queue", (void **) &herald_queue, queue_size, queue_init},
 	{"pg_herald wakeup", (void **) &herald_wakeup, wakeup_size, wakeup_init},

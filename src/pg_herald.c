@@ -1,16 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * pg_herald.c
- *	  The module: its parts, put together.
+ *	  The module's entry point, and an overview.
  *
- * The way of a notification:
+ * The path of a notification:
  *
- * 1. Statements and plans enter by the server's hooks (hooks.c).  NOTIFY is
- *	  taken over by the utility hook.  A call of pg_notify() is replaced in the
- *	  finished plan by a call of herald.pg_notify() (notify/sender/retarget.c).
- *	  Both end in herald_notify() (notify/sender/notify.c).  LISTEN and UNLISTEN
- *	  are executed by the server as well, so that a notification that bypasses
- *	  pg_herald still arrives.
+ * 1. Statements and plans enter by the server's hooks (hooks.c).  The utility hook takes over
+ *	  NOTIFY.  A call of pg_notify() is replaced in the finished plan by a call of
+ *	  herald.pg_notify() (notify/sender/retarget.c).  Both end in herald_notify()
+ *	  (notify/sender/notify.c).  LISTEN and UNLISTEN are executed by the server as well, so
+ *	  that a notification that bypasses pg_herald still arrives.
  *
  * 2. The notification stays in the sender's own memory until its transaction
  *	  ends (notify/sender/pending.c), in the form that it will have in the queue
@@ -23,10 +22,10 @@
  *	  up to this point, and no lock is held after it: other transactions
  *	  reserve, flush and commit at the same time.
  *
- * 4. When the commit is visible, the sender's locks are released and its catalog
- *	  changes are announced, the sender sets the state of its batch and tries to
- *	  become the dispatcher (notify/dispatch/dispatch.c).  If another process is
- *	  the dispatcher, that process takes the batch along: nobody waits.
+ * 4. When the commit is visible, the sender's locks are released and its catalog changes are
+ *	  announced, the sender sets the state of its batch and tries to become the dispatcher
+ *	  (notify/dispatch/dispatch.c).  If another process is the dispatcher, that process
+ *	  dispatches the batch too: no process waits.
  *
  * 5. The dispatcher takes finished batches in the queue's order, up to the first
  *	  one that is still being committed (core/sequencer.c).  It looks up each
@@ -34,11 +33,10 @@
  *	  a mark changes the listener's word (core/listener_word.c) and puts the
  *	  listener into the wakeup set (core/wakeup.c).
  *
- * 6. A listener is signalled when it gets a turn, and there are only as many
- *	  turns as CPUs (notify/dispatch/turns.c, base/signal.c).  The dispatcher
- *	  hands out the first turn.  A listener that has read gives its turn back
- *	  and hands out all that are left.  The watchdog takes back a turn whose
- *	  listener makes no progress (watchdog/watchdog.c).
+ * 6. A listener is signalled when it gets a turn, and there are only as many turns as CPUs
+ *	  (notify/dispatch/turns.c, base/signal.c).  The dispatcher hands out the first turn.  A
+ *	  listener that has read its messages returns its turn and hands out all free turns.  The
+ *	  watchdog takes back a turn whose listener makes no progress (watchdog/watchdog.c).
  *
  * 7. The signal makes the server run an empty transaction in an idle backend.
  *	  Our callback recognizes it (notify/listener/session.c), reads the queue
@@ -47,17 +45,17 @@
  *	  (notify/listener/subscriptions.c) and sends to the client.  A backend that
  *	  is in a transaction is not signalled; it reads when the transaction ends.
  *
- * 8. Memory that no listener needs is used again (core/queue.c).  What a laggard
- *	  has not read is written to temporary files first (notify/storage/spill.c,
- *	  core/retention.c).  Beyond herald.max_queue_size the oldest part is given
- *	  up, and a laggard that has not read it is told so when it reads.
+ * 8. Memory that no listener needs is used again (core/queue.c).  Messages that a laggard has
+ *	  not read are written to temporary files first (notify/storage/spill.c, core/retention.c).
+ *	  Beyond herald.max_queue_size the oldest ones are given up, and a laggard that has not
+ *	  read them is notified of that when it reads.
  *
  * An invalidation of cached values has a queue of its own (core/inval_queue.c).
  * It comes from cache/ or api/, is put into that queue before the commit
  * (cache/invalidation/invalidate.c), and is read by each backend that uses a
  * cache (cache/invalidation/reader.c).
  *
- * docs/internals/ARCHITECTURE.md tells it in full.
+ * docs/internals/ARCHITECTURE.md has the full description.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -1,21 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * transaction.c
- *	  What happens at the ends of transactions, in which order.
+ *	  The actions at the end of a transaction, and their order.
  *
- * Before the commit record is written, where errors are still allowed, new
- * channels are entered in the map, the invalidations go into their queue (before
- * PREPARE TRANSACTION as well), and the batch is reserved and filled, in that
- * order: so a transaction that listens to what it notifies receives it, and
- * all that can take long is done before the batch gets its place in the queue.
+ * Before the commit record is written, where errors are still allowed, new channels are
+ * entered in the map, the invalidations go into their queue (before PREPARE TRANSACTION as
+ * well), and the batch is reserved and filled, in that order: so a transaction that listens to
+ * a channel and notifies it receives the notification, and all steps that can take long come
+ * before the batch gets its place in the queue.
  *
- * After the commit is visible nothing may fail.  At XACT_EVENT_COMMIT the
- * transaction still holds its locks, and other backends have not been told of
- * its catalog changes; a listener that is woken now finds the lock taken and
- * the old catalog.  So the batch is finished and dispatched later, when the
- * server releases what comes after locks, which is just before its own
- * AtCommit_Notify().  Then the channels are settled, so that nothing arrives after
- * an UNLISTEN: reading comes last.
+ * After the commit is visible nothing may fail.  At XACT_EVENT_COMMIT the transaction still
+ * holds its locks, and its catalog changes have not been announced to other backends; a
+ * listener that is woken now finds the lock taken and the old catalog.  So the batch is
+ * finished and dispatched later, when the server releases resources after locks, just before
+ * its own AtCommit_Notify().  Then the channels are updated.  Reading comes last, so that
+ * nothing arrives after an UNLISTEN.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -52,7 +51,10 @@
 #include "notify/storage/room.h"
 #include "transaction.h"
 
-/* Such a part of the server's own queue: about a megabyte, if that has its usual size. */
+/*
+ * The server's own queue is long if more than this fraction of it is in use: about a megabyte
+ * at its default size.
+ */
 #define SERVER_QUEUE_LONG	0.0001
 
 /* The transaction has ended, and at_release() has not been called since. */
@@ -91,7 +93,7 @@ herald_transaction_register_callbacks(void)
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
-	/* An error in the midst of the end before kept the server from releasing. */
+	/* An error in the middle of the previous end may have prevented the release. */
 	after_locks();
 
 	if (event == XACT_EVENT_COMMIT)
@@ -122,13 +124,13 @@ at_transaction_event(XactEvent event, void *arg)
 			herald_is_committing = true;
 			break;
 		case XACT_EVENT_PREPARE:
-			herald_store_abort();	/* its changes may be rolled back yet */
+			herald_store_abort();	/* its changes may still be rolled back */
 			at_end(true);	/* with nothing reserved: see before_prepare() */
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
 		case XACT_EVENT_PARALLEL_ABORT:
-			break;				/* the leader's business */
+			break;				/* the leader does this */
 	}
 }
 
@@ -159,8 +161,9 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 }
 
 /*
- * Has this transaction sent something past our queue?  No hook need have told.  What it sends
- * itself it also hears, if it begins to listen.
+ * If this transaction has bypassed our queue, which perhaps no hook has seen, count it.
+ * Resumed channels are checked before that: a session that begins to listen receives its own
+ * transaction's notifications.
  */
 static void
 count_bypass(void)
@@ -174,8 +177,8 @@ count_bypass(void)
 }
 
 /*
- * A function can be called without passing any hook (by the fast path, or as a
- * simple expression of PL/pgSQL), and notify: that transaction is not idle.
+ * A function can be called without passing any hook (by the fast path, or as a simple
+ * expression of PL/pgSQL), and can notify: then the transaction is not idle.
  */
 static void
 before_commit(void)
@@ -191,13 +194,17 @@ before_commit(void)
 		}
 
 		/*
-		 * Or another module's callback has done it, in a transaction that was to
-		 * deliver, and has used our signal up: as after a statement, that follows.
+		 * Or another module's callback has notified, in an empty transaction that was meant to
+		 * deliver and has used up our signal.  Treat this as a statement: then the delivery
+		 * follows.
 		 */
 		herald_session_statement();
 	}
 
-	/* Then nobody waits for us while the server goes through its channels, or its queue. */
+	/*
+	 * Send natively if the server will take long for its channels or its queue: then no other
+	 * session waits for us.
+	 */
 	if (herald_pending_count() > 0 &&
 		(herald_subscriptions_take_long() || (herald_subscriptions_are_first() && server_queue_is_long())))
 		herald_notify_go_native();
@@ -213,14 +220,14 @@ before_commit(void)
 		herald_deliver_earlier();
 	herald_subscriptions_prepare();
 
-	/* The reservation comes last: from then on everybody waits for this commit. */
+	/* The reservation comes last: from then on all later batches wait for this commit. */
 	herald_invalidate_publish();
 	herald_publish_reserve();
 }
 
 /*
- * A session that begins to listen is registered with the server, too, which then reads all
- * that is in its own queue for that database: gigabytes, if somebody has sent them.
+ * A session that begins to listen is also registered with the server, which then reads its
+ * whole own queue for that database: perhaps gigabytes.
  */
 static bool
 server_queue_is_long(void)
@@ -229,11 +236,10 @@ server_queue_is_long(void)
 }
 
 /*
- * What the server does for ON COMMIT, to tables that it empties or drops, can
- * wait for somebody's lock.  It comes after our callback; but once we have our
- * place in the queue everybody would wait with us.  So it comes before that, and
- * the server finds nothing left to do: the flag stands for having touched
- * temporary tables.
+ * ON COMMIT actions, which truncate or drop tables, can wait for another session's lock.  The
+ * server runs them after our callback; but once our batch has its place in the queue, all
+ * other sessions would wait with us.  So run them before that.  The cleared flag, which means
+ * that temporary tables were used, makes the server skip them.
  */
 static void
 do_on_commit_actions(void)
@@ -245,10 +251,10 @@ do_on_commit_actions(void)
 }
 
 /*
- * With wal_level = minimal, what was written into new tables is in no WAL yet: the server writes
- * it to the disk or into the WAL after our callback, gigabytes if there are, and a user's
- * setting decides which (wal_skip_threshold).  It does so before it takes the lock
- * of its own NOTIFY, so nobody waits for such a transaction on that way.
+ * With wal_level = minimal, data in new tables is not in the WAL yet: after our callback the
+ * server writes it, perhaps gigabytes, to the disk or into the WAL, depending on a user's
+ * setting (wal_skip_threshold).  It does so before it takes the lock of its own NOTIFY, so if
+ * such a transaction notifies natively, no session waits for it.
  */
 static bool
 has_pending_syncs(void)
@@ -257,9 +263,9 @@ has_pending_syncs(void)
 }
 
 /*
- * What the server forgets at the end of a transaction, and takes long if there is
- * very much of it: deferred triggers' events, and large objects that were left open
- * (the time to close them grows with their square).  Done here, it finds nothing.
+ * Free state that the server would free at the end of the transaction, which can take long:
+ * events of deferred triggers, and large objects that were left open (the time to close them
+ * grows with the square of their number).  The server then finds none.
  */
 static void
 do_lengthy_ends(void)
@@ -269,9 +275,9 @@ do_lengthy_ends(void)
 }
 
 /*
- * The server refuses pending LISTENs itself; it does not know our NOTIFYs.
- * Invalidations go into the queue now, since nobody is asked when the transaction
- * commits: by another session, perhaps after a restart.
+ * The server itself refuses pending LISTENs, but does not know our NOTIFYs.  Invalidations go
+ * into the queue now, since no callback of this session runs when the transaction commits:
+ * that may be in another session, perhaps after a restart.
  */
 static void
 before_prepare(void)
@@ -283,7 +289,7 @@ before_prepare(void)
 	herald_invalidate_publish();
 }
 
-/* The end is visible to others; locks are still held. */
+/* The end is visible to other sessions; locks are still held. */
 static void
 at_end(bool committed)
 {
@@ -295,16 +301,16 @@ at_end(bool committed)
 	}
 
 	/*
-	 * Before the server closes what the transaction has open; and as long as its
-	 * batch is not finished nobody else deletes the file.
+	 * Before the server closes the transaction's open files; and as long as its batch is not
+	 * finished, no other process deletes the file.
 	 */
 	herald_large_transaction_release(committed);
 	unfinished_end = committed ? END_COMMIT : END_ABORT;
 }
 
 /*
- * The server calls this for each resource owner, in each phase; those of the
- * same transaction go through the phases together.
+ * The server calls this for each resource owner, in each phase; all owners of a transaction go
+ * through the phases together.
  */
 static void
 at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)

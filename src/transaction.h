@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * transaction.h
- *	  What happens at the ends of transactions, in which order.
+ *	  The actions at the end of a transaction, and their order.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-/* Once, in _PG_init(). */
+/* Called once, in _PG_init(). */
 extern void herald_transaction_register_callbacks(void);
 
 #endif							/* HERALD_TRANSACTION_H */

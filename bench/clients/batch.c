@@ -1,12 +1,12 @@
 /*
  * batch.c
- *		--batch: notifications are taken out of the senders' transactions, and sent together.
+ *		--batch: notifies for committed transactions together, outside of them.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
- * What applications do where NOTIFY does not scale: each transaction that has
- * committed is noted here, and a connection of its own notifies of all of them every
- * so often.  What is noted is lost if this program ends.
+ * Applications do this where NOTIFY does not scale: each committed transaction is
+ * noted here, and a separate connection periodically notifies of all of them.  The
+ * notes are lost if this program ends.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -24,9 +24,9 @@ typedef struct Batch
 	PGconn	   *pg;
 	const char *channel;
 	uint64_t	every_ns;
-	uint64_t	next_ns;		/* not before that */
+	uint64_t	next_ns;		/* earliest time of the next send */
 	bool		busy;
-	char	   *moments;		/* an array, as SQL writes it, but for the end */
+	char	   *moments;		/* an SQL array without the closing brace */
 	size_t		used;
 	size_t		capacity;
 } Batch;
@@ -61,7 +61,7 @@ batch_close(Client *client)
 	free(batch);
 }
 
-/* A sender has committed what was due then. */
+/* Notes that a sender has committed the notification that was due at due_ns. */
 void
 batch_add(Batch *batch, uint64_t due_ns)
 {
@@ -75,7 +75,7 @@ batch_add(Batch *batch, uint64_t due_ns)
 	batch->used += (size_t) sprintf(batch->moments + batch->used, "%c%" PRIu64, batch->used == 0 ? '{' : ',', due_ns);
 }
 
-/* Notifies of what has come together, when it is time. */
+/* Notifies of all noted commits, if the interval has passed. */
 void
 batch_send(Batch *batch, uint64_t now_ns)
 {

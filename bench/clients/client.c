@@ -1,6 +1,6 @@
 /*
  * client.c
- *		What all load clients need, see client.h.
+ *		Common functions of the load clients, see client.h.
  *
  * Copyright (c) 2026, the pg_herald contributors
  */
@@ -15,7 +15,7 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 
-/* Prints a message to stderr, behind the program's name, and ends the program with status 1. */
+/* Prints a message to stderr, after the program's name, and ends the program with status 1. */
 void
 die(const char *format,...)
 {
@@ -29,7 +29,7 @@ die(const char *format,...)
 	exit(1);
 }
 
-/* Zeroed memory, or the end of the program. */
+/* Returns zeroed memory, or ends the program. */
 void *
 allocate(size_t count, size_t size)
 {
@@ -56,7 +56,7 @@ clock_ns(void)
 	return read_clock_ns(CLOCK_MONOTONIC);
 }
 
-/* The value of an option, or the end of the program. */
+/* Returns the value of an option, or ends the program. */
 int
 whole_number(const char *option, const char *text, int min, int max)
 {
@@ -68,7 +68,7 @@ whole_number(const char *option, const char *text, int min, int max)
 	return (int) value;
 }
 
-/* The same. */
+/* As whole_number(). */
 double
 number_above_zero(const char *option, const char *text)
 {
@@ -90,7 +90,7 @@ compare_times(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* Raises the limit of open files, where it is lower. */
+/* Raises the limit of open files to `files`, if it is lower. */
 void
 raise_file_limit(int files)
 {

@@ -1,7 +1,7 @@
 /*
  * client.h
- *		What all load clients need: an end with a message, a clock, numbers
- *		from the command line, and the order of measured times.
+ *		Common functions of the load clients: exit with a message, clocks,
+ *		numbers from the command line, and comparison of measured times.
  *
  * Copyright (c) 2026, the pg_herald contributors
  */

@@ -1,24 +1,24 @@
 /*
  * commands.c
- *		The lines that the listening client takes on stdin, and its answers.
+ *		The listening client's commands, lines on stdin, and its answers.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *	count				answers with the counts at once
- *	wait TOTAL MS		answers when TOTAL notifications have come over all
- *						connections, at the latest after MS milliseconds; the
- *						answer's waited_us says how long that took
- *	query MS SQL		sends SQL over every connection, and answers as `wait`
- *						does when each has answered (not with --heartbeat)
- *	ask TOTAL MS SQL	the same, and TOTAL further notifications or rows must have
- *						come; waited_us begins when SQL is sent
- *	reset				begins to count from 0, also what --check-sequence has seen
- *	paced SECONDS RATE	sends at that rate (0: as fast as it goes) from the
- *						connections of --paced-senders, as --paced does, and
- *						answers as it does when all has been delivered
- *	stop				reads no socket from now on: the server's processes that
- *						have something to send will have to wait
- *	start				reads them again
+ *	wait TOTAL MS		answers when all connections together have received TOTAL
+ *						notifications, or after MS milliseconds; the answer's
+ *						waited_us is the time of the wait
+ *	query MS SQL		sends SQL over every connection, and answers as `wait` when
+ *						all have answered it (not with --heartbeat)
+ *	ask TOTAL MS SQL	the same, but also waits for TOTAL further notifications or
+ *						rows; waited_us begins when SQL is sent
+ *	reset				sets the counts to 0, and the state of --check-sequence
+ *	paced SECONDS RATE	sends at that rate (0: as fast as possible) from the
+ *						connections of --paced-senders, and answers, as --paced
+ *						does, when all has been delivered
+ *	stop				stops reading the sockets: server processes with something
+ *						to send must wait
+ *	start				reads the sockets again
  *	quit				ends the program, as the end of the input does
  */
 #include <errno.h>
@@ -40,7 +40,7 @@ static void reset(Client *client);
 static void run_paced(Client *client, double seconds, double rate);
 static void watch_sockets(Client *client, bool watched);
 
-/* Reads what stdin has, and runs each whole line.  Returns false to end. */
+/* Reads from stdin, and runs each whole line.  Returns false to end the program. */
 bool
 commands_read(Client *client)
 {
@@ -68,7 +68,7 @@ commands_read(Client *client)
 	return true;
 }
 
-/* Answers the `wait` under way if its time has come. */
+/* Answers the current wait, if there is one, when it is complete or its time is over. */
 void
 commands_check_wait(Client *client, uint64_t now_ns)
 {
@@ -130,14 +130,14 @@ begin_wait(Client *client, uint64_t start_ns, uint64_t total, uint64_t ready, ui
 	commands_check_wait(client, clock_ns());
 }
 
-/* A connection that has ended does not answer any more. */
+/* A closed connection counts as an answer: it sends none. */
 static uint64_t
 answers(const Client *client)
 {
 	return client->ready_count + (uint64_t) client->closed;
 }
 
-/* Returns over how many connections it was sent. */
+/* Returns the number of connections that it was sent over. */
 static uint64_t
 query_all(const Client *client, const char *sql)
 {
@@ -168,7 +168,7 @@ reset(Client *client)
 		sequence_reset(client->context, client->options.connections);
 }
 
-/* No command is read meanwhile. */
+/* Reads no command while it runs. */
 static void
 run_paced(Client *client, double seconds, double rate)
 {

@@ -4,9 +4,9 @@
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
- * A frame is a type byte, a length word that counts itself, and a body.
- * Whole frames are handled where recv() put them; only a frame that is cut
- * off by the end of a read is copied, into the connection's `partial`.
+ * A frame is a type byte, a length word that includes itself, and a body.
+ * Whole frames are handled in the read buffer; only a frame that is cut off
+ * by the end of a read is copied, into the connection's `partial`.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,8 +21,8 @@
 #define HEADER_SIZE 5
 
 /*
- * Bigger than a socket's buffer, so that one recv() takes all there is.  One
- * buffer serves every connection: nothing stays in it between two reads.
+ * Bigger than a socket's buffer, so that one recv() empties the socket.  One
+ * buffer serves all connections: it is empty between two reads.
  */
 static uint8_t read_buffer[1024 * 1024];
 
@@ -69,8 +69,8 @@ channel_name(const Connection *conn, const char *pattern, int number)
 }
 
 /*
- * LISTENs to all channels of one connection in one transaction, and adds the
- * time that took to client->listen_us.
+ * LISTENs to all channels of one connection in one transaction, and adds its
+ * duration to client->listen_us.
  */
 void
 connection_listen(Client *client, Connection *conn)
@@ -103,7 +103,7 @@ connection_listen(Client *client, Connection *conn)
 	PQclear(result);
 	free(sql);
 
-	/* Whatever libpq read along with the answer would be lost to us. */
+	/* Count the notifications that libpq read along with the answer. */
 	while ((early = PQnotifies(conn->pg)) != NULL)
 	{
 		conn->notifications++;
@@ -112,7 +112,7 @@ connection_listen(Client *client, Connection *conn)
 	}
 }
 
-/* Runs what stands in the place of LISTEN, if anything does. */
+/* Runs the --setup statement, if it is not empty; it replaces LISTEN. */
 void
 connection_set_up(Client *client, Connection *conn)
 {
@@ -151,7 +151,7 @@ connection_query(Connection *conn, const char *sql)
 	return true;
 }
 
-/* Reads once from a connection, and notes it if the server has closed it. */
+/* Reads once from a connection; notices if the server has closed it. */
 void
 connection_read(Client *client, Connection *conn)
 {
@@ -169,7 +169,7 @@ connection_read(Client *client, Connection *conn)
 		return;
 	conn->open = false;
 	client->closed++;
-	PQfinish(conn->pg);			/* closes the socket, which leaves the epoll set */
+	PQfinish(conn->pg);			/* closes the socket, and so removes it from the epoll set */
 	conn->pg = NULL;
 }
 
@@ -206,7 +206,7 @@ print_error(const Connection *conn, const uint8_t *body, size_t size)
 	fputc('\n', stderr);
 }
 
-/* The payload of a NotificationResponse: behind the pid and the channel. */
+/* The payload of a NotificationResponse: after the pid and the channel. */
 static const char *
 frame_payload(const Connection *conn, const uint8_t *frame, size_t size)
 {
@@ -219,7 +219,7 @@ frame_payload(const Connection *conn, const uint8_t *frame, size_t size)
 	return terminator + 1;
 }
 
-/* One whole frame. */
+/* Handles one whole frame. */
 static inline void
 handle_frame(Client *client, Connection *conn, const uint8_t *frame, size_t size, uint64_t now_ns)
 {
@@ -266,7 +266,7 @@ keep(Connection *conn, const uint8_t *data, size_t size)
 	conn->partial_size += size;
 }
 
-/* Takes what a read brought: first the rest of a partial frame, then whole frames. */
+/* Handles the data of one read: first the rest of a partial frame, then whole frames. */
 static void
 feed(Client *client, Connection *conn, const uint8_t *data, size_t size, uint64_t now_ns)
 {

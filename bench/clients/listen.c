@@ -1,10 +1,10 @@
 /*
  * listen.c
- *		Holds many connections that LISTEN, and counts what they hear.
+ *		Holds many connections that LISTEN, and counts what they receive.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
- * See usage() for the options and commands.c for what it takes on stdin.
+ * See usage() for the options and commands.c for the commands on stdin.
  * Prints `ready` when every LISTEN is done; the load must begin after that.
  */
 #include <errno.h>
@@ -165,7 +165,7 @@ parse_options(int argc, char **argv)
 	return options;
 }
 
-/* Opens all connections, and LISTENs or lets them begin to pull. */
+/* Opens all connections, and LISTENs or starts to pull. */
 static void
 open_listeners(Client *client)
 {
@@ -195,9 +195,9 @@ open_listeners(Client *client)
 }
 
 /*
- * Sends the SELECT 1 of every connection whose turn has come: over one period
- * each connection has one turn, evenly spread.  A connection whose socket is
- * full misses its turn.
+ * Sends a SELECT 1 over every connection whose turn is due: each connection
+ * has one turn per period, evenly spread.  A connection whose socket is full
+ * misses its turn.
  */
 static void
 send_heartbeats(Client *client, uint64_t start_ns, uint64_t *turns, uint64_t now_ns)
@@ -215,7 +215,7 @@ send_heartbeats(Client *client, uint64_t start_ns, uint64_t *turns, uint64_t now
 	}
 }
 
-/* Counts until told to quit.  A NULL pointer in an event stands for stdin. */
+/* Counts until the command `quit`.  A NULL pointer in an event means stdin. */
 static void
 hold(Client *client)
 {

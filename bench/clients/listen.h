@@ -5,9 +5,8 @@
  * Copyright (c) 2026, the pg_herald contributors
  *
  * One process, one thread, one epoll loop.  libpq opens the connections and
- * sends LISTEN; from then on this program reads the sockets itself and looks
- * at nothing but frame types and lengths, so that the client is not what a
- * benchmark measures.
+ * sends LISTEN; from then on this program reads the sockets itself, and only
+ * frame types and lengths, so that a benchmark does not measure the client.
  */
 #ifndef LISTEN_H
 #define LISTEN_H
@@ -19,17 +18,17 @@
 
 #include "client.h"
 
-/* A frame longer than this means that we lost our place in the stream. */
+/* A longer frame means that frame boundaries in the stream were lost. */
 #define FRAME_SIZE_MAX (16 * 1024 * 1024)
 
 /* Longer than a position of pg_herald. */
 #define POSITION_SIZE 128
 
-/* What `--check-sequence` keeps for one sender on one connection. */
+/* State of `--check-sequence` for one sender on one connection. */
 typedef struct Sequence
 {
-	uint64_t	newest;			/* highest number heard; senders begin at 1 */
-	uint64_t	seen;			/* bit i: newest - i was heard */
+	uint64_t	newest;			/* highest number received; senders begin at 1 */
+	uint64_t	seen;			/* bit i: newest - i was received */
 } Sequence;
 
 typedef struct Connection
@@ -43,8 +42,8 @@ typedef struct Connection
 	uint64_t	ready_count;	/* ReadyForQuery frames seen */
 
 	/* --pull */
-	bool		asked;			/* the answer has not come */
-	char		position[POSITION_SIZE];	/* first column of its last row */
+	bool		asked;			/* a query has no answer yet */
+	char		position[POSITION_SIZE];	/* first column of the last row */
 
 	/* a frame whose end has not arrived yet */
 	uint8_t    *partial;
@@ -53,8 +52,8 @@ typedef struct Connection
 } Connection;
 
 /*
- * Called for every notification, and for every row that stands for one; payload is
- * zero-terminated, and of a row it is the beginning.
+ * Called for every notification, and for every row that counts as one.  payload is
+ * zero-terminated; for a row it is cut off at PAYLOAD_SIZE (pull.c).
  */
 typedef void (*NotificationHandler) (void *context, const Connection *conn,
 									 const char *payload, uint64_t now_ns);
@@ -70,14 +69,14 @@ typedef struct Options
 	int			senders;		/* --check-sequence, 0: off */
 	int			probe_count;	/* 0: hold the connections instead */
 	int			interval_ms;
-	double		paced_s;		/* above 0: send for so long instead */
-	double		rate;			/* notifications per second, 0: as fast as it goes */
-	int			paced_senders;	/* 0: one, if any are needed */
+	double		paced_s;		/* above 0: send for this number of seconds instead */
+	double		rate;			/* notifications per second, 0: as fast as possible */
+	int			paced_senders;	/* 0: one with --paced, else none */
 	const char *setup;			/* in place of LISTEN; NULL: LISTEN */
-	const char *pull;			/* sent again and again; NULL: nothing is */
+	const char *pull;			/* query sent repeatedly; NULL: none */
 	const char *pull_from;		/* its first position */
 	int			pull_every_ms;	/* 0: again as soon as it is answered */
-	const char *send;			/* what senders send; NULL: NOTIFY */
+	const char *send;			/* the senders' statement; NULL: NOTIFY */
 	int			batch_ms;		/* 0: senders notify themselves */
 } Options;
 
@@ -86,7 +85,7 @@ typedef struct Client
 	Options		options;
 	Connection *listeners;
 	int			epoll_fd;
-	int			closed;			/* connections that ended by themselves */
+	int			closed;			/* connections closed by the server */
 	uint64_t	notifications;	/* over all listeners */
 	uint64_t	bytes;
 	uint64_t	ready_count;	/* ReadyForQuery frames, over all listeners */
@@ -99,10 +98,10 @@ typedef struct Client
 	uint64_t	pull_start_ns;
 	uint64_t	pull_turns;		/* of pull_poll() */
 
-	/* the command that is under way and waits, if any */
+	/* the command that waits, if any */
 	bool		waiting;
-	uint64_t	wait_total;		/* for so many notifications, */
-	uint64_t	wait_ready;		/* and so many ReadyForQuery frames or ended connections */
+	uint64_t	wait_total;		/* for this number of notifications, */
+	uint64_t	wait_ready;		/* and ReadyForQuery frames or closed connections */
 	uint64_t	wait_start_ns;
 	uint64_t	wait_deadline_ns;
 } Client;

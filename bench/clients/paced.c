@@ -1,19 +1,19 @@
 /*
  * paced.c
- *		--paced, and command `paced`: how long deliveries take while
- *		notifications come at a given rate.
+ *		--paced, and command `paced`: the time of deliveries while
+ *		notifications are sent at a given rate.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
- * Senders of our own notify, each one transaction at a time.  The k-th
- * notification is due at start + k / rate, whatever became of those before
- * it; its payload is that moment, and a listener subtracts it from the time at
- * which it reads.  One that has to wait for a free sender, or for this
- * program, waits at its own expense: a server that stalls is not asked less,
- * as it would be by senders that only measure from when they got round to
- * sending.  How late they sent is told beside it.
+ * This program's senders notify, each one transaction at a time.  The k-th
+ * notification is due at start + k / rate, whether or not earlier ones are
+ * finished.  Its payload is its due time, which a listener subtracts from the
+ * time at which it reads the notification.  So the wait for a free sender, or
+ * for this program, is part of the measured time: senders that measure from
+ * the actual send would send less to a server that stalls, and hide the stall.
+ * The delay of the sends is printed as well (late_us).
  *
- * With no rate every sender sends again as soon as it can: that finds the
+ * Without a rate every sender sends again as soon as it can: this finds the
  * saturation.
  */
 #include <errno.h>
@@ -30,12 +30,12 @@
 /* Few, so that a sender that is due never waits behind many listeners. */
 #define EVENTS_MAX 8
 
-/* How long to wait after the end for what has not been delivered. */
+/* How long to wait for outstanding deliveries after the end. */
 #define LINGER_NS UINT64_C(10000000000)
 
 /*
- * Times by their logarithm: 64 buckets to each power of two, so that a
- * percentile is right to 1.6 %, however many there are.
+ * Times by their logarithm: 64 buckets for each power of two, so that a
+ * percentile is exact to 1.6 % with any number of times.
  */
 #define BUCKETS_EACH 64
 #define BUCKETS (59 * BUCKETS_EACH)
@@ -51,7 +51,7 @@ typedef struct Sender
 {
 	Connection	conn;
 	bool		busy;
-	uint64_t	due_ns;			/* of the notification that it is busy with */
+	uint64_t	due_ns;			/* due time of its current notification */
 } Sender;
 
 typedef struct Paced
@@ -59,18 +59,18 @@ typedef struct Paced
 	Sender	   *senders;
 	int			sender_count;
 	int			idle;			/* senders that are not busy */
-	int			next;			/* where to look for one */
+	int			next;			/* where to begin to look for an idle one */
 	int			timer_fd;
-	uint64_t	armed_ns;		/* what the timer is set to */
+	uint64_t	armed_ns;		/* the time that the timer is set to */
 	char	   *channel;
-	const char *template;		/* what is sent; NULL: NOTIFY */
-	double		interval_ns;	/* 0: as fast as it goes */
+	const char *template;		/* the senders' statement; NULL: NOTIFY */
+	double		interval_ns;	/* 0: as fast as possible */
 	uint64_t	start_ns;
-	uint64_t	end_ns;			/* nothing is due from here on */
+	uint64_t	end_ns;			/* nothing is due from this time on */
 	uint64_t	sent;
 	uint64_t	committed;
 	uint64_t	delivered;
-	uint64_t	last_ns;		/* the newest delivery */
+	uint64_t	last_ns;		/* time of the newest delivery */
 	Histogram	delivery;
 	Histogram	commit;
 	Histogram	late;
@@ -143,7 +143,7 @@ note(void *context, const Connection *conn, const char *payload, uint64_t now_ns
 
 	(void) conn;
 	if (rest == payload || due_ns < paced->start_ns)
-		return;					/* somebody else's notification */
+		return;					/* from another sender, or an earlier run */
 	paced->delivered++;
 	paced->last_ns = now_ns;
 	histogram_add(&paced->delivery, due_ns, now_ns);
@@ -160,7 +160,7 @@ next_due(const Paced *paced, uint64_t now_ns)
 	return due_ns < paced->end_ns ? due_ns : UINT64_MAX;
 }
 
-/* Sends what is due, as far as there are senders for it. */
+/* Sends the notifications that are due, as long as a sender is idle. */
 static void
 send_due(Paced *paced)
 {
@@ -194,7 +194,7 @@ send_due(Paced *paced)
 	}
 }
 
-/* Lets the timer wake us when the next is due, if there is a sender for it. */
+/* Sets the timer to the time when the next notification is due, if a sender is idle. */
 static void
 arm_timer(Paced *paced)
 {
@@ -211,7 +211,7 @@ arm_timer(Paced *paced)
 		die("timerfd_settime: %s", strerror(errno));
 }
 
-/* Reads a sender's socket; after a commit it is free for the next. */
+/* Reads a sender's socket; after the commit the sender is idle again. */
 static void
 read_sender(Client *client, Paced *paced, Sender *sender)
 {
@@ -270,7 +270,7 @@ paced_close(Client *client)
 	free(paced);
 }
 
-/* Nothing is under way, and nothing has been counted. */
+/* Resets all counts, and starts the timer and the time. */
 static void
 begin(Client *client, Paced *paced, double seconds, double rate)
 {
@@ -283,7 +283,7 @@ begin(Client *client, Paced *paced, double seconds, double rate)
 	client->on_notification = note;
 	client->context = paced;
 
-	/* The timer's event is known by the pointer to the whole. */
+	/* In the timer's event the pointer is `paced`. */
 	paced->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (paced->timer_fd < 0 || epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, paced->timer_fd, &event) != 0)
 		die("timer: %s", strerror(errno));
@@ -330,8 +330,8 @@ print_result(const Client *client, const Paced *paced)
 }
 
 /*
- * Notifies the connections that already listen, for some seconds, waits until
- * all is delivered, and prints one JSON line; times in microseconds.
+ * Notifies the listening connections for `seconds`, waits until all is
+ * delivered, and prints one JSON line; times in microseconds.
  */
 void
 paced_run(Client *client, double seconds, double rate)

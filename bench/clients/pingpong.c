@@ -1,12 +1,12 @@
 /*
  * pingpong.c
- *		Two connections that notify each other in turn, as fast as it goes.
+ *		Two connections that notify each other in turn, as fast as possible.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
- * One sends NOTIFY on channel "ping", the other hears it and answers on channel
- * "pong"; when the first one hears that, a round trip is over.  Prints one line
- * of JSON.  The PG* environment says where to connect.
+ * The first sends NOTIFY on channel "ping"; the second receives it and answers on
+ * channel "pong".  A round trip ends when the first receives the answer.  Prints one
+ * line of JSON.  The PG* environment determines the server.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -45,7 +45,7 @@ open_listener(const char *listen)
 	return pg;
 }
 
-/* Returns when a notification has come. */
+/* Returns when a notification has arrived. */
 static void
 wait_for_notification(PGconn *pg)
 {

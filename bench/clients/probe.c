@@ -1,18 +1,17 @@
 /*
  * probe.c
- *		--probe: how long a NOTIFY takes to commit, and to be heard by the
- *		first and by the last listener.
+ *		--probe: the time of a NOTIFY until its commit, and until the first
+ *		and the last listener receive it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
- * One more connection sends `NOTIFY channel, '<number>'` every interval, and
- * never before the one before it has committed.  All times are from the
- * moment before send().
+ * One more connection sends `NOTIFY channel, '<number>'` every interval, but
+ * only after the previous one has committed.  All times are from the moment
+ * before send().
  *
- * The notifier's socket is looked at after every few reads: in the order that
- * epoll gives, the commit would be seen only after everything that listeners
- * had to read before it, and the client's own work would count as the
- * server's.
+ * The notifier's socket is checked every few reads: in epoll's order the
+ * commit's answer would be read only after the listeners' sockets that were
+ * ready before it, and the client's own work would count as the server's.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +23,7 @@
 
 #define EVENTS_MAX 4
 
-/* How long to wait for a commit, or for listeners that have not heard, before giving up. */
+/* How long to wait for a commit, or for outstanding deliveries, before giving up. */
 #define LINGER_NS UINT64_C(5000000000)
 
 typedef struct Shot
@@ -45,7 +44,7 @@ typedef struct Probe
 	uint32_t	listeners;
 	int			sent;
 	int			committed;
-	int			complete;		/* shots that every listener has heard */
+	int			complete;		/* shots that every listener has received */
 	uint64_t	next_ns;		/* when to send the next */
 } Probe;
 
@@ -59,7 +58,7 @@ note(void *context, const Connection *conn, const char *payload, uint64_t now_ns
 
 	(void) conn;
 	if (rest == payload || number < 0 || number >= probe->sent)
-		return;					/* somebody else's notification */
+		return;					/* another client's notification */
 	shot = &probe->shots[number];
 	if (shot->heard++ == 0)
 		shot->first_ns = now_ns;
@@ -83,7 +82,7 @@ send_one(Probe *probe, uint64_t interval_ns)
 		die("the notifier's connection does not take the query");
 }
 
-/* Reads the notifier's socket, and notes the commit that it tells of. */
+/* Reads the notifier's socket, and notes the time if a commit is answered. */
 static void
 check_commit(Client *client, Probe *probe)
 {
@@ -112,7 +111,7 @@ print_times(const Probe *probe, const char *key, size_t offset)
 		uint64_t	end = *(const uint64_t *) ((const char *) &probe->shots[i] + offset);
 
 		if (end == 0)
-			continue;			/* did not happen */
+			continue;			/* not reached */
 		times[n] = (float) (end - probe->shots[i].sent_ns) / 1000;
 		printf("%s%.1f", n > 0 ? ", " : "", (double) times[n]);
 		n++;
@@ -126,8 +125,8 @@ print_times(const Probe *probe, const char *key, size_t offset)
 }
 
 /*
- * Sends options.probe_count notifications to the connections that already
- * listen, and prints the times in microseconds as one JSON line.
+ * Sends options.probe_count notifications to the listening connections, and
+ * prints the times in microseconds as one JSON line.
  */
 void
 probe_run(Client *client)

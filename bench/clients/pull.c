@@ -1,13 +1,13 @@
 /*
  * pull.c
- *		--pull: connections that ask for what has come, again and again.
+ *		--pull: connections that repeatedly query for new messages.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  * Each row of the answer is a position and a payload, and counts as a
- * notification unless the payload is null.  The next query goes on from the
- * position of the last row.  It is sent when the one before is answered, for a
- * query that waits in the server; or every so often, for one that does not.
+ * notification unless the payload is null.  The next query continues from the
+ * position of the last row.  It is sent when the previous one is answered, for
+ * a query that waits in the server; or at an interval, for one that does not.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 #define SQL_SIZE 400			/* connection_query() takes a little more */
 #define ROW_HEADER_SIZE 7		/* type, length, number of columns */
-#define PAYLOAD_SIZE 64			/* that much of it is looked at */
+#define PAYLOAD_SIZE 64			/* the rest of a payload is ignored */
 
 /* Copies the template with %s replaced by the value. */
 void
@@ -35,7 +35,7 @@ fill_in(char *sql, size_t size, const char *template, const char *value)
 		die("too long: %s", template);
 }
 
-/* Asks for what came after the connection's position. */
+/* Sends the query for messages after the connection's position. */
 void
 pull_ask(Client *client, Connection *conn)
 {
@@ -56,9 +56,9 @@ pull_answered(Client *client, Connection *conn)
 }
 
 /*
- * With --pull-every: asks over every connection whose turn has come.  Over one
- * period each has one turn, evenly spread; one that has no answer yet misses
- * its turn.
+ * With --pull-every: sends the query over every connection whose turn is due.
+ * Each has one turn per period, evenly spread; one that waits for an answer
+ * misses its turn.
  */
 void
 pull_poll(Client *client, uint64_t now_ns)
@@ -79,8 +79,8 @@ pull_poll(Client *client, uint64_t now_ns)
 }
 
 /*
- * Copies the beginning of a column, zero-terminated, and returns where the next
- * one begins.  The length is -1 for a null.
+ * Copies the beginning of a column, zero-terminated, and returns the start of
+ * the next column.  The length is -1 for a null.
  */
 static const uint8_t *
 take_column(const Connection *conn, const uint8_t *at, const uint8_t *end, char *copy, size_t size, int *length)
@@ -104,7 +104,7 @@ take_column(const Connection *conn, const uint8_t *at, const uint8_t *end, char 
 	return at + *length;
 }
 
-/* One row; of other than two columns it stands for nothing. */
+/* Handles one row; rows without exactly two columns are ignored. */
 void
 pull_row(Client *client, Connection *conn, const uint8_t *frame, size_t size, uint64_t now_ns)
 {

@@ -1,16 +1,15 @@
 /*
  * sequence.c
- *		--check-sequence: does every connection hear every sender's numbers
- *		once each and in order?
+ *		--check-sequence: checks that every connection receives every sender's
+ *		numbers once each and in order.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  * A payload is `<sender>:<number>` (any one character between them); senders
  * are numbered from 0, each sender's numbers from 1.  For each connection and
- * sender the newest number is kept with a bit for each of the 64 numbers up
- * to it: a number that comes late is out of order if its bit is clear, and a
- * duplicate if it is set.  A number older than that is counted as out of
- * order.
+ * sender the check keeps the newest number, and a bit for each of the 64
+ * numbers up to it: a late number is out of order if its bit is clear, and a
+ * duplicate if it is set.  Numbers older than these 64 count as out of order.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,11 +27,11 @@ struct SequenceCheck
 	uint64_t	out_of_order;
 	uint64_t	duplicated;
 	uint64_t	missing;		/* gaps not filled by a late number */
-	uint64_t	malformed;		/* payload or sender number not as agreed */
+	uint64_t	malformed;		/* payload not in this form, or wrong sender number */
 	Sequence	sequences[];	/* [connection][sender] */
 };
 
-/* Returns an empty check for so many connections and senders. */
+/* Returns an empty check for these numbers of connections and senders. */
 SequenceCheck *
 sequence_create(int connections, int senders)
 {
@@ -87,7 +86,7 @@ sequence_note(void *context, const Connection *conn, const char *payload, uint64
 	}
 }
 
-/* As after sequence_create(). */
+/* Restores the state after sequence_create(). */
 void
 sequence_reset(SequenceCheck *check, int connections)
 {

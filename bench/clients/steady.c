@@ -1,24 +1,24 @@
 /*
  * steady.c
- *		One connection that sends one statement at a steady rate, and how long
- *		each took.
+ *		One connection that sends a statement at a steady rate, and measures
+ *		the time of each.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  * It is a process of its own, so that it competes for the CPUs as any other
- * client does: what it measures holds nothing of the client that listens.
+ * client does, and its times do not include work of the listening client.
  * Statement k is due at start + k * interval, or with --jitter at a random
- * moment of that interval; one that is due while the one before it is under
- * way is sent after that.  `took_us` begins when a statement is sent,
- * `from_due_us` when it was due: that one counts the wait of statements that
- * come while the server is slow, and also how late the kernel woke us.
+ * moment of that interval; if the previous statement still runs, it is sent
+ * after that.  `took_us` is from when a statement is sent, `from_due_us` from
+ * when it was due: that includes the wait behind slow statements, and a late
+ * wakeup by the kernel.
  *
- * With --busy it does not sleep until the next is due, but uses its CPU: a
- * scheduler lets those wait longer that have run a lot.  For the answer it
- * waits in poll(), as libpq does.
+ * With --busy it does not sleep until the next statement is due, but uses its
+ * CPU: a scheduler makes a process that has run a lot wait longer.  It waits
+ * for the answer in poll(), as libpq does.
  *
- * Ends after so many seconds, or at SIGTERM, and prints one line of JSON.  The
- * PG* environment says where to connect.
+ * Ends after --seconds, or on SIGTERM, and prints one line of JSON.  The PG*
+ * environment determines the server.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -36,7 +36,7 @@
 
 #define STATEMENTS_MAX 1000000
 
-/* What is sent so soon after the start is not counted: caches are cold, and others are starting too. */
+/* Statements in this time after the start are not counted: caches are cold, other clients start. */
 #define WARM_UP_NS UINT64_C(100000000)
 
 typedef struct Options
@@ -125,7 +125,7 @@ run(PGconn *pg, const Options *options)
 	PQclear(result);
 }
 
-/* From 0 to 1; the same row of numbers in each run. */
+/* From 0 to 1; the same sequence of numbers in each run. */
 static double
 next_random(void)
 {
@@ -137,7 +137,7 @@ next_random(void)
 	return (double) (state >> 11) / (double) (UINT64_C(1) << 53);
 }
 
-/* Returns when that moment has come, or a signal. */
+/* Returns at due_ns, or on SIGTERM. */
 static void
 wait_until(uint64_t due_ns, bool busy)
 {
@@ -185,7 +185,7 @@ main(int argc, char **argv)
 	PGconn	   *pg;
 
 	sigaction(SIGTERM, &action, NULL);
-	prctl(PR_SET_TIMERSLACK, 1);	/* or the kernel wakes us up to 50 us late, to save itself timers */
+	prctl(PR_SET_TIMERSLACK, 1);	/* by default the kernel wakes a process up to 50 us late */
 	pg = open_connection(&options);
 	start_ns = clock_ns();
 	end_ns = start_ns + WARM_UP_NS + (uint64_t) (options.seconds * 1e9);

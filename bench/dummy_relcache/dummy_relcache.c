@@ -3,18 +3,18 @@
  * dummy_relcache.c
  *	  A session cache that is invalidated as extensions do it without pg_herald.
  *
- * The server tells every backend when a relation's description has changed.  So
- * there is an empty table that nobody uses, and whoever changes something that
- * others may have cached says that this table has changed.  Nothing else can be
- * said with it, so that everything is forgotten, in each backend of the
- * database, each time.
+ * The server notifies every backend when a relation's description has changed.
+ * So there is an empty, unused table, and a session that changes something that
+ * other backends may have cached reports a change of this table.  This is the only
+ * information that it can pass on, so each invalidation empties the whole cache in
+ * every backend of the database.
  *
- * It is done as well as it can be done this way: what was invalidated while it
- * was computed is not kept.  Stale values remain possible, for two reasons:
+ * A value that was invalidated while it was computed is not kept.  Still, in this
+ * way stale values remain possible, for two reasons:
  *
  * - A commit is visible a moment before its invalidations are sent.
- * - A transaction whose snapshot is older than a commit may read that commit's
- *	 invalidation first, and compute and keep the old value then.
+ * - A transaction with a snapshot older than a commit may process that commit's
+ *	 invalidation first, and afterwards compute and keep the old value.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -40,7 +40,7 @@ PG_FUNCTION_INFO_V1(dummy_through);
 PG_FUNCTION_INFO_V1(dummy_invalidate);
 
 #define DUMMY_TABLE		"dummy_relcache"	/* in schema public */
-#define ENTRIES			256					/* to begin with */
+#define ENTRIES			256					/* initial size of the hash table */
 
 typedef struct Entry
 {
@@ -48,7 +48,7 @@ typedef struct Entry
 	text	   *value;
 } Entry;
 
-static Oid	dummy;				/* the table */
+static Oid	dummy;				/* of the table */
 static uint64 invalidations;
 static uint64 cleared_at;		/* invalidations when the cache was emptied */
 static MemoryContext memory;	/* of the cache */
@@ -70,7 +70,7 @@ _PG_init(void)
 	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 }
 
-/* May come at any moment: the cache itself may be in use. */
+/* May be called at any moment, also while the cache is in use: it only counts. */
 static void
 on_relcache(Datum arg, Oid relation)
 {
@@ -79,8 +79,8 @@ on_relcache(Datum arg, Oid relation)
 }
 
 /*
- * dummy_through(key int, query text) → text: what is cached, or what the query
- * finds with the key as $1.  The query is always the same.
+ * dummy_through(key int, query text) → text: the cached value, or else the result
+ * of the query with the key as $1.  The query must always be the same.
  */
 Datum
 dummy_through(PG_FUNCTION_ARGS)
@@ -150,7 +150,7 @@ copy(MemoryContext to, const text *value)
 	return memcpy(MemoryContextAlloc(to, VARSIZE(value)), value, VARSIZE(value));
 }
 
-/* In the caller's memory context. */
+/* Returns the value in the caller's memory context. */
 static text *
 compute(text *query, Datum key)
 {

@@ -1,4 +1,4 @@
-"""Session caches: a row-security policy with an expensive look-up, while what it looks up changes."""
+"""Session caches: a row-security policy with an expensive look-up, while the permissions change."""
 
 from functools import partial
 
@@ -9,11 +9,11 @@ from bench.reporting import figures, plots
 SERVERS = {"no cache": "stock", "dummy relcache": "stock", "herald": "herald"}
 NAMES = {"no cache": "no cache", "dummy relcache": "dummy relcache", "herald": "herald's cache"}
 
-# Backends that read, commits a second that invalidate; the first is the one of --smoke.
+# Reading backends, invalidating commits a second; --smoke measures the first.
 CELLS = ((10, 1_000), (10, 0), (10, 100), (10, 10_000), (100, 0), (100, 1_000), (100, 10_000), (1, 1_000))
 QUICK_CELLS = ((10, 1_000),)
-RATE = 1_000  # at which the backends vary
-BACKENDS = (10, 100)  # at which the rate varies
+RATE = 1_000  # while the number of backends varies
+BACKENDS = (10, 100)  # while the rate varies
 CHECKED = "stale answers"
 CHECKED_CELL = (4, 100)
 
@@ -28,7 +28,7 @@ def _stale(context: Context, way: str, backends: int, rate: int) -> dict:
 
 
 def points(quick: bool) -> list[Point]:
-    """Backends and rates of invalidations; then whether the answers are right."""
+    """Backends and rates of invalidations; then a check for stale answers."""
     found = []
     for backends, rate in QUICK_CELLS if quick else CELLS:
         cases = [Case(way, partial(_tps, way=way, backends=backends, rate=rate)) for way in SERVERS]
@@ -76,7 +76,7 @@ def _stale_row(lines: list[dict], way: str) -> tuple:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Queries a second; what was invalidated and looked up; what was wrong."""
+    """Queries a second; invalidations and look-ups; stale answers."""
     measured = _measured(lines)
     rows = _by_rate(measured)
     found = []

@@ -1,4 +1,4 @@
-"""Many notifications in one transaction: what removing duplicates costs (PostgreSQL's mailing list, 2011)."""
+"""Many notifications in one transaction: the cost of removing duplicates (PostgreSQL's mailing list, 2011)."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ QUICK_COUNTS = (10, 1_000, 10_000, 100_000)
 SAVEPOINT_COUNTS = (100, 1_000, 10_000, 100_000)
 QUICK_SAVEPOINT_COUNTS = (1_000, 10_000)
 REPEAT_MAX = 10  # as published
-REPEATED_MAX = 10_000  # notifications, from which on a transaction is made only once
+REPEATED_MAX = 10_000  # notifications; a larger transaction is not repeated
 
 FITS_MEMORY_MAX = 10_000  # different notifications; more go to a temporary file
 

@@ -30,7 +30,7 @@ def points(quick: bool) -> list[Point]:
 
 
 def full_points() -> list[Point]:
-    """Ten million on stock as well, which takes its time and its memory."""
+    """Ten million on stock as well, which takes much time and memory."""
     return [_point(HUGE_COUNT, ("stock",), 1)]
 
 
@@ -45,7 +45,7 @@ def _row(lines: list[dict], point: dict, name: str) -> tuple:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Time, memory, and whether it has arrived."""
+    """Time, memory, and whether all notifications arrived."""
     return [Table(
         "One transaction, all notifications different, to one listener",
         ("notifications", "server", "pg_notify() in a loop, s", "commit, s", "arrived after, s",

@@ -1,4 +1,4 @@
-"""The queue of invalidations under the policy of old, as published, and as it is; without a server."""
+"""The queue of invalidations under three policies, old, published, and pg_herald's; without a server."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ SIZE = 4096  # messages in the ring, before and after
 ROUNDS = 5  # of the published test
 WORK = 500_000  # steps of some 1.3 ns: about a transaction's worth of CPU time
 
-# What is measured, by its name: backends, of them active, steps of work. The first is the published test.
+# The loads: number of backends, how many of them are active, steps of work. The first is the published test.
 LOADS = {"40 backends": (BACKENDS, BACKENDS, WORK), "10 backends": (10, 10, WORK),
          "20 backends": (20, 20, WORK), "80 backends": (80, 80, WORK),
          "short transactions": (BACKENDS, BACKENDS, WORK // 5),
@@ -32,10 +32,10 @@ AT_40 = ("short transactions", "40 backends", "long transactions", "32 of 40 idl
 
 
 def _run(context: Context, policy: str, load: str) -> dict:
-    """What the program counts, and what that is for a transaction, a second or a read.
+    """The program's counts, and these per transaction, per second or per read.
 
     delivered       no message was missed without a reset
-    waiting_share   of the time of all active backends: waiting for the lock
+    waiting_share   the share of waiting for the lock in the time of all active backends
     """
     build(FOLDER)
     backends, active, work = LOADS[load]
@@ -106,7 +106,7 @@ def _count_row(lines: list[dict], point: dict, policy: str) -> tuple:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Throughput, and what each policy does for it."""
+    """Throughput, and the work of each policy."""
     return [
         Table("Transactions a second, by the policy of the queue",
               ("load", "backends", "own work, µs", "old", "as published", "/ old", "herald", "/ old",

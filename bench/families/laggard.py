@@ -1,4 +1,4 @@
-"""Listeners that are idle in a transaction: what they cost the others, what they receive afterwards."""
+"""Listeners that are idle in a transaction: their cost to the others, and what they receive afterwards."""
 
 from functools import partial
 
@@ -6,17 +6,17 @@ from bench.family import Case, Context, Family, Plot, Point, Table
 from bench.measuring.laggard import FILL_MB, NOTIFIERS, alone, in_transaction
 from bench.reporting import figures, plots
 
-LOADS = {"full speed": None, "20,000/s": 20_000}  # NOTIFY per second, of all together
+LOADS = {"full speed": None, "20,000/s": 20_000}  # NOTIFY per second, all senders together
 STEADY = "20,000/s"
-BEHIND_TIMES = 7  # under the steady load: so many times as long as a measurement,
+BEHIND_TIMES = 7  # under the steady load: 7 times the duration of a measurement
 QUICK_BEHIND_TIMES = 2
-FULL_BEHIND_SECONDS = 600  # and with --full for so long
-ALONE_SHARE = 0.25  # of that, for the comparison
-ROUNDS = figures.INTERVAL_ROUNDS_MIN  # at full speed; a few percent show best in several short rounds
-AIMS = {1: 0.95, 100: 0.85}  # listeners behind: what must be kept of the throughput
+FULL_BEHIND_SECONDS = 600  # the same with --full
+ALONE_SHARE = 0.25  # of that duration, for the comparison
+ROUNDS = figures.INTERVAL_ROUNDS_MIN  # at full speed; several short rounds show a few percent best
+AIMS = {1: 0.95, 100: 0.85}  # number of listeners behind: least share of the throughput to be kept
 ALONE = {"stock": "stock, nobody behind", "herald": "herald, nobody behind"}
 AFTERWARDS = "and then"
-AFTERWARDS_RATE = 20_000  # a hundred listeners have to hear a hundred times as much
+AFTERWARDS_RATE = 20_000  # a hundred listeners have a hundred times as much to receive
 
 
 def _seconds(context: Context, load: str) -> float:
@@ -51,7 +51,7 @@ def _point(behind: int, load: str, servers: tuple[str, ...], rounds: int | None)
 
 
 def points(quick: bool) -> list[Point]:
-    """One listener behind and a hundred, at full speed; one at a steady load, for longer; all catch up."""
+    """One listener and a hundred behind, at full speed; one at a steady load, for longer; a hundred catch up."""
     everyone = Case("herald", partial(_catch_up, behind=100))
     many = [] if quick else [_point(100, "full speed", ("stock", "herald"), ROUNDS)]
     return [
@@ -63,7 +63,7 @@ def points(quick: bool) -> list[Point]:
 
 
 def full_points() -> list[Point]:
-    """A hundred that are behind for as long as one."""
+    """A hundred that are behind as long as the one."""
     return [_point(100, STEADY, ("herald",), 1)]
 
 
@@ -94,7 +94,7 @@ def _late_row(lines: list[dict], point: dict, name: str) -> tuple:
 
 
 def afterwards_row(lines: list[dict], point: dict, name: str, first: str) -> tuple:
-    """What those received that were behind; also for the other families that have such."""
+    """A row about what the laggards received afterwards; other families with laggards use it as well."""
     def middle(figure: str) -> float | None:
         return figures.middle(figures.values(lines, figure, name, **point))
 
@@ -115,7 +115,7 @@ def _pairs(lines: list[dict], chosen: list[dict]) -> list[tuple[dict, str]]:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """What they cost; how late it made the others; what they received."""
+    """The laggards' cost; the latency of the others; what the laggards received."""
     # A point without "and then" would select the lines of one that has it.
     compared = [line for line in lines if AFTERWARDS not in line["point"]]
     everyone = [line for line in lines if AFTERWARDS in line["point"]]
@@ -154,7 +154,7 @@ def _draw(axes, lines: list[dict]) -> None:
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:
-    """Throughput with and without."""
+    """Throughput with and without laggards."""
     return [Plot("laggard", f"{NOTIFIERS} to one, while other listeners are idle in a transaction",
                  partial(_draw, lines=lines))]
 

@@ -1,4 +1,4 @@
-"""Latency: of single notifications, and of a steady load."""
+"""Latency of single notifications, and under a steady load."""
 
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -12,13 +12,13 @@ LISTENERS = (1, 10, 100, 300, 1_000)
 QUICK_LISTENERS = (1, 100)
 TOPOLOGIES = ((8, 1), (1, 100))  # senders, listeners
 LOADS = (10, 30, 50, 70, 90)  # percent of saturation
-SAME_LOADS = (100, 500)  # NOTIFY per second, of either server
+SAME_LOADS = (100, 500)  # NOTIFY per second, on both servers
 QUICK_LOADS = (50,)
 LOAD_SHARE = 0.5  # of a measurement's seconds
 LOAD_FIGURES = ("offered_per_s", "reached_per_s", "delivery_us_p50", "delivery_us_p99", "late_us_p50")
 NAMES = {"commit_us": "commit", "first_us": "first listener", "last_us": "last listener"}
 
-# What each cluster reached, by (senders, listeners): found once, so that all rounds offer the same.
+# The highest rate of each cluster, by (senders, listeners): measured once, so that all rounds offer the same.
 _saturations: WeakKeyDictionary[Cluster, dict[tuple[int, int], float]] = WeakKeyDictionary()
 
 
@@ -39,7 +39,7 @@ def _loaded(context: Context, name: str, senders: int, listeners: int, load_perc
 
 
 def points(quick: bool) -> list[Point]:
-    """Loads, the same for both and in percent of what the server can; single notifications to 1 ... 1,000 listeners."""
+    """Loads, the same for both and in percent of saturation; single notifications to 1 ... 1,000 listeners."""
     found = [Point({"load": "same", "senders": senders, "listeners": listeners, "per_s": rate},
                    both(paced, senders=senders, listeners=listeners, rate=rate))
              for senders, listeners in TOPOLOGIES for rate in (SAME_LOADS[-1:] if quick else SAME_LOADS)]
@@ -135,7 +135,7 @@ def _draw_single(axes, lines: list[dict]) -> None:
 
 
 def _draw_load(axes, lines: list[dict], senders: int, listeners: int) -> None:
-    """p50 and p99 over the rate, which is where the two differ most."""
+    """p50 and p99 over the offered rate."""
     steady = figures.select(lines, load="steady", senders=senders, listeners=listeners)
     for case in figures.cases(steady):
         at = figures.points(figures.select(steady, case))

@@ -1,4 +1,4 @@
-"""The memory of those who listen, and what is set aside for all."""
+"""The memory of listening backends, and pg_herald's shared memory."""
 
 from functools import partial
 

@@ -1,7 +1,7 @@
-"""Single operations of src/core/, without a server: what they cost, and how that grows.
+"""Single operations of src/core/, without a server: their cost, and how it grows.
 
-Time is CPU time, which a busy machine disturbs little; instructions, which callgrind counts, are the
-same in every run. What is written and locked is reckoned from the source.
+Time is CPU time, which other load on the machine hardly changes; instructions are counted by callgrind
+and are the same in every run. Locked instructions and written cache lines are counted in the source.
 """
 
 import functools
@@ -32,13 +32,13 @@ QUICK_SIZES = {"listeners": (1, 10_000), "entries": (1, 100)}
 SIZES = {"listeners": LISTENERS, "entries": ENTRIES, "bytes": BYTES, "threads": THREADS, "nothing": (1,)}
 ONE_MORE = {"listeners": "a listener", "entries": "an entry", "bytes": "a byte"}
 
-# A difference between the smallest and the largest size that is the loop's own, or the first round's.
+# A smaller growth from the smallest to the largest size comes from the loop itself, or from its first round.
 GROWTH_MIN = 1.5
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One of the program's operations; the counts are those of its commonest way."""
+    """One of the program's operations; the counts are those of its most frequent path."""
 
     name: str  # as in bench/micro
     size_of: str
@@ -97,7 +97,7 @@ def _time(context: Context, operation: Operation, size: int) -> dict:
 
 @functools.cache
 def _counted(operation: str, sizes: tuple[int, ...]) -> dict[int, float]:
-    """Instructions per operation, by size; one run of callgrind for all of them, and for all rounds."""
+    """Instructions per operation, by size; callgrind runs once for all sizes and all rounds."""
     build(FOLDER)
     valgrind = shutil.which("valgrind")
     if valgrind is None:
@@ -117,7 +117,7 @@ def _counted(operation: str, sizes: tuple[int, ...]) -> dict[int, float]:
 
 
 def _dumps(text: str) -> list[tuple[int, float]]:
-    """The size, and the instructions per operation, of one dump; nothing of the dump at the program's end."""
+    """The size, and the instructions per operation, of one dump; empty for the dump at the program's end."""
     found = re.search(r"^desc: Trigger: Client Request: \S+ (\d+) (\d+)$", text, re.MULTILINE)
     if not found:
         return []
@@ -130,7 +130,7 @@ def _count(_context: Context, operation: Operation, size: int, sizes: tuple[int,
 
 
 def points(quick: bool) -> list[Point]:
-    """Every operation at every size: timed, and counted unless it takes two threads or has to be quick."""
+    """Every operation at every size: timed, and counted unless it takes two threads or `quick` is set."""
     found = []
     for operation in OPERATIONS:
         sizes = SIZES[operation.size_of]
@@ -156,7 +156,7 @@ def _at(lines: list[dict], operation: Operation, figure: str, size: int | None) 
 
 
 def _growth(counts: dict[int, float | None], one_more: str) -> str:
-    """What one more costs in instructions, between the largest two sizes: "15 a listener", or "none"."""
+    """The instructions that one more adds, between the largest two sizes: "15 a listener", or "none"."""
     known = [(size, count) for size, count in sorted(counts.items()) if count is not None]
     if len(known) < 2:
         return figures.NOTHING
@@ -216,7 +216,7 @@ def _reckoned(lines: list[dict]) -> Table:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Instructions and time over each size, two threads, and what is reckoned."""
+    """Counts from the source, instructions and time over each size, two threads."""
     found = [_reckoned(lines)]
     for size_of, about in (("listeners", "Listening backends: all of them have joined"),
                            ("entries", "Notifications in a batch, of 32 bytes each"),
@@ -230,7 +230,7 @@ def tables(lines: list[dict]) -> list[Table]:
     return [table for table in found if table]
 
 
-# Those that show the most, each as a line of its own.
+# The operations to plot, each as a line of its own.
 DRAWN = {
     "listeners": ("mark_idle", "pump_empty", "wake_one", "wake_all", "needed"),
     "entries": ("reserve", "send", "commit_dispatch", "dispatch_together", "read_together",

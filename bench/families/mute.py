@@ -22,7 +22,7 @@ def _mute(context: Context, name: str, pending_mb: int) -> dict:
 
 
 def points(quick: bool) -> list[Point]:
-    """With a gigabyte for it to read."""
+    """With a gigabyte pending for the client that does not read."""
     pending_mb = QUICK_PENDING_MB if quick else PENDING_MB
     cases = (Case(ALONE["stock"], partial(_alone, name="stock")),
              Case("stock", partial(_mute, name="stock", pending_mb=pending_mb)),
@@ -43,7 +43,7 @@ def _row(lines: list[dict], point: dict, name: str) -> tuple:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """What it costs the others; what it received when it read again."""
+    """The cost to the others; what the client received when it read again."""
     pairs = [(point, name) for point in figures.points(lines) for name in ALONE
              if figures.select(lines, name, **point)]
     return [
@@ -66,7 +66,7 @@ def _draw(axes, lines: list[dict]) -> None:
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:
-    """Throughput with and without."""
+    """Throughput with and without such a client."""
     return [Plot("mute", f"{NOTIFIERS} to one, while the client of another listener does not read",
                  partial(_draw, lines=lines))]
 

@@ -1,4 +1,4 @@
-"""An outbox: what it takes to tell readers of each row within the transaction that inserts it."""
+"""An outbox: the cost of notifying readers of each row in the transaction that inserts it."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from bench.reporting import figures, plots
 
 READERS = (1, 10, 100)
 WRITERS = (8, 32, 128)
-RATE = 500  # a second: all of them keep up with it
+RATE = 500  # a second: all cases sustain it
 FASTEST, PACED = "as fast as it goes", f"{RATE}/s"
 TRIGGER, BATCHED, HERALD = "stock, trigger", f"stock, batched every {BATCH_MS} ms", "herald, trigger"
 
@@ -53,7 +53,7 @@ def _paced_row(lines: list[dict], point: dict, case: str) -> tuple:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Writes a second; and how long it takes until a reader knows."""
+    """Writes a second; and the time until a reader is notified."""
     found = figures.points(lines)
     return [
         Table("Rows inserted a second, one a transaction, until all readers have been told of all",
@@ -75,7 +75,7 @@ def _draw(axes, lines: list[dict]) -> None:
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:
-    """Over writers."""
+    """Writes over the number of writers."""
     return [Plot("outbox_writes", "An outbox with 10 readers", partial(_draw, lines=lines))]
 
 

@@ -1,7 +1,7 @@
 """pg_herald beside Redis and NATS: the same topologies, published and counted by one client.
 
-The peers do less: a message is in no transaction. What they share with NOTIFY is that nobody who
-is away gets it later (no Redis streams, no JetStream).
+The peers do less: their messages are not transactional. As with NOTIFY, a client that is not
+connected does not get a message later (no Redis streams, no JetStream).
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from harness.ports import LOOPBACK, free_port
 
 TOPOLOGIES = ((1, 1), (100, 1), (1, 100), (100, 100), (8, 300))
 QUICK_TOPOLOGIES = ((1, 100), (100, 100))
-TCP_TOPOLOGIES = TOPOLOGIES[:4]  # 300 connections take longest to open, and show nothing new
+TCP_TOPOLOGIES = TOPOLOGIES[:4]  # without 300 connections, which take longest to open and show nothing new
 DEPTHS = {"request and reply": 1, "100 at a time": 100}
 PEERS = {"redis": Redis, "nats": Nats}
 TRANSPORTS = {"tcp": ("herald", "redis", "nats"), "unix": ("stock", "herald", "redis")}
@@ -35,7 +35,7 @@ RATES_NOTE = (
 
 
 class Servers:
-    """The servers of this family, started on first use, and ended with the family."""
+    """The servers of this family, started on first use, and stopped when the family ends."""
 
     def __init__(self) -> None:
         self._started: dict[str, Peer | Cluster] = {}
@@ -48,7 +48,7 @@ class Servers:
         return self._started[name]
 
     def herald_tcp(self, context: Context) -> Cluster:
-        """A further cluster, which listens on a port of the loopback interface."""
+        """A further cluster that listens on a port of the loopback interface."""
         if "herald" not in self._started:
             settings = SETTINGS | context.settings | {"listen_addresses": LOOPBACK}
             cluster = context.stack.enter_context(Cluster(preload=True, settings=settings, port=free_port()))
@@ -82,7 +82,7 @@ def _backends(cluster: Cluster) -> list[int]:
 
 
 def points(quick: bool) -> list[Point]:
-    """Every topology over TCP and over a unix socket, asked one by one and 100 at a time; then the limits."""
+    """Every topology over TCP and over a unix socket, with requests one by one and 100 at a time; then the limits."""
     servers = Servers()
     found = []
     for transport, systems in (QUICK_TRANSPORTS if quick else TRANSPORTS).items():
@@ -99,7 +99,7 @@ def points(quick: bool) -> list[Point]:
 
 
 def _limit(publishers: int, mode: str) -> Point:
-    """What so many connections make when nobody hears it."""
+    """The rate of `publishers` connections without subscribers."""
     return Point({"publishers": publishers, "mode": mode, "nobody hears": True}, tuple(
         Case(name, partial(_measure_unix, system="herald", protocol=protocol, publishers=publishers,
                            subscribers=0, depth=DEPTHS[mode])) for name, protocol in LIMITS.items()))
@@ -167,7 +167,7 @@ def _guarantees(lines: list[dict]) -> Table:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Rates for each transport, limits, costs, and what each of the systems promises."""
+    """Rates for each transport, limits, costs, and the guarantees of each system."""
     compared = [line for line in lines if "transport" in line["point"]]
     limits = [line for line in lines if "nobody hears" in line["point"]]
     found = [_rates(lines, transport) for transport in TRANSPORTS
@@ -184,7 +184,7 @@ def _draw(axes, lines: list[dict]) -> None:
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:
-    """A plot for each transport and way of asking."""
+    """A plot for each transport and request mode."""
     return [Plot(f"peers_{transport}_{'single' if depth == 1 else 'pipelined'}",
                  f"{HEADINGS[transport]}, {mode}", partial(_draw, lines=chosen))
             for transport in TRANSPORTS for mode, depth in DEPTHS.items()

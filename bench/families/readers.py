@@ -1,4 +1,4 @@
-"""Readers without a session of their own: herald.read(), beside LISTEN and a table that is polled."""
+"""Readers that do not listen: herald.read(), beside LISTEN and a polled table."""
 
 from functools import partial
 
@@ -8,9 +8,9 @@ from bench.reporting import figures, plots
 
 READERS = (10, 100, 1_000)
 QUICK_READERS = (10,)
-RATE = 9.7  # a second; of 10 every one would find a client that polls every 100 ms at the same moment
+RATE = 9.7  # a second; 10 would always meet a client that polls every 100 ms at the same moment of its interval
 NOTHING, SOME = "nothing is sent", "10/s"
-IDLE_TIMES = WAIT_S / 2  # with the family's 2 s: so long that each reader's wait ends once
+IDLE_TIMES = WAIT_S / 2  # with the family's 2 s: each reader's wait ends once in this time
 QUICK_IDLE_TIMES = 2
 READ, LISTEN, POLL = "herald.read()", "LISTEN", f"table, every {POLL_MS} ms"
 WAYS = {READ: "read", LISTEN: "listen", POLL: "poll"}
@@ -25,7 +25,7 @@ def _read(context: Context, case: str, readers: int, load: str) -> dict:
 
 
 def points(quick: bool) -> list[Point]:
-    """10 to 1,000 readers, with something to read and without."""
+    """10 to 1,000 readers, with and without notifications to read."""
     return [Point({"readers": readers, "load": load},
                   tuple(Case(case, partial(_read, case=case, readers=readers, load=load)) for case in WAYS),
                   rounds=1 if load == NOTHING else None)
@@ -45,7 +45,7 @@ def _row(lines: list[dict], readers: int, case: str) -> tuple:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """Latency and CPU time, by readers and by how they read."""
+    """Latency and CPU time, by the number of readers and the way they read."""
     readers = sorted({point["readers"] for point in figures.points(lines)})
     return [Table(
         "One connection sends 10 a second to readers that wait in herald.read(), LISTEN, or poll a table",
@@ -67,7 +67,7 @@ def _draw(axes, lines: list[dict]) -> None:
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:
-    """The median latency over readers."""
+    """The median latency over the number of readers."""
     return [Plot("readers_latency", "10 notifications a second", partial(_draw, lines=lines))]
 
 

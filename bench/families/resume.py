@@ -1,4 +1,4 @@
-"""Clients that reconnect at once after an outage: when the last is up to date, and what the others keep."""
+"""Clients that reconnect all at once after an outage: time until all are up to date, and the others' throughput."""
 
 from functools import partial
 
@@ -8,21 +8,21 @@ from bench.reporting import figures
 
 CLIENTS = (1, 100, 1_000)
 MISSED = (1_000, 100_000, 1_000_000)  # by each of them
-LOADS = {"5,000/s": 5_000, "full speed": None}  # NOTIFY per second, of all others together
+LOADS = {"5,000/s": 5_000, "full speed": None}  # NOTIFY per second, all the others together
 STEADY, FULL_SPEED = LOADS
-DELIVERIES_MAX = 10_000_000  # of a point
-FULL_DELIVERIES_MAX = 100_000_000  # with --full, half a minute; a billion is not measured
-AIMED = ((100, 100_000), (1_000, 1_000))  # by which the aim is judged, and which are measured at full speed, too
+DELIVERIES_MAX = 10_000_000  # at one point
+FULL_DELIVERIES_MAX = 100_000_000  # with --full; takes half a minute. A billion is not measured.
+AIMED = ((100, 100_000), (1_000, 1_000))  # decide about the aim, and are measured at full speed as well
 QUICK = ((1, 1_000), (100, 1_000))
-# What is on its way to the others when they stop counts as time: the longer they send, the less it is.
+# The time to deliver the rest after the others' last send counts; the longer they send, the smaller its share.
 AIMED_TIMES = 2
-AIM = 0.9  # what the others keep of their throughput
+AIM = 0.9  # the share of their throughput that the others keep
 ROUNDS = figures.INTERVAL_ROUNDS_MIN
 SETTINGS = {"herald.retain_size": "1GB"}  # a cluster of its own
 NOBODY = "herald, nobody reconnects"
 TABLE = "table, with an index"
 READ = "herald.read()"
-READ_MAX = 100_000  # deliveries of a point; its rows cost more
+READ_MAX = 100_000  # deliveries at one point; herald.read()'s rows cost more
 WAYS = {"herald": "herald", TABLE: "table", READ: "read"}
 COMPARED = ("herald", TABLE)
 
@@ -58,7 +58,7 @@ def _pairs() -> list[tuple[int, int]]:
 
 
 def points(quick: bool) -> list[Point]:
-    """What takes seconds, beside a steady load; two of them beside others at full speed."""
+    """All points that take seconds, beside a steady load; two of them also beside others at full speed."""
     if quick:
         return [_point(*pair, STEADY, rounds=1) for pair in QUICK]
     short = [pair for pair in _pairs() if pair[0] * pair[1] <= DELIVERIES_MAX]
@@ -67,7 +67,7 @@ def points(quick: bool) -> list[Point]:
 
 
 def full_points() -> list[Point]:
-    """What takes half a minute."""
+    """The points that take half a minute."""
     return [_point(*pair, STEADY, rounds=1) for pair in _pairs()
             if DELIVERIES_MAX < pair[0] * pair[1] <= FULL_DELIVERIES_MAX]
 
@@ -104,7 +104,7 @@ def _kept_row(lines: list[dict], point: dict) -> tuple:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """How long it takes; what it costs the others."""
+    """The time to catch up; the cost to the others."""
     return [
         Table("Clients reconnect at once after an outage: ms until the last one is up to date",
               ("clients", "missed by each", "herald.listen(), ms", "table, ms", "herald.read(), ms", "herald / table",

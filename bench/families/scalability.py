@@ -1,7 +1,7 @@
-"""The published five scenarios of 1 and 100 notifiers and listeners, and where the server's time goes.
+"""The five published scenarios of 1 and 100 notifiers and listeners, and where the server's time goes.
 
-Beside them, more listeners, and idle listeners on other channels. As published, every listener
-sends a SELECT 1 of its own each second.
+Further scenarios have more listeners, or idle listeners on other channels. As published, every
+listener sends a SELECT 1 of its own each second.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ QUICK_IDLE_LISTENERS = (100,)
 QUICK_PROFILES = ("1 → 100",)
 PING_PONG = "ping-pong"
 CASES = ("stock", "herald")
-MANY_LISTENERS = 1000  # to connect takes longer than to measure
+MANY_LISTENERS = 1000  # connecting takes longer than measuring
 MANY_ROUNDS = 2
 PLOTTED_GROUPS = ("signals sent: kill()", "signals received", "waiting and being woken", "locks",
                   "sends to clients", "begin and end of transactions", "pg_herald's own code")
@@ -119,7 +119,7 @@ def _profiles(lines: list[dict], scenario: str) -> list[Table]:
 
 
 def _side_by_side(title: str, what: str, columns: list[list[tuple[str, float]]]) -> Table:
-    """Two lists of names and shares beside each other."""
+    """Two lists of names and shares, side by side in one table."""
     height = max(map(len, columns))
     rows = []
     for number in range(height):
@@ -144,7 +144,7 @@ def tables(lines: list[dict]) -> list[Table]:
 
 
 def _draw_profiles(lines: list[dict], axes) -> None:
-    """A bar for each scenario and case, made of the groups that signalling is about."""
+    """A bar for each scenario and case, divided into the groups in PLOTTED_GROUPS and the rest."""
     profiled = [line for scenario in SCENARIOS for case in CASES
                 for line in figures.select(lines, case, scenario=scenario, profile=True)]
     labels = [f"{line['point']['scenario']}, {line['case']}" for line in profiled]

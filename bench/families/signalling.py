@@ -1,6 +1,6 @@
-"""One listener, and NOTIFY from more and more connections: what redundant signals cost.
+"""One listener, and NOTIFY from more and more connections: the cost of redundant signals.
 
-The columns are those of the published tables about signals to a listener that has one pending.
+The columns are those of the published tables about signals to a listener that already has one pending.
 """
 
 from bench.family import Family, Plot, Point, Table, both
@@ -52,12 +52,12 @@ def _compared(lines: list[dict]) -> Table:
 
 
 def tables(lines: list[dict]) -> list[Table]:
-    """The published table, its raw data, and the two side by side."""
+    """The published table, its raw data, and stock and herald side by side."""
     return [_published(lines), _raw(lines), _compared(lines)]
 
 
 def plots(lines: list[dict]) -> list[Plot]:
-    """tps over connections."""
+    """tps over the number of connections."""
     return [Plot("signalling", "NOTIFY to 1 listener", lambda axes: line_by_case(
         axes, lines, "notifiers", "tps", log_y=False, xlabel="connections that notify", ylabel="tps", cases=CASES))]
 

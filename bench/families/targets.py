@@ -1,7 +1,7 @@
-"""The targets that pg_herald is held to, one line for each: what is compared, the ratio, whether it is met.
+"""pg_herald's targets, one line for each: the compared cases, their ratio, whether the target is met.
 
-A scenario compares a subject with a baseline in the same run. Where nothing else is said the
-baseline is the stock server and the subject is the one with pg_herald.
+A scenario compares a subject with a baseline in the same run. By default the baseline is the stock
+server and the subject is the one with pg_herald.
 """
 
 from collections.abc import Callable
@@ -15,29 +15,29 @@ from bench.reporting import figures
 from bench.reporting.plots import COLOURS, INK, thousands
 
 LISTEN_CHANNELS = 30_000
-# Where a few percent count, many short rounds tell more than a few long ones.
+# Where a few percent count, many short rounds give a narrower interval than a few long ones.
 CLOSE_ROUNDS = 12
 CLOSER_ROUNDS = 30
 CLOSE_SHARE = 0.5  # of a measurement's seconds
 NO_OP_ROUNDS = 8
-BESIDE_ROUNDS = 3  # of what stands beside such a comparison
+BESIDE_ROUNDS = 3  # of further cases beside such a comparison
 IDLE_ROUNDS = 80
 IDLE_TPCB_ROUNDS = 30
 IDLE_SECONDS = 0.1
 LATENCY_ROUNDS = 8
-BYSTANDER_ROUNDS = 6  # 300 connections take longer than what is measured over them
+BYSTANDER_ROUNDS = 6  # opening 300 connections takes longer than the measurement
 BUSY_ROUNDS = 6
 BUSY_BESIDE_ROUNDS = 1
-# Two servers at the same time: 300 listeners keep both CPUs busy for some 7 ms, and are to be at rest between.
+# Two servers at the same time: 300 listeners keep both CPUs busy for some 7 ms, and must be idle between two NOTIFYs.
 TOGETHER_INTERVAL_MS = 47
-# Flushes that make 9,000 commits a second, as many as where the target was found; and those of this disk.
+# Additional time of a flush, for 9,000 commits a second as on the machine where the target was found.
 SLOWER_FLUSH_US = 3000
 NOBODY_LISTENS = "nobody listens, herald"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the ratio subject / baseline must reach, or with a unit the subject itself."""
+    """The bound for the ratio subject / baseline or, with a unit, for the subject's own value."""
 
     bound: float
     at_least: bool = True
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is measured, in which unit, and what it is held to. Cases stand by name."""
+    """One comparison: its cases, its unit and its target. Subject and baseline are names of cases."""
 
     name: str
     title: str
@@ -98,7 +98,7 @@ def _insert_notify(name: str, disk: str, commit_delay_us: int, rounds: int,
     return Scenario(name, title, "tps", baseline, subject, (
         case(baseline, "herald", "insert"),
         case(subject, "herald", "insert_notify"),
-        # What any second statement costs.
+        # The cost of any second statement.
         case("INSERT + a statement that does nothing, herald", "herald", "insert_and_no_op", NO_OP_ROUNDS),
         case("INSERT + NOTIFY, stock", "stock", "insert_notify", BESIDE_ROUNDS),
     ), target, rounds=rounds, when="normal")
@@ -143,7 +143,7 @@ def _busy_client() -> Scenario:
 
 
 def _bystander() -> tuple[Scenario, ...]:
-    """One scenario is measured, and the others look at the same measurements."""
+    """One scenario is measured; the others evaluate the same measurements."""
     def case(name: str, cluster: str, listeners: int) -> Case:
         return _case(name, cluster, bystander, share=CLOSE_SHARE, listeners=listeners)
 
@@ -216,7 +216,7 @@ def points(quick: bool) -> list[Point]:
 
 
 def full_points() -> list[Point]:
-    """What explains a figure."""
+    """Scenarios that explain a figure of another one."""
     return _points("full")
 
 

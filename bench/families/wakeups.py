@@ -1,4 +1,4 @@
-"""What the daisy chain buys: herald.wakeup_concurrency from 1 to all, which is the thundering herd."""
+"""The gain of the daisy chain: herald.wakeup_concurrency from 1 to all listeners (the thundering herd)."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from bench.reporting import figures, plots
 TOPOLOGIES = ((1, 100), (8, 300))  # notifiers, listeners
 CONCURRENCIES = (1, 2, 4, 16)
 QUICK_CONCURRENCIES = (2,)
-ALL = 1_000  # more than there are listeners: nobody waits for a turn
+ALL = 1_000  # more than there are listeners: no listener waits for a turn
 
 
 def _herald(context: Context, notifiers: int, listeners: int, concurrency: int) -> dict:
@@ -23,7 +23,7 @@ def _stock(context: Context, notifiers: int, listeners: int) -> dict:
 
 
 def points(quick: bool) -> list[Point]:
-    """Every topology with every concurrency; stock, which wakes all at once, beside that."""
+    """Every topology with every concurrency; stock, which wakes all at once, beside the largest."""
     found = []
     for notifiers, listeners in TOPOLOGIES[:1] if quick else TOPOLOGIES:
         topology = {"notifiers": notifiers, "listeners": listeners}

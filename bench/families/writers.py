@@ -1,4 +1,4 @@
-"""Writers: INSERT with a trigger that notifies, and how the commit reaches its disk."""
+"""Writers: INSERT with a trigger that notifies, with several ways to flush the commit."""
 
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -10,7 +10,7 @@ from harness.cluster import Cluster
 from harness.standby import Standby
 
 CLIENTS = (1, 8, 32, 128)
-ALSO_CLIENTS = (32, 128)  # of the other ways to commit
+ALSO_CLIENTS = (32, 128)  # for the other ways to commit
 DELAYED_CLIENTS = 32
 DELAYS_MS = (2, 5, 10)
 STANDBY = "standby"
@@ -34,7 +34,7 @@ _standbys: WeakKeyDictionary[Cluster, Cluster] = WeakKeyDictionary()  # by their
 
 
 def _with_standby(context: Context, name: str) -> Cluster:
-    """The primary of a synchronous standby; both are made on first use."""
+    """A primary with a synchronous standby; both are started on first use."""
     primary = context.cluster_with(name, STANDBY_SETTINGS)
     if primary not in _standbys:
         standby = context.stack.enter_context(Standby(primary))
@@ -120,7 +120,7 @@ def _draw_commits(axes, lines: list[dict]) -> None:
 
 
 def plots_of(lines: list[dict]) -> list[Plot]:
-    """Over clients; by the way to commit."""
+    """tps over clients, and by the way to commit."""
     return [
         Plot("writers_clients", "INSERT with a trigger that notifies, synchronous_commit on",
              partial(_draw_clients, lines=lines)),

@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * backend.c
- *	  A process that does what a backend of the published test did.
+ *	  A process that works like a backend of the published test.
  *
- * Its client asks for a transaction, a byte on a socket.  A transaction uses
- * the CPU for a while, looks up entries of a cache on the way, and keeps that
- * valid: it takes in what others have inserted at its begin and several times
- * more, as the server does whenever it locks a table.  Then it inserts its own
- * invalidations, and answers.  They concern tables of its own, which nobody else
- * has cached; but a reset forgets everything, and what is looked up then has to
- * be computed anew.
+ * Its client requests a transaction with a byte on a socket.  A transaction uses
+ * the CPU for a while, looks up entries of a cache, and keeps the cache valid: at
+ * its begin and several times later it processes the messages that others have
+ * inserted, as the server does whenever it locks a table.  Then it inserts its own
+ * invalidations, and answers.  They concern tables of its own, which no other
+ * backend has cached; but a reset empties the cache, and the next look-up of each
+ * entry must compute it again.
  *
- * A signal is taken up at the end of the transaction, or at once while the
- * process waits for its client.
+ * A signal is handled at the end of the transaction, or at once while the process
+ * waits for its client.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -28,11 +28,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ACCEPTS			10		/* a transaction looks so often whether there is something */
-#define LOOKUPS			20		/* of cached entries between two such looks */
+#define ACCEPTS			10		/* checks for new messages in a transaction */
+#define LOOKUPS			20		/* of cached entries between two such checks */
 #define WORKING_SET		400		/* entries that are looked up, in turn */
-#define CACHE_SIZE		1024	/* slots; an entry's key is its slot and some more */
-#define REBUILD_STEPS	3000	/* to compute an entry: about what an index scan takes */
+#define CACHE_SIZE		1024	/* slots; an entry is in slot key % CACHE_SIZE */
+#define REBUILD_STEPS	3000	/* to compute an entry: about the time of an index scan */
 
 typedef struct Cache
 {
@@ -74,7 +74,7 @@ backend_main(Backend *self, const Load *load, int socket)
 	_exit(0);
 }
 
-/* Returns false if it has gone. */
+/* Handles signals until the client sends a request.  Returns false if the client has ended. */
 static bool
 wait_for_client(Backend *self, int socket)
 {
@@ -133,7 +133,7 @@ transaction(Backend *self, const Load *load)
 	}
 	for (uint32_t i = 0; i < load->messages; i++)
 	{
-		/* Numbered from 1 on, so that a reader sees whether it has all. */
+		/* Numbered from 1 on, so that a reader notices missing messages. */
 		uint32_t	xid = (uint32_t) (number * load->messages) + i + 1;
 		uint32_t	key = xid * UINT32_C(2654435761) | CACHE_SIZE;	/* above the working set */
 
@@ -156,7 +156,7 @@ look_up(Backend *self, uint32_t key)
 	}
 }
 
-/* Forgets what has changed, and checks that nothing of its writer is left out. */
+/* Removes the changed entry, and checks that no message of this writer was missed. */
 void
 backend_apply(Backend *self, const HeraldInvalidation *message)
 {

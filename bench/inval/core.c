@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * core.c
- *	  The policy of core/inval_queue.c, as it is and as it was published.
+ *	  The policy of core/inval_queue.c, in its present and in its published form.
  *
- * herald		readers take no lock, and look whether there is anything first
- * published	readers take the lock, shared, each time they look, for up to
- *				HERALD_INVAL_READ_QUANTUM messages
+ * herald		readers take no lock, and first check whether there is anything to read
+ * published	readers take the lock, shared, for each read of up to
+ *				HERALD_INVAL_READ_QUANTUM messages, also if there are none
  *
- * All else is the same: who is reset, who is signalled, when it is cleaned up.
+ * Everything else is the same: resets, signals, clean-up.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,7 +30,7 @@ signal_next(Backend *self, int32_t next)
 		backend_signal(self, (uint32_t) next);
 }
 
-/* Returns false at the end. */
+/* Processes the messages of one read.  Returns false if there were none. */
 static bool
 take_in(Backend *self, const HeraldInvalidation *messages, int found)
 {
@@ -77,7 +77,7 @@ accept_locked(Backend *self)
 		signal_next(self, herald_inval_caught_up(self->queue, self->slot));
 }
 
-/* A turn may come when all is read already; it has to be handed on as well. */
+/* The signal may arrive when all is read already; the turn must be passed on in this case, too. */
 static void
 catch_up(Backend *self)
 {

@@ -1,19 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * inval.c
- *	  Compares policies of an invalidation queue, with processes, signals and a
- *	  lock that are real, and without a server.
+ *	  Compares policies of an invalidation queue without a server, but with real
+ *	  processes, signals and locks.
  *
  *		inval POLICY --backends N --active N --size MESSAGES --messages N
  *			  --work STEPS --seconds S				figures, as JSON
  *
  * POLICY is old, published or herald: see old.c and core.c.
  *
- * This process is the client of all the others, as pgbench is: it asks each of
- * the active ones for a transaction, and for the next when that is answered.
- * The others have nothing to do but to read the queue when they are signalled.
- * What the backends have done is counted between the end of the warm-up and the
- * end.
+ * This process is the client of all the others, like pgbench: it requests a
+ * transaction of each active backend, and the next one after the answer.  The
+ * other backends only read the queue when they are signalled.  The figures count
+ * the backends' work from the end of the warm-up to the end.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -37,11 +36,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WARM_UP_SHARE	0.25	/* of the seconds, before they begin, at least; */
-#define WARM_UP_EACH	5		/* and so many transactions of each, until all has been cached once */
+#define WARM_UP_SHARE	0.25	/* the warm-up lasts at least this share of --seconds, */
+#define WARM_UP_EACH	5		/* and this number of transactions per backend, to fill caches */
 #define START_TIMEOUT_MS 10000
 #define EVENTS			64
-#define TICK_MS			10		/* the end is so late at most */
+#define TICK_MS			10		/* largest delay of the end */
 
 typedef struct Options
 {
@@ -53,7 +52,7 @@ typedef struct Options
 	Load		load;
 } Options;
 
-/* All backends' counters and CPU time together, and the moment. */
+/* The sums of all backends' counters and CPU time at one moment. */
 typedef struct Snapshot
 {
 	uint64_t	ns;
@@ -183,7 +182,7 @@ parse(int argc, char **argv)
 	return options;
 }
 
-/* Zeroed, and all there before anybody measures. */
+/* Zeroed, and populated, so that no page fault is measured. */
 static void *
 map_shared(size_t bytes)
 {
@@ -195,7 +194,7 @@ map_shared(size_t bytes)
 	return memory;
 }
 
-/* All of them have joined when this returns. */
+/* Starts the backends, and waits until all have joined the queue. */
 static void
 start_backends(const Options *options, Shared *shared, HeraldInvalQueue *queue, int *sockets)
 {
@@ -218,7 +217,7 @@ start_backends(const Options *options, Shared *shared, HeraldInvalQueue *queue, 
 				.counters = &shared->counters[slot],.slot = slot
 			};
 
-			/* Nobody else may keep a socket open, and nobody outlives the parent. */
+			/* Only the parent keeps the other ends of sockets open, and no backend outlives it. */
 			for (uint32_t i = 0; i < slot; i++)
 				close(sockets[i]);
 			close(pair[0]);
@@ -229,7 +228,7 @@ start_backends(const Options *options, Shared *shared, HeraldInvalQueue *queue, 
 		}
 		close(pair[1]);
 		sockets[slot] = pair[0];
-		shared->pids[slot] = pid;	/* nobody signals before all have begun */
+		shared->pids[slot] = pid;	/* no backend sends signals before all have started */
 	}
 	for (uint32_t slot = 0; slot < options->backends; slot++)
 	{
@@ -270,7 +269,7 @@ ask(int socket)
 		die("a backend has gone");
 }
 
-/* Keeps the active ones busy, from the warm-up to the end. */
+/* Requests transactions of the active backends, from the warm-up to the end. */
 static void
 serve(const Options *options, Shared *shared, const int *sockets, Snapshot *began, Snapshot *ended)
 {
@@ -317,7 +316,7 @@ serve(const Options *options, Shared *shared, const int *sockets, Snapshot *bega
 	close(epoll);
 }
 
-/* No process is waited for before all have ended: one that has not may still send signals. */
+/* Reaps no process before all have ended: a running one may still send signals to its pid. */
 static void
 end_backends(const Shared *shared, const int *sockets)
 {
@@ -343,7 +342,7 @@ end_backends(const Shared *shared, const int *sockets)
 	}
 }
 
-/* Context switches are those of the warm-up as well. */
+/* The context switches include those of the warm-up. */
 static void
 report(const Options *options, const Snapshot *began, const Snapshot *ended, uint64_t transactions_ever,
 	   double step_ns)

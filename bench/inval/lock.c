@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * lock.c
- *	  The lock around the queue, and who had to wait for it.
+ *	  The lock around the queue; counts acquisitions and waits.
  *
- * Whoever wants it alone goes before those who come later and want to share it,
- * as with the server's locks.
+ * A waiting exclusive locker goes before shared lockers that come later, as with
+ * the server's locks.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -1,20 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * old.c
- *	  The policy that was replaced in 2008, for the comparison alone.
+ *	  The policy that was replaced in 2008, for comparison only.
  *
- * The same ring with the same messages, one lock around all of it:
+ * The same ring with the same messages, and one lock for all of it:
  *
- * - A message is inserted by itself, with the lock held.
- * - A message is read by itself, with the lock shared; so is the look that
- *	 finds nothing.
- * - Whoever has read anything looks afterwards whom the oldest message still
- *	 concerns, with the lock held.
- * - When the ring becomes 7/10 full, everybody is signalled.
- * - When it is full, everybody is reset, and it is empty.
+ * - Messages are inserted one by one, each with the lock exclusive.
+ * - Messages are read one by one, each with the lock shared; so is the read
+ *	 that finds nothing.
+ * - A reader that has read anything then computes the oldest position that is
+ *	 still needed, with the lock exclusive.
+ * - When the ring becomes 7/10 full, all other readers are signalled.
+ * - When it is full, all readers are reset, and the ring is empty.
  *
- * Then the postmaster sent the signals; here the inserter does, which is less
- * work.  Each reader's position has a cache line of its own, as in core/.
+ * In that server the postmaster sent the signals; here the inserter does, which
+ * is less work.  Each reader's position has a cache line of its own, as in core/.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -33,8 +33,8 @@ typedef struct OldQueue
 	uint32_t	size;			/* constant; messages */
 	uint32_t	slots;			/* constant */
 	_Alignas(HERALD_CACHE_LINE) uint64_t head;	/* position of the next message */
-	uint64_t	tail;			/* of the oldest that somebody may need */
-	OldReader	readers[];		/* and then the messages */
+	uint64_t	tail;			/* position of the oldest message that a reader may need */
+	OldReader	readers[];		/* followed by the messages */
 } OldQueue;
 
 static HeraldInvalidation *
@@ -49,7 +49,7 @@ memory(uint32_t size, uint32_t slots)
 	return sizeof(OldQueue) + slots * sizeof(OldReader) + size * sizeof(HeraldInvalidation);
 }
 
-/* Memory is zeroed.  All slots read from the start. */
+/* The memory is zeroed, so all readers begin at position 0. */
 static void
 init(HeraldInvalQueue *memory, uint32_t size, uint32_t slots)
 {
@@ -69,7 +69,7 @@ join(Backend *self)
 	lock_release(self);
 }
 
-/* With the lock held. */
+/* The caller holds the lock, exclusive. */
 static void
 clean_up(OldQueue *queue)
 {
@@ -81,7 +81,7 @@ clean_up(OldQueue *queue)
 	queue->tail = oldest;
 }
 
-/* With the lock held. */
+/* The caller holds the lock, exclusive. */
 static void
 reset_everybody(OldQueue *queue)
 {
@@ -90,7 +90,10 @@ reset_everybody(OldQueue *queue)
 	queue->tail = queue->head;
 }
 
-/* Returns 1, 0 at the end, or -1 for a reset.  With the lock shared: only this slot's line is written. */
+/*
+ * Returns 1, 0 at the end, or -1 for a reset.  A shared lock is enough: only this reader's
+ * cache line is written.
+ */
 static int
 read_one(OldQueue *queue, OldReader *reader, HeraldInvalidation *message)
 {
@@ -138,7 +141,7 @@ accept(Backend *self)
 	}
 }
 
-/* Returns whether everybody is to be signalled.  With the lock held. */
+/* Returns whether all readers must be signalled.  The caller holds the lock, exclusive. */
 static bool
 insert_one(OldQueue *queue, const HeraldInvalidation *message)
 {

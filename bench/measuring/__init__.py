@@ -1,1 +1,1 @@
-"""What is measured: one module for each kind of load; measure.py has what they share."""
+"""The measurements: one module for each kind of load; measure.py has their common parts."""

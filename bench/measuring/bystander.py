@@ -1,6 +1,6 @@
-"""What others see of a NOTIFY to many listeners: a bystander's SELECT 1, and a client that is busy.
+"""The effect of a NOTIFY to many listeners on other sessions: a bystander's SELECT 1, and a client that is busy.
 
-bench/clients/steady.c sends the statements, a process for each connection, and listen.c holds the listeners.
+bench/clients/steady.c sends the statements, in one process for each connection, and listen.c holds the listeners.
 """
 
 import json
@@ -12,7 +12,7 @@ from bench.measuring.measure import CLIENTS, DBNAME, DRAIN_TIMEOUT_S, PGBENCH_TI
 from harness.cluster import Cluster
 from harness.listeners import Listeners
 
-NOTIFY_INTERVAL_MS = 25  # 300 listeners keep two CPUs busy for some 8 ms, and are at rest for the others
+NOTIFY_INTERVAL_MS = 25  # 300 listeners keep two CPUs busy for some 8 ms, and are idle for the rest
 SELECT_INTERVAL_US = 2000
 NOTIFY = "NOTIFY channel_1"
 
@@ -33,7 +33,7 @@ def _steady(cluster: Cluster, command: list[str], timeout_s: float) -> dict:
 
 
 def _heard(held: Listeners | None, sent: int) -> bool:
-    """Whether the listeners, if there are any, have heard so many notifications each."""
+    """Whether every listener, if there are any, has received `sent` notifications."""
     if held is None:
         return True
     count = held.wait(sent * held.connections, DRAIN_TIMEOUT_S)
@@ -42,7 +42,7 @@ def _heard(held: Listeners | None, sent: int) -> bool:
 
 @contextmanager
 def _listeners(cluster: Cluster, number: int) -> Iterator[Listeners | None]:
-    """So many listeners to channel_1 within; None for nobody."""
+    """A context with `number` listeners to channel_1; None for 0."""
     if number == 0:
         yield None
         return
@@ -52,22 +52,22 @@ def _listeners(cluster: Cluster, number: int) -> Iterator[Listeners | None]:
 
 @contextmanager
 def _notifier(cluster: Cluster) -> Iterator[subprocess.Popen]:
-    """A NOTIFY every NOTIFY_INTERVAL_MS within."""
+    """A context in which a process sends a NOTIFY every NOTIFY_INTERVAL_MS."""
     command = _command(NOTIFY, PGBENCH_TIMEOUT_S, NOTIFY_INTERVAL_MS * 1000)
     process = subprocess.Popen(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                env=cluster.environment(DBNAME))
     try:
         yield process
     finally:
-        process.kill()  # nothing to do if it has ended
+        process.kill()  # no effect if it has ended
         process.wait()
         process.stdout.close()
 
 
 def bystander(cluster: Cluster, seconds: float, *, listeners: int) -> dict:
-    """What a SELECT 1 takes every 2 ms or so while a NOTIFY every 25 ms goes to so many listeners.
+    """The time of a SELECT 1, sent about every 2 ms, while a NOTIFY every 25 ms goes to `listeners` listeners.
 
-    p50_us, p90_us, p99_us      from the moment when it was due until its answer has come, see bench/clients/steady.c
+    p50_us, p90_us, p99_us      from the moment when it was due to its answer, see bench/clients/steady.c
     sent_p50_us, ...            from the moment when it was sent
     """
     command = _command("SELECT 1", seconds, SELECT_INTERVAL_US, "--jitter", "--prepared")
@@ -87,9 +87,9 @@ def bystander(cluster: Cluster, seconds: float, *, listeners: int) -> dict:
 
 
 def steady_commit(cluster: Cluster, seconds: float, *, listeners: int, busy: bool) -> dict:
-    """What a NOTIFY every 25 ms takes, seen by a client of its own; the value is the median in µs.
+    """The time of a NOTIFY, sent every 25 ms by a process of its own; the value is the median in µs.
 
-    busy        it uses its CPU between two of them, instead of sleeping
+    busy        the client uses its CPU between two NOTIFYs, instead of sleeping
     """
     command = _command(NOTIFY, seconds, NOTIFY_INTERVAL_MS * 1000, *(["--busy"] if busy else []))
     with _listeners(cluster, listeners) as held:

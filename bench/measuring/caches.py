@@ -1,9 +1,9 @@
 """A query whose row-security policy looks up permissions, with and without a cache, while they change.
 
-A project's permissions are a tree: who has been granted access by somebody who has it has it. Each
-document belongs to a project, and its policy asks who may read that. Commits, as many a second as
-are asked for, take away and give back the access of a leaf; so what is looked up differs, and what
-it costs does not.
+A project's permissions are a tree: an account has access if an account with access granted it. Each
+document belongs to a project, and its policy looks up the accounts that may read the project.
+Commits, at the given rate, revoke and grant the access of a leaf: this changes the result of a
+look-up, but not its cost.
 """
 
 import re
@@ -21,10 +21,10 @@ MODULE = BENCH / "dummy_relcache"
 READER = "bench_reader"
 PROJECTS = 1_000
 DOCUMENTS = 200
-READ_PROJECTS = 40  # to which these documents belong
+READ_PROJECTS = 40  # projects that these documents belong to
 CHECKED_PROJECTS = 4
 WRITERS = 8
-WARM_UP_S = 1  # until each backend has cached what it needs
+WARM_UP_S = 1  # until each backend has filled its cache
 START_TIMEOUT_S = 30
 POLL_S = 0.02
 
@@ -62,7 +62,7 @@ CREATE FUNCTION dummy_through(int, text) RETURNS text LANGUAGE C STRICT STABLE A
 CREATE FUNCTION dummy_invalidate() RETURNS trigger LANGUAGE C AS '{module}';
 """
 
-# How a way to cache looks up a project's readers, and the trigger's function.
+# For each way to cache: the expression that looks up a project's readers, and the trigger's function.
 LOOKUPS = {
     "no cache": ("readers({0})", None),
     "herald": ("herald.cache_through('readers', 'SELECT readers($1)', {0})",
@@ -91,7 +91,7 @@ FROM generate_series(1, {DOCUMENTS}) project
 
 
 def prepare(cluster: Cluster, way: str) -> None:
-    """Makes the tables where they are missing, and lets the policy look up this way."""
+    """Creates the tables if they are missing, and sets the policy to this way of looking up."""
     if cluster.psql("SELECT to_regclass('grants')", DBNAME) == "":
         cluster.psql(SCHEMA, DBNAME)
     if way == "dummy relcache" and cluster.psql("SELECT to_regclass('dummy_relcache')", DBNAME) == "":
@@ -102,7 +102,7 @@ def prepare(cluster: Cluster, way: str) -> None:
 
 
 def _build_module(cluster: Cluster) -> Path:
-    """In the cluster's folder, where the server's user can read it; its path without a suffix."""
+    """Builds it in the cluster's folder, where the server's user can read it; returns its path without a suffix."""
     folder = cluster.folder / MODULE.name
     folder.mkdir(exist_ok=True)
     for source in ("Makefile", f"{MODULE.name}.c"):
@@ -145,7 +145,7 @@ class Writers:
                 "writers do not end")
 
     def per_s(self) -> float:
-        """Commits a second that were really made since the context began."""
+        """Commits per second actually made since the context was entered."""
         transactions, began_s = self._began
         made, elapsed_s = self._transactions() - transactions, time.monotonic() - began_s
         if self._process and self._process.poll() is not None:
@@ -163,7 +163,7 @@ class Writers:
         _wait_until(lambda: self._transactions() > before + WRITERS, "nothing is written")
 
     def _transactions(self) -> int:
-        """Nobody but a writer takes a transaction id."""
+        """The next transaction id, which counts the commits: only writers take one."""
         return int(self._cluster.psql("SELECT pg_snapshot_xmax(pg_current_snapshot())", DBNAME))
 
 
@@ -176,7 +176,7 @@ def _wait_until(condition, what: str) -> None:
 
 
 def _read(cluster: Cluster, backends: int, script: str, seconds: float) -> tuple[dict, str]:
-    """pgbench's figures, and what it told on the way."""
+    """pgbench's figures, and its progress reports."""
     command = [cluster.installation.program("pgbench"), *pgbench_arguments(
         backends, *script_load(script, seconds)), "-P", "1", "-U", READER]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -197,16 +197,16 @@ def _without_warm_up(load: dict, told: str) -> float:
 
 
 def policy_tps(cluster: Cluster, seconds: float, *, way: str, backends: int, rate: int) -> dict:
-    """So many backends read the documents, while commits change permissions at a rate.
+    """`backends` backends read the documents, while commits change permissions at `rate`.
 
     way     one of LOOKUPS
 
     tps                     queries a second; with a cache, without the first second, which fills it
-    invalidations_per_s     commits that were really made; with no cache these as well
-    resets, catch_ups       what herald.stats has counted meanwhile
-    lookups_per_query       permissions computed
-    lookup_us               what one takes, when nothing else runs
-    latency_ms              of a query
+    invalidations_per_s     commits actually made; also without a cache
+    resets, catch_ups       their growth in herald.stats
+    lookups_per_query       look-ups computed
+    lookup_us               time of one look-up, when nothing else runs
+    latency_ms              time of a query
     """
     cached = way != "no cache"
     prepare(cluster, way)
@@ -233,17 +233,17 @@ def _counted(cluster: Cluster) -> dict[str, int]:
 
 
 def _lookups(cluster: Cluster) -> int:
-    """Calls of readers(), once all backends have reported theirs."""
+    """Calls of readers(), after all backends have reported their counts."""
     _wait_until(lambda: cluster.psql("SELECT count(*) FROM pg_stat_activity "
                                      f"WHERE usename = '{READER}'") == "0", "readers do not end")
     return int(cluster.psql("SELECT coalesce(pg_stat_get_function_calls('readers'::regproc), 0)", DBNAME))
 
 
 def stale_answers(cluster: Cluster, seconds: float, *, way: str, backends: int, rate: int) -> dict:
-    """Compares what is cached with what is computed in the same statement, for each project, all the time.
+    """Compares the cached with the computed value in one statement, for each project, repeatedly.
 
-    Half of the statements are the second one of a transaction at REPEATABLE READ, which has begun a
-    millisecond before. All commits concern the projects that are looked up.
+    Half of the statements run as the second one of a REPEATABLE READ transaction, whose snapshot is a
+    millisecond old. All commits concern the projects that are looked up.
     """
     prepare(cluster, way)
     cluster.psql("SELECT setval('stale_answers', 1, false)", DBNAME)

@@ -1,8 +1,8 @@
-"""Who used the CPUs: the server's processes, or the programs that make the load.
+"""The CPU time of the server's processes, and of the programs that make the load.
 
 Load and server share the machine, so a figure is the server's own limit only where the clients
-took little. Times come from /proc in nanoseconds (schedstat): hundreds of backends that each round
-to the clock's 10 ms would lose whole seconds.
+took little. Times come from /proc in nanoseconds (schedstat): rounded to the clock's 10 ms in
+hundreds of backends, they would lose whole seconds.
 """
 
 import os
@@ -27,7 +27,7 @@ def _run_s(pid: int) -> float:
 
 
 def threads_s(pids: list[int]) -> float:
-    """The CPU seconds of processes, all their threads together; nothing for what is gone."""
+    """The CPU seconds of processes, all their threads together; 0 for those that are gone."""
     return sum(_thread_s(task) for pid in pids for task in Path(f"/proc/{pid}/task").glob("*"))
 
 
@@ -38,13 +38,13 @@ def _reaped_s(pid: int) -> float:
 
 
 def server_processes(postmaster: int) -> list[int]:
-    """The postmaster, and the processes that it has started and that still run."""
+    """The postmaster and its running child processes."""
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="utf-8")
     return [postmaster, *map(int, children.split())]
 
 
 class CpuClock:
-    """Runs from its creation. What one backend used before it ended is the postmaster's `reaped`."""
+    """Counts from its creation. The time of a backend that has ended is in the postmaster's _reaped_s()."""
 
     def __init__(self, postmaster: int, listen: int):
         self._postmaster = postmaster
@@ -58,9 +58,9 @@ class CpuClock:
         return running + _reaped_s(self._postmaster)
 
     def read(self, pgbench_s: float) -> dict[str, float]:
-        """The CPU seconds since creation, and what share of the used ones is the clients'.
+        """The CPU seconds since creation, and the clients' share of those used.
 
-        pgbench_s   the CPU seconds of pgbench, which whoever ran it knows
+        pgbench_s   the CPU seconds of pgbench, measured by the caller
         """
         server_s = self._server_s() - self._server_began_s
         listen_s = _run_s(self._listen) - self._listen_began_s

@@ -1,4 +1,4 @@
-"""What pg_herald costs those who do not use it, and what memory those who do."""
+"""pg_herald's cost for sessions that do not use it, and its memory in sessions that do."""
 
 import re
 
@@ -7,14 +7,14 @@ from harness.cluster import Cluster
 
 DATABASE = "bench_idle"
 SCALE = 10
-# Transactions per second, roughly, on one core; sets the length of a run.
+# Rough number of transactions per second on one core; determines the length of a run.
 LOADS = {"select": (("-S", "-M", "prepared"), 25_000), "tpcb": (("-b", "tpcb-like", "-M", "prepared"), 2_500)}
 
-# In kB, of the backend that asks: its own memory, and what it has touched of shared memory.
+# In kB, of this backend: its own memory, the shared memory that it has touched, and all of it.
 MEMORY = """SELECT substring(status FROM 'RssAnon:\\s+(\\d+)'), substring(status FROM 'RssShmem:\\s+(\\d+)'),
        substring(status FROM 'VmRSS:\\s+(\\d+)') FROM pg_read_file('/proc/self/status') status;
 """
-# The first LISTEN of a session allocates what all of them share, and loads the code.
+# The first LISTEN of a session allocates the memory common to all LISTENs, and loads the code.
 LISTEN = """BEGIN;
 DO $$ BEGIN FOR i IN {first} .. {last} LOOP EXECUTE 'LISTEN channel_' || i; END LOOP; END $$;
 COMMIT;
@@ -33,10 +33,10 @@ def _prepare(cluster: Cluster) -> None:
 
 
 def unused(cluster: Cluster, seconds: float, *, load: str) -> dict:
-    """pgbench's own script, one client, prepared, without the disk (synchronous_commit off).
+    """One of pgbench's own scripts, one client, prepared, without waiting for the disk (synchronous_commit off).
 
-    A number of transactions, not of seconds: pgbench takes whole seconds only, and a difference
-    of a percent shows best in many short runs, in turn.
+    A run has a number of transactions, not of seconds: pgbench takes whole seconds only, and many short
+    runs, in turn, show a difference of a percent best.
     """
     _prepare(cluster)
     options, per_s = LOADS[load]
@@ -46,11 +46,11 @@ def unused(cluster: Cluster, seconds: float, *, load: str) -> dict:
 
 
 def listening_memory(cluster: Cluster, _seconds: float, *, channels: int) -> dict:
-    """The memory of one backend before and after LISTEN to so many further channels in one transaction.
+    """The memory of one backend before and after LISTEN to `channels` further channels in one transaction.
 
-    private_kb          how much its own memory has grown
-    shared_kb           how much more shared memory it has touched
-    first_private_kb    how much its own has grown by its first LISTEN
+    private_kb          growth of its own memory
+    shared_kb           growth of the shared memory that it has touched
+    first_private_kb    growth of its own memory by its first LISTEN
     """
     rest = LISTEN.format(first=2, last=channels + 1)
     output = cluster.psql(MEMORY + MEMORY + LISTEN.format(first=1, last=1) + MEMORY + rest + MEMORY +
@@ -70,7 +70,7 @@ def listening_memory(cluster: Cluster, _seconds: float, *, channels: int) -> dic
 
 
 def shared_memory(cluster: Cluster) -> dict:
-    """What pg_herald sets aside when the server starts, in kB by name, and how much of it a backend has."""
+    """pg_herald's shared memory, in kB by name, and the bytes of it for each backend."""
     rows = cluster.psql("SELECT name, allocated_size FROM pg_shmem_allocations WHERE name LIKE 'pg_herald %'"
                         " ORDER BY name", DBNAME)
     sizes = {re.sub("^pg_herald ", "", name): int(size) / 1024

@@ -1,8 +1,8 @@
-"""Listeners that fall far behind: what they cost the others, and what they receive afterwards.
+"""Listeners that fall far behind: their cost to the others, and what they receive afterwards.
 
-They have a client of their own, which checks the numbers in the payloads: of each sender every
-number once, and in order. Before anybody measures, more is sent than pg_herald keeps in memory,
-so that from then on it has to write to files for them.
+They have a client of their own, which checks the numbers in the payloads: each sender's numbers must
+arrive once each and in order. Before the measurement more is sent than pg_herald keeps in memory, so
+that pg_herald has to write to files for them during the measurement.
 """
 
 import math
@@ -21,9 +21,9 @@ from harness.listeners import Listeners
 NOTIFIERS = 8
 MB = 1024 * 1024
 FILL_MB = 24  # herald.queue_memory is 16
-FILL_EACH, FILL_BYTES = 50, 7900  # of bench/scripts/fill.sql: notifications a transaction, bytes of one
-CATCH_UP_TIMEOUT_S = 900  # of a COMMIT: stock sends everything before it answers
-QUIET_S = 30  # nothing is coming any more
+FILL_EACH, FILL_BYTES = 50, 7900  # in bench/scripts/fill.sql: notifications per transaction, bytes of one
+CATCH_UP_TIMEOUT_S = 900  # of a COMMIT: stock sends all notifications before its answer
+QUIET_S = 30  # without a notification for this time, none will come
 POLL_S = 0.02
 
 
@@ -35,7 +35,7 @@ class Laggards(Listeners):
         self._cluster = cluster
 
     def begin(self) -> None:
-        """All of them are idle in a transaction when this returns."""
+        """Begins a transaction in each; all are idle in it when this returns."""
         self._query("BEGIN")
         idle = self._cluster.psql("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' "
                                   "AND application_name = 'bench/listen'", DBNAME)
@@ -47,7 +47,7 @@ class Laggards(Listeners):
         self._query("COMMIT")
 
     def stop(self) -> None:
-        """Their sockets are not read from now on."""
+        """Stops reading their sockets."""
         self._ask("stop")
 
     def start(self) -> None:
@@ -55,7 +55,7 @@ class Laggards(Listeners):
         self._ask("start")
 
     def hear(self, total: int) -> dict:
-        """count(), once they have heard so many all together; or nothing comes any more; or one has ended."""
+        """Waits until they have received `total` together, no more comes, or one is closed; returns count()."""
         before = -1
         while True:
             count = self.wait(total, QUIET_S)
@@ -68,11 +68,11 @@ class Laggards(Listeners):
 
 
 def alone(cluster: Cluster, seconds: float, *, rate: float | None = None) -> dict:
-    """8 connections notify one listener, at a rate or as fast as it goes; nobody is behind.
+    """8 connections notify one listener, at a rate or as fast as possible; no listener is behind.
 
-    tps             the time included until the listener has heard all
+    tps             over the time until the listener has received all
     latency_ms      of a transaction; with a rate, from when it was due
-    late_ms_max     with a rate: how late a transaction began at the worst
+    late_ms_max     with a rate: the longest delay of a transaction's begin
     cpu_us          the server's CPU time for each notification
     """
     options = ("--rate", f"{rate:g}") if rate else ()
@@ -88,9 +88,9 @@ def alone(cluster: Cluster, seconds: float, *, rate: float | None = None) -> dic
 
 def in_transaction(cluster: Cluster, seconds: float, *, behind: int, rate: float | None = None,
                    catch_up: bool = True) -> dict:
-    """As alone(), while so many listeners to the same channel are idle in a transaction.
+    """As alone(), while `behind` listeners to the same channel are idle in a transaction.
 
-    catch_up        then they end it, and have to hear everything
+    catch_up        then they end the transaction, and must receive everything
 
     See _beside() for the figures.
     """
@@ -102,9 +102,9 @@ def in_transaction(cluster: Cluster, seconds: float, *, behind: int, rate: float
 
 
 def mute(cluster: Cluster, seconds: float, *, pending_mb: int) -> dict:
-    """As alone(), while the client of one more listener does not read its socket; so much waits for it.
+    """As alone(), while the client of one more listener does not read its socket, with pending_mb waiting for it.
 
-    Then it reads, and has to hear everything. See _beside() for the figures.
+    Then it reads, and must receive everything. See _beside() for the figures.
     """
     with Laggards(cluster, 1) as laggards:
         laggards.stop()
@@ -115,18 +115,18 @@ def mute(cluster: Cluster, seconds: float, *, pending_mb: int) -> dict:
 
 def _beside(cluster: Cluster, seconds: float, laggards: Laggards, fill_mb: int, rate: float | None,
             release: Callable[[], None] | None) -> dict:
-    """What alone() measures, and of those who are behind:
+    """The figures of alone(), and about the laggards:
 
-    fill_s          how long it took to send the first fill_mb
-    behind_s        how long they were behind
+    fill_s          time to send the first fill_mb
+    behind_s        time that they were behind
     sent            notifications sent meanwhile
-    sent_mb         what they take in pg_herald's queue (None: stock)
-    disk_mb         what the queue has in files, before they catch up
-    caught_up_s     how long they took to hear everything
-    caught_up_per_s how many notifications they heard a second, all together
-    exact           each has heard every one, once and in order
+    sent_mb         size of these in pg_herald's queue (None: stock)
+    disk_mb         size of the queue's files, before they catch up
+    caught_up_s     time until they had received everything
+    caught_up_per_s notifications that they received per second, all together
+    exact           each has received every notification, once and in order
 
-    release         lets them go on; None: they are not to catch up
+    release         makes them continue; None: they do not catch up
     """
     began_s = time.monotonic()
     began_at = _head(cluster)
@@ -151,7 +151,7 @@ def _beside(cluster: Cluster, seconds: float, laggards: Laggards, fill_mb: int, 
 
 
 def _fill(cluster: Cluster, mb: int) -> int:
-    """Sends that much, in large payloads; returns how many notifications it took."""
+    """Sends `mb` megabytes in large payloads; returns the number of notifications."""
     transactions = math.ceil(mb * MB / FILL_EACH / FILL_BYTES)
     load = pgbench(cluster, 1, "-f", str(SCRIPTS / "fill.sql"), "-t", str(transactions), "-D", "number=0",
                    "-D", f"sender={NOTIFIERS}")
@@ -168,7 +168,7 @@ def _head(cluster: Cluster) -> int | None:
 
 
 def disk_bytes(cluster: Cluster) -> int:
-    """How much of the queue is in files."""
+    """The size of the queue's files."""
     total = 0
     for folder, _, files in os.walk(cluster.data / ("base/pgsql_tmp" if is_herald(cluster) else "pg_notify")):
         for name in files:
@@ -178,7 +178,7 @@ def disk_bytes(cluster: Cluster) -> int:
 
 
 def _wait_for_empty_disk(cluster: Cluster) -> None:
-    """pg_herald deletes its files when nobody needs them; stock keeps them until it is notified again."""
+    """Waits for pg_herald to delete its files, which no listener needs; stock keeps its own until the next NOTIFY."""
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
     while is_herald(cluster) and disk_bytes(cluster) > 0:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Latencies, by the listening client: one process that sends and hears, with one clock."""
+"""Latencies, measured by the listening client: one process sends and receives, with one clock."""
 
 from bench.measuring.measure import DBNAME, PROBE_INTERVAL_MS, MeasureError
 from harness.cluster import Cluster
@@ -11,15 +11,15 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 
 def percentile(times: list[float], fraction: float) -> float:
-    """Of raw times; of fewer than enough for the fraction it is the longest."""
+    """The percentile of raw times; the longest if there are too few of them for the fraction."""
     return sorted(times)[min(len(times) - 1, int(len(times) * fraction))]
 
 
 def probes(cluster: Cluster, seconds: float, *, listeners: int) -> dict:
-    """One NOTIFY every 20 ms to so many listeners on one channel.
+    """One NOTIFY every 20 ms to `listeners` listeners on one channel.
 
-    commit_us, first_us, last_us    raw times from before the send: until the commit is known, and the
-                                    first and the last listener have heard; and percentiles of each,
+    commit_us, first_us, last_us    raw times from just before the send to the commit's answer, and to the
+                                    receipt by the first and the last listener; and percentiles of each,
                                     commit_us_p50 and so on
     """
     count = max(PROBES_MIN, int(seconds * 1000 / PROBE_INTERVAL_MS))
@@ -36,10 +36,10 @@ def probes(cluster: Cluster, seconds: float, *, listeners: int) -> dict:
 
 def paced(cluster: Cluster, seconds: float, *, senders: int, listeners: int,
           rate: float | None = None) -> dict:
-    """NOTIFY at a rate, or as fast as it goes, and how long each delivery took from when it was due.
+    """NOTIFY at a rate or as fast as possible, and the time of each delivery from when it was due.
 
-    See bench/clients/paced.c. The rate that was reached counts the time until all was delivered. commit_us is
-    from when it was due as well; late_us: how late the client was to send.
+    See bench/clients/paced.c. The rate reached is over the time until all was delivered. commit_us is
+    from when it was due as well; late_us: the client's delay in sending.
     """
     options = {"paced": f"{seconds:g}", "paced_senders": senders}
     if rate:

@@ -1,7 +1,7 @@
-"""What one measurement on one cluster does.
+"""Measurements on one cluster.
 
-Each function returns figures; "value" is the one to compare where there is one, and names carry
-their unit otherwise. MeasureError means that there is no figure.
+Each function returns figures. "value", if present, is the figure to compare; other names end in
+their unit. MeasureError means that there is no figure.
 """
 
 import json
@@ -24,11 +24,11 @@ CLIENTS = BENCH / "clients" / "build"
 SCRIPTS = BENCH / "scripts"
 DBNAME = "bench"
 PGBENCH_THREADS_MAX = 4
-PGBENCH_TIMEOUT_S = 600  # far beyond any --seconds; a server that hangs must not hang us
+PGBENCH_TIMEOUT_S = 600  # far beyond any --seconds; ends the measurement if the server hangs
 DRAIN_TIMEOUT_S = 60
-SETTLE_S = 0.1  # how long to look out for notifications that should not come
+SETTLE_S = 0.1  # time to wait for notifications that should not come
 PROBE_INTERVAL_MS = 20
-WRONG = ("missing", "duplicated", "out_of_order", "malformed")  # what listen --check-sequence counts
+WRONG = ("missing", "duplicated", "out_of_order", "malformed")  # the counters of listen --check-sequence
 CLIENTS_CPU_NOTE = ("Clients' CPU: the share of pgbench and the listening client in the CPU time that they and the "
                     "server used.")
 
@@ -38,20 +38,20 @@ class MeasureError(RuntimeError):
 
 
 def pgbench_arguments(clients: int, *further: str) -> list[str]:
-    """The options of a pgbench run with so many clients, and as many threads as help."""
+    """The options of a pgbench run with `clients` clients, and a thread for each CPU up to a maximum."""
     threads = min(clients, os.cpu_count() or 1, PGBENCH_THREADS_MAX)
     return ["-n", "-c", str(clients), "-j", str(threads), *further]
 
 
 def script_load(script: str, seconds: float) -> tuple[str, ...]:
-    """The options to run one of bench/scripts for some (whole) seconds."""
+    """The options to run one of bench/scripts for a time, rounded to whole seconds."""
     return "-f", str(SCRIPTS / f"{script}.sql"), "-T", str(max(1, round(seconds)))
 
 
 def parse_pgbench(output: str) -> dict:
-    """tps, transactions and latency_ms from what pgbench printed; MeasureError if they are not there.
+    """tps, transactions and latency_ms from pgbench's output; MeasureError if one is missing.
 
-    late_ms_max     how late a transaction began at the worst; None without --rate
+    late_ms_max     the longest delay of a transaction's begin; None without --rate
     """
     def figure(pattern: str) -> float:
         found = re.search(pattern, output)
@@ -87,12 +87,12 @@ def pgbench(cluster: Cluster, clients: int, *further: str, timeout_s: float = PG
 
 
 def sustained(held: Listeners, load: dict, listeners_each: int) -> dict:
-    """Waits until the listeners have heard all of a finished load, and sums up.
+    """Waits until the listeners have received all of a finished load, and returns its figures.
 
-    listeners_each      how many connections hear one notification
+    listeners_each      number of connections that receive one notification
 
-    The value is transactions per second over the whole time, the wait included: a rate that the
-    listeners keep up with. The wait begins when pgbench has ended.
+    The value is transactions per second over the whole time including the wait: a rate that the
+    listeners sustain. The wait begins when pgbench has ended.
     """
     expected = load["transactions"] * listeners_each
     drained = held.wait(expected, DRAIN_TIMEOUT_S)
@@ -115,9 +115,9 @@ def sustained(held: Listeners, load: dict, listeners_each: int) -> dict:
 
 
 def heard_exactly(count: dict, sent: int) -> bool:
-    """Whether each listener has heard so many notifications: of each sender every one, once, in order.
+    """Whether each listener has received `sent` notifications, each sender's all, once each and in order.
 
-    count       what Listeners.count() says of listeners with check_sequence
+    count       from Listeners.count() with check_sequence
     """
     return (count["closed"] == 0 and count["min"] == count["max"] == sent
             and not any(count["sequence"][what] for what in WRONG))
@@ -126,12 +126,12 @@ def heard_exactly(count: dict, sent: int) -> bool:
 def topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int,
              channel: str = "channel_1", script: str = "notify_channel_1", variables: dict | None = None,
              channels_each: int = 1, heartbeat_s: float = 0) -> dict:
-    """Notifies as fast as it goes for some seconds, and then waits until all is delivered.
+    """Notifies as fast as possible for `seconds`, and then waits until all is delivered.
 
     With %d in the channel's name each notification goes to one listener, otherwise to all.
 
-    variables       the script's own
-    heartbeat_s     how often each listener sends a SELECT 1 of its own; 0: never
+    variables       values of the script's variables, by name
+    heartbeat_s     interval at which each listener sends a SELECT 1 of its own; 0: never
     """
     each = 1 if "%d" in channel else listeners
     options = {"heartbeat": heartbeat_s} if heartbeat_s else {}
@@ -145,7 +145,7 @@ def topology(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int
 
 
 def ping_pong(cluster: Cluster, seconds: float, *, idle_listeners: int = 0) -> dict:
-    """Two connections notify each other in turn; others listen meanwhile, each to a channel of its own."""
+    """Two connections notify each other in turn, while idle_listeners listen, each to a channel of its own."""
     def run() -> dict:
         command = [str(CLIENTS / "pingpong"), "--seconds", f"{seconds:g}"]
         result = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, capture_output=True,
@@ -164,9 +164,9 @@ def ping_pong(cluster: Cluster, seconds: float, *, idle_listeners: int = 0) -> d
 
 def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32,
            commit_delay_us: int = 0) -> dict:
-    """Inserts a row per transaction, and notifies one listener if the script does.
+    """Inserts a row per transaction; if the script notifies, one listener must receive all.
 
-    commit_delay_us     how long the server waits before each flush: stands for a slower disk
+    commit_delay_us     the server's wait before each flush, in place of a slower disk
     """
     cluster.psql("DROP TABLE IF EXISTS events; CREATE TABLE events (body text); CHECKPOINT; "
                  f"ALTER DATABASE {DBNAME} SET commit_delay = {commit_delay_us}; "
@@ -185,7 +185,7 @@ def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32,
 
 @contextmanager
 def _notified_beside(cluster: Cluster, listeners: int) -> Iterator[None]:
-    """Within, others listen to channel_1 and are notified as often as a probe sends, at random moments."""
+    """A context in which `listeners` others listen to channel_1, notified at a probe's rate at random moments."""
     if listeners == 0:
         yield
         return
@@ -207,7 +207,7 @@ def latency(cluster: Cluster, seconds: float, *, listeners: int, of: str,
             interval_ms: int = PROBE_INTERVAL_MS, beside: int = 0) -> dict:
     """One NOTIFY at an interval; the value is the median of `of` (commit_us or last_us).
 
-    beside      so many others, on another channel, are notified by somebody else, every PROBE_INTERVAL_MS
+    beside      number of listeners on another channel, notified by another client every PROBE_INTERVAL_MS
     """
     count = max(10, int(seconds * 1000 / interval_ms))
     with _notified_beside(cluster, beside):
@@ -219,7 +219,7 @@ def latency(cluster: Cluster, seconds: float, *, listeners: int, of: str,
 
 
 def listen_time(cluster: Cluster, _seconds: float, *, channels: int) -> dict:
-    """The milliseconds that one connection takes to LISTEN to many channels in one transaction."""
+    """The time of one connection, in ms, to LISTEN to many channels in one transaction."""
     with Listeners(cluster, 1, "channel_%d", dbname=DBNAME, channels_each=channels) as held:
         listen_us = held.count()["listen_us"]
         cluster.psql(f"NOTIFY channel_0; NOTIFY channel_{channels - 1}; NOTIFY channel_{channels}",

@@ -1,6 +1,6 @@
-"""An outbox: writers insert rows, and readers are told of each one.
+"""An outbox: writers insert rows, and readers are notified of each one.
 
-One client holds all connections, so that all times are of one clock.
+One client holds all connections, so that all times are from one clock.
 """
 
 from bench.measuring.measure import DBNAME, MeasureError
@@ -22,13 +22,13 @@ CREATE TRIGGER outbox_told AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION 
 
 def write(cluster: Cluster, seconds: float, *, writers: int, readers: int, batched: bool,
           rate: float | None = None) -> dict:
-    """So many writers insert one row a transaction, as fast as it goes or at a rate; so many readers LISTEN.
+    """`writers` writers insert one row per transaction, as fast as possible or at a rate; `readers` readers LISTEN.
 
-    batched     the transaction tells nobody: the application tells of all that has been committed every BATCH_MS
+    batched     the transaction does not notify: every BATCH_MS the application notifies of all committed rows
 
-    writes_per_s            until the last reader has been told of the last row
-    delivery_us_p50, ...    from when a row was to be inserted until a reader is told
-    commit_us_p50, ...      until the writer knows its commit
+    writes_per_s            over the time until the last reader has been notified of the last row
+    delivery_us_p50, ...    from when a row was due to be inserted until a reader is notified
+    commit_us_p50, ...      from then until the writer has the commit's answer
     """
     cluster.psql(TABLE + ("" if batched else TRIGGER) + "CHECKPOINT;", DBNAME)
     options: dict[str, object] = {"paced": f"{seconds:g}", "paced_senders": writers, "send": INSERT}

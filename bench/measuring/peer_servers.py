@@ -12,8 +12,8 @@ from harness.private_server import PrivateServer
 
 CONNECTIONS_MAX = 2000
 
-# What a server may hold back for one subscriber that reads too slowly, before it cuts it off. The
-# defaults (Redis: 32 MB, or 8 MB for a minute; NATS: 64 MB) would count a burst as a failure.
+# The output that a server may buffer for a subscriber that reads too slowly, before it disconnects it. With the
+# defaults (Redis: 32 MB, or 8 MB for a minute; NATS: 64 MB) a burst would disconnect subscribers.
 SUBSCRIBER_BUFFER_MB = 1024
 
 
@@ -32,14 +32,14 @@ class Peer(PrivateServer):
 
     @functools.cached_property
     def version(self) -> str:
-        """Its version, as in "7.0.15"."""
+        """The server's version, as in "7.0.15"."""
         result = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=False)
         found = re.search(r"\d+\.\d+[\w.]*", result.stdout + result.stderr)
         return found.group() if found else "of unknown version"
 
 
 class Redis(Peer):
-    """Redis as it is by default, but that it writes nothing to disk and cuts nobody off early."""
+    """Redis with its defaults, but without writing to disk, and with a larger output buffer for subscribers."""
 
     program_name = "redis-server"
 
@@ -56,7 +56,7 @@ class Redis(Peer):
 
 
 class Nats(Peer):
-    """NATS as it is by default (no JetStream), but that it cuts nobody off early."""
+    """NATS with its defaults (no JetStream), but with a larger output buffer for subscribers."""
 
     program_name = "nats-server"
 

@@ -16,12 +16,12 @@ END_TIMEOUT_S = 30
 
 def publish(protocol: str, address: str, seconds: float, *, publishers: int, subscribers: int, depth: int,
             pids: Callable[[], list[int]]) -> dict:
-    """Publishes for so many seconds, and waits until every subscriber has everything.
+    """Publishes for `seconds`, and waits until every subscriber has everything.
 
-    pids    finds the server's processes, once all are connected
+    pids    finds the server's processes; called when all clients are connected
 
-    publishes_per_s counts to the moment when the last subscriber has the last message. The server's
-    CPU time and the client's are those of the publishing alone, without connecting.
+    publishes_per_s is over the time until the last subscriber has the last message. The CPU times of
+    server and client are those of publishing and delivery, without connecting.
     """
     build(FOLDER)
     command = [str(PROGRAM), "--protocol", protocol, "--address", address, "--publishers", str(publishers),
@@ -43,7 +43,7 @@ def publish(protocol: str, address: str, seconds: float, *, publishers: int, sub
             process.stdin.close()
             process.wait(END_TIMEOUT_S)
         finally:
-            process.kill()  # nothing to do if it has ended
+            process.kill()  # no effect if it has ended
     return _figures(json.loads(line), server_s)
 
 

@@ -1,8 +1,8 @@
-"""Where the server's CPU time goes during a measurement: perf record, and what it means.
+"""Where the server's CPU time goes during a measurement: perf record, and its evaluation.
 
-perf samples every process of one server, with whole call stacks. Each sample is counted once: for
-the first function on its stack, from the innermost outwards, that belongs to a group. So a kill()
-inside a lock's release counts as a signal sent, as in the published drill-downs.
+perf samples every process of one server, with whole call stacks. Each sample is counted once, in the
+group of the innermost function on its stack that belongs to a group. So a kill() inside a lock's
+release counts as a signal sent, as in the published drill-downs.
 """
 
 import os
@@ -34,7 +34,7 @@ INLINED = "inlined"
 ROOT = "PostgresMain"
 
 _SYSCALL = r"__(?:x64|arm64)_sys_"
-# Patterns of whole names. The first match wins, from the innermost function outwards.
+# Patterns that match whole names. The first match wins, from the innermost function outwards.
 _GROUP_PATTERNS = {
     "signals sent: kill()": (rf"{_SYSCALL}(tg|tk)?kill", "(__GI_)?_*kill"),
     "signals received": (
@@ -80,10 +80,10 @@ _GROUP_PATTERNS = {
 }
 GROUPS = tuple((name, re.compile("|".join(patterns))) for name, patterns in _GROUP_PATTERNS.items())
 REST = "everything else"
-# Functions of the C library that do nothing but a system call, and that call by the kernel's name.
+# Functions of the C library that only make a system call, and the kernel's name of that call.
 _WRAPPERS = {"epoll_wait": "epoll_wait()", "epoll_pwait": "epoll_pwait()", "kill": "kill()", "read": "read()",
              "send": "sendto()", "recv": "recvfrom()"}
-# A backend's start and end are not its work.
+# A backend's start and end are not counted.
 _LEFT_OUT = {"proc_exit", "InitPostgres", "fork_process", "ClientAuthentication", "shmem_exit",
              "__run_exit_handlers"}
 
@@ -94,7 +94,7 @@ class _Refused(Exception):
 
 @contextmanager
 def _recording(cluster: Cluster, file: Path):
-    """perf samples all processes of a server, and those to come, inside this block."""
+    """A context in which perf samples all processes of a server, also those started later."""
     if not shutil.which("perf"):
         raise Skipped("perf is not installed (Debian's package linux-perf)")
     with ExitStack() as stack:
@@ -111,7 +111,7 @@ def _recording(cluster: Cluster, file: Path):
 
 @contextmanager
 def _recording_once(cluster: Cluster, file: Path):
-    """The same; _Refused if perf does not begin, as when a process has ended before it was looked at."""
+    """The same; _Refused if perf does not start, for instance because a process has just ended."""
     control_read, control_write = os.pipe()
     answer_read, answer_write = os.pipe()
     processes = ",".join(map(str, server_processes(cluster.postmaster_pid())))
@@ -126,7 +126,7 @@ def _recording_once(cluster: Cluster, file: Path):
             os.close(answer_write)
             with suppress(BrokenPipeError):
                 os.write(control_write, b"enable\n")
-            if not os.read(answer_read, 16):  # nothing: it has ended
+            if not os.read(answer_read, 16):  # end of file: perf has ended
                 process.wait(END_TIMEOUT_S)
                 errors.seek(0)
                 said = " ".join(errors.read().split())
@@ -143,12 +143,12 @@ def _recording_once(cluster: Cluster, file: Path):
 
 
 def profiled(cluster: Cluster, run: Callable[[], dict]) -> dict:
-    """Calls run() while perf looks on; its figures, and samples, groups, top and tree beside them.
+    """Calls run() while perf records; returns its figures, with samples, groups, top and tree added.
 
     groups      share of the samples by group
-    top         [[function, share], ...]: where the time was spent itself; what the kernel spends
-                counts for the system call
-    tree        [[depth, function, share], ...]: with what it calls, from PostgresMain down
+    top         [[function, share], ...]: time in the function itself; the kernel's time counts for the
+                system call
+    tree        [[depth, function, share], ...]: time including callees, from PostgresMain down
     """
     with tempfile.TemporaryDirectory(prefix="herald-perf-") as folder:
         file = Path(folder) / "perf.data"
@@ -161,9 +161,9 @@ def profiled(cluster: Cluster, run: Callable[[], dict]) -> dict:
 
 
 def parse(text: str, postmaster: int) -> list[list[tuple[str, str]]]:
-    """What perf script printed, as stacks of (function, object), the innermost first.
+    """The output of perf script as stacks of (function, object), the innermost first.
 
-    The postmaster's own, and those of starting and ending backends, are left out.
+    Stacks of the postmaster, and of backends that start or end, are left out.
     """
     stacks = []
     for block in text.strip().split("\n\n"):
@@ -205,12 +205,12 @@ def _kernel(where: str) -> bool:
 
 
 def _plain(function: str) -> str:
-    """A function of the C library by the name that everybody knows."""
+    """The public name of a function of the C library."""
     return re.sub(r"^_+(GI_+|libc_)", "", function) if function.startswith("__") else function
 
 
 def _system_call(stack: list[tuple[str, str]]) -> str | None:
-    """The system call that the process was in, if it was in one: in the kernel, or on its way there."""
+    """The system call that the process was in, if any: in the kernel, or in the C library's wrapper."""
     for function, where in stack:
         found = re.fullmatch(rf"{_SYSCALL}(\w+)", function)
         if found:
@@ -221,7 +221,7 @@ def _system_call(stack: list[tuple[str, str]]) -> str | None:
 
 
 def _own_function(stack: list[tuple[str, str]]) -> str:
-    """The system call, or the innermost function; one without a name by its nearest caller with one."""
+    """The system call, or else the innermost function; if that has no name, its nearest caller with a name."""
     user = [function for function, where in stack if not _kernel(where) and where != INLINED]
     named = [function for function in user if function != UNNAMED]
     if _system_call(stack):
@@ -232,7 +232,7 @@ def _own_function(stack: list[tuple[str, str]]) -> str:
 
 
 def _path(stack: list[tuple[str, str]]) -> list[str]:
-    """From PostgresMain inwards, without unnamed functions; a system call stands for all within it."""
+    """The stack from PostgresMain inwards, without unnamed functions; it ends with a system call, if any."""
     call = _system_call(stack)
     names = [_WRAPPERS.get(_plain(function), _plain(function)) for function, where in reversed(stack)
              if function != UNNAMED and not _kernel(where) and where != INLINED]

@@ -9,7 +9,7 @@ from bench.measuring.measure import MeasureError
 
 @functools.cache
 def build(folder: Path) -> None:
-    """Builds what is in the folder where that is not done; MeasureError if it cannot be."""
+    """Builds the folder's program if it is not up to date; MeasureError if that fails."""
     result = subprocess.run(["make", "-s", "-C", str(folder)], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise MeasureError(f"make -C {folder} failed: {result.stderr.strip()[-500:]}")

@@ -1,7 +1,7 @@
-"""Readers without a session of their own: herald.read() that waits, beside LISTEN and beside a table that is polled.
+"""Readers that do not listen: herald.read() with a wait, beside LISTEN and beside a polled table.
 
-One client holds all connections and sends as well, so that all times are of one clock. It begins when all
-readers wait, and their first queries, which load what a backend needs, are over.
+One client holds all connections and sends as well, so that all times are from one clock. It begins when all
+readers wait, after their first queries, which fill the backends' caches.
 """
 
 import time
@@ -22,7 +22,7 @@ WAYS = ("read", "listen", "poll")
 TABLE = """DROP TABLE IF EXISTS pulled;
 CREATE TABLE pulled (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text);
 """
-# Prepared: a query that is sent so often would be.
+# Prepared, as an application would prepare a query that it sends this often.
 READ = (f"PREPARE pull(text) AS SELECT position, payload FROM herald.read('{CHANNEL}', $1, {ROWS_MAX}, "
         "'{wait_s:g}s')")
 POLL = "PREPARE pull(bigint) AS SELECT id, payload FROM pulled WHERE id > $1 ORDER BY id"
@@ -62,7 +62,7 @@ class Readers(Listeners):
             if time.monotonic() > deadline:
                 raise MeasureError(f"{self._waiting()} of {self.connections} readers wait")
             time.sleep(POLL_S)
-        # All have polled, and have been heard by all, before anybody looks.
+        # Before the measurement every reader polls and receives at least once.
         told = self.notify(2 * POLL_MS / 1000, 1000 / POLL_MS)
         if told["delivered"] != told["expected"]:
             raise MeasureError(f"{told['delivered']:,} of {told['expected']:,} notifications were delivered")
@@ -74,13 +74,13 @@ class Readers(Listeners):
 
 def read(cluster: Cluster, seconds: float, *, way: str, readers: int, rate: float | None,
          wait_s: float = WAIT_S) -> dict:
-    """One connection sends at a rate to so many readers; with none nothing is sent.
+    """One connection sends at a rate to `readers` readers; without a rate nothing is sent.
 
-    delivery_us_p50, ...    from when a notification was due, or a row was to be inserted, until a reader has it
-    commit_us_p50           until the sender knows its commit
+    delivery_us_p50, ...    from when a notification or a row was due to be sent until a reader has it
+    commit_us_p50           from then until the sender has the commit's answer
     cpu_server_percent      the CPU time of all the server's processes, in percent of one CPU
-    cpu_us                  the same for each delivery
-    cpu_clients_percent     of the client that reads and sends
+    cpu_us                  the same in µs per delivery
+    cpu_clients_percent     the CPU time of the client that reads and sends, in percent of one CPU
     """
     with Readers(cluster, way, readers, wait_s) as held:
         clock, began_s = CpuClock(cluster.postmaster_pid(), held.pid), time.monotonic()

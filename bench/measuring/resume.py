@@ -1,8 +1,8 @@
-"""Clients that reconnect at once after an outage: how soon they are up to date, and what it costs the others.
+"""Clients that reconnect all at once after an outage: the time until they are up to date, and the cost to the others.
 
-They ask herald.listen() with a position from before the outage, or a table with an index, and check the
-numbers in what comes: every one, once and in order. The others notify each other on a channel of their
-own, and share nothing with them but the server.
+They call herald.listen() with a position from before the outage, or query a table with an index, and check
+that every number arrives once and in order. The others notify each other on a channel of their own, and
+share only the server with them.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ SENDERS = OTHERS = 2
 OTHERS_CHANNEL = "others"
 OUTAGE_CHANNEL = "outage"
 PAYLOAD_BYTES = 60
-BATCH = 1_000  # notifications or rows a transaction
+BATCH = 1_000  # notifications or rows per transaction
 CATCH_UP_TIMEOUT_S = 600
 SETUP_TIMEOUT_S = 300
 MB = 1e6
 
-# The payload of number n: as listen --check-sequence takes it, filled up to its size.
+# The payload of number n, in the form that listen --check-sequence reads, padded to PAYLOAD_BYTES.
 PAYLOAD = f"rpad('0:' || n || ' ', {PAYLOAD_BYTES}, 'x')"
 BATCHES = f"""DO $$ BEGIN
 FOR begins IN 1 .. {{number}} BY {BATCH} LOOP
@@ -37,15 +37,15 @@ CREATE TABLE outage (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload
 
 
 class Reconnecting(Listeners):
-    """Connections that are open, and listen to nothing so far."""
+    """Open connections that do not listen yet."""
 
     def __init__(self, cluster: Cluster, connections: int):
         super().__init__(cluster, connections, dbname=DBNAME, setup="", check_sequence=1)
 
     def catch_up(self, sql: str, missed: int) -> dict:
-        """Each sends this at the same time, and has then to receive so many; MeasureError if one does not.
+        """Sends `sql` on each at the same time; each must then receive `missed` notifications, or MeasureError.
 
-        The answer's waited_us is from before the first is sent until the last one has everything.
+        The answer's waited_us is from before the first statement is sent until the last client has everything.
         """
         self._ask("reset")
         count = self._ask(f"ask {missed * self.connections} {CATCH_UP_TIMEOUT_S * 1000} {sql}")
@@ -55,18 +55,18 @@ class Reconnecting(Listeners):
         return count
 
     def forget(self) -> None:
-        """None of them listens any more."""
+        """Makes all of them stop listening."""
         self._ask(f"query {CATCH_UP_TIMEOUT_S * 1000} UNLISTEN *")
 
 
 class Others(Listeners):
-    """Those who have nothing to do with the outage: they notify, and they listen."""
+    """Clients that did not miss anything: they notify and listen during the catch-up."""
 
     def __init__(self, cluster: Cluster):
         super().__init__(cluster, OTHERS, OTHERS_CHANNEL, dbname=DBNAME, paced_senders=SENDERS)
 
     def notify(self, seconds: float, rate: float | None) -> dict:
-        """As the latency family's steady load: a rate, or as fast as it goes; tps counts until all is delivered."""
+        """As the latency family's steady load, at a rate or as fast as possible; tps is until all is delivered."""
         told = self._ask(f"paced {seconds:g} {rate or 0:g}")
         if told["delivered"] != told["expected"] or told["committed"] != told["sent"] or not told["sent"]:
             raise MeasureError(f"others: {told['delivered']:,} of {told['expected']:,} notifications were delivered")
@@ -76,7 +76,7 @@ class Others(Listeners):
 
 @contextmanager
 def _outage(cluster: Cluster, way: str, missed: int) -> Iterator[str]:
-    """Sends so many notifications, or inserts as many rows; gives the statement that asks for all of them."""
+    """Sends `missed` notifications, or inserts this number of rows; yields the statement that asks for all of them."""
     if way == "table":
         cluster.psql(TABLE + BATCHES.format(number=missed, send=f"INSERT INTO outage (payload) SELECT {PAYLOAD}")
                      + "VACUUM ANALYZE outage; CHECKPOINT;", DBNAME, SETUP_TIMEOUT_S)
@@ -95,29 +95,29 @@ def _outage(cluster: Cluster, way: str, missed: int) -> Iterator[str]:
 
 
 def alone(cluster: Cluster, seconds: float, *, missed: int, rate: float | None) -> dict:
-    """The others, after an outage; nobody comes back."""
+    """The others' figures after an outage, while no client reconnects."""
     with _outage(cluster, "herald", missed), Others(cluster) as others:
         return others.notify(seconds, rate)
 
 
 def reconnect(cluster: Cluster, seconds: float, *, way: str, clients: int, missed: int,
               rate: float | None) -> dict:
-    """So many clients come back at once after an outage, again and again for as long as the others notify.
+    """`clients` clients come back at once after an outage, repeatedly while the others notify.
 
-    way     "herald": herald.listen() with a position; "read": herald.read() with one;
-            "table": a query of what has a higher number
+    way     "herald": herald.listen() with a position; "read": herald.read() with a position;
+            "table": a query for the rows with higher numbers
 
-    tps, ...            of the others, as alone() measures it
-    caught_up_s         from when the clients ask until the last one has everything; the median, if they
-                        did it several times
-    caught_up           how often
-    caught_up_per_s     notifications, of all clients together
-    mb_per_s            what they received
+    tps, ...            of the others, as in alone()
+    caught_up_s         from the clients' statement until the last one has everything; the median of all
+                        catch-ups
+    caught_up           number of catch-ups
+    caught_up_per_s     notifications per second, all clients together
+    mb_per_s            megabytes received per second, all clients together
     """
     times, sizes = [], []
     with _outage(cluster, way, missed) as ask, Reconnecting(cluster, clients) as held, \
             Others(cluster) as others, ThreadPoolExecutor(1) as beside:
-        held.forget()  # what a session's first statement costs is not the catch-up's
+        held.forget()  # so that the cost of a session's first statement is not measured
         notifying = beside.submit(others.notify, seconds, rate)
         while not times or not notifying.done():
             count = held.catch_up(ask, missed)

@@ -1,6 +1,6 @@
-"""Many notifications in one transaction: what each costs, and what memory they take.
+"""Many notifications in one transaction: the cost of each, and their memory.
 
-The server times itself: over a round trip to the client ten notifications would not be seen.
+The server takes the times: compared with a round trip to the client ten notifications are too short.
 """
 
 import time
@@ -12,7 +12,7 @@ from harness.listeners import Listeners
 
 ARRIVE_TIMEOUT_S = 300
 
-# us: what the loop took. ended_us: when it ended, to tell what the commit took.
+# us: duration of the loop. ended_us: when it ended, to compute the duration of the commit.
 FUNCTION = """
 CREATE OR REPLACE FUNCTION notify_many(notifications int, channels int, savepoints boolean,
                                        OUT us float8, OUT ended_us float8)
@@ -38,7 +38,7 @@ BEGIN
     ended_us := extract(epoch FROM ended) * 1e6;
 END $$;
 """
-# To one channel, with numbers that bench/listen can check.
+# To one channel, with numbers that listen --check-sequence can check.
 NUMBERED_FUNCTION = """
 CREATE OR REPLACE FUNCTION notify_numbered(notifications int, OUT us float8, OUT ended_us float8)
 LANGUAGE plpgsql AS $$
@@ -55,7 +55,7 @@ BEGIN
 END $$;
 """
 WARM_UP = "SELECT FROM notify_many(10, 10, false);\n"
-# In kB; of the backend that is asked. Peak (VmHWM) includes the shared memory that it has touched.
+# In kB, of this backend. The peak (VmHWM) includes the shared memory that it has touched.
 MEMORY = """SELECT 'memory', substring(status FROM 'VmHWM:\\s+(\\d+)'),
        substring(status FROM 'RssShmem:\\s+(\\d+)'), substring(status FROM 'RssFile:\\s+(\\d+)')
   FROM pg_read_file('/proc/self/status') status;
@@ -69,13 +69,13 @@ SELECT 'committed', extract(epoch FROM clock_timestamp()) * 1e6;
 
 def notify_many(cluster: Cluster, notifications: int, channels: int, *, savepoints: bool = False,
                 repeat: int = 1) -> dict:
-    """So many pg_notify() in one transaction, to so many different channels, `repeat` times over.
+    """`notifications` pg_notify() in one transaction, to `channels` different channels; repeated `repeat` times.
 
-    notify_us           of one pg_notify(), the loop around it included
-    commit_us           of the whole transaction's commit
-    peak_mb             what the backend has used at most, all in all
-    peak_private_mb     how much that has grown, without shared memory
-    peak_shared_mb      how much more shared memory it has touched
+    notify_us           time of one pg_notify(), including the loop around it
+    commit_us           time of the whole transaction's commit
+    peak_mb             the backend's peak memory in total
+    peak_private_mb     growth of that peak without shared memory
+    peak_shared_mb      growth of the shared memory that it has touched
     """
     transaction = TRANSACTION.format(call=f"notify_many({notifications}, {channels}, {savepoints})")
     loops, commits, memory = _run(
@@ -89,19 +89,19 @@ def notify_many(cluster: Cluster, notifications: int, channels: int, *, savepoin
 
 
 def notify_huge(cluster: Cluster, notifications: int) -> dict:
-    """So many notifications, all different, in one transaction, to one listener that checks their numbers.
+    """`notifications` different notifications in one transaction, to one listener that checks their numbers.
 
     notify_s, commit_s      the server's times for the loop and for the commit
-    arrived_s               from the beginning of the commit until the listener has heard the last one
+    arrived_s               from the beginning of the commit until the listener has received the last one
     peak_mb ...             of the backend that sends, see notify_many()
-    listener_peak_mb        what the listening backend has used at most, without shared memory
+    listener_peak_mb        peak memory of the listening backend, without shared memory
     """
     with Listeners(cluster, 1, dbname=DBNAME, check_sequence=1) as held:
         transaction = TRANSACTION.format(call=f"notify_numbered({notifications})")
         [(us, ended_us)], [(committed_us,)], memory = _run(
             cluster, NUMBERED_FUNCTION + MEMORY + transaction + MEMORY, 1)
         held.wait(notifications, ARRIVE_TIMEOUT_S)
-        arrived_us = time.time() * 1e6  # the server's clock as well
+        arrived_us = time.time() * 1e6  # the server uses the same clock
         listener_peak_mb = _peak_of_listener(cluster)
         time.sleep(SETTLE_S)
         exact = heard_exactly(held.count(), notifications)
@@ -113,7 +113,7 @@ def notify_huge(cluster: Cluster, notifications: int) -> dict:
 
 
 def _run(cluster: Cluster, sql: str, repeat: int) -> tuple[list, list, dict]:
-    """What the statements above print: the loops, the commits, and how far the memory went up in between."""
+    """The output of the statements above: the loops, the commits, and the growth of memory in between."""
     rows = {}
     for line in cluster.psql(sql, DBNAME, timeout_s=PGBENCH_TIMEOUT_S).splitlines():
         name, *numbers = line.split("|")

@@ -1,4 +1,4 @@
-"""Who wakes whom: throughput, the last listener's latency, and the signals that it took."""
+"""Wakeups: throughput, the last listener's latency, and the number of signals."""
 
 from bench.measuring.latency import probes
 from bench.measuring.measure import DBNAME, DRAIN_TIMEOUT_S, MeasureError, pgbench, script_load
@@ -11,7 +11,7 @@ LOAD_SHARE = 0.5  # of the seconds; the rest is for single notifications
 
 
 def _load(cluster: Cluster, seconds: float, notifiers: int, listeners: int, counts: bool) -> dict:
-    """As fast as it goes, and what herald.stats has counted meanwhile."""
+    """A load as fast as possible, and the counters of herald.stats meanwhile."""
     with Listeners(cluster, listeners, dbname=DBNAME) as held:
         if counts:
             cluster.psql("SELECT herald.reset_stats()", DBNAME)
@@ -38,11 +38,11 @@ def _per_notification(counted: dict[str, int]) -> dict:
 
 
 def wakeups(cluster: Cluster, seconds: float, *, notifiers: int, listeners: int, counts: bool) -> dict:
-    """A load as fast as it goes, and then single notifications, 20 ms apart, to the same number of listeners.
+    """A load as fast as possible, and then single notifications, 20 ms apart, to the same number of listeners.
 
-    tps, deliveries_per_s           of the load, the time included until all was delivered
-    last_us_p50, last_us_p99        until the last listener heard a single one
-    signals_per_notification ...    of the load, by herald.stats, with `counts`
+    tps, deliveries_per_s           of the load, over the time until all was delivered
+    last_us_p50, last_us_p99        until the last listener received a single notification
+    signals_per_notification ...    of the load, from herald.stats; only with `counts`
     """
     figures = _load(cluster, seconds * LOAD_SHARE, notifiers, listeners, counts)
     single = probes(cluster, seconds * (1 - LOAD_SHARE), listeners=listeners)

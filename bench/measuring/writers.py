@@ -1,4 +1,4 @@
-"""INSERT with a trigger that notifies: what NOTIFY leaves of a writer's throughput."""
+"""INSERT with a trigger that notifies: the writers' throughput with and without NOTIFY."""
 
 from bench.measuring.measure import DBNAME, DRAIN_TIMEOUT_S, MeasureError, pgbench, script_load
 from harness.cluster import Cluster
@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION on_event() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN PERFORM {call}; RETURN NULL; END $$;
 CREATE TRIGGER on_event AFTER INSERT ON events FOR EACH ROW EXECUTE FUNCTION on_event();
 """
-CALLS = {  # what the trigger does
+CALLS = {  # the statement in the trigger
     "none": None,
     "notify": "pg_notify('channel_1', NEW.id::text)",
     "no_op": "octet_length(NEW.id::text)",
@@ -22,10 +22,10 @@ CALLS = {  # what the trigger does
 
 def insert_with_trigger(cluster: Cluster, seconds: float, *, clients: int, trigger: str,
                         settings: dict[str, object]) -> dict:
-    """So many clients insert a row per transaction, and one listener hears what the trigger sends.
+    """`clients` clients insert a row per transaction, and one listener receives what the trigger sends.
 
     trigger     one of CALLS
-    settings    of the database, for the time of the measurement
+    settings    of the database, during the measurement
     """
     call = CALLS[trigger]
     cluster.psql(TABLE + (TRIGGER.format(call=call) if call else "") + "CHECKPOINT;", DBNAME)

@@ -5,16 +5,17 @@
  *
  *		micro OPERATION SIZE --ms MS			ns per operation, as JSON
  *		micro --count OPERATION SIZE ...		for callgrind, see below
- *		micro --list							operations, and what their size counts
+ *		micro --list							operations, and the unit of their size
  *
- * Time: CPU time, so that whoever else uses the machine does little harm; with
- * several threads that of one of them.  The median of several repeats, each of
- * which lasts MS divided by their number, or less where the preparation between
- * two loops, which is not part of it, takes longer than they do.
+ * Time is CPU time, which other processes on the machine hardly change; with
+ * several threads it is the average per thread.  The result is the median of
+ * several repeats.  Each repeat lasts MS divided by their number, or less if
+ * the preparation between two loops, which is not included, takes much longer
+ * than the loops.
  *
  * Instructions: under `valgrind --tool=callgrind --instr-atstart=no` each
- * operation's loop is counted by itself and dumped under the name "OPERATION
- * SIZE N".  The loop is part of it (some 3 instructions an operation).
+ * operation's loop is counted separately and dumped under the name "OPERATION
+ * SIZE N".  The loop itself is included (some 3 instructions per operation).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -37,27 +38,27 @@
 
 #define REPEATS			5
 #define LOOP_TIMED		100000		/* operations in one loop, about */
-#define WITH_PREPARATION 3		/* a repeat with its preparation lasts so much longer at most */
-#define LOOP_COUNTED	200 		/* under callgrind, which is slow */
+#define WITH_PREPARATION 3		/* largest factor by which preparation may prolong a repeat */
+#define LOOP_COUNTED	200 		/* the same under callgrind, which is slow */
 
 typedef struct Repeat
 {
 	double		ns;				/* per operation */
-	double		running_share;	/* of the time that all threads together could have run */
+	double		running_share;	/* CPU time, as a share of the threads' elapsed time */
 	uint64_t	operations;
 } Repeat;
 
 static const Operation *const groups[] = {queue_operations, wakeup_operations, thread_operations};
 static const char *const size_names[] = {"nothing", "bytes", "entries", "listeners", "threads"};
 
-/* What was allocated, as a list; its head comes before the memory itself. */
+/* All allocations, as a list; the link is in front of the memory. */
 static void *allocated;
 
 
 void *
 allocate(size_t bytes)
 {
-	/* calloc(), because it need not zero what is fresh from the kernel. */
+	/* calloc() need not zero memory that comes fresh from the kernel. */
 	char	   *memory = calloc(1, bytes + 2 * HERALD_CACHE_LINE);
 
 	if (memory == NULL)
@@ -130,7 +131,7 @@ clock_ns(clockid_t clock)
 	return (uint64_t) now.tv_sec * UINT64_C(1000000000) + (uint64_t) now.tv_nsec;
 }
 
-/* Loops for so long. */
+/* Runs loops of n operations until they have taken wanted_ns of CPU time. */
 static Repeat
 measure_once(const Operation *operation, Bench *bench, uint64_t n, uint64_t wanted_ns)
 {
@@ -179,7 +180,7 @@ measure(const Operation *operation, const char *size, double ms)
 	Repeat		repeats[REPEATS];
 	Repeat		middle;
 
-	/* Once for the caches and the branch predictor. */
+	/* Once to warm the caches and the branch predictor. */
 	(void) measure_once(operation, &bench, n, 0);
 	for (int i = 0; i < REPEATS; i++)
 		repeats[i] = measure_once(operation, &bench, n, (uint64_t) (ms * 1e6 / REPEATS));

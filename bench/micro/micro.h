@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * micro.h
- *	  What the measured operations of core/ share.
+ *	  Shared declarations of the measured operations of core/.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -21,35 +21,35 @@
 #define OTHER_DATABASE	6u
 #define TURNS			2		/* as on a machine with two CPUs */
 
-/* What the size of an operation counts. */
+/* The unit of an operation's size. */
 typedef enum SizeOf
 {
-	SIZE_NOTHING,				/* it has none: always 1 */
+	SIZE_NOTHING,				/* no size: always 1 */
 	SIZE_BYTES,					/* of a channel's name */
 	SIZE_ENTRIES,				/* notifications in a batch */
-	SIZE_LISTENERS,				/* slots that somebody listens in */
-	SIZE_THREADS				/* that do the same at once */
+	SIZE_LISTENERS,				/* slots with a listener */
+	SIZE_THREADS				/* that run the same operation at once */
 } SizeOf;
 
-/* What an operation works on; what it does not need stays unset. */
+/* The data that an operation works on; members that it does not need stay unset. */
 typedef struct Bench
 {
 	uint32_t	size;
 	HeraldQueue  *queue;
 	char	   *entries;		/* of one batch */
 	uint64_t	entries_length;
-	HeraldPosition *positions;	/* of the batches that were prepared */
-	HeraldWakeup **wakeups;		/* all alike, so that a loop is long enough */
+	HeraldPosition *positions;	/* of the prepared batches */
+	HeraldWakeup **wakeups;		/* several equal ones, to make a loop long enough */
 	uint32_t	wakeups_count;
-	uint32_t   *slots;			/* in random order */
+	uint32_t   *slots;			/* drawn at random */
 	uint32_t   *all_slots;		/* each once, in order */
 	uint64_t	spent_ns;		/* CPU time of all threads, if run() starts any */
 } Bench;
 
 /*
- * One thing to measure.  create() makes what stays for good; prepare() brings
- * that into the state in which run() can do n operations.  Only run() is
- * measured.  A NULL function is one that has nothing to do.
+ * One operation to measure.  create() makes the data; prepare() brings it into the
+ * state in which run() can do n operations.  Only run() is measured.  A function
+ * that has nothing to do is NULL.
  */
 typedef struct Operation
 {
@@ -59,7 +59,7 @@ typedef struct Operation
 	void		(*prepare) (Bench *bench, uint64_t n);
 	void		(*run) (Bench *bench, uint64_t n);
 
-	/* How many operations follow one prepare(), if about so many are wanted. */
+	/* The number of operations after one prepare(), if about `wanted` are wanted. */
 	uint64_t	(*loop) (const Bench *bench, uint64_t wanted);
 } Operation;
 
@@ -67,7 +67,7 @@ extern const Operation queue_operations[];
 extern const Operation wakeup_operations[];
 extern const Operation thread_operations[];
 
-/* micro.c: zeroed memory, until the operation has been measured */
+/* micro.c: zeroed memory, which lasts until the operation has been measured */
 extern void *allocate(size_t bytes);
 
 extern uint64_t clock_ns(clockid_t clock);
@@ -83,7 +83,7 @@ extern void log_dispatch(Bench *bench);
 /* wakeup_operations.c */
 extern HeraldWakeup *wakeup_create(uint32_t slots);
 
-/* Keeps the compiler from leaving out what computes this. */
+/* Keeps the compiler from removing the computation of this value. */
 static inline void
 consume(uint64_t value)
 {

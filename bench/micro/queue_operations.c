@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * queue_operations.c
- *	  What a notification costs in the queue: sent, dispatched, read.
+ *	  The cost of a notification in the queue: sending, dispatching, reading.
  *
- * The notification is NOTIFY channel_1 without a payload: 32 bytes, and the
- * batch's header as many again.  Batches stand one behind the other in a ring
- * of the default size, so that memory is met as a server meets it: in order,
- * and mostly not in a cache.
+ * The notification is NOTIFY channel_1 without a payload: 32 bytes, and 32 more
+ * for the batch's header.  Batches follow each other in a ring of the default
+ * size, so that memory is accessed as in a server: in order, and mostly not
+ * cached.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -180,7 +180,7 @@ prepare_filled(Bench *bench, uint64_t n)
 	run_fill(bench, n);
 }
 
-/* What a lone sender does after its commit record. */
+/* The work of a single sender after its commit record. */
 static void
 run_commit_dispatch(Bench *bench, uint64_t n)
 {
@@ -199,7 +199,7 @@ prepare_sent(Bench *bench, uint64_t n)
 		bench->positions[i] = log_send(bench, DATABASE);
 }
 
-/* All of them are dispatched by one call. */
+/* One call dispatches all batches. */
 static void
 run_dispatch_together(Bench *bench, uint64_t n)
 {
@@ -230,7 +230,7 @@ read_stretch(Bench *bench, HeraldPosition from, HeraldPosition to)
 	return messages;
 }
 
-/* A pass for each batch: a listener that is woken for every one. */
+/* A pass for each batch, as by a listener that is woken for every one. */
 static void
 run_read_each(Bench *bench, uint64_t n)
 {
@@ -239,7 +239,7 @@ run_read_each(Bench *bench, uint64_t n)
 							 bench->positions[i] + batch_length(bench)));
 }
 
-/* One pass over all batches: a listener that was woken once for many. */
+/* One pass over all batches, as by a listener that is woken once for many. */
 static void
 run_read_together(Bench *bench, uint64_t n)
 {
@@ -264,7 +264,7 @@ once(const Bench *bench, uint64_t wanted)
 	return 1;
 }
 
-/* Every sender but one finds room; that one zeroes a segment. */
+/* Most senders find room without this; the one that does not zeroes a segment. */
 static void
 run_recycle(Bench *bench, uint64_t n)
 {

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * thread_operations.c
- *	  What it costs when several threads do the same at once.
+ *	  The cost of operations that several threads run at once.
  *
- * An operation is one operation of one thread: with no contention it takes as
- * long with two threads as with one.  Threads that do not run at the same time,
- * because the machine is busy, meet less than they would.
+ * An operation is one operation of one thread: without contention it takes as
+ * long with two threads as with one.  On a busy machine the threads do not always
+ * run at the same time, and contend less than they would otherwise.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -29,10 +29,10 @@ typedef struct Worker
 	uint64_t	n;
 	void		(*work) (Bench *bench, uint32_t number, uint64_t n);
 	pthread_barrier_t *barrier;
-	uint64_t	spent_ns;		/* CPU time of its own */
+	uint64_t	spent_ns;		/* its own CPU time */
 } Worker;
 
-/* Each worker on a CPU of its own, as far as there are some. */
+/* Pins each worker to a CPU of its own, as far as there are enough. */
 static void
 pin(uint32_t number)
 {
@@ -41,7 +41,7 @@ pin(uint32_t number)
 	cpu_set_t	mine;
 	int			skip;
 
-	/* The first worker asks, before there are others: later it is pinned itself. */
+	/* Ask once, before the first thread is pinned and others are created. */
 	if (!known && sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
 		return;
 	known = true;
@@ -58,7 +58,7 @@ pin(uint32_t number)
 	}
 }
 
-/* Begins when all others do. */
+/* Starts its work at the same time as all others. */
 static void *
 run_worker(void *arg)
 {
@@ -103,7 +103,7 @@ run_threads(Bench *bench, uint64_t n, void (*work) (Bench *bench, uint32_t numbe
 	pthread_barrier_destroy(&barrier);
 }
 
-/* A queue with batches of one notification, and a wakeup with room for all. */
+/* A queue with batches of one notification, and a wakeup with enough slots for all threads. */
 static void
 create(Bench *bench)
 {
@@ -175,7 +175,7 @@ run_send_and_dispatch(Bench *bench, uint64_t n)
 	run_threads(bench, n, send_and_dispatch);
 }
 
-/* A listener's whole life for one message, in its own word only. */
+/* All changes of a listener's word for one message: marked, signalled, read. */
 static void
 cycle_word(HeraldListenerWord *word, uint64_t n)
 {
@@ -223,9 +223,10 @@ ignore_signal(uint32_t slot, void *arg)
 }
 
 /*
- * Each wakes a listener of its own, with turns enough for all: they share
- * nothing but the set and the count of turns.  Either may hand out the other's
- * turn, so a listener that finds itself not signalled reads all the same.
+ * Each thread wakes a listener of its own, with enough turns for all: they only
+ * share the wakeup set and the count of turns.  One thread may give a turn to the
+ * other's listener, so a thread reads for its listener in any case, signalled by
+ * itself or not.
  */
 static void
 wake_own(Bench *bench, uint32_t number, uint64_t n)

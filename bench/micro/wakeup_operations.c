@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wakeup_operations.c
- *	  What it costs to mark and to wake listeners, and how that grows with them.
+ *	  The cost of marking and waking listeners, and its growth with their number.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -11,14 +11,14 @@
 
 #include <stdlib.h>
 
-/* Together the wakeups hold that many listeners: long loops, and still in a cache. */
+/* Listeners of all wakeups together: enough for long loops, and they still fit in a cache. */
 #define LISTENERS_ALL	4096
 
 #define SLOTS_DRAWN		4096	/* a power of two */
 #define START			RING_SIZE
 #define MESSAGE			(START + 64)
 
-/* Signals sent, as a queue; the listeners take them from its head. */
+/* A queue of the signals sent; listeners take them from its head. */
 typedef struct Signals
 {
 	uint32_t	slots[TURNS];
@@ -26,7 +26,7 @@ typedef struct Signals
 } Signals;
 
 
-/* All joined and idle, with nothing to read. */
+/* All listeners have joined and are idle, with nothing to read. */
 HeraldWakeup *
 wakeup_create(uint32_t slots)
 {
@@ -46,7 +46,7 @@ create_with_log(Bench *bench, uint32_t wakeups)
 {
 	uint64_t	random = 1;
 
-	/* Of the queue only the positions matter. */
+	/* Only the queue's positions matter. */
 	bench->queue = allocate(herald_queue_bytes(HERALD_RING_MIN));
 	herald_queue_init(bench->queue, HERALD_RING_MIN);
 	atomic_store(&bench->queue->dispatched, MESSAGE + 64);
@@ -81,7 +81,7 @@ create_many(Bench *bench)
 	create_with_log(bench, bench->size >= LISTENERS_ALL ? 1 : LISTENERS_ALL / bench->size);
 }
 
-/* All listeners of all wakeups, once. */
+/* Each listener of each wakeup once. */
 static uint64_t
 all_listeners(const Bench *bench, uint64_t wanted)
 {
@@ -168,7 +168,7 @@ run_pump_empty(Bench *bench, uint64_t n)
 		consume(herald_wakeup_pump(bench->wakeups[0], HERALD_ALL_TURNS, note_signal, &signals));
 }
 
-/* A listener's pass, from its signal to handing its turn on. */
+/* A listener's pass, from its signal to passing its turn on. */
 static void
 read_and_hand_over(Bench *bench, HeraldWakeup *wakeup, uint32_t slot, Signals *signals)
 {
@@ -184,7 +184,7 @@ read_and_hand_over(Bench *bench, HeraldWakeup *wakeup, uint32_t slot, Signals *s
 	(void) herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, note_signal, signals);
 }
 
-/* One of all listeners is notified, each time another one. */
+/* Each operation notifies one listener, drawn at random. */
 static void
 run_wake_one(Bench *bench, uint64_t n)
 {
@@ -201,7 +201,7 @@ run_wake_one(Bench *bench, uint64_t n)
 	}
 }
 
-/* All are marked, and hand their turns on until everyone has read. */
+/* All are marked, and pass their turns on until all have read. */
 static void
 run_wake_all(Bench *bench, uint64_t n)
 {
@@ -246,7 +246,7 @@ run_join_leave(Bench *bench, uint64_t n)
 	}
 }
 
-/* ---- walks over everybody ---- */
+/* ---- walks over all listeners ---- */
 
 static void
 run_needed(Bench *bench, uint64_t n)

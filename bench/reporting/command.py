@@ -34,7 +34,7 @@ def newest(folder: Path) -> Path:
         try:
             run = raw.Run.load(path)
         except raw.RawError:
-            continue  # of a run that was interrupted at once
+            continue  # of a run that was interrupted at its start
         if run.lines and not run.description.get("parameters", {}).get("quick"):
             return path
     raise raw.RawError(f"no run in {folder} but --quick and --smoke ones; name a file to take it nevertheless")

@@ -1,7 +1,7 @@
 """Writes the figures of a run into the project's documents.
 
-A block of figures stands between the lines `<!-- NAME: begin -->` and `<!-- NAME: end -->`. All of
-what is between them is written by the run; all around them is written by people.
+A block of figures is the text between the lines `<!-- NAME: begin -->` and `<!-- NAME: end -->`. This
+text is generated from the run; all other text is written by people.
 """
 
 import re
@@ -23,7 +23,7 @@ class DocumentError(ValueError):
 
 
 def fill(text: str, where: str, blocks: dict[str, str]) -> str:
-    """The document with new blocks; DocumentError if its markers are not exactly those of the blocks."""
+    """The document with new blocks; DocumentError if its markers are not exactly one pair for each block."""
     marks = list(MARKER.finditer(text))
     begun = [mark[1] for mark in marks if mark[2] == "begin"]
     for name in blocks:
@@ -43,11 +43,11 @@ def fill(text: str, where: str, blocks: dict[str, str]) -> str:
 
 
 def _markdown(table: Table) -> str:
-    """A table as people read and write it in Markdown."""
+    """A table in Markdown."""
     def row(values: tuple) -> str:
         return f"| {' | '.join(cell(value).replace('|', chr(92) + '|') for value in values)} |"
 
-    # A bold number is a number, too.
+    # A bold number counts as a number.
     plain = Table("", table.columns, [tuple(cell(value).strip("*") for value in values) for values in table.rows])
     rule = "|".join("---:" if column and is_numeric(plain, column) else "---" for column in range(len(table.columns)))
     parts = [f"*{table.title}*", ""] if table.title else []
@@ -56,7 +56,7 @@ def _markdown(table: Table) -> str:
 
 
 def _block(question: questions.Question, run: raw.Run, drawn: dict[str, Plot]) -> str:
-    """The tables and plots that answer a question, and a line for each family that the run lacks."""
+    """The tables and plots that answer a question, and a line for each family missing in the run."""
     parts = []
     for family, tables_of in question.parts:
         measured = run.measured(family)
@@ -75,9 +75,9 @@ def _plots(run: raw.Run) -> dict[str, Plot]:
 
 
 def write(run: raw.Run, tree: Path) -> list[Path]:
-    """Writes the documents and plots of a tree, and returns their files; all of them, or nothing.
+    """Writes the documents and plots of a tree, either all or none, and returns their files.
 
-    A plot that this run has not made is deleted: it would be of another run.
+    A plot that this run did not make is deleted: it would show another run.
     """
     possible = _plots(run)
     named = {name for question in questions.QUESTIONS for name in question.plots}

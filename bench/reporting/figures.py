@@ -1,7 +1,7 @@
 """From raw lines to the numbers and texts of tables: groups, medians, spreads, ratios.
 
 A line is one measurement: {"point": {...}, "case": "stock", "round": 0, "figures": {"tps": ...}}.
-Every function takes lines, and leaves out those that have no such figure.
+Functions that take lines and the name of a figure ignore lines without that figure.
 """
 
 import re
@@ -10,12 +10,12 @@ from math import comb
 from statistics import mean, median, stdev
 
 NOTHING = "–"  # the cell of a figure that was not measured
-INTERVAL_ROUNDS_MIN = 6  # of fewer, even lowest and highest are no 95 % interval
+INTERVAL_ROUNDS_MIN = 6  # with fewer rounds, not even the lowest and the highest bound a 95 % interval
 MET, MISSED, NO_VERDICT = "✓ met", "✗ MISSED", "? no verdict"
 
 
 class Ratio(str):
-    """A ratio as text, which knows its median."""
+    """A ratio as text, with its median as a number."""
 
     middle: float | None = None
 
@@ -43,7 +43,7 @@ def select(lines: Iterable[dict], case: str | None = None, **point) -> list[dict
 
 
 def values(lines: Iterable[dict], figure: str, case: str | None = None, **point) -> list[float]:
-    """A figure of every round of a case at a point."""
+    """A figure, from every round of a case at a point."""
     return [line["figures"][figure] for line in select(lines, case, **point)
             if line.get("figures", {}).get(figure) is not None]
 
@@ -60,8 +60,8 @@ def ratios(lines: Iterable[dict], figure: str, subject: str = "herald", baseline
            **point) -> list[float]:
     """subject / baseline of every round that measured both.
 
-    Two measurements of one round lie close together in time, so what slows the machine for a
-    while slows both; the median of these is the ratio to show.
+    The measurements of one round are close together in time, so a temporary slowdown of the machine
+    affects both; the median of these ratios is the one to show.
     """
     rounds: dict[int, dict[str, float]] = {}
     for line in select(lines, **point):
@@ -73,20 +73,20 @@ def ratios(lines: Iterable[dict], figure: str, subject: str = "herald", baseline
 
 
 def public_name(text: str) -> str:
-    """A heading or a label as readers know it: the cases say herald, which is pg_herald; settings keep their names."""
+    """A heading or a label for readers: a leading "herald", as in the cases, becomes "pg_herald"; settings stay."""
     return re.sub(r"^herald\b(?!\.)", "pg_herald", text)
 
 
 def middle(numbers: list[float]) -> float | None:
-    """The median; None of nothing."""
+    """The median; None if there are no numbers."""
     return median(numbers) if numbers else None
 
 
 def median_interval(numbers: list[float]) -> tuple[float, float]:
-    """Where the true median lies with 95 % confidence: between two of the sorted numbers.
+    """The interval of the true median at 95 % confidence: it lies between two of the sorted numbers.
 
-    Each number lies below it as likely as above, so how many lie below is binomial. Of fewer than
-    INTERVAL_ROUNDS_MIN the lowest and the highest, with less confidence.
+    A number is below the true median with probability 1/2, so the count of those below is binomial. With
+    fewer than INTERVAL_ROUNDS_MIN numbers: the lowest and the highest, at a lower confidence.
     """
     ordered = sorted(numbers)
     below, outside = 0, 2 / 2 ** len(ordered)
@@ -96,17 +96,17 @@ def median_interval(numbers: list[float]) -> tuple[float, float]:
 
 
 def average(numbers: list[float]) -> float | None:
-    """The arithmetic mean; None of nothing."""
+    """The arithmetic mean; None if there are no numbers."""
     return mean(numbers) if numbers else None
 
 
 def deviation(numbers: list[float]) -> float | None:
-    """The standard deviation of a sample; None of fewer than two."""
+    """The standard deviation of a sample; None for fewer than two numbers."""
     return stdev(numbers) if len(numbers) > 1 else None
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """A number for people: three digits that count at least, thousands set apart."""
+    """A number for people: at least three significant digits, with thousands separators."""
     if value is None:
         return NOTHING
     size = abs(value)
@@ -115,7 +115,7 @@ def number(value: float | None, unit: str = "") -> str:
 
 
 def with_spread(numbers: list[float], unit: str = "") -> str:
-    """The median, and from where to where the rounds lie: "1,234 tps (1,200–1,250)"."""
+    """The median and the range of the rounds: "1,234 tps (1,200–1,250)"."""
     if not numbers:
         return NOTHING
     text = number(middle(numbers), unit)
@@ -124,10 +124,10 @@ def with_spread(numbers: list[float], unit: str = "") -> str:
 
 
 def ratio(numbers: list[float]) -> Ratio:
-    """The median of ratios and their spread, close to 1 with more digits: "5.0 (4.8–5.2)".
+    """The median of ratios and their spread, with more digits below 2: "5.0 (4.8–5.2)".
 
-    In brackets: of a few rounds, from where to where they lie; of INTERVAL_ROUNDS_MIN and more, where
-    the true median lies with 95 % confidence.
+    In brackets: with fewer than INTERVAL_ROUNDS_MIN rounds their range, otherwise the 95 % interval
+    of the true median.
     """
     if not numbers:
         return Ratio(NOTHING)
@@ -140,7 +140,7 @@ def ratio(numbers: list[float]) -> Ratio:
 
 
 def verdict(numbers: list[float], reached: Callable[[float], bool]) -> str:
-    """Whether the median reaches a target; of too few rounds for an interval nothing is said of that."""
+    """Whether the median reaches a target; no verdict if the rounds are too few for an interval."""
     if not numbers:
         return ""
     if len(numbers) < INTERVAL_ROUNDS_MIN:
@@ -149,12 +149,12 @@ def verdict(numbers: list[float], reached: Callable[[float], bool]) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of 1 in percent."""
+    """A share, from 0 to 1, in percent."""
     return NOTHING if share is None else f"{100 * share:.1f} %"
 
 
 def difference(subject: float | None, baseline: float | None) -> str:
-    """How much more the subject has, in percent of the baseline: "+24.9 %"."""
+    """The difference of the subject to the baseline, in percent of the baseline: "+24.9 %"."""
     if subject is None or not baseline:
         return NOTHING
     return f"{100 * (subject / baseline - 1):+,.1f} %"

@@ -1,4 +1,4 @@
-"""The report of a run: one page of HTML, with nothing outside of it, made from the raw lines alone."""
+"""The report of a run: one self-contained page of HTML, made from the raw lines alone."""
 
 from html import escape
 from pathlib import Path
@@ -54,7 +54,7 @@ VERDICTS = {figures.MET: "met", figures.MISSED: "missed", figures.NO_VERDICT: "o
 
 
 def _class(text: str, number: bool) -> str:
-    """The attribute of a cell: verdicts have a look of their own, and numbers stand to the right."""
+    """The class attribute of a cell: verdicts have a style of their own, and numbers are aligned to the right."""
     names = [name for verdict, name in VERDICTS.items() if text.startswith(verdict)] or ["number"] * number
     return f' class="{names[0]}"' if names else ""
 
@@ -76,7 +76,7 @@ def _table(table: Table) -> str:
 
 
 def _failures(failures: list[str]) -> str:
-    """Why the run's exit status was 1; nothing if it was 0."""
+    """The reasons for the run's exit status 1; empty if it was 0."""
     if not failures:
         return ""
     items = "".join(f"<li>{escape(text)}</li>" for text in failures)
@@ -100,7 +100,7 @@ def _family(family: Family, run: raw.Run) -> str:
 
 
 def _plain(value: object) -> str:
-    """What the description holds, without the marks of JSON."""
+    """A value of the description as plain text."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -131,7 +131,7 @@ def render(run: raw.Run) -> str:
 
 
 def write_svg(run: raw.Run, folder: Path) -> list[Path]:
-    """Writes each plot to a file that is named after it, and returns the files."""
+    """Writes each plot to a file named after it, and returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for family in families.load(run.families()):

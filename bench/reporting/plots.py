@@ -1,7 +1,7 @@
-"""One look for all plots, and how they become SVG.
+"""The common style of all plots, and their conversion to SVG.
 
-matplotlib is loaded only when something is drawn. The SVG of the same lines is the same, byte
-for byte: no date, no random names.
+matplotlib is loaded only when something is drawn. The same lines always give the same bytes of SVG:
+no date, no random names.
 """
 
 import io
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from bench.family import Plot
 from bench.reporting import figures
 
-COLOURS = {"stock": "#d9822b", "herald": "#1f9d72"}  # each can be read on light and on dark
+COLOURS = {"stock": "#d9822b", "herald": "#1f9d72"}  # readable on light and on dark backgrounds
 FURTHER_COLOURS = ("#4a86c8", "#b4558f", "#8a74d6", "#c0504d", "#5b9aa0", "#8c8c8c")
 MARKERS = "osD^vP*X"
 INK = "#24292f"
 PAPER = "#ffffff"
 INCHES = (6.4, 4.0)
-GROUP_WIDTH = 0.8  # of what stands side by side at one place of the x axis
+GROUP_WIDTH = 0.8  # of the bars or marks at one place of the x axis
 LEGEND_SIZE = 9
-TEXT_MIN = 12  # longer marks of an axis are texts, and no numbers
-LEGEND_POINTS = 415  # room for a row of the legend
+TEXT_MIN = 12  # longer tick labels are texts, not numbers
+LEGEND_POINTS = 415  # width of a row of the legend
 STYLE = {
     "svg.hashsalt": "pg_herald", "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 10,
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK,
@@ -32,7 +32,7 @@ STYLE = {
 
 
 def colour(case: str, cases: Iterable[str] = ()) -> str:
-    """The colour of a case; one other than stock and herald has its own by its place among `cases`."""
+    """The colour of a case; cases other than stock and herald get theirs by their place among `cases`."""
     if case in COLOURS:
         return COLOURS[case]
     others = [name for name in cases if name not in COLOURS]
@@ -45,8 +45,8 @@ def line_by_case(axes, lines: list[dict], x: str, figure: str, *, log_x: bool = 
                  label: Callable[[str], str] = str) -> None:
     """A line for each case: the medians of a figure over the parameter x, with the rounds' spread.
 
-    Both axes are logarithmic unless told; a parameter that is 0 somewhere makes its axis symmetric
-    around 0. The x axis is marked at the points themselves.
+    Both axes are logarithmic by default; if the parameter is 0 at a point, the x axis is symlog. Its
+    ticks are at the points.
     """
     shown = list(cases) if cases is not None else figures.cases(lines)
     places = sorted({line["point"][x] for line in lines if x in line["point"]})
@@ -83,7 +83,7 @@ def _grouped(axes, lines: list[dict], x: str, figure: str, cases: Iterable[str] 
 
 
 def _whiskers(values: list[float]) -> list[list[float]]:
-    """How far the lowest and the highest are from the median, as matplotlib wants it."""
+    """The distances of the lowest and the highest value from the median, in matplotlib's form for yerr."""
     middle = figures.middle(values)
     return [[middle - min(values)], [max(values) - middle]]
 
@@ -113,10 +113,10 @@ def marks_by_case(axes, lines: list[dict], x: str, figure: str, *, xlabel: str =
 
 
 def _place_legend(axes) -> None:
-    """Puts the legend between the title and the axes, where it lies on nothing.
+    """Puts the legend between the title and the axes, where it covers nothing.
 
-    Where the y axis is marked with texts these take much of the room: the plot becomes as high as they
-    need, and the legend stands above them, too.
+    Texts as labels of the y axis take much of the width: then the height of the plot depends on their
+    number, and the legend may extend over them as well.
     """
     texts = [label.get_text() for label in axes.get_yticklabels()]
     beside = max(map(len, texts), default=0) > TEXT_MIN
@@ -144,14 +144,14 @@ def mark_places(axes, places: list) -> None:
 
 
 def thousands(axis) -> None:
-    """Labels an axis with plain numbers, thousands set apart, not with powers of ten."""
+    """Labels an axis with plain numbers and thousands separators, not with powers of ten."""
     from matplotlib.ticker import FuncFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:,.10g}"))
 
 
 def log_scale(axes) -> None:
-    """A logarithmic y axis from one power of ten to another, or to 2 or 5 times one, with plain numbers."""
+    """A logarithmic y axis whose ends are 1, 2 or 5 times a power of ten, with plain numbers."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_yscale("log")
@@ -175,7 +175,7 @@ def _finish(axes, log_y: bool, xlabel: str, ylabel: str) -> None:
 
 
 def svg(plot: Plot, *, inline: bool = False) -> str:
-    """The plot as SVG: for a page (without a background, in the page's ink), or for a file of its own."""
+    """The plot as SVG, inline for a page (no background, in the page's text colour) or for a file of its own."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -194,5 +194,5 @@ def svg(plot: Plot, *, inline: bool = False) -> str:
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     if inline:
         text = text[text.index("<svg"):].replace(INK, "currentColor")
-        text = re.sub(r'<g id="[^"]*"', "<g", text)  # the other plots of the page have the same
+        text = re.sub(r'<g id="[^"]*"', "<g", text)  # the page's other plots have the same ids
     return text

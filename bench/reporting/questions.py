@@ -1,7 +1,7 @@
-"""What docs/performance.md and README ask of a run: for each question the tables and plots that answer it.
+"""The questions of docs/performance.md and README: for each the tables and plots of a run that answer it.
 
-Tables show medians, in brackets the range of the rounds; see figures.py. Bold is what is behind
-what it stands beside, or misses its target.
+Tables show medians, in brackets the range of the rounds; see figures.py. A figure is bold if it is
+behind the one that it is compared with, or misses its target.
 """
 
 import re
@@ -25,7 +25,7 @@ MORE, LESS = "more", "less"
 
 @dataclass(frozen=True)
 class Question:
-    """The name of its block, what each family contributes, and the plots that stand below."""
+    """A question: the name of its block, the tables of each family, and the plots below them."""
 
     name: str
     parts: tuple[tuple[str, TablesOf], ...]  # (family, its lines -> tables)
@@ -33,20 +33,20 @@ class Question:
 
 
 def bold(text: str, behind: bool) -> str:
-    """The text, marked if it is behind."""
+    """The text, in bold if it is behind."""
     return f"**{text}**" if behind else text
 
 
 def _judged(ratio: figures.Ratio, *, less: bool = False) -> str:
-    """A ratio to stock or to a peer: behind below 1, or above 1 where less is better."""
+    """A ratio to stock or to a peer, bold if below 1, or above 1 where less is better."""
     at = ratio.middle
     return bold(ratio, at is not None and (at > 1 if less else at < 1))
 
 
 def _columns(table: Table, *chosen: tuple[str, ...], title: str = "") -> Table:
-    """Some columns of a family's table, in its order, each by its heading there and its heading here.
+    """Some columns of a family's table, in its order, each given by its heading there and its heading here.
 
-    A third text says that the column holds ratios, which are better above 1 (MORE) or below (LESS).
+    A third text marks a column of ratios, which are better above 1 (MORE) or below 1 (LESS).
     """
     places = []
     for heading, *_ in chosen:
@@ -109,7 +109,7 @@ def _listen(lines: list[dict]) -> list[Table]:
 
 
 def _last_listener(lines: list[dict]) -> list[Table]:
-    """Commit, first and last of the 300, from the same measurements; the target is the last one's."""
+    """Times of commit, first and last of 300 listeners, from the same measurements; the target is for the last."""
     rows = []
     for scenario, own, ratios in _scenarios(lines, ("last_listener_latency",)):
         for time, until in (("commit_us", "commit"), ("first_us", "the first hears it"), ("last_us", "the last does")):
@@ -193,7 +193,7 @@ def _ping_pong(lines: list[dict]) -> list[Table]:
 
 
 def _profile(lines: list[dict]) -> list[Table]:
-    """The shares of the groups, for each scenario that perf has seen."""
+    """The shares of the groups, for each profiled scenario."""
     found = []
     for scenario in scalability.SCENARIOS:
         shown = {line["case"]: line["figures"]["groups"]
@@ -458,12 +458,12 @@ def _memory(told: dict) -> str:
 
 
 def _server(told: dict) -> str:
-    """The server's version alone, without its packager's."""
+    """The server's version without the packager's part."""
     return " ".join(str(told.get("postgres")).split()[:2])
 
 
 def machine(run: raw.Run) -> str:
-    """Machine, versions and date of the run, and what of it failed."""
+    """Machine, versions and date of the run, and its failures."""
     told = run.description
     rows = [("run", f"`{_parameters(run)}`, {told.get('time', '')[:10]}"),
             (HERALD, f"{told.get('pg_herald')}, commit {told.get('git')}"),
@@ -484,7 +484,7 @@ def summary_machine(run: raw.Run) -> str:
 
 
 def summary(run: raw.Run) -> Table:
-    """README's rows, what is slower among them; a row that the run did not measure has no figures."""
+    """README's rows, including those that are slower; a row that the run did not measure has no figures."""
     lines = run.measured("targets")
 
     def row(name: str, text: str, cases: tuple[str, str], unit: str, *, faster: bool = True) -> tuple:

@@ -1,8 +1,8 @@
 """The raw lines of a run: written once, read for every table and plot.
 
-The first line describes the run ("kind": "run"); then comes one line for each measurement, with
-"figures" or with "error", and one for each case that was skipped, with "why". A family that could
-not go on has a line with "error" for the point WHOLE_FAMILY.
+The first line describes the run ("kind": "run"). It is followed by a line for each measurement, with
+"figures" or "error", and for each skipped case, with "why". A family that failed as a whole has a
+line with "error" for the point WHOLE_FAMILY.
 """
 
 import json
@@ -19,14 +19,14 @@ class RawError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """What a file of raw lines holds."""
+    """The contents of a file of raw lines."""
 
     description: dict
     lines: list[dict]
 
     @classmethod
     def load(cls, path: Path) -> "Run":
-        """Reads a file. A last line that is torn in two, of a run that was killed, is left out."""
+        """Reads a file. An incomplete last line, of a run that was killed, is ignored."""
         lines = []
         texts = path.read_text(encoding="utf-8").splitlines()
         for number, text in enumerate(texts, 1):
@@ -48,7 +48,7 @@ class Run:
         return [line for line in self.lines if line["family"] == family and "figures" in line]
 
     def troubles(self, family: str) -> list[str]:
-        """What was skipped, what failed, and what was not delivered, a text for each; the same only once."""
+        """Skipped, failed and not delivered measurements, a text for each; equal texts only once."""
         found = []
         for line in self.lines:
             if line["family"] == family:
@@ -59,13 +59,13 @@ class Run:
 
 
     def failures(self) -> list[str]:
-        """Why the run is not in order, a text for each reason; what was skipped is none."""
+        """The reasons for exit status 1, a text for each; a skipped case is none."""
         return list(dict.fromkeys(f"{line['family']}: {name(line['point'])}, {line['case']}: {trouble(line)}"
                                   for line in self.lines if line["kind"] == "measurement" and trouble(line)))
 
 
 def trouble(line: dict) -> str:
-    """What is wrong with a line's measurement, if anything."""
+    """The problem of a line's measurement, or an empty text."""
     if line["kind"] == "skipped":
         return f"skipped: {line['why']}"
     if "error" in line:
@@ -76,6 +76,6 @@ def trouble(line: dict) -> str:
 
 
 def name(point: dict) -> str:
-    """A point for people: "notifiers 8, listeners 1"."""
+    """A point's name for people: "notifiers 8, listeners 1"."""
     return ", ".join(str(value) if key == "scenario" else key if value is True else f"{key} {value}"
                      for key, value in point.items())

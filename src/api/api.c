@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * api.c
- *	  The interface for other modules: what it is made of.
+ *	  Implements the interface for other modules.
  *
- * pg_herald_api.h says what each function does.
+ * pg_herald_api.h describes each function.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -36,7 +36,7 @@ struct HeraldCache
 	HeraldCache *next;
 };
 
-/* Those of this process. */
+/* The caches of this process. */
 static HeraldCache *registered;
 
 static HeraldCache *cache_register(const char *name, HeraldCacheInvalidate invalidate,
@@ -131,7 +131,7 @@ invalidate_all(HeraldCache *cache)
 	herald_invalidate(cache->hash, HERALD_KEY_ALL);
 }
 
-/* As pg_notify(): the leader of a parallel query may. */
+/* As pg_notify(): the leader of a parallel query may notify. */
 static void
 notify(const char *channel, const char *payload)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * api.h
- *	  The interface for other modules: how they find it.
+ *	  Publishes the interface for other modules.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -10,7 +10,7 @@
 #ifndef HERALD_API_H
 #define HERALD_API_H
 
-/* Once, in _PG_init(). */
+/* Called once, in _PG_init(). */
 extern void herald_api_publish(void);
 
 #endif							/* HERALD_API_H */

@@ -1,11 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * pg_herald_api.h
- *	  What pg_herald offers to other modules, in C.
+ *	  The C interface of pg_herald for other modules.
  *
- * The only header of pg_herald that is installed.  A module that uses it needs
- * nothing of pg_herald to be built or loaded: it asks at run time whether
- * pg_herald is there.
+ * The only header of pg_herald that is installed.  A module that uses it can be built and
+ * loaded without pg_herald: it checks at run time whether pg_herald is loaded.
  *
  *		const HeraldApi *herald = herald_api_find();
  *
@@ -15,9 +14,9 @@
  * herald_api_find() may be called from _PG_init() on, by any module that is loaded
  * after pg_herald, and always once the server runs.
  *
- * All functions are to be called in a backend (not in the postmaster, unless it
- * says otherwise), from the main thread, outside of signal handlers.  "Throws"
- * means ereport(ERROR).  docs/c-api.md has examples.
+ * All functions must be called in a backend (not in the postmaster, unless a function's
+ * comment allows it), from the main thread, outside of signal handlers.  "Throws" means
+ * ereport(ERROR).  docs/c-api.md has examples.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -32,8 +31,8 @@
 #include "utils/snapshot.h"
 
 /*
- * A new major version is another interface.  Within one, functions are only
- * added, at the end: ask HERALD_API_HAS() before using one that came later.
+ * A new major version is a different interface.  Within a major version, functions are only
+ * added at the end: check HERALD_API_HAS() before using one that was added later.
  */
 #define HERALD_API_MAJOR	1
 
@@ -47,26 +46,25 @@ typedef struct HeraldCache HeraldCache;
 typedef struct HeraldReason HeraldReason;
 
 /*
- * Forget what is cached under this key's hash, in this process.  Called when
- * invalidations are read: from cache_accept(), at the beginning of a statement,
- * before a commit, while a backend is idle; and at once for what this process
- * itself invalidates.  Must not throw, read catalogs, or call this interface.
+ * Drop the values cached under this key's hash, in this process.  Called when invalidations
+ * are read: from cache_accept(), at the beginning of a statement, before a commit, or while a
+ * backend is idle; and at once for keys that this process itself invalidates.  Must not throw,
+ * read catalogs, or call this interface.
  */
 typedef void (*HeraldCacheInvalidate) (uint32 key_hash, void *arg);
 
 /*
- * Forget all of the cache, in this process.  Called when it was invalidated as a
- * whole, and when invalidations were missed.  The same restrictions.
+ * Drop the whole cache, in this process.  Called when it was invalidated as a whole, and when
+ * invalidations were missed.  The same restrictions apply.
  */
 typedef void (*HeraldCacheReset) (void *arg);
 
 /*
- * Somebody has sent this reason to this process: once or several times since
- * the handler ran last.  Runs at a safe point: at the beginning of a statement,
- * before a commit, or in an empty transaction if the process was idle.  A
- * transaction is open and has not failed, but it may be the client's, and about
- * to commit; there may be no snapshot.  May notify and invalidate.  Must not
- * throw, nor send a reason to its own process.
+ * Called when this reason has been sent to this process, once or several times since the last
+ * call.  Runs at a safe point: at the beginning of a statement, before a commit, or in an
+ * empty transaction if the process was idle.  A transaction is open and has not failed, but it
+ * may be the client's, and about to commit; there may be no snapshot.  May notify and
+ * invalidate.  Must not throw, and must not send a reason to its own process.
  */
 typedef void (*HeraldReasonHandler) (void *arg);
 
@@ -77,68 +75,68 @@ typedef struct HeraldApi
 
 	/*
 	 * Register a cache by its name, of at most 63 bytes; also from _PG_init() in the
-	 * postmaster.  Registered again it has the new callbacks.  The same name in all
-	 * processes, and in SQL (herald.cache_invalidate()), is the same cache.  Throws
-	 * if there are more than 32 (all of SQL's count as one), or the name is too long or empty.
+	 * postmaster.  Registering it again replaces the callbacks.  The same name stands for the
+	 * same cache in all processes, and in SQL (herald.cache_invalidate()).  Throws if there
+	 * are more than 32 caches (all SQL caches count as one), or if the name is too long or
+	 * empty.
 	 */
 	HeraldCache *(*cache_register) (const char *name, HeraldCacheInvalidate invalidate,
 									HeraldCacheReset reset, void *arg);
 
-	/* The hash that a key goes by: of its bytes. */
+	/* The hash of a key's bytes, which stands for the key. */
 	uint32		(*cache_hash) (const void *key, size_t length);
 
 	/*
-	 * Hear of all invalidations up to now; the callbacks run in it.  To be called
-	 * each time before cached values are used, in a transaction, after the
-	 * snapshot that they are used with was taken.  Then none is older than what
-	 * that snapshot sees; it can be newer, for a cursor's or an imported one.
-	 * Cheap if there are none: two loads.  The first call in a process may throw,
-	 * when out of memory.
+	 * Process all invalidations up to now; it calls the callbacks.  To be called before each
+	 * use of cached values, in a transaction, after taking the snapshot for that use.  Then no
+	 * value is older than the data that the snapshot sees; it can be newer for the snapshot of
+	 * a cursor or an imported one.  Costs two loads if there are no invalidations.  The first
+	 * call in a process may throw, when out of memory.
 	 */
 	void		(*cache_accept) (void);
 
 	/*
-	 * May a value be kept that was computed with this snapshot?  Ask after having
-	 * computed it, and after cache_accept(); keep it before anything else can call
-	 * that.  snapshot: the oldest of those it was computed with; NULL: the active
-	 * one.  False if some transaction has invalidated it whose change the
-	 * snapshot does not see; if this transaction has written anything, so that
-	 * the value might have to be rolled back; in a serializable transaction, which
-	 * would not notice what it depends on; on a standby.  Never throws.
+	 * May a value be kept that was computed with this snapshot?  Call this after computing it,
+	 * and after cache_accept(); keep the value before any other code can call cache_accept().
+	 * snapshot: the oldest of those with which it was computed; NULL: the active one.  False
+	 * if a transaction whose change the snapshot does not see has invalidated it; if this
+	 * transaction has written anything, since the value might include changes that are rolled
+	 * back; in a serializable transaction, since the server would not see what it reads from a
+	 * cache; on a standby.  Never throws.
 	 */
 	bool		(*cache_may_keep) (HeraldCache *cache, uint32 key_hash, Snapshot snapshot);
 
 	/*
-	 * Invalidate a key when this transaction commits; in this process at once.
-	 * Rolled back with the transaction, or with its subtransaction.  Gives the
-	 * transaction an id.  In a transaction that may write; throws in recovery, in
-	 * a parallel operation, when out of memory.
+	 * Invalidate a key when this transaction commits; in this process at once.  Rolled back
+	 * with the transaction or subtransaction.  Assigns an id to the transaction.  In a
+	 * transaction that may write; throws in recovery, in a parallel operation, and when out of
+	 * memory.
 	 */
 	void		(*cache_invalidate) (HeraldCache *cache, uint32 key_hash);
 
-	/* The same for all of its keys. */
+	/* The same for all keys of the cache. */
 	void		(*cache_invalidate_all) (HeraldCache *cache);
 
 	/*
-	 * What the NOTIFY statement does: payload may be NULL for an empty one.
-	 * In a transaction, up to the callbacks before its commit; throws what NOTIFY
-	 * throws.
+	 * Does the same as the NOTIFY statement; payload may be NULL for an empty one.  In a
+	 * transaction, up to and including the callbacks before its commit; throws the errors of
+	 * NOTIFY.
 	 */
 	void		(*notify) (const char *channel, const char *payload);
 
 	/*
-	 * Register a reason by its name, of at most 63 bytes, with what is to be done
-	 * about it in this process; also from _PG_init() in the postmaster.  Registered
-	 * again it has the new handler.  There can be 30 in a server, until it restarts.
-	 * Throws if there are more, or the name is too long or empty.
+	 * Register a reason by its name, of at most 63 bytes, with its handler in this process;
+	 * also from _PG_init() in the postmaster.  Registering it again replaces the handler.  A
+	 * server can have 30 reasons until it restarts.  Throws if there are more, or if the name
+	 * is too long or empty.
 	 */
 	HeraldReason *(*reason_register) (const char *name, HeraldReasonHandler handler, void *arg);
 
 	/*
-	 * Have the handler run in the process with this id; several sendings before
-	 * it does are one.  False: no process with this id has registered the
-	 * reason (in the postmaster: has ended its start since).  Needs no
-	 * transaction.  Never throws.
+	 * Make the handler run in the process with this id; if the reason is sent several times
+	 * before that, it runs once.  False: no process with this id has registered the reason, or
+	 * it was registered in the postmaster and the process has not finished its start.  Needs
+	 * no transaction.  Never throws.
 	 */
 	bool		(*reason_send) (HeraldReason *reason, int pid);
 } HeraldApi;

@@ -3,10 +3,10 @@
  * reason_names.c
  *	  Reasons to signal that other modules have registered.
  *
- * A reason is a bit of the mask that all processes know under one name: the
- * names are in shared memory, and are never taken out.  What is registered in
- * the postmaster gets its bit with the shared memory, before anybody else can
- * take it; each backend attends to it from the end of its first transaction on.
+ * A reason is a bit of the mask that has the same name in all processes.  The names are in
+ * shared memory, and are never removed.  A reason registered in the postmaster gets its bit
+ * when shared memory is initialized, before any backend can register one; each backend handles
+ * it from the end of its first transaction on.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -31,7 +31,7 @@ struct HeraldReasonNames
 	char		names[HERALD_REASONS_OTHER][NAMEDATALEN];
 };
 
-/* While preloaded, and no shared memory is there: what that begins with. */
+/* Initial contents of the shared memory, for registrations while modules are preloaded. */
 static HeraldReasonNames preloaded;
 
 struct HeraldReason
@@ -43,7 +43,7 @@ struct HeraldReason
 	HeraldReason *next;
 };
 
-/* Those of this process. */
+/* The reasons of this process. */
 static HeraldReason *registered;
 static bool has_unattended;
 
@@ -111,7 +111,7 @@ herald_reason_register(const char *name, HeraldReasonHandler handler, void *arg)
 	reason->is_attended = false;
 	herald_is_involved = has_unattended = true;
 
-	/* In the postmaster, or where there are no transactions, there is nobody to signal. */
+	/* The postmaster, and processes without transactions, are not signalled. */
 	if (OidIsValid(MyDatabaseId))
 		herald_reasons_attend();
 	return reason;
@@ -144,7 +144,10 @@ herald_reasons_attend(void)
 	has_unattended = false;
 }
 
-/* The place of this name, which is entered if it is new; HERALD_REASONS_OTHER: there is none left. */
+/*
+ * The place of this name, which is entered if it is new; HERALD_REASONS_OTHER: all places are
+ * taken.
+ */
 static int
 enter(HeraldReasonNames *in, const char *name)
 {

@@ -19,12 +19,12 @@ extern HeraldReason *herald_reason_register(const char *name, HeraldReasonHandle
 extern bool herald_reason_send(HeraldReason *reason, int pid);
 
 /*
- * Attend to the reasons that were registered in the postmaster.  At the end of
- * a backend's first transaction, which is that of its start.
+ * Start to handle the reasons that were registered in the postmaster.  At the end of a
+ * backend's first transaction, which is the one of its start.
  */
 extern void herald_reasons_attend(void);
 
-/* For shared.c. */
+/* Shared memory, for memory.c. */
 extern Size herald_reasons_shared_size(void);
 extern void herald_reasons_shared_init(void);
 

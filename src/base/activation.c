@@ -3,13 +3,13 @@
  * activation.c
  *	  Is pg_herald switched on in this database?
  *
- * The answer is in pg_extension, for which there is no cache before 18.  But
- * the extension comes with functions, and changes of pg_proc are announced to
- * every backend: so what was found is kept until such an announcement.
+ * The answer is in pg_extension, for which there is no syscache before 18. But the extension
+ * contains functions, and changes of pg_proc are announced to every backend: so the result is
+ * kept until such an invalidation arrives.
  *
- * A function counts only if it is the extension's own.  Otherwise any user that
- * may create a schema named herald could have a function run by every user that
- * calls pg_notify().
+ * A function counts only if it belongs to the extension.  Otherwise a user with the right to
+ * create a schema named herald could make every user that calls pg_notify() run the first
+ * user's function.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -45,7 +45,7 @@ typedef struct Activation
 
 static Activation activation;
 static bool is_known;			/* activation is up to date */
-static bool was_announced;		/* a change, since the last look-up began */
+static bool was_announced;		/* an invalidation has arrived since the last look-up began */
 
 static void look_up(void);
 static Oid	find_function(Oid extension, Oid schema, const char *name,
@@ -93,7 +93,7 @@ look_up(void)
 		registered = true;
 	}
 
-	/* Once more if there was a change meanwhile; but not for ever. */
+	/* Repeat the look-up if there was a change meanwhile, but not for ever. */
 	for (int attempt = 0; attempt < LOOK_UPS_MAX; attempt++)
 	{
 		was_announced = false;
@@ -112,14 +112,13 @@ look_up(void)
 			break;
 	}
 
-	/* All at once, since any of the above may throw. */
+	/* Set the result at once at the end, since any of the above may throw. */
 	activation = found;
 	is_known = !was_announced;
 
 	/*
-	 * Plans that were made before have the built-in function in them, which
-	 * is not wrong, but slower.  Plans made with ours depend on it, and go
-	 * when it does.
+	 * Plans that were made before contain the built-in function, which is correct but slower.
+	 * Plans made with our function depend on it, and are discarded when it is dropped.
 	 */
 	if (activation.is_on && !was_on)
 		ResetPlanCache();
@@ -141,8 +140,8 @@ find_function(Oid extension, Oid schema, const char *name, const Oid *arguments,
 		return InvalidOid;
 
 	/*
-	 * The executor looks it up by its oid.  With that in the cache as well, it
-	 * is found for as long as what we have found here holds.
+	 * The executor looks the function up by its oid.  With this entry in the cache as well,
+	 * the function is found as long as our result is valid.
 	 */
 	return SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)) ? function : InvalidOid;
 }

@@ -13,14 +13,14 @@
 #include "postgres.h"
 
 /*
- * Has CREATE EXTENSION pg_herald been run here?  Inside a transaction that can
- * read catalogs.  Cheap: looked up again only after a change of pg_proc.
+ * Does the extension pg_herald exist in this database?  To be called in a transaction that can
+ * read catalogs.  Cheap: looked up again only after a change of pg_proc or pg_namespace.
  */
 extern bool herald_activation_is_on(void);
 
 /*
- * The extension's functions that stand in for built-in ones, or InvalidOid.
- * Valid after herald_activation_is_on() has said yes.
+ * The extension's functions that replace built-in ones, or InvalidOid.  Valid after
+ * herald_activation_is_on() has returned true.
  */
 extern Oid	herald_activation_notify_function(void);
 extern Oid	herald_activation_usage_function(void);

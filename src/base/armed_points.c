@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * armed_points.c
- *	  Arming stop points from SQL, and what a process does that comes by one.
+ *	  Arms stop points from SQL, and performs the action when a process reaches one.
  *
  * Only in a build for tests (make STOP_POINTS=1).  The functions are in no
  * extension script; a test creates them for itself (test/py/helpers/faults.py).
  *
- * A process that waits polls: it may be inside of a critical section, or have
- * uses of its own for its latch.
+ * A process that waits polls: it may be in a critical section, or may need its latch for other
+ * purposes.
  *
- * This build also sees to the first rule of docs/internals/LOCKS.md: a message that
- * is about to be sent to a client under a lock of ours stops the server.
+ * This build also enforces the first rule of docs/internals/LOCKS.md: it stops the server when
+ * a message is about to be sent to a client under a lock of pg_herald.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -62,7 +62,7 @@ typedef struct Armed
 	char		name[NAMEDATALEN];
 	Action		action;
 	int			pid;			/* for this process only; 0: for any */
-	int			times;			/* so often; 0: this entry is free */
+	int			times;			/* number of times left; 0: this entry is free */
 } Armed;
 
 typedef struct Waiter
@@ -75,7 +75,7 @@ typedef struct Waiter
 struct HeraldStopPoints
 {
 	slock_t		lock;
-	_Atomic uint32_t armed_count;	/* a look at this costs next to nothing */
+	_Atomic uint32_t armed_count;	/* checked first, because that is cheap */
 	Armed		armed[ARMED_MAX];
 	Waiter		waiters[WAITERS_MAX];
 };
@@ -83,7 +83,7 @@ struct HeraldStopPoints
 HeraldStopPoints *herald_stop_points;
 
 static emit_log_hook_type prev_emit_log_hook;
-static int	try_locks_held;		/* of the queue's, by this process */
+static int	try_locks_held;		/* number of the queue's try-locks that this process holds */
 
 static void check_message(ErrorData *error);
 static const char *lock_held(void);
@@ -119,9 +119,9 @@ herald_stop_try_lock(bool is_held)
 }
 
 /*
- * The server calls this before it sends a message to the client.  A client may
- * not read: then the process waits, and with it all that need the lock.
- * Of what is not logged nothing is seen here; so the tests log everything.
+ * The server calls this before it sends a message to the client.  If the client does not read,
+ * this process waits, and with it all processes that need the lock.  The hook sees only
+ * messages that are logged, so the tests log everything.
  */
 static void
 check_message(ErrorData *error)
@@ -132,7 +132,7 @@ check_message(ErrorData *error)
 
 	if (lock != NULL)
 	{
-		char		message[256];	/* a second message takes the memory of the first */
+		char		message[256];	/* elog() reuses the memory of the first message */
 
 		is_reporting = true;
 		strlcpy(message, error->message ? error->message : "", sizeof(message));
@@ -142,7 +142,7 @@ check_message(ErrorData *error)
 		prev_emit_log_hook(error);
 }
 
-/* A lock of ours that this process holds, or NULL. */
+/* A lock of pg_herald that this process holds, or NULL. */
 static const char *
 lock_held(void)
 {
@@ -161,7 +161,7 @@ lock_held(void)
 	if (LWLockHeldByMe(herald_control->reasons_lock))
 		return "reasons_lock";
 
-	/* Those of dshash and dsa are in the memory that we gave them, wherever in it. */
+	/* The locks of dshash and dsa are anywhere in the memory that we gave them. */
 	if (LWLockAnyHeldByMe((LWLock *) herald_channel_area,
 						  (int) ((Size) herald_channel_memory_kb * 1024 / sizeof(uint32)), sizeof(uint32)))
 		return "a lock of the channel map";
@@ -185,7 +185,7 @@ herald_stop_point(const char *name, HeraldStopPointKind kind)
 			await_release(waiter, kind == HERALD_STOP_KIND_STOP);
 			break;
 		case ACTION_ERROR:
-			/* The test is wrong, and has to notice. */
+			/* The test is wrong: make it fail. */
 			if (kind == HERALD_STOP_KIND_HOLD)
 				elog(PANIC, "no error may be thrown at stop point \"%s\"", name);
 			ereport(ERROR,
@@ -240,8 +240,9 @@ herald_stop_arm(PG_FUNCTION_ARGS)
 }
 
 /*
- * herald_stop_release(name text) → integer: the processes that wait there go on, and the point is no
- * longer armed; '' stands for all of them.  Returns how many waited.
+ * herald_stop_release(name text) → integer: the processes that wait at the stop point
+ * continue, and it is no longer armed; '' stands for all stop points.  Returns the number of
+ * processes that waited.
  */
 Datum
 herald_stop_release(PG_FUNCTION_ARGS)
@@ -275,7 +276,9 @@ herald_stop_release(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(count);
 }
 
-/* herald_stop_waiter(name text) → integer: the process that waits there; NULL: none */
+/*
+ * herald_stop_waiter(name text) → integer: the pid of a process that waits there; NULL: none
+ */
 Datum
 herald_stop_waiter(PG_FUNCTION_ARGS)
 {
@@ -296,7 +299,10 @@ herald_stop_waiter(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(pid);
 }
 
-/* herald_stop_armed(name text) → boolean: nobody has come by yet as often as it is for */
+/*
+ * herald_stop_armed(name text) → boolean: processes have not yet reached it the armed number
+ * of times
+ */
 Datum
 herald_stop_armed(PG_FUNCTION_ARGS)
 {
@@ -311,7 +317,10 @@ herald_stop_armed(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(result);
 }
 
-/* What is this process to do here?  If to wait, it is entered in the list of those that wait. */
+/*
+ * The action that this process must perform here.  If it must wait, it is added to the list of
+ * waiters.
+ */
 static Action
 take(const char *name, int *waiter)
 {
@@ -372,7 +381,7 @@ await_release(int waiter, bool serves_interrupts)
 
 	PG_ENSURE_ERROR_CLEANUP(remove_waiter, Int32GetDatum(waiter));
 	{
-		/* The background worker looks by itself whether it is to go. */
+		/* The background worker has to check for itself whether it must exit. */
 		while (!mine->released && !ShutdownRequestPending && PostmasterIsAlive())
 		{
 			pg_usleep(POLL_US);

@@ -1,12 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * attention.c
- *	  What this backend does when it is signalled for something else than
- *	  notifications.
+ *	  Handlers in this backend for signals other than those for notifications.
  *
- * A signal handler could do nothing of use, so the handlers here run at safe
- * points: an idle backend opens an empty transaction for them, a busy one comes
- * by with its next statement or its commit.
+ * A signal handler could not do this work, so the handlers here run at safe points: an idle
+ * backend opens an empty transaction for them, a busy backend runs them at its next statement
+ * or its commit.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -32,7 +31,7 @@ static struct
 
 static bool is_on;
 
-/* So many transactions that fail one after another are tried. */
+/* Maximum number of consecutive empty transactions that fail. */
 #define FAILURES_MAX	10
 
 static bool something_has_come(void);
@@ -76,8 +75,8 @@ herald_attention_serve(void)
 		return;
 
 	/*
-	 * In a block that has failed nothing can be done, and no callback will tell
-	 * of its end, to which this statement may lead.
+	 * In a failed block nothing can be done, and no callback reports its end, to which this
+	 * statement may lead.
 	 */
 	if (IsAbortedTransactionBlockState())
 	{
@@ -93,7 +92,7 @@ herald_attention_serve(void)
 
 		reasons &= reasons - 1;
 
-		/* One that is not known here was meant for an earlier owner of the slot. */
+		/* A reason without a handler was meant for an earlier owner of the slot. */
 		if (handlers[bit].run)
 			handlers[bit].run(handlers[bit].arg);
 	}
@@ -102,12 +101,12 @@ herald_attention_serve(void)
 void
 herald_attention_end_transaction(bool committed)
 {
-	static int	failures;		/* one after another */
+	static int	failures;		/* consecutive */
 
 	/*
-	 * Its signal may have been used up by a look of the server's own for
-	 * invalidations, which does not come by here.  But if something of another
-	 * module's fails in each empty transaction, it has to wait for a statement.
+	 * The server may have used up the signal when it read its own invalidations, which does
+	 * not run the handlers.  But if another module's code fails in each empty transaction, the
+	 * reason has to wait for a statement.
 	 */
 	failures = committed ? 0 : failures + 1;
 	if (failures < FAILURES_MAX && something_has_come())

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * bell.c
- *	  Calling the watchdog.
+ *	  Wakes the watchdog.
  *
- * The watchdog sleeps while nothing is going on.  A process that leaves work to it
- * rings; that costs one load while the watchdog is awake.
+ * The watchdog sleeps while there is no work for it.  A process that leaves work to it rings
+ * the bell; that costs one load while the watchdog is awake.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

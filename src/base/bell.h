@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * bell.h
- *	  Calling the watchdog.
+ *	  Wakes the watchdog.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,15 +15,15 @@
 /* Is there a watchdog? */
 extern bool herald_bell_watchdog_runs(void);
 
-/* Its process id; 0: there is none. */
+/* The watchdog's process id; 0: there is no watchdog. */
 extern int	herald_bell_watchdog_pid(void);
 
 /* There is work left to dispatch.  False: there is no watchdog.  Never fails. */
 extern bool herald_bell_wake(void);
 
 /*
- * A turn has been given out, or somebody waits for listeners: make sure that the
- * watchdog is awake and looks.  Never fails; cheap when it is.
+ * A turn has been handed out, or a process waits for listeners: make sure that the watchdog is
+ * awake and checks.  Never fails; cheap when the watchdog is awake.
  */
 extern void herald_bell_ring(void);
 

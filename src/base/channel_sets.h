@@ -1,9 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * channel_sets.h
- *	  The channels of all databases, divided into a few sets by their hashes:
- *	  what must be noted of a channel without a place of its own is noted of
- *	  its set.
+ *	  The channels of all databases, divided into a few sets by their hashes.  Facts that
+ *	  cannot be stored for each channel are stored for each set.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,14 +17,14 @@
 
 #include "core/retention.h"
 
-/* Some of the HERALD_CHANNEL_SETS: a bit for each. */
+/* A subset of the HERALD_CHANNEL_SETS: a bit for each. */
 typedef uint64 HeraldChannelSets;
 
 #define HERALD_ALL_CHANNEL_SETS		PG_UINT64_MAX
 
 StaticAssertDecl(HERALD_CHANNEL_SETS == 64, "a bit for each set");
 
-/* The set of one of this database's channels. */
+/* The set of a channel of this database. */
 static inline HeraldChannelSets
 herald_channel_set(uint32 channel_hash)
 {

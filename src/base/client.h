@@ -3,11 +3,11 @@
  * client.h
  *	  The server's functions for the connection to the client.
  *
- * libpq/libpq.h brings the structure Port, and in a server with GSSAPI also the
- * headers of Kerberos, which no development package of the server depends on.
- * Nothing here needs them.  Without ENABLE_GSS they are left out, and Port is the
- * same: in each major version its field `gss` is a pointer either way, "to keep
- * struct offsets the same" (libpq/libpq-be.h of 15, 16, 17, 18 and 19).
+ * libpq/libpq.h defines the structure Port.  In a server with GSSAPI it also includes the
+ * headers of Kerberos, which no development package of the server depends on, and which are
+ * not needed here.  Without ENABLE_GSS they are not included, and Port is the same: in each
+ * major version its field `gss` is a pointer in both cases, "to keep struct offsets the same"
+ * (libpq/libpq-be.h of 15, 16, 17, 18 and 19).
  *
  * So a file includes this header instead of libpq/libpq.h.
  *

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * clock.h
- *	  Intervals of time, by a clock that nobody sets.
+ *	  Intervals of time, by a monotonic clock.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,8 +15,8 @@
 #include <time.h>
 
 /*
- * Milliseconds since some moment in the past, the same for all processes.  Of instr_time
- * a session of PostgreSQL 19 may choose the clock (timing_clock_source).
+ * Milliseconds since some moment in the past, the same for all processes.  instr_time does not
+ * do: in PostgreSQL 19 each session can choose its clock (timing_clock_source).
  */
 static inline uint64
 herald_clock_ms(void)

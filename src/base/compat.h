@@ -33,7 +33,10 @@
 #include "utils/timeout.h"
 #include "utils/wait_event.h"
 
-/* 16: what is known of varlenas has a header of its own, and that of a relation's file another name. */
+/*
+ * 16: varlenas have a header of their own, and the header for a relation's file has another
+ * name.
+ */
 #if PG_VERSION_NUM >= 160000
 #include "storage/relfilelocator.h"
 #include "varatt.h"
@@ -42,8 +45,8 @@
 #endif
 
 /*
- * 17: backends are numbered from 0 by ProcNumber instead of from 1 by
- * BackendId.  A slot of ours is a number from 0 on.
+ * 17: backends are numbered from 0 by ProcNumber instead of from 1 by BackendId.  Our slots
+ * are numbered from 0.
  */
 #if PG_VERSION_NUM >= 170000
 #define herald_my_slot()				((uint32) MyProcNumber)
@@ -75,7 +78,7 @@
 #define herald_proc_lxid(number)		(GetPGProcByNumber(number)->lxid)
 #endif
 
-/* 17: the question for a stronger lock is the same function's. */
+/* 17: the same function can also check for a stronger lock. */
 #if PG_VERSION_NUM >= 170000
 #define herald_lock_held_by_me(tag, mode)	LockHeldByMe((tag), (mode), false)
 #else
@@ -83,8 +86,9 @@
 #endif
 
 /*
- * Is a signal of no use now to the process with that number?  It waits for something
- * else than its client's next message, or `for_us`; or for a message, but within a transaction.
+ * Would a signal to this process have no effect now?  That is so if it waits for something
+ * other than its client's next message or the wait event `for_us`, or for a message within a
+ * transaction.
  */
 static inline bool
 herald_proc_waits_elsewhere(int number, uint32 for_us)
@@ -96,10 +100,7 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 	return wait != 0 && wait != for_us;
 }
 
-/*
- * 17: dshash, which learned to take strings for keys, copies a key by a
- * function that the table names.
- */
+/* 17: dshash supports strings as keys, and copies a key by a function that the table names. */
 #if PG_VERSION_NUM >= 170000
 #define HERALD_DSHASH_PARAMETERS(key_size_, entry_size_, compare_, hash_, tranche_) \
 	{ .key_size = (key_size_), .entry_size = (entry_size_), \
@@ -112,9 +113,7 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 	  .tranche_id = (tranche_) }
 #endif
 
-/*
- * 19: the planner hook is told of EXPLAIN's state, if it plans for EXPLAIN.
- */
+/* 19: the planner hook gets EXPLAIN's state, if it plans for EXPLAIN. */
 #if PG_VERSION_NUM >= 190000
 #define HERALD_PLANNER_PARAMS \
 	Query *parse, const char *query_string, int cursor_options, \
@@ -134,14 +133,14 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 #endif
 #define HERALD_ANALYZE_ARGS		pstate, query, jstate
 
-/* 16: what identifies a relation's file has another name. */
+/* 16: the identifier of a relation's file has another name. */
 #if PG_VERSION_NUM >= 160000
 typedef RelFileLocator HeraldRelFile;
 #else
 typedef RelFileNode HeraldRelFile;
 #endif
 
-/* 16: the aclcheck and ownercheck functions of each kind of object became one of each. */
+/* 16: one aclcheck and one ownercheck function replace those of each kind of object. */
 #if PG_VERSION_NUM < 160000
 #define object_ownercheck(classid, objectid, roleid) \
 	((void) (classid), pg_class_ownercheck((objectid), (roleid)))
@@ -150,8 +149,8 @@ typedef RelFileNode HeraldRelFile;
 #endif
 
 /*
- * 19: a tranche is named when its id is taken.  Before, each process is told
- * the name by itself; fork() passes on what the postmaster knows.
+ * 19: a tranche is named when its id is allocated.  Before, the name has to be registered in
+ * each process; names that the postmaster has registered are inherited through fork().
  */
 #if PG_VERSION_NUM >= 190000
 #define herald_tranche_new(name)		LWLockNewTrancheId(name)
@@ -168,28 +167,30 @@ typedef RelFileNode HeraldRelFile;
 #define herald_wait_event_new(name)		((void) (name), PG_WAIT_EXTENSION)
 #endif
 
-/* 18: a generated column can be virtual, and then has no value in a row as it is stored. */
+/* 18: a generated column can be virtual: a stored row has no value for it. */
 #if PG_VERSION_NUM >= 180000
 #define herald_is_virtual(attribute)	((attribute)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
 #else
 #define herald_is_virtual(attribute)	((void) (attribute), false)
 #endif
 
-/* 16: the snapshot of what backends do is read by an index, from 1 on, under a new name. */
+/*
+ * 16: the function that reads the status of a backend by an index, from 1 on, has a new name.
+ */
 #if PG_VERSION_NUM >= 160000
 #define herald_backend_status(index)	(&pgstat_get_local_beentry_by_index(index)->backendStatus)
 #else
 #define herald_backend_status(index)	(&pgstat_fetch_stat_local_beentry(index)->backendStatus)
 #endif
 
-/* 17: a MERGE with NOT MATCHED BY SOURCE has its join condition in ModifyTable, too. */
+/* 17: a MERGE with NOT MATCHED BY SOURCE also has its join condition in ModifyTable. */
 #if PG_VERSION_NUM >= 170000
 #define herald_merge_join_conditions(plan)	((plan)->mergeJoinConditions)
 #else
 #define herald_merge_join_conditions(plan)	((void) (plan), NIL)
 #endif
 
-/* 17: a limit to a transaction's time, which counts in the empty ones, too. */
+/* 17: transaction_timeout exists, and would also limit empty transactions. */
 #if PG_VERSION_NUM >= 170000
 #define herald_disable_transaction_timeout() \
 	((void) (TransactionTimeout > 0 ? disable_timeout(TRANSACTION_TIMEOUT, false) : (void) 0))

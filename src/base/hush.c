@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * hush.c
- *	  Stretches in which a process has nothing to say to its client.
+ *	  Runs a function with client messages suppressed.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -35,7 +35,7 @@ herald_hushed(bool (*function) (void *), void *arg)
 	}
 	PG_CATCH();
 	{
-		/* The error has let go of all. */
+		/* Throwing the error has reset these counters. */
 		InterruptHoldoffCount = holdoff + 1;
 		QueryCancelHoldoffCount = cancel_holdoff;
 		log_error(context);

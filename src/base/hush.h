@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * hush.h
- *	  Stretches in which a process has nothing to say to its client.
+ *	  Runs a function with client messages suppressed.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -13,10 +13,9 @@
 #include "postgres.h"
 
 /*
- * Call a function where nothing may reach the client, nor an error the caller:
- * under a lock, or at the end of a transaction.  What there is to say goes to
- * the server's log only; interrupts are not served.  False: the function said so,
- * or threw an error.
+ * Call a function where no message may reach the client and no error may reach the caller:
+ * under a lock, or at the end of a transaction.  Messages go to the server's log only;
+ * interrupts are held off.  False: the function returned false or threw an error.
  */
 extern bool herald_hushed(bool (*function) (void *), void *arg);
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * involvement.c
- *	  Does what this backend does concern pg_herald?
+ *	  Does this backend's transaction concern pg_herald?
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * involvement.h
- *	  Does what this backend does concern pg_herald?
+ *	  Does this backend's transaction concern pg_herald?
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -13,16 +13,15 @@
 #include "postgres.h"
 
 /*
- * Most transactions neither notify nor listen, in backends that do not listen
- * either, and are to cost nothing: at their statements and ends this is all that is
- * looked at.  Set by every function that gives the end of the transaction
- * something to do; transaction.c clears it.
+ * Most transactions neither notify nor listen, in backends that do not listen, and must cost
+ * nothing: at their statements and ends only this flag is checked.  Set by every function that
+ * leaves work for the end of the transaction; transaction.c clears it.
  */
 extern bool herald_is_involved;
 
 /*
- * Have our callbacks before the commit, or before PREPARE TRANSACTION, run?  What
- * other modules' callbacks do after them comes too late for them.
+ * Have our callbacks before the commit, or before PREPARE TRANSACTION, run?  Work that other
+ * modules' callbacks add after them comes too late.
  */
 extern bool herald_is_committing;
 

@@ -50,7 +50,7 @@ herald_levels_subcommit(HeraldLevels *levels)
 	if (parent == 1 || (levels->used > 1 && level[-1].nesting == parent))
 		levels->used--;
 	else
-		level->nesting = parent;	/* which had appended nothing: it begins here */
+		level->nesting = parent;	/* the parent had appended nothing, so its items begin here */
 }
 
 uint64
@@ -70,7 +70,7 @@ herald_levels_reset(HeraldLevels *levels)
 	levels->used = 0;
 }
 
-/* The current subtransaction's; NULL: it has appended nothing. */
+/* The level of the current subtransaction; NULL: it has appended nothing. */
 static HeraldLevel *
 current(HeraldLevels *levels)
 {

@@ -1,18 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * outbox.c
- *	  Messages to the client that wait until nobody waits for us.
+ *	  Keeps messages to the client in the buffer while other processes wait for this one.
  *
- * A message to the client can come from anywhere: an error, which the server
- * sends before it aborts the transaction; the warning of a commit whose wait for
- * a standby was canceled; the size of a deleted temporary file.  The server
- * flushes each of them at once, and waits if the client does not read.  While a
- * transaction has its place in the queue, or while this backend holds a lock of
- * ours, everybody would wait with it.
+ * A message to the client can come from anywhere: an error, which the server sends before it
+ * aborts the transaction; the warning of a commit whose wait for a standby was canceled; the
+ * size of a deleted temporary file.  The server flushes each of them at once, and waits if the
+ * client does not read.  While this transaction has its place in the queue, or while this
+ * backend holds a lock of pg_herald, all other sessions would wait with it.
  *
- * The server sends by a table of functions that may be replaced (parallel workers
- * do so).  Ours puts messages into the server's own buffer, which grows if need
- * be, and flushes when it is opened again.
+ * The server sends through a table of functions that may be replaced (parallel workers do so).
+ * Our functions put messages into the server's own buffer, which grows as needed, and flush it
+ * after the outbox has been opened again.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -27,9 +26,9 @@ static bool is_closed;
 static bool has_flush_waited;
 
 /*
- * What stood there when we were loaded: the server's functions for a socket.  Ours
- * stand for these alone: another table may not be able to put a message without
- * waiting (a background worker's, which answers another backend, throws).
+ * The table when the module was loaded: the server's functions for a socket.  Our functions
+ * replace only these: another table may not be able to store a message without waiting (the
+ * one of a background worker that answers another backend throws an error).
  */
 static const PQcommMethods *server;
 static PQcommMethods ours;
@@ -70,13 +69,13 @@ herald_outbox_open(void)
 		return;
 	is_closed = false;
 
-	/* If another module has replaced ours meanwhile, it may have kept them to call. */
+	/* If another module has replaced our table meanwhile, it may still call our functions. */
 	if (PqCommMethods == &ours)
 		PqCommMethods = server;
 
 	/*
-	 * No flush may follow before the client says something: after an error it
-	 * would be that of Sync, which the client may send only when it knows.
+	 * There may be no other flush before the client sends something: after an error the next
+	 * flush would be for Sync, which the client may send only after it has received the error.
 	 */
 	if (has_flush_waited)
 		(void) pq_flush_if_writable();
@@ -117,7 +116,7 @@ put(char type, const char *body, size_t length)
 	return 0;
 }
 
-/* The server's function in its turn calls putmessage() of the table that is in place. */
+/* The server's function calls putmessage() of the current table. */
 static void
 put_noblock(char type, const char *body, size_t length)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * outbox.h
- *	  Messages to the client that wait until nobody waits for us.
+ *	  Keeps messages to the client in the buffer while other processes wait for this one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,20 +12,19 @@
 
 #include "postgres.h"
 
-/* When the module is loaded. */
+/* To be called when the module is loaded. */
 extern void herald_outbox_init(void);
 
 /*
- * From now on what goes to the client stays in the server's buffer, however
- * large that gets, until herald_outbox_open().  Calls do not nest; a repeated one
- * does nothing, nor does one in a process that does not send to a socket.
- * Never fails.
+ * From now on messages to the client stay in the server's buffer, which grows as needed, until
+ * herald_outbox_open().  Calls do not nest: a repeated call does nothing.  A call in a process
+ * that does not send to a socket does nothing either.  Never fails.
  */
 extern void herald_outbox_close(void);
 
 /*
- * Messages go out again.  What was to be sent meanwhile is sent now, as far as the
- * socket takes it.  Harmless to repeat.  Never fails.
+ * Messages are sent again.  Those in the buffer are sent now, as far as the socket accepts
+ * them.  Harmless to repeat.  Never fails.
  */
 extern void herald_outbox_open(void);
 

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * own_channels.c
- *	  The channels on which pg_herald itself speaks to a session that listens there.
+ *	  The channels on which pg_herald itself sends notifications to the sessions that listen to
+ *	  them.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

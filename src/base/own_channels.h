@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * own_channels.h
- *	  The channels on which pg_herald itself speaks to a session that listens there.
+ *	  The channels on which pg_herald itself sends notifications to the sessions that listen to
+ *	  them.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -13,16 +14,20 @@
 /* Notifications are missing. */
 #define HERALD_RESET_CHANNEL	"herald_reset"
 
-/* So far the session has been sent everything: a token (notify/listener/token.h). */
+/*
+ * The position up to which the session has received everything, as a token
+ * (notify/listener/token.h).
+ */
 #define HERALD_POSITION_CHANNEL	"herald_position"
 
-/* Is it one of these?  Nobody else sends there. */
+/* Is it one of these?  Only pg_herald sends on them. */
 extern bool herald_own_channel(const char *channel);
 
 /*
- * The name under which this session is registered for it with the server, which needs one to
- * wake the session.  Nobody else knows it: what goes past us to the channel itself does not
- * arrive.  In the current memory context.
+ * The channel that this session registers with the server in place of such a channel; without
+ * a channel the server would not wake the session.  The name is secret, so that a notification
+ * which another session sends to the real channel through the server's queue is not delivered.
+ * In the current memory context.
  */
 extern char *herald_own_channel_native_name(const char *channel);
 

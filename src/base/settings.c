@@ -17,7 +17,7 @@
 #include "base/settings.h"
 #include "core/queue.h"
 
-/* Upper limits; memory is reserved at start, so these only catch slips. */
+/* Limits of settings; memory is reserved at start, so the upper limits only catch mistakes. */
 #define QUEUE_MEMORY_MIN_KB		((int) (HERALD_RING_MIN / 1024))
 #define QUEUE_MEMORY_MAX_KB		(8 * 1024 * 1024)
 #define REGISTRY_MEMORY_MIN_KB	1024
@@ -25,7 +25,7 @@
 #define WAKEUP_CONCURRENCY_MAX	65536
 #define PAYLOAD_MAX				(256 * 1024 * 1024)
 
-/* Set to their defaults when they are defined, below. */
+/* Set to their defaults by the definitions below. */
 bool		herald_enabled;
 int			herald_queue_memory_kb;
 int			herald_channel_memory_kb;
@@ -158,7 +158,7 @@ herald_settings_turns(void)
 	return cpus > 0 ? (uint32) cpus : 1;
 }
 
-/* What is in use is what SHOW tells. */
+/* Round the value, so that SHOW reports the size in use. */
 static bool
 check_queue_memory(int *newval, void **extra, GucSource source)
 {

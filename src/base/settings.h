@@ -14,30 +14,30 @@
 
 #include "utils/guc.h"
 
-/* The server keeps its limit to itself: payloads are shorter than this + 1. */
+/* The server's limit has no public definition: payloads must be shorter than this + 1. */
 #define HERALD_PAYLOAD_MAX_OF_SERVER	(BLCKSZ - NAMEDATALEN - 128 - 1)
 
-extern bool herald_enabled;		/* send by pg_herald, not by the stock way */
+extern bool herald_enabled;		/* send through pg_herald's queue, not the server's own */
 extern int	herald_queue_memory_kb;
 extern int	herald_channel_memory_kb;
 extern int	herald_max_channels_per_role;	/* -1: half of herald_channels_max() */
 extern int	herald_max_queue_size_kb;
 extern int	herald_max_uncommitted_per_role_kb; /* -1: half of herald_max_queue_size_kb */
 extern int	herald_max_payload;	/* bytes */
-extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is kept */
+extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is cached */
 extern int	herald_retain_size_kb;
 extern int	herald_retain_time_s;
 extern int	herald_max_read_wait_ms;
-extern int	herald_log_min_lag_kb;	/* -1: do not log it */
+extern int	herald_log_min_lag_kb;	/* -1: do not log laggards */
 extern int	herald_wakeup_concurrency;	/* -1: by the number of CPUs */
 
 /*
- * Define them and reserve their prefix.  Once, in _PG_init().  The hook is called
- * when herald.cache_memory changes.
+ * Define the settings and reserve their prefix.  Called once, in _PG_init().  The hook is
+ * called when herald.cache_memory changes.
  */
 extern void herald_settings_define(GucIntAssignHook cache_memory_changed);
 
-/* The turns there may be at a time, at least 1. */
+/* Maximum number of turns at a time, at least 1. */
 extern uint32 herald_settings_turns(void);
 
 #endif							/* HERALD_SETTINGS_H */

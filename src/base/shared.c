@@ -28,7 +28,7 @@ void	   *herald_channel_area;
 uint32
 herald_shared_my_slot(void)
 {
-	/* A process without a number among the backends (15, 16: the watchdog) has the last slot. */
+	/* A process that has no backend number (15, 16: the watchdog) has the last slot. */
 	return Min(herald_my_slot(), herald_control->slots - 1);
 }
 

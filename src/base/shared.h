@@ -24,9 +24,9 @@
 #include "core/wakeup.h"
 
 /*
- * What is counted.  Each process counts in its own slot, where nobody else
- * writes; herald.stats adds up.  The order is that of the view's columns, whose
- * names are in views/views.c.
+ * The counters.  Each process counts in its own slot, which no other process writes;
+ * herald.stats adds them up.  Their order is that of the view's columns, whose names are in
+ * views/views.c.
  */
 typedef enum HeraldCounter
 {
@@ -34,113 +34,128 @@ typedef enum HeraldCounter
 	HERALD_COUNT_BATCHES,		/* transactions that sent them */
 	HERALD_COUNT_DUPLICATES,	/* removed within a transaction */
 	HERALD_COUNT_DELIVERED,		/* sent to clients */
-	HERALD_COUNT_WAKEUPS,		/* passes in which listeners read the queue */
+	HERALD_COUNT_WAKEUPS,		/* passes of listeners over the queue */
 	HERALD_COUNT_SIGNALS_SENT,
-	HERALD_COUNT_SIGNALS_SAVED, /* a listener concerned that needed none */
+	HERALD_COUNT_SIGNALS_SAVED, /* listeners that had a message and needed no signal */
 	HERALD_COUNT_TURNS_RESCUED, /* taken back by the watchdog */
 	HERALD_COUNT_SEGMENTS_SPILLED,	/* written to temporary files */
-	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, for the limit or for want of disk */
+	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, at the size limit or because saving failed */
 	HERALD_COUNT_OVERRUNS,		/* listeners that missed notifications */
 	HERALD_COUNT_INVALIDATIONS, /* sent */
-	HERALD_COUNT_CACHE_RESETS,	/* backends that missed some */
-	HERALD_COUNT_CATCH_UPS,		/* backends signalled because they were far behind */
+	HERALD_COUNT_CACHE_RESETS,	/* resets of backends that missed invalidations */
+	HERALD_COUNT_CATCH_UPS,		/* signals to backends that were far behind */
 	HERALD_COUNTERS
 } HeraldCounter;
 
-/* What a backend does with caches. */
+/* A backend's use of caches. */
 typedef struct HeraldCacheUse
 {
 	_Atomic uint32_t database;
 	_Atomic uint32_t role;
-	_Atomic uint32_t values;	/* that it keeps */
-	_Atomic uint64_t bytes;		/* of memory for them */
+	_Atomic uint32_t values;	/* that it caches */
+	_Atomic uint64_t bytes;		/* memory for these values */
 	_Atomic uint64_t hits;
 	_Atomic uint64_t misses;
-	_Atomic uint64_t invalidations; /* read, of its database */
+	_Atomic uint64_t invalidations; /* messages of its database that it has read */
 	_Atomic uint64_t resets;
 } HeraldCacheUse;
 
-/* One per backend, and one for the watchdog. */
+/* One per backend, and one for the watchdog.  Any process may read the fields. */
 typedef struct HeraldSlot
 {
-	/* Wakers set bits, the backend takes them. */
+	/* Other processes set bits, the backend clears them. */
 	_Alignas(HERALD_CACHE_LINE) HeraldReasons reasons;
 
-	/* The backend, before it joins and after it leaves; anybody reads. */
+	/* Written by the backend, before it joins and after it leaves. */
 	_Atomic int32_t pid;		/* 0: not a listener */
-	_Atomic int32_t process;	/* its number, for herald_proc_waits_elsewhere() */
+	_Atomic int32_t process;	/* its process number, for herald_proc_waits_elsewhere() */
 	_Atomic uint32_t database;
 	_Atomic uint32_t role;
-	_Atomic uint32_t channels;	/* how many it listens to */
+	_Atomic uint32_t channels;	/* number of channels that it listens to */
 
-	/* The backend alone; anybody reads. */
-	_Atomic uint64_t delivered; /* since it began to listen */
+	/* Written by the backend alone. */
+	_Atomic uint64_t delivered; /* notifications since it began to listen */
 	_Atomic uint64_t wakeups;
-	_Atomic uint64_t told;		/* the position that its client was told last; 0: it is told none */
+	_Atomic uint64_t told;		/* the last position sent to its client; 0: it sends none */
 	_Atomic uint64_t counters[HERALD_COUNTERS];
 
-	/* The watchdog, and the backend before it joins; anybody reads. */
+	/* Written by the watchdog, and by the backend before it joins. */
 	_Atomic int64_t lagging_since;	/* a TimestampTz; 0: it does not lag */
 
-	/* The backend: its pid once it attends to other reasons than notifications; else 0. */
+	/*
+	 * Written by the backend: its pid once it handles reasons other than notifications; else
+	 * 0.
+	 */
 	_Atomic int32_t attends;
-	_Atomic uint32_t attends_to;	/* which */
+	_Atomic uint32_t attends_to;	/* a bit for each of these reasons */
 
-	/* The backend, from when it first uses a cache on; anybody reads. */
+	/* Written by the backend, once it has used a cache. */
 	HeraldCacheUse cache;
 } HeraldSlot;
 
 /*
- * Transactions whose notifications went past our queue, in one database, or in those for
- * which there is no place left; notify/storage/bypass.c alone uses it.
+ * Transactions whose notifications bypassed our queue, in one database.  The last entry is for
+ * all databases that have no entry of their own.  Used only by notify/storage/bypass.c.
  */
 #define HERALD_BYPASSES		128
 
 typedef struct HeraldBypass
 {
-	_Atomic uint32_t database;	/* 0: nobody's yet */
+	_Atomic uint32_t database;	/* 0: unused */
 	_Atomic uint32_t count;
-	_Atomic uint32_t last[HERALD_CHANNEL_SETS];	/* the number of the last one that may have notified channels of such a set */
+	_Atomic uint32_t last[HERALD_CHANNEL_SETS];	/* for each set of channels: the number of the
+												 * last transaction that may have notified one
+												 * of them */
 } HeraldBypass;
 
 typedef struct HeraldControl
 {
 	/*
-	 * Constant after the start, but for the first; everybody reads it often, so what
-	 * changes is in other cache lines.
+	 * Constant after the start, except for the first field.  All processes read these often,
+	 * so fields that change are in other cache lines.
 	 */
 	_Atomic uint32_t is_damaged;	/* 1: the queue is switched off (notify/dispatch/damage.c) */
 	uint32		slots;			/* length of herald_slots */
 	int			area_tranche;
 	int			channels_tranche;
 	dshash_table_handle channels;
-	uint64		channel_seed;	/* of the hashes of channels; known to nobody */
+	uint64		channel_seed;	/* secret seed of the hashes of channels */
 	uint64		run;			/* drawn at random when shared memory is set up */
-	uint8		token_key[32];	/* for notify/listener/token.c; known to nobody */
-	LWLock	   *spill_lock;		/* notify/storage/spill.c alone takes it */
+	uint8		token_key[32];	/* secret key, for notify/listener/token.c */
+	LWLock	   *spill_lock;		/* taken only by notify/storage/spill.c */
 	LWLock	   *scan_lock;		/* for going through the channel map */
 	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
 	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue, and joining it */
 
-	/* The watchdog: its process number, or -1, and whether it sleeps deeply. */
+	/*
+	 * The watchdog's process number, or -1; and whether it is in a long sleep, which
+	 * herald_bell_ring() ends.
+	 */
 	_Alignas(HERALD_CACHE_LINE) _Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;
-	_Atomic uint32_t tells_positions;	/* 1: some session is told its position as the queue moves on */
+	_Atomic uint32_t tells_positions;	/* 1: some session sends its position to its client as
+										 * the queue advances */
 
-	/* Backends that wait for a batch to be dispatched: their own, or one that their client knows of. */
+	/*
+	 * Number of backends that wait for a batch to be dispatched: their own, or one that their
+	 * client knows of.
+	 */
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;
 
-	/* Where the dispatch hangs: somebody has waited there in vain (notify/dispatch/dispatch.c). */
+	/*
+	 * The position at which the dispatch hangs: a process has waited for it without success
+	 * (notify/dispatch/dispatch.c).
+	 */
 	_Atomic uint64_t stuck_at;
 
-	/* Backends that wait for spill_lock. */
+	/* Number of backends that wait for spill_lock. */
 	_Atomic uint32_t spill_lock_waiters;
 	ConditionVariable spill_lock_released;
 
 	HeraldBypass bypasses[HERALD_BYPASSES];
 
-	/* herald.reset_stats(): what the counters stood at, and when. */
+	/* For herald.reset_stats(): the values of the counters at the last reset, and its time. */
 	LWLock	   *reset_lock;
 	uint64		reset_counters[HERALD_COUNTERS];
 	TimestampTz reset_time;
@@ -156,20 +171,19 @@ typedef struct HeraldSpill HeraldSpill;
 typedef struct HeraldRoom HeraldRoom;
 typedef struct HeraldLargeFiles HeraldLargeFiles;
 typedef struct HeraldReasonNames HeraldReasonNames;
-extern HeraldFiles *herald_files;	/* notify/storage/files.c alone looks into it */
-extern HeraldSpill *herald_spill;	/* notify/storage/spill.c alone */
-extern HeraldRoom *herald_room;	/* notify/storage/room.c alone */
-extern HeraldLargeFiles *herald_large_files;	/* notify/storage/large_files.c alone */
-extern HeraldReasonNames *herald_reason_names;	/* api/reason_names.c alone */
+extern HeraldFiles *herald_files;	/* used only by notify/storage/files.c */
+extern HeraldSpill *herald_spill;	/* used only by notify/storage/spill.c */
+extern HeraldRoom *herald_room;	/* used only by notify/storage/room.c */
+extern HeraldLargeFiles *herald_large_files;	/* used only by notify/storage/large_files.c */
+extern HeraldReasonNames *herald_reason_names;	/* used only by api/reason_names.c */
 extern void *herald_channel_area;	/* a DSA area, created in place */
 
 /* This process's slot, below herald_control->slots. */
 extern uint32 herald_shared_my_slot(void);
 
 /*
- * Is the queue switched off (notify/dispatch/damage.c)?  [D5] Sequentially
- * consistent: a listener asks after it has changed its word; pairs with
- * herald_damage_found().
+ * Is the queue switched off (notify/dispatch/damage.c)?  [D5] Sequentially consistent: a
+ * listener calls this after it has changed its word; pairs with herald_damage_found().
  */
 static inline bool
 herald_shared_is_damaged(void)
@@ -177,7 +191,7 @@ herald_shared_is_damaged(void)
 	return unlikely(atomic_load(&herald_control->is_damaged) != 0);
 }
 
-/* Add to a counter that this process alone writes: no locked instruction is needed. */
+/* Add to a counter that only this process writes, so no locked instruction is needed. */
 static inline void
 herald_count(_Atomic uint64_t *counter, uint64 n)
 {

@@ -1,15 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * signal.c
- *	  The one place from which backends are signalled.
+ *	  The only place from which backends are signalled.
  *
- * The server's own PROCSIG_NOTIFY_INTERRUPT makes an idle backend that listens
- * to anything run an empty transaction, at whose commit we are called; a busy
- * one runs it before it tells its client that it is ready for the next query.
+ * The server's own PROCSIG_NOTIFY_INTERRUPT makes an idle backend that listens to any channel
+ * run an empty transaction, at whose commit we are called; a busy backend runs it before it
+ * sends ReadyForQuery.
  *
- * For a backend that may not listen there is PROCSIG_CATCHUP_INTERRUPT, by which the
- * server has an idle backend read its own invalidations: in an empty
- * transaction again, but nothing is sent to the client.
+ * For a backend that may not listen there is PROCSIG_CATCHUP_INTERRUPT, with which the server
+ * makes an idle backend read the server's invalidations: in an empty transaction again, but
+ * nothing is flushed to the client.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -40,9 +40,9 @@ herald_signal_notifications(uint32 slot, void *arg)
 	HERALD_HOLD_POINT("reason-added");
 
 	/*
-	 * [S2] Only now look whose slot it is: pairs with herald_session_join().
-	 * Either the slot's new owner clears our bit, or we see his pid, and he
-	 * gets the signal that goes with it.
+	 * [S2] Load the slot's pid only now: pairs with herald_session_join().  Either the slot's
+	 * new owner clears our bit, or we see the new owner's pid and send it the signal that goes
+	 * with the bit.
 	 */
 	pid = atomic_load_explicit(&listener->pid, memory_order_seq_cst);
 
@@ -51,17 +51,18 @@ herald_signal_notifications(uint32 slot, void *arg)
 	else if (is_first && pid != 0)
 	{
 		/*
-		 * If that backend is gone by now it has given back its turn, and if
-		 * its slot has a new owner that one runs an empty transaction more.
+		 * If that backend has exited meanwhile, it has returned its turn.  If its slot has a
+		 * new owner, that backend runs an unnecessary empty transaction.
 		 */
 		(void) herald_signal_slot(pid, PROCSIG_NOTIFY_INTERRUPT, slot);
 		herald_shared_count(HERALD_COUNT_SIGNALS_SENT, 1);
 	}
 
 	/*
-	 * A backend can be busy before any hook has told us: parse analysis, for one,
-	 * locks tables, and a Bind without a Sync leaves a transaction open.  So can one
-	 * that somebody has signalled long ago.  A hint: it may be over by now.
+	 * A backend can be busy before any of our hooks has run: parse analysis, for example,
+	 * locks tables, and a Bind without a Sync leaves a transaction open.  The same holds for a
+	 * backend that was signalled long ago.  The result is a hint: the wait may be over
+	 * already.
 	 */
 	return pid == MyProcPid ||
 		!herald_proc_waits_elsewhere(atomic_load_explicit(&listener->process, memory_order_relaxed),

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * waits.c
- *	  What a process waits for, and can be seen to wait for.
+ *	  Wait events, and waiting at condition variables.
  *
- * In pg_stat_activity they are of type Extension, with a name of their own
- * from PostgreSQL 17 on.
+ * In pg_stat_activity the wait events are of type Extension, with their own names from
+ * PostgreSQL 17 on.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -28,7 +28,7 @@ static const char *const names[HERALD_WAITS] = {
 	[HERALD_WAIT_WATCHDOG] = "HeraldWatchdog",
 };
 
-/* Found out by the postmaster; fork() passes it on. */
+/* Set by the postmaster; inherited through fork(). */
 static uint32 events[HERALD_WAITS];
 
 
@@ -49,9 +49,9 @@ herald_wait(HeraldWait wait)
 }
 
 /*
- * The server's own function to prepare would, up to 15, tell another process in the place of one
- * that was told already: two that wait for the same would wake each other without end.  Its sleep
- * enters the list, or enters it once more, and no time is over at once.
+ * Up to PostgreSQL 15, ConditionVariablePrepareToSleep() forwards a received signal to another
+ * waiter: two waiters would wake each other without end.  A timed sleep also enters the wait
+ * list, or enters it again, and with a timeout of zero it returns at once.
  */
 void
 herald_wait_prepare(HeraldWait wait, ConditionVariable *variable)
@@ -59,7 +59,10 @@ herald_wait_prepare(HeraldWait wait, ConditionVariable *variable)
 	(void) ConditionVariableTimedSleep(variable, 0, herald_wait(wait));
 }
 
-/* A process that was told is off the list; so it has to prepare again in any case. */
+/*
+ * A signalled process has been removed from the wait list, so it must prepare again in any
+ * case.
+ */
 void
 herald_wait_sleep(HeraldWait wait, long timeout_ms)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * waits.h
- *	  What a process waits for, and can be seen to wait for.
+ *	  Wait events, and waiting at condition variables.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,12 +14,12 @@
 
 #include "storage/condition_variable.h"
 
-/* docs/troubleshooting.md says what each means to a user. */
+/* docs/troubleshooting.md explains each to users. */
 typedef enum HeraldWait
 {
-	HERALD_WAIT_DISPATCH,		/* until listeners are marked, behind others' commits */
-	HERALD_WAIT_MODERATION,		/* for more to come, so that a wakeup carries more */
-	HERALD_WAIT_NOTIFICATION,	/* herald.read(): for one to come */
+	HERALD_WAIT_DISPATCH,		/* for listeners to be marked, behind other commits */
+	HERALD_WAIT_MODERATION,		/* for more messages, so that a wakeup carries more */
+	HERALD_WAIT_NOTIFICATION,	/* herald.read(): for a notification */
 	HERALD_WAIT_QUEUE_ROOM,		/* for room in the ring, or for spill_lock */
 	HERALD_WAIT_SPILL_READ,		/* for a temporary file */
 	HERALD_WAIT_SPILL_WRITE,
@@ -27,24 +27,30 @@ typedef enum HeraldWait
 	HERALD_WAITS
 } HeraldWait;
 
-/* Have the server know them.  Whenever shared memory is set up, or attached to. */
+/*
+ * Register the wait events with the server.  To be called whenever shared memory is set up or
+ * attached.
+ */
 extern void herald_waits_define(void);
 
-/* As the server's functions take it. */
+/* The wait event in the form that the server's functions take. */
 extern uint32 herald_wait(HeraldWait wait);
 
 /*
- * Waiting at one of our condition variables, in a loop: prepare, look whether it
- * is over, sleep.  As the server's own functions, but whatever sets the latch ends
- * the sleep, a cancel request too.  May throw what interrupts throw.
+ * To wait at one of our condition variables, in a loop: prepare, check the condition, sleep.
+ * Like the server's own functions, except that every set latch ends the sleep, a cancel
+ * request too.  May throw the errors of interrupts.
  */
 extern void herald_wait_prepare(HeraldWait wait, ConditionVariable *variable);
 extern void herald_wait_sleep(HeraldWait wait, long timeout_ms);
 
-/* The loop has ended.  Never fails; harmless to repeat. */
+/* To be called after the loop.  Never fails; harmless to repeat. */
 extern void herald_wait_end(void);
 
-/* Wake all that wait there.  The server ends our own preparation for it.  Never fails. */
+/*
+ * Wake all processes that wait at the variable.  If this process has prepared to wait, the
+ * server ends that.  Never fails.
+ */
 extern void herald_wait_tell(ConditionVariable *variable);
 
 #endif							/* HERALD_WAITS_H */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * functions.c
- *	  Session caches for applications: the SQL functions that invalidate by hand.
+ *	  SQL functions that invalidate cached values explicitly.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -23,8 +23,8 @@ PG_FUNCTION_INFO_V1(herald_cache_clear);
 /*
  * herald.cache_invalidate(cache text, VARIADIC arguments "any") → void
  *
- * What is cached for these arguments is invalid when this transaction commits;
- * for this session at once.
+ * Invalidates the values cached for these arguments when this transaction commits; in this
+ * session at once.
  */
 Datum
 herald_cache_invalidate(PG_FUNCTION_ARGS)
@@ -45,7 +45,7 @@ herald_cache_invalidate(PG_FUNCTION_ARGS)
 /*
  * herald.cache_clear([cache text]) → void
  *
- * The same for all that is in the cache, or in all caches of the database.
+ * The same for all values of the cache, or of all caches of the database.
  */
 Datum
 herald_cache_clear(PG_FUNCTION_ARGS)

@@ -1,28 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * key.c
- *	  Keys, made of the arguments of a query or the columns of a row.
+ *	  Makes cache keys from the arguments of a query or the columns of a row.
  *
- * One value must make one key, in the session that looks it up and in the one
- * that changes it, today and after objects were renamed.  Which text of a value
- * is such a one, the server says itself, of the output function of each type:
+ * A value must always give the same key: in the session that looks it up and in the one that
+ * changes it, and also after objects have been renamed.  Whether the text of a value is
+ * suitable depends on the output function of its type:
  *
- *	 IMMUTABLE: it depends on nothing but the value, and on those settings that
- *	 herald_key_make() makes the same for all.  That is also what the author of a
- *	 type in an extension promises.
+ *	 IMMUTABLE: the text depends only on the value, and on settings that herald_key_make()
+ *	 makes the same for all sessions.  The author of a type in an extension promises the same
+ *	 with IMMUTABLE.
  *
- *	 Not IMMUTABLE, and known: dates and times, by the same settings; the label of
- *	 an enum, by ALTER TYPE alone; arrays, ranges and rows, if what is in them
- *	 has such a text.
+ *	 Not IMMUTABLE, but known: dates and times depend on the same settings; the label of an
+ *	 enum changes only by ALTER TYPE; arrays, ranges and rows are suitable if their elements
+ *	 are.
  *
- *	 What names an object (regclass and the like) is a number in truth, and so is
- *	 money: the key is made of that number.
+ *	 Values that name an object (regclass and the like) are numbers internally, and so is
+ *	 money: the key is made from that number.
  *
- *	 Anything else is refused.
+ *	 All other types are refused.
  *
- * The other way round, values that are equal should make one key.  Those of
- * numeric, char(n) and floats do, whatever their scale, their blanks at the end,
- * and the sign of zero.
+ * Conversely, equal values should give the same key.  Those of numeric, char(n) and floats do,
+ * regardless of scale, trailing blanks, and the sign of zero.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -79,8 +78,8 @@ herald_key_make(int count, const Datum *values, const bool *nulls, const Oid *ty
 	initStringInfo(&key);
 
 	/*
-	 * A key is made where something is looked up, and where it is changed: what
-	 * their settings say about the looks of values must not make two keys of one.
+	 * One session looks a value up, and another one changes it: their different settings for
+	 * the output of values must not give different keys.
 	 */
 	DateStyle = USE_ISO_DATES;
 	IntervalStyle = INTSTYLE_POSTGRES;
@@ -117,8 +116,8 @@ herald_key_check_type(Oid type)
 /*
  * herald.cache_key(VARIADIC arguments "any") → text
  *
- * The key that all functions and triggers make of these values.  Modules in C
- * need it to share a cache with SQL.
+ * Returns the key that all functions and triggers make from these values.  Modules in C need
+ * it to share a cache with SQL.
  */
 Datum
 herald_cache_key(PG_FUNCTION_ARGS)
@@ -173,7 +172,10 @@ text_of(Oid type, Datum value)
 	return OidOutputFunctionCall(output, value);
 }
 
-/* Values that are equal and differ in their text, by a scale, blanks or a sign; NULL: not of these. */
+/*
+ * The normalized text of a value whose type has equal values with different texts, because of
+ * scale, blanks or sign; NULL: no such value.
+ */
 static char *
 text_of_equals(Oid output, Datum value)
 {
@@ -192,7 +194,7 @@ text_of_equals(Oid output, Datum value)
 	return found;
 }
 
-/* Of what is a number in truth. */
+/* The text of a value that is a number internally. */
 static char *
 number_of(Oid type, Oid output, Datum value)
 {
@@ -202,7 +204,7 @@ number_of(Oid type, Oid output, Datum value)
 	return psprintf("%u", DatumGetObjectId(value));
 }
 
-/* All else is refused. */
+/* Throws for all other types. */
 static void
 check_number(Oid type, Oid output)
 {
@@ -216,8 +218,8 @@ check_number(Oid type, Oid output)
 }
 
 /*
- * Is the text of such values the same for everybody?  value: for RECORD, whose
- * columns only the value knows; 0: there is none.
+ * Is the text of this type's values the same in all sessions?  value: for RECORD, since only
+ * the value has its columns; 0: no value.
  */
 static bool
 has_one_text(Oid type, Datum value)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * key.h
- *	  Keys, made of the arguments of a query or the columns of a row.
+ *	  Makes cache keys from the arguments of a query or the columns of a row.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -13,12 +13,12 @@
 #include "postgres.h"
 
 /*
- * The key of one value is its text; that of several are their texts with commas
- * between, in which a comma or backslash has a backslash before it, and \N
- * stands for null.  The texts do not depend on the session's settings, nor on
- * the names of objects: throws for a type of which that is not known.  Equal
- * numbers have one text, and so have equal values of char(n).  NULL for a single
- * null.  In the current memory context.
+ * The key of one value is its text.  The key of several values is the list of their texts,
+ * separated by commas; in each text a comma or backslash is preceded by a backslash, and \N
+ * stands for null.  The texts depend neither on the session's settings nor on names of
+ * objects; throws for a type for which this is not known.  Equal numbers have the same text,
+ * and so do equal values of char(n).  Returns NULL for a single null.  In the current memory
+ * context.
  */
 extern text *herald_key_make(int count, const Datum *values, const bool *nulls, const Oid *types);
 

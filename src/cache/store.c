@@ -3,16 +3,16 @@
  * store.c
  *	  The values that this session caches.
  *
- * Entries are found by the hashes of cache and key, as invalidations name them,
- * and compared by their names.  Past herald.cache_memory those that were not used
- * for longest go.
+ * Entries are found by the hashes of cache and key, which invalidations also use, and then
+ * compared by their names.  Beyond herald.cache_memory the least recently used entries are
+ * discarded.
  *
- * Some are there for a while only.  A value that was computed in a transaction
- * that has written something may show changes that nobody will ever see: if it
- * is rolled back, or a part of it, such values go.  And a value that may not be
- * kept, because its snapshot does not see some change, is right for that
- * snapshot, whichever rows change: a statement that needs it for a thousand rows
- * computes it once.  (Only TRUNCATE is seen by older snapshots too.)
+ * Some entries are temporary.  A value that was computed in a transaction that has written
+ * something may include changes that no other session will ever see: if the transaction or a
+ * part of it is rolled back, such values are discarded.  And a value that may not be kept,
+ * because its snapshot does not see some change, is correct for that snapshot, whichever rows
+ * change: so a statement that needs it for a thousand rows computes it once.  (Only TRUNCATE
+ * is seen by older snapshots too.)
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -38,13 +38,13 @@
 #include "cache/store.h"
 #include "core/inval_queue.h"
 
-/* What the server's hash table takes for an entry of ours, about. */
+/* Approximate bytes of an entry in the server's hash table. */
 #define PLACE_BYTES		64
 
-/* What the tables take when they are empty. */
+/* Approximate bytes of the empty tables. */
 #define EMPTY_BYTES		((Size) 128 * 1024)
 
-/* The entries of a cache whose keys have one hash. */
+/* The entries of a cache whose keys have the same hash. */
 typedef struct Place
 {
 	uint32		hashes[2];		/* of the cache and the key */
@@ -58,7 +58,7 @@ typedef struct Cache
 	dlist_head	sources;
 } Cache;
 
-/* A query of a cache, in one piece of memory with what it points to. */
+/* A query of a cache, in one chunk of memory with the data that it points to. */
 typedef struct Source
 {
 	Cache	   *in;
@@ -79,7 +79,7 @@ typedef enum EntryState
 	ENTRY_KEPT
 } EntryState;
 
-/* In one piece of memory with the texts that it points to. */
+/* In one chunk of memory with the texts that it points to. */
 typedef struct Entry
 {
 	Place	   *place;
@@ -97,13 +97,13 @@ typedef struct Entry
 
 static struct
 {
-	MemoryContext context;		/* NULL: nothing was ever kept */
+	MemoryContext context;		/* NULL: nothing is allocated */
 	HTAB	   *places;
 	HTAB	   *caches;
-	dlist_head	by_use;			/* the one used last comes first */
+	dlist_head	by_use;			/* the most recently used one comes first */
 	dlist_head	tentative;
 	dlist_head	passing;
-	SnapshotData passing_for;	/* what makes it the same for is_passing_for() */
+	SnapshotData passing_for;	/* the fields that is_passing_for() compares */
 	Size		bytes;
 	uint32		values;
 }			store;
@@ -145,7 +145,7 @@ herald_store_name(const text *cache, const text *key, const text *query,
 bool
 herald_store_is_usable(void)
 {
-	/* A serializable transaction would not notice what it depends on. */
+	/* The server would not see what a serializable transaction reads from a cache. */
 	return herald_cache_memory_kb > 0 && !RecoveryInProgress() && !IsolationIsSerializable();
 }
 
@@ -272,7 +272,7 @@ create(void)
 	store.context = context;
 }
 
-/* Begin again with what is kept, and with the memory. */
+/* Discard all entries and all memory. */
 static void
 abandon(void)
 {
@@ -305,7 +305,7 @@ find(const HeraldStoreName *name)
 	return NULL;
 }
 
-/* False: it does not fit. */
+/* False: the value does not fit. */
 static bool
 add(const HeraldStoreName *name, const text *value, EntryState state)
 {
@@ -318,7 +318,7 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	bool		found;
 	bool		fits;
 
-	/* Pieces that are free, but of other sizes than are asked for now. */
+	/* Too much memory is in free chunks whose sizes are not needed now. */
 	if (store.context && MemoryContextMemAllocated(store.context, true) > 2 * limit + EMPTY_BYTES)
 		abandon();
 	if (store.context == NULL)
@@ -328,7 +328,7 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	if (entry)
 		discard(entry);
 
-	/* What may throw comes first, and leaves nothing behind but an empty list. */
+	/* Steps that may throw come first, and leave at most an empty list behind. */
 	entry = allocate(size, limit);
 	if (entry == NULL)
 	{
@@ -381,8 +381,8 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 }
 
 /*
- * Memory for an entry, with its own size filled in; NULL: it does not fit.  A value may be almost as
- * large as palloc() gives; with its names it is larger.
+ * Allocate an entry and set its size; NULL: it does not fit.  A value may be almost as large
+ * as palloc() allows; with its names it is larger.
  */
 static Entry *
 allocate(Size size, Size limit)
@@ -401,7 +401,7 @@ allocate(Size size, Size limit)
 	return entry;
 }
 
-/* The query that this is a result of; it is a new one, without entries yet, if there is none. */
+/* Find the query that the value is a result of, or create it, without entries. */
 static Source *
 find_source(const HeraldStoreName *name)
 {
@@ -480,11 +480,14 @@ discard(Entry *entry)
 	pfree(entry);
 }
 
-/* Of a list all, or all but what is kept for one snapshot.  With the last entry the list itself may go. */
+/*
+ * Discard all entries of a list, or all except those for one snapshot.  The list itself may be
+ * freed with its last entry.
+ */
 static void
 discard_list(dlist_head *entries, size_t offset, bool passing_too)
 {
-	/* An error in add() may have left it empty. */
+	/* An error in add() may have left the list empty. */
 	dlist_node *node = dlist_is_empty(entries) ? NULL : dlist_head_node(entries);
 
 	while (node)
@@ -499,8 +502,8 @@ discard_list(dlist_head *entries, size_t offset, bool passing_too)
 }
 
 /*
- * Snapshots that see the same transactions in progress see the same, as long as
- * this one has written nothing itself.
+ * Snapshots with the same transactions in progress see the same data, as long as this
+ * transaction has written nothing itself.
  */
 static bool
 is_passing_for(Snapshot snapshot)
@@ -545,7 +548,7 @@ same_text(const text *a, const text *b)
 		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
 }
 
-/* *to moves behind the copy. */
+/* Moves *to behind the copy. */
 static text *
 copy_text(char **to, const text *value)
 {

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * through.c
- *	  herald.cache_through(): what is cached, or what a query finds.
+ *	  herald.cache_through(): returns a cached value, or computes it by a query.
  *
- * The query runs with the snapshot of the statement that calls, so that its
- * result is the one that the statement would find itself; and with the rights
- * of the current role, under which it is cached.
+ * The query runs with the snapshot of the calling statement, so that its result is the one
+ * that the statement would find itself, and with the privileges of the current role, for which
+ * the result is cached.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -28,7 +28,10 @@
 
 PG_FUNCTION_INFO_V1(herald_cache_through);
 
-/* Queries of which a session keeps the plans; one more, and it begins again. */
+/*
+ * Maximum number of queries whose plans a session keeps; when it is exceeded, unused plans are
+ * dropped.
+ */
 #define PLANS_MAX		64
 
 typedef struct KeptPlan
@@ -37,7 +40,7 @@ typedef struct KeptPlan
 	int			count;			/* of arguments */
 	Oid		   *types;
 	SPIPlanPtr	plan;
-	int			uses;			/* executions under way: a query may use the cache itself */
+	int			uses;			/* current executions: a query may itself use the cache */
 } KeptPlan;
 
 static KeptPlan *plans[PLANS_MAX];
@@ -56,10 +59,10 @@ static bool make_room(void);
 /*
  * herald.cache_through(cache text, query text, VARIADIC arguments "any") → text
  *
- * What the query finds with these arguments ($1, $2, ...), as text: what is
- * cached, or else it is run, and its result cached if that may be.  The query
- * must find one column and at most one row; no row is a null.  It may only
- * read.  With a single argument that is null it is run, and nothing is cached.
+ * Returns the result of the query with these arguments ($1, $2, ...), as text: the cached one;
+ * or else the query is run, and its result is cached if that is allowed.  The query must
+ * return one column and at most one row; no row counts as null.  It may only read.  If the
+ * only argument is null, the query is run and nothing is cached.
  */
 Datum
 herald_cache_through(PG_FUNCTION_ARGS)
@@ -105,9 +108,8 @@ herald_cache_through(PG_FUNCTION_ARGS)
 }
 
 /*
- * The queue of invalidations is read first.  So a value that some change has
- * made stale is gone by the time that anybody with a snapshot that sees the
- * change could find it here.
+ * The queue of invalidations is read first.  So a value that a change has made stale is
+ * dropped before a statement with a snapshot that sees the change could find it here.
  */
 static bool
 find(const HeraldStoreName *name, text **value)
@@ -122,7 +124,7 @@ find(const HeraldStoreName *name, text **value)
 	return found;
 }
 
-/* If something of it has been changed meanwhile, it is kept for our snapshot only. */
+/* If the value has been invalidated meanwhile, it is kept for our snapshot only. */
 static void
 keep(const HeraldStoreName *name, const text *value)
 {
@@ -246,7 +248,7 @@ keep_plan(SPIPlanPtr plan, const char *query, int count, const Oid *types)
 	return kept;
 }
 
-/* False: all of them are under way. */
+/* False: all plans are being executed. */
 static bool
 make_room(void)
 {

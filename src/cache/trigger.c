@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * trigger.c
- *	  A table's changes invalidate a cache's keys: herald.invalidate_cache(), and
- *	  herald.cache_watch(), which creates the triggers.
+ *	  Triggers that invalidate the keys of a cache when a table changes:
+ *	  herald.invalidate_cache(), and herald.cache_watch(), which creates them.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -46,9 +46,9 @@ static char *trigger_name(const char *cache, const Datum *columns, int count);
 /*
  * herald.invalidate_cache('cache' [, 'column', ...]) → trigger
  *
- * AFTER INSERT OR UPDATE OR DELETE ... FOR EACH ROW: invalidates the key that the
- * columns make, as herald.cache_key() does, of the old and of the new row.
- * Without columns, and FOR EACH STATEMENT, as needed for TRUNCATE: the whole cache.
+ * AFTER INSERT OR UPDATE OR DELETE ... FOR EACH ROW: invalidates the keys of the old and of
+ * the new row, made from the columns as by herald.cache_key().  Without columns, or FOR EACH
+ * STATEMENT, as needed for TRUNCATE: invalidates the whole cache.
  */
 Datum
 herald_invalidate_cache(PG_FUNCTION_ARGS)
@@ -66,7 +66,10 @@ herald_invalidate_cache(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" must be fired AFTER the event", "invalidate_cache")));
 	trigger = data->tg_trigger;
-	/* Negative: of more than 32,767 arguments, which not every CREATE TRIGGER refuses, nothing is left. */
+	/*
+	 * Negative: there were more than 32,767 arguments, which not every version's CREATE
+	 * TRIGGER refuses.
+	 */
 	if (trigger->tgnargs <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -137,8 +140,8 @@ check_is_stored(TupleDesc columns, int number)
 /*
  * herald.cache_watch(cache text, watched regclass, VARIADIC columns name[]) → void
  *
- * Creates the triggers by which all changes of the table invalidate the cache, or
- * creates them again.  It clears the cache: earlier changes may have fired none.
+ * Creates or replaces the triggers with which all changes of the table invalidate the cache.
+ * It also clears the cache: earlier changes may not have fired a trigger.
  */
 Datum
 herald_cache_watch(PG_FUNCTION_ARGS)
@@ -163,7 +166,7 @@ herald_cache_watch(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", watched)));
-	/* Before the table is locked, as that keeps writers out. */
+	/* Before the table is locked, since the lock blocks writers. */
 	if (!object_ownercheck(RelationRelationId, watched, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(watched)), get_rel_name(watched));
 	LockRelationOid(watched, ShareRowExclusiveLock);
@@ -186,7 +189,7 @@ herald_cache_watch(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* An error that the trigger would throw when it is fired is thrown now. */
+/* Throw now the errors that the trigger would throw when it fires. */
 static void
 check_columns(Oid table_oid, const Datum *columns, int count)
 {
@@ -215,8 +218,8 @@ check_columns(Oid table_oid, const Datum *columns, int count)
 }
 
 /*
- * A trigger for TRUNCATE must be FOR EACH STATEMENT: so there is one for rows and
- * one for that.  ALWAYS: they are fired by replicated changes as well.
+ * A trigger for TRUNCATE must be FOR EACH STATEMENT: so there is one trigger for rows and one
+ * for TRUNCATE.  ALWAYS: replicated changes fire them too.
  */
 static void
 create_trigger(Oid table, const char *cache, const Datum *columns, int count, bool is_truncate)
@@ -242,9 +245,8 @@ create_trigger(Oid table, const char *cache, const Datum *columns, int count, bo
 }
 
 /*
- * "herald cache(column,column)", or "herald cache truncate" if count is -1: a name
- * of its own for each cache and its columns.  If that is too long it ends with a
- * hash.
+ * "herald cache(column,column)", or "herald cache truncate" if count is -1: a distinct name
+ * for each cache and its columns.  A name that is too long is cut off, and ends with a hash.
  */
 static char *
 trigger_name(const char *cache, const Datum *columns, int count)

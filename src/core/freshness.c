@@ -1,55 +1,52 @@
 /*-------------------------------------------------------------------------
  *
  * freshness.c
- *	  Which values may be cached: never one that is stale, or will be.
+ *	  Decides which values may be cached: none that is stale or will be.
  *
- * What the caller does.  To use a value: take a snapshot S', read the queue to
- * its end, then look.  To keep one: compute it with a snapshot S, which is held
- * until then, ask if it may be kept, and keep it, with nothing read between.
- * (If parts of it were computed with later snapshots, S is the first of them.)
- * A transaction that changes a value puts the message in the queue first, and
- * then commits.
+ * Duties of the caller.  To use a value: take a snapshot S', read the queue to its end, then
+ * look the value up.  To keep a value: compute it with a snapshot S, hold S, ask whether the
+ * value may be kept, and keep it, without reading the queue in between.  (If parts of the
+ * value were computed with later snapshots, S is the first of them.)  A transaction that
+ * changes a value puts its message in the queue first, and then commits.
  *
- * Why no value that is used under S' lacks the change of a transaction X that S'
- * sees.  X had left the array of those in progress when S' was taken, and its
- * message was in the queue even before.  So it has been read, or was missed, and
- * either way what was kept before that has been forgotten.  The value was kept
- * afterwards, and then this was asked:
+ * Proof that no value used under S' lacks the change of a transaction X that S' sees.  X was
+ * no longer in progress when S' was taken, and its message was in the queue before that.  So
+ * the message has been read, or was missed, and in both cases the values kept before have been
+ * dropped.  The value was kept afterwards, and then one of these cases held:
  *
- *	 Read: X is in the range of its bucket, or was dropped from it, or not even
- *	 entered.  In the range: as S was allowed, X is not in progress for it.
- *	 Dropped: as X precedes an xmin, and then it precedes the floor, which S.xmin
- *	 does not; or as some snapshot sees it, and S is not older than that one.
+ *	 Read: X is in the range of its bucket, or was dropped from it, or never entered it.  In
+ *	 the range: since S was accepted, X is not in progress for S.  Dropped or not entered:
+ *	 either X precedes an xmin, and so precedes the floor, which S.xmin does not; or some
+ *	 snapshot sees X, and S is not older than that snapshot.
  *
- *	 Missed, and over when `now` was taken, after joining: X precedes now.xmax,
- *	 and is not among now.running.  So it is not among not_missed, and as S was
- *	 allowed, not in progress for it.
+ *	 Missed, and over when `now` was taken, after joining: X precedes now.xmax, and is not
+ *	 among now.running.  So X is not among not_missed, and since S was accepted, X is not in
+ *	 progress for S.
  *
- *	 Missed, and not over then: it had announced itself in `committing` before its
- *	 message, and it stays there until it is over, or is among the prepared ones,
- *	 which were asked after that, and stays there until it is over.  So it was found
- *	 there; and after a restart, when all are missed, among the prepared ones.  If it
- *	 precedes now.xmax it was taken from not_missed, if not it is in
- *	 also_missed, and again it is not in progress for S.  (There are such, since
- *	 xmax is one more than the latest that has ended: all that run may be beyond.)
+ *	 Missed, and not over then: X announced itself in `committing` before its message.  It
+ *	 stays there until it is over, or until it is among the prepared transactions, which were
+ *	 collected later and contain it until it is over.  So it was found in one of the two; after
+ *	 a restart, when all messages are missed, it was found among the prepared ones.  If X
+ *	 precedes now.xmax it was left out of not_missed, else it is in also_missed, and again it
+ *	 is not in progress for S.  (The second case exists because xmax is one more than the
+ *	 latest id that has ended: running transactions may have higher ids.)
  *
- * So X is over for S, and S sees its change, as S' does, and the value has it.
- * If X has rolled back there is nothing to see.  If X begins, or puts its
- * message in the queue, after the value was kept, the message is read before the
- * value is used under a snapshot that sees X.  What the own transaction has
- * changed, and its snapshots do see while it is in progress, is the caller's
- * business.
+ * So X is over for S, S sees X's change as S' does, and the value contains it.  If X has
+ * rolled back there is no change.  If X begins, or puts its message in the queue, after the
+ * value was kept, the message is read before the value is used under a snapshot that sees X.
+ * The caller must handle changes of its own transaction, which its snapshots see while it is
+ * in progress.
  *
- * The floor.  What is dropped is in progress for no snapshot that is in use, or
- * will be taken; but one may be taken over from elsewhere that is older, or the
- * caller has named one that is not its oldest.  Those are refused; the floor is
- * all that needs to be known of what was dropped.  After a join it is not
- * needed: what precedes it was missed.
+ * The floor.  A dropped transaction is in progress for no snapshot that is in use or will be
+ * taken.  But an older snapshot may be imported, or the caller may have named a snapshot that
+ * is not its oldest.  Such snapshots are refused; for this it is enough to remember the floor
+ * instead of the dropped transactions.  After a join the floor is not needed: all transactions
+ * that precede it were missed.
  *
- * The price.  If only xmin is known, one long transaction keeps ranges from being
- * emptied.  They grow, and every other transaction that takes a while will be
- * in the midst of most of them.  With 100 short transactions at a time, 10,000
- * invalidations/s of 1,000 keys, of those values that could be kept are kept:
+ * The cost.  If only xmin is known, one long transaction keeps ranges from being emptied.
+ * They grow, and every other transaction of some duration is inside most of them.  With 100
+ * concurrent short transactions and 10,000 invalidations/s of 1,000 keys, this part of the
+ * values that could be kept is kept:
  *
  *									 by xmin		 by snapshot
  *	 nothing else					 84 %			 99.9 %
@@ -57,12 +54,12 @@
  *	 and one at a time of 1 s		 8 %			 99.9 %
  *	 and 5 at a time of 1 s			 0 %			 99.9 %
  *
- * The circle.  What is compared must be less than 2^31 apart.  Ids that the
- * server has in use at one time are.  But a range that nobody has touched for
- * long would seem to be in the future one day, grow to span half the circle,
- * and no longer contain what it should.  So old ranges are emptied as the floor
- * moves on; and if it has not moved for so long that it cannot be told from
- * one that has gone back, nothing may be kept until the next join.
+ * Wraparound.  Ids that are compared must be less than 2^31 apart.  Ids that the server uses
+ * at one time are.  But a range that has not changed for long would one day seem to be in the
+ * future, grow to span half of the id space, and no longer contain the ids that it should.  So
+ * old ranges are emptied as the floor advances.  If the floor has not moved for 2^30 ids,
+ * nothing may be kept until the next join: a new floor could no longer be distinguished from
+ * an older one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -73,13 +70,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Old ranges are looked for each time that the floor has moved by this. */
+/* Old ranges are emptied each time the floor has moved by this distance. */
 #define SWEEP_DISTANCE		(UINT32_C(1) << 28)
 
-/* Ids that are further from where that was last done are not compared. */
+/* Ids further than this from the floor at that time are not compared. */
 #define REACH				(UINT32_C(1) << 30)
 
-/* Ids below are never those of transactions. */
+/* Lower ids are never those of ordinary transactions. */
 #define FIRST_NORMAL_XID	3
 
 static void widen(HeraldXidRange *range, uint32_t xid);
@@ -113,7 +110,9 @@ herald_freshness_join(HeraldFreshness *freshness, const HeraldVisibility *now,
 	uint32_t	count = 0;
 	uint32_t	also_count = 0;
 
-	/* What was noted was missed now, too: nothing of it is needed, nor the floor. */
+	/*
+	 * All that was noted now counts as missed, so neither the ranges nor the floor are needed.
+	 */
 	herald_freshness_init(freshness);
 	freshness->swept = now->xmin;
 	freshness->missed_before = now->xmax;
@@ -138,7 +137,7 @@ herald_freshness_join(HeraldFreshness *freshness, const HeraldVisibility *now,
 	qsort(freshness->not_missed, count, sizeof(uint32_t), compare_xids);
 	qsort(freshness->also_missed, also_count, sizeof(uint32_t), compare_xids);
 
-	/* As they are counted: an id that is just being prepared is there twice. */
+	/* The ids are counted, and one that is being prepared may occur twice. */
 	freshness->not_missed_count = remove_duplicates(freshness->not_missed, count);
 }
 
@@ -207,7 +206,7 @@ herald_freshness_sees_missed(const HeraldFreshness *freshness, const HeraldVisib
 	if (before == 0)
 		return true;
 
-	/* Those that are in progress as they come after the snapshot... */
+	/* First the transactions that are in progress for the snapshot because of its xmax... */
 	if (herald_xid_precedes(snapshot->xmax, before) &&
 		xids_between(snapshot->xmax, before) !=
 		freshness->not_missed_count - count_preceding(freshness->not_missed,
@@ -219,7 +218,7 @@ herald_freshness_sees_missed(const HeraldFreshness *freshness, const HeraldVisib
 							 snapshot->xmax))
 		return false;
 
-	/* ...and those that were running when it was taken. */
+	/* ...then those that were running when it was taken. */
 	for (uint32_t i = 0; i < snapshot->count; i++)
 		if (is_missed(freshness, snapshot->running[i]))
 			return false;
@@ -263,8 +262,8 @@ raise_floor_to(HeraldFreshness *freshness, const HeraldVisibility *snapshot)
 }
 
 /*
- * Was it taken before the one with these?  Whenever a transaction ends, xmax
- * moves on, or one that was running below it is no longer.
+ * Was this snapshot taken before the one with these values?  Whenever a transaction ends,
+ * either xmax advances, or the number of running transactions below xmax decreases.
  */
 static bool
 is_older(const HeraldVisibility *snapshot, uint32_t xmax, uint32_t count)
@@ -289,7 +288,9 @@ sees_range(const HeraldXidRange *range, const HeraldVisibility *snapshot)
 	return true;
 }
 
-/* Can this id be compared with what is kept here?  Else it is all worn out. */
+/*
+ * Can this id be compared with the ids in this structure?  If not, the structure is worn out.
+ */
 static bool
 is_in_reach(HeraldFreshness *freshness, uint32_t xid)
 {
@@ -300,7 +301,7 @@ is_in_reach(HeraldFreshness *freshness, uint32_t xid)
 	return !freshness->is_worn_out;
 }
 
-/* Empty the buckets that nobody needs any more. */
+/* Empty the buckets that are no longer needed. */
 static void
 sweep(HeraldFreshness *freshness)
 {
@@ -314,7 +315,7 @@ sweep(HeraldFreshness *freshness)
 	freshness->swept = freshness->floor;
 }
 
-/* If every snapshot from the floor on sees all of it. */
+/* Do so only if each snapshot that is not below the floor sees all missed transactions. */
 static void
 forget_what_was_missed(HeraldFreshness *freshness)
 {
@@ -359,7 +360,7 @@ count_preceding(const uint32_t *sorted, uint32_t count, uint32_t xid)
 	return low;
 }
 
-/* Returns how many are left. */
+/* Returns the number of ids that are left. */
 static uint32_t
 remove_duplicates(uint32_t *sorted, uint32_t count)
 {
@@ -379,7 +380,7 @@ contains(const uint32_t *sorted, uint32_t count, uint32_t xid)
 	return place < count && sorted[place] == xid;
 }
 
-/* How many ids transactions can have, from the first up to before the second. */
+/* The number of possible transaction ids from `from` up to, but not including, `to`. */
 static uint32_t
 xids_between(uint32_t from, uint32_t to)
 {

@@ -1,21 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * inval_queue.c
- *	  The queue of invalidations, and how far each reader is.
+ *	  The queue of invalidations, and each reader's position in it.
  *
- * Think of an endless array of messages: `head` is where the next one goes,
- * and each reader has a position of its own in it.  Only the last `size` of
- * them exist, in a ring.  Positions are counted through and never wrap: 62 bits
- * last for a hundred thousand years at a million messages a second.
+ * Logically the queue is an endless array of messages: `head` is where the next message goes,
+ * and each reader has its own position.  Only the last `size` messages exist, in a ring.
+ * Positions never wrap: 62 bits last for a hundred thousand years at a million messages a
+ * second.
  *
- * Inserters do not look at the readers, as long as it is certain that nobody's
- * next message is overwritten.  `look_at` says how long that is.  Where all
- * readers were when somebody last looked, they are still or further on, and
- * readers that have joined since began at the head.  So it is enough that look_at is at
- * most `size` from the reader that was furthest behind then.
+ * Inserters do not check the readers while it is certain that no reader's next message is
+ * overwritten.  That holds until head reaches `look_at`.  Since the last check, readers have
+ * only moved forward, and new readers began at the head.  So it is enough that look_at is at
+ * most `size` from the position of the reader that was furthest behind at that check.
  *
- * One lock, which the caller holds to insert and to join, protects head, look_at,
- * `last` and slots_used, and keeps those two apart.  Nothing else is locked:
+ * One lock, which the caller holds to insert and to join, protects head, look_at, `last` and
+ * slots_used, and makes inserting and joining exclusive.  Nothing else is locked:
  *
  *	 a reader's word	moves forward by its reader, READING → RESET by an
  *						inserter, to FREE and back by its reader
@@ -24,33 +23,31 @@
  *
  * [I1] A process that sees the head sees the messages before it.
  *
- * [I2] Nobody acts on a message that was overwritten while he copied it.  The
- * inserter first resets the reader, then writes; the reader first copies, then
- * moves its own word on, which fails if it was reset.  Has it copied a word of
- * the new message, then the reset came before that.  This takes a release of
- * each word and an acquire of each, which is no more than a move on most
- * machines; a single fence in each function would do as well, but
- * ThreadSanitizer does not understand fences.
+ * [I2] No reader uses a message that was overwritten while it was copied.  The inserter first
+ * resets the reader, then writes.  The reader first copies, then advances its own word, which
+ * fails if it was reset.  If the reader has copied a word of the new message, the reset came
+ * before.  This needs a release and an acquire of each word, which are plain moves on most
+ * machines.  A single fence in each function would also do, but ThreadSanitizer does not
+ * support fences.
  *
- * [I3] Nor does a message change before a reader has copied it that was
- * counted on to have read it.
+ * [I3] If an inserter sees that a reader has read a message, the reader has finished copying
+ * it, so the message can be overwritten.
  *
- * [I4] No turn is left with a reader that has gone or was reset, and so never hands
- * it on.  Two steps each, "write mine, then read yours", in one sequentially
- * consistent order: the turn is given, then its holder's state is looked at;
- * the state changes, then the turn is looked at.
+ * [I4] No turn is left with a reader that has left or was reset, and so would never hand it
+ * on.  Each side takes two steps, "write mine, then read yours", in one sequentially
+ * consistent order: the turn is given, then its holder's state is checked; the state changes,
+ * then the turn is checked.
  *
  * [I5] No reader that has caught up stays stuck.
  *
- * [I6] A reader that is far behind at a look is not forgotten because the turn
- * is just being handed on.  Two steps each, in one order, as above: the head
- * moves, then the turn is looked at; the turn is made free, then the head is
- * looked at.  (A reader that falls far behind between two looks waits for the next, at
- * most size / CLEANUP_QUANTUM messages later.)
+ * [I6] A reader that is far behind at a check is not forgotten because the turn is being
+ * handed on at that moment.  Each side takes two steps, in one order, as above: the head
+ * moves, then the turn is checked; the turn is made free, then the head is checked.  (A reader
+ * that falls far behind between two checks waits for the next check, at most size /
+ * CLEANUP_QUANTUM messages later.)
  *
- * The next turn is decided from words that may be a moment old.  No harm is
- * done: a reader that has read on meanwhile gets a signal for little, and hands the turn
- * on.
+ * The next holder is chosen from words that may be out of date.  This is harmless: a reader
+ * that has caught up meanwhile gets an unnecessary signal, and hands the turn on.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -133,7 +130,7 @@ herald_inval_join(HeraldInvalQueue *queue, uint32_t slot)
 		atomic_store_explicit(&queue->slots_used, slot + 1, memory_order_relaxed);
 	atomic_store_explicit(&reader->stuck, 0, memory_order_relaxed);
 
-	/* Nobody else changes the word: inserters, which reset it, need the lock. */
+	/* No other process changes the word now: inserters, which reset it, need the lock. */
 	atomic_store_explicit(&reader->word, make_word(head, HERALD_INVAL_READING),
 						  memory_order_relaxed);
 }
@@ -143,7 +140,7 @@ herald_inval_skip(HeraldInvalQueue *queue, uint32_t slot, uint32_t database)
 {
 	uint64_t	word = atomic_load_explicit(&queue->readers[slot].word, memory_order_relaxed);
 
-	/* The word of a reader that was reset has the position that it had reached. */
+	/* The word of a reader that was reset still has the position that it had reached. */
 	if (herald_inval_state(word) != HERALD_INVAL_RESET ||
 		queue->last[database % HERALD_INVAL_DATABASES] > herald_inval_position(word))
 		return false;
@@ -190,8 +187,8 @@ herald_inval_read(HeraldInvalQueue *queue, uint32_t slot, HeraldInvalidation *me
 	}
 
 	/*
-	 * [I2] Only if we have not been reset meanwhile, is this what it seems.
-	 * [I3] release: pairs with needed_by(); the copies are made.
+	 * [I2] The copies are valid only if we have not been reset meanwhile.  [I3] release: pairs
+	 * with needed_by(); the copies are complete.
 	 */
 	if (!atomic_compare_exchange_strong_explicit(&reader->word, &word,
 												 make_word(position + count, HERALD_INVAL_READING),
@@ -203,8 +200,8 @@ herald_inval_read(HeraldInvalQueue *queue, uint32_t slot, HeraldInvalidation *me
 }
 
 /*
- * [I5] The turn first, then `stuck`.  If the watchdog has taken the turn, its
- * mark is seen; if it comes too late for that, it takes its mark back.
+ * [I5] The turn first, then `stuck`.  If the watchdog has taken the turn, we see its mark; if
+ * it comes too late to take the turn, it clears its mark itself.
  */
 int32_t
 herald_inval_caught_up(HeraldInvalQueue *queue, uint32_t slot)
@@ -238,8 +235,8 @@ herald_inval_insert(HeraldInvalQueue *queue, const HeraldInvalidation *messages,
 	}
 
 	/*
-	 * [I1] release: pairs with herald_inval_read() and herald_inval_is_current().
-	 * [I6] before the turn is looked at: pairs with furthest_behind().
+	 * [I1] release: pairs with herald_inval_read() and herald_inval_is_current().  [I6] before
+	 * the turn is checked: pairs with furthest_behind().
 	 */
 	atomic_store_explicit(&queue->head, head + count, memory_order_seq_cst);
 	return look ? give_turn(queue) : HERALD_INVAL_NOBODY;
@@ -266,8 +263,8 @@ herald_inval_rescue(HeraldInvalQueue *queue, uint64_t turn)
 }
 
 /*
- * The head is about to move to `head`: reset the readers that need what that overwrites,
- * and decide when to look again.
+ * The head is about to move to `head`: reset the readers whose next message this overwrites,
+ * and decide when to check again.
  */
 static void
 look_after_readers(HeraldInvalQueue *queue, uint64_t head)
@@ -295,8 +292,8 @@ look_after_readers(HeraldInvalQueue *queue, uint64_t head)
 }
 
 /*
- * From where on this reader needs the queue when the head has moved to `head`;
- * `head`: nothing of it.  A reader that needs what is gone by then is reset.
+ * The position from which this reader needs the queue once the head has moved to `head`;
+ * `head`: it needs nothing.  A reader whose next message this overwrites is reset.
  */
 static uint64_t
 needed_by(HeraldInvalQueue *queue, uint32_t slot, uint64_t head)
@@ -331,8 +328,8 @@ needed_by(HeraldInvalQueue *queue, uint32_t slot, uint64_t head)
 }
 
 /*
- * If the turn is free, give it to the reader that is furthest behind.  Returns which
- * got it, and is to be signalled.
+ * If the turn is free, give it to the reader that is furthest behind.  Returns that reader's
+ * slot, for the caller to signal, or HERALD_INVAL_NOBODY.
  */
 static int32_t
 give_turn(HeraldInvalQueue *queue)
@@ -350,7 +347,7 @@ give_turn(HeraldInvalQueue *queue)
 		if (slot == HERALD_INVAL_NOBODY)
 			return HERALD_INVAL_NOBODY;
 
-		/* A number for each turn: nobody takes a later one for it. */
+		/* Number each turn, so that no process confuses it with a later one. */
 		next = ((turn >> 32) + 1) << 32 | ((uint32_t) slot + 1);
 		if (!atomic_compare_exchange_strong_explicit(&queue->turn, &turn, next,
 													 memory_order_seq_cst,
@@ -366,14 +363,17 @@ give_turn(HeraldInvalQueue *queue)
 		}
 		if (!take_turn_back(queue, next))
 		{
-			/* [I5] The watchdog may have marked the reader that joins in this slot by now. */
+			/*
+			 * [I5] The watchdog may have marked a reader that has joined in this slot
+			 * meanwhile.
+			 */
 			clear_stuck(&queue->readers[slot]);
 			return HERALD_INVAL_NOBODY;
 		}
 	}
 }
 
-/* End this very turn.  False: it has ended already. */
+/* End exactly this turn.  False: it has ended already. */
 static bool
 take_turn_back(HeraldInvalQueue *queue, uint64_t turn)
 {
@@ -382,7 +382,10 @@ take_turn_back(HeraldInvalQueue *queue, uint64_t turn)
 												   memory_order_seq_cst);
 }
 
-/* If this slot has the turn, the next one gets it.  Returns which. */
+/*
+ * If this slot has the turn, hand it to the next reader.  Returns that reader's slot, or
+ * HERALD_INVAL_NOBODY.
+ */
 static int32_t
 hand_turn_on(HeraldInvalQueue *queue, uint32_t slot)
 {
@@ -395,8 +398,8 @@ hand_turn_on(HeraldInvalQueue *queue, uint32_t slot)
 }
 
 /*
- * The reader that is far behind, further than all others, and not stuck.  A position may
- * be ahead of the head that we saw before.
+ * The reader that is furthest behind of those that are far behind and not stuck.  A position
+ * may be ahead of the head that we loaded.
  */
 static int32_t
 furthest_behind(HeraldInvalQueue *queue)

@@ -1,18 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * inval_queue.h
- *	  The queue of invalidations, and how far each reader is.
+ *	  The queue of invalidations, and each reader's position in it.
  *
- * A ring of small messages of one size.  A backend that is about to commit a change
- * inserts them, under one lock; each backend that has a cache reads them, with
- * no lock, and says in a word of its own how far it has come.
+ * A ring of small messages of fixed size.  A backend that is about to commit a change inserts
+ * messages under one lock.  Each backend that has a cache reads them without a lock, and
+ * stores its position in a word of its own.
  *
- * Inserters look after the readers, and only when the ring is half full, 9/16,
- * 10/16 and so on.  The reader that is furthest behind, if it is far behind, gets a
- * signal and the turn to catch up; when it has, it hands the turn on.  So one at
- * a time is woken, however many there are.  A reader that still needs a message that
- * is to be overwritten is reset: it alone has to take everything that it caches
- * for invalid.
+ * Inserters check the readers, but only when the ring is half full, 9/16, 10/16 and so on.
+ * The reader that is furthest behind, if it is far behind, gets a signal and the turn to catch
+ * up; when it has caught up, it hands the turn on.  So only one reader at a time is woken.  A
+ * reader whose next message is overwritten is reset: only this reader has to drop everything
+ * that it caches.
  *
  * After Tom Lane, "Rewriting sinval messaging to reduce contention", pgsql-
  * patches, June 2008, which is how the server's own queue works
@@ -33,9 +32,9 @@
 #include "queue.h"				/* HERALD_CACHE_LINE */
 
 /*
- * What changes when `xid` commits, which it is about to do.  Readers forget
- * the key at once, and cache it again only as seen by a snapshot that sees xid
- * as finished: see freshness.h.
+ * The keys that change when `xid` commits, which it is about to do.  Readers drop the key's
+ * values at once, and cache a value again only if its snapshot sees xid as finished: see
+ * freshness.h.
  */
 typedef struct HeraldInvalidation
 {
@@ -52,35 +51,37 @@ typedef struct HeraldInvalidation
 #define HERALD_INVAL_SIZE		16384
 
 /*
- * When the ring is so full that somebody has yet to read size / CLEANUP_MIN,
- * inserters look at them, and again whenever it is fuller by size / CLEANUP_QUANTUM.
- * A reader that is size / FAR_BEHIND behind is signalled.
+ * Inserters check the readers when one of them still has to read size / CLEANUP_MIN messages,
+ * and again for each size / CLEANUP_QUANTUM more.  A reader that is size / FAR_BEHIND behind
+ * is signalled.
  */
 #define HERALD_INVAL_CLEANUP_MIN		2
 #define HERALD_INVAL_CLEANUP_QUANTUM	16
 #define HERALD_INVAL_FAR_BEHIND			2
 
-/* At most so many messages are inserted while the lock is held... */
+/* Maximum number of messages that one call inserts while the lock is held. */
 #define HERALD_INVAL_WRITE_QUANTUM		64
 
-/* ...and read in one go. */
+/* Maximum number of messages that one call reads. */
 #define HERALD_INVAL_READ_QUANTUM		32
 
-/* Between two looks there is room for what one inserter inserts. */
+/* Between two checks there must be room for the messages of one call. */
 #define HERALD_INVAL_SIZE_MIN \
 	(HERALD_INVAL_CLEANUP_QUANTUM * HERALD_INVAL_WRITE_QUANTUM)
 
-/* Of so many databases it is known whether a reader has missed something of them; a power of two. */
+/*
+ * Number of hash values of databases for which the last message is recorded; a power of two.
+ */
 #define HERALD_INVAL_DATABASES	256
 
-/* Nobody, where a slot is expected. */
+/* No reader, where a slot is expected. */
 #define HERALD_INVAL_NOBODY		(-1)
 
 typedef enum HeraldInvalState
 {
 	HERALD_INVAL_FREE,			/* does not read */
 	HERALD_INVAL_READING,
-	HERALD_INVAL_RESET			/* has missed something: join again */
+	HERALD_INVAL_RESET			/* has missed messages: must join again */
 } HeraldInvalState;
 
 typedef struct HeraldInvalReader
@@ -88,12 +89,12 @@ typedef struct HeraldInvalReader
 	/* The position to read next, times 4, and the state. */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t word;
 
-	/* It had its turn to catch up, and has not read anything since. */
+	/* It had its turn to catch up, and has read nothing since. */
 	_Atomic uint32_t stuck;
 
 	/*
-	 * As a writer: the transaction of this slot whose invalidations are in the
-	 * queue and which may not have ended yet, nor been prepared; 0: none.
+	 * As a writer: the transaction of this slot whose invalidations are in the queue, while it
+	 * may be neither finished nor prepared; 0: none.
 	 */
 	_Atomic uint32_t committing;
 } HeraldInvalReader;
@@ -103,20 +104,23 @@ typedef struct HeraldInvalQueue
 	uint32_t	size;			/* constant; messages */
 	uint32_t	slots;			/* constant */
 
-	/* Written with the lock held; readers look at it all the time. */
+	/* Written with the lock held; readers load it for each use of a cache. */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;	/* position of the next message */
 
 	/* With the lock held. */
-	_Alignas(HERALD_CACHE_LINE) uint64_t look_at;	/* look after the readers when head gets there */
+	_Alignas(HERALD_CACHE_LINE) uint64_t look_at;	/* check the readers when head gets there */
 
-	/* The reader with the turn to catch up: slot + 1, or 0; the number of the turn from bit 32 on. */
+	/*
+	 * Bits 0 to 31: the slot + 1 of the reader with the turn to catch up, or 0; from bit 32
+	 * on: the turn's number.
+	 */
 	_Atomic uint64_t turn;
 	_Atomic uint32_t slots_used;	/* no slot from here on was ever used */
 
-	/* By a hash of the database: behind its last message. */
+	/* For each hash of a database: the position after its last message. */
 	uint64_t	last[HERALD_INVAL_DATABASES];
 
-	/* What has happened since the start. */
+	/* Counters since the server's start. */
 	_Atomic uint64_t resets;
 	_Atomic uint64_t signals;
 
@@ -124,7 +128,7 @@ typedef struct HeraldInvalQueue
 	HeraldInvalReader readers[];
 } HeraldInvalQueue;
 
-/* Bytes that a queue takes.  size: messages. */
+/* Bytes of memory for a queue of `size` messages. */
 extern size_t herald_inval_memory(uint32_t size, uint32_t slots);
 extern void herald_inval_init(HeraldInvalQueue *queue, uint32_t size, uint32_t slots);
 
@@ -141,25 +145,27 @@ herald_inval_state(uint64_t word)
 }
 
 /*
- * Begin to read, or begin again after a reset, at what comes next.  With the
- * lock held.  Everything up to now is missed: `committing` of all slots, asked
- * after this has returned, tells which of it is not over yet [I7].
+ * Start to read, or start again after a reset, with the next message.  With the lock held.
+ * All messages before are missed: `committing` of all slots, loaded after this call, has those
+ * of their transactions that are not over yet [I7].
  */
 extern void herald_inval_join(HeraldInvalQueue *queue, uint32_t slot);
 
 /*
- * Go on at what comes next, after a reset.  With the lock held.  False: some of what
- * was missed may have been of this database, and herald_inval_join() is due.
+ * After a reset, continue with the next message.  With the lock held.  False: messages of this
+ * database may have been missed, so call herald_inval_join().
  */
 extern bool herald_inval_skip(HeraldInvalQueue *queue, uint32_t slot, uint32_t database);
 
 /*
- * Read no longer, in whatever state.  Gives up the turn, if there is one.
- * Returns the slot that is to be signalled, or HERALD_INVAL_NOBODY.
+ * Stop reading, from any state.  Hands on the turn if the reader has it.  Returns the slot to
+ * signal, or HERALD_INVAL_NOBODY.
  */
 extern int32_t herald_inval_leave(HeraldInvalQueue *queue, uint32_t slot);
 
-/* Is there nothing for this reader, and no reset?  One look at a shared line. */
+/*
+ * Has this reader read all messages, without a reset?  Costs one load of a shared cache line.
+ */
 static inline bool
 herald_inval_is_current(HeraldInvalQueue *queue, uint32_t slot)
 {
@@ -171,29 +177,28 @@ herald_inval_is_current(HeraldInvalQueue *queue, uint32_t slot)
 }
 
 /*
- * Read on, up to HERALD_INVAL_READ_QUANTUM messages.  Returns how many, 0 at the
- * end, or -1: something is missed, take everything for invalid and join again.
+ * Read the next messages, up to HERALD_INVAL_READ_QUANTUM.  Returns their number, 0 at the
+ * end, or -1: messages were missed, so drop everything and join again.
  */
 extern int	herald_inval_read(HeraldInvalQueue *queue, uint32_t slot, HeraldInvalidation *messages);
 
 /*
- * The reader has read everything or joined again, by a signal or not.  If it had
- * the turn, that goes to the next one that is far behind.  Returns the slot that is
- * to be signalled, or HERALD_INVAL_NOBODY.
+ * The reader has read everything or joined again, signalled or not.  If it had the turn, the
+ * turn goes to the next reader that is far behind.  Returns the slot to signal, or
+ * HERALD_INVAL_NOBODY.
  */
 extern int32_t herald_inval_caught_up(HeraldInvalQueue *queue, uint32_t slot);
 
 /*
- * Insert up to HERALD_INVAL_WRITE_QUANTUM messages.  With the lock held.
- * Returns the slot that is to be signalled, once the lock is released, or
- * HERALD_INVAL_NOBODY.  That may be the caller's own.
+ * Insert up to HERALD_INVAL_WRITE_QUANTUM messages.  With the lock held.  Returns the slot to
+ * signal once the lock is released, which may be the caller's own, or HERALD_INVAL_NOBODY.
  */
 extern int32_t herald_inval_insert(HeraldInvalQueue *queue, const HeraldInvalidation *messages,
 								   uint32_t count);
 
 /*
- * The turn, as a word to compare; 0 in its lower half: no reader has it.  By
- * the watchdog, which looks once more before it falls asleep [D4].
+ * The turn, as a word to compare; 0 in its lower half: no reader has it.  By the watchdog,
+ * which checks it again before it goes to sleep [D4].
  */
 static inline uint64_t
 herald_inval_turn(HeraldInvalQueue *queue)
@@ -202,9 +207,8 @@ herald_inval_turn(HeraldInvalQueue *queue)
 }
 
 /*
- * The watchdog takes back the very turn that it saw earlier.  Its holder is
- * passed over until it has read something.  Returns the slot that is to be
- * signalled, or HERALD_INVAL_NOBODY.
+ * The watchdog takes back exactly the turn that it saw earlier.  The turn's holder gets no
+ * other turn until it has read something.  Returns the slot to signal, or HERALD_INVAL_NOBODY.
  */
 extern int32_t herald_inval_rescue(HeraldInvalQueue *queue, uint64_t turn);
 

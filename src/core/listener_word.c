@@ -3,16 +3,16 @@
  * listener_word.c
  *	  A listener's state and position in one atomic word.
  *
- * After Joel Jacobson, "Optimize LISTEN/NOTIFY", pgsql-hackers, July 2025,
- * whose states are IDLE, SIGNALLED and PROCESSING.  PENDING is added for the
- * daisy chain (signalled later, in its turn), BUSY so that a backend in the
- * midst of a transaction costs no signal at all.
+ * After Joel Jacobson, "Optimize LISTEN/NOTIFY", pgsql-hackers, July 2025, whose states are
+ * IDLE, SIGNALLED and PROCESSING.  PENDING is added for the daisy chain (the listener is
+ * signalled later, in its turn), BUSY so that a backend in the middle of a transaction needs
+ * no signal at all.
  *
- * Every transition is sequentially consistent.  [W1] The argument against lost
- * wakeups needs the dispatcher's "publish the position, then look at the word"
- * against the listener's "change the word, then look at the position" to be in
- * one order that both agree on.  [L6] It also releases what the listener has
- * read: pairs with the load in herald_wakeup_needed().
+ * Every transition is sequentially consistent.  [W1] No wakeup is lost only if the
+ * dispatcher's "publish the position, then look at the word" and the listener's "change the
+ * word, then look at the position" are in one order that both agree on.  [L6] Each transition
+ * also releases the positions that the listener has read: pairs with the load in
+ * herald_wakeup_needed().
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -26,7 +26,7 @@ load(HeraldListenerWord *word)
 	return atomic_load_explicit(word, memory_order_seq_cst);
 }
 
-/* Move from the word we saw to another; false, with *seen renewed, if it has changed. */
+/* Replace the word that we saw; false, with *seen updated, if it has changed. */
 static inline bool
 move(HeraldListenerWord *word, uint64_t *seen, HeraldPosition position, HeraldListenerState state)
 {

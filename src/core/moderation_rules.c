@@ -1,32 +1,31 @@
 /*-------------------------------------------------------------------------
  *
  * moderation_rules.c
- *	  Is it worth waiting a moment for more notifications, and for how long?
+ *	  Decides whether to wait a moment for more notifications, and for how long.
  *
- * To wake an idle backend costs the same for one message as for a thousand:
- * two signals, two process switches, an empty transaction, a system call to
- * send.  Network cards have the same trouble with interrupts and packets, and
- * interrupt moderation is their answer: a listener that would be woken again at
- * once stays awake a moment longer, and nobody has to wake it.
+ * Waking an idle backend costs the same for one message as for a thousand: two signals, two
+ * process switches, an empty transaction, a system call to send.  Network cards have the same
+ * problem with interrupts and packets, and solve it by interrupt moderation.  Here, a listener
+ * that would be woken again at once stays awake a moment longer, so no process has to wake it.
  *
- * - A listener that finds messages of several senders each time it looks, lingers:
- *	 it sleeps some microseconds, during which a message costs its sender no signal,
- *	 and then looks for more.  What counts is how many have gathered, and not how
- *	 short its sleep was: where the CPUs are short, most of that is waiting for one,
- *	 and where they are not, a message is not worth a delay.
+ * - A listener that finds messages of several senders each time it looks lingers: it sleeps
+ *	 some microseconds, during which a message costs its sender no signal, and then looks for
+ *	 more.  The decision depends on the number of messages that have gathered, not on the
+ *	 length of the sleep: if CPUs are busy, the sleep is mostly a wait for a CPU; if they are
+ *	 not, avoiding a wakeup is not worth a delay.
  *
- * - A listener that others wait for, while messages come in as fast as it reads,
- *	 passes its turn on a little later, so that the next one finds more to read.
- *	 One that reads faster than they come, since a wakeup carries few, does so if
- *	 more is to be expected meanwhile: else the faster it is, the less each wakeup
- *	 carries.  How much later depends on how many wait: all of them together are
- *	 put off by about CIRCLE_US, or by a step for each if that is more.
+ * - If other listeners wait for the turn, and messages arrive as fast as this listener reads,
+ *	 it passes the turn on a little later, so that the next listener finds more to read.  If it
+ *	 reads faster than messages arrive, it does so only if more are expected meanwhile:
+ *	 otherwise faster listeners would carry fewer messages per wakeup.  The delay depends on
+ *	 the number of waiting listeners: together they are delayed by about CIRCLE_US, or by one
+ *	 step each if that is more.
  *
- * A single notification is never held back: both begin only when more came in
- * during a pass, or at most RECENT_US after one.
+ * A single notification is never held back: both begin only if more arrive during a pass, or
+ * at most RECENT_US after one.
  *
- * These are the rules alone, of figures alone.  The code that sleeps, and looks at clocks,
- * is notify/listener/moderation.c.
+ * This file only computes the decisions.  The code that sleeps and reads clocks is
+ * notify/listener/moderation.c.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -37,35 +36,38 @@
 /* The kernel adds some 50 us to a sleep by default, so that a step takes twice as long. */
 #define STEP_TAKES_US	(UINT64_C(2) * HERALD_STEP_US)
 
-/* A wakeup that carried so many batches carried enough. */
+/* A wakeup that carried this number of batches carried enough. */
 #define BATCHES_PLENTY	64
 
 /*
- * To linger is worth it when so many were there when it was woken, and so many
- * more each time that it looks again.  Random arrivals that are no more frequent
- * than wakeups are quick seldom come to the first.
+ * Lingering begins if a wakeup found BATCHES_BEGIN batches, and continues if each further look
+ * finds BATCHES_GO_ON more.  Random arrivals seldom reach BATCHES_BEGIN if a wakeup takes no
+ * longer than the average time between two of them.
  */
 #define BATCHES_BEGIN	3
 #define BATCHES_GO_ON	2
 
-/* Lingering begins with one step, and takes a step longer each time, up to this. */
+/* The first time lingering lasts one step, and each time one step longer, up to this. */
 #define LINGER_US		200
 
-/* After so many of them the server has a look at its own affairs. */
+/* Maximum number of steps in one pass: then the listener returns to the server's main loop. */
 #define LINGERS_MAX		32
 
 /*
- * A listener that has lingered in vain leaves it out, twice as often each time,
- * up to this: messages that come in bursts, as those of commits that are flushed
- * together, have no steady rate.
+ * After lingering without success a listener skips the next opportunities, each time about
+ * twice as many, up to this: messages that arrive in bursts, as those of commits that are
+ * flushed together, have no steady rate.
  */
 #define LEAVE_OUT_MAX	63
 
-/* A full circle of turns is put off by about so much, and one turn by so much. */
+/* Maximum delay of a full circle of turns, and of one turn. */
 #define CIRCLE_US		10000
 #define TURN_US			500
 
-/* So long after the pass before, what came since says nothing of what will come. */
+/*
+ * After this time since the previous pass, the number of arrivals does not predict the next
+ * ones.
+ */
 #define RECENT_US		10000
 
 
@@ -110,7 +112,7 @@ herald_moderation_pauses(bool has_grown, bool expects, uint32_t waiting, uint32_
 {
 	uint64_t	share_us;
 
-	/* Nothing new, nothing expected: nobody has anything to gain. */
+	/* Nothing new arrived and nothing is expected: waiting gains nothing. */
 	if (waiting == 0 || !(has_grown || expects))
 		return false;
 	share_us = (uint64_t) CIRCLE_US * k / waiting;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * moderation_rules.h
- *	  Is it worth waiting a moment for more notifications, and for how long?
+ *	  Decides whether to wait a moment for more notifications, and for how long.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -16,40 +16,43 @@
 /* One step of waiting. */
 #define HERALD_STEP_US		50
 
-/* What a listener knows of its pass when it decides. */
+/* Facts about a listener's pass, for these decisions. */
 typedef struct HeraldPass
 {
-	uint64_t	since_us;		/* since the end of the pass before; UINT64_MAX: there was none */
-	uint32_t	batches;		/* that it has read messages of */
-	uint32_t	batches_before; /* of these, when it decided last */
+	uint64_t	since_us;		/* time since the end of the previous pass; UINT64_MAX: none */
+	uint32_t	batches;		/* batches that it has read messages of */
+	uint32_t	batches_before; /* `batches` at the last decision */
 	uint32_t	lingers;		/* steps of lingering so far */
-	bool		several;		/* its messages are of several senders */
+	bool		several;		/* its messages come from several senders */
 } HeraldPass;
 
-/* Over all passes: how often lingering is to be left out, and how often it was. */
+/*
+ * Over all passes: number of opportunities to linger that are skipped, and that were skipped
+ * so far.
+ */
 typedef struct HeraldRestraint
 {
 	uint32_t	to_leave_out;
 	uint32_t	left_out;
 } HeraldRestraint;
 
-/* Is a batch to be expected within a step, at the rate since the pass before? */
+/* Is a batch expected within one step, at the rate since the previous pass? */
 extern bool herald_moderation_expects(const HeraldPass *pass);
 
 /*
- * All is read: how long to linger, in microseconds, before looking for more; 0:
- * not at all.  waiting: listeners that wait for a turn.
+ * After everything has been read: the time to linger before looking for more, in microseconds;
+ * 0: do not linger.  waiting: number of listeners that wait for a turn.
  */
 extern uint32_t herald_moderation_linger(const HeraldPass *pass, uint32_t waiting,
 										 HeraldRestraint *restraint);
 
-/* Lingering was worth it, or it was not. */
+/* Note whether lingering brought messages. */
 extern void herald_moderation_learn(HeraldRestraint *restraint, bool came);
 
 /*
- * The turn is about to be passed on, `waited_us` after all was read: is it worth
- * another step first?  has_grown: the queue has grown since the step before;
- * expects: before the first step, more is to be expected; k: turns there may be.
+ * The turn is about to be passed on, `waited_us` after everything was read: wait another step
+ * first?  has_grown: the queue has grown since the previous step; expects: this is the first
+ * step, and more is expected; k: maximum number of turns.
  */
 extern bool herald_moderation_pauses(bool has_grown, bool expects, uint32_t waiting, uint32_t k,
 									 uint64_t waited_us);

@@ -3,33 +3,30 @@
  * queue.c
  *	  The shared queue of batches: reserving, filling, finishing, recycling.
  *
- * Ideally the queue is an endless array of bytes.  A sender takes the next
- * stretch of it by moving the head, writes its batch there, and says in the
- * batch's first word when the transaction has become visible (or will never
- * be).  Listeners read it in order and never meet a sender.
+ * Logically the queue is an endless array of bytes.  A sender reserves the next range by
+ * moving the head, writes its batch there, and sets the batch's first word when the
+ * transaction has become visible (or has aborted).  Listeners read in order and never wait for
+ * a sender.
  *
- * Memory ends, so the array is a ring of segments, and a stretch of it can be
- * had again once nobody needs what is in it.  Three positions say which process may do
- * what:
+ * Memory is finite, so the array is a ring of segments, and a segment is reused once no
+ * listener needs its contents.  These positions say which process may do what:
  *
  *		tail ........ dispatched ........ head ........ limit
  *		  |  listeners may  |  senders are   |  zero, and  |
  *		  |  be reading     |  writing       |  free       |
  *
- * What could go wrong with a ring is that someone takes old bytes for new
- * ones.  A payload is the user's, so no pattern in it can be ruled out: a
- * reader must never look for a header where an old payload may still lie.
- * Therefore a segment is zeroed before the limit is moved over it.  A batch's
- * word is then either zero (its sender has moved the head but not yet written
- * the header) or what that sender wrote.  That makes the reservation one
- * compare-and-swap of the head; no lock is taken, and no process that is suspended
- * at that point can make others spin.
+ * The danger of a ring is that a reader takes old bytes for new ones.  Users choose the
+ * payloads, so a payload can contain any pattern: a reader must never look for a header where
+ * an old payload may still be.  Therefore a segment is zeroed before the limit is moved over
+ * it.  A batch's word is then either zero (its sender has moved the head but not yet written
+ * the header) or the word that this sender wrote.  So a reservation is one compare-and-swap of
+ * the head; no lock is taken, and a process that is suspended at that point does not make
+ * others spin.
  *
- * Readers of old bytes are protected in two ways.  A listener with something
- * pending pins its position (herald_wakeup_needed()), so that the tail never
- * passes it; and a reader checks the tail after it has copied (queue_reader.c),
- * so that even where the pin is given up on purpose nobody acts on bytes that
- * changed under him.
+ * Readers of old bytes are protected in two ways.  A listener with something pending pins its
+ * position (herald_wakeup_needed()), so that the tail never passes it.  And a reader checks
+ * the tail after it has copied (queue_reader.c), so that no reader uses overwritten bytes even
+ * where the pin is given up on purpose.
  *
  * Positions are 64 bits and never wrap: at 10 GB/s they last 58 years.
  *
@@ -69,7 +66,7 @@ herald_queue_bytes(uint64_t ring_size)
 void
 herald_queue_init(HeraldQueue *queue, uint64_t ring_size)
 {
-	/* One lap up, so that no batch has position zero. */
+	/* Start one lap up, so that no batch has position zero. */
 	HeraldPosition start = ring_size;
 
 	assert(ring_size >= HERALD_RING_MIN && (ring_size & (ring_size - 1)) == 0);
@@ -103,10 +100,9 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 	assert(entries_length <= herald_queue_batch_max(queue));
 
 	/*
-	 * Read before writing, and before anybody can wait for this batch.  The
-	 * ring's pages exist, but each process has yet to map them: Linux maps
-	 * sixteen at a time where one is first read, and where one is first
-	 * written only that one.
+	 * Read before writing, and before any process can wait for this batch.  The ring's pages
+	 * exist, but each process has to map them: on a first read Linux maps sixteen pages at a
+	 * time, on a first write only one.
 	 */
 	(void) *(volatile _Atomic uint64_t *) herald_queue_at(queue, head);
 
@@ -116,8 +112,8 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 		start = (head + length <= next_segment) ? head : next_segment;
 
 		/*
-		 * [L1] acquire: pairs with the release in herald_queue_recycle(); up to
-		 * this limit the ring has been zeroed.
+		 * [L1] acquire: pairs with the release in herald_queue_recycle(); the ring has been
+		 * zeroed up to this limit.
 		 */
 		if (start + length + batch->room_left > atomic_load_explicit(&queue->limit, memory_order_acquire))
 			return false;
@@ -126,10 +122,10 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 			return false;
 
 		/*
-		 * [L2] release: pairs with the acquire in scan() of sequencer.c;
-		 * a backend that sees the new head also sees zero, or what we write below,
-		 * and no older lap's bytes.  [D1] Sequentially consistent, because
-		 * has_finished() in sequencer.c looks at the head as well.
+		 * [L2] release: pairs with the acquire in scan() of sequencer.c; a backend that sees
+		 * the new head also sees zero, or the words that we write below, and no bytes of an
+		 * older lap.  [D1] Sequentially consistent, because has_finished() in sequencer.c
+		 * looks at the head as well.
 		 */
 	} while (!atomic_compare_exchange_weak_explicit(&queue->head, &head, start + length,
 													memory_order_seq_cst,
@@ -151,7 +147,7 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 	return true;
 }
 
-/* The state goes last: until then the batch looks untouched. */
+/* The word with the state is written last: until then the batch looks untouched. */
 static void
 write_header(HeraldQueue *queue, HeraldPosition position, const HeraldBatchHeader *header)
 {
@@ -164,9 +160,9 @@ write_header(HeraldQueue *queue, HeraldPosition position, const HeraldBatchHeade
 }
 
 /*
- * Word by word, and atomically: a reader that was left behind may be copying
- * the same words for their previous content.  It finds out afterwards, by the
- * tail; but a torn or racing plain access would be undefined.
+ * Word by word, and atomically: a reader that was overrun may be copying the same words for
+ * their previous content.  It notices that afterwards by the tail; but a racing non-atomic
+ * access would be undefined behavior.
  */
 void
 herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
@@ -207,10 +203,10 @@ set_commit_time(HeraldQueue *queue, HeraldPosition position, int64_t commit_time
 }
 
 /*
- * [D1] sequentially consistent, as is the try-lock that follows it in
- * herald_sequencer_run(): either our try-lock comes after the current dispatcher
- * has let go, or that dispatcher's last look comes after this store.  It is
- * also the release that makes the batch's bytes visible to the dispatcher.
+ * [D1] sequentially consistent, as is the try-lock that follows it in herald_sequencer_run():
+ * either our try-lock comes after the current dispatcher has released the lock, or that
+ * dispatcher's last look comes after this store.  It is also the release that makes the
+ * batch's bytes visible to the dispatcher.
  */
 static void
 finish(HeraldQueue *queue, HeraldPosition position, HeraldBatchState state)
@@ -251,11 +247,10 @@ herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed)
 		return false;
 
 	/*
-	 * First say that these bytes are no longer to be believed, then
-	 * change them.  [L3] The stores in zero() and herald_queue_fill() are
-	 * releases, so that a reader which sees one of them sees this too.
-	 * [F1] release: pairs with herald_queue_copy(); a reader that finds the bytes gone
-	 * finds what was done before to save them.
+	 * First declare these bytes invalid, then change them.  [L3] The stores in zero() and
+	 * herald_queue_fill() are releases, so that a reader which sees one of them sees the new
+	 * tail too.  [F1] release: pairs with herald_queue_copy(); a reader that finds the bytes
+	 * gone also sees that they were saved before.
 	 */
 	atomic_store_explicit(&queue->tail, new_tail, memory_order_release);
 	HERALD_HOLD_POINT("tail-moved");
@@ -269,7 +264,7 @@ herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed)
 bool
 herald_queue_is_short(HeraldQueue *queue)
 {
-	/* In this order, since the limit is always ahead of the head. */
+	/* Load the head first, so that the limit is not less than it. */
 	HeraldPosition head = atomic_load_explicit(&queue->head, memory_order_acquire);
 
 	return atomic_load_explicit(&queue->limit, memory_order_relaxed) - head < queue->segment_size;

@@ -14,12 +14,12 @@
 
 #define HERALD_CACHE_LINE		64
 
-/* The ring is that many segments; a batch never crosses a segment's border. */
+/* Number of segments in the ring; a batch never crosses a segment's border. */
 #define HERALD_SEGMENTS			8
 
 /*
- * Of so many segments, the latest, it is known which databases have something in them:
- * 8 GB with the default ring, as much as herald.max_queue_size has by default; 32 kB.
+ * Databases are recorded for this number of the latest segments.  With the default ring these
+ * are 8 GB, the default of herald.max_queue_size.  The records take 32 kB.
  */
 #ifndef HERALD_SEGMENTS_NOTED
 #define HERALD_SEGMENTS_NOTED	4096
@@ -40,29 +40,29 @@ typedef struct HeraldQueue
 	uint64_t	ring_size;		/* bytes, a power of two */
 	uint64_t	segment_size;	/* bytes, a power of two */
 
-	/* Senders: where the next batch goes.  Only ever grows. */
+	/* Senders: where the next batch goes.  Never decreases. */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;
 
 	/*
-	 * Under the border lock.  tail <= head <= limit == tail + ring_size.  Bytes
-	 * below the tail may be overwritten at any moment; bytes from head to limit
-	 * are zero, up to what senders have written.
+	 * Under the border lock.  tail <= head <= limit == tail + ring_size.  Bytes below the tail
+	 * may be overwritten at any moment; bytes from head to limit are zero, except for what
+	 * senders have written.
 	 */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t limit;
 	_Atomic uint64_t tail;
 	_Atomic uint32_t border_lock;
 
 	/*
-	 * What is below is gone, though somebody needed it.  Only ever grows.  A
-	 * listener below it has been overrun, and holds nothing back.
+	 * Everything below was given up although a listener may have needed it.  Never decreases.
+	 * A listener below this position has been overrun, and does not hold the queue back.
 	 */
 	_Atomic uint64_t lost;
 
 	/*
-	 * Dispatcher, one at a time (dispatching).  settled <= dispatched <= head.
-	 * Listeners read below `dispatched`; below `settled` every listener that
-	 * is concerned has been marked as well, and in the batch at `settled` as
-	 * far as mark_offset: bytes from its header on, 0 if it has not begun.
+	 * Dispatcher, one at a time (dispatching).  settled <= dispatched <= head.  Listeners read
+	 * below `dispatched`.  Below `settled` all of the messages' listeners have been marked as
+	 * well.  In the batch at `settled` they have been marked up to mark_offset, in bytes from
+	 * the batch's header; 0: not begun.
 	 */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t dispatched;
 	_Atomic uint64_t settled;
@@ -75,33 +75,33 @@ typedef struct HeraldQueue
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t ring[];
 } HeraldQueue;
 
-/* What a sender says of its batch. */
+/* A sender's description of its batch. */
 typedef struct HeraldBatch
 {
 	uint32_t	count;			/* entries */
 	uint32_t	database;
 	int32_t		sender_pid;
-	uint64_t	unsettled_max;	/* so much may be unsettled before it; 0: any number of bytes */
-	uint64_t	room_left;		/* so much room has to be left after it, in bytes */
+	uint64_t	unsettled_max;	/* maximum of unsettled bytes before it; 0: no limit */
+	uint64_t	room_left;		/* minimum of free bytes after it */
 } HeraldBatch;
 
-/* A ring size in bytes that herald_queue_init() takes: rounded down, within limits. */
+/* A ring size in bytes that herald_queue_init() accepts: rounded down, within limits. */
 extern uint64_t herald_queue_ring_size(uint64_t wanted);
 
-/* Bytes of memory that a queue of this ring size needs. */
+/* Bytes of memory for a queue of this ring size. */
 extern size_t herald_queue_bytes(uint64_t ring_size);
 
 extern void herald_queue_init(HeraldQueue *queue, uint64_t ring_size);
 
-/* The most bytes of entries that one batch can hold. */
+/* Maximum bytes of entries in one batch. */
 extern uint64_t herald_queue_batch_max(const HeraldQueue *queue);
 
 /*
- * Reserve room for a batch with entries_length bytes of entries (a multiple of
- * 8, at most herald_queue_batch_max()).  On success the batch is RESERVED and
- * the caller owns it until it calls herald_queue_commit() or herald_queue_abort().
- * False: the ring is full, or would be but for room_left, or more than unsettled_max is
- * unsettled; recycle, dispatch and try again, or give up.
+ * Reserve room for a batch with entries_length bytes of entries (a multiple of 8, at most
+ * herald_queue_batch_max()).  On success the batch is RESERVED and the caller owns it until it
+ * calls herald_queue_commit() or herald_queue_abort().  False: the ring has no room for the
+ * batch and room_left, or more than unsettled_max is unsettled; recycle, dispatch and try
+ * again, or give up.
  */
 extern bool herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 								 uint64_t entries_length, HeraldPosition *position);
@@ -115,22 +115,22 @@ extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int
 extern void herald_queue_abort(HeraldQueue *queue, HeraldPosition position);
 
 /*
- * The border lock: while a process has it, nothing that is kept is let go of by
- * another, and no session begins to need something older.  No process ever waits
- * for it here: false means that another has it.  For a moment only; its holder
- * neither throws nor waits.
+ * The border lock: while a process holds it, no other process recycles or deletes unneeded
+ * messages, and no session begins to need older ones.  These functions never wait: false means
+ * that another process has the lock.  It is held for a moment only; its holder neither throws
+ * nor waits.
  */
 extern bool herald_queue_lock_border(HeraldQueue *queue);
 extern void herald_queue_unlock_border(HeraldQueue *queue);
 
 /*
- * Let senders have the segments that lie wholly below `needed`: a position
- * from herald_wakeup_needed(), or one up to which they have been saved or given
- * up; never above `settled`.  Under the border lock.  True if that made room.
+ * Give senders the segments that lie wholly below `needed`: a position from
+ * herald_wakeup_needed(), or one up to which all segments have been saved or given up; never
+ * above `settled`.  Under the border lock.  True if that made room.
  */
 extern bool herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed);
 
-/* Is what is left before the limit less than a segment? */
+/* Is less than a segment free before the limit? */
 extern bool herald_queue_is_short(HeraldQueue *queue);
 
 /* The word of the ring in which a position lies. */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue_layout.h
- *	  What the bytes of the queue mean: batches, and the entries in them.
+ *	  The layout of the queue: batches, and the entries in them.
  *
  * The queue is an endless array of bytes; a position is a 64-bit offset into it
  * and always a multiple of 8.  One transaction's notifications are one batch:
@@ -10,19 +10,19 @@
  *		| batch header 32 | entry 0 | entry 1 |  ...  |
  *		+-----------------+---------+---------+-- - --+
  *
- * Each entry has a kind.  An ordinary one carries a notification as the body of
- * the protocol's NotificationResponse message (sender's pid in network order,
- * channel, payload, each with its NUL), so that a listener whose encoding is the
- * database's sends it on without looking into it.
+ * Each entry has a kind.  An ordinary one carries a notification as the body of the protocol's
+ * NotificationResponse message (sender's pid in network order, channel, payload, each with its
+ * NUL), so that a listener whose client encoding is the database's encoding forwards it
+ * unchanged.
  *
- * The notifications of a transaction that is too large for a segment are in a
- * file, and the queue has a reference to it: a batch whose last entry names the
- * file, and whose other entries name the channels.  If the channels are too many,
- * one entry stands for all listeners.
+ * The notifications of a transaction that is too large for a segment are in a file, and the
+ * queue has a reference to it: a batch whose last entry names the file, and whose other
+ * entries name the channels.  If there are too many channels, one entry stands for all
+ * listeners.
  *
- * A segment that has no room left for the next batch ends with a filler: one
- * word, at the position where the batch would have begun.  Every position is
- * a multiple of 8, so that a filler always has room.
+ * A segment with no room for the next batch ends with a filler: one word, at the position
+ * where the batch would have begun.  Every position is a multiple of 8, so there is always
+ * room for a filler.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -42,8 +42,9 @@
 typedef uint64_t HeraldPosition;
 
 /*
- * A place between two notifications: the position of a batch, and how much of it comes
- * before; 0: nothing.  In bytes of the batch, or of its file if it is a reference.
+ * A place between two notifications: the position of a batch, and an offset within the batch
+ * (0: before its first notification).  The offset is in bytes of the batch, or of its file if
+ * the batch is a reference.
  */
 typedef struct HeraldPlace
 {
@@ -55,9 +56,9 @@ typedef struct HeraldPlace
 #define HERALD_ALIGN_UP(n)		(((n) + (HERALD_ALIGN - 1)) & ~(uint64_t) (HERALD_ALIGN - 1))
 
 /*
- * The first word of a batch: its own position, with the state in the three
- * bits that alignment leaves free.  CLEAR is the whole word zero, which is no
- * batch's word, because the queue begins at a position above zero.
+ * The first word of a batch: its own position, with the state in the three bits that alignment
+ * leaves free.  CLEAR means that the whole word is zero; no batch has this word, because the
+ * queue begins at a position above zero.
  */
 typedef enum HeraldBatchState
 {
@@ -100,28 +101,29 @@ typedef struct HeraldBatchHeader
 
 static_assert(sizeof(HeraldBatchHeader) == 32, "batch header has padding");
 
-/* Where the commit time stands, in words from the header's first. */
+/* Index of the commit time, in words from the start of the header. */
 #define HERALD_HEADER_WORDS			(sizeof(HeraldBatchHeader) / HERALD_ALIGN)
 #define HERALD_HEADER_COMMIT_TIME	(offsetof(HeraldBatchHeader, commit_time) / HERALD_ALIGN)
 
 /*
- * What an entry is, and what is in its body.  A kind that is not among these is
- * damage; so is zero, which overwritten memory often holds.
+ * The kind of an entry, and the contents of its body.  Any other value is damage, including
+ * zero, which overwritten memory often contains.
  */
 typedef enum HeraldEntryKind
 {
 	HERALD_ENTRY_NOTIFICATION = 1,	/* pid, channel, NUL, payload, NUL */
 	HERALD_ENTRY_FILE = 2,		/* HeraldFileReference: listeners read on in that file */
-	HERALD_ENTRY_CHANNEL = 3,	/* as a notification, with their number for the pid: a file
-								 * follows with some on it */
-	HERALD_ENTRY_ALL_LISTENERS = 4	/* nothing: a file follows for the whole database */
+	HERALD_ENTRY_CHANNEL = 3,	/* as a notification, with their number in place of the pid: a
+								 * file with some on this channel follows */
+	HERALD_ENTRY_ALL_LISTENERS = 4	/* empty: a file follows for the whole database */
 } HeraldEntryKind;
 
 typedef struct HeraldEntry
 {
 	uint32_t	length;			/* whole entry in bytes, a multiple of 8 */
-	uint32_t	channel_hash;	/* of the channel; which hash, the queue need not know */
-	uint32_t	body_length;	/* bytes of body[] that mean something */
+	uint32_t	channel_hash;	/* of the channel; the queue does not depend on the hash
+								 * function */
+	uint32_t	body_length;	/* bytes of body[] in use */
 	uint16_t	channel_length; /* bytes, without the NUL */
 	uint16_t	kind;			/* HeraldEntryKind */
 	char		body[];
@@ -159,7 +161,7 @@ herald_entry_payload(const HeraldEntry *entry)
 	return entry->body + HERALD_BODY_PID + entry->channel_length + 1;
 }
 
-/* How many notifications the entry stands for, on its channel. */
+/* The number of notifications that the entry stands for, on its channel. */
 static inline uint32_t
 herald_entry_notifications(const HeraldEntry *entry)
 {
@@ -198,8 +200,8 @@ herald_entry_has_strings(const HeraldEntry *entry)
 }
 
 /*
- * Is the entry that begins here whole and well formed, given that `room` bytes
- * of its batch are left?  [Q4] No length is used before this has said yes.
+ * Is the entry complete and well formed, given that `room` bytes of its batch are left?  [Q4]
+ * No length is used before this returns true.
  */
 static inline bool
 herald_entry_is_valid(const HeraldEntry *entry, uint64_t room)
@@ -223,8 +225,8 @@ herald_entry_is_valid(const HeraldEntry *entry, uint64_t room)
 }
 
 /*
- * A hash of bytes; `seed` chains two of them.  FNV-1a: it is for tables of one
- * process, where bytes that were made up to have one hash slow down nobody else.
+ * A hash of bytes; `seed` chains two of them.  FNV-1a is enough: it is used for tables of one
+ * process, where colliding keys that a user made up slow down only that process.
  */
 static inline uint32_t
 herald_hash(const char *bytes, size_t length, uint32_t seed)
@@ -234,7 +236,7 @@ herald_hash(const char *bytes, size_t length, uint32_t seed)
 	for (size_t i = 0; i < length; i++)
 		hash = (hash ^ (unsigned char) bytes[i]) * UINT32_C(16777619);
 
-	/* FNV leaves its last byte in the low bits alone: spread it upwards. */
+	/* In FNV the last byte affects only the low bits: spread it upwards. */
 	hash ^= hash >> 15;
 	hash *= UINT32_C(0x85ebca6b);
 	return hash ^ (hash >> 13);

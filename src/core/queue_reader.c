@@ -1,16 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * queue_reader.c
- *	  Reading the queue from a listener's position: copy, validate, then use.
+ *	  Reads the queue from a listener's position: copy, validate, then use.
  *
- * A listener copies a chunk of the queue into memory of its own, makes sure that
- * nobody overwrote it meanwhile, and only then looks at what it got.  So it
- * holds nothing while it sends to its client, and a length that it acts on can
- * not change between the check and the use.
+ * A listener copies a chunk of the queue into its own memory, checks that the chunk was not
+ * overwritten meanwhile, and only then parses it.  So it pins no memory of the queue while it
+ * sends to its client, and a length cannot change between the check and the use.
  *
- * A chunk ends wherever the buffer, the segment or the stretch to be read
- * ends, which may be in the middle of a batch or an entry; then the next chunk
- * begins with that entry.
+ * A chunk ends where the buffer, the segment or the range to be read ends.  That may be in the
+ * middle of a batch or an entry; then the next chunk begins with that entry.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -147,8 +145,8 @@ herald_reader_next(HeraldReader *reader, HeraldMessage *message)
 }
 
 /*
- * Look at the word at our position, and go into its batch, or past it if it is
- * none of ours.  Returns HERALD_READ_MESSAGE when there is nothing to report.
+ * Read the word at our position, and enter its batch, or skip the batch if it is not for us.
+ * Returns HERALD_READ_MESSAGE when there is nothing to report.
  */
 static HeraldReadResult
 enter_batch(HeraldReader *reader)
@@ -213,7 +211,10 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 		return refill(reader, sizeof(*entry));
 	entry = (const HeraldEntry *) (reader->buffer + (reader->position - reader->copied_from));
 
-	/* [Q4] The length decides how much must be here before the rest is looked at. */
+	/*
+	 * [Q4] Check the length first: it determines how many bytes must be copied before the rest
+	 * is used.
+	 */
 	if (entry->length < sizeof(*entry) || entry->length > room)
 		return HERALD_READ_DAMAGED;
 	if (!is_copied(reader, entry->length))
@@ -231,7 +232,10 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 	return HERALD_READ_MESSAGE;
 }
 
-/* In the file of a reference we have begun after that. */
+/*
+ * Does the message come before the place at which the pass begins?  (In the file of a
+ * reference, reading starts at that place.)
+ */
 static bool
 is_left_out(const HeraldReader *reader, const HeraldMessage *message)
 {
@@ -241,8 +245,8 @@ is_left_out(const HeraldReader *reader, const HeraldMessage *message)
 }
 
 /*
- * First the channels, or all listeners, then the file.  False: this entry does not
- * belong here, or stands in a file itself.
+ * A reference has entries for channels or for all listeners first, and then one for the file.
+ * False: the entry is out of place, or is itself in a file.
  */
 static bool
 follow_reference(HeraldReader *reader, const HeraldEntry *entry)
@@ -309,7 +313,7 @@ is_copied(const HeraldReader *reader, uint64_t length)
 		reader->position + length <= reader->copied_to;
 }
 
-/* Copy the next chunk, from our position on; `needed` bytes at the least. */
+/* Copy the next chunk, from our position on; at least `needed` bytes. */
 static HeraldReadResult
 refill(HeraldReader *reader, uint64_t needed)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue_reader.h
- *	  Reading the queue from a listener's position: copy, validate, then use.
+ *	  Reads the queue from a listener's position: copy, validate, then use.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -16,10 +16,10 @@ typedef enum HeraldReadResult
 {
 	HERALD_READ_MESSAGE,		/* *message is the next one */
 	HERALD_READ_END,			/* everything up to the end has been read */
-	HERALD_READ_REFILLED,		/* a new chunk has been copied: call again */
+	HERALD_READ_REFILLED,		/* a new chunk was copied: call again */
 	HERALD_READ_ROOM,			/* the buffer is too small: see room_needed */
-	HERALD_READ_LAPPED,			/* the bytes were given to someone else: overrun */
-	HERALD_READ_DAMAGED			/* the bytes are not what a sender writes */
+	HERALD_READ_LAPPED,			/* the bytes were overwritten or deleted: overrun */
+	HERALD_READ_DAMAGED			/* the bytes are not valid */
 } HeraldReadResult;
 
 typedef struct HeraldMessage
@@ -27,82 +27,86 @@ typedef struct HeraldMessage
 	HeraldPosition batch;		/* position of its batch */
 	int32_t		sender_pid;
 	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
-	HeraldPlace after;			/* where it ends */
+	HeraldPlace after;			/* the place where it ends */
 	const HeraldEntry *entry;	/* in the reader's buffer, until the next call */
 } HeraldMessage;
 
 /*
- * Copy bytes of the queue that are no longer in the ring, from wherever they are
- * kept; within one segment.  False: they are gone.
+ * Copy bytes of the queue that are no longer in the ring, from where they were saved; within
+ * one segment.  False: they no longer exist.
  */
 typedef bool (*HeraldReadSpilled) (HeraldPosition from, uint64_t length, char *to);
 
-/* Copy bytes of the file that an entry names.  False: it is gone. */
+/* Copy bytes of the file that an entry names.  False: the file no longer exists. */
 typedef bool (*HeraldReadFile) (uint64_t file, uint64_t offset, uint64_t length, char *to);
 
-/* Does the reader listen to that entry's channel, and did it when this batch was dispatched? */
+/*
+ * Does the reader listen to the entry's channel, and did it do so when this batch was
+ * dispatched?
+ */
 typedef bool (*HeraldListensTo) (const HeraldEntry *entry, HeraldPosition batch);
 
 /*
- * One pass over a stretch of the queue.  Segments that have nothing of the reader's
- * database are passed over without a look at their bytes, be they still there or not.
+ * One pass over a range of the queue.  Segments without batches of the reader's database are
+ * skipped unread, even if they no longer exist.
  *
- * The fields are the reader's own, but for `checkpoint`: the start of the batch that
- * is being read, which is where another pass can begin, and below which this one
- * needs nothing any more.
+ * Besides the messages, callers use `checkpoint`, the start of the batch that is being read:
+ * another pass can begin there, and this pass needs nothing before it.
  */
 typedef struct HeraldReader
 {
 	HeraldQueue  *queue;
 	uint32_t	database;		/* batches for other databases are skipped */
-	HeraldPosition end;			/* read no further; a border between batches */
-	uint64_t	position;		/* next byte to look at: of the queue, or of `file` */
+	HeraldPosition end;			/* where to stop reading; a border between batches */
+	uint64_t	position;		/* next byte to read: of the queue, or of `file` */
 	HeraldPosition checkpoint;
 	bool		in_batch;		/* position is inside `header`'s batch */
 	HeraldBatchHeader header;
-	uint64_t	entries_end;	/* of the batch's entries, where `position` is */
-	bool		in_file;		/* ... which is not the queue, but this file */
+	uint64_t	entries_end;	/* end of the entries; in the queue or the file, as `position` */
+	bool		in_file;		/* position is in `file`, not in the queue */
 	uint64_t	file;
 	bool		expects_file;	/* the batch is a reference; its file comes last */
-	bool		wants_file;		/* ... which has something for this reader */
-	HeraldPlace begin;			/* in that batch, what comes before is left out */
+	bool		wants_file;		/* ... and the file has notifications for this reader */
+	HeraldPlace begin;			/* in this batch, skip the notifications before this place */
 	uint64_t	bytes_read;		/* in this pass */
-	uint64_t	copied_from;	/* what the buffer holds */
+	uint64_t	copied_from;	/* the range of bytes in the buffer */
 	uint64_t	copied_to;
-	HeraldReadSpilled read_spilled; /* NULL: what is not in the ring is gone */
-	HeraldReadFile read_file;	/* NULL: what is in files is gone */
-	HeraldListensTo listens_to;	/* NULL: to everything */
+	HeraldReadSpilled read_spilled; /* NULL: no bytes exist outside of the ring */
+	HeraldReadFile read_file;	/* NULL: no files exist */
+	HeraldListensTo listens_to;	/* NULL: the reader listens to all channels */
 	char	   *buffer;			/* 8-aligned */
 	size_t		buffer_size;	/* bytes, a multiple of 8, at least 64 */
 	uint64_t	room_needed;	/* bytes, after HERALD_READ_ROOM */
 } HeraldReader;
 
 /*
- * Read from one position, where a batch begins, to another, which this process knows
- * from `dispatched` or `settled`: what is not published yet may be passed over.
+ * Read from `from`, where a batch begins, to `end`.  The caller must know `end` from
+ * `dispatched` or `settled`: a segment may be skipped if its batches are not published yet.
  */
 extern void herald_reader_begin(HeraldReader *reader, HeraldQueue *queue, uint32_t database,
 								HeraldPosition from, HeraldPosition end,
 								char *buffer, size_t buffer_size);
 
 /*
- * What is not in the ring can be had by these functions.  A file that has nothing
- * for the reader is passed over; it may be gone, and nothing is missed.
+ * Set the functions for bytes that are not in the ring.  A file that has nothing for the
+ * reader is skipped; if it no longer exists, the reader misses nothing.
  */
 extern void herald_reader_use_spilled(HeraldReader *reader, HeraldReadSpilled read_spilled);
 extern void herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file,
 									HeraldListensTo listens_to);
 
-/* The pass begins within its first batch, after so much of it. */
+/* Begin the pass within its first batch, at this offset. */
 extern void herald_reader_begin_within(HeraldReader *reader, uint64_t offset);
 
-/* Leave out what has not been read yet: the pass is at its end. */
+/* Skip the rest: the pass is at its end. */
 extern void herald_reader_skip(HeraldReader *reader);
 
-/* Go on in the same pass to an end further away, known in the same way. */
+/* Continue the same pass to a later end, known as in herald_reader_begin(). */
 extern void herald_reader_extend(HeraldReader *reader, HeraldPosition end);
 
-/* After HERALD_READ_ROOM: a larger buffer; what the old one held is copied again. */
+/*
+ * After HERALD_READ_ROOM: set a larger buffer; the contents of the old one are copied again.
+ */
 extern void herald_reader_set_buffer(HeraldReader *reader, char *buffer, size_t buffer_size);
 
 extern HeraldReadResult herald_reader_next(HeraldReader *reader, HeraldMessage *message);

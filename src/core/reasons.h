@@ -3,13 +3,13 @@
  * reasons.h
  *	  Coalesced signals: one mask of reasons per backend.
  *
- * A process that wants a backend's attention sets a bit, and sends a signal only if
- * no bit was set: otherwise a signal is already under way, and its receiver,
- * taking all of them at once, will find the new bit too.
+ * A process that wants a backend's attention sets a bit, and sends a signal only if no bit was
+ * set before: otherwise a signal is already on its way, and its receiver takes all bits at
+ * once, so it finds the new one too.
  *
- * Notifications are announced by another of the server's signals than all else,
- * because only that one makes it flush to the client.  So the reasons fall into
- * two groups, by their signals, and "all" means all of a group.
+ * Notifications are announced by a different signal of the server than all other reasons,
+ * because only that signal makes the server flush to the client.  So there are two groups of
+ * reasons, one for each signal, and "all" means all of a group.
  *
  * After Joel Jacobson and Andreas Karlsson, "Optimize ProcSignal to avoid
  * redundant SIGUSR1 signals", pgsql-hackers, July 2025.
@@ -30,7 +30,7 @@ typedef _Atomic uint32_t HeraldReasons;
 #define HERALD_REASON_NOTIFICATIONS		(UINT32_C(1) << 0)	/* your turn to read notifications */
 #define HERALD_REASON_CATCH_UP			(UINT32_C(1) << 1)	/* your turn to read invalidations */
 
-/* From this bit on: what other modules have registered (api/reason_names.c). */
+/* From this bit on: reasons that other modules have registered (api/reason_names.c). */
 #define HERALD_REASON_FIRST_OTHER		2
 #define HERALD_REASONS_OTHER			30
 
@@ -38,7 +38,10 @@ typedef _Atomic uint32_t HeraldReasons;
 #define HERALD_REASONS_NOTIFY			HERALD_REASON_NOTIFICATIONS
 #define HERALD_REASONS_CATCH_UP			(~HERALD_REASONS_NOTIFY)
 
-/* Add a reason.  True: there was none of this group, so the caller must send its signal. */
+/*
+ * Add a reason.  True: no reason of this group was set, so the caller must send the group's
+ * signal.
+ */
 static inline bool
 herald_reasons_add(HeraldReasons *reasons, uint32_t reason, uint32_t group)
 {
@@ -47,13 +50,13 @@ herald_reasons_add(HeraldReasons *reasons, uint32_t reason, uint32_t group)
 }
 
 /*
- * Take all reasons of a group.  By the receiver, before it acts on them: what
- * is added from now on sends a signal of its own.
+ * Take all reasons of a group.  By the receiver, before it acts on them: for a reason that is
+ * added from now on, another signal is sent.
  */
 static inline uint32_t
 herald_reasons_take(HeraldReasons *reasons, uint32_t group)
 {
-	/* Most statements find nothing; do not write to the line for that. */
+	/* Most statements find no reason; do not write to the cache line then. */
 	if ((atomic_load_explicit(reasons, memory_order_relaxed) & group) == 0)
 		return 0;
 

@@ -1,46 +1,45 @@
 /*-------------------------------------------------------------------------
  *
  * retention.c
- *	  Which stretch of the queue has been saved elsewhere, and what is lost.
+ *	  Saves segments that leave the ring, and gives up the oldest within the limits.
  *
- * The ring is the queue's end.  When senders need the memory of a segment that
- * some listener has yet to read, it is saved first, once, however many
- * listeners need it.  What is saved is one stretch of the queue that ends
- * where the ring begins:
+ * The ring holds the end of the queue.  When senders need the memory of a segment that a
+ * listener has not read yet, the segment is saved first, once for all listeners.  The saved
+ * segments are one contiguous range that ends where the ring begins:
  *
  *		from ........ to == tail ........ dispatched ........ head
  *		  |   saved   |           the ring                     |
  *
- * Where it would grow past a limit, or cannot be saved, the oldest is deleted,
- * and `lost` moves up: a listener below it has missed something, is told so,
- * and is no longer waited for.
+ * If the range would exceed a limit, or a segment cannot be saved, the oldest is deleted, and
+ * `lost` moves up: a listener below it has missed messages, is notified of that, and no longer
+ * holds the queue back.
  *
- * [F1] Readers take no lock: a segment is saved as a whole before `to` covers
- * it, and only then is its memory given away, so that a reader that finds its
- * bytes overwritten finds them saved, or else they are gone.
+ * [F1] Readers take no lock: a segment is saved completely before `to` covers it, and its
+ * memory is recycled only after that.  So a reader that finds its bytes overwritten finds them
+ * saved, unless they have been given up.
  *
- * A listener that is below `lost` may be lucky, and never notice: it was just
- * about to go on, or has nothing there.  But others have recycled without it
- * meanwhile, even under the spiller's hands.  So a segment counts as saved only
- * if it was still in the ring afterwards.
+ * A listener below `lost` may not miss anything: it may be about to move on, or may have no
+ * message there.  But other processes have recycled past it meanwhile, perhaps while the
+ * spiller was saving the segment.  So a segment counts as saved only if it was still in the
+ * ring afterwards.
  *
- * Deleting takes long, and is left to later, and mostly to others; by name, so
- * that a name that was given to be deleted is never used again: a segment that
- * could not be saved, and may be tried again, is not among them.  Where saving
- * fails because the disk is full, what was given up must be deleted before there
- * is room: the spiller sees to that, and comes back.
+ * Deleting a file takes long, so it is done later, mostly by other processes.  They delete by
+ * name, so a name that is queued for deletion must never be used again: the file of a segment
+ * that may be saved in a second attempt is not queued.  If saving fails because the disk is
+ * full, files that were given up must be deleted before there is room: the spiller ensures
+ * that, and tries again.
  *
- * [F2] A listener that is passed over has been reported: `lost` moves up after that,
- * and a process that recycles loads it before the words.
+ * [F2] A listener that no longer holds the queue back has been reported before: `lost` moves
+ * up after the reports, and a process that recycles loads `lost` before the words.
  *
- * A session may come and ask for what was sent before.  So some of what nobody needs
- * is retained: it lies before what somebody needs, and is deleted before any of
- * that is given up.  [F4] What nobody needs is recycled, or deleted, under the
- * border lock, after a look at the words; and a session that begins to need
- * something older has that lock while it looks what is there and changes its word.
- * So either the session is seen, or it sees that it has come too late.  What is
- * given up needs no lock: a session that comes meanwhile is below `lost` like any
- * other laggard, and is told so.
+ * A session that resumes may ask for messages that were sent earlier.  So some data that no
+ * listener needs is retained: it precedes the data that listeners need, and is deleted before
+ * any of that is given up.  [F4] Data that no listener needs is recycled or deleted under the
+ * border lock, after checking the words.  A session that begins to need older data holds that
+ * lock while it checks that the data exists and changes its word.  So either the other process
+ * sees the session's word, or the session sees that the data is gone.  Giving up data needs no
+ * lock: a session that begins to need it meanwhile is below `lost` like any other laggard, and
+ * is notified of that.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -59,7 +58,7 @@ typedef struct Spiller
 	const HeraldRetentionCalls *calls;
 } Spiller;
 
-/* Whole ones: from the first to the end of the last. */
+/* A range of whole segments. */
 typedef struct Segments
 {
 	HeraldPosition from;
@@ -87,7 +86,7 @@ static void remove_segments(Spiller *spiller, Segments retired);
 static void remove_others(Spiller *spiller, HeraldPosition below);
 
 
-/* Below `settled` nobody writes any more, and everyone concerned is marked. */
+/* Below `settled` no process writes any more, and all listeners concerned are marked. */
 bool
 herald_retention_can_move(HeraldQueue *queue)
 {
@@ -126,12 +125,12 @@ herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWake
 	Spiller		spiller = {retention, queue, wakeup, limits, calls};
 	HeraldPosition segment;
 	HeraldPosition next;
-	bool		is_left = false;	/* a file that holds nothing */
+	bool		is_left = false;	/* an incomplete file is left */
 	bool		made_room;
 
 	/*
-	 * What is saved must end at the tail before there is more of it: see retire_below().
-	 * So it is the tail of just then: if others recycle more, it is not saved.
+	 * The saved range must end at the tail before a segment is added: see retire_below().  So
+	 * use the tail as of let_go(): if other processes recycle more, this segment is not saved.
 	 */
 	if (!let_go(&spiller, queue->segment_size, &segment))
 		return HERALD_RETENTION_NO_ROOM;
@@ -139,7 +138,7 @@ herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWake
 	if (!herald_retention_can_move(queue))
 		return herald_queue_is_short(queue) ? HERALD_RETENTION_NO_ROOM : HERALD_RETENTION_ROOM;
 
-	/* If it is saved already, an earlier attempt did not come to recycle it. */
+	/* If the segment is saved already, an earlier attempt could not recycle it. */
 	if (!herald_retention_has(retention, segment))
 	{
 		if (herald_wakeup_needed(wakeup, queue) < next && !keep_within_limit(&spiller, queue->segment_size))
@@ -204,17 +203,18 @@ HeraldPosition
 herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint64_t sets)
 {
 	/*
-	 * [F5] In this order.  `to` after the tail, for what leaves the ring is saved before: an
-	 * older `to` would hide it.  `from` after `to`, as retire_below() stores them: an older
-	 * `from` would pass for that of a stretch that has begun since.  `lost` after `from`: what
-	 * is given up is said to be lost before it is retired.
+	 * [F5] The order of these loads matters.  `to` after the tail: a segment is saved before
+	 * it leaves the ring, and an older `to` would not cover it.  `from` after `to`, since
+	 * retire_below() stores `from` first: an older `from` could be taken for the start of a
+	 * range that has begun since.  `lost` after `from`: `lost` moves up before segments are
+	 * retired.
 	 */
 	HeraldPosition tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
 	HeraldPosition to = atomic_load_explicit(&retention->to, memory_order_acquire);
 	HeraldPosition from = atomic_load_explicit(&retention->from, memory_order_acquire);
 	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
 
-	/* If what is saved ends before the tail, others have recycled more. */
+	/* If the saved range ends before the tail, other processes have recycled more. */
 	if (from > tail || to < tail)
 		from = tail;
 	if (from < lost)
@@ -239,7 +239,7 @@ herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue, HeraldWake
 {
 	bool		is_there;
 
-	/* [F4] As a process that lets go of something looks at the words. */
+	/* [F4] A process that recycles or deletes checks the words under the same lock. */
 	if (!herald_queue_lock_border(queue))
 		return HERALD_HOLD_AGAIN;
 	is_there = position >= herald_retention_kept_from(retention, queue, sets) &&
@@ -266,9 +266,9 @@ herald_retention_bytes(HeraldRetention *retention)
 }
 
 /*
- * Delete what nobody needs, but for the last of it that may be retained, with room
- * for that many bytes besides.  *tail, if not NULL: up to where the ring was recycled
- * then.  False: another process has the border lock.
+ * Delete data that no listener needs, except for the latest that may be retained, so that
+ * `bytes` more bytes fit.  *tail, if not NULL: the ring's tail after that.  False: another
+ * process has the border lock.
  */
 static bool
 let_go(Spiller *spiller, uint64_t bytes, HeraldPosition *tail)
@@ -278,7 +278,10 @@ let_go(Spiller *spiller, uint64_t bytes, HeraldPosition *tail)
 	if (!herald_queue_lock_border(spiller->queue))
 		return false;
 
-	/* What was rolled back belongs to the very first position, and to no channel. */
+	/*
+	 * Files of transactions that rolled back belong to the very first position, and to no
+	 * channel.
+	 */
 	remove_others(spiller, HERALD_ALIGN);
 	retired = retire_unneeded(spiller,
 							  retained_from(spiller, herald_wakeup_needed(spiller->wakeup, spiller->queue), bytes));
@@ -289,7 +292,10 @@ let_go(Spiller *spiller, uint64_t bytes, HeraldPosition *tail)
 	return true;
 }
 
-/* From where on all may stay, with one more segment of it. */
+/*
+ * The position from which unneeded data may be retained, leaving room for one more segment of
+ * it.
+ */
 static HeraldPosition
 retained_from(const Spiller *spiller, HeraldPosition needed, uint64_t bytes)
 {
@@ -314,7 +320,7 @@ retained_from(const Spiller *spiller, HeraldPosition needed, uint64_t bytes)
 	return position < needed ? position : needed;
 }
 
-/* The oldest position of which something is kept; UINT64_MAX: none. */
+/* The oldest position that a saved segment or other file belongs to; UINT64_MAX: none. */
 static HeraldPosition
 oldest_kept(const Spiller *spiller)
 {
@@ -328,7 +334,9 @@ oldest_kept(const Spiller *spiller)
 	return other < oldest ? other : oldest;
 }
 
-/* Of what is kept, so much belongs to a stretch; of segments, whole ones count. */
+/*
+ * Bytes of saved segments and other files that belong to a range; only whole segments count.
+ */
 static uint64_t
 bytes_between(const Spiller *spiller, HeraldPosition from, HeraldPosition to)
 {
@@ -347,7 +355,7 @@ bytes_between(const Spiller *spiller, HeraldPosition from, HeraldPosition to)
 	return bytes;
 }
 
-/* False: with that many bytes more there would be too many, whatever is given up. */
+/* Give up data until `bytes` more bytes are within the limit.  False: they cannot be. */
 static bool
 keep_within_limit(Spiller *spiller, uint64_t bytes)
 {
@@ -367,8 +375,9 @@ bytes_kept(const Spiller *spiller)
 }
 
 /*
- * Where it fails, what is removed and not deleted yet may be all the room that is
- * missing.  No room: it was given up, or is no longer there; so it needs not be saved.
+ * AGAIN: saving failed, but deleting removed files may make room for a second attempt; if
+ * there were none, the oldest data was given up for that.  NO_ROOM: the segment itself was
+ * given up, or is no longer in the ring, so it need not be saved.
  */
 static HeraldRetentionResult
 save_needed(Spiller *spiller, HeraldPosition segment, bool *is_left)
@@ -378,7 +387,7 @@ save_needed(Spiller *spiller, HeraldPosition segment, bool *is_left)
 	if (save(spiller, segment))
 		return HERALD_RETENTION_ROOM;
 
-	/* It is not there any more: nobody has needed it. */
+	/* It is no longer in the ring: no listener has needed it. */
 	*is_left = true;
 	if (atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed) != segment)
 		return HERALD_RETENTION_NO_ROOM;
@@ -389,8 +398,9 @@ save_needed(Spiller *spiller, HeraldPosition segment, bool *is_left)
 }
 
 /*
- * Nobody needs it, so that nothing is given up if there is no room for it; and if it
- * was given up itself, its name is used up.  False: a file may be left.
+ * No listener needs this segment, so nothing is given up to make room for it.  If the segment
+ * itself was given up, its name must not be used again.  False: an incomplete file may be
+ * left.
  */
 static bool
 save_unneeded(Spiller *spiller, HeraldPosition segment)
@@ -407,15 +417,17 @@ save_unneeded(Spiller *spiller, HeraldPosition segment)
 }
 
 /*
- * False: it could not be saved, or is not there any more.  What there is of a file
- * is removed when it is certain that it is not tried again.
+ * False: saving failed, or the segment is no longer in the ring.  The caller removes an
+ * incomplete file when it is certain that there is no second attempt.
  */
 static bool
 save(Spiller *spiller, HeraldPosition segment)
 {
 	HeraldPosition next = segment + spiller->queue->segment_size;
 
-	/* As in herald_queue_copy(): if it was recycled meanwhile, what we have may be torn. */
+	/*
+	 * As in herald_queue_copy(): if the segment was recycled meanwhile, our copy may be torn.
+	 */
 	if (!spiller->calls->save(segment) ||
 		atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed) != segment)
 		return false;
@@ -427,7 +439,10 @@ save(Spiller *spiller, HeraldPosition segment)
 	return true;
 }
 
-/* False: a session has begun to need it meanwhile, or another process has the border lock. */
+/*
+ * False: a session has begun to need the segment meanwhile, or another process has the border
+ * lock.
+ */
 static bool
 recycle(Spiller *spiller, HeraldPosition segment)
 {
@@ -444,7 +459,7 @@ recycle(Spiller *spiller, HeraldPosition segment)
 	return result;
 }
 
-/* False: there is nothing. */
+/* False: there is nothing to give up. */
 static bool
 give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
 {
@@ -461,9 +476,9 @@ give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
 }
 
 /*
- * What is not in the queue is missed only by listeners that get there: they find out.
- * False: it is not settled yet, so it is no laggard's: its transaction may still fail,
- * and its listeners are yet to be marked.
+ * Only listeners that reach the file's position miss it; they notice that themselves.  False:
+ * the position is not settled yet, so no laggard needs the file: its transaction may still
+ * fail, and its listeners are not marked yet.
  */
 static bool
 give_up_other(Spiller *spiller, HeraldPosition oldest)
@@ -479,10 +494,10 @@ give_up_other(Spiller *spiller, HeraldPosition oldest)
 }
 
 /*
- * A listener that has not read up to here has missed something.  Below `lost` its
- * word holds nothing back any more; so it is reported first: it may go on any moment,
- * and find that others have recycled without it.  One that comes back to there in between is not
- * reported; it finds out by itself.
+ * A listener that has not read up to `position` misses messages.  Below `lost` its word no
+ * longer holds the queue back.  So it is reported before `lost` moves up: after that it may
+ * find at any moment that other processes have recycled past it.  A listener that moves back
+ * below `position` in between is not reported; it notices by itself.
  */
 static void
 give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
@@ -500,7 +515,10 @@ give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason rea
 			spiller->calls->overrun(slot, reason);
 	}
 
-	/* [F2] release: pairs with the acquire in herald_wakeup_needed().  Segments go in order. */
+	/*
+	 * [F2] release: pairs with the acquire in herald_wakeup_needed().  Segments are given up
+	 * in order.
+	 */
 	assert(position > before);
 	atomic_store_explicit(&spiller->queue->lost, position, memory_order_seq_cst);
 	if (position > needed)
@@ -509,8 +527,8 @@ give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason rea
 }
 
 /*
- * Under the border lock.  What is saved may be in the ring still, where a session could
- * need it once more, and it would be saved by the same name: so it goes from there first.
+ * Under the border lock.  A saved segment may still be in the ring.  There a session could
+ * begin to need it, and it would be saved again under the same name: so recycle it first.
  */
 static Segments
 retire_unneeded(Spiller *spiller, HeraldPosition position)
@@ -528,8 +546,8 @@ delete_below(Spiller *spiller, HeraldPosition position)
 }
 
 /*
- * What is below a position is not kept any more; the caller has the segments removed.  If
- * nothing is left, the next segment that is saved begins a new stretch.
+ * Stop keeping what is below a position; the caller removes the segments.  If no segment is
+ * left, the next one that is saved begins a new range.
  */
 static Segments
 retire_below(Spiller *spiller, HeraldPosition position)
@@ -541,7 +559,9 @@ retire_below(Spiller *spiller, HeraldPosition position)
 	HeraldPosition tail = atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed);
 	Segments	retired = {from, from};
 
-	/* Others have recycled more, which nobody needed: nor does anybody need what is before it. */
+	/*
+	 * Other processes have recycled past `to`, so no listener needs anything before the tail.
+	 */
 	if (to < tail && position < tail)
 		position = tail;
 	while (retired.to < to && retired.to + size <= position)

@@ -1,13 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * segment_databases.c
- *	  Which databases a segment has batches of.
+ *	  Records which databases have batches in a segment.
  *
- * A word for each of the latest segments: in its upper half the segment's number,
- * in its lower half a bit for each database.  So one load tells both, and a
- * reader that comes after another segment took the word sees that it did.  The
- * number's lower 32 bits suffice: for a false match a reader would have to be
- * 2^32 segments behind.
+ * One word for each of the latest segments: its upper half is the segment's number, its lower
+ * half has a bit for each database.  So one load gets both, and a reader notices when another
+ * segment has taken the word.  The number's lower 32 bits suffice: for a false match a reader
+ * would have to be 2^32 segments behind.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -44,14 +43,20 @@ herald_segment_may_have(HeraldQueue *queue, HeraldPosition position, uint32_t da
 {
 	uint64_t	number = number_of(queue, position);
 
-	/* [L7] relaxed: what is published was noted before, and a later note only adds to it. */
+	/*
+	 * [L7] relaxed: each published batch was recorded before, and a later record only adds
+	 * bits.
+	 */
 	uint64_t	word = atomic_load_explicit(&queue->databases[number % HERALD_SEGMENTS_NOTED],
 											memory_order_relaxed);
 
 	return word >> 32 != (uint32_t) number || (word & bit_of(database)) != 0;
 }
 
-/* Also with no bit: the word is then this segment's, not an earlier one's. */
+/*
+ * Call this even with no bit to add: the word then belongs to this segment, not to an earlier
+ * one.
+ */
 static void
 add(HeraldQueue *queue, HeraldPosition position, uint32_t bits)
 {
@@ -62,7 +67,7 @@ add(HeraldQueue *queue, HeraldPosition position, uint32_t bits)
 
 	after |= before >> 32 == (uint32_t) number ? before : number << 32;
 
-	/* [L7] relaxed: the position is published after it, with a release [W1]. */
+	/* [L7] relaxed: the position is published afterwards, with a release [W1]. */
 	if (after != before)
 		atomic_store_explicit(databases, after, memory_order_relaxed);
 }

@@ -1,26 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * sequencer.c
- *	  Taking finished batches from the queue, in order, one dispatcher at a time.
+ *	  Takes finished batches from the queue, in order, one dispatcher at a time.
  *
- * Batches are finished in any order but dispatched in the queue's.  A process that has
- * finished one tries to become the dispatcher.  If somebody else is, there is
- * nothing to wait for: that one takes our batch along, or finds, looking once
- * more after it has let go of the lock, that it came just too late, and tries
- * again.  So a finished batch with no unfinished one before it is always
- * somebody's business [D1].
+ * Batches are finished in any order but dispatched in the queue's order.  A process that has
+ * finished a batch tries to become the dispatcher.  If another process is the dispatcher, ours
+ * need not wait: the other one dispatches our batch too.  If our batch came too late for that,
+ * the other process sees it when it looks again after it has released the lock, and retries.
+ * So some process always takes care of a finished batch with no unfinished one before it [D1].
  *
- * The dispatcher works in runs: it looks how far the queue is finished,
- * publishes that position, and then marks the listeners of all the batches up
- * to there.  Publishing first means that a listener which is marked, or which
- * goes to sleep or joins meanwhile, reads at least that far.  Only what has been
- * marked may be recycled: `settled` follows behind.
+ * The dispatcher works in runs: it finds the position up to which all batches are finished,
+ * publishes that position, and then marks the listeners of all batches up to there.
+ * Publishing first means that a listener which is marked, or which goes to sleep or joins
+ * meanwhile, reads at least that far.  Only batches whose listeners are marked may be
+ * recycled: `settled` follows `dispatched`.
  *
- * The work of one call is bounded, because it is done inside a commit.  It is
- * not the bytes that take the time but the listeners of each channel, so both
- * count, and a call can end in the middle of a run, and of a batch.  What was
- * published is not marked then from `settled` and mark_offset on; the next
- * dispatcher, in whichever process, begins with it.
+ * The work of one call is bounded, because it is done inside a commit.  Marking listeners
+ * takes more time than reading bytes, so both count, and a call can end in the middle of a
+ * run, and of a batch.  Then the published batches are marked only up to `settled` and
+ * mark_offset; the next dispatcher, in any process, continues there.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -31,7 +29,7 @@
 #include "segment_databases.h"
 #include "stop_point.h"
 
-/* A run is that many bytes at the most, so that listeners start early. */
+/* Maximum length of a run in bytes, so that listeners start early. */
 #define RUN_BYTES_MAX	(UINT64_C(64) * 1024)
 
 static bool publish_run(HeraldQueue *queue, HeraldPosition *to, bool *damaged);
@@ -73,9 +71,9 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 			HERALD_HOLD_POINT("dispatch-marked");
 
 			/*
-			 * [L5] release: pairs with the acquire in herald_wakeup_needed().
-			 * Sequentially consistent for [D3], in notify/dispatch/dispatch.c, and for
-			 * [W3], in herald_wakeup_has_read(): after the marks.
+			 * [L5] release: pairs with the acquire in herald_wakeup_needed().  Sequentially
+			 * consistent for [D3], in notify/dispatch/dispatch.c, and for [W3], in
+			 * herald_wakeup_has_read(): it must come after the marks.
 			 */
 			atomic_store_explicit(&queue->settled, from, memory_order_seq_cst);
 		}
@@ -99,7 +97,7 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 bool
 herald_sequencer_is_under_way(HeraldQueue *queue)
 {
-	/* In this order: `settled` follows `dispatched`. */
+	/* Load `settled` first: it never exceeds `dispatched`. */
 	HeraldPosition settled = atomic_load_explicit(&queue->settled, memory_order_seq_cst);
 
 	return settled < atomic_load_explicit(&queue->dispatched, memory_order_seq_cst) ||
@@ -113,7 +111,10 @@ herald_sequencer_progress(HeraldQueue *queue)
 		atomic_load_explicit(&queue->mark_offset, memory_order_relaxed);
 }
 
-/* Listeners may read on, up to a new *to.  False: nothing more is finished. */
+/*
+ * Publish the next run, so that listeners may read up to the new *to.  False: no more batches
+ * are finished.
+ */
 static bool
 publish_run(HeraldQueue *queue, HeraldPosition *to, bool *damaged)
 {
@@ -131,7 +132,7 @@ publish_run(HeraldQueue *queue, HeraldPosition *to, bool *damaged)
 	return true;
 }
 
-/* How far is the queue finished?  False if not beyond `from`. */
+/* Find the position up to which all batches are finished.  False: it is not beyond `from`. */
 static bool
 scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged)
 {
@@ -175,8 +176,8 @@ scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged)
 }
 
 /*
- * Up to which batch: `to`, or one that the budget did not last for.  Reads in
- * place: nothing from `settled` on is recycled.
+ * Mark the listeners of batches.  Returns `to`, or the position of the batch at which the
+ * budget was spent.  Reads in place: nothing from `settled` on is recycled.
  */
 static HeraldPosition
 mark(HeraldQueue *queue, HeraldPosition from, HeraldPosition to,
@@ -205,7 +206,7 @@ mark(HeraldQueue *queue, HeraldPosition from, HeraldPosition to,
 	return from;
 }
 
-/* What is left of a batch.  False: not to its end. */
+/* Mark the listeners of the rest of a batch.  False: the budget was spent before its end. */
 static bool
 mark_batch(HeraldQueue *queue, const HeraldBatchHeader *header, uint64_t budget,
 		   uint64_t *spent, const HeraldSequencerCalls *calls)
@@ -222,7 +223,9 @@ mark_batch(HeraldQueue *queue, const HeraldBatchHeader *header, uint64_t budget,
 	return offset == 0;
 }
 
-/* Is the next batch finished?  [D1] The last look, after letting go. */
+/*
+ * Is the next batch finished?  [D1] This is the last look, after the lock has been released.
+ */
 static bool
 has_finished(HeraldQueue *queue)
 {

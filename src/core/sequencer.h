@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sequencer.h
- *	  Taking finished batches from the queue, in order, one dispatcher at a time.
+ *	  Takes finished batches from the queue, in order, one dispatcher at a time.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,26 +12,27 @@
 
 #include "queue.h"
 
-/* To look at a listener's word costs a dispatcher as much as that many bytes of the queue. */
+/* Cost of marking one listener, in bytes of the queue. */
 #define HERALD_COST_OF_MARK		8
 
 /*
- * Mark all listeners that this committed batch concerns, from *offset on (bytes
- * from the header on: an entry begins there): one entry at least, and more until
- * `budget` is spent or the batch is at its end.  Moves *offset, and returns the
- * cost: bytes, and HERALD_COST_OF_MARK for each listener.
+ * Mark all listeners that this committed batch concerns, beginning with the entry at *offset
+ * (bytes from the start of the header): at least one entry, and more until `budget` is spent
+ * or the batch ends.  Advances *offset, and returns the cost: bytes, and HERALD_COST_OF_MARK
+ * for each listener.
  *
- * The header has been checked against its position; the entries follow it in
- * one piece and must be checked one by one.  Called by the dispatcher with the
- * dispatch lock held: must not throw, allocate, or send a signal [D2].
+ * The header has been validated; the entries follow it contiguously, and each must be
+ * validated here.  Called by the dispatcher with the dispatch lock held: must not throw,
+ * allocate, or send a signal [D2].
  */
 typedef uint64_t (*HeraldMarkBatch) (const HeraldBatchHeader *header, uint32_t *offset,
 									 uint64_t budget, void *arg);
 
 /*
- * The marks that follow belong to the run that ends there.  Listeners marked in another
- * run may have read on.  Also where a run goes on that an earlier call has not completed,
- * perhaps in another process: what that has marked is marked.
+ * The following marks belong to the run that ends at `end`.  Listeners marked in an earlier
+ * run may have read on since, and must be marked again.  Also called when a run continues that
+ * an earlier call has not completed, perhaps in another process; that call's marks remain
+ * valid.
  */
 typedef void (*HeraldRunBegins) (HeraldPosition end, void *arg);
 
@@ -45,30 +46,29 @@ typedef struct HeraldSequencerCalls
 typedef enum HeraldSequencerResult
 {
 	HERALD_SEQUENCER_DONE,		/* no finished batch is left */
-	HERALD_SEQUENCER_ELSEWHERE,	/* someone else is the dispatcher, and will see ours */
-	HERALD_SEQUENCER_MORE,		/* the budget is spent, and work is left: call again */
-	HERALD_SEQUENCER_DAMAGED		/* the queue holds what no sender wrote */
+	HERALD_SEQUENCER_ELSEWHERE,	/* another process is the dispatcher, and will see our batch */
+	HERALD_SEQUENCER_MORE,		/* the budget is spent, but not all is dispatched: call again */
+	HERALD_SEQUENCER_DAMAGED		/* the queue contains bytes that no sender wrote */
 } HeraldSequencerResult;
 
 /*
- * Dispatch finished batches, until the cost is about `budget`: one call spends
- * more by one entry at most, with all the listeners of its channel.  A listener that was
- * marked has to be woken afterwards by herald_wakeup_pump(), whatever the
- * result: it may be ELSEWHERE although this call has dispatched something, when
- * another took over for the last look.
+ * Dispatch finished batches until the cost is about `budget`; it is exceeded by at most one
+ * entry, with all listeners of its channel.  Afterwards call herald_wakeup_pump() to wake the
+ * marked listeners, whatever the result: it may be ELSEWHERE although this call has dispatched
+ * batches, if another process took the lock before our last look.
  */
 extern HeraldSequencerResult herald_sequencer_run(HeraldQueue *queue, uint64_t budget,
 											const HeraldSequencerCalls *calls);
 
 /*
- * Is there something that a dispatcher has to do, or is doing: finished batches
- * with no unfinished one before them whose listeners are not all marked yet?
+ * Is there work for a dispatcher, perhaps in progress: finished batches, with no unfinished
+ * batch before them, whose listeners are not all marked yet?
  */
 extern bool herald_sequencer_is_under_way(HeraldQueue *queue);
 
 /*
- * Something that changes whenever a call of a dispatcher gets further, within a batch too.
- * A hint: it may have changed although nothing has.
+ * A value that changes whenever a dispatcher makes progress, within a batch too.  A hint: it
+ * may also change without progress.
  */
 extern HeraldPosition herald_sequencer_progress(HeraldQueue *queue);
 

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * session_state.c
- *	  What a listener's session is doing, as its own process sees it.
+ *	  The state of a listener's session, as seen by its own process.
  *
- * In the state HELD the session is not able to deliver although no statement
- * has come: it has just joined, its block has failed and the client has not said
- * ROLLBACK, or the transaction is the next of a chain.  An empty transaction of
- * the server's, which follows as soon as the block has ended, takes it to IDLE.
+ * In the state HELD the session cannot deliver although the client has sent no statement: it
+ * has just joined, its block has failed and the client has not sent ROLLBACK, or the
+ * transaction is the next of a chain.  An empty transaction of the server, which follows as
+ * soon as the block has ended, takes it to IDLE.
  *
  * A statement does not end CHAINED: deferred triggers run statements between
  * COMMIT AND CHAIN and the commit.

@@ -1,15 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * stop_point.h
- *	  Named places at which a test can have a process wait, fail or die.
+ *	  Named places at which a test can make a process wait, fail or die.
  *
- * Some races need one process to stand still between two steps of its own while
- * another does something; left alone that happens once in a million.  A stop
- * point names such a place.  A test arms it from SQL (stop_points.c), and the
- * next process that comes by does what it was armed for.
+ * Some races need one process to stop between two of its steps while another process does
+ * something; without help that happens once in a million runs.  A stop point names such a
+ * place.  A test arms it from SQL (base/armed_points.c), and the next process that reaches it
+ * performs the armed action.
  *
- * They are there only if the module was built with `make STOP_POINTS=1`.  In a
- * release build they are nothing at all.  docs/internals/TESTING.md tells more.
+ * Stop points exist only if the module was built with `make STOP_POINTS=1`.  In a release
+ * build they compile to nothing.  See docs/internals/TESTING.md.
  *
  * The idea is that of PostgreSQL's injection points.
  *
@@ -22,7 +22,7 @@
 
 #include <stdbool.h>
 
-/* What is allowed at this place. */
+/* Which actions are allowed at this place. */
 typedef enum HeraldStopPointKind
 {
 	HERALD_STOP_KIND_HOLD,		/* no error: a lock is held, or the commit is done */
@@ -32,7 +32,10 @@ typedef enum HeraldStopPointKind
 
 extern void herald_stop_point(const char *name, HeraldStopPointKind kind);
 
-/* This process takes one of the queue's try-locks, or lets go of it: no message may be sent between. */
+/*
+ * This process takes or releases one of the queue's try-locks: no message may be sent while it
+ * holds one.
+ */
 extern void herald_stop_try_lock(bool is_held);
 
 #ifdef HERALD_STOP_POINTS

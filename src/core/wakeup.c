@@ -1,31 +1,29 @@
 /*-------------------------------------------------------------------------
  *
  * wakeup.c
- *	  Which listeners are to be woken, and turns: so many are woken at a time.
+ *	  The set of listeners to wake, and turns, which limit how many are awake at a time.
  *
- * Waking 300 listeners from inside a commit makes 300 processes runnable at
- * once: the committer pays for 300 signals, and then nobody gets a CPU.
- * Instead the committer enters them into a set, and at most k of them are
- * signalled at a time.  Each, when it has read its messages, hands its turn to
- * the next in the set: a daisy chain, as PostgreSQL's shared invalidation
- * queue has it for backends that fell behind (Tom Lane, "sinval rewrite",
- * pgsql-patches, June 2008).  What is sent meanwhile is read in the same pass,
- * so that the more there is to do, the more each wakeup carries.
+ * Waking 300 listeners from inside a commit makes 300 processes runnable at once: the
+ * committer sends 300 signals, and then all of these processes compete for the CPUs.  Instead
+ * the committer enters them into a set, and at most k of them are signalled at a time.  A
+ * listener that has read its messages hands its turn to the next one in the set.  PostgreSQL's
+ * shared invalidation queue has such a daisy chain for backends that fell behind (Tom Lane,
+ * "sinval rewrite", pgsql-patches, June 2008).  A pass also reads messages that arrive during
+ * it, so each wakeup carries more when the load is high.
  *
- * A turn is a number in the holder's slot, not a count that everyone has to
- * keep right: it is given by an exchange of 0 for the number, and taken back,
- * by the first process that notices its end, by an exchange of the number for
- * 0.  Only the process that got the number out of the slot lowers the count of turns [W2].
+ * A turn is a serial number in the holder's slot, not only a count.  An exchange puts the
+ * number into the slot, and the first process that notices the end of the turn exchanges the
+ * number for 0. Only the process that took the number out of the slot lowers the count of
+ * turns [W2].
  *
- * The committer hands out one turn, the listener that got it hands out the
- * others as well when it passes on its own.  Nobody is
- * forgotten as long as one turn is out, and its holder moves or is rescued:
- * where there is no watchdog, the committer hands out all.
+ * The committer hands out one turn.  The listener that got it hands out the other free turns
+ * when it passes on its own.  No listener is forgotten while one turn is held and its holder
+ * makes progress or is rescued; without a watchdog, the committer hands out all turns.
  *
- * A listener that does not use its turn keeps others from being woken until the
- * watchdog takes the turn back.  After that its wakeups cost it alone: it is
- * signalled, and the turn goes to the next one at once.  The same for one that is
- * seen to wait for something else than its client.
+ * A listener that does not use its turn delays the others until the watchdog takes the turn
+ * back.  Its next wakeups delay no other listener: it is signalled, and the turn goes to the
+ * next one at once.  The same applies to a listener that waits for something other than its
+ * client.
  *
  * [W1] No wakeup is lost.  Two handshakes, each "write mine, then read yours"
  * on both sides, in one sequentially consistent order:
@@ -113,14 +111,14 @@ herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot)
 	herald_listener_leave(herald_wakeup_word(wakeup, slot));
 	HERALD_HOLD_POINT("exit-word-free");
 
-	/* A bit that a dispatcher sets just now is harmless: it is found FREE. */
+	/* A dispatcher may set the bit again now.  That is harmless: the word is FREE. */
 	set_remove(wakeup, slot);
 	(void) herald_wakeup_yield(wakeup, slot);
 }
 
 /*
- * Neighbours enter the set together: a listener that was marked and is not in it yet
- * can at worst be through already, and is found so.
+ * Neighbours enter the set together.  A marked listener that is not in the set yet may have
+ * read its messages already; then the waker finds that it is no longer PENDING.
  */
 uint32_t
 herald_wakeup_mark_all(HeraldWakeup *wakeup, const uint32_t *slots, uint32_t count,
@@ -174,7 +172,7 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send, 
 			{
 				(void) take_back(wakeup, slot, serial);
 
-				/* It may be in a commit that we signal; the watchdog sees to the rest. */
+				/* We may be inside a commit, so stop here; the watchdog signals the rest. */
 				if (++besides == HERALD_BESIDES_MAX)
 					break;
 			}
@@ -245,15 +243,15 @@ herald_wakeup_hold(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 	*had_read = from;
 
 	/*
-	 * [W3] A position that somebody else was told may lie beyond batches that are published
-	 * and have yet to mark us: the word must not move past those.
+	 * [W3] The position may come from another session, and may lie beyond published batches
+	 * that have not marked us yet: the word must not move past those.
 	 */
 	return herald_listener_hold(herald_wakeup_word(wakeup, slot), position < from ? position : from);
 }
 
 /*
- * [W3] `settled` comes first: each batch below it that concerns us has marked our
- * word, so if nothing is pending then, all of these have been read.
+ * [W3] `settled` is loaded first: each batch below it that concerns us has marked our word.
+ * So if nothing is pending after that load, all of these batches have been read.
  */
 HeraldPosition
 herald_wakeup_has_read(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot)
@@ -272,7 +270,7 @@ herald_wakeup_begin(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 	if (!herald_listener_begin(herald_wakeup_word(wakeup, slot), from))
 		return false;
 
-	/* If we came without being signalled, we need not be any more. */
+	/* If we started without a signal, none is needed any more. */
 	set_remove(wakeup, slot);
 	note_progress(wakeup, slot);
 	regain_trust(wakeup, slot);
@@ -301,8 +299,8 @@ herald_wakeup_finish(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot, He
 }
 
 /*
- * The turn first: once the listener is in the set again it can be given a new
- * one, which must not be taken for the old.
+ * Return the turn first: once the listener is in the set again it can get a new turn, which
+ * must not be returned in place of the old one.
  */
 void
 herald_wakeup_requeue(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition from)
@@ -336,22 +334,25 @@ herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
 }
 
 /*
- * `settled` is read before the words [L5]: everything below it has been marked
- * by then, so that the word of each listener that needs it, and has not read it yet, says
- * so.  What is not yet settled is needed in any case.
+ * `settled` is read before the words [L5]: everything below it has been marked already, so the
+ * word of each listener that still has to read it is pending.  Everything from `settled` on is
+ * needed in any case.
  */
 HeraldPosition
 herald_wakeup_needed(HeraldWakeup *wakeup, HeraldQueue *queue)
 {
 	HeraldPosition needed = atomic_load_explicit(&queue->settled, memory_order_acquire);
 
-	/* [F2] acquire: pairs with give_up_below(); a word below it was seen there. */
+	/* [F2] acquire: pairs with give_up_below(), which has reported each word below `lost`. */
 	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
 	uint32_t	used = atomic_load_explicit(&wakeup->slots_used, memory_order_seq_cst);
 
 	for (uint32_t slot = 0; slot < used; slot++)
 	{
-		/* [L6] acquire: pairs with the transitions; its reads are over. */
+		/*
+		 * [L6] acquire: pairs with the transitions; the listener's reads below the word are
+		 * complete.
+		 */
 		uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot),
 												memory_order_acquire);
 
@@ -371,7 +372,7 @@ note_progress(HeraldWakeup *wakeup, uint32_t slot)
 		atomic_store_explicit(&turn->stalled, 0, memory_order_relaxed);
 }
 
-/* A hint, as are the stores: a turn too many or too few for it does no harm. */
+/* A hint, as are the stores: one wakeup more or less with a turn does no harm. */
 static bool
 is_distrusted(HeraldWakeup *wakeup, uint32_t slot)
 {
@@ -379,7 +380,7 @@ is_distrusted(HeraldWakeup *wakeup, uint32_t slot)
 								memory_order_relaxed) != 0;
 }
 
-/* One that does so again and again is trusted later each time. */
+/* A listener that fails to use its turn repeatedly is distrusted for longer each time. */
 static void
 distrust_more(HeraldWakeup *wakeup, uint32_t slot)
 {
@@ -428,9 +429,9 @@ return_turn(HeraldWakeup *wakeup)
 }
 
 /*
- * Write the turn into the slot, then make it SIGNALLED: were it the other way
- * round, the listener could be through before it had the turn to give back.
- * False: it is no longer PENDING; the turn is in its slot all the same.
+ * Write the turn into the slot first, then make the word SIGNALLED: in the other order the
+ * listener could finish before it has the turn to return.  False: the listener is no longer
+ * PENDING; the turn is in its slot nevertheless.
  */
 static bool
 hand_turn_to(HeraldWakeup *wakeup, uint32_t slot, uint32_t *serial)
@@ -441,7 +442,7 @@ hand_turn_to(HeraldWakeup *wakeup, uint32_t slot, uint32_t *serial)
 		*serial = atomic_fetch_add_explicit(&wakeup->next_serial, 1, memory_order_relaxed);
 	while (*serial == 0);
 
-	/* An older turn that nobody has given back yet is given back here. */
+	/* If an older turn has not been returned yet, it is returned here. */
 	if (atomic_exchange_explicit(&turn->serial, *serial, memory_order_seq_cst) != 0)
 		return_turn(wakeup);
 
@@ -449,7 +450,7 @@ hand_turn_to(HeraldWakeup *wakeup, uint32_t slot, uint32_t *serial)
 	return herald_listener_signal(herald_wakeup_word(wakeup, slot));
 }
 
-/* This very turn, not a later one of the same listener.  [W2] */
+/* Take back exactly this turn, not a later one of the same listener.  [W2] */
 static bool
 take_back(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
 {
@@ -492,7 +493,7 @@ set_is_empty(HeraldWakeup *wakeup)
 	return true;
 }
 
-/* Take the first slot at or after the cursor out of the set, going round. */
+/* Take the first slot at or after the cursor out of the set, wrapping around. */
 static bool
 set_take_next(HeraldWakeup *wakeup, uint32_t *slot)
 {
@@ -500,7 +501,10 @@ set_take_next(HeraldWakeup *wakeup, uint32_t *slot)
 	uint32_t	cursor = atomic_load_explicit(&wakeup->cursor, memory_order_relaxed);
 	uint32_t	first = cursor / BITS_PER_WORD;
 
-	/* Twice through the cursor's word: first above the cursor, at last below. */
+	/*
+	 * The cursor's word is visited twice: first the bits above the cursor, at the end those
+	 * below.
+	 */
 	for (uint32_t i = 0; i <= length && length > 0; i++)
 	{
 		uint32_t	at = (first + i) % length;
@@ -521,7 +525,7 @@ set_take_next(HeraldWakeup *wakeup, uint32_t *slot)
 	return false;
 }
 
-/* False: someone else was faster. */
+/* False: another process has taken this slot. */
 static bool
 set_claim(HeraldWakeup *wakeup, uint32_t slot)
 {

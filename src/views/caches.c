@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * caches.c
- *	  The view of the sessions that cache.
+ *	  The function behind the view of sessions that use caches.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -52,12 +52,12 @@ herald_view_caches(PG_FUNCTION_ARGS)
 					   UInt64GetDatum(atomic_load(&use->invalidations)));
 		herald_row_add(&row, "resets", INT8OID, UInt64GetDatum(atomic_load(&use->resets)));
 
-		/* A reader that was overrun reads nothing of what it was behind. */
+		/* A reader that was overrun does not read the messages that it was behind. */
 		herald_row_add_or_null(&row, "lag", INT8OID,
 							   UInt64GetDatum(head - Min(head, herald_inval_position(word))),
 							   herald_inval_state(word) == HERALD_INVAL_RESET);
 
-		/* A session of another role may have come into the slot meanwhile. */
+		/* A session of another role may have taken the slot meanwhile. */
 		if (!all && atomic_load(&use->role) != role)
 			continue;
 		herald_row_store(&row, result);

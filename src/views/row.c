@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * row.c
- *	  A row of a view, column by column, each by its name.
+ *	  Builds a row of a view, column by column, with their names.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_views.c
- *	  What tests see of shared memory, and what they damage in it.
+ *	  Functions with which tests inspect and damage shared memory.
  *
  * Only in a build for tests (make STOP_POINTS=1).  The functions are in no
  * extension script; a test creates them for itself (test/py/helpers/faults.py).
@@ -28,7 +28,7 @@ PG_FUNCTION_INFO_V1(herald_stop_damage);
 PG_FUNCTION_INFO_V1(herald_stop_lose_large);
 
 
-/* herald_stop_state() → text: what is in use, and no view shows */
+/* herald_stop_state() → text: resources in use that no view shows */
 Datum
 herald_stop_state(PG_FUNCTION_ARGS)
 {
@@ -39,14 +39,17 @@ herald_stop_state(PG_FUNCTION_ARGS)
 		atomic_load(&herald_control->dispatch_waiters), herald_room_in_line(), herald_large_files_count())));
 }
 
-/* herald_stop_turns() → integer: how many turns there are at present */
+/* herald_stop_turns() → integer: the current maximum number of turns */
 Datum
 herald_stop_turns(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32((int32) atomic_load(&herald_wakeup->turns_max));
 }
 
-/* herald_stop_lose_large(number bigint) → void: takes a file away from its transaction, as if memory were damaged */
+/*
+ * herald_stop_lose_large(number bigint) → void: takes a file away from its transaction, as if
+ * memory were damaged
+ */
 Datum
 herald_stop_lose_large(PG_FUNCTION_ARGS)
 {
@@ -54,7 +57,10 @@ herald_stop_lose_large(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* herald_stop_slot(pid integer) → integer: the slot of a session that listens or caches; NULL: it is none */
+/*
+ * herald_stop_slot(pid integer) → integer: the slot of a session that listens or caches; NULL:
+ * there is none
+ */
 Datum
 herald_stop_slot(PG_FUNCTION_ARGS)
 {
@@ -67,7 +73,7 @@ herald_stop_slot(PG_FUNCTION_ARGS)
 	PG_RETURN_NULL();
 }
 
-/* herald_stop_caches() → text: the same of what has to do with invalidations */
+/* herald_stop_caches() → text: the same for invalidations */
 Datum
 herald_stop_caches(PG_FUNCTION_ARGS)
 {
@@ -89,8 +95,8 @@ herald_stop_caches(PG_FUNCTION_ARGS)
 }
 
 /*
- * herald_stop_damage(what text) → void: overwrite a part of the batch that is next to be
- * dispatched: its "word", its "length", or its first "entry"
+ * herald_stop_damage(what text) → void: overwrites a part of the batch that will be dispatched
+ * next: its "word", its "length", or its first "entry"
  */
 Datum
 herald_stop_damage(PG_FUNCTION_ARGS)

@@ -1,12 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * views.c
- *	  What the views of schema herald show.
+ *	  The functions behind the views of schema herald.
  *
- * A user sees the listeners of roles whose privileges he has, and what they
- * listen to; a member of pg_read_all_stats sees all of them.  Figures that are
- * read while others change them are each right, but need not be of the same
- * moment.
+ * A user sees the listeners of roles whose privileges the user has, and their channels; a
+ * member of pg_read_all_stats sees all listeners.  Values are read while other processes
+ * change them: each value is correct, but they need not be from the same moment.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -65,8 +64,8 @@ StaticAssertDecl(lengthof(counter_names) == HERALD_COUNTERS, "each counter has a
 typedef struct ChannelRows
 {
 	bool		sees_all;
-	Oid		   *roles;			/* by slot: those that may be seen, else InvalidOid */
-	bool		is_full;		/* there were more */
+	Oid		   *roles;			/* by slot: the role if the user may see it, else InvalidOid */
+	bool		is_full;		/* there are more channels than `size` */
 	int			used;
 	int			size;
 	struct
@@ -126,7 +125,7 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 		herald_row_add(&row, "delivered", INT8OID, UInt64GetDatum(atomic_load(&listener->delivered)));
 		herald_row_add(&row, "wakeups", INT8OID, UInt64GetDatum(atomic_load(&listener->wakeups)));
 
-		/* A session of another role may have come into the slot meanwhile. */
+		/* A session of another role may have taken the slot meanwhile. */
 		if (!all && atomic_load(&listener->role) != role)
 			continue;
 		herald_row_store(&row, result);
@@ -137,7 +136,7 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 /*
  * herald.get_channels() → setof record
  *
- * Of the current database; names elsewhere may be in another encoding.
+ * Channels of the current database; names in other databases may have another encoding.
  */
 Datum
 herald_view_channels(PG_FUNCTION_ARGS)
@@ -146,8 +145,8 @@ herald_view_channels(PG_FUNCTION_ARGS)
 	ChannelRows found = {.size = 512,.sees_all = herald_sees_all()};
 
 	/*
-	 * The scan holds locks of the map: what needs catalogs or memory is done
-	 * before it, and what may write to disk after it.
+	 * The scan holds locks of the map: steps that need catalogs or memory come before it, and
+	 * steps that may write to disk after it.
 	 */
 	found.roles = palloc0(herald_wakeup->slots * sizeof(Oid));
 	for (uint32 slot = 0; slot < herald_wakeup->slots && !found.sees_all; slot++)
@@ -230,7 +229,7 @@ herald_view_stats(PG_FUNCTION_ARGS)
 	reset_time = herald_control->reset_time;
 	LWLockRelease(herald_control->reset_lock);
 
-	/* A Datum can need memory, and so may fail: not under the lock. */
+	/* Making a Datum can allocate memory, and so may fail: do not do this under the lock. */
 	for (int i = 0; i < HERALD_COUNTERS; i++)
 		herald_row_add(&row, counter_names[i], INT8OID, UInt64GetDatum(totals[i]));
 	herald_row_add(&row, "stats_reset", TIMESTAMPTZOID, TimestampTzGetDatum(reset_time));
@@ -240,8 +239,8 @@ herald_view_stats(PG_FUNCTION_ARGS)
 /*
  * herald.reset_stats() → void
  *
- * The counters of the whole server belong to their processes; remember what they stood
- * at instead.
+ * Only their own processes write the server-wide counters; so store their current values
+ * instead of setting them to zero.
  */
 Datum
 herald_reset_stats(PG_FUNCTION_ARGS)
@@ -273,8 +272,8 @@ herald_watchdog_process(PG_FUNCTION_ARGS)
 /*
  * herald.pg_notification_queue_usage() → float8
  *
- * The fuller of the two queues, as a fraction: ours, or the server's own,
- * where notifications still go that pass us by.
+ * The used fraction of the fuller queue: ours, or the server's own, which still has the
+ * notifications that bypass ours.
  */
 Datum
 herald_pg_notification_queue_usage(PG_FUNCTION_ARGS)
@@ -311,7 +310,7 @@ state_name(uint64 word)
 	return "free";
 }
 
-/* Under a lock of the map: the rows have their memory already. */
+/* Under a lock of the map, so the rows have been allocated before. */
 static bool
 add_channel(const HeraldChannelInfo *channel, void *arg)
 {
@@ -325,7 +324,7 @@ add_channel(const HeraldChannelInfo *channel, void *arg)
 	{
 		uint32		slot = channel->slots[i];
 
-		/* A session of another role may have come into the slot since we looked. */
+		/* A session of another role may have taken the slot since we checked. */
 		listeners += found->sees_all ||
 			(OidIsValid(found->roles[slot]) && atomic_load(&herald_slots[slot].role) == found->roles[slot]);
 	}
@@ -371,7 +370,10 @@ read_counters(uint64 *totals)
 	}
 }
 
-/* Bytes that some listener has yet to read, or that await their commit, in memory and in files. */
+/*
+ * Bytes that some listener has not read yet, or that wait for their commit, in memory and in
+ * files.
+ */
 static uint64
 queue_used(void)
 {
@@ -380,7 +382,7 @@ queue_used(void)
 	return atomic_load(&herald_queue->head) - needed + herald_large_files_bytes_from(needed);
 }
 
-/* As a fraction of all that the queue can hold. */
+/* As a fraction of the queue's maximum size. */
 static double
 usage(uint64 used)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * visible.h
- *	  Whose rows of a view the current role may see.
+ *	  Which rows of a view the current role may see.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -16,14 +16,14 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 
-/* Everybody's. */
+/* May it see all rows? */
 static inline bool
 herald_sees_all(void)
 {
 	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
 
-/* Those of this role's sessions. */
+/* May it see the rows of this role's sessions? */
 static inline bool
 herald_sees_role(Oid role)
 {

@@ -1,13 +1,13 @@
 """Installs what is missing, builds pg_herald, and runs its tests.
 
-  ./check                       what a change needs: all stages but those whose tool or script has not changed since
-                                they last passed at length; the other major versions run what they can change
+  ./check                       the tests for a change: all stages but those whose tool or script has not changed since
+                                they last passed at length; on the other major versions, tests that depend on the version
   ./check --here                the same without the other major versions
   ./check --everything [STAGE...]
-                                all of it, at length, on all major versions: what a release needs, and a large change;
+                                all stages, at length, on all major versions: for a release, or a large change;
                                 or these stages, at length
-  ./check STAGE...              only these
-  ./check --whole               what depends on the server's version, on this one (PG_CONFIG, PG_MAJOR)
+  ./check STAGE...              only these stages
+  ./check --whole               all that depends on the server's version, on this one (PG_CONFIG, PG_MAJOR)
   ./check --majors [--whole] [MAJOR...]
                                 the other major versions, or these: each in a small Debian system of its own
   ./check --drivers [...]       client libraries, as applications use them (test/drivers)
@@ -51,7 +51,7 @@ def stages_text() -> str:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line asks for."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(prog="./check", description=__doc__, usage=argparse.SUPPRESS,
                                      epilog=f"{stages_text()}\n\n{EPILOG}",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)

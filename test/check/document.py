@@ -1,4 +1,4 @@
-"""Writes how long ./check takes, as the last whole runs measured it, into the pages that say so."""
+"""Writes the duration of ./check, as measured by the last whole runs, into the pages that mention it."""
 
 import json
 import re
@@ -11,7 +11,7 @@ MAP = TOP / "test/README.md"    # has a table of stages, with their times in the
 
 
 def main() -> int:
-    """1 if there is no whole run that passed."""
+    """1 unless the last whole run has passed."""
     runs = {name: json.loads(path.read_text(encoding="utf-8")) for name in RUNS
             if (path := TOP / f"test/results/{name}.json").exists()}
     if "check" not in runs or not all(stage["ok"] for run in runs.values() for stage in run["stages"]):
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def spoken(seconds: float) -> str:
-    """In the unit that a reader expects."""
+    """The duration in a suitable unit."""
     if seconds >= 3600:
         return f"{seconds / 3600:.1f} hours"
     return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} s"

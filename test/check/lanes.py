@@ -19,7 +19,7 @@ from stages import COMPUTE, MAJORS, PREPARE, SERVERS, Stage
 RESULTS = TOP / "test/results"
 MAJORS_AT_ONCE = 2
 END_S = 60  # for a stage to stop its servers
-# A stage is ended after this many times its budget: it hangs.
+# A stage is ended after this multiple of its budget, since it hangs.
 PATIENCE = 10
 PATIENCE_S_MIN = 900
 PATIENCE_S_AT_LENGTH = 4 * 3600
@@ -30,7 +30,7 @@ class Run:
 
     def __init__(self, at_length: bool, leave_out_own: bool):
         self.at_length = at_length
-        self.leave_out_own = leave_out_own  # the major that this machine has, which the lane SERVERS tests
+        self.leave_out_own = leave_out_own  # leave out this machine's major, which the lane SERVERS tests
         self.results: list[Result] = []
         self.broken: list[str] = []
         self._running: dict[str, subprocess.Popen] = {}
@@ -41,9 +41,9 @@ class Run:
         self.workers = os.environ.get("CHECK_WORKERS", str(cpus + 1))
 
     def all(self, stages: list[Stage]) -> None:
-        """Runs them; their results are in self.results. After a failure of PREPARE the rest makes no sense."""
+        """Runs the stages; their results are in self.results. If a stage of PREPARE fails, the others do not run."""
         RESULTS.mkdir(parents=True, exist_ok=True)
-        # SIGINT too: a shell has it ignored in what it runs in the background, and the tests send it.
+        # SIGINT, too: a shell starts background processes with it ignored, and the tests send it.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler)
         try:
@@ -65,7 +65,7 @@ class Run:
             sys.exit(130)
 
     def _find_server(self) -> bool:
-        """The installation that the tests run on, brought up to date."""
+        """Updates the installation on which the tests run; False if that fails."""
         found = subprocess.run([sys.executable, "-m", "harness.prefix"], cwd=TOP, env=self.environment, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if found.returncode != 0:
@@ -86,7 +86,7 @@ class Run:
             list(pool.map(self._one, [stage for stage in majors if not (self.leave_out_own and stage.name == self.own)]))
 
     def _one(self, stage: Stage) -> None:
-        """Runs a stage, with a limit of time, and tells how it went."""
+        """Runs a stage, with a time limit, and reports its result."""
         if self._interrupted:
             return
         log = RESULTS / f"{stage.name}.log"
@@ -113,7 +113,7 @@ class Run:
 
     def _start(self, stage: Stage, log: Path) -> subprocess.Popen | None:
         command = (self.at_length and stage.at_length or stage.command).replace("{workers}", self.workers)
-        # When it is told to end, bash waits for the program that runs, which stops its servers.
+        # After SIGTERM, bash waits for the program that it runs, which stops its servers.
         call = ["bash", "-c", f"trap 'exit 143' TERM; {command}"]
         if stage.lane == COMPUTE and shutil.which("chrt"):
             call = ["chrt", "--idle", "0", "nice", "-n", "19", *call]
@@ -146,7 +146,7 @@ class Run:
                   f"{results.tail(log)}", flush=True)
 
     def _interrupt(self) -> None:
-        """Ends what runs, and waits until its servers have stopped."""
+        """Ends the running stages, and waits until their servers have stopped."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         with self._lock:
@@ -164,7 +164,7 @@ def _of(stages: list[Stage], lane: str) -> list[Stage]:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """Ends a stage with all that it has started; its programs stop their servers when they are told to."""
+    """Ends a stage and all processes that it has started; on SIGTERM its programs stop their servers."""
     _signal(process, signal.SIGTERM)
     try:
         process.wait(END_S)

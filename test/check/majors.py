@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Tests with another major version of PostgreSQL, each in a system of its own.
+"""Runs tests with another major version of PostgreSQL, each in its own system.
 
   test/check/majors.py --make               makes the systems that are missing
-  test/check/majors.py [--whole] MAJOR      the seam set there, or all that depends on the server
-  test/check/majors.py --analysis MAJOR     test/analysis there, with that system's compilers
+  test/check/majors.py [--whole] MAJOR      runs the seam set there, or all tests that depend on the server
+  test/check/majors.py --analysis MAJOR     runs test/analysis there, with that system's compilers
 
     16  PostgreSQL from the Python package `pgserver` (postgresql-16.txt), on this machine's own system
     15  bookworm     17  trixie     18  forky     19  sid, PostgreSQL from experimental
 
 Systems (scripts/matrix-root) are made on first use, about
-2 GB each, in ~/.cache/pg_herald/roots, and used again; one whose folder is removed is made anew. They have mounts,
-processes, and while tests run a network of their own. That needs root, or sudo; where it cannot be had, the major is
-skipped, and says why. A run that tests with the same system waits for its end.
+2 GB each, in ~/.cache/pg_herald/roots, and used again; one whose folder is removed is made again. They have their own
+mounts, processes, and during tests their own network. That needs root, or sudo; where neither is possible, the major is
+skipped, with the reason. A run waits for the end of another run with the same system.
 """
 
 import argparse
@@ -32,19 +32,19 @@ from stages import NAMES_PREPARE, NAMES_SEAM, NAMES_WHOLE
 MATRIX = (15, 17, 18, 19)
 WHEEL = 16
 REQUIREMENTS = Path(__file__).resolve().parent / "postgresql-16.txt"
-# The wheel is one for this Python, though none of it is Python.
+# The wheel is one for this Python version, although it contains no Python code.
 WHEEL_OF = ["--only-binary=:all:", "--implementation=cp", "--python-version=3.11", "--platform=manylinux2014_x86_64"]
 LEFT_BEHIND = ("test/results", "bench/results")
 NOT_COPIED = (".git", ".venv", ".venv-site", ".installation", ".installed-packages", ".demo", "build", "dist")
 
 
 class Skipped(Exception):
-    """This machine cannot do it."""
+    """The tests cannot run on this machine."""
 
 
 @contextmanager
 def locked(folder: Path):
-    """Within, nobody else uses the folder."""
+    """Within, no other run uses the folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{folder}.lock", "w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -52,18 +52,18 @@ def locked(folder: Path):
 
 
 def run(*call: object, **variables: str) -> int:
-    """Runs a program; its exit status."""
+    """Runs a program; returns its exit status."""
     return subprocess.run([str(word) for word in call], cwd=TOP, env=os.environ | variables, stdin=subprocess.DEVNULL).returncode
 
 
 def must(*call: object, **variables: str) -> None:
-    """The same; a failure ends us."""
+    """Runs a program; exits if it fails."""
     if run(*call, **variables) != 0:
         sys.exit(f"failed: {' '.join(map(str, call))}")
 
 
 def copy_tree(target: Path) -> None:
-    """The tree as it is, without what was built here; what the target has built of its own stays."""
+    """Copies the tree without what was built here; keeps what the target has built itself."""
     target.mkdir(parents=True, exist_ok=True)
     for path in target.iterdir():
         if path.name not in (".venv", ".installation"):
@@ -77,7 +77,7 @@ def copy_tree(target: Path) -> None:
 
 
 def keep_results(tree: Path, name: str) -> None:
-    """Logs of the stages, beside our own."""
+    """Copies the logs of the stages into our own test/results."""
     shutil.rmtree(TOP / "test/results" / name, ignore_errors=True)
     if (tree / "test/results").exists():
         shutil.copytree(tree / "test/results", TOP / "test/results" / name, ignore=shutil.ignore_patterns("build*", "unit*", "analysis"))
@@ -88,7 +88,7 @@ def keep_results(tree: Path, name: str) -> None:
 # ---- a Debian system ----
 
 def become_root(is_wheel: bool) -> None:
-    """Goes on as root, if sudo lets us: a system is entered by root alone."""
+    """Restarts as root, if sudo allows it: only root can enter a system."""
     sudo = ["sudo", "--non-interactive"]
     if os.geteuid() == 0 or is_wheel or shutil.which("sudo") is None or \
             subprocess.run([*sudo, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
@@ -100,7 +100,7 @@ def become_root(is_wheel: bool) -> None:
 
 
 def need_systems() -> None:
-    """Installs what is needed to make them; Skipped if this machine has no room for such."""
+    """Installs what is needed to make systems; Skipped if this machine cannot have any."""
     if os.geteuid() != 0:
         raise Skipped("only root can enter a Debian system: run this as root, or with a sudo that asks for no password")
     if shutil.which("apt-get") is None:
@@ -111,24 +111,24 @@ def need_systems() -> None:
 
 
 def root_of(major: int) -> Path:
-    """Where its system is, or will be."""
+    """The folder of the system, whether it exists or not."""
     return Path(subprocess.run(["scripts/matrix-root", "--where", str(major)], cwd=TOP, check=True, text=True,
                                stdout=subprocess.PIPE).stdout.strip())
 
 
 def make(major: int) -> None:
-    """Makes its system, if it is missing. With mounts of its own, so that none is left."""
+    """Makes the system, if it is missing; in a mount namespace, so that no mount is left."""
     must("unshare", "--mount", "scripts/matrix-root", major)
 
 
 def enter(root: Path, major: int, *call: str, network: bool = False) -> int:
-    """Runs a program in its system."""
+    """Runs a program in the system."""
     own = [] if network else ["--own-network"]
     return run("scripts/matrix-enter", *own, root, *call, PG_MAJOR=str(major))
 
 
 def test_in_system(major: int, names: tuple[str, ...]) -> int:
-    """Runs stages there."""
+    """Runs stages in the system."""
     need_systems()
     root = root_of(major)
     make(major)
@@ -141,7 +141,7 @@ def test_in_system(major: int, names: tuple[str, ...]) -> int:
 
 
 def analyse(major: int) -> int:
-    """Runs test/analysis there."""
+    """Runs test/analysis in the system."""
     need_systems()
     root = root_of(major)
     make(major)
@@ -154,12 +154,12 @@ def analyse(major: int) -> int:
 # ---- PostgreSQL 16 ----
 
 def cache() -> Path:
-    """A folder that stays; the server's user can reach it."""
+    """A persistent folder; the server's user can read it."""
     return Path("/var/cache/pg_herald") if os.geteuid() == 0 else Path.home() / ".cache/pg_herald"
 
 
 def unpack_wheel() -> Path:
-    """Its pg_config."""
+    """Installs the wheel, if it is missing; returns its pg_config."""
     if os.uname().machine != "x86_64":
         raise Skipped(f"the package pgserver has no PostgreSQL for {os.uname().machine}")
     folder = cache() / REQUIREMENTS.read_text(encoding="utf-8").split()[0]
@@ -174,13 +174,13 @@ def unpack_wheel() -> Path:
 
 
 def test_wheel(names: tuple[str, ...]) -> int:
-    """Runs stages with it, in a copy of the tree."""
+    """Runs stages with the wheel, in a copy of the tree."""
     tree = cache() / f"tree-{WHEEL}"
     with locked(tree):
         pg_config = unpack_wheel()
         copy_tree(tree)
         link = tree / ".venv"
-        link.unlink(missing_ok=True)  # another checkout's may be gone
+        link.unlink(missing_ok=True)  # the target, in another checkout, may be gone
         link.symlink_to(TOP / ".venv")
         own = ["unshare", "--net", "--", "scripts/loopback"] if os.geteuid() == 0 else []
         status = run(*own, tree / "check", "install", *names, PG_CONFIG=str(pg_config))
@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("major", type=int, nargs="?")
     options = parser.parse_args()
     os.chdir(TOP)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # what we have started is told as well, and we wait for its end
+    signal.signal(signal.SIGTERM, lambda *_: None)  # our child processes get the signal as well, and we wait for them
     become_root(options.major == WHEEL)
     names = NAMES_WHOLE if options.whole else NAMES_SEAM
     try:

@@ -1,4 +1,4 @@
-"""What the logs of stages say: how many tests, and what was running; and the table of a run."""
+"""Reads the logs of stages: the number of tests, and what was running; and prints the table of a run."""
 
 import json
 import re
@@ -13,7 +13,7 @@ SKIPPED = r"test .* \.\.\. skipped"
 
 @dataclass
 class Result:
-    """How a stage ended."""
+    """The result of a stage."""
 
     stage: str
     passed: int = 0
@@ -26,7 +26,7 @@ class Result:
 
 
 def counted(stage: Stage, log: Path, ok: bool) -> Result:
-    """The numbers of tests in a log. A stage whose log tells of none is a test itself."""
+    """The numbers of tests in a log. A stage whose log reports no tests counts as one test."""
     text = log.read_text(encoding="utf-8", errors="replace")
     result = Result(stage.name, ok=ok)
     if stage.lane == MAJORS:
@@ -55,7 +55,7 @@ def _lines(text: str, pattern: str) -> int:
 
 
 def _pytest(text: str, word: str, outcome: str) -> int:
-    """As pytest's last line has it; where it was killed before that, as each test's line."""
+    """The number from pytest's last line; if pytest was killed before that, from the lines of its tests."""
     if last := re.findall(r"^=+ .* in [0-9.]+s .*=+$", text, re.MULTILINE):
         found = re.search(rf"\b(\d+) {word}\b", last[-1])
         return int(found[1]) if found else 0
@@ -63,7 +63,7 @@ def _pytest(text: str, word: str, outcome: str) -> int:
 
 
 def doing(stage: Stage, log: Path) -> str:
-    """What a stage was doing when it was ended: tests that pytest has begun and not ended, and its last lines."""
+    """What a stage was doing when it was ended: the tests that pytest has begun and not ended, and its last lines."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     running: dict[str, None] = {}
     if stage.uses_pytest:
@@ -78,13 +78,13 @@ def doing(stage: Stage, log: Path) -> str:
 
 
 def tail(log: Path) -> str:
-    """Its end, indented."""
+    """The end of the log, indented."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return "\n".join(f"    {line}" for line in lines[-TAIL_LINES:])
 
 
 def table(results: list[Result], seconds: float, budget_s: int) -> str:
-    """The last lines of a run."""
+    """The table printed at the end of a run."""
     rows = [f"{'stage':<16}{'passed':>7}{'failed':>8}{'skipped':>9}{'seconds':>9}{'budget':>8}"]
     for result in results:
         row = f"{result.stage:<16}"
@@ -105,6 +105,6 @@ def _remark(ok: bool, seconds: float, budget_s: int) -> str:
 
 
 def keep(results: list[Result], seconds: float, path: Path) -> None:
-    """For what reads it later (document.py)."""
+    """Writes the results for document.py."""
     path.write_text(json.dumps({"seconds": round(seconds), "stages": [asdict(result) for result in results]}, indent=1),
                     encoding="utf-8")

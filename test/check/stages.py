@@ -1,8 +1,8 @@
-"""The stages of ./check: what each runs, beside which others, and how long it is to take.
+"""The stages of ./check: what each runs, in which lane, and its time budget.
 
-Three lanes. PREPARE comes first, one stage after the other. Then COMPUTE, which takes what CPU is left over (it runs at
-idle priority), beside SERVERS, whose tests mostly wait. MAJORS is the end of the lane SERVERS: the other major versions,
-two at a time.
+Three lanes. PREPARE runs first, one stage after another. Then COMPUTE, which uses the CPU time that is left (it runs at
+idle priority), in parallel with SERVERS, whose tests mostly wait. MAJORS runs at the end of the lane SERVERS: the other
+major versions, two at a time.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
 
 PYTEST = ".venv/bin/python -m pytest -v -rfEs --durations=40 --durations-min=1"
-# Files of tests, each with servers of its own, side by side.
+# Files of tests, each with its own servers, in parallel.
 PARALLEL = "-n {workers} --dist loadfile"
 UNIT = "make -C test/unit check CC=gcc && make -C test/unit check CC=clang BUILD=../results/unit_clang"
-# Its log is one of a test that fails, as it must.
+# The log is that of a test that fails, as it must.
 FALSIFIED = "! test/soak/run --seconds 6 --falsify {0} >test/results/soak_falsified.log 2>&1 && echo test falsified_{0} ... ok"
 CORE = ("src/core/",)
 TOOLS = ("check", "demo", "Makefile", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/", "test/run_sql.py",
@@ -22,17 +22,17 @@ TOOLS = ("check", "demo", "Makefile", "harness/", "scripts/", "bench/", "test/ch
 
 @dataclass(frozen=True)
 class Stage:
-    """One of them.
+    """One stage.
 
     name        as on the command line
     what        what it does, for --help
     lane        PREPARE, COMPUTE, SERVERS or MAJORS
-    budget_s    seconds that ./check gives it, in its lane; the table marks a stage that takes longer
-    command     for bash, in the folder of the tree
-    at_length   what --everything runs in its place; "" for the same
+    budget_s    the seconds that it should take at most, in its lane; the table marks a stage that takes longer
+    command     for bash, in the top folder of the tree
+    at_length   the command for --everything; "" for the same
     guards      what it tests: without --everything it is left out if none of these files has changed since the commit
                 at which --everything last passed; () if it always runs
-    only_at_length  belongs to --everything alone
+    only_at_length  runs only with --everything
     """
 
     name: str
@@ -46,7 +46,7 @@ class Stage:
 
     @property
     def uses_pytest(self) -> bool:
-        """Whether its log is pytest's."""
+        """Whether its log is written by pytest."""
         return self.command.startswith(PYTEST) or f"; {PYTEST}" in self.command
 
 
@@ -123,7 +123,7 @@ STAGES = (
       for major in (15, 16, 17, 18, 19)),
 )
 
-# What runs within another major's system. `seam` is there alone: what another server can change.
+# The stages run in another major's system. `seam`, the tests that another server version can change, runs only there.
 SEAM = Stage("seam", "those tests of test/py that another major version of the server can change", SERVERS, 90,
              f"{PYTEST} {PARALLEL} -m 'seam and not alone' test/py --ignore=test/py/test_bench.py --ignore=test/py/tools")
 NAMES_PREPARE = ("packages", "python", "install")

@@ -1,4 +1,4 @@
-"""Two servers, stock and with pg_herald, and random schedules for them."""
+"""A stock server and one with pg_herald, and random schedules for them."""
 
 import random
 import time
@@ -18,9 +18,9 @@ from shrink import shrunk
 from statements import schedules
 
 EXAMPLES_OF_A_ROUND = 100
-EXAMPLES_IN_A_CROWD = 10  # each takes longer to play, and as long to make
+EXAMPLES_IN_A_CROWD = 10  # each takes longer to play, and as long to generate
 SHRINK_S = 120
-CROWD_RATE = 2000  # of each sender, per second, at most
+CROWD_RATE = 2000  # notifications per second of each sender, at most
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 set_hypothesis_home_dir(RESULTS / "hypothesis")
@@ -28,8 +28,8 @@ set_hypothesis_home_dir(RESULTS / "hypothesis")
 
 @contextmanager
 def pair():
-    """Yields a Player. Afterwards neither server's log may tell of damage."""
-    cleanup.interrupt_by_signals()  # Hypothesis would try to shrink what leads to a SystemExit
+    """Yields a Player. Afterwards neither server's log may report damage."""
+    cleanup.interrupt_by_signals()  # Hypothesis would try to shrink the cause of a SystemExit
     with Cluster(preload=False, settings=SETTINGS) as stock, \
             Cluster(preload=True, settings=SETTINGS | SETTINGS_HERALD) as herald:
         prepare_server(stock, False)
@@ -45,7 +45,7 @@ def pair():
 
 @contextmanager
 def crowds(player: Player):
-    """Within, both servers are busy with other sessions, which notify and listen on a channel of their own."""
+    """Within, both servers are busy with other sessions, which notify and listen on their own channel."""
     with ExitStack() as stack:
         for side in player.sides:
             stack.enter_context(crowd(side.cluster, rate=CROWD_RATE))
@@ -54,9 +54,9 @@ def crowds(player: Player):
 
 def rounds(player: Player, first_seed: int | None, seconds: float, tell=print, *, kind=schedules,
            examples_each: int = EXAMPLES_OF_A_ROUND) -> int:
-    """Plays rounds of schedules for so long, each with a seed of its own; how many schedules.
+    """Plays rounds of schedules for `seconds`, each with its own seed; returns the number of schedules.
 
-    A Difference leaves it, of a schedule that has been shrunk. The same first seed gives the same rounds.
+    Raises Difference, for the shrunk schedule. The same first seed gives the same rounds.
     """
     examples = 0
     seeds = random.Random(first_seed) if first_seed is not None else random.SystemRandom()
@@ -72,7 +72,7 @@ def rounds(player: Player, first_seed: int | None, seconds: float, tell=print, *
 
 def one_round(player: Player, round_seed: int, end: float = float("inf"), kind=schedules,
               examples: int = EXAMPLES_OF_A_ROUND) -> int:
-    """One round; how many schedules."""
+    """Plays one round; returns the number of schedules."""
     played = 0
     failed: tuple[Schedule, Difference] | None = None
 
@@ -101,7 +101,7 @@ def one_round(player: Player, round_seed: int, end: float = float("inf"), kind=s
 
 
 def shortest(player: Player, schedule: Schedule, difference: Difference) -> Difference:
-    """What the shortest of the schedules that differ has to say."""
+    """The difference that the shortest schedule found shows."""
     last = None
 
     def fails(candidate: Schedule) -> bool:

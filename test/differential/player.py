@@ -1,25 +1,26 @@
-"""Plays a schedule on both servers, and compares all that their clients get to see.
+"""Plays a schedule on both servers, and compares everything that their clients receive.
 
-A step's answer is compared message by message: results, command tags, errors, notices, the
-transaction's state, and the notifications in their places, so that what comes before ReadyForQuery
-on one server has to come before it on the other.
+The answer to a step is compared message by message: results, command tags, errors, notices, the
+transaction state, and the notifications at their places. If something arrives before ReadyForQuery
+on one server, it has to arrive before it on the other.
 
-After a step a barrier shows that nothing more is coming. A control connection, which listens to
-everything, notifies a private channel; it has heard itself when all that was committed before has
-been handed out. Then every idle session must hear the barrier, or, if it does not listen to that
-channel any more, answers a SELECT, before which it gets what there is for it. A session in a
-transaction block must get nothing.
+After a step a barrier shows that nothing else will arrive. A control connection, which listens on
+all channels, notifies a private channel; when it receives that itself, everything committed earlier
+has been dispatched. Then every idle session must receive the barrier; or, if it does not listen on that
+channel any more, it is sent a SELECT, before whose answer it receives all that is there for it. A
+session in a transaction block must receive nothing.
 
-A step with a `first` has no barrier before it: another session has notified, and has its answer. What comes
-with the answer to the step has to be the same; whether it comes before or after its other messages has not.
-Where the step only asks, the control connection has heard itself before: pg_herald may have to wait for a
-commit that is under way, which is a documented difference. An UNLISTEN must not miss even that.
+A step with a `first` has no barrier before it: another session has notified, and has been answered. The
+notifications that arrive with the answer to the step must be the same; their places among its other
+messages may differ. If the step does not change the listened channels, the control connection has received
+its own notification before: pg_herald may have to wait for a commit in progress, which is a documented
+difference. An UNLISTEN must not miss the notification even then.
 
-Not compared, because it is a documented difference: what a session that already listens hears on
-a further channel when that was notified between its last reading and the commit of its LISTEN. A
-stock server (up to 18 always, later ones at times) delivers it, pg_herald does not. Steps that
-could show it are left out; see test_known_difference.py. Two more are smoothed over where answers
-are compared: is_denied() and is_prepare_refused().
+Not compared, because it is a documented difference: what a session that already listens receives on
+another channel that was notified after it last read and before the commit of its LISTEN. A stock
+server (up to 18 always, later ones sometimes) delivers it, pg_herald does not. Steps that could show
+it are left out; see test_known_difference.py. Two other differences are removed before answers are
+compared: is_denied() and is_prepare_refused().
 """
 
 from dataclasses import dataclass, field
@@ -29,54 +30,54 @@ from schedule import SYNC, Schedule, Step, script
 from sessions import BARRIER, BEGINNING, Session, Side, database_of
 from statements import SESSIONS, plain
 
-ANSWER_S = 30       # to wait for a message
-ANSWER_AGAIN_S = 8  # the same, after the first that did not come: shrinking is to come to an end
+ANSWER_S = 30       # the time to wait for a message
+ANSWER_AGAIN_S = 8  # the same, after the first that did not arrive, so that shrinking comes to an end
 SHOWN_CHARACTERS = 300
 PREPARE_REFUSED = ("E", (("M", "PREPARE TRANSACTION is refused"),))
 CHANNELS_QUERY = "SELECT * FROM pg_listening_channels() channel ORDER BY channel COLLATE \"C\""
 
 
 class Difference(AssertionError):
-    """The servers did not agree."""
+    """The servers differ."""
 
 
 class NoAnswer(Difference):
-    """A server did not say anything within a time, or is gone."""
+    """A server did not answer in time, or is gone."""
 
 
 @dataclass
 class Known:
-    """What the player knows of a session, to tell whether a step could show the known difference."""
+    """The state of a session, from which the player decides whether a step could show the known difference."""
 
     listening: frozenset[str] = frozenset()
     in_block: bool = False
-    ended: bool = False             # a transaction, without having read since
-    changing: bool = False          # in this block: what it listens to
+    ended: bool = False             # it has ended a transaction, and not read since
+    changing: bool = False          # in this block it may change the channels on which it listens
     to_listen: set[str] = field(default_factory=set)  # in this block
     to_notify: set[str] = field(default_factory=set)  # in this block
-    missed: set[str] = field(default_factory=set)     # notified by others during this block
-    unread: set[str] = field(default_factory=set)     # notified since it heard a barrier last: see _may_leave_unread()
+    missed: set[str] = field(default_factory=set)     # notified by other sessions during this block
+    unread: set[str] = field(default_factory=set)     # notified since its last barrier: see _may_leave_unread()
 
     def further(self, channels) -> set[str]:
-        """Those that it does not listen to yet, if it listens at all, be it since a moment ago."""
+        """The channels on which it does not listen yet; empty if it listens on none, including those just begun."""
         listens = self.listening or (self.ended and self.to_listen)
         return set(channels) - self.listening if listens else set()
 
 
 class Player:
-    """Plays schedules on two sides, which keep their connections from one to the next."""
+    """Plays schedules on two sides, which keep their connections between schedules."""
 
     def __init__(self, *sides: Side):
         self.sides = sides
         self.connected = False
         self.limit_s = ANSWER_S
         self.barriers = 0
-        self.version = 0  # of the servers; 0: not asked for yet
+        self.version = 0  # of the servers; 0 if unknown
         self.steps_played = 0
         self.notifications = 0
 
     def play(self, schedule: Schedule) -> None:
-        """Difference if the servers do not agree; its text has the steps up to there as a script."""
+        """Raises Difference if the servers differ; its text has the steps played as a script."""
         self.mixed = schedule.mixed
         self.played: list[Step] = []
         try:
@@ -150,7 +151,7 @@ class Player:
             self._leave_block(step.session, known)
 
     def _first(self, step: Step) -> None:
-        """Another session notifies, without a barrier."""
+        """Lets another session notify, without a barrier."""
         self.played.append(step)
         self._expect_silence(step.session)
         sessions = self._both(step.session)
@@ -193,25 +194,25 @@ class Player:
         if step.how == "reconnect":
             return True
         if step.how == "herald" or any("taking" in s.sql or "takes" in s.sql for s in step.statements):
-            # Within one transaction, duplicates are only removed from what goes the same way.
+            # Within one transaction, duplicates are only removed between notifications of the same queue.
             return not known.in_block
         if step.how == "pipeline" and _goes_on_after_end(step):
             return False
         if step.statements[0].in_block and len(step.statements) == 1 and not known.in_block:
-            return False  # the schedule has other errors enough
+            return False  # it would fail, and the schedule has enough other errors
 
-        # It may have missed something on a channel that it listens to only now ...
+        # It may have missed something on a channel on which it starts to listen only now ...
         notified, ended = set(known.to_notify), known.ended
         for statement in step.statements:
             if known.further(statement.listens) & (known.missed | known.unread):
                 return False
-            # ... even of its own, if it does not get to read in between.
+            # ... even a notification of its own, if it does not read in between.
             if ended and set(statement.listens) & notified:
                 return False
             notified |= statement.notifies
             ended |= statement.ends
 
-        # Others may be waiting to commit such a LISTEN.
+        # Other sessions may have such a LISTEN in a transaction that is still open.
         if known.in_block and not any(statement.ends for statement in step.statements):
             return True
         return not any(other.further(other.to_listen) & notified
@@ -220,7 +221,7 @@ class Player:
                        and database_of(number) == database_of(step.session))
 
     def _first_allowed(self, step: Step) -> bool:
-        """The two are idle, and hear each other. (In a mixed schedule it is left to chance what comes when.)"""
+        """Whether both are idle, and in one database. (In a mixed schedule the order of arrival is random.)"""
         return not self.mixed and step.session != step.first.session and \
             database_of(step.session) == database_of(step.first.session) and \
             not self.known[step.session].in_block and not self.known[step.first.session].in_block and \
@@ -229,7 +230,7 @@ class Player:
     # ---- waiting ----
 
     def _barrier(self, stepping: int) -> None:
-        """All that was committed has arrived where it should, on both servers, and is the same."""
+        """Checks that all that was committed has arrived everywhere, and is the same on both servers."""
         database = database_of(stepping)
         told = self._tell(database)
         number = str(self.barriers)
@@ -255,14 +256,14 @@ class Player:
                     known.unread |= channels
 
     def _may_leave_unread(self) -> bool:
-        """From 19 on a stock server does not have each listener read all; a barrier that is for it does."""
+        """From 19 on a stock server does not let every listener read everything; a barrier for it does."""
         if self.version == 0:
             answer = self.sides[0].controls[0].ask("SHOW server_version_num")
             self.version = next(int(message[1][6:]) for message in answer if message[0] == "D")
         return self.version >= 190000
 
     def _tell(self, database: int) -> list[list[tuple]]:
-        """The control connections notify the next barrier; what they have heard up to it."""
+        """The control connections notify the next barrier; returns what they have received up to it."""
         self.barriers += 1
         for side in self.sides:
             side.controls[database].send(("Q", f"NOTIFY {BARRIER}, '{self.barriers}'\0".encode()))
@@ -271,7 +272,7 @@ class Player:
     def _hear(self, session: Session, number: str) -> list[tuple]:
         if not self._listens_to_barrier(session):
             return notifications(session.ask("SELECT 1"))
-        # In a mixed schedule it is left to chance which of the two comes first.
+        # In a mixed schedule either of the two may come first.
         return session.until_barriers(number, *([f"{number} native"] if self.mixed else []))
 
     def _listens_to_barrier(self, session: Session) -> bool:
@@ -280,7 +281,7 @@ class Player:
         return BARRIER in known.listening and not known.changing
 
     def _expect_silence(self, number: int) -> None:
-        """Between its steps and barriers a connection gets nothing, least of all in a block."""
+        """Checks that a connection has received nothing between its steps and barriers, as in a block."""
         for side in self.sides:
             if messages := side.sessions[number].at_hand():
                 raise Difference(f"{side.name}: connection {number} got unasked: {shown(messages)}")
@@ -318,7 +319,7 @@ class Player:
     # ---- beginning ----
 
     def _begin(self) -> None:
-        """Brings every connection to the state in which schedules begin."""
+        """Brings every connection into the state in which schedules begin."""
         if not self.connected:
             for side in self.sides:
                 side.connect()
@@ -332,7 +333,7 @@ class Player:
             session.answer(len(BEGINNING))
             session.prepared.clear()
         self._end_two_phases()
-        mixed, self.mixed = self.mixed, True  # whatever was underway
+        mixed, self.mixed = self.mixed, True  # the last schedule may have been mixed
         for session in (0, SESSIONS - 1):
             self._barrier(session)
         self.mixed = mixed
@@ -353,27 +354,28 @@ class Player:
 
 
 def _goes_on_after_end(step: Step) -> bool:
-    """Between the two, a server that has to wait for the next message is idle, and may deliver, or not."""
+    """Whether a pipeline goes on after the end of a transaction without a Sync. A server that has to wait there for the
+    next message is idle, and may deliver or not."""
     return any(one.ends and after is not SYNC for one, after in pairwise(step.statements))
 
 
 def is_denied(message: tuple) -> bool:
-    """A role that may not execute pg_notify() is told at the first row with pg_herald, and before on stock."""
+    """Without EXECUTE on pg_notify() the error comes at the first row with pg_herald, and before it on stock."""
     return message[0] == "E" and ("M", "permission denied for function pg_notify") in message[1]
 
 
 def is_prepare_refused(message: tuple) -> bool:
-    """With two reasons to refuse PREPARE TRANSACTION, it is left open which one is given."""
+    """If there are two reasons to refuse PREPARE TRANSACTION, either may be given."""
     return message[0] == "E" and any(field == "M" and (
         text.startswith("cannot PREPARE a transaction that has executed LISTEN") or
         text.endswith("is already in use")) for field, text in message[1])
 
 
 def notifications(messages: list[tuple]) -> list[tuple]:
-    """Without the answer that they came with: an idle session may have got them before it was asked."""
+    """The notifications without the answer: an idle session may have received them before its query."""
     return [message for message in messages if message[0] in ("A", "end")]
 
 
 def shown(messages: list[tuple]) -> str:
-    """Messages for a person."""
+    """Messages as text for a person."""
     return " | ".join(str(message)[:SHOWN_CHARACTERS] for message in messages) or "nothing"

@@ -1,17 +1,17 @@
-"""What a schedule is made of, and how a person reads and replays it."""
+"""The parts of a schedule, and the script with which a person can read and replay it."""
 
 from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Statement:
-    """One SQL statement, and what the player has to know of it.
+    """One SQL statement, and what the player must know about it.
 
     sql         with $1, $2, ... for the arguments
-    listens     channels that it may begin to listen to
+    listens     channels on which it may start to listen
     notifies    channels that it may notify
     ends        it may end a transaction although it runs in a block
-    changes     it may change what the session listens to
-    in_block    alone, it makes sense in a transaction block only
+    changes     it may change the channels on which the session listens
+    in_block    as the only statement of a step, it makes sense in a transaction block only
     """
 
     sql: str
@@ -23,7 +23,7 @@ class Statement:
     in_block: bool = False
 
     def text(self) -> str:
-        """The statement with its arguments in their places."""
+        """The statement with its arguments inserted."""
         text = self.sql
         for number, argument in reversed(list(enumerate(self.arguments, 1))):
             text = text.replace(f"${number}", literal(argument))
@@ -32,7 +32,7 @@ class Statement:
 
 SYNC = Statement("-- Sync")
 
-# What a script says of a step's way.
+# How a script describes the way of sending a step.
 NOTES = {
     "simple": "",
     "extended": ", extended protocol",
@@ -45,14 +45,14 @@ NOTES = {
 
 @dataclass(frozen=True)
 class Step:
-    """What one session is given in one go.
+    """The statements that one session is sent at once.
 
     how is "simple" (all statements in one query string), "extended" (one, by the extended
     protocol), "prepared" (one, by a statement of that protocol which is kept), "pipeline" (each by
-    the extended protocol; Syncs where SYNC stands, and at the end), "herald" (a setting that only
-    that server has), or "reconnect" (the connection ends, and another takes its place).
+    the extended protocol; with a Sync for each SYNC, and at the end), "herald" (a setting that only
+    that server has), or "reconnect" (the connection is closed, and another takes its place).
 
-    first       a step of another session that notifies, and whose answer has come right before
+    first       a step of another session that notifies, and is answered immediately before this step
     """
 
     session: int
@@ -65,8 +65,8 @@ class Step:
 class Schedule:
     """Steps, one after the other.
 
-    mixed       some notifications go pg_herald's way and some the server's own, on the same server:
-                then the two kinds are not in one order, and the player does not ask for it.
+    mixed       on the same server some notifications are sent through pg_herald and some natively:
+                the order between the two kinds is not defined, and not compared.
     """
 
     steps: tuple[Step, ...]
@@ -84,7 +84,7 @@ def identifier(name: str) -> str:
 
 
 def script(steps: list[Step], first_line: str = "") -> str:
-    """The steps for psql: paste each into the session that it names."""
+    """The steps for psql: each is to be pasted into the session that it names."""
     lines = [first_line] if first_line else []
     for number, step in enumerate(steps, 1):
         lines.append(f"-- step {number}, connection {step.session}{NOTES[step.how]}"
@@ -94,7 +94,8 @@ def script(steps: list[Step], first_line: str = "") -> str:
 
 
 def _psql(step: Step) -> list[str]:
-    """psql sends statements with `\\;` between them as one query string, as one pipeline's segment is."""
+    """The step's lines for psql, which sends statements with `\\;` between them as one query string, as a
+    segment of a pipeline is."""
     lines, string = [], []
     for statement in (*step.statements, SYNC):
         if statement is not SYNC:

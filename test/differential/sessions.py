@@ -1,4 +1,4 @@
-"""The same connections to both servers."""
+"""Equal connections to both servers."""
 
 import struct
 import time
@@ -13,23 +13,23 @@ from wire import EXECUTE, Wire, bind, cstring
 
 SETTINGS = {"autovacuum": False, "fsync": False, "max_prepared_transactions": SESSIONS,
             "log_min_messages": "log", "log_min_error_statement": "panic"}
-# As little memory as the largest transaction of a schedule can do with: the ring is to wrap.
+# The smallest ring that holds the largest transaction of a schedule, so that the ring wraps.
 SETTINGS_HERALD = {"herald.queue_memory": "2MB"}
 DATABASES = ("one", "two")
 SETUP = Path(__file__).resolve().parent / "setup.sql"
 
-# Every connection listens to it from the start. What comes on it ends the waiting, and is not compared.
+# Every connection listens on it from the start. Its notifications end the waiting, and are not compared.
 BARRIER = "barrier"
 BEGINNING = ("ROLLBACK", "DISCARD ALL", "PREPARE kept(text, text) AS SELECT pg_notify($1, $2)",
              "PREPARE taking(text) AS SELECT $1", f"LISTEN {BARRIER}")
 
 RECOVERY_S = 60
 ENCODINGS = {"UTF8": "utf-8", "LATIN1": "latin-1", "SQL_ASCII": "utf-8"}
-ERROR_FIELDS = "SVCMDHPWqpstcdn"  # not the place in the server's source
+ERROR_FIELDS = "SVCMDHPWqpstcdn"  # without the location in the server's source
 
 
 def prepare_server(cluster: Cluster, herald: bool) -> None:
-    """Makes the databases."""
+    """Creates the roles and databases."""
     for role in ROLES:
         cluster.psql(f"CREATE ROLE {role}")
     for database in DATABASES:
@@ -40,7 +40,7 @@ def prepare_server(cluster: Cluster, herald: bool) -> None:
 
 
 class Session(Wire):
-    """One connection, whose messages come as tuples that can be compared between servers."""
+    """One connection, which returns messages as tuples that can be compared between servers."""
 
     def __init__(self, side: "Side", database: str):
         super().__init__(side.cluster, database)
@@ -48,14 +48,14 @@ class Session(Wire):
         self.status = "I"
         self.encoding = "utf-8"
         self.prepared: set[str] = set()
-        self.forgets = False  # the server may have forgotten these
+        self.forgets = False  # whether the server may have forgotten these
 
     # ---- asking ----
 
     def start(self, step: Step) -> int:
-        """Sends a step; how many ReadyForQuery will answer it."""
+        """Sends a step; returns the number of ReadyForQuery messages that will answer it."""
         messages = []
-        if step.first and self.forgets:  # what is answered by an error is no encounter
+        if step.first and self.forgets:  # an error as the answer would be no encounter
             self.prepared.clear()
             self.forgets = False
         for statement in (*step.statements, *([] if step.how in ("simple", "herald") else [SYNC])):
@@ -78,12 +78,12 @@ class Session(Wire):
         return max(1, sum(kind == "S" for kind, _ in messages))
 
     def ask(self, sql: str) -> list[tuple]:
-        """A simple query of the player's own; its messages."""
+        """Runs a simple query for the player; returns its messages."""
         self.send(("Q", cstring(sql)))
         return self.answer(1)
 
     def answer(self, readies: int) -> list[tuple]:
-        """All messages up to that many ReadyForQuery, or to the connection's end."""
+        """All messages up to the given number of ReadyForQuery, or to the end of the connection."""
         messages = []
         while readies > 0:
             messages.append(self._next())
@@ -94,7 +94,7 @@ class Session(Wire):
         return messages
 
     def learn(self, step: Step, messages: list[tuple]) -> None:
-        """Remembers which statements are kept on the server."""
+        """Remembers which prepared statements the server has."""
         if any(statement.sql in ("DISCARD ALL", "DEALLOCATE ALL") for statement in step.statements):
             self.forgets = True
         if step.how != "prepared" or not self._name:
@@ -105,7 +105,7 @@ class Session(Wire):
             self.prepared.discard(self._name)
 
     def until_barriers(self, *names: str) -> list[tuple]:
-        """What comes on an idle connection before the last of these barriers, which must come."""
+        """The messages on an idle connection before the last of these barriers, all of which must arrive."""
         messages, awaited = [], set(names)
         while awaited:
             messages.append(self._next())
@@ -116,7 +116,7 @@ class Session(Wire):
         return messages
 
     def at_hand(self) -> list[tuple]:
-        """What has come unasked; does not wait."""
+        """The messages that have already arrived; does not wait."""
         while select([self.socket], [], [], 0)[0]:
             data = self.socket.recv(65536)
             if not data:
@@ -142,7 +142,7 @@ class Session(Wire):
         return "B", body + struct.pack("!H", 0)
 
     def _next(self) -> tuple:
-        """The next message, without what must differ between two servers (pids, oids, source lines)."""
+        """The next message, without what always differs between two servers (pids, oids, source lines)."""
         kind, body = self.receive()
         if kind == "":
             return ("end",)
@@ -174,7 +174,7 @@ class Session(Wire):
 
 
 class Side:
-    """One server's connections. In each database a control connection hears everything."""
+    """One server's connections. In each database a control connection listens on all channels."""
 
     def __init__(self, name: str, cluster: Cluster):
         self.name = name
@@ -186,7 +186,7 @@ class Side:
         self.numbers: dict[int, object] = {}
 
     def connect(self) -> None:
-        """Opens all connections, after closing those that are open."""
+        """Closes the connections that are open, and opens all again."""
         self.close()
         self._await_server()
         self.sessions = [Session(self, DATABASES[database_of(number)]) for number in range(SESSIONS)]
@@ -201,7 +201,7 @@ class Side:
                 native.ask("SET herald.enabled = off")
 
     def reconnect(self, number: int) -> None:
-        """Ends one connection, without a word, and opens another in its place."""
+        """Closes one connection, without a Terminate message, and opens another in its place."""
         timeout_s = self.sessions[number].socket.gettimeout()
         self.sessions[number].close()
         self.sessions[number] = Session(self, DATABASES[database_of(number)])
@@ -214,12 +214,12 @@ class Side:
             session.close()
 
     def limit(self, seconds: float) -> None:
-        """How long to wait for a message."""
+        """Sets the time to wait for a message."""
         for session in self._all():
             session.socket.settimeout(seconds)
 
     def _await_server(self) -> None:
-        """It may be recovering from a crash."""
+        """Waits for the server, which may be recovering from a crash."""
         end = time.monotonic() + RECOVERY_S
         while True:
             try:

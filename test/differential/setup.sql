@@ -1,4 +1,4 @@
--- The ways to notify that a schedule may use. In every database of both servers.
+-- The ways to notify that a schedule may use. Run in every database of both servers.
 
 CREATE TABLE nothing (n integer);
 CREATE TABLE immediate (channel text, payload text);
@@ -45,7 +45,7 @@ BEGIN
 	EXECUTE format('NOTIFY %I, %L', $1, $2);
 END $$;
 
--- Each block is a subtransaction; what fails in it takes its notifications along.
+-- Each block is a subtransaction; one that fails rolls its notifications back.
 CREATE FUNCTION catches(text, text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	BEGIN

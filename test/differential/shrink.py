@@ -1,7 +1,7 @@
-"""Makes a schedule that fails as short as it gets, by leaving out steps, and statements of steps.
+"""Makes a failing schedule as short as possible, by removing steps, and statements of steps.
 
-Hypothesis can do that too, but takes minutes where this takes seconds: to it a schedule is
-thousands of choices, and each attempt costs a schedule's time.
+Hypothesis can do that too, but takes minutes where this takes seconds: for Hypothesis a schedule is
+thousands of choices, and each attempt costs the time to play a schedule.
 """
 
 import time
@@ -12,7 +12,7 @@ from schedule import Schedule
 
 
 def shrunk(schedule: Schedule, fails: Callable[[Schedule], bool], seconds: float) -> Schedule:
-    """The shortest schedule found in that time for which `fails` is still true."""
+    """The shortest schedule found within this time for which `fails` is still true."""
     end = time.monotonic() + seconds
 
     def still_fails(candidate: Schedule) -> bool:
@@ -35,7 +35,7 @@ def shrunk(schedule: Schedule, fails: Callable[[Schedule], bool], seconds: float
 
 
 def fewest(items: tuple, fails: Callable[[tuple], bool]) -> tuple:
-    """Leaves out halves, quarters, ... single items as long as it fails without them."""
+    """Removes halves, quarters, ... single items as long as it fails without them."""
     size = len(items)
     while size > 0:
         place = 0

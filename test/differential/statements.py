@@ -1,4 +1,4 @@
-"""Random statements and schedules, as strategies of Hypothesis. What stands first is simpler."""
+"""Random statements and schedules, as strategies of Hypothesis. Simpler alternatives come first."""
 
 from hypothesis import strategies as st
 
@@ -11,16 +11,16 @@ SESSION_OF_OTHER_DATABASE = 3
 LONGEST_NAME = "n" * 63
 CHANNELS = ("a", "b", "c", "Foo", "foo", "two words", "é", 'a "quote"', LONGEST_NAME)
 CHANNELS_OFTEN = ("a",) * 5 + ("b",) * 3 + CHANNELS
-CHANNELS_OF_DATA = CHANNELS_OFTEN * 2 + ("", "n" * 64, "é" * 32, None)  # refused: the last four
+CHANNELS_OF_DATA = CHANNELS_OFTEN * 2 + ("", "n" * 64, "é" * 32, None)  # the last four are refused
 PAYLOADS = ("x", "y", "z", "", None, "it's", "é", "two\nlines", "back\\slash",
             "p" * 7999, "p" * 8000, "é" * 3999 + "p", "é" * 4000)
 PAYLOADS_OFTEN = ("x", "y", "z", "") * 4 + PAYLOADS
 ROLES = ("plain", "denied")
-# What every client encoding can hold: a listener in one that cannot is disconnected, and has a test
-# of its own. SQL_ASCII takes and gives the server's bytes.
+# Encodings that can represent all payloads: a listener with another one is disconnected, which has a test
+# of its own. SQL_ASCII passes the server's bytes on.
 ENCODINGS = ("UTF8", "LATIN1", "SQL_ASCII")
 
-# With $1 and $2 for channel and payload. pg_notify() in every part of a plan that may hold it, and
+# With $1 and $2 for channel and payload. pg_notify() in every part of a plan that may contain it, and
 # in functions, triggers, rules and defaults.
 SENDING = (
     "SELECT pg_notify($1, $2)",
@@ -54,14 +54,14 @@ SENDING = (
     "SELECT max(n) OVER (ORDER BY n), pg_notify($1, n::text) FROM generate_series(1, 2) n",
     "SELECT * FROM generate_series(1, 2) n, LATERAL (SELECT pg_notify($1, $2 || n) OFFSET 0) sent",
 )
-# The same, with nothing to choose.
+# The same, without parameters, each with its channel.
 SENDING_FIXED = (
     ("INSERT INTO ruled VALUES (1)", "b"),
     ("INSERT INTO defaulted (n) VALUES (1), (2)", "a"),
     ("EXECUTE kept('a', 'kept')", "a"),
     ("EXECUTE kept('b', '')", "b"),
 )
-# What never passes the planner goes the server's own way: only in schedules that are mixed.
+# Expressions that the planner never sees notify natively: only in mixed schedules.
 SENDING_NATIVE = ("EXECUTE taking(pg_notify($1, $2)::text)", "CALL takes(pg_notify($1, $2)::text)")
 
 BLOCK = ("BEGIN",) * 6 + ("BEGIN ISOLATION LEVEL SERIALIZABLE", "START TRANSACTION READ ONLY")
@@ -89,11 +89,11 @@ def plain(sql: str, **known) -> Statement:
 
 
 def any_of(*sql: str, **known) -> st.SearchStrategy[Statement]:
-    """One of these statements without arguments."""
+    """Any of these statements without arguments."""
     return st.sampled_from([plain(one, **known) for one in sql])
 
 
-# Made once: to make a strategy takes longer than to draw from it.
+# Created once: creating a strategy takes longer than drawing from it.
 CHANNEL = st.sampled_from(CHANNELS_OFTEN)
 CHANNEL_OF_DATA = st.sampled_from(CHANNELS_OF_DATA)
 PAYLOAD = st.sampled_from(PAYLOADS_OFTEN)
@@ -128,7 +128,7 @@ LISTEN_HOW = st.sampled_from(("LISTEN",) * 4 + ("UNLISTEN", "UNLISTEN *", "funct
 
 
 def spelled(channel: str, otherwise: bool) -> str:
-    """A channel as an identifier: quoted, or folded, or cut to its 63 bytes with a NOTICE."""
+    """A channel as an identifier: quoted, or folded, or truncated to 63 bytes with a NOTICE."""
     if otherwise and channel == "foo":
         return "FOO"
     if otherwise and channel == LONGEST_NAME:
@@ -137,7 +137,7 @@ def spelled(channel: str, otherwise: bool) -> str:
 
 
 def call_to_send(templates: tuple[str, ...]) -> st.SearchStrategy[Statement]:
-    """pg_notify(), called from anywhere."""
+    """pg_notify(), called by any of the templates."""
     def one(template: str, channel: str | None, payload: str | None) -> Statement:
         arguments = (channel, payload) if "$2" in template else (channel,)
         return Statement(template, arguments, notifies=frozenset([channel] if channel else []))
@@ -192,7 +192,7 @@ def statements(session: int) -> st.SearchStrategy[Statement]:
 
 @st.composite
 def nested(draw) -> tuple[Statement, ...]:
-    """A transaction with a savepoint, and nothing in it that would end it early."""
+    """A transaction with a savepoint, and no statement that would end it early."""
     return (plain("BEGIN"), *draw(HARMLESS), plain("SAVEPOINT s"), *draw(HARMLESS),
             plain(draw(SAVEPOINT_END)), *draw(HARMLESS), plain("COMMIT", ends=True))
 
@@ -219,7 +219,7 @@ def steps(draw, mixed: bool) -> Step:
 
 @st.composite
 def schedules(draw) -> Schedule:
-    """A whole schedule. Several lists, because Hypothesis makes short ones."""
+    """A whole schedule. It consists of several lists, because Hypothesis generates short ones."""
     mixed = draw(MIXED)
     parts = [draw(STEPS[mixed]) for _ in range(PARTS)]
     return Schedule(tuple(step for part in parts for step in part), mixed)
@@ -227,7 +227,7 @@ def schedules(draw) -> Schedule:
 
 @st.composite
 def encounters(draw) -> tuple[Step, ...]:
-    """One session listens; another notifies that, and has its answer; then the first asks, or unlistens."""
+    """A session listens; another one notifies it, and is answered; then the first runs a query, or UNLISTEN."""
     session = draw(st.integers(0, SESSION_OF_OTHER_DATABASE - 1))
     other = (session + draw(st.integers(1, SESSION_OF_OTHER_DATABASE - 1))) % SESSION_OF_OTHER_DATABASE
     channel = draw(CHANNEL)
@@ -249,7 +249,7 @@ def encounters(draw) -> tuple[Step, ...]:
 
 @st.composite
 def schedules_of_encounters(draw) -> Schedule:
-    """Many encounters, and anything else between them."""
+    """Many encounters, with random steps in between."""
     parts = [draw(ENCOUNTERS) for _ in range(PARTS)]
     return Schedule(tuple(step for part in parts for steps in part for step in steps))
 

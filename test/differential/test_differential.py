@@ -1,4 +1,4 @@
-"""Guards: whatever clients do, they see the same with pg_herald as on the stock server."""
+"""Guards: clients see the same with pg_herald as on the stock server, whatever they do."""
 
 import os
 import signal
@@ -17,19 +17,19 @@ SEED = os.environ.get("HERALD_DIFFERENTIAL_SEED")
 
 
 def simple(session: int, *sql: str) -> Step:
-    """A step of one query string."""
+    """A step with one query string."""
     return Step(session, "simple", tuple(plain(one) for one in sql))
 
 
 def test_random_schedules(player):
-    """Guards: random schedules. Prints seeds, and a script for psql when the servers differ."""
+    """Guards: random schedules. Prints seeds, and a script for psql if the servers differ."""
     assert rounds(player, int(SEED) if SEED else None, SECONDS) > 0
     assert player.notifications > player.steps_played / 10, "hardly anything was notified"
 
 
 def test_encounters_in_a_crowd(player):
-    """Guards: what has been answered before a client asks, or unlistens, comes with its answer, however busy
-    the server is with others."""
+    """Guards: a notification whose sender has been answered before a client runs a query, or UNLISTEN, arrives with the
+    answer, however busy the server is with other sessions."""
     with crowds(player):
         assert rounds(player, int(SEED) if SEED else None, SECONDS_CROWD, kind=schedules_of_encounters,
                       examples_each=EXAMPLES_IN_A_CROWD) > 0
@@ -38,7 +38,7 @@ def test_encounters_in_a_crowd(player):
 @pytest.mark.parametrize("within", ["SELECT 1", "SELECT 1 / 0"])
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "COMMIT AND CHAIN"])
 def test_end_of_block_and_unlisten_in_one_message(player, within, end):
-    """Guards: between a block and an UNLISTEN that its end comes with, a session is not idle."""
+    """Guards: between the end of a block and an UNLISTEN in the same message, a session is not idle."""
     player.play(Schedule((
         simple(1, "LISTEN a"), simple(1, "BEGIN"), simple(1, within), simple(0, "NOTIFY a"),
         simple(1, end, "UNLISTEN a"), simple(0, "NOTIFY a"))))
@@ -56,7 +56,7 @@ def test_end_of_block_and_unlisten_in_one_message(player, within, end):
      "the answer to connection 0 differs"),
 ], ids=["nothing", "heard", "notified", "state", "own"])
 def test_finds_a_difference(player, monkeypatch, steps, what):
-    """Guards: the player sees it when one server alone is made to do something."""
+    """Guards: the player detects what only one server was made to do."""
     monkeypatch.setattr(player, "_allowed", lambda step: True)
     if what is None:
         player.play(Schedule(steps))
@@ -66,7 +66,7 @@ def test_finds_a_difference(player, monkeypatch, steps, what):
 
 
 def test_sees_a_crash(player):
-    """Guards: a server that crashes is a difference, and what comes next is played after its recovery."""
+    """Guards: a crash of a server is a difference, and the next schedule is played after its recovery."""
     player.play(Schedule(()))
     os.kill(player.sides[1].sessions[0].pid, signal.SIGKILL)
     with pytest.raises(NoAnswer):
@@ -76,7 +76,7 @@ def test_sees_a_crash(player):
 
 
 def test_expects_silence_in_a_block(player):
-    """Guards: a connection that gets something between its steps is seen."""
+    """Guards: a message that a connection receives between its steps is detected."""
     player.play(Schedule((simple(0, "BEGIN"),)))
     session = player.sides[0].sessions[0]
     session.send(("Q", b"SELECT 1\0"))
@@ -87,7 +87,7 @@ def test_expects_silence_in_a_block(player):
 
 
 def until_difference(player: Player) -> None:
-    """Looks again until the answer has come, for a limited time."""
+    """Checks repeatedly until the answer has arrived, for a limited time."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         player._expect_silence(0)

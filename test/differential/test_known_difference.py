@@ -1,9 +1,9 @@
-"""The documented difference, and what random schedules leave out because of it.
+"""The documented difference, which random schedules avoid.
 
-A session that already listens runs LISTEN for a further channel. What was committed on that
-channel since the session last read, and before that LISTEN took effect, is delivered by a stock
-server (up to 18; from 19 on it depends on who else listens), although LISTEN is documented to
-begin with its own commit. pg_herald delivers what is committed after it.
+A session that already listens runs LISTEN for another channel. A stock server delivers what was
+committed on that channel after the session last read, and before this LISTEN took effect, although
+the documentation says that LISTEN takes effect at its commit (up to 18; from 19 on it depends on
+which other sessions listen). pg_herald delivers only what is committed after it.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from statements import plain
 
 
 def simple(session: int, sql: str, **known) -> Step:
-    """A step of one statement."""
+    """A step with one statement."""
     return Step(session, "simple", (plain(sql, **known),))
 
 
@@ -26,16 +26,16 @@ MISSED_AFTER = (simple(0, "BEGIN"), simple(0, "LISTEN a", **LISTEN_A), simple(1,
                 simple(0, "COMMIT", ends=True))
 MISSED_OWN = (Step(0, "simple", (plain("BEGIN"), plain("NOTIFY a", **NOTIFY_A), plain("COMMIT", ends=True),
                                  plain("LISTEN a", **LISTEN_A))),)
-# The session could have read what it has committed, if another transaction had not followed at once.
+# Stock would have read the session's own notification, if another transaction had not followed at once.
 MISSED_CHAINED = (simple(0, "NOTIFY a", **NOTIFY_A), simple(0, "BEGIN"), simple(0, "NOTIFY a", **NOTIFY_A),
                   simple(0, "COMMIT AND CHAIN", ends=True), simple(0, "LISTEN a", **LISTEN_A),
                   simple(0, "COMMIT", ends=True))
-# It listens only since the transaction before, which was chained to this one.
+# The session listens only since the previous transaction of the chain.
 MISSED_IN_CHAIN = (simple(0, "UNLISTEN *", changes=True), simple(0, "BEGIN"),
                    simple(0, "LISTEN b", listens=frozenset("b"), changes=True),
                    simple(0, "COMMIT AND CHAIN", ends=True), simple(1, "NOTIFY a", **NOTIFY_A),
                    simple(0, "LISTEN a", **LISTEN_A), simple(0, "COMMIT", ends=True))
-# The same in a pipeline, whose Sync has ended the transaction before.
+# The same in a pipeline, whose Sync has ended the previous transaction.
 MISSED_IN_PIPELINE = (simple(0, "UNLISTEN *", changes=True),
                       Step(0, "pipeline", (plain("LISTEN b", listens=frozenset("b"), changes=True), SYNC,
                                            plain("BEGIN"), SYNC)),
@@ -62,7 +62,7 @@ def test_stock_delivers_what_came_before_its_listen(player, monkeypatch, steps):
 
 @CASES
 def test_it_is_left_out(player, steps):
-    """Guards: random schedules do not show it."""
+    """Guards: random schedules avoid the difference."""
     before = player.steps_played
     player.play(Schedule(steps))
-    assert player.steps_played - before < len(steps) + 4  # and 4 times ROLLBACK
+    assert player.steps_played - before < len(steps) + 4  # the 4 are ROLLBACKs

@@ -1,4 +1,4 @@
-"""Guards: a schedule that failed is printed so that a person can replay it."""
+"""Guards: a failing schedule is printed so that a person can replay it."""
 
 from schedule import SYNC, Schedule, Statement, Step, script
 from statements import plain
@@ -30,12 +30,12 @@ SET herald.enabled = off;
 
 
 def test_arguments():
-    """Guards: an argument takes the place of its own number, even if it looks like another."""
+    """Guards: an argument replaces only the parameter of its own number, even if it looks like another."""
     assert Statement("SELECT $1, $2, $1", ("$2", None)).text() == "SELECT '$2', NULL, '$2'"
 
 
 def test_replay_in_psql(player):
-    """Guards: psql accepts a script, and it notifies what it says."""
+    """Guards: psql accepts a script, and sends the notifications in it."""
     steps = [Step(0, "simple", (plain("LISTEN a"),)),
              Step(0, "simple", (plain("BEGIN"), plain("NOTIFY a, 'one'"), plain("COMMIT"))),
              Step(0, "pipeline", (plain("NOTIFY a, 'two'"), SYNC, plain("NOTIFY a, 'three'")))]

@@ -1,4 +1,4 @@
-"""Guards: a schedule that fails is reduced to what it takes to fail."""
+"""Guards: a failing schedule is reduced to the part that is needed to fail."""
 
 from schedule import Schedule, Step
 from shrink import shrunk
@@ -6,7 +6,7 @@ from statements import plain
 
 
 def test_shrunk():
-    """Guards: needless steps and statements go; what is needed, in its order, stays."""
+    """Guards: needless steps and statements are removed; the others remain, in order."""
     def fails(schedule: Schedule) -> bool:
         said = [(step.session, statement.sql) for step in schedule.steps for statement in step.statements]
         return (1, "b") in said and (2, "c") in said[said.index((1, "b")):]
@@ -19,6 +19,6 @@ def test_shrunk():
 
 
 def test_no_time():
-    """Guards: when the time is over, it fails with what it has."""
+    """Guards: when the time is over, the schedule found so far is returned."""
     schedule = Schedule((Step(0, "simple", (plain("x"),)),))
     assert shrunk(schedule, lambda _: True, 0) == schedule

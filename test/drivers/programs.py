@@ -9,7 +9,7 @@ from harness.installation import find_installation
 from harness.prefix import TOP
 from program import CARGO_NEEDS, GO_ENVIRONMENT, NPM_CI, PYTHON_NEEDS, Program, cargo_build, pip_install
 
-# The scenario's figures; each program has its own.
+# The numbers of the scenario; each program has its own constants.
 HEARD = 4 * (400 + 100) * 10 + 5  # large, own, committed, heard again, after reconnecting
 ISSUED = HEARD + 3  # rolled back, unheard, missed
 STEPS = ["waiting", "busy", "large", "own", "rollback", "unlisten", "reconnect"]
@@ -22,16 +22,16 @@ class Driver(Program):
     home = Path(__file__).resolve().parent
     shared = {"examples": TOP / "examples"}
 
-    example: list[str] = field(default_factory=list)  # runs what docs/resume.md shows of this driver
-    tcp: bool = False  # knows no unix sockets
-    handover: bool = False  # not the scenario, but two clients of a pool
-    pushes: bool = False  # not the scenario: its example is a server that pushes to a browser
+    example: list[str] = field(default_factory=list)  # the command that runs docs/resume.md's example for this driver
+    tcp: bool = False  # the driver does not support unix sockets
+    handover: bool = False  # runs two clients of a pool instead of the scenario
+    pushes: bool = False  # runs an example server that pushes to a browser instead of the scenario
     heard: int = HEARD  # notifications
     issued: int = ISSUED
     steps: list[str] = field(default_factory=lambda: STEPS)
 
     def example_command(self) -> list[str]:
-        """How its example is run."""
+        """The command that runs its example."""
         return [self._fill(word) for word in self.example]
 
 
@@ -54,7 +54,7 @@ def _python(name: str, script: str = "main.py", **others: object) -> Driver:
 
 
 def programs() -> list[Driver]:
-    """All of them, in the order in which they run."""
+    """All programs, in the order in which they run."""
     browser = _python("browser", folder="psycopg", pushes=True,
                       example=["{build}/venv/bin/python", "{build}/examples/push_to_browser.py"])
     browser.needs |= BROWSER_NEEDS

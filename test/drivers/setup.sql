@@ -1,4 +1,4 @@
--- What every run of a program begins with: a table whose trigger notifies of each row.
+-- Run before each program: a table whose trigger notifies for each row.
 SET client_min_messages = warning;
 DROP TABLE IF EXISTS event;
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, by the WebDriver protocol."""
+"""A headless Chromium, controlled by the WebDriver protocol."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class Browser(PrivateServer):
         try:
             self.session = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": [
                 "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={self.folder}/profile",
-                "--no-sandbox",  # which containers do not have; it only shows a page of ours
+                "--no-sandbox",  # containers do not support the sandbox; only our own page is shown
             ]}}}})
         except BaseException:
             self.stop()
@@ -38,7 +38,7 @@ class Browser(PrivateServer):
         return self
 
     def stop(self) -> None:
-        """Ends Chromium first, which would outlive its driver."""
+        """Ends Chromium first, as it would outlive its driver."""
         session, self.session = self.session, None
         if session:
             try:
@@ -53,7 +53,7 @@ class Browser(PrivateServer):
         self._ask("POST", f"/session/{self.session['sessionId']}/url", {"url": address})
 
     def run(self, script: str) -> object:
-        """Runs the body of a function in the page; gives what it returns."""
+        """Runs the body of a function in the page; returns its result."""
         return self._ask("POST", f"/session/{self.session['sessionId']}/execute/sync", {"script": script, "args": []})
 
     def _ask(self, method: str, path: str, body: dict | None = None) -> object:

@@ -1,4 +1,4 @@
-"""Follows a page of docs/resume/ to the letter: its commands, in their order, by a shell at the top of a tree."""
+"""Follows a page of docs/resume/ literally: runs its commands, in order, in a shell at the top of a tree."""
 
 import re
 import shutil
@@ -14,21 +14,21 @@ from trial import EXAMPLES, Consumer, TrialError
 
 DATABASE = "shop"
 COMMAND_TIMEOUT_S = 300
-URL_LINE = re.compile(r"^export JDBC_URL=.*….*$")  # where the reader's own password has to stand
+URL_LINE = re.compile(r"^export JDBC_URL=.*….*$")  # where readers insert their own password
 URL = f'export JDBC_URL="jdbc:postgresql://$PGHOST:$PGPORT/{DATABASE}?user=$PGUSER&password=$PGPASSWORD"'
-PORT = "8000"  # of the page for a browser; another program may have it here
+PORT = "8000"  # of the page for a browser; replaced, since another program may use it here
 
 
 def commands(name: str) -> tuple[list[str], list[str]]:
-    """What the page wants in the first terminal, and in the other one: a line each."""
+    """The page's commands for the first terminal, and for the other one, by line."""
     text = (TOP / f"docs/resume/{name}.md").read_text(encoding="utf-8")
     first, other = (block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     return first, other
 
 
 def follow(cluster: TcpCluster, name: str, folder: Path, environment: dict[str, str], *, jars: Path | None = None) -> None:
-    """Does what the page says in an empty folder, where the examples are; TrialError if the order gets no bill, or is not
-    pushed. The environment is that of a trial's program, jars the folder with what the page tells to download."""
+    """Runs the page's commands in an empty folder with the examples; TrialError if the order gets no bill, or is not
+    pushed. The environment is that of a trial's program; `jars` is the folder with the page's downloads."""
     shutil.copytree(EXAMPLES, folder / "examples")
     for jar in jars.glob("*.jar") if jars else ():
         shutil.copy(jar, folder)
@@ -50,7 +50,7 @@ def follow(cluster: TcpCluster, name: str, folder: Path, environment: dict[str, 
         return re.search("^ +1$", shell(*look), re.MULTILINE) if look else pushed(int(port)) == b'data: ["1"]\n'
 
     *prepare, run = first
-    exports = [line for line in prepare if line.startswith("export ")]  # it is one terminal
+    exports = [line for line in prepare if line.startswith("export ")]  # needed again: on the page it is one terminal
     order, *look = other
     try:
         shell(*prepare)
@@ -62,7 +62,7 @@ def follow(cluster: TcpCluster, name: str, folder: Path, environment: dict[str, 
 
 
 def pushed(port: int) -> bytes:
-    """The data of the first event that a browser gets; nothing if the page's server does not answer yet."""
+    """The data of the first event that a browser receives; nothing if the page's server does not answer yet."""
     try:
         with urlopen(f"http://{LOOPBACK}:{port}/events", timeout=COMMAND_TIMEOUT_S) as answer:
             return next(line for line in answer if line.startswith(b"data:"))

@@ -1,4 +1,4 @@
-"""A port before a server's, whose connections break in the ways in which networks break them."""
+"""A proxy for a server's port that breaks connections in the ways in which networks break them."""
 
 import re
 import socket
@@ -12,19 +12,19 @@ from harness.ports import LOOPBACK
 CHUNK_BYTES = 65536
 CONNECT_TIMEOUT_S = 10
 BREAK_TIMEOUT_S = 60
-COMMIT = re.compile(rb"\bcommit\b|\0S_1\0", re.IGNORECASE)  # S_1: as pgjdbc prepares it
+COMMIT = re.compile(rb"\bcommit\b|\0S_1\0", re.IGNORECASE)  # S_1 is the name of pgjdbc's prepared COMMIT
 
 Pair = tuple[socket.socket, socket.socket]  # of the client, of the server
 
 
 class Proxy:
-    """Passes on what comes, until it is told not to. One that ends, by itself or in a `with`, ends all."""
+    """Passes everything on, until it is asked to break connections. At the end of a `with` it resets all of them."""
 
     def __init__(self, port: int):
         self._server_port = port
         self._lock = threading.Lock()
         self._pairs: list[Pair] = []
-        self._left: int | None = None  # bytes for the clients, before the connections break
+        self._left: int | None = None  # the number of bytes to pass to the clients before the connections break
         self._late: tuple[bytes, float] | None = None  # see delay_commit()
         self._lingers_s = 0.0  # see delay_end()
         self._broken = threading.Event()
@@ -39,7 +39,7 @@ class Proxy:
         _reset(self._door)
         self.reset()
 
-    # ---- how connections break ----
+    # ---- ways to break connections ----
 
     def reset(self) -> None:
         """Resets all connections, on both sides."""
@@ -48,13 +48,13 @@ class Proxy:
                 _reset(side)
 
     def tear(self, size: int) -> None:
-        """Resets all connections when so many more bytes have come to the clients: in the midst of a message."""
+        """Resets all connections after passing `size` more bytes to the clients, in the middle of a message."""
         self._broken.clear()
         self._left = size
         self._await_break()
 
     def desert(self, seconds: float) -> None:
-        """Resets the clients' side; the server learns it later, and until then nobody reads what it sends."""
+        """Resets the clients' side; the server's side later, and until then nothing that it sends is read."""
         pairs = self._take()
         for client, _ in pairs:
             _reset(client)
@@ -63,15 +63,15 @@ class Proxy:
             _reset(server)
 
     def delay_commit(self, work: bytes, seconds: float) -> None:
-        """Resets all connections, and the next one when it commits such work; the server still gets the COMMIT, but
-        only when the client is back."""
+        """Resets all connections, and then the next one that commits such work; the server still receives the COMMIT,
+        but only after the client has reconnected."""
         self._broken.clear()
         self._late = (work, seconds)
         self.reset()
         self._await_break()
 
     def delay_end(self, end: Callable[[], None], seconds: float) -> None:
-        """Calls what makes the server end connections: their clients get its last words at once, and the end later."""
+        """Calls `end`, with which the server ends connections: clients receive its last messages now, the end later."""
         self._lingers_s = seconds
         try:
             end()
@@ -117,7 +117,7 @@ class Proxy:
             if pair in self._pairs:
                 self._pairs.remove(pair)
             else:
-                return  # broken: each side is closed at its time
+                return  # broken: the code that broke it closes each side
         for side in pair:
             side.close()
 
@@ -131,7 +131,7 @@ class Proxy:
                     data, last = self._until_torn(pair, data)
                     target.sendall(data)
                     if last:
-                        time.sleep(0.01)  # a reset overtakes what was sent
+                        time.sleep(0.01)  # a reset would overtake data that is still being sent
                         self.reset()
                         self._broken.set()
                 elif late and worked and COMMIT.search(data):
@@ -140,12 +140,12 @@ class Proxy:
                     target.sendall(data)
             time.sleep(self._lingers_s)
             self._end(pair, target, socket.SHUT_WR)
-        except OSError:  # one side is gone: the other one must learn it
+        except OSError:  # one side has disconnected: disconnect the other one
             for side in pair:
                 self._end(pair, side, socket.SHUT_RDWR)
 
     def _until_torn(self, pair: Pair, data: bytes) -> tuple[bytes, bool]:
-        """What of this a client still gets, and whether that is the last."""
+        """The part of the data that a client still receives, and whether it is the last."""
         with self._lock:
             if pair not in self._pairs:
                 return b"", False
@@ -156,7 +156,7 @@ class Proxy:
             return data, self._left == 0
 
     def _send_late(self, server: socket.socket, data: bytes, late_s: float) -> None:
-        """Breaks all connections, this one as delay_commit() says."""
+        """Breaks all connections, and sends data late, as delay_commit() describes."""
         self._late = None
         pairs = self._take()
         for client, _ in pairs:
@@ -171,7 +171,7 @@ class Proxy:
         self._broken.set()
 
     def _end(self, pair: Pair, side: socket.socket, how: int) -> None:
-        """Unless it was broken: then the other side learns nothing of it."""
+        """Shuts a side down, unless the pair was broken: then the other side must not notice yet."""
         with self._lock:
             if pair in self._pairs:
                 try:
@@ -181,7 +181,7 @@ class Proxy:
 
 
 def _reset(side: socket.socket) -> None:
-    """Closes it at once, also for a thread that reads there."""
+    """Closes it at once, also for a thread that is reading from it."""
     try:
         side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         side.shutdown(socket.SHUT_RD)

@@ -1,4 +1,4 @@
-"""What the page of examples/push_to_browser.py must show, whatever becomes of its connections."""
+"""What the page of examples/push_to_browser.py must show, however its connections break."""
 
 import socket
 import time
@@ -11,14 +11,14 @@ from proxy import Proxy
 from trial import OTHERS, Consumer, Trial, check_same
 
 LISTED = "return Array.from(document.querySelectorAll('#orders li'), line => line.textContent)"
-# What is pushed, in its order: the page itself would hide that something came twice.
+# Records what is pushed, in order: the page itself would hide duplicates.
 RECORD = "window.pushed = []; source.addEventListener('message', event => pushed.push(JSON.parse(event.data)))"
 
 
 class PushTrial(Trial):
-    """As a consumer's: but what counts is what a browser shows."""
+    """Like the trial of a consumer, but checks what a browser shows."""
 
-    version = "?"  # of the browser, when it runs
+    version = "?"  # of the browser, set while it runs
 
     def run(self, command: list[str], folder: Path) -> int:
         port = free_port()
@@ -42,7 +42,7 @@ class PushTrial(Trial):
             return len(browser.run(LISTED))
 
     def break_streams(self, server: Consumer, proxy: Proxy) -> None:
-        """In all ways, in any order."""
+        """Breaks the connections in all ways, in random order."""
         for way in self.any_order(self.ways(server, proxy)):
             before = self.backends()
             way()
@@ -50,7 +50,7 @@ class PushTrial(Trial):
             time.sleep(self.random.uniform(0, 0.5))
 
     def begins_anew(self, server: Consumer, browser: Browser, shows_all: Callable[[], bool]) -> None:
-        """After a restart of PostgreSQL nothing is kept: the page must show the state, and go on."""
+        """Restarts PostgreSQL, after which nothing is kept: the page must show the state, and continue."""
         self.cluster.restart()
         for _ in range(2):
             self.order(1)
@@ -63,7 +63,7 @@ class PushTrial(Trial):
 
 
 def reachable(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether a server listens on that port."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:

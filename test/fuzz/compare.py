@@ -1,12 +1,12 @@
-"""Sends random messages to a stock server and to one with pg_herald, and compares what comes back.
+"""Sends random messages to a stock server and to one with pg_herald, and compares the answers.
 
-One connection at a time sends a burst to both servers. All that it is answered has to be the same,
-but for the places of notifications among the other messages, which test/differential looks at. Then
-every connection that is not in a transaction block shows what it has heard, and what it listens to;
-a control connection in each database hears everything.
+One connection at a time sends a burst to both servers. The answers have to be the same, except for
+the places of notifications among the other messages, which test/differential checks. Then every
+connection that is not in a transaction block shows what it has received, and on which channels it
+listens; a control connection in each database listens on all channels.
 
-Not compared is what a connection hears on a channel while it begins or ends to listen to it, because
-that depends on where in a pipeline the server comes to deliver.
+What a connection receives on a channel while it starts or stops listening there is not compared,
+because that depends on the point in a pipeline at which the server delivers.
 """
 
 import struct
@@ -23,20 +23,20 @@ from sessions import BARRIER, BEGINNING, DATABASES, SETTINGS, Session, prepare_s
 from statements import CHANNELS
 from storm import connect, startup
 
-CLIENTS = (0, 0, 0, 1)     # the database of each
-BURSTS_OF_A_ROUND = 60     # then the connections are made anew
-FENCE_FIRST = 1_000_000    # above any type's oid
+CLIENTS = (0, 0, 0, 1)     # the database of each client
+BURSTS_OF_A_ROUND = 60     # after which all connections are closed and opened again
+FENCE_FIRST = 1_000_000    # greater than the oid of any type
 ANSWER_S = 30
 CANCEL_CODE = 80877102
 CODES = (80877103, 80877104, 0x00030001, 0x00020000, 0x00040000, 0, 0xffffffff)  # SSL, GSS, versions
 
 
 class Difference(AssertionError):
-    """The servers did not agree."""
+    """The servers differ."""
 
 
 class Client(Session):
-    """One connection. Its messages are as sessions.py makes them comparable."""
+    """One connection. sessions.py makes its messages comparable."""
 
     def __init__(self, server: "Server", number: int):
         self.key = b""
@@ -45,7 +45,7 @@ class Client(Session):
         self.ended = False
 
     def until_ready(self) -> list[tuple[str, bytes]]:
-        """Remembers the key for cancel requests."""
+        """As in Wire; also remembers the key for cancel requests."""
         messages = super().until_ready()
         self.key = self.key or next((body for kind, body in messages if kind == "K"), b"")
         if not self.key:
@@ -53,14 +53,14 @@ class Client(Session):
         return messages
 
     def send_bytes(self, data: bytes) -> None:
-        """Sends; what a server does not take that has ended the connection is not needed."""
+        """Sends data; ignores an error if the server has ended the connection."""
         try:
             self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     def until_fence(self, number: int) -> list[tuple]:
-        """The answers up to the fence with that number, or to the connection's end."""
+        """The answers up to the fence with that number, or to the end of the connection."""
         messages, awaited = [], [("t", self._text(struct.pack("!HI", 1, number))), ("3", "")]
         while awaited or messages[-1][0] != "Z":
             messages.append(self.next_or_end())
@@ -71,14 +71,14 @@ class Client(Session):
         return messages
 
     def until_end(self) -> list[tuple]:
-        """The answers up to the connection's end, which must come."""
+        """The answers up to the end of the connection, which must come."""
         messages = [self.next_or_end()]
         while messages[-1] != ("end",):
             messages.append(self.next_or_end())
         return messages
 
     def next_or_end(self) -> tuple:
-        """The next message; a connection that was reset has come to its end."""
+        """The next message; a reset of the connection counts as its end."""
         try:
             message = self._next()
         except ConnectionResetError:
@@ -88,7 +88,7 @@ class Client(Session):
 
 
 class Server:
-    """One of the two servers, with a connection in each place."""
+    """One of the two servers, with a connection for each client."""
 
     def __init__(self, name: str, cluster: Cluster, function: str):
         self.name = name
@@ -100,7 +100,7 @@ class Server:
         self.numbers: dict[int, object] = {}
 
     def connect(self) -> None:
-        """All connections, anew."""
+        """Closes all connections, and opens them again."""
         self.close()
         self.controls = [Session(self, database) for database in DATABASES]
         for control in self.controls:
@@ -114,7 +114,7 @@ class Server:
                 client.ask(sql)
 
     def reconnect(self, number: int) -> None:
-        """One connection, anew."""
+        """Closes one connection, and opens it again."""
         self.clients[number].close()
         self.clients[number] = Client(self, number)
         self.numbers[self.clients[number].pid] = number
@@ -136,7 +136,7 @@ class Comparison:
         self.fences = FENCE_FIRST
 
     def round(self, seed: int, end: float = float("inf"), bursts: int = BURSTS_OF_A_ROUND) -> None:
-        """Bursts with fresh connections; Difference with all that a reader needs to play them again."""
+        """Plays bursts on new connections; Difference, with all that is needed to play them again."""
         random = Random(seed)
         self.touched: list[set[str]] = [set() for _ in CLIENTS]
         for server in self.servers:
@@ -164,7 +164,7 @@ class Comparison:
         heard = [[] for _ in self.servers]
         answers = []
         for server in self.servers:
-            random.setstate(state)  # only the function's oid differs
+            random.setstate(state)  # the bursts differ in the function's oid only
             burst = Writer(random, number, server.notify[database]).burst()
             server.clients[place].send_bytes(burst.bytes() + fence(self.fences))
         self.touched[place] |= burst.touches
@@ -189,7 +189,7 @@ class Comparison:
         self._settle(database, place, heard)
 
     def _leave_half(self, place: int, burst: Burst) -> None:
-        """Sends the rest, and that there is no more to come."""
+        """Sends the rest, and ends the connection's input."""
         self.played.append(f"  and half: {burst.rest!r}")
         answers = []
         for server in self.servers:
@@ -200,7 +200,7 @@ class Comparison:
         self._compare(answers, f"the answer to connection {place} that ends half way")
 
     def _knock(self, random: Random, place: int) -> None:
-        """A cancel request, with the right key or a wrong one, to a session at rest; or a strange start."""
+        """Sends a cancel request, with a right or wrong key, to an idle session; or a strange startup packet."""
         how = random.randrange(3)
         junk = random.choice(CODES), random.randbytes(random.randrange(30))
         answers = []
@@ -217,10 +217,10 @@ class Comparison:
         self.played.append(f"connection {place} is knocked at: {how} {junk}")
         self._compare([[("start", answer.split(b"\0F")[0])] for answer in answers], "the answer to a start")
 
-    # ---- what was heard ----
+    # ---- what was received ----
 
     def _settle(self, database: int, active: int, heard: list[list[tuple]]) -> None:
-        """All that was committed has arrived where it should, on both servers, and is the same."""
+        """Checks that all that was committed has arrived everywhere, and is the same on both servers."""
         told = []
         for server in self.servers:
             server.controls[database].send(("Q", cstring(f"NOTIFY {BARRIER}, '{self.bursts}'")))
@@ -245,7 +245,7 @@ class Comparison:
     def _compare(self, answers: list[list[tuple]], what: str) -> None:
         stock, herald = ([one for one in answer if one[0] != "A"] for answer in answers)
         if stock[-1] == herald[-1] == ("end",):
-            # What was not flushed is lost; a notification that comes just then has the server flush.
+            # Unflushed messages are lost; a notification that is delivered just then makes the server flush.
             common = min(len(stock), len(herald)) - 1
             stock, herald = stock[:common], herald[:common]
         if stock != herald:
@@ -270,7 +270,7 @@ def _until_closed(socket) -> bytes:
 
 @contextmanager
 def comparison():
-    """Yields a Comparison of two new servers. Afterwards neither server's log may tell of damage."""
+    """Yields a Comparison of two new servers. Afterwards neither server's log may report damage."""
     small = {"herald.queue_memory": "512kB", "herald.channel_memory": "1MB"}
     with Cluster(preload=False, settings=SETTINGS) as stock, \
             Cluster(preload=True, settings=SETTINGS | small) as herald:

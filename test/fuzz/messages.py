@@ -1,8 +1,8 @@
-"""Random messages of the protocol's frontend: as drivers send them, as they could, and as none should.
+"""Random messages from a client: as drivers send them, as they could send them, and as none should.
 
-A Burst is what one connection sends in one go. It is made from a random.Random alone, so that the
-same seed gives the same bytes. Broken messages keep their lengths right, so that the server can tell
-where the next one begins, except where a burst ends with one that must end the connection.
+A Burst is what one connection sends at once. It depends only on a random.Random, so that the same
+seed gives the same bytes. Broken messages have correct lengths, so that the server finds the beginning
+of the next one, except if a burst ends with a message that must end the connection.
 """
 
 import struct
@@ -13,12 +13,12 @@ from statements import CHANNELS
 
 NAMES = ("", "", "one", "two", "it's")           # of prepared statements, portals and cursors
 CHANNELS_OFTEN = ("a",) * 4 + ("b",) * 2 + CHANNELS
-ALL = "*"                                         # in Burst.touches: every channel
-LENGTHS = (0,) * 20 + (10, 100, 1000, 7900, 8100)  # of what follows a payload's number
+ALL = "*"                                         # in Burst.touches: all channels
+LENGTHS = (0,) * 20 + (10, 100, 1000, 7900, 8100)  # of the text after a payload's number
 KINDS = b"BCDEFHPQSdcf"
 UNKNOWN_KINDS = b"\0 AGZaz\xff"
 
-# Statements with a channel {c} as an identifier, {l} as a literal, and a payload {p}.
+# Statements with a channel as an identifier {c} or a literal {l}, and a payload {p}.
 NOTIFYING = (
     "NOTIFY {c}, '{p}'",
     "SELECT pg_notify({l}, '{p}')",
@@ -38,7 +38,7 @@ BLOCKS = ("BEGIN",) * 3 + ("COMMIT",) * 4 + ("ROLLBACK", "SAVEPOINT s", "ROLLBAC
 OTHERS = ("SELECT 1", "", "-- nothing", "SELECT 1 / 0", "SELEC", "FETCH 2 FROM one", "FETCH ALL FROM two",
           "CLOSE two", "SELECT repeat('x', 20000)", "SELECT * FROM pg_listening_channels() ORDER BY 1",
           "DEALLOCATE ALL", "TABLE nothing", "SELECT n FROM generate_series(1, 100) n")
-# Only where answers are not compared.
+# Only if answers are not compared.
 WILD = ("SET herald.enabled = off", "RESET ALL", "SET client_encoding = LATIN1", "SELECT pg_sleep(0.05)",
         "SELECT count(pg_notify('a', 'wild ' || n)) FROM generate_series(1, 3000) n",
         "SELECT pg_notify('a', repeat('x', 7000) || n) FROM generate_series(1, 50) n",
@@ -51,11 +51,11 @@ WILD = ("SET herald.enabled = off", "RESET ALL", "SET client_encoding = LATIN1",
 
 @dataclass
 class Burst:
-    """What is sent in one go.
+    """The data that is sent at once.
 
-    messages    complete ones
-    touches     channels that it may LISTEN to or UNLISTEN from; ALL stands for every one
-    rest        behind the messages: the beginning of one more, after which the connection is closed
+    messages    complete messages
+    touches     channels on which it may execute LISTEN or UNLISTEN; ALL for all channels
+    rest        sent after the messages: the beginning of another one, after which the connection is closed
     """
 
     messages: list[bytes] = field(default_factory=list)
@@ -73,15 +73,15 @@ def message(kind: str, body: bytes = b"") -> bytes:
 
 
 def cstring(text: str) -> bytes:
-    """Text as the protocol has it."""
+    """Text as the protocol encodes it."""
     return text.encode() + b"\0"
 
 
 def fence(number: int) -> bytes:
-    """Messages whose answer shows where the answers to what was sent before end, in whatever state.
+    """Messages whose answer marks the end of all earlier answers, in whatever state the session is.
 
-    The description of a statement with that number as the type of its parameter. It ends a COPY that is
-    underway, and an extended query, but neither a transaction nor a prepared statement or portal.
+    They describe a statement with that number as the type of its parameter. They end a COPY in progress,
+    and an extended query, but no transaction, prepared statement or portal.
     """
     return b"".join([message("f", b"fence\0"), message("S"),
                      message("P", cstring("the fence") + b"\0" + struct.pack("!HI", 1, number)),
@@ -90,10 +90,10 @@ def fence(number: int) -> bytes:
 
 
 def without_crash_of_stock(messages: list[bytes]) -> list[bytes]:
-    """Leaves out what crashes stock servers (seen with 15.20): to execute a simple query's portal.
+    """The messages without those that crash stock servers (seen with 15.20) by executing a simple query's portal.
 
-    When such a query fails in a transaction block, its unnamed portal stays, and points to memory that is
-    free. So that portal is executed only if the same extended query has bound it, and no COPY is underway.
+    If such a query fails in a transaction block, its unnamed portal remains, with a pointer to freed memory.
+    So that portal is executed only if the same extended query has bound it, and no COPY is in progress.
     """
     kept, bound, copying = [], False, False
     for one in messages:
@@ -112,9 +112,9 @@ def without_crash_of_stock(messages: list[bytes]) -> list[bytes]:
 class Writer:
     """Writes bursts.
 
-    number      what payloads begin with
+    number      the number with which payloads begin
     notify      the oid of the function for the fast path
-    wild        also what would not be the same on two servers
+    wild        whether to include messages whose results differ between two servers
     """
 
     def __init__(self, random: Random, number: int, notify: int, wild: bool = False):
@@ -161,7 +161,7 @@ class Writer:
         return sql.replace("{c}", '"' + channel.replace('"', '""') + '"') \
             .replace("{l}", "'" + channel + "'").replace("{p}", self._payload())
 
-    # ---- as drivers send them ----
+    # ---- messages as drivers send them ----
 
     def _simple(self) -> list[bytes]:
         sql = "; ".join(self._sql() for _ in range(self.random.choice((1, 1, 1, 2, 4))))
@@ -182,7 +182,7 @@ class Writer:
         return [*messages, message("S")]
 
     def _rows(self) -> list[bytes]:
-        """A portal that is read a few rows at a time."""
+        """Reads a portal a few rows at a time."""
         sql = f"SELECT pg_notify('a', '{self._payload()} ' || n), n FROM generate_series(1, 9) n"
         messages = [self._parse("", sql), self._bind("rows", ""), message("D", b"P" + cstring("rows"))]
         for _ in range(self.random.randrange(5)):
@@ -190,7 +190,7 @@ class Writer:
         return [*messages, message("C", b"P" + cstring("rows")), message("S")]
 
     def _copy(self) -> list[bytes]:
-        """COPY from the client, whose rows notify by a trigger; with an end or without."""
+        """COPY from the client, into a table whose trigger notifies; with or without an end."""
         sql = "COPY immediate FROM STDIN"
         begin = [message("Q", cstring(sql))] if self.random.random() < 0.6 else \
             [self._parse("", sql), self._bind("", ""), self._execute("")]
@@ -211,10 +211,10 @@ class Writer:
             b"".join(struct.pack("!i", len(one)) + one for one in arguments)
         return [message("F", body + struct.pack("!H", self.random.choice((0, 0, 1))))]
 
-    # ---- as they could ----
+    # ---- messages as drivers could send them ----
 
     def _strange(self) -> list[bytes]:
-        """Messages that are complete, in an order that makes little sense."""
+        """Complete messages, in an order that makes little sense."""
         makers = (lambda: self._parse(self._name(), self._sql()),
                   lambda: self._bind(self._name(), self._name()),
                   lambda: self._execute(self._name(), self.random.randrange(3)),
@@ -243,13 +243,13 @@ class Writer:
     def _execute(self, portal: str, rows: int = 0) -> bytes:
         return message("E", cstring(portal) + struct.pack("!I", rows))
 
-    # ---- as none should ----
+    # ---- messages as no driver should send them ----
 
     def _break(self, messages: list[bytes]) -> None:
-        """Changes some of the messages; their lengths stay right."""
+        """Changes some of the messages; their lengths remain correct."""
         for _ in range(self.random.choice((1, 1, 3))):
             place = self.random.randrange(len(messages))
-            if messages[place][:1] == b"F":  # its oid is not the same on two servers
+            if messages[place][:1] == b"F":  # its oid differs between two servers
                 continue
             kind, body = messages[place][:1], bytearray(messages[place][5:])
             how = self.random.randrange(5)
@@ -266,19 +266,19 @@ class Writer:
                 body = bytearray(self.random.randbytes(self.random.randrange(40)))
                 kind = bytes([self.random.choice(KINDS)])
             messages[place] = message(kind.decode(), bytes(body))
-        self.touches.add(ALL)  # whatever it means now
+        self.touches.add(ALL)  # the changed statement may concern any channel
 
     def _fatal(self) -> bytes:
-        """After this the server cannot know where the next message begins."""
+        """A message after which the server cannot know where the next one begins."""
         how = self.random.randrange(3)
         if how == 0:
             return bytes([self.random.choice(UNKNOWN_KINDS)]) + struct.pack("!I", 8) + b"1234"
         if how == 1:
             return self.random.choice((b"Q", b"P", b"S")) + struct.pack("!i", self.random.choice((0, 3, -1)))
-        return b"S" + struct.pack("!I", 1_000_000)  # more than such a message may have
+        return b"S" + struct.pack("!I", 1_000_000)  # more than this message may have
 
     def _half(self) -> bytes:
-        """Messages that are never finished: their transaction must not come to be."""
+        """Messages whose last one is incomplete: their transaction must not be committed."""
         messages = self._extended()[:-1] if self.random.random() < 0.7 else []
         messages = [one for one in messages if one[:1] != b"S"] + self._simple()
         whole = b"".join(messages)

@@ -3,17 +3,18 @@
  * queue_fuzz.c
  *	  Fuzzes the readers of the queue, for libFuzzer.
  *
- * The input is a little program.  Its operations write a queue as senders do,
- * with segments that were saved elsewhere and transactions that are in files;
- * damage what was written; and read it as a listener does.
+ * The input is a small program.  Its operations write a queue as senders do,
+ * with segments that were saved elsewhere and transactions in files; damage
+ * what was written; and read it as a listener does.
  *
  * As long as nothing was damaged, the reader has to find each message, in
  * order.  Afterwards it may report damage, or that something is gone; but it
- * must come to an end, believe no length that leads out of its buffer, and ask
- * for no more room than there can be bytes.  The same for the dispatcher.
+ * must terminate, must not use a length that leads out of its buffer, and must
+ * not ask for more memory than there can be data.  The same holds for the
+ * dispatcher.
  *
- * The ring is far smaller than a server's, so that borders are everywhere.
- * All memory is allocated to the byte, for the address sanitizer.
+ * The ring is far smaller than a server's, so that many accesses are near a
+ * border.  All memory is allocated to the byte, for the address sanitizer.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -50,7 +51,7 @@
 typedef enum Operation
 {
 	OP_BATCH,
-	OP_BATCH_AGAIN,				/* the same: to have more of them */
+	OP_BATCH_AGAIN,				/* the same operation, so that it is more frequent */
 	OP_FILE,
 	OP_SPILL,
 	OP_READ,
@@ -68,11 +69,11 @@ typedef enum Operation
 
 typedef struct Bytes
 {
-	char	   *at;				/* NULL: gone */
+	char	   *at;				/* NULL if deleted */
 	uint64_t	length;
 } Bytes;
 
-/* The input, and how far it has been used. */
+/* The input, and the position up to which it has been used. */
 static struct
 {
 	const uint8_t *at;
@@ -82,13 +83,13 @@ static struct
 static HeraldQueue *log_;
 static Bytes saved[SAVED_MAX];	/* one for each segment since the start */
 static int	saved_count;
-static Bytes files[FILES_MAX];	/* number n is files[n - 1] */
+static Bytes files[FILES_MAX];	/* file number n is files[n - 1] */
 static int	files_count;
 static HeraldPosition batches[BATCHES_MAX];
 static int	batches_count;
-static bool damaged;			/* what was written is no longer what is read */
-static bool removed;			/* something was deleted */
-static int	sent;				/* messages, if nothing was damaged */
+static bool damaged;			/* the data has been changed after it was written */
+static bool removed;			/* a segment or file was deleted */
+static int	sent;				/* number of messages, if nothing was damaged */
 static int	heard;
 static int	steps;
 static HeraldReader reader;
@@ -148,7 +149,7 @@ begin_log(void)
 	atomic_init(&log_->settled, start);
 }
 
-/* An entry whose payload is a number and so many x. */
+/* An entry whose payload is a number and `more` times x. */
 static uint64_t
 write_numbered(char *to, int number, unsigned more)
 {
@@ -159,7 +160,7 @@ write_numbered(char *to, int number, unsigned more)
 	return entry_write(to, "channel", payload, length + more);
 }
 
-/* What a dispatcher, or a reader, looks at. */
+/* Read all that a dispatcher, or a reader, uses of an entry. */
 static void
 touch_entry(const HeraldEntry *entry)
 {
@@ -225,7 +226,7 @@ dispatch(void)
 	must(atomic_load(&log_->settled) == atomic_load(&log_->dispatched), "what is dispatched is settled");
 }
 
-/* Save the oldest segment elsewhere, as the spiller does.  False: it cannot be. */
+/* Save the oldest segment elsewhere, as the spiller does.  Return false if that is not possible. */
 static bool
 spill(void)
 {
@@ -245,7 +246,7 @@ spill(void)
 	return true;
 }
 
-/* Reserve and fill a batch; 0: there is no room. */
+/* Reserve and fill a batch.  Return 0 if there is no room. */
 static HeraldPosition
 reserve(uint32_t database, const void *entries, uint64_t length)
 {
@@ -261,7 +262,7 @@ reserve(uint32_t database, const void *entries, uint64_t length)
 	return position;
 }
 
-/* One to four messages; committed or not, for the listener's database or not. */
+/* Write one to four messages; committed or not, for the listener's database or the other one. */
 static void
 do_batch(void)
 {
@@ -303,10 +304,10 @@ send_reference(uint64_t number, uint64_t file_length)
 	if (position != 0)
 		herald_queue_commit(log_, position, 1);
 	else
-		damaged = true;			/* the messages in the file do not count */
+		damaged = true;			/* the messages in the file are not sent */
 }
 
-/* A transaction that is in a file. */
+/* Write a transaction that is in a file. */
 static void
 do_file(void)
 {
@@ -327,7 +328,7 @@ do_file(void)
 	free(entries);
 }
 
-/* ---- what no sender writes ---- */
+/* ---- writing what no sender writes ---- */
 
 static uint64_t
 next_raw(char *to)
@@ -370,7 +371,7 @@ damage(Bytes bytes)
 		memcpy(bytes.at + at % (bytes.length & ~UINT64_C(3)), &word, sizeof(word));
 }
 
-/* In the header of a batch, that of its first entry, or its last bytes. */
+/* Damage the header of a batch, the header of its first entry, or its last bytes. */
 static void
 do_damage_batch(void)
 {
@@ -402,7 +403,7 @@ do_damage_batch(void)
 	memcpy(&word, at, sizeof(word));
 	if (place == 0 && how % 2)
 		word = (word & ~(uint32_t) HERALD_STATE_MASK) | how / 2 % HERALD_ALIGN;
-	else if (place == 11 && how % 2)	/* the kind, with the channel's length */
+	else if (place == 11 && how % 2)	/* the kind, in one word with the channel's length */
 		word = (word & 0xffff) | (uint32_t) (how / 2 % 6) << 16;
 	else if (how % 3 == 0)
 		word += next_byte() - 128;
@@ -413,7 +414,7 @@ do_damage_batch(void)
 	memcpy(at, &word, sizeof(word));
 }
 
-/* In a segment that was saved, or in the ring. */
+/* Damage a saved segment, or the ring. */
 static void
 do_damage_log(void)
 {
@@ -433,7 +434,7 @@ do_raw_file(void)
 	Bytes	   *file = &files[next_below(FILES_MAX)];
 
 	damaged = true;
-	if (length == 0)			/* a file that leads to a file */
+	if (length == 0)			/* a file that refers to a file */
 	{
 		length = entry_write_all_listeners(bytes);
 		length += entry_write_file(bytes + length, next_below(FILES_MAX), next_word());
@@ -444,7 +445,7 @@ do_raw_file(void)
 		length = file->length;
 	memcpy(file->at, bytes, length);
 	if (next_byte() % 2)
-		file->length = length;	/* the rest is cut off */
+		file->length = length;	/* cut off the rest */
 }
 
 static void
@@ -520,7 +521,7 @@ check_message(const HeraldMessage *message)
 	heard++;
 }
 
-/* False: the pass is over. */
+/* Read once.  Return false at the end of the pass. */
 static bool
 step(void)
 {
@@ -545,7 +546,7 @@ step(void)
 			if (!reader.in_file)
 				must(reader.room_needed <= SEGMENT_BYTES, "no entry is longer than a segment");
 			if (reader.room_needed > 1024 * 1024)
-				return false;	/* as when memory is used up */
+				return false;	/* as if memory were exhausted */
 			free(reader.buffer);
 			herald_reader_set_buffer(&reader, malloc(reader.room_needed), reader.room_needed);
 			return true;
@@ -564,7 +565,7 @@ step(void)
 	return false;
 }
 
-/* Some steps; false: it ended for good. */
+/* Read several times.  Return false if reading has ended for good. */
 static bool
 do_read(void)
 {
@@ -657,7 +658,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	begin_log();
 	begin_reading();
 
-	/* What was damaged after it was dispatched no dispatcher sees. */
+	/* A dispatcher does not see damage that is done after it has dispatched. */
 	past_dispatcher = next_byte() % 2;
 	while (goes_on && input.at < input.end && sent < MESSAGES_MAX - FILE_ENTRIES_MAX)
 		goes_on = do_next();

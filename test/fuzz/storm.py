@@ -1,8 +1,8 @@
 """Many connections at once that send random messages to one server with pg_herald, in pieces.
 
-They break off within messages, do not read what they are sent, cancel each other, and disappear.
-Nothing is compared, but the server must not crash or hang; afterwards a new connection hears what it
-notifies, and nobody and nothing may be left over.
+They break off within messages, do not read the answers, cancel each other's queries, and disappear.
+Nothing is compared, but the server must not crash or hang; afterwards a new connection must receive
+what it notifies, and no listener, file or queue entry may be left over.
 """
 
 import select
@@ -20,16 +20,16 @@ from support import until
 from wire import Wire, payloads
 
 CONNECTIONS = 14
-DEAF_ONE_IN = 4            # of the connections: reads nothing
+DEAF_ONE_IN = 4            # one connection in this number reads nothing
 UNSENT_MAX = 1_000_000     # bytes
-REST_S = 60                # for all backends to have gone
+REST_S = 60                # the time in which all backends must end
 CANCEL_CODE = 80877102
 VERSION_3 = 196608
 ACTIONS = ("send",) * 12 + ("read",) * 8 + ("cancel", "cancel", "close", "half close", "terminate")
 
 
 class Storm:
-    """Connections to one server, by which everything happens at random."""
+    """Random actions on connections to one server."""
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
@@ -39,7 +39,7 @@ class Storm:
         self.ends = 0
 
     def blow(self, seed: int, seconds: float) -> None:
-        """Does random things for so long, and then looks what is left."""
+        """Performs random actions for `seconds`, and then closes all connections."""
         random = Random(seed)
         connections: list[Connection | None] = [None] * CONNECTIONS
         control = Wire(self.cluster, DATABASES[0])
@@ -78,7 +78,7 @@ class Storm:
             connection.close()
 
     def check(self) -> None:
-        """The server is as if nothing had been."""
+        """Checks that nothing is left over, and that the server works."""
         connected = "SELECT count(*) FROM pg_stat_activity" \
             " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
         queued = "SELECT (SELECT count(*) FROM herald.listeners), used, spilled FROM herald.queue"
@@ -100,7 +100,7 @@ class Storm:
 
 
 class Connection:
-    """A connection that never waits."""
+    """A connection on which nothing waits."""
 
     def __init__(self, cluster: Cluster, random: Random):
         self.socket = connect(cluster)
@@ -117,12 +117,12 @@ class Connection:
         self.send(None)
 
     def pend(self, data: bytes) -> None:
-        """To be sent, unless the server does not take much any more."""
+        """Adds data to be sent, unless the server has not accepted much lately."""
         if len(self.unsent) < UNSENT_MAX:
             self.unsent += data
 
     def send(self, limit: int | None) -> None:
-        """What the socket takes, and not more than the limit."""
+        """Sends as much as the socket accepts, but at most `limit` bytes."""
         try:
             sent = self.socket.send(self.unsent[:limit]) if self.unsent else 0
             self.unsent = self.unsent[sent:]
@@ -132,7 +132,7 @@ class Connection:
             self.close()
 
     def read(self) -> None:
-        """Throws away what has come, except for the key."""
+        """Reads and discards all that has arrived, except the key."""
         while not self.ended and not (self.deaf and self.key) and select.select([self.socket], [], [], 0)[0]:
             try:
                 data = self.socket.recv(65536)
@@ -148,20 +148,20 @@ class Connection:
                     self.received = b""
 
     def shutdown(self) -> None:
-        """No more is to come, but what comes back may be read."""
+        """Ends the connection's input; answers may still be read."""
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:
             self.close()
 
     def close(self) -> None:
-        """Gone, whatever was under way."""
+        """Closes the connection at once."""
         self.ended = True
         self.socket.close()
 
 
 def connect(cluster: Cluster) -> socket.socket:
-    """A connection on which nothing has been sent."""
+    """A connection on which nothing has been sent yet."""
     one = socket.socket(socket.AF_UNIX)
     one.connect(str(cluster.socket_folder / f".s.PGSQL.{cluster.port}"))
     return one

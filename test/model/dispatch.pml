@@ -4,23 +4,23 @@
  *	  how src/notify/dispatch/dispatch.c and src/notify/listener/subscriptions.c use them.
  *
  * Processes: SENDERS, each with BATCHES batches (with MIXED, of one word or two,
- * committed or aborted); SUBSCRIBERS that enter the channel map and then look where they
- * begin; with WATCHDOG, the watchdog, which takes over what a budget left. With
- * STUCK, one sender may stop for ever between moving the head and finishing.
+ * committed or aborted); SUBSCRIBERS, which enter the channel map and then read the position
+ * where they begin; with WATCHDOG, the watchdog, which continues where a budget ended. With
+ * STUCK, one sender may stop for ever between moving the head and finishing its batch.
  *
  * A step is one access to shared memory, with what is local to the process
  * around it. Interleaving such steps is sequential consistency, which is what
  * the code asks for at [D1], [W1] and [C1].
  *
- * The queue is endless here and its words are CLEAR at first: that a word of an
- * older lap is never seen is the subject of ring.pml. A segment is SEGMENT
- * words, so that there are fillers. Each word of a batch is an entry, for all
- * subscribers; a budget counts entries, and may end in the midst of a batch.
- * What becomes of a mark is the subject of wakeup.pml.
+ * The queue is endless here and its words are CLEAR at first; ring.pml checks
+ * that a word of an older lap is never seen. A segment has SEGMENT words, so
+ * that fillers occur. Each word of a batch is an entry for all subscribers; a
+ * budget counts entries, and may end in the middle of a batch. wakeup.pml
+ * checks what follows a mark.
  *
- * Checked, once nothing can move any more: dispatched and settled are at the
+ * Checked, once no process can move any more: dispatched and settled are at the
  * first batch that is not finished, or at the head; every committed batch has
- * been marked for everybody whose start is not behind it. Always: one
+ * been marked for every subscriber that starts at or before it. Always: one
  * dispatcher at a time; batches are marked in the queue's order, each once;
  * settled <= dispatched <= head.
  *
@@ -64,10 +64,10 @@ bit dispatching;
 bit is_listed[2];				/* in the channel map */
 bit latch;						/* the watchdog's */
 
-/* What is known only here, to check by. */
+/* Only in the model, for the checks. */
 byte dispatchers;
 byte marked_to;
-int told[2];					/* entries marked for whom, a bit each */
+int told[2];					/* entries marked for each subscriber, a bit each */
 byte start[2];
 bit is_stuck;
 
@@ -103,7 +103,7 @@ inline herald_queue_reserve()
 	:: start_at != seen -> word[seen] = FILLER
 	:: else
 	fi;
-	/* write_header(): the state goes last */
+	/* write_header(): the state is written last */
 	length[start_at] = size;
 	word[start_at] = RESERVED;
 	atomic { swapped = 0; seen = 0; size = 0 }
@@ -122,7 +122,7 @@ inline herald_queue_reserve()
 
 /* ---- sequencer.c ---- */
 
-/* How far is the queue finished? */
+/* Moves `at` to the first batch that is not finished. */
 inline scan()
 {
 	atomic { at = from; head_seen = head };		/* [L2] */
@@ -232,7 +232,7 @@ inline herald_sequencer_run()
 		has_finished();
 		dispatching = 0;
 #else
-		/* [D1] pairs with the exchange above, in whoever tried meanwhile */
+		/* [D1] pairs with the exchange above, in a process that tried meanwhile */
 		dispatching = 0;
 #ifndef NO_LAST_LOOK
 		has_finished();
@@ -347,7 +347,7 @@ end_asleep:
 
 /* ---- when nothing moves any more ---- */
 
-/* Every entry of the batch at i */
+/* Every entry of the batch at i is marked for this subscriber. */
 #define all_told(who)	(((told[who] >> i) & ((1 << length[i]) - 1)) == ((1 << length[i]) - 1))
 
 init
@@ -383,7 +383,7 @@ init
 		:: else -> break
 		od;
 		assert(is_stuck || i == head);
-		/* A filler whose sender got no further is nobody's business. */
+		/* A filler is not dispatched if its sender stopped after writing it. */
 		assert(dispatched == i || (word[dispatched] == FILLER && NEXT_SEGMENT(dispatched) == i));
 		assert(dispatched == i || (word[i] < COMMITTED && is_stuck));
 		assert(settled == dispatched);

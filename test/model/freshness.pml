@@ -3,33 +3,33 @@
  *	  Which values a session may keep: src/core/freshness.c with its users, which
  *	  are cache/invalidation/invalidate.c (the writers) and cache/invalidation/reader.c.
  *
- * Processes: WRITERS, each with TRANSACTIONS, one after the other; each of these
- * may change the key, has MESSAGES about it then, and may be rolled back; with PREPARES,
- * be prepared, and finished later by somebody else. A session
- * that holds up to HELD snapshots for as long as it likes, takes over one that
- * was taken elsewhere (with FOREIGN), reads the queue when and as far as it
- * likes, is reset (with RESETS), computes the value as one of its snapshots sees
- * it, keeps it later, and uses it with any of its snapshots. It does so as long
- * as writers go on, and begins at any moment.
+ * Processes: WRITERS, each with TRANSACTIONS, one after the other. A transaction
+ * may change the key, and then sends MESSAGES about it; it may be rolled back or, with
+ * PREPARES, be prepared, and finished later by another session. One session, which
+ * holds up to HELD snapshots for any time, takes over another session's snapshot
+ * (with FOREIGN), reads the queue at any time and up to any message, is reset
+ * (with RESETS), computes the value as one of its snapshots sees it, keeps it
+ * later, and uses it with any of its snapshots. It runs until the writers
+ * end, and begins at any moment.
  *
  * A step is one access to shared memory, with what is local to the process
- * around it: sequential consistency. What is done under a lock is one step:
- * inserting, joining, taking a snapshot, leaving the array of those in progress.
+ * around it: sequential consistency. An action under a lock is one step:
+ * inserting, joining, taking a snapshot, leaving the array of transactions in progress.
  *
- * The place of a prepared transaction may tell of it when it is over: until the
- * next one gets the place. A restart is nothing of its own here: a session that joins
- * afterwards has missed all messages, and asks the prepared transactions alone.
+ * The slot of a prepared transaction may still show it after it has ended, until
+ * another transaction gets the slot. A restart needs no steps of its own: a session that
+ * joins afterwards has missed all messages, and asks only the prepared transactions.
  *
- * A snapshot is as the server's: it knows those that are running before its
- * xmax, and takes all from there on for running; xmax is one more than the
- * latest that has ended.
+ * Snapshots are those of the server: a snapshot lists the transactions that are
+ * running below its xmax, and takes all from xmax on for running; xmax is one more
+ * than the latest transaction that has ended.
  *
- * Simpler than in C: there is one key, and one bucket, which has the lowest and
- * the highest as in C. The queue is endless: invalidations.pml has the ring. Transaction ids
- * do not go around; test_freshness_world.c has that.
+ * Simpler than in C: there is one key and one bucket, which has the lowest and
+ * the highest id as in C. The queue is endless (invalidations.pml has the ring).
+ * Transaction ids do not wrap around (test_freshness_world.c tests that).
  *
- * Checked: whatever is used under a snapshot contains every change that the
- * snapshot sees. At the end, when all is quiet, the value can be kept.
+ * Checked: a value that is used under a snapshot contains every change that the
+ * snapshot sees. At the end, when nothing runs any more, the value can be kept.
  *
  * Must fail: the variants of the table in `run`.
  *
@@ -60,19 +60,19 @@ typedef Snapshot
 {
 	byte xmin, xmax;			/* xmax 0: there is none */
 	byte running;				/* bits */
-	byte contains				/* the changes that it sees: only to check by */
+	byte contains				/* the changes that it sees: only for the checks */
 }
 
 byte next_xid = FIRST_XID;
-byte latest_end = FIRST_XID;	/* one more than the latest that has ended */
-byte running;					/* bits: the array of those in progress */
+byte latest_end = FIRST_XID;	/* one more than the latest transaction that has ended */
+byte running;					/* bits: the array of transactions in progress */
 byte visible;					/* bits: committed changes that snapshots see from now on */
 byte committing[WRITERS];
-byte prepared;					/* bits: what the places of prepared transactions tell */
-byte to_finish;					/* bits: those that are prepared */
+byte prepared;					/* bits: what the slots of prepared transactions show */
+byte to_finish;					/* bits: prepared, and not finished */
 byte queue[XIDS * MESSAGES];	/* xids */
 byte head;
-byte done;						/* processes besides the session */
+byte done;						/* processes that have ended, besides the session */
 
 #ifdef PREPARES
 #define DONE			(WRITERS + 1)
@@ -95,7 +95,7 @@ inline publish()
 	od
 }
 
-/* Seen by all from now on; or rolled back. */
+/* Commits, seen by all new snapshots from now on; or rolls back. */
 inline leave()
 {
 	atomic {
@@ -108,7 +108,7 @@ inline leave()
 	}
 }
 
-/* PREPARE TRANSACTION: it stays among those in progress. */
+/* PREPARE TRANSACTION: it stays in progress. */
 inline prepare()
 {
 #ifdef CLEAR_BEFORE_PREPARED
@@ -187,7 +187,7 @@ proctype finisher()
 		};
 		leave();
 		atomic { to_finish = to_finish & ~BIT(xid); xid = 0 }
-	/* A place is used again. */
+	/* The slots of transactions that have ended are used again. */
 	:: atomic { (prepared & ~running) > 0 -> prepared = prepared & running }
 	:: done == WRITERS && to_finish == 0 -> break
 	od;
@@ -197,7 +197,7 @@ proctype finisher()
 /* ---- the session ---- */
 
 Snapshot held[HELD];
-Snapshot foreign;				/* somebody else's */
+Snapshot foreign;				/* another session's */
 Snapshot now;
 
 bit has_joined;
@@ -213,7 +213,7 @@ bit is_kept;
 byte kept;						/* what the kept value contains */
 
 bit is_computing, may;
-byte with;						/* with which snapshot */
+byte with;						/* the snapshot to compute with */
 
 inline take_snapshot(s)
 {
@@ -327,7 +327,7 @@ inline join()
 #define COUNT(bits)		(((bits) & 2) / 2 + ((bits) & 4) / 4 + ((bits) & 8) / 8 + ((bits) & 16) / 16)
 #define IS_OLDER(s)		(s.xmax < floor_xmax || (s.xmax == floor_xmax && COUNT(s.running) > floor_count))
 
-/* herald_freshness_note_seen() with the snapshot in `s`, and the value is forgotten. */
+/* herald_freshness_note_seen() with snapshot `s`; forgets the value, too. */
 inline note_seen(x, s)
 {
 	d_step {
@@ -351,7 +351,7 @@ inline note_seen(x, s)
 	}
 }
 
-/* herald_freshness_note(), and the value is forgotten. */
+/* herald_freshness_note(); forgets the value, too. */
 inline note(x)
 {
 	d_step {
@@ -377,7 +377,10 @@ inline note(x)
 	}
 }
 
-/* Reading commutes with whatever others do, as the queue only grows: with what follows it is one step. */
+/*
+ * Reading commutes with all steps of other processes, as the queue only grows; so it is one
+ * step with what follows.
+ */
 inline read_message()
 {
 	message = queue[position];
@@ -395,7 +398,7 @@ inline read_message()
 	message = 0
 }
 
-/* In a step; the session has joined. */
+/* Within one step, by a session that has joined. */
 inline read_on()
 {
 	do
@@ -404,7 +407,7 @@ inline read_on()
 	od
 }
 
-/* What was computed with it, and is not kept yet, is given up. */
+/* Gives up a value that is being computed with snapshot `s`. */
 inline give_up_computing(s)
 {
 	is_computing = (with == s -> 0 : is_computing);
@@ -429,11 +432,11 @@ proctype session()
 	:: atomic { held[s].xmax > 0 -> give_up_computing(s); drop_snapshot(held[s]) }
 #ifdef FOREIGN
 	:: foreign.xmax == 0 -> take_snapshot(foreign)
-	/* A transaction begins with it. */
+	/* A transaction begins with the foreign snapshot. */
 	:: atomic { foreign.xmax > 0 && held[0].xmax == 0 && held[HELD - 1].xmax == 0 ->
 			copy_snapshot(held[0], foreign); drop_snapshot(foreign) }
 #endif
-	/* It reads on, for some reason. */
+	/* The session reads a message, for any reason. */
 	:: atomic { has_joined && position < head -> read_message() }
 	/* The value is computed, and kept some time later. */
 	:: atomic { held[s].xmax > 0 && !is_computing && has_joined ->
@@ -455,7 +458,7 @@ proctype session()
 			may = 0;
 			with = 0
 		}
-	/* It is used. */
+	/* The value is used. */
 #ifdef READ_BEFORE_SNAPSHOT
 	:: atomic { held[s].xmax == 0 && is_kept -> read_on() };
 		take_snapshot(held[s]);
@@ -471,7 +474,7 @@ proctype session()
 	:: done == DONE -> break
 	od;
 
-	/* All is quiet. */
+	/* Nothing runs any more. */
 	atomic {
 		if
 		:: has_joined -> read_on();

@@ -4,38 +4,40 @@
  *	  src/invalidation/ uses it.
  *
  * Processes: INSERTERS, which insert INSERTS times altogether, COUNT messages each
- * time; READERS, one to a slot, which read when they are signalled, and up to READS
- * times (altogether) of their own accord, and leave up to LEAVES times, at rest or
- * in the midst of reading, their slots going to new backends or to nobody; with
- * RESCUES, the watchdog, which takes back up to so many turns. With STUCK, the last
- * reader may stop for ever before it reads, or in the midst of it.
+ * time; READERS, one per slot, which read when they are signalled, and up to READS
+ * times (altogether) by themselves, and leave up to LEAVES times, at rest or in the
+ * middle of reading, after which a new backend may get the slot; with RESCUES, the
+ * watchdog, which takes back up to RESCUES turns. With STUCK, the last reader may
+ * stop for ever, before it reads or in the middle of reading.
  *
  * A step is one access to shared memory, with what is local to the process, or
  * protected by the lock, around it: sequential consistency, which is what the
  * code asks for at [I4]. At [I1], [I2], [I3] and [I5] acquires and releases keep
  * two accesses in order; for each there is a variant that exchanges the two. A
- * message is two words, either of them its position. With COARSE a message is
- * written and copied in one step, and the search for the furthest behind is one.
+ * message is two words, each of which is its position. With COARSE a message is
+ * written in one step and copied in one, and so is the search for the reader that
+ * is furthest behind.
  *
  * A quantum is 1 message, and half of the ring 2. Two things are simpler than in C:
  *
- * - A load that only saves the store behind it (in clear_stuck()) is no step.
- * - A turn's serial is never used but to compare it. Instead of a counter there is
- *	 the smallest number that nobody remembers.
+ * - A load that only avoids the store after it (in clear_stuck()) is no step.
+ * - A turn's serial is only ever compared. Instead of a counter the model has the
+ *	 smallest number that no process remembers.
  *
  * Left out, soundly: time and the reader's word (the watchdog may take back a turn
- * that it has seen, at once). `committing` is the subject of freshness.pml;
- * whether a signal gets there, of waiters.pml.
+ * as soon as it has seen it). freshness.pml has `committing`; waiters.pml checks
+ * that signals arrive.
  *
- * Checked. Always: what a reader takes for valid are the messages from its join
- * on, whole, each once, without a gap; only who needs what is to be overwritten
- * is reset; a turn is given when nobody has one, to nobody who was rescued and
- * has not read since; the watchdog takes back the very turn that it saw. Once
- * nothing can move any more: what a reader has yet to read is in the ring; the
- * turn is nobody's, or of one who has stopped and was not reset; nobody else is
- * taken for stuck. After that something more is inserted, and once nothing moves
- * again nobody is far behind without a turn being out, but one who has stopped:
- * so if inserts go on, whoever is far behind is signalled, and hands the turn on.
+ * Checked, always: a reader accepts as valid only the messages since its join,
+ * whole, each once, without a gap; only readers whose next message is overwritten
+ * are reset; a turn is given only when none is out, and not to a reader that was
+ * rescued and has not read since; the watchdog takes back only the turn that it
+ * saw. Once no process can move any more: all that a reader has not read yet is in
+ * the ring; the turn is free, or held by a reader that has stopped and was not
+ * reset; only a reader that has stopped is marked as stuck. Then one more insert
+ * follows, and once nothing moves again, no reader is far behind, except one that
+ * has stopped, unless a turn is out. So if inserts go on, each reader that is far
+ * behind is signalled, and hands the turn on.
  *
  * Must fail: the variants of the table in `run`.
  *
@@ -83,7 +85,7 @@
 #define POSITION(w)		((w) / 4)
 #define STATE(w)		((w) % 4)
 
-/* The turn: which one it is, and its holder's slot + 1. */
+/* The turn: its serial, and its holder's slot + 1. */
 #define NOBODY			0
 #define TURN(n, holder)	((n) * 4 + (holder))
 #define SERIAL(t)		((t) / 4)
@@ -104,7 +106,7 @@ bit stuck[READERS];
 byte turn;
 bit signalled[READERS];			/* CATCH_UP among the slot's reasons */
 
-/* What is known only here, to check by. */
+/* Only in the model, for the checks and bounds. */
 byte saw[PROCESSES];			/* the turn that a process remembers */
 bit is_stopped[READERS];
 bit was_rescued[READERS];		/* and has not read since */
@@ -139,7 +141,7 @@ bit is_at_rest;
 
 #define IS_FAR_BEHIND(w)	(STATE(w) == READING && POSITION(w) + FAR_BEHIND <= head_seen)
 
-/* What is one step, and what is several. */
+/* With COARSE a whole scan or message is one step, else each look or half of a message. */
 #ifdef COARSE
 #define SCAN	atomic
 #define LOOK
@@ -163,7 +165,7 @@ bit is_at_rest;
 
 /* ---- inval_queue.c: the turn ---- */
 
-/* End this very turn, the one that `me` saw. True, in `moved`. */
+/* Ends the turn that `me` saw, and no other; sets `moved` if it did. */
 inline take_turn_back()
 {
 	d_step {
@@ -176,7 +178,7 @@ inline take_turn_back()
 	}
 }
 
-/* Slot + 1, in `found`; 0: nobody. */
+/* Sets `found` to the reader's slot + 1, or 0 if there is none. */
 inline furthest_behind()
 {
 	SCAN {
@@ -204,7 +206,7 @@ inline furthest_behind()
 	}
 }
 
-/* Slot + 1 of who is to be signalled, in `found`. */
+/* Sets `found` to the slot + 1 that is to be signalled, or 0. */
 inline give_turn()
 {
 	do
@@ -239,7 +241,7 @@ inline give_turn()
 		:: moved -> found = 0
 		:: else ->
 #ifndef MARK_IS_LEFT
-			/* [I5] The watchdog has marked whoever joins in this slot now. */
+			/* [I5] The watchdog's mark would be left to a new reader in this slot. */
 			clear_stuck(found - 1);
 #endif
 			found = 0;
@@ -259,7 +261,7 @@ inline take_it_back_and_give_it()
 #endif
 }
 
-/* If this slot has the turn, the next one gets it. */
+/* If this slot has the turn, hands it to the next reader. */
 inline hand_turn_on()
 {
 	/* [I4] after the word has changed: pairs with give_turn() */
@@ -432,7 +434,7 @@ inline copy_messages()
 #define CAN_MOVE		(word[me] == WORD(at, READING))
 #endif
 
-/* How many, in `count`. */
+/* Sets `count` to the number of messages read, or MISSED. */
 inline herald_inval_read()
 {
 	atomic {

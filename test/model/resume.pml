@@ -2,25 +2,25 @@
  * resume.pml
  *	  A session that wants to read from an older position: herald_retention_hold() of
  *	  retention.c, herald_wakeup_has_read() of wakeup.c, with the subscriptions of
- *	  src/notify/listener/subscriptions.c, against all that moves meanwhile.
+ *	  src/notify/listener/subscriptions.c, while batches are sent, recycled and saved.
  *
  * Processes: a sender, whose BATCHES batches are each on two channels, and are
- * dispatched in three steps (published, marked, settled); two that make room, one by
- * recycling, one by saving what is needed, and RETAIN segments that nobody needs; and
- * the session. It listens to the first channel all along. At some moment it takes a
- * position, its own or one of herald.read(), then goes on for a while, runs a transaction,
- * and resumes the second channel at that position, or at one that it has had before. KEPT
- * segments may be in files; FAILS writes of what nobody needs fail.
+ * dispatched in three steps (published, marked, settled); two processes that make room, one
+ * by recycling, one by saving segments that are needed, and RETAIN segments that are not;
+ * and the session. It listens to the first channel all the time. At some moment it takes a
+ * position, its own or that of herald.read(), then goes on for a while, runs a transaction,
+ * and resumes the second channel at that position, or at an earlier one it has had. KEPT
+ * segments may be in files; FAILS writes of segments that are not needed fail.
  *
- * Simpler than in C: a batch takes a whole segment, and the ring is two of them. A copy
- * is believed or not in one step: ring.pml and retention.pml have that apart. There is
- * one dispatcher: dispatch.pml. What is marked is woken: wakeup.pml.
+ * Simpler than in C: a batch takes a whole segment, and the ring is two segments. A copy is
+ * made and checked in one step (ring.pml and retention.pml separate the two). There is one
+ * dispatcher (dispatch.pml has several). A marked listener is woken (wakeup.pml checks that).
  *
- * Checked, always: no batch reaches a channel twice, or after a later one; the session
- * misses something only if it was given up, which the queue says; no segment is saved by a
- * name that is to be deleted. Once nothing can move any more: the first channel has had
- * everything; the second, if the answer was true, everything from the position on, and
- * else everything since the commit.
+ * Checked, always: no batch is delivered on a channel twice, or after a later one; the
+ * session misses a batch only if that was given up, which the queue reports; no segment is
+ * saved under a name that is to be deleted. Once no process can move any more: all batches
+ * were delivered on the first channel; on the second all from the position on if the hold
+ * succeeded, else all since the commit.
  *
  * Must fail: the variants of the table in `run`.
  *
@@ -55,21 +55,21 @@ mtype state = IDLE;				/* the session's word */
 byte position = RING;
 bit has_second;					/* the second channel is in the map */
 byte start[2];
-bit sent;						/* everything */
+bit sent;						/* all batches are sent */
 
-/* What is known only here, to check by. */
-byte next[2];					/* the batch that a channel is to have next, or a later one */
-byte expected;					/* from where on the second channel is to have everything */
+/* Only in the model, for the checks. */
+byte next[2];					/* a channel's next batch; a later one if some were missed */
+byte expected;					/* where the second channel begins */
 bit was_overrun;				/* it was below `lost` */
-bit told;						/* it has missed something, and was told so */
+bit told;						/* it has missed something, and that was reported to it */
 bit has_resumed;				/* its transaction is over */
 byte failures;
-byte removed;					/* segments below it were given to be deleted, by name */
+byte removed;					/* segments below it are to be deleted, by name */
 
 #define IS_PENDING	(state != IDLE && state != BUSY)
 #define IS_SAVED(p)	((p) < to && (p) >= from)
 
-/* herald_wakeup_needed(): two looks, in this order */
+/* herald_wakeup_needed() */
 #define HOLDS_BACK	(IS_PENDING && position >= lost)
 #define NEEDED		(HOLDS_BACK && position < settled -> position : settled)
 
@@ -132,7 +132,7 @@ active proctype recycler()
 	od
 }
 
-/* What nobody needs, but for the last of it; within the border lock. */
+/* Deletes saved segments that end at or before `below`. */
 inline delete_below(below)
 {
 	atomic {
@@ -151,7 +151,7 @@ inline delete_below(below)
 	}
 }
 
-/* Who is below it may be passed over from now on, even if it goes on at once. */
+/* A session below `above` may be passed over from now on, even if it moves on at once. */
 inline give_up_below(above)
 {
 	atomic {
@@ -197,7 +197,7 @@ active proctype spiller()
 			needed = NEEDED;
 			if
 			:: needed <= segment && to - from >= KEPT ->
-				/* give_up_below(): what is in files first, else what is not saved */
+				/* give_up_below(): segments in files first, else the one that is not saved */
 				if
 				:: from < to -> give_up_below(from + 1)
 				:: else -> give_up_below(segment + 1)
@@ -219,7 +219,7 @@ active proctype spiller()
 		:: else
 		fi;
 
-		/* recycle(), if nobody else has the lock: then next time */
+		/* recycle(), unless another process has the lock: then in the next pass */
 		if
 		:: atomic { border_lock == 0 -> border_lock = 1 };
 #ifdef RECYCLES_UNCHECKED
@@ -259,7 +259,7 @@ inline deliver(channel, batch)
 	fi
 }
 
-/* herald_deliver(): read from the word's position to what is dispatched. */
+/* herald_deliver(): reads from the word's position to `dispatched`. */
 inline read_all()
 {
 	atomic { state == PENDING -> state = PROCESSING; at = position };
@@ -276,7 +276,7 @@ inline read_all()
 				fi;
 				at++
 			:: else ->
-				assert(was_overrun || at < lost);	/* it was given up, and only then */
+				assert(was_overrun || at < lost);	/* only if it was given up */
 				told = 1;
 				at = dispatched
 			fi;
@@ -306,7 +306,7 @@ active proctype session()
 	do
 	:: state == PENDING -> read_all()
 	:: state == IDLE && !has_resumed ->
-		/* herald.position(), or herald.read(), now and then */
+		/* now and then, the position of herald.position() or herald.read() */
 		if
 		:: seen_settled = settled;
 			atomic { token = (IS_PENDING || position > seen_settled -> position : seen_settled) };
@@ -341,7 +341,7 @@ active proctype session()
 #ifndef HOLDS_AT_COMMIT
 				position = (state == BUSY_PENDING && position < hold_at -> position : hold_at);
 				state = BUSY_PENDING;
-				was_overrun = was_overrun || position < lost	/* since the look at KEPT_FROM */
+				was_overrun = was_overrun || position < lost	/* since KEPT_FROM was read */
 #endif
 			};
 			is_held = 1;

@@ -1,45 +1,45 @@
 /*
  * retention.pml
- *	  The queue beyond memory: src/core/retention.c with its users, which are
+ *	  The queue beyond memory: src/core/retention.c with
  *	  herald_queue_recycle() of queue.c, herald_wakeup_needed() of wakeup.c, the
  *	  listener that reads from memory or else from a file (copy_from_log() of
  *	  queue_reader.c, src/notify/storage/spill.c), and the files of large transactions
- *	  (src/notify/storage/large_files.c, which core/retention.c knows as "others").
+ *	  (src/notify/storage/large_files.c, called "others" in core/retention.c).
  *
  * Processes: SENDERS, each with BATCHES transactions, and LARGE more, with one
- * large transaction each, which commits or fails; all make room by themselves.
- * LISTENERS, who read when they like, and so fall behind as far as they like.
+ * large transaction each, which commits or fails; each sender makes room by itself.
+ * LISTENERS, which read at any time, and so fall behind by any distance.
  * A watchdog that trims TRIMS times. KEPT segments may be in files, counting
  * each large file as one; FAILS writes fail. With DIES, a spiller may once get an
- * error before it has written: its transaction is aborted, which lets go of
- * the lock, and it, or another, begins anew.
+ * error before it has written: its transaction is aborted, which releases the
+ * lock, and this or another process starts again.
  *
- * Files are deleted when the spiller has let go of its lock, one after the other.
- * Where saving fails, it comes back for another attempt after that.
+ * Files are deleted one after the other, when the spiller has released its lock.
+ * If saving fails, the spiller comes back for another attempt after that.
  *
- * A large transaction's file is counted in one step, if there is room, without the
- * lock, and else under it; if there is no room then, the transaction fails.
+ * A large transaction's file is counted in one step, without the lock if there is
+ * room, else under it; if there is no room even then, the transaction fails.
  *
  * A step is one access to shared memory, with what is local to the process
- * around it: sequential consistency. What is done under the spiller's lock
- * alone (the table of large files) is one step.
+ * around it: sequential consistency. A change of what only the spiller's lock
+ * protects (the table of large files) is one step.
  *
- * Simpler than in C: a batch takes a whole segment, and the ring is two of
- * them, so that each batch needs memory that was used before; with FULL they are
- * full from the start, and nobody has begun to read. A file is whole, or torn.
+ * Simpler than in C: a batch takes a whole segment, and the ring is two
+ * segments, so that each batch needs memory that was used before; with FULL both are
+ * full from the start, and no listener has begun to read. A file is whole, or torn.
  * Finishing, dispatching and marking are one step, and so are zeroing and moving
- * the limit: ring.pml has them apart, dispatch.pml the try-lock. A listener's
- * transitions are single steps, as wakeup.pml allows; what wakes it is no
- * subject here.
+ * the limit (ring.pml separates them, dispatch.pml has the try-lock). A listener's
+ * transitions are single steps, as wakeup.pml allows; how it is woken is left
+ * out.
  *
- * Checked, always: a reader that believes what it has copied has what was sent,
- * from memory as from a file; who is told that it has missed something was
- * overrun, and the queue says so; what is covered by `from` and `to` is in files,
- * and nothing else is but what is being deleted, when the lock is free; within the
- * limit, but for one segment where there are large transactions; `lost` never goes
- * back. Once nothing can move any more: everything was sent; each
- * listener has read, once and in order, all that it was marked for, or was told
- * that it has not; and when the last has done so, no file is left.
+ * Checked, always: a copy that a reader accepts is what was sent, from memory as
+ * from a file; a listener that is notified of a gap was overrun, and the queue
+ * says so; while the lock is free, exactly the segments from `from` to `to` are in
+ * files, besides those that are being deleted; the limit is kept, except for one
+ * segment if there are large transactions; `lost` never goes back. Once no process
+ * can move any more: everything was sent; each listener has read, once and in
+ * order, all that it was marked for, or was notified of the gap; and when the last
+ * listener has done so, no file is left.
  *
  * Must fail: the variants of the table in `run`.
  *
@@ -77,29 +77,29 @@
 
 mtype = { IDLE, PENDING, PROCESSING, AGAIN };
 
-byte ring[RING];				/* 0, or the position of the batch that is there */
+byte ring[RING];				/* 0, or the position of the batch there */
 byte head = RING;				/* one lap up */
 byte tail = RING;
 byte limit = RING + RING;
 bit border_lock;
 byte lost;
-byte settled = RING;			/* and dispatched */
+byte settled = RING;			/* `dispatched` as well */
 
 bit spill_lock;
 byte from, to;					/* HeraldRetention */
-short files, whole;				/* the file system: which there are, and which are complete */
-short doomed;					/* which are to be deleted, by any process */
+short files, whole;				/* the files that exist, and that are complete */
+short doomed;					/* files to be deleted, by any process */
 
-mtype state[LISTENERS] = IDLE;	/* their words */
+mtype state[LISTENERS] = IDLE;	/* the listeners' words */
 byte position[LISTENERS] = RING;
 
 #if LARGE > 0
 short large_files;				/* by the position of the reference */
 byte reference[LARGE] = NONE;	/* the table: the position in the queue */
 bit is_entered[LARGE], is_complete[LARGE];
-bit doomed_large;				/* some of them are to be deleted */
+bit doomed_large;				/* some large files are to be deleted */
 #define SET_DOOMED_LARGE(value)	doomed_large = value
-short large_given_up;			/* to check by: by the position of the reference */
+short large_given_up;			/* for the checks: by the position of the reference */
 #define IS_GIVEN_UP(p)	(large_given_up & BIT(p))
 #define LARGE_BYTES		(is_complete[0] + (LARGE > 1 && is_complete[LARGE - 1]))
 #else
@@ -108,17 +108,17 @@ short large_given_up;			/* to check by: by the position of the reference */
 #define LARGE_BYTES		0
 #endif
 
-/* What is known only here, to check by. */
+/* Only in the model, for the checks. */
 short finished;					/* a bit per batch */
 short aborted;
 short references;
-short due[LISTENERS];			/* what was marked for it */
+short due[LISTENERS];			/* batches marked for the listener */
 short got[LISTENERS], missed[LISTENERS];
 bit is_reported[LISTENERS];		/* the queue says that it was overrun */
 byte excused[LISTENERS];		/* below this it may be lapped, as it was overrun */
 byte failures;
 bit has_died;
-byte done;						/* senders */
+byte done;						/* senders that have ended */
 
 #define IS_PENDING(l)	(state[l] != IDLE)
 
@@ -136,7 +136,7 @@ inline herald_wakeup_needed()
 {
 	needed = settled;			/* [L5] */
 #ifdef LOST_AFTER_WORD
-	/* As a relaxed load of `lost` may come. One listener. */
+	/* As a relaxed load of `lost` could be reordered, for one listener. */
 	seen = (IS_PENDING(0) -> position[0] : NONE);
 	lost_seen = lost;
 	needed = (seen < needed && seen >= lost_seen -> seen : needed);
@@ -153,10 +153,10 @@ inline herald_wakeup_needed()
 
 /* ---- queue.c ---- */
 
-/* True, in `found`: another process has it. */
+/* Sets `found` if another process has the lock. */
 #define TRY_BORDER	atomic { found = border_lock; border_lock = 1 }		/* [L4] */
 
-/* Under the border lock; true, in `made_room`, if it did. */
+/* Under the border lock; sets `made_room` if it made room. */
 inline herald_queue_recycle(up_to)
 {
 	atomic {
@@ -180,17 +180,17 @@ inline herald_queue_recycle(up_to)
 #define IS_SAVED(p)		((p) < to && (p) >= from)
 #define BYTES_KEPT		((to > from -> to - from : 0) + LARGE_BYTES)
 
-/* By its name, whether there is a file or not, and later. */
+/* Has a segment's file deleted later, by name, whether there is one or not. */
 #define remove(p)		doomed = doomed | BIT(p)
 
-/* Is something removed that is not deleted yet? */
+/* Is a removed file not deleted yet? */
 #if LARGE > 0
 #define REMOVING		(doomed || doomed_large)
 #else
 #define REMOVING		doomed
 #endif
 
-/* Without the lock; by anybody, or left to others. */
+/* Without the lock; by any process, or left to another one. */
 inline delete_doomed()
 {
 	if
@@ -221,11 +221,11 @@ inline others_remove(below)
 #endif
 }
 
-/* What is in `below`. */
+/* Deletes the files below `below`. */
 inline delete_below()
 {
 	seen = tail;
-	/* Others have recycled more, which nobody needed. */
+	/* Other processes have recycled more, which no listener needed. */
 	if
 #ifdef BELOW_GOES_BACK
 	:: to < seen -> below = seen
@@ -250,8 +250,8 @@ inline delete_below()
 }
 
 /*
- * What nobody needs; from the ring too, what is saved of it.  The ring's tail is then in
- * `segment`.  True, in `found`: another process has the border lock.
+ * Deletes files that no listener needs, and recycles the ring as far as it is saved and not
+ * needed.  Sets `segment` to the ring's tail, or `found` if another process has the border lock.
  */
 inline let_go()
 {
@@ -268,7 +268,7 @@ inline let_go()
 	fi
 }
 
-/* By anybody. */
+/* By any process. */
 inline herald_retention_recycle()
 {
 	made_room = 0;
@@ -283,7 +283,7 @@ inline herald_retention_recycle()
 	fi
 }
 
-/* What is in `segment`, unless a session has begun to need it: here none does, see resume.pml. */
+/* Recycles `segment`, unless a session has begun to need it (here none does; see resume.pml). */
 inline recycle()
 {
 	TRY_BORDER;
@@ -316,12 +316,12 @@ inline report_overruns()
 #endif
 }
 
-/* What is in `given_up`. */
+/* Gives up everything below `given_up`. */
 inline give_up_below()
 {
 #ifdef LOST_BEFORE_REPORT
 	atomic { seen = lost; lost = given_up };
-	/* Who is not below it any more by now is not reported. */
+	/* A listener that is no longer below it is not reported. */
 	if
 	:: atomic { IS_PENDING(0) && position[0] >= seen && position[0] < given_up ->
 		is_reported[0] = 1 }
@@ -336,7 +336,7 @@ inline give_up_below()
 	delete_below()
 }
 
-/* A large transaction's file goes; who gets to its reference finds out. */
+/* Gives up a large transaction's file; a listener notices when it gets to the reference. */
 inline give_up_large()
 {
 #if LARGE > 0
@@ -352,7 +352,7 @@ inline give_up_large()
 #endif
 }
 
-/* False, in `found`: there is nothing. */
+/* Clears `found` if there is nothing to give up. */
 inline give_up_oldest()
 {
 	atomic {
@@ -380,7 +380,7 @@ inline give_up_oldest()
 	:: else fi
 }
 
-/* False, in `found`: there would be too many. */
+/* Clears `found` if the limit cannot be kept. */
 inline keep_within_limit()
 {
 	found = 1;
@@ -412,11 +412,11 @@ inline keep_within_limit()
 #define MAY_DIE	skip
 #endif
 
-/* False, in `found`: it was given up, or is no longer there; or `again` is set. */
+/* Clears `found` if it was given up, or is no longer there, or if `is_to_come_back` is set. */
 inline save_segment()
 {
 	MAY_DIE;
-	/* write_segment(), and the ring is read in the midst of it */
+	/* write_segment(), which reads the ring between these two steps */
 	atomic { files = files | BIT(segment); whole = whole & ~BIT(segment) };
 	if
 	:: atomic { AT(segment) == segment -> whole = whole | BIT(segment); found = 1 }
@@ -444,7 +444,7 @@ inline save_segment()
 		fi
 	:: else
 #ifndef SAVED_UNCHECKED
-		/* It was recycled meanwhile, and what we have may be torn. */
+		/* It was recycled meanwhile, so our copy may be torn. */
 		if
 		:: tail != segment -> found = 0; remove(segment)
 		:: else fi
@@ -452,7 +452,7 @@ inline save_segment()
 	fi
 }
 
-/* True, in `made_room`: it made room. */
+/* Sets `made_room` if it made room. */
 inline herald_retention_move()
 {
 	made_room = 0;
@@ -569,7 +569,7 @@ inline herald_queue_reserve()
 		break
 	:: head >= limit ->
 		herald_spill_make_room();
-		/* If that was in vain, it is until one of these changes. */
+		/* If that made no room, trying again makes none before one of these holds. */
 		head < limit || (!spill_lock && !border_lock && settled > tail)
 	od
 }
@@ -640,7 +640,7 @@ again:
 #ifdef FORGET_AFTER_FINISH
 		finish();
 #endif
-		/* herald_large_writer_forget(), without the lock; it must be there */
+		/* herald_large_writer_forget(), without the lock; its entry must be there */
 		d_step {
 			assert(is_entered[me]);
 			large_files = large_files & ~BIT(start);
@@ -657,7 +657,7 @@ over:
 }
 #endif
 
-/* The word of a listener moves. Others may have recycled without one that is below `lost`. */
+/* Moves a listener's word. If it was below `lost`, others may have recycled regardless of it. */
 inline move_to(to_there)
 {
 	d_step {
@@ -666,7 +666,7 @@ inline move_to(to_there)
 	}
 }
 
-/* ---- queue_reader.c, notify/storage/spill.c: true, in `found`, if it is there ---- */
+/* ---- queue_reader.c, notify/storage/spill.c: set `found` if the batch is there ---- */
 
 inline herald_queue_copy()
 {
@@ -734,8 +734,8 @@ end_idle:
 			found = 0 }
 		:: else ->
 			/*
-			 * HERALD_READ_LAPPED: who is told so was overrun, and reported; or a
-			 * large transaction's file is gone, and it reports itself.
+			 * HERALD_READ_LAPPED: the listener was overrun, and reported as such;
+			 * or a large transaction's file is gone, and it reports itself.
 			 */
 			atomic {
 				assert(position[me] < lost || p < excused[me] || IS_GIVEN_UP(p));
@@ -821,7 +821,7 @@ init
 #if LISTENERS > 1
 	assert(IS_DONE(1));
 #endif
-	/* The watchdog looks once more. */
+	/* The watchdog trims once more. */
 #ifndef NOBODY_TRIMS
 	LOCK;
 	let_go();

@@ -1,35 +1,35 @@
 /*
  * ring.pml
- *	  Memory that is used again: src/core/queue.c (reserve, recycle), scan() and
+ *	  Reuse of the ring's memory: src/core/queue.c (reserve, recycle), scan() and
  *	  mark() of sequencer.c, herald_wakeup_needed() of wakeup.c,
  *	  herald_queue_copy() of queue_reader.c, and segment_databases.c.
  *
  * Processes: SENDERS, each with BATCHES batches of one word (a header) or two;
- * a listener that pins its position; with STRAGGLER, a reader whom nobody waits
- * for, as if its pin had been given up. The second word of a batch is a payload,
- * the user's, who writes what a header would be that says COMMITTED in the next
- * lap, one word too early.
+ * a listener that pins its position; with STRAGGLER, a reader that recycling does
+ * not wait for, as if its pin had been given up. The second word of a batch is the
+ * user's payload, written to look like the header of a COMMITTED batch at the same
+ * place one lap later.
  *
  * Batches of one word are of the listener's database, those of two words are not;
- * the listener passes over what has none of the former. (The word in which that is
- * noted is never taken by a later segment here.)
+ * the listener passes over segments without batches of one word. (Here no later
+ * segment takes over the word in which that is noted.)
  *
  * The ring is two segments of two words, so that it is used again and again,
- * and a batch of two words never begins in the midst of a segment (filler).
+ * and a batch of two words never begins in the middle of a segment (filler).
  *
  * A step is one access to shared memory, with what is local to the process
  * around it: sequential consistency. In C the accesses to the ring, its tail
- * and its limit are acquires, releases and relaxed ones [L1] [L2] [L3]; what
- * those allow beyond this is not checked here (test/stress does, with
- * ThreadSanitizer). Dispatching is done under a lock that is waited for
- * (dispatch.pml has the try-lock), and a listener's transitions are single
- * steps, as wakeup.pml allows.
+ * and its limit are acquire, release and relaxed ones [L1] [L2] [L3]; the
+ * reorderings that those allow are not checked here (test/stress does, with
+ * ThreadSanitizer). Dispatchers wait for their lock (dispatch.pml has the
+ * try-lock), and a listener's transitions are single steps, as wakeup.pml
+ * allows.
  *
- * Checked: a sender finds zeros where it writes; a dispatcher takes nothing for
- * finished that its sender has not finished, and finds its run unchanged when
- * it marks; a listener is never lapped; what any reader takes for valid is what
- * was sent [Q5]; what the listener passes over has nothing of its database [L7];
- * once nothing can move any more, the listener has read all.
+ * Checked: a sender finds zeros where it writes; a dispatcher takes a batch for
+ * finished only if its sender has finished it, and finds its run unchanged when
+ * it marks; a listener is never lapped; a copy that a reader accepts is what was
+ * sent [Q5]; segments that the listener passes over have nothing of its database
+ * [L7]; once no process can move any more, the listener has read everything.
  *
  * Must fail: the variants of the table in `run`.
  *
@@ -66,11 +66,11 @@ bit recycling;
 byte dispatched = RING;
 byte settled = RING;
 bit dispatching;
-bit noted[END / SEGMENT];		/* is a batch of the listener's database there? */
+bit noted[END / SEGMENT];		/* does the segment have a batch of the listener's database? */
 mtype state = IDLE;				/* the listener's word */
 byte position = RING;
 
-/* What is known only here, to check by. */
+/* Only in the model, for the checks. */
 byte sent[END];					/* what was written at each position, or PAYLOAD */
 #define PAYLOAD		7
 #define FORGED(p)	WORD((p) + RING, COMMITTED)
@@ -241,7 +241,7 @@ inline mark()
 			};
 			from = from + (sent[from + 1] == PAYLOAD -> 2 : 1)
 		:: AT(from) != WORD(from, FILLER) && AT(from) != WORD(from, COMMITTED) ->
-			assert(false)									/* recycled under our hands */
+			assert(false)									/* recycled while we mark it */
 		fi
 	:: else -> break
 	od
@@ -339,7 +339,7 @@ end_idle:
 }
 
 #ifdef STRAGGLER
-/* Copies what is left of a segment, and believes it if the tail says so. */
+/* Copies the rest of a segment, and accepts the copy if the tail is not past it. */
 proctype straggler()
 {
 	byte from, to, first, second, end_of_copy;

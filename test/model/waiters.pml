@@ -1,29 +1,29 @@
 /*
  * waiters.pml
- *	  Who sleeps, and who has to wake him: a backend that waits for its own
- *	  batch [D3] and the watchdog [D4], of src/notify/dispatch/dispatch.c and
+ *	  Sleeping and waking up: a backend that waits for its own batch [D3]
+ *	  and the watchdog [D4], of src/notify/dispatch/dispatch.c and
  *	  watchdog.c, and signals [S1] [S2], of src/core/reasons.h,
  *	  src/base/signal.c and src/notify/listener/session.c.
  *
  * Three models in one file, chosen by -D:
  *
- * OWN_BATCH   SENDERS backends finish a batch each, and wait for it to be
+ * OWN_BATCH   SENDERS backends finish a batch each, and wait until it is
  *			   settled. The dispatch is a try-lock with a last look, as proved in
  *			   dispatch.pml; DISPATCH_WAIT_STEP_MS, after which the sleep ends by
- *			   itself, is left out: to be told is enough. The condition variable
- *			   is a bit per sleeper, set before looking, cleared by a broadcast.
+ *			   itself, is left out: the broadcast alone must be enough. The condition
+ *			   variable is a bit per sleeper, set before looking, cleared by a broadcast.
  * WATCHDOG	   WAKERS hand out a turn each, which its holder keeps; the watchdog
- *			   sleeps when it has seen none, and takes them back. SLEEP_MS is
+ *			   takes turns back, and sleeps when it has seen none. SLEEP_MS is
  *			   left out; AWAKE_MS is any time.
  * SIGNALS	   WAKERS make the owner of a slot SIGNALLED and signal it; it reads,
- *			   may run a statement, may leave, and then the slot has a new owner.
+ *			   may run a statement, and may leave; then the slot gets a new owner.
  *			   With FAILING, the empty transaction may fail before our callback.
  *
  * A step is one access to shared memory, with what is local to the process
  * around it: sequential consistency.
  *
- * Checked, once nothing can move any more: nobody waits for what is settled; no
- * turn is out while the watchdog sleeps; nobody is SIGNALLED without knowing.
+ * Checked, once no process can move any more: no backend waits for a batch that is
+ * settled; no turn is out while the watchdog sleeps; no listener is left SIGNALLED.
  *
  * Must fail: the variants of the table in `run`.
  *
@@ -119,7 +119,7 @@ proctype sender()
 #ifdef ANNOUNCE_AFTER_LOOKING
 			dispatch_waiters++;
 #endif
-			/* ConditionVariableTimedSleep(); who was told goes into the queue again */
+			/* ConditionVariableTimedSleep(); a woken backend enters the queue again */
 			atomic { !sleeps[position] -> sleeps[position] = 1 };
 			herald_dispatch_run()
 		:: settled > position -> break
@@ -156,7 +156,6 @@ end_checked:
 byte turns_out;
 bit watchdog_sleeps, latch;
 
-/* herald_bell_ring() */
 inline herald_bell_ring()
 {
 	/* [D4] pairs with the exchange in herald_watchdog_main() */
@@ -187,16 +186,16 @@ proctype watchdog()
 
 	do
 	:: true ->
-		/* look(): a turn that is found out is taken back, sooner or later */
+		/* look(): a turn that is found is taken back at some time */
 		is_active = turns_out > 0;
 		if
-		:: is_active -> turns_out-- 	/* herald_wakeup_rescue(), and all go on without */
+		:: is_active -> turns_out-- 	/* herald_wakeup_rescue() */
 		:: else ->
 #ifdef LOOK_BEFORE_SAYING_SO
 			is_active = turns_out > 0;
 			watchdog_sleeps = 1;
 #else
-			/* [D4] Say so, and look once more: pairs with herald_bell_ring() */
+			/* [D4] Announce the sleep, and look once more: pairs with herald_bell_ring() */
 			watchdog_sleeps = 1;
 #ifndef NO_SECOND_LOOK
 			is_active = turns_out > 0;
@@ -241,7 +240,7 @@ mtype = { FREE, IDLE, PENDING, SIGNALLED, BUSY, BUSY_PENDING };
 mtype state = IDLE;				/* the listener's word, without its position */
 bit reasons;
 byte slot_pid = 1;
-byte process = 1;				/* who runs in the slot; 0: nobody */
+byte process = 1;				/* the process that runs in the slot; 0: none */
 bit interrupt;					/* that process's notifyInterruptPending */
 byte statements, exits, failures;
 
@@ -305,7 +304,7 @@ end_idle:
 			failures++;
 			/* herald_session_end_transaction(false) */
 #ifndef ABORT_KEEPS_REASONS
-			/* The signal is used up: whatever comes now sends another [S1]. */
+			/* The signal is used up: the next reason sends another [S1]. */
 			reasons = 0;
 #endif
 			if
@@ -352,7 +351,7 @@ end_idle:
 		reasons = 0;
 		atomic { process = 0; interrupt = 0; own_signal = 0 };
 		process = exits + 1;
-		/* herald_session_join() of the next [S2] */
+		/* herald_session_join() of the next owner [S2] */
 #ifdef CLEAR_BEFORE_PID
 		reasons = 0;
 		slot_pid = exits + 1;

@@ -4,37 +4,38 @@
  *	  src/core/wakeup.c, and how src/dispatch/ and src/listener/ use them.
  *
  * Processes: COMMITTERS, each of which dispatches BATCHES batches and hands out
- * one turn; LISTENERS, one to a slot, which wait for a signal, read, and may
- * run STATEMENTS statements of their clients', and may exit (at rest or in the
- * midst of reading) EXITS times, their slots going to new backends; with
- * WATCHDOG, somebody who takes turns back. With STUCK, listener 0 may stop for
- * ever with its turn; with OPEN_TRANSACTION, in its statement. With REMAINS, the
- * end of a transaction may leave it BUSY, as the next begins. With AWAITS, a
- * listener may wait for a batch of its own before it reads.
+ * one turn after each; LISTENERS, one per slot, which wait for a signal and read,
+ * and altogether may run STATEMENTS statements for their clients and exit EXITS
+ * times (at rest or in the middle of reading), after which a new backend gets the
+ * slot; with WATCHDOG, a process that takes turns back. With STUCK, listener 0 may
+ * stop for ever with its turn; with OPEN_TRANSACTION, in its statement. With
+ * REMAINS, the end of a transaction may leave the listener BUSY, as the next
+ * transaction begins. With AWAITS, a listener may wait for a batch of its own
+ * before it reads.
  *
  * A step is one access to shared memory, with what is local to the process
  * around it. Interleaving such steps is sequential consistency, which is what
  * the code asks for at [W1] and [W2]. Two things are simpler than in C:
  *
- * - A load that only saves the exchange behind it (in yield, set_remove,
+ * - A load that only avoids the exchange after it (in yield, set_remove,
  *	 reasons_take) is no step: where it sees nothing, the exchange would find
- *	 nothing. In C these loads are relaxed: RELAXED_LOAD_AT_EXIT, below.
- * - A serial's value is never used but to compare it. Instead of a counter
- *	 there is the smallest number that nobody remembers, so that states do not
- *	 differ by their serials alone.
+ *	 nothing. In C these loads are relaxed: see RELAXED_LOAD_AT_EXIT, below.
+ * - A serial is only ever compared. Instead of a counter the model has the
+ *	 smallest number that no process remembers, so that states do not differ
+ *	 by their serials alone.
  *
  * Left out, soundly: homes and the cursor (any member of the set may be taken:
- * more than the code can do), time (the watchdog may take back any turn that it
- * has seen, at once), the pump that the watchdog runs at each look (it would
- * hide what is searched for), the try-lock (dispatch.pml), the bytes
- * (ring.pml). ROUNDS_MAX is any number. Pumps at refills, in the midst of
+ * more than the code can do), time (the watchdog may take back any turn as soon
+ * as it has seen it), the pump that the watchdog runs at each look (it would
+ * hide the errors searched for), the try-lock (dispatch.pml), the bytes
+ * (ring.pml). ROUNDS_MAX is any number. Pumps at refills, in the middle of
  * reading, may or may not happen.
  *
- * Checked, once nothing can move any more: every listener is IDLE and has read
- * all batches that were marked for it, in whose map entry it was; turns_out is
- * the number of serials in slots, which is 0 unless someone is stuck. Always:
- * no batch is read twice, turns_out is in 0..K, turns are in slots or in
- * somebody's hands, and nobody but the reader moves a word that is being read.
+ * Checked, once no process can move any more: every listener is IDLE and has read
+ * all batches that were marked while it was in the channel's map entry; turns_out
+ * is the number of serials in slots, which is 0 unless a listener is stuck.
+ * Always: no batch is read twice, turns_out is in 0..K, each turn is in a slot or
+ * in a process's hands, and a word that is being read is moved only by its reader.
  *
  * Must fail: the variants of the table in `run`.
  *
@@ -79,7 +80,7 @@
 #define STATE(w)		((w) % 8)
 
 byte word[SLOTS];
-byte serial[SLOTS];			/* the turns' numbers in their slots [W2] */
+byte serial[SLOTS];			/* the serials of the turns in their slots [W2] */
 byte set;						/* a bit per slot */
 byte turns_out;
 byte dispatched;
@@ -89,11 +90,11 @@ bit reasons[SLOTS];
 byte slot_pid[SLOTS];		/* 0: not a listener */
 bit interrupt[SLOTS];		/* notifyInterruptPending of the slot's backend */
 
-/* What is known only here, to check by. */
-byte due[SLOTS];			/* batches marked for whom this is, a bit each */
+/* Only in the model, for the checks and bounds. */
+byte due[SLOTS];			/* batches marked for the listener, a bit each */
 byte got[SLOTS];			/* batches that it has read */
 byte start[SLOTS];			/* batches before this one are not for it */
-byte in_hand;					/* turns taken from the count, not in a slot */
+byte in_hand;					/* turns counted in turns_out, but not in a slot */
 byte remembered;				/* the serial that the watchdog has seen */
 bit is_stuck[SLOTS];
 byte statements, exits;			/* so far, of all listeners */
@@ -127,7 +128,7 @@ inline move(s, position, state)
 	}
 }
 
-/* True, in `moved`: it enters the set. */
+/* Sets `moved` if the listener enters the set. */
 inline herald_listener_mark(s, position)
 {
 	seen = word[s];
@@ -158,7 +159,7 @@ inline herald_listener_signal(s)
 	od
 }
 
-/* What it was, in `was`. */
+/* Sets `was` to the state before. */
 inline herald_listener_busy(s)
 {
 	seen = word[s];
@@ -175,7 +176,7 @@ inline herald_listener_busy(s)
 	moved = 0
 }
 
-/* True, in `moved`: it is SIGNALLED now, by itself. */
+/* Sets `moved` if the listener is SIGNALLED now, by itself. */
 inline herald_listener_rest(s)
 {
 	seen = word[s];
@@ -211,7 +212,7 @@ inline herald_listener_advance(s, position)
 	od
 }
 
-/* True, in `moved`: it is IDLE. */
+/* Sets `moved` if the listener is IDLE. */
 inline herald_listener_finish(s, position)
 {
 	seen = word[s];
@@ -259,7 +260,7 @@ inline return_turn()
 	}
 }
 
-/* [W2] An exchange. True, in `gave`: the turn is in our hands. */
+/* [W2] An exchange. Sets `gave` if the turn is in our hands. */
 #define take_out(s)	d_step { gave = HOLDS(s); in_hand = in_hand + gave; serial[s] = 0 }
 
 inline herald_wakeup_yield(s)
@@ -285,8 +286,8 @@ inline set_claim(s)
 }
 
 /*
- * set_take_near() and set_take_next(), which look at the set twice at least,
- * and each time begin where they like. Nothing found: slot == NONE.
+ * set_take_near() and set_take_next(), which scan the set at least twice, each
+ * time from any place. Nothing found: slot == NONE.
  */
 inline set_take()
 {
@@ -310,7 +311,7 @@ inline put_turn_into_slot()
 		serial[slot] = FRESH;
 		in_hand = in_hand - 1 + gave
 	};
-	/* An older turn that nobody has given back yet is given back here. */
+	/* An older turn that was not given back yet is given back here. */
 	if
 #ifdef OLD_TURN_FORGOTTEN
 	:: gave -> d_step { in_hand--; gave = 0 }
@@ -320,7 +321,7 @@ inline put_turn_into_slot()
 	:: else fi
 }
 
-/* hand_turn_to(). True, in `moved`: it is SIGNALLED. */
+/* hand_turn_to(). Sets `moved` if the listener is SIGNALLED. */
 inline hand_turn_to()
 {
 #ifdef SIGNALLED_BEFORE_TURN
@@ -357,7 +358,7 @@ inline herald_wakeup_pump(turns)
 	do
 	:: handed_out < turns ->
 #ifdef TURN_BEFORE_SET
-		/* The other way round: whoever enters the set in between is not seen. */
+		/* The other way round: a listener that enters the set in between is not seen. */
 		take_turn();
 		if :: taken :: else -> break fi;
 		if :: set != 0 :: set == 0 -> return_turn(); break fi;
@@ -426,7 +427,7 @@ proctype committer()
 		/* [W1] pairs with the loads in herald_wakeup_begin() and finish() */
 		dispatched = position + 1;
 #endif
-		/* The channel is looked up in the map: whom does it concern? */
+		/* The channel's listeners are looked up in the map. */
 		d_step {
 			LOOK_UP(0);
 			LOOK_UP(1);
@@ -499,8 +500,8 @@ inline end_transaction()
 #ifdef REMAINS
 /*
  * COMMIT AND CHAIN, or a block that may have failed (may_remain, of session.c):
- * it stays BUSY, and tells itself. The empty transaction that this leads to ends
- * as any other.
+ * the listener stays BUSY, and signals itself. The empty transaction that follows
+ * ends as any other.
  */
 #ifdef REMAINS_SILENTLY
 #define tell_itself		skip
@@ -619,7 +620,7 @@ in_transaction:
 
 #if EXITS > 0
 	:: atomic { exits < EXITS -> exits++ };
-leave:	/* herald_session_leave(), out of the map first */
+leave:	/* herald_session_leave(): leaves the map first */
 		atomic { listens[me] = 0; due[me] = 0; got[me] = 0; start[me] = 0; from = 0; to = 0 };
 #if defined(EXIT_KEEPS_TURN)
 		word[me] = WORD(0, FREE);
@@ -646,7 +647,7 @@ leave:	/* herald_session_leave(), out of the map first */
 		from = dispatched;
 		atomic { assert(STATE(word[me]) == FREE); word[me] = WORD(from, BUSY); from = 0 };
 		listens[me] = 1;
-		/* [C1] what is dispatched already is not for it; see dispatch.pml */
+		/* [C1] batches that are dispatched already are not for it; see dispatch.pml */
 		d_step { start[me] = dispatched; due[me] = due[me] & ~BITS(0, dispatched) };
 		end_transaction()
 #endif

@@ -1,4 +1,4 @@
-"""Exporters and Prometheus, as Debian has them, beside a cluster."""
+"""Exporters and Prometheus, from Debian's packages, for a cluster."""
 
 import json
 import re
@@ -30,7 +30,7 @@ scrape_configs:
 
 
 class Exporter(PrivateServer):
-    """What answers with metrics."""
+    """A server of metrics."""
 
     def __init__(self, cluster: Cluster):
         super().__init__()
@@ -38,21 +38,21 @@ class Exporter(PrivateServer):
 
     @property
     def address(self) -> str:
-        """For Prometheus."""
+        """The address for Prometheus."""
         return f"{LOOPBACK}:{self.port}"
 
     def metrics(self) -> str:
-        """All of them, in Prometheus' format."""
+        """All metrics, in Prometheus' format."""
         with urlopen(f"http://{self.address}/metrics", timeout=TIMEOUT_S) as answer:
             return answer.read().decode()
 
     def names(self) -> set[str]:
-        """Those that are pg_herald's."""
+        """The names of pg_herald's metrics."""
         return set(re.findall(r"^(herald_\w+|sql_herald\w*)\b", self.metrics(), re.MULTILINE))
 
 
 class PostgresExporter(Exporter):
-    """With nothing but our queries."""
+    """With our queries only."""
 
     program_name = "prometheus-postgres-exporter"
 
@@ -65,7 +65,7 @@ class PostgresExporter(Exporter):
 
 
 class SqlExporter(Exporter):
-    """As its file has it, but for the address, and it asks each second."""
+    """With our file, except for the address and an interval of one second."""
 
     program_name = "prometheus-sql-exporter"
 
@@ -79,7 +79,7 @@ class SqlExporter(Exporter):
 
 
 class Prometheus(PrivateServer):
-    """It asks both exporters each second, and has our alerts, which wait for seconds instead of minutes."""
+    """Scrapes both exporters each second, and has our alerts, which wait for seconds instead of minutes."""
 
     program_name = "prometheus"
 
@@ -98,21 +98,21 @@ class Prometheus(PrivateServer):
     def _answers(self) -> bool:
         try:
             return super()._answers() and bool(self._get("status/runtimeinfo"))
-        except HTTPError:  # it takes connections before it is ready
+        except HTTPError:  # it accepts connections before it is ready
             return False
 
     def query(self, expression: str) -> list[dict]:
-        """What an expression stands for now: metric and value of each series."""
+        """The current value of an expression: metric and value of each series."""
         return self._get("query", query=expression)["result"]
 
     def value(self, expression: str) -> float:
-        """Of the only series; 0 if there is none."""
+        """The value of the only series; 0 if there is none."""
         result = self.query(expression)
         assert len(result) < 2, result
         return float(result[0]["value"][1]) if result else 0.0
 
     def alerts(self) -> set[str]:
-        """The names of those that fire."""
+        """The names of the firing alerts."""
         return {alert["labels"]["alertname"] for alert in self._get("alerts")["alerts"] if alert["state"] == "firing"}
 
     def _get(self, what: str, **arguments: str) -> dict:
@@ -122,13 +122,13 @@ class Prometheus(PrivateServer):
 
 
 def relabelling() -> str:
-    """The lines that prometheus-sql-exporter.yml gives for prometheus.yml."""
+    """The lines for prometheus.yml that prometheus-sql-exporter.yml has in a comment."""
     lines = (MONITORING / "prometheus-sql-exporter.yml").read_text(encoding="utf-8").splitlines()
     return "\n".join("      " + line.removeprefix("#").strip() for line in lines if line.startswith("#     - {"))
 
 
 def copy_for_promtool(folder: Path) -> Path:
-    """The alerts and their tests in one folder; gives the tests."""
+    """Copies the alerts and their tests into one folder; returns the path of the tests."""
     for source in (MONITORING / "alerts.yml", Path(__file__).parent / "alerts_test.yml"):
         (folder / source.name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
     return folder / "alerts_test.yml"

@@ -1,4 +1,4 @@
-"""monitoring/herald-top, in a terminal and without one, beside a server under load."""
+"""monitoring/herald-top, in a terminal and without one, on a server under load."""
 
 import os
 import pty
@@ -28,13 +28,13 @@ PROGRAM = [sys.executable, MONITORING / "herald-top"]
 WIDTH, HEIGHT = 150, 40
 SMALL = 80, 24
 DEADLINE_S = 40
-DECEITFUL = "evil\x1b[2J\x1b]0;title\x07"  # would empty the screen, and change the window's title
-MARKUP = "[red]:bomb:[/blue]"  # would be a color, a picture, and an error
+DECEITFUL = "evil\x1b[2J\x1b]0;title\x07"  # would clear the screen, and change the window's title
+MARKUP = "[red]:bomb:[/blue]"  # would be a color, an emoji, and an error
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A server with a sender and listeners; one of them is in a transaction, and has missed nothing yet."""
+    """A server under load, with a queue of 1 MB and a lag limit of 1 kB."""
     settings = {"herald.log_min_lag": "1kB", "herald.queue_memory": "1MB"}
     with TcpCluster(preload=True, settings=SETTINGS | settings) as server:
         server.create_herald()
@@ -58,27 +58,27 @@ def connect(cluster):
 
 
 def program():
-    """Its module."""
+    """The program as a module."""
     loader = SourceFileLoader("herald_top", str(PROGRAM[1]))
     module = module_from_spec(spec_from_loader("herald_top", loader))
-    sys.modules["herald_top"] = module  # where dataclasses look for it
+    sys.modules["herald_top"] = module  # dataclasses look it up there
     loader.exec_module(module)
     return module
 
 
 def environment(cluster: Cluster, **more: str) -> dict[str, str]:
-    """For the program: how to connect, and a terminal that can do what others can."""
+    """The program's environment: the connection, and the type and width of the terminal."""
     return os.environ | cluster.environment() | {"TERM": "xterm-256color", "COLUMNS": str(WIDTH)} | more
 
 
 def run(cluster: Cluster, *arguments: str, **more: str) -> subprocess.CompletedProcess:
-    """Without a terminal."""
+    """Runs the program without a terminal."""
     return subprocess.run([*PROGRAM, *arguments], env=environment(cluster, **more), stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 class Terminal:
-    """With the program in it."""
+    """A terminal in which the program runs."""
 
     def __init__(self, cluster: Cluster, *arguments: str, size: tuple[int, int] = (WIDTH, HEIGHT)):
         self.master, self.slave = pty.openpty()
@@ -92,7 +92,7 @@ class Terminal:
                                         stderr=self.slave, start_new_session=True)
 
     def shows(self, condition) -> list[str]:
-        """Waits until the lines of the screen are so, and returns them."""
+        """Waits until the lines of the screen meet the condition, and returns them."""
         end = time.monotonic() + DEADLINE_S
         while not condition(lines := [line.rstrip() for line in self.screen.display]):
             assert time.monotonic() < end, "\n".join(lines)
@@ -101,16 +101,16 @@ class Terminal:
         return lines
 
     def colors(self, sessions: list[psycopg.Connection]) -> list[str]:
-        """Of the sessions' lines; without one, it is not there."""
+        """The colors of the sessions' lines; "" for a session without a line."""
         found = {line.split(" ")[0]: self.screen.buffer[y][0].fg for y, line in enumerate(self.screen.display)}
         return [found.get(str(session.info.backend_pid), "") for session in sessions]
 
     def press(self, key: str) -> None:
-        """On its keyboard."""
+        """Presses a key."""
         os.write(self.master, key.encode())
 
     def ends(self) -> int:
-        """The exit status; what it still writes is read."""
+        """Reads the rest of the output; returns the exit status."""
         end = time.monotonic() + DEADLINE_S
         while self.process.poll() is None:
             assert time.monotonic() < end, "it does not end"
@@ -121,7 +121,7 @@ class Terminal:
 
 @contextmanager
 def terminal(cluster: Cluster, *arguments: str, **options):
-    """Gives a Terminal; afterwards its settings must be as they were."""
+    """Yields a Terminal; at the end its settings must be as before."""
     opened = Terminal(cluster, *arguments, **options)
     try:
         yield opened
@@ -134,12 +134,12 @@ def terminal(cluster: Cluster, *arguments: str, **options):
 
 
 def cells(line: str) -> list[str]:
-    """Columns are two spaces apart at least."""
+    """The cells of a line, which are separated by at least two spaces."""
     return re.split(" {2,}", line.strip())
 
 
 def rows(lines: list[str], title: str) -> list[dict[str, str]]:
-    """Each line of a table, by the heads; none if the table is not there (yet)."""
+    """The rows of a table, by its headings; none if the table is not shown (yet)."""
     place = next((i for i, line in enumerate(lines) if line.startswith(title)), None)
     if place is None or place + 1 == len(lines):
         return []
@@ -153,29 +153,29 @@ def rows(lines: list[str], title: str) -> list[dict[str, str]]:
 
 
 def listener(lines: list[str], session: psycopg.Connection) -> dict[str, str]:
-    """Its line; nothing if it has none (yet)."""
+    """The session's row; empty if it has none (yet)."""
     return next((row for row in rows(lines, "Listeners") if row["pid"] == str(session.info.backend_pid)), {})
 
 
 def sent_per_second(lines: list[str]) -> str:
-    """As it is shown; nothing if it is not there (yet)."""
+    """The rate as shown; empty if it is not shown (yet)."""
     return next((cells(line)[1] for line in lines if line.startswith("per second")), "")
 
 
 def figure(text: str) -> float:
-    """As it is shown, with thousands apart; none at the first look."""
+    """The number that is shown, with separated thousands; 0 if none is shown, as at the first look."""
     return 0 if text in ("", "-") else float(text.replace(",", ""))
 
 
 def test_live(cluster, connect):
-    """Guards: rates and tables move, the laggard stands first, keys work, and the terminal is left as it was."""
+    """Guards: rates and tables change, the laggard is listed first, keys work, and the terminal is restored."""
     for channels in ("LISTEN orders; LISTEN jobs", "LISTEN jobs"):
         connect().execute(channels)
     laggard = connect()
     laggard.execute("LISTEN jobs")
     with laggard.transaction(), terminal(cluster, "-i", "0.5", "postgres") as top:
         laggard.execute("SELECT 1")
-        # The screen comes in parts: all is there when its last line is.
+        # The screen is written in parts, the last line last.
         lines = top.shows(lambda lines: "1 busy" in "\n".join(lines) and lines[-1].startswith("q quit") and
                           len(rows(lines, "Channels")) == 2 and figure(sent_per_second(lines)) > 5 and
                           all(figure(row["sent/s"]) > 5 for row in rows(lines, "Channels")))
@@ -199,7 +199,7 @@ def test_live(cluster, connect):
 
 
 def test_small_terminal(cluster, connect):
-    """Guards: 80 x 24 show everything that matters, uncut; channels have a third of the rows that are left."""
+    """Guards: 80 x 24 show everything important, not truncated; channels get a third of the remaining rows."""
     for place in range(20):
         connect(application_name=f"worker {place}").execute(f"LISTEN jobs; LISTEN channel_{place}")
     with terminal(cluster, "-i", "0.3", size=SMALL) as top:
@@ -225,7 +225,7 @@ def test_small_terminal(cluster, connect):
 
 
 def test_rows_that_the_other_does_not_need(cluster, connect):
-    """Guards: with few listeners, channels have all the other rows."""
+    """Guards: with few listeners, channels get all other rows."""
     connect().execute("".join(f"LISTEN channel_{place};" for place in range(30)))
     with terminal(cluster, "-i", "0.3", size=SMALL) as top:
         lines = top.shows(lambda lines: lines[-1].startswith("q quit") and len(rows(lines, "Listeners")) == 1)
@@ -236,7 +236,7 @@ def test_rows_that_the_other_does_not_need(cluster, connect):
 
 
 def test_what_a_listener_is_at(cluster, connect):
-    """Guards: application, address, age of the transaction, and what the session waits for."""
+    """Guards: the columns for application, address, age of the transaction, and wait event of the session."""
     remote = connect(host=LOOPBACK, password=cluster.password, application_name="orders")
     local, failed = connect(application_name="mails"), connect()
     for session in (remote, local, failed):
@@ -260,7 +260,7 @@ def test_what_a_listener_is_at(cluster, connect):
 
 
 def test_colors(cluster, connect):
-    """Guards: a listener is yellow or red by how it compares with the others, whatever is logged."""
+    """Guards: a listener's color, yellow or red, depends on the other listeners, not on what is logged."""
     admin, *sessions = [connect() for _ in range(4)]
     for session, channel in zip(sessions, ("slow", "others", "others")):
         session.execute(f"LISTEN {channel}")
@@ -289,24 +289,24 @@ def test_colors(cluster, connect):
 
 @pytest.mark.parametrize("differs, median, color", [
     ({}, 0, ""),
-    ({"pending_bytes": 100, "pending_s": 1.0}, 0, ""),  # since the last look
+    ({"pending_bytes": 100, "pending_s": 1.0}, 0, ""),  # pending since after the last look
     ({"pending_bytes": 100, "pending_s": 9.0}, 0, "yellow"),
-    ({"pending_bytes": 100, "pending_s": 9.0}, 20, ""),  # as the others
+    ({"pending_bytes": 100, "pending_s": 9.0}, 20, ""),  # like the others
     ({"pending_bytes": 600, "pending_s": 9.0}, 20, "red"),
     ({"pending_bytes": 600, "pending_s": 9.0}, 600, "yellow"),
     ({"pending_bytes": 100, "pending_s": 9.0, "is_lagging": True}, 0, "red"),
     ({"pending_bytes": 100, "pending_s": 9.0, "is_lagging": True}, 100, "yellow"),
-    ({"pending_bytes": 6000, "pending_s": 9.0}, 6000, "red"),  # more than half of what the queue may hold
+    ({"pending_bytes": 6000, "pending_s": 9.0}, 6000, "red"),  # more than half of what the queue can hold
     ({"state": "missed"}, 0, "red"),
 ])
 def test_alarm(differs, median, color):
-    """Guards: the rules of the colors, with a memory of 1,000 bytes, files of 9,000 and 2 s between two looks."""
+    """Guards: the rules of the colors, with a memory of 1,000 bytes, files of 9,000, and 2 s between two looks."""
     row = {"state": "idle", "pending_bytes": 0, "pending_s": None, "is_lagging": False} | differs
     assert program().alarm(row, {"size": 1000, "max_size": 10000, "median_behind": median}, 2.0) == color
 
 
 def test_ended_by_a_signal(cluster):
-    """Guards: the terminal is left as it was also if the program is told to end."""
+    """Guards: the terminal is also restored if a signal ends the program."""
     for caught in (signal.SIGTERM, signal.SIGINT):
         with terminal(cluster) as top:
             top.shows(lambda lines: lines[0].startswith("herald-top"))
@@ -315,7 +315,7 @@ def test_ended_by_a_signal(cluster):
 
 
 def test_names_that_deceive(cluster, connect):
-    """Guards: a channel's name, which any role chooses, does nothing to the terminal."""
+    """Guards: a channel name, which any role can choose, does not affect the terminal."""
     session = connect()
     session.execute(f'LISTEN "{DECEITFUL}"; LISTEN "{MARKUP}"')
     with terminal(cluster, "-i", "0.3") as top:
@@ -329,7 +329,7 @@ def test_names_that_deceive(cluster, connect):
 
 
 def test_without_a_terminal(cluster, connect):
-    """Guards: as many looks as were asked for, in plain text."""
+    """Guards: it prints as many looks as requested, in plain text."""
     connect().execute("LISTEN jobs")
     done = run(cluster, "-n", "3", "-i", "0.3", "dbname=postgres")
     assert (done.returncode, done.stderr) == (0, "")
@@ -343,7 +343,7 @@ def test_without_a_terminal(cluster, connect):
 
 
 def test_ordinary_role(cluster, connect):
-    """Guards: it works for a role that sees its own sessions only, and says that it does not see all."""
+    """Guards: it works for a role that sees its own sessions only, and reports that it does not see all."""
     admin, stranger = connect(), connect()
     stranger.execute("LISTEN of_a_stranger")
     admin.execute("CREATE ROLE visitor LOGIN")
@@ -368,7 +368,7 @@ def test_ordinary_role(cluster, connect):
     (["-i", "0"], 2, "the interval must be at least 0.1 seconds"),
 ])
 def test_what_is_wrong_is_said(cluster, arguments, status, said):
-    """Guards: an error in a line, not a traceback."""
+    """Guards: an error is reported in one line, without a traceback."""
     done = run(cluster, *arguments)
     assert done.returncode == status
     assert said in done.stderr
@@ -376,14 +376,14 @@ def test_what_is_wrong_is_said(cluster, arguments, status, said):
 
 
 def test_reader_that_goes(cluster):
-    """Guards: herald-top | head ends without a word."""
+    """Guards: herald-top | head ends without an error message."""
     shell = subprocess.run(["sh", "-c", f"{PROGRAM[0]} {PROGRAM[1]} -i 0.2 | head -n 1"], env=environment(cluster),
                            capture_output=True, text=True, timeout=DEADLINE_S)
     assert (shell.stdout.count("\n"), shell.stderr) == (1, "")
 
 
 def test_server_that_restarts():
-    """Guards: it says that the server does not answer, goes on when it does, and no rate is of both lives."""
+    """Guards: it reports that the server does not answer, continues when it does, and no rate spans the restart."""
     with Cluster(preload=True, settings=SETTINGS) as server:
         server.create_herald()
         with terminal(server, "-i", "0.3") as top:

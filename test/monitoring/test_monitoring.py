@@ -1,4 +1,4 @@
-"""What monitoring/ has for Prometheus and Grafana, with the exporters and the Prometheus of Debian, under load."""
+"""The files in monitoring/ for Prometheus and Grafana, with Debian's exporters and Prometheus, under load."""
 
 import json
 import re
@@ -38,20 +38,20 @@ def site():
 
 @pytest.fixture(scope="module")
 def exporters(site):
-    """Both of Debian's."""
+    """Both of Debian's exporters."""
     with PostgresExporter(site) as one, SqlExporter(site) as other:
         yield one, other
 
 
 @pytest.fixture(scope="module")
 def prometheus(exporters):
-    """Which asks them."""
+    """A Prometheus that scrapes both exporters."""
     with Prometheus(*exporters) as server:
         yield server
 
 
 class Load:
-    """Two listeners and a sender that uses a cache, until the end."""
+    """Two listeners and a sender that uses a cache, until the end of the `with`."""
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
@@ -68,7 +68,7 @@ class Load:
             thread.join()
 
     def listen(self) -> None:
-        """To all that is sent."""
+        """Listens, and reads everything."""
         with connect(self.cluster) as connection:
             connection.execute("LISTEN orders")
             while not self.stopped.is_set():
@@ -76,7 +76,7 @@ class Load:
                     pass
 
     def send(self) -> None:
-        """Some hundred each second."""
+        """Sends some hundred notifications each second."""
         with connect(self.cluster) as connection:
             while not self.stopped.wait(0.005):
                 connection.execute("SELECT pg_notify('orders', n::text) FROM (VALUES (1), (2), (2)) AS v (n)")
@@ -85,13 +85,13 @@ class Load:
 
 
 def connect(cluster: Cluster, user: str = SUPERUSER) -> psycopg.Connection:
-    """In autocommit."""
+    """A connection in autocommit mode."""
     return psycopg.connect(host=str(cluster.socket_folder), port=cluster.port, user=user, dbname="postgres",
                            autocommit=True)
 
 
 def eventually(condition, what: str) -> None:
-    """Waits for it."""
+    """Waits for a condition."""
     end = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < end, what
@@ -108,12 +108,12 @@ def generator():
 
 
 def metrics() -> set[str]:
-    """The names of all."""
+    """The names of all metrics."""
     return {query.metric(column) for query in generator().QUERIES for column in query.values}
 
 
 def test_files_are_as_generated():
-    """Guards: the files for the four exporters say the same."""
+    """Guards: the files for the four exporters are those that monitoring/generate writes."""
     subprocess.run([MONITORING / "generate", "--check"], check=True)
 
 
@@ -123,7 +123,7 @@ def test_files_are_as_generated():
     ("pg_herald.collector.yml", lambda file: file["queries"]),
     ("prometheus-sql-exporter.yml", lambda file: file["jobs"][0]["queries"])])
 def test_queries(site, name, queries_of):
-    """Guards: each file is YAML, and its queries run for a role that has pg_monitor and nothing else."""
+    """Guards: each file is YAML, and its queries run for a role that has only pg_monitor."""
     queries = list(queries_of(yaml.safe_load((MONITORING / name).read_text(encoding="utf-8"))))
     assert len(queries) == len(generator().QUERIES)
     with connect(site, ROLE) as connection:
@@ -133,7 +133,7 @@ def test_queries(site, name, queries_of):
 
 
 def test_exporters_have_all(exporters):
-    """Guards: Debian's exporters take the files, and show each metric."""
+    """Guards: Debian's exporters accept the files, and export each metric."""
     one, other = exporters
     eventually(lambda: one.names() == metrics(), f"{metrics() ^ one.names()}: {one.log()}")
     found = re.compile(r'^sql_(herald\w*)\{.*\bcol="(\w+)"', re.MULTILINE)
@@ -142,12 +142,12 @@ def test_exporters_have_all(exporters):
 
 
 def test_alert_rules(tmp_path):
-    """Guards: each alert fires when it should, and not before."""
+    """Guards: each alert fires when it should, and not earlier."""
     subprocess.run([system_program("promtool"), "test", "rules", copy_for_promtool(tmp_path)], check=True)
 
 
 def test_dashboard_moves(prometheus):
-    """Guards: each line of the dashboard has data from either exporter, and what the load does shows."""
+    """Guards: each line of the dashboard has data from either exporter, and shows the load."""
     eventually(lambda: prometheus.value('count(herald_delivered_total)') == 2, "both exporters are asked")
     time.sleep(5)
     dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ def test_dashboard_moves(prometheus):
         for target in panel.get("targets", []):
             expression = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "4s")
             eventually(lambda expression=expression: from_both(expression), expression)
-    # Two listeners hear what is sent, of three in a transaction two; more or less: the counters are read one by one.
+    # Two listeners receive two of three notifications of each transaction; roughly: the counters are read one by one.
     for expression in ("rate(herald_notifications_total[5s]) > 0",
                        "rate(herald_delivered_total[5s]) > rate(herald_notifications_total[5s])",
                        "rate(herald_duplicates_removed_total[5s]) > 0", "rate(herald_invalidations_total[5s]) > 0",
@@ -175,7 +175,7 @@ def test_dashboard_moves(prometheus):
 
 
 def test_alert_fires_and_ends(site, prometheus):
-    """Guards: the alert of a listener that stays in a transaction, on a real server; it ends with the transaction."""
+    """Guards: the alert for a listener in a transaction fires on a real server, and ends with the transaction."""
     with connect(site) as laggard:
         laggard.execute("LISTEN orders")
         with laggard.transaction():

@@ -1,4 +1,4 @@
-"""Debian's packages: installs what is missing, and nothing that is there."""
+"""Installs missing Debian packages; does not change installed ones."""
 
 import os
 import shutil
@@ -12,11 +12,11 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 class PackagesError(RuntimeError):
-    """A package cannot be installed; the message says why."""
+    """A package cannot be installed; the message has the reason."""
 
 
 def present(test: list[str]) -> bool:
-    """Whether a command that only works with the package works."""
+    """Whether a command that needs the package succeeds."""
     program = system_program(test[0])
     if not program:
         return False
@@ -25,9 +25,9 @@ def present(test: list[str]) -> bool:
 
 
 def install(needs: dict[str, list[str]]) -> None:
-    """Installs those of the packages whose test fails; {package: test}.
+    """Installs the packages whose test fails; `needs` is {package: test}.
 
-    Of `first|second` the first that Debian has here is installed.
+    Of `first|second` the first that is available is installed.
     """
     missing = [package for package, test in needs.items() if not present(test)]
     if not missing:
@@ -64,7 +64,7 @@ def _as_root(*command: str, stdin: str = "") -> None:
 
 @contextmanager
 def _no_services():
-    """Within, a package that is installed starts no service: PgBouncer's would."""
+    """Within, installing a package starts no service, as PgBouncer's would."""
     if POLICY.exists():
         yield
         return

@@ -1,4 +1,4 @@
-"""Runs commands that leave nothing behind: neither at their end, nor when we are interrupted."""
+"""Runs commands that leave nothing behind, neither at their end, nor when we are interrupted."""
 
 import os
 import signal
@@ -10,14 +10,14 @@ from harness import cleanup
 
 
 class CommandError(RuntimeError):
-    """A command failed or took too long; the message holds what it said."""
+    """A command failed or took too long; the message has its output."""
 
 
 def call(command: list[str], *, timeout_s: float, environment: dict[str, str], folder: Path) -> str:
-    """Runs a command and gives its standard output; CommandError unless it ends with 0 in time.
+    """Runs a command and returns its standard output; CommandError unless it ends with 0 in time.
 
-    It has a process group of its own, which ends with it. Its output goes to files: nobody who
-    inherited a pipe could keep us waiting.
+    It has its own process group, which is killed at its end. Its output is written to files, since a
+    process that inherits a pipe could keep us waiting.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as output, \
             tempfile.TemporaryFile("w+", errors="replace") as errors:
@@ -47,7 +47,7 @@ def call(command: list[str], *, timeout_s: float, environment: dict[str, str], f
 
 
 def end_group(process: subprocess.Popen) -> None:
-    """Kills the process, if it still runs, and all that it has started."""
+    """Kills the process, if it still runs, and all processes that it has started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -18,7 +18,7 @@ PYTHON_NEEDS = {"python3-venv": [PYTHON, "-c", "import ensurepip"]}
 class Program:
     """One program. `{build}` in a command is its folder in build/, with a copy of its sources.
 
-    A subclass says where its programs are, and which other folders each of them gets a copy of.
+    A subclass defines where its programs are, and which other folders are copied for each of them.
     """
 
     home: ClassVar[Path]
@@ -28,21 +28,21 @@ class Program:
     run: list[str]
     build: list[list[str]] = field(default_factory=list)
     needs: dict[str, list[str]] = field(default_factory=dict)  # package: a command that needs it
-    environment: dict[str, str] = field(default_factory=dict)  # when it is built
-    folder: str = ""  # if it is not the name
+    environment: dict[str, str] = field(default_factory=dict)  # for the build
+    folder: str = ""  # if it differs from the name
 
     @property
     def sources(self) -> Path:
-        """Where it is in the tree."""
+        """The folder of its sources in the tree."""
         return self.home / (self.folder or self.name)
 
     @property
     def built(self) -> Path:
-        """Where it is built."""
+        """The folder in which it is built."""
         return self.home / "build" / (self.folder or self.name)
 
     def make(self) -> None:
-        """Builds it, unless it was built from the same sources before; CommandError if that fails."""
+        """Builds it, unless it was already built from the same sources; CommandError if that fails."""
         done = self.built / ".built_from"
         digest = _digest(repr((self.build, self.environment)), self.sources, *self.shared.values())
         if done.exists() and done.read_text(encoding="ascii") == digest:
@@ -57,11 +57,11 @@ class Program:
         done.write_text(digest, encoding="ascii")
 
     def filled_environment(self) -> dict[str, str]:
-        """What is set when it is built, and where that has no place in the commands."""
+        """The environment variables for the build, and for values that cannot be set in the commands."""
         return {key: self._fill(value) for key, value in self.environment.items()}
 
     def command(self) -> list[str]:
-        """How it is run."""
+        """The command that runs it."""
         return [self._fill(word) for word in self.run]
 
     def _fill(self, word: str) -> str:
@@ -71,7 +71,7 @@ class Program:
 
 
 def _digest(recipe: str, *folders: Path) -> str:
-    """Of how it is built, and of the names and contents of all files."""
+    """A digest of the build recipe, and of the names and contents of all files."""
     digest = hashlib.sha256(recipe.encode())
     for folder in folders:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -88,12 +88,12 @@ def pip_install(*packages: str) -> list[list[str]]:
 
 def cargo_build() -> list[str]:
     """The command that builds with cargo; the program's environment must set CARGO_HOME to {downloads}/cargo."""
-    own_settings = Path.home() / ".cargo" / "config.toml"  # which CARGO_HOME makes cargo forget
+    own_settings = Path.home() / ".cargo" / "config.toml"  # cargo ignores it if CARGO_HOME is set
     settings = ["--config", str(own_settings)] if own_settings.exists() else []
     return ["cargo", *settings, "build", "--quiet", "--locked"]
 
 
-# cargo-web is Debian 12's newer one; its older one cannot read a Cargo.lock of today.
+# cargo-web is a newer cargo in Debian 12, whose older one cannot read current Cargo.lock files.
 CARGO_NEEDS = {"cargo-web|cargo": ["cargo", "--version"]}
 NPM_CI = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "{downloads}/npm"]
 GO_ENVIRONMENT = {"GOPATH": "{downloads}/go", "GOCACHE": "{downloads}/go-build",

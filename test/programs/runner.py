@@ -1,4 +1,4 @@
-"""The frame of test/drivers/run and test/frameworks/run: builds programs, reports each run, and prints a table."""
+"""Common part of test/drivers/run and test/frameworks/run: builds programs, reports each run, and prints a table."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ from program import Program
 
 
 class Wrong(Exception):
-    """A program did its work, but not as it should have gone."""
+    """A program has finished, but its result is not as expected."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ tally = {"ok": 0, "FAILED": 0}
 
 
 def report(name: str, way: str, began: float, problem: Exception | None = None) -> str:
-    """Prints a line, in the form that ./check counts; gives the table's word."""
+    """Prints a line, in the form that ./check counts; returns the word for the table."""
     label = f"test {name} {way} "
     word = "FAILED" if problem else "ok"
     tally[word] += 1
@@ -60,7 +60,7 @@ def prepare(program: Program, row: Row, ways: Sequence[str]) -> bool:
 
 
 def print_table(what: str, ways: Sequence[str], rows: list[Row]) -> None:
-    """What came out of it."""
+    """Prints the table of results."""
     head = [what, "version", *ways, "build, s", "runs, s"]
     lines = [[row.name, row.version, *(row.cells[way] for way in ways),
               f"{row.build_s:.1f}", f"{row.run_s:.1f}"] for row in rows]
@@ -72,7 +72,7 @@ def print_table(what: str, ways: Sequence[str], rows: list[Row]) -> None:
 
 def main(what: str, description: str, every: list[Program], run: Callable[[list[Program]], None]) -> None:
     """Runs the programs that the command line names, or all; ends the process."""
-    cleanup.at_end(lambda: None)  # from now on SIGTERM and SIGHUP end us in order
+    cleanup.at_end(lambda: None)  # from now on cleanup runs on SIGTERM and SIGHUP
     try:
         sys.exit(_main(what, description, every, run))
     except (PackagesError, ClusterError, InstallationError, ServerError) as problem:

@@ -19,26 +19,27 @@ PG_CONFIG = pytest.StashKey[str]()
 
 
 def pytest_configure(config):
-    """The marks that choose among the tests."""
+    """Declares the markers by which tests are selected."""
     config.addinivalue_line("markers", "alone: compares times; no other test runs beside it")
     config.addinivalue_line("markers", "seam: what another major version of the server can change; runs on all of them")
 
 
 def pytest_collection_finish(session):
-    """Builds the module with stop points, if a test wants it: a compiler's time is not that test's."""
+    """Builds the module with stop points, if a test needs it, before the tests, so that no test's time includes
+    this."""
     if not session.config.option.collectonly and any("stop_points" in item.fixturenames for item in session.items):
         session.config.stash[PG_CONFIG] = kept(STOP_POINTS, "STOP_POINTS=1").pg_config
 
 
 @pytest.fixture(scope="session")
 def cluster():
-    """With pg_herald, as it is by default; it is switched on in database postgres."""
+    """A server with pg_herald's default settings; the extension exists in database postgres."""
     yield from started(preload=True, settings=SETTINGS)
 
 
 @pytest.fixture(scope="module")
 def small():
-    """With as little memory as pg_herald takes."""
+    """A server with the smallest memory settings that pg_herald accepts."""
     yield from started(preload=True, settings=SETTINGS | {
         "herald.queue_memory": "512kB", "herald.channel_memory": "1MB"})
 
@@ -51,7 +52,7 @@ def stock():
 
 @pytest.fixture(scope="session", params=["stock", "pg_herald"])
 def server(request):
-    """Each of the two in turn, for what has to be the same on both without being compared."""
+    """Runs the test on the stock server, and on the one with pg_herald: the same must hold on both."""
     return request.getfixturevalue("stock" if request.param == "stock" else "cluster")
 
 
@@ -63,7 +64,7 @@ def stop_points(request):
 
 @pytest.fixture(scope="session")
 def faulty(stop_points):
-    """With stop points, as little memory as there can be, and two turns."""
+    """A server with stop points, the smallest memory settings, and two turns."""
     for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
             "herald.wakeup_concurrency": 2, "max_connections": 40}):
         cluster.psql(FUNCTIONS)
@@ -72,7 +73,7 @@ def faulty(stop_points):
 
 @pytest.fixture
 def scene(faulty, connect):
-    """Survivors of whatever the test does; afterwards nothing is left behind."""
+    """Sessions that must survive whatever the test does to others; afterwards nothing may be left over."""
     scene = Scene(faulty, connect)
     yield scene
     scene.end()
@@ -80,7 +81,7 @@ def scene(faulty, connect):
 
 @pytest.fixture
 def both(cluster, stock):
-    """both(function): what it returns, which must be the same with pg_herald and on the stock server."""
+    """both(function) returns the function's result, which must be the same with pg_herald and on the stock server."""
     def run(function: Callable[[Cluster], object]) -> object:
         theirs = function(stock)
         assert function(cluster) == theirs
@@ -91,7 +92,7 @@ def both(cluster, stock):
 
 @pytest.fixture
 def connect():
-    """connect(cluster, dbname, **options) opens a connection that ends with the test."""
+    """connect(cluster, dbname, **options) opens a connection that is closed at the end of the test."""
     opened = []
 
     def open_one(cluster: Cluster, dbname: str = "postgres", **options) -> psycopg.Connection:
@@ -107,7 +108,7 @@ def connect():
 
 @pytest.fixture
 def wire():
-    """wire(cluster, dbname, **parameters) opens a connection of our own making."""
+    """wire(cluster, dbname, **parameters) opens a connection with our own protocol client."""
     opened = []
 
     def open_one(cluster: Cluster, dbname: str = "postgres", **parameters: str) -> Wire:

@@ -1,4 +1,4 @@
-"""The benchmarks: that they work, not how fast anything is."""
+"""Tests that the benchmarks work, not how fast anything is."""
 
 import json
 import os
@@ -42,7 +42,7 @@ if subprocess.run([TOP / "bench/run", "--help"], capture_output=True).returncode
 
 
 def start(*arguments: str) -> tuple[subprocess.Popen, str]:
-    """bench/run in a process of its own; the mark is in the environment of all that it starts."""
+    """Starts bench/run in its own process; all processes that it starts inherit the mark in their environment."""
     mark = uuid.uuid4().hex
     process = subprocess.Popen([TOP / "bench/run", "--as-installed", *arguments], text=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -51,7 +51,7 @@ def start(*arguments: str) -> tuple[subprocess.Popen, str]:
 
 
 def marked(mark: str) -> dict[int, list[str]]:
-    """The command lines of the processes that carry a mark."""
+    """The command lines, by pid, of the processes that carry a mark."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -59,12 +59,12 @@ def marked(mark: str) -> dict[int, list[str]]:
                 if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
                     found[int(folder.name)] = (folder / "cmdline").read_text(errors="replace").split("\0")
             except OSError:
-                pass  # it has ended meanwhile, or is another user's
+                pass  # the process has ended, or belongs to another user
     return found
 
 
 def wait_until(condition, what: str, timeout_s: float):
-    """Returns the condition's value once it has one."""
+    """Returns the condition's value as soon as it is true."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         value = condition()
@@ -75,20 +75,20 @@ def wait_until(condition, what: str, timeout_s: float):
 
 
 def running(mark: str, *programs: str) -> dict[int, list[str]]:
-    """Of the processes that carry a mark, those that run one of some programs."""
+    """The processes that carry a mark and run one of these programs."""
     return {pid: words for pid, words in marked(mark).items() if os.path.basename(words[0]) in programs}
 
 
 def temporary_folders(mark: str) -> set[str]:
-    """The temporary folders of ours that stand in the command lines of marked processes; the installation, which the
-    server's user can reach there alone if the tree is closed to it, is none."""
+    """Our temporary folders in the command lines of marked processes. The installation does not count, although it is
+    in such a folder if the server's user cannot read the tree."""
     return {found[0] for words in marked(mark).values() for word in words
             for found in [re.match(r"/(var/)?tmp/herald-[^/]+", word)] if found} - {str(OWN.resolve())}
 
 
 @pytest.fixture
 def ended():
-    """ended(process, mark) notes a run; whatever is left of it after the test is ended and removed."""
+    """ended(process, mark) registers a run; its remaining processes and folders are removed after the test."""
     runs = []
     yield lambda process, mark: runs.append((process, mark))
     for process, mark in runs:
@@ -114,7 +114,7 @@ README_TEXT = "# A title\n\n<!-- figures: begin -->\nold\n<!-- figures: end -->\
 
 
 def small_run(stock, herald):
-    """Raw lines of 100 → 1, and of signalling with 8 connections."""
+    """Raw result lines of scenario 100 → 1, and of signalling with 8 connections."""
     def line(family, point, case, number, tps):
         return {"kind": "measurement", "family": family, "point": point, "case": case, "round": number,
                 "figures": {"value": tps, "tps": tps, "delivered": True}}
@@ -127,7 +127,7 @@ def small_run(stock, herald):
 
 @pytest.fixture
 def document_tree(tmp_path):
-    """A tree with the documents that a run writes: docs/performance.md as it is here, and a README."""
+    """A tree with the documents that a run writes: docs/performance.md as it is in this tree, and a README."""
     (tmp_path / "docs/plots").mkdir(parents=True)
     shutil.copy(TOP / "docs/performance.md", tmp_path / "docs")
     (tmp_path / "README.md").write_text(README_TEXT, encoding="utf-8")
@@ -136,7 +136,7 @@ def document_tree(tmp_path):
 
 
 def write_documents(tree, raw_lines):
-    """bench/report --docs of these lines; its result, and the texts of all files in the tree."""
+    """Runs bench/report --docs on these lines; returns its result, and the texts of all files in the tree."""
     (tree / "run.jsonl").write_text(raw_lines, encoding="utf-8")
     result = subprocess.run([TOP / "bench/report", "--docs", tree / "run.jsonl", "--tree", tree], text=True,
                             capture_output=True, check=False)
@@ -145,7 +145,7 @@ def write_documents(tree, raw_lines):
 
 
 def test_smoke_run_measures_every_family_and_writes_a_report(ended, document_tree):
-    """Every family measures one point without an error; the page of it needs nothing else, documents can be made."""
+    """Every family measures one point without an error; the HTML page needs no other file; documents can be written."""
     process, mark = start("--smoke")
     ended(process, mark)
     output, _ = process.communicate(timeout=SMOKE_TIMEOUT_S)
@@ -163,21 +163,21 @@ def test_smoke_run_measures_every_family_and_writes_a_report(ended, document_tre
     result, texts = write_documents(document_tree, results.read_text(encoding="utf-8"))
     assert result.returncode == 0, result.stderr
     missing = set(re.findall(r"Not measured by this run; `bench/run (\w+)`", texts["docs/performance.md"]))
-    assert missing <= {"targets", "scalability", "latency"}  # of which one point is not enough for each table
+    assert missing <= {"targets", "scalability", "latency"}  # one point is not enough for each of their tables
 
 
 @pytest.mark.parametrize(("program", "number"), [
     ("pg_ctl", signal.SIGINT), ("pgbench", signal.SIGINT), ("pgbench", signal.SIGTERM),
     ("pingpong", signal.SIGTERM), ("perf", signal.SIGINT)])
 def test_interrupt_leaves_nothing(ended, program, number):
-    """A signal while the servers are made, in a measurement or in a profile ends every process and folder."""
+    """A signal during server start, a measurement or a profile leaves no process and no folder."""
     process, mark = start("--quick", "scalability")
     ended(process, mark)
     known = {"pg_ctl": 1, "perf": 3}.get(program, 2)
 
     def folders_in_use():
-        # perf ends at once, and is tried again, where a process that it is to watch has ended meanwhile: then the folder
-        # of its data is seen in a later look.
+        # perf ends at once, and is started again, if a process that it shall watch has ended: its data folder then
+        # appears in a later call.
         if running(mark, program):
             folders = temporary_folders(mark)
             return folders if len(folders) >= known else None
@@ -194,7 +194,7 @@ def test_interrupt_leaves_nothing(ended, program, number):
 
 
 def test_report_of_the_same_lines_is_the_same(tmp_path):
-    """Page and plots come from the raw lines alone, byte for byte; a torn last line does not matter."""
+    """Page and plots depend on nothing but the raw lines, byte for byte; an incomplete last line is ignored."""
     lines = ['{"kind": "run", "host": "a & b"}']
     lines += ['{"kind": "measurement", "family": "signalling", "point": {"notifiers": %d}, "case": "%s", '
               '"round": 0, "figures": {"tps": %d}}' % measured
@@ -213,7 +213,7 @@ def test_report_of_the_same_lines_is_the_same(tmp_path):
 
 
 def test_exit_status_1_has_its_reason_in_the_last_lines_and_on_top_of_the_page(ended):
-    """A measurement that fails, here for want of connections, is named where one looks first."""
+    """A failed measurement, here for lack of connections, is named in the last lines and on top of the page."""
     process, mark = start("--smoke", "signalling", "--set", "max_connections=5")
     ended(process, mark)
     output, _ = process.communicate(timeout=SMOKE_TIMEOUT_S)
@@ -225,7 +225,8 @@ def test_exit_status_1_has_its_reason_in_the_last_lines_and_on_top_of_the_page(e
 
 
 def test_documents_are_written_by_a_run(document_tree):
-    """Tables, plots and README's figures are those of the raw lines, and only what the run has is there."""
+    """Tables, plots and README's figures are those of the raw lines; families that are missing there are shown as
+    such."""
     result, texts = write_documents(document_tree, small_run(1000, 7000))
     assert result.returncode == 0, result.stderr
     assert set(texts) == {"README.md", "docs/performance.md", "docs/plots/signalling.svg"}
@@ -250,7 +251,7 @@ def test_documents_are_written_by_a_run(document_tree):
     ("README.md", "figures", ("end",)),
     ("docs/performance.md", "caches", ("begin", "end")), ("docs/performance.md", "caches", ("end",))])
 def test_document_without_a_marker_is_an_error(document_tree, name, block, missing):
-    """The block is named, and no document is written, not even the one that is in order."""
+    """The error names the block, and no document is written, not even the correct one."""
     path = document_tree / name
     text = path.read_text(encoding="utf-8")
     for mark in missing:
@@ -266,7 +267,7 @@ def test_document_without_a_marker_is_an_error(document_tree, name, block, missi
 
 
 def test_ratio_is_the_median_of_the_rounds_ratios():
-    """A ratio compares measurements of one round, and leaves out a round that lacks one."""
+    """A ratio compares measurements of one round; a round that lacks one is left out."""
     measured = ((0, "stock", 10), (0, "herald", 20), (1, "herald", 40), (1, "stock", 10), (2, "herald", 90))
     lines = [{"point": {"notifiers": 1}, "case": case, "round": number, "figures": {"tps": tps}}
              for number, case, tps in measured]
@@ -276,7 +277,7 @@ def test_ratio_is_the_median_of_the_rounds_ratios():
 
 @pytest.fixture(scope="module")
 def server():
-    """start(name), for a server as bench/run has it: "stock" or "herald"."""
+    """start(name) starts a server as bench/run does; the name is "stock" or "herald"."""
     with ExitStack() as stack:
         started = {}
 
@@ -289,18 +290,18 @@ def server():
 
 
 def at_its_rate(measure, is_so):
-    """What is measured in the first attempt of some in which the machine was not too busy for a rate."""
+    """The first of up to 8 measurements in which the machine was not too busy to reach the rate."""
     return next(found for _ in range(8) if is_so(found := measure()))
 
 
 def notify(cluster, payloads):
-    """Sends each in a transaction of its own."""
+    """Sends each payload in a transaction of its own."""
     cluster.psql("".join(f"NOTIFY channel_1, '{payload}';" for payload in payloads), DBNAME)
 
 
 @pytest.mark.parametrize("name", ["stock", "herald"])
 def test_bystander_and_busy_client_are_measured_while_listeners_hear(server, name):
-    """Both see their own statement, at its rate, and each NOTIFY beside it reaches each listener."""
+    """Both measure their own statements at the set rate, and each NOTIFY sent meanwhile reaches each listener."""
     cluster = server(name)
     beside = at_its_rate(lambda: bystander(cluster, 0.5, listeners=5),
                          lambda found: found["notifier"]["sent"] >= 10 and found["bystander"]["counted"] > 200)
@@ -315,7 +316,7 @@ def test_bystander_and_busy_client_are_measured_while_listeners_hear(server, nam
 
 
 def test_scenarios_share_the_measurements_of_one():
-    """Each percentile of the bystander is held to a target of its own; the point is measured once."""
+    """Each percentile of the bystander has its own target; the point is measured once."""
     def line(case, **measured):
         return {"point": {"scenario": "bystander"}, "case": case, "round": 0, "figures": measured}
 
@@ -336,7 +337,7 @@ def test_scenarios_share_the_measurements_of_one():
 @pytest.mark.parametrize(("fall_behind", "go_on"), [
     (Laggards.begin, Laggards.commit), (Laggards.stop, Laggards.start)])
 def test_laggards_hear_nothing_until_they_go_on(server, name, fall_behind, go_on):
-    """What is measured beside listeners that are behind is measured while they are."""
+    """Laggards receive nothing until they go on, so that measurements beside them are taken while they are behind."""
     cluster = server(name)
     with Laggards(cluster, 3) as laggards, Listeners(cluster, 1, dbname=DBNAME) as others:
         fall_behind(laggards)
@@ -352,7 +353,7 @@ def test_laggards_hear_nothing_until_they_go_on(server, name, fall_behind, go_on
     (["0.1", "1.1", "0.2", "1.2"], True), (["0.1", "0.1"], False), (["0.1", "0.3"], False),
     (["0.2", "0.1"], False), (["0.1", "x"], False), (["0.1", "99.1"], False)])
 def test_client_sees_what_is_wrong_with_the_sequence(server, payloads, exact):
-    """A notification that is missing, twice there, out of order or nobody's is not passed over."""
+    """A notification that is missing, duplicated, out of order or of an unknown sender is detected."""
     cluster = server("stock")
     with Laggards(cluster, 2) as laggards:
         notify(cluster, payloads)
@@ -362,7 +363,7 @@ def test_client_sees_what_is_wrong_with_the_sequence(server, payloads, exact):
 
 
 def test_laggards_are_behind_on_disk(server):
-    """Those in a transaction need files from the first moment, one copy for all, and no file stays."""
+    """Laggards in a transaction need files from the start, one copy for all of them; no file remains afterwards."""
     cluster = server("herald")
     measured = {behind: in_transaction(cluster, 1, behind=behind) for behind in (1, 3)}
     for behind, found in measured.items():
@@ -374,7 +375,7 @@ def test_laggards_are_behind_on_disk(server):
 
 @pytest.mark.parametrize("way", ["herald", "table", "read"])
 def test_clients_that_come_back_receive_the_outage_beside_others(server, way):
-    """Each of them has everything, several times over, and the others' notifications are counted apart."""
+    """Each returning client receives the whole outage, repeatedly; notifications to others are counted separately."""
     cluster = server("herald")
     at_its_rate(lambda: alone(cluster, 0.3, missed=1500, rate=1000),
                 lambda found: found["tps"] == pytest.approx(1000, rel=0.2))
@@ -385,7 +386,7 @@ def test_clients_that_come_back_receive_the_outage_beside_others(server, way):
 
 
 def test_client_that_does_not_receive_the_whole_outage_is_no_figure(server):
-    """So many notifications are not enough: they have to be the right ones, in order."""
+    """The right number of notifications is not enough: they must be the right ones, in order."""
     numbers = "SELECT n, '0:' || n FROM generate_series(1, 10) n "
     with Reconnecting(server("herald"), 2) as held:
         for _ in range(2):
@@ -398,7 +399,7 @@ def test_client_that_does_not_receive_the_whole_outage_is_no_figure(server):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_readers_receive_what_is_sent_however_they_read(server, way):
-    """Those that poll are later; a wait that ends with nothing counts for nothing, and is followed by another."""
+    """Readers that poll receive later; a wait that ends without a notification is not counted, and is repeated."""
     cluster = server("herald")
     found = at_its_rate(lambda: read(cluster, 0.5, way=way, readers=5, rate=21, wait_s=0.1),
                         lambda found: found["sent"] >= 10)
@@ -413,7 +414,7 @@ def test_readers_receive_what_is_sent_however_they_read(server, way):
 
 @pytest.mark.parametrize(("name", "way", "stale"), [("stock", "dummy relcache", 1), ("herald", "herald", 0)])
 def test_stale_answer_is_counted(server, connect, name, way, stale):
-    """The race that the dummy relcache loses shows in what is compared; herald's cache does not lose it."""
+    """A stale answer that is due to the dummy relcache's race is counted; herald's cache gives none."""
     cluster = server(name)
     prepare(cluster, way)
     reader = connect(cluster, DBNAME)
@@ -429,7 +430,7 @@ def test_stale_answer_is_counted(server, connect, name, way, stale):
 
 @pytest.mark.parametrize("policy", invalidation.POLICIES)
 def test_missed_message_is_noticed(tmp_path, policy):
-    """No policy is measured that loses messages: without its resets, the readers miss some."""
+    """The benchmark detects a policy that loses messages: with its resets removed, readers miss some."""
     core, folder = tmp_path / "core", tmp_path / "inval"
     shutil.copytree(TOP / "src/core", core, ignore=shutil.ignore_patterns("*.o", "*.bc"))
     shutil.copytree(invalidation.FOLDER, folder, ignore=shutil.ignore_patterns("build"))
@@ -480,7 +481,7 @@ PERF_SCRIPT = """
 
 
 def test_profile_begins_again_without_a_process_that_has_ended(server, monkeypatch):
-    """A backend that has just ended is among the listed ones once; the second list is sound."""
+    """The first list of processes contains a backend that has ended; profiling succeeds with the second list."""
     cluster, listed = server("herald"), []
     found = profiling.server_processes
 
@@ -504,7 +505,7 @@ def test_profile_begins_again_without_a_process_that_has_ended(server, monkeypat
 
 
 def test_profile_counts_every_sample_once():
-    """A sample belongs to the innermost group on its stack; starting and ending backends to none."""
+    """A sample counts for the innermost group on its stack; starting and ending backends counts for none."""
     found = profiling.summarize(profiling.parse(PERF_SCRIPT, postmaster=10))
     assert found["samples"] == 3
     assert found["groups"] == pytest.approx({

@@ -1,4 +1,4 @@
-"""The actors: senders, and listeners of several kinds, each a thread with a connection."""
+"""The actors: senders and several kinds of listeners, each a thread with a connection."""
 
 import threading
 import time
@@ -20,19 +20,19 @@ GONE = "55000"
 BY_ITSELF = "by itself"
 LENGTHS = (20,) * 6 + (200,) * 6 + (2000,) * 2 + (7900,)
 LARGE_MAX = 900_000          # characters of a large payload
-BIG_PART = 0.005             # of the transactions
+BIG_PART = 0.005             # the fraction of transactions that are big
 FEW_MS = (1, 3, 10)
 CATCH_UP_S = 60
 
-# On a channel on which nothing comes, from a position that may be ahead of those that this session is told.
+# Listens on a channel without notifications, from a position that may be ahead of those sent to this session.
 ANOTHER = "SELECT herald.listen('another', (SELECT position FROM herald.read('another') LIMIT 1))"
 
 
 class Actor(threading.Thread):
-    """One connection after the other, until it has come to its end on one.
+    """A thread that uses one connection after another, until it has finished on one.
 
-    expendable  others may cancel what it does, and end its connection
-    cut_off     how often they rather do the latter
+    expendable  its statements may be cancelled, and its connections terminated
+    cut_off     the probability that the latter is done
     """
 
     kind = ""
@@ -53,14 +53,14 @@ class Actor(threading.Thread):
         self.complete = False
 
     def run(self) -> None:
-        """Goes on from connection to connection; what is Wrong ends the run."""
+        """Uses one connection after another; Wrong, or any other exception, ends the run."""
         try:
             while not self.complete and not self.stage.is_over:
                 try:
                     self._live()
                 except Lost as lost:
                     self.has_lost(str(lost))
-                except Failed as failed:  # it cannot know what was cancelled
+                except Failed as failed:  # it does not know which statement was cancelled
                     self.must_be_cancelled(failed)
                 finally:
                     self._leave()
@@ -68,7 +68,7 @@ class Actor(threading.Thread):
             self.stage.report(f"{self.name}, {self.links}. connection: {type(problem).__name__}: {problem}")
 
     def end(self) -> None:
-        """It is to come to its end."""
+        """Asks it to finish."""
         self.asked_to_end.set()
 
     def _live(self) -> None:
@@ -89,14 +89,14 @@ class Actor(threading.Thread):
             self.link = None
 
     def has_lost(self, why: str) -> None:
-        """Its connection has ended, as only those of some may."""
+        """Handles the end of its connection; Wrong unless it is expendable or has missed notifications."""
         if MISSED in why:
             self.stage.count("overruns told")
         elif not self.expendable:
             raise Wrong(f"lost its connection: {why}")
 
     def must_be_cancelled(self, failed: Failed) -> None:
-        """It is none of our doing that this failed."""
+        """Raises the failure again, unless a disturbance has caused it."""
         if not self.expendable or failed.sqlstate != CANCELLED:
             raise failed
         self.stage.count("cancelled")
@@ -105,16 +105,16 @@ class Actor(threading.Thread):
         self.alive_at = time.monotonic()
 
     def begin(self) -> None:
-        """On a new connection."""
+        """Called on each new connection."""
 
     def act(self) -> None:
-        """What it does again and again."""
+        """Called repeatedly."""
 
     def finish(self) -> None:
-        """What it does before it ends."""
+        """Called before it ends."""
 
     def pause(self, seconds: float) -> None:
-        """Waits, or until it is to end."""
+        """Waits for this time, or until it is asked to finish."""
         end = time.monotonic() + seconds
         while not self.asked_to_end.is_set() and (left := end - time.monotonic()) > 0:
             self._lives()
@@ -122,7 +122,7 @@ class Actor(threading.Thread):
 
 
 class Sender(Actor):
-    """Notifies, in all ways that there are."""
+    """Notifies, in all possible ways."""
 
     kind = "sender"
 
@@ -179,17 +179,17 @@ class Sender(Actor):
             f"SELECT pg_notify('{channel}', '{write(self.sender, first[channel], length)}')"])
 
     def _many(self) -> None:
-        """More than fits into a segment of the queue."""
+        """Sends more than fits into a segment of the queue."""
         self.generate(*self.random.choice(((self.random.randrange(500, 3000), 100), (400, 2000))))
 
     def generate(self, count: int, length: int) -> None:
-        """In one transaction on one channel."""
+        """Sends `count` notifications in one transaction on one channel."""
         channel = self.random.choice(CHANNELS)
         self._commit({channel: count}, lambda first: [
             f"SELECT count(pg_notify('{channel}', rpad('{self.sender} ' || n || ' {length} ', {length}, 'x')))"
             f" FROM generate_series({first[channel]}, {first[channel] + count - 1}) n"])
 
-    # ---- within ----
+    # ---- internals ----
 
     def _write(self, number: int | str) -> str:
         return write(self.sender, number, self.random.choice(LENGTHS))
@@ -203,7 +203,7 @@ class Sender(Actor):
 
 
 class Flood(Sender):
-    """Fills some segments of the queue by itself now and then, and nobody there listens."""
+    """Fills some segments of the queue by itself now and then, in a database without listeners."""
 
     kind = "flood"
 
@@ -214,13 +214,13 @@ class Flood(Sender):
 
 
 class Listener(Actor):
-    """Listens to all channels, and reads what comes."""
+    """Listens on all channels, and reads what arrives."""
 
     kind = "listener"
     channels_to_choose = (len(CHANNELS),)
-    leads = False         # in the order
-    compares_for_s = 0.0  # until it hears its own notification
-    own = ""              # the channel of those
+    leads = False         # whether the order in which it receives is that of its database
+    compares_for_s = 0.0  # the time to wait for its own notification
+    own = ""              # the channel of its own notifications
 
     def begin(self) -> None:
         self.account = Account(self.stage.ledger, self.database, self.leads)
@@ -230,13 +230,13 @@ class Listener(Actor):
         self.listen(*self.random.sample(CHANNELS, self.random.choice(self.channels_to_choose)))
 
     def listen_to_itself(self) -> None:
-        """To a channel that it has for its barriers."""
+        """Listens on the channel of its barriers."""
         self.own = f"own_{self.kind}_{self.number}_{self.links}"
         self.barriers = 0
         self.link.run(f"LISTEN {self.own}")
 
     def listen(self, *channels: str) -> None:
-        """LISTEN, in one transaction."""
+        """Executes LISTEN for these channels, in one transaction."""
         self.account.listens(*channels)
         self.link.run("; ".join(f"LISTEN {channel}" for channel in channels))
         self.account.has_begun()
@@ -247,7 +247,7 @@ class Listener(Actor):
             self.take(self.link.notifications(0.1))
 
     def take(self, notifications: list[tuple[str, str]]) -> None:
-        """Accounts for what was heard."""
+        """Accounts for received notifications."""
         for channel, payload in notifications:
             if channel == self.own:
                 self.heard_own = payload
@@ -264,21 +264,21 @@ class Listener(Actor):
             self.after_taking()
 
     def has_position(self, position: str) -> None:
-        """It can resume from there."""
+        """Handles a position from which it can resume."""
         raise Wrong(f"was told of position {position}")
 
     def after_taking(self) -> None:
-        """What it has got does not come again."""
+        """Called after notifications were taken: they do not arrive again."""
         self.be_sure()
 
     def be_sure(self) -> None:
-        """It will not get again what it has got."""
+        """Records that what it has received will not be received again."""
         if self.account.unsure and self.stage.falsify(self):
             self.account.loses_one()
         self.account.is_sure()
 
     def compare(self) -> None:
-        """Hears a notification of its own, and has then heard all that was committed before."""
+        """Notifies itself: when that arrives, all that was committed before must have arrived."""
         committed = self.stage.ledger.committed(self.database)
         self.barriers += 1
         self.heard_own = None
@@ -296,7 +296,7 @@ class Listener(Actor):
 
 
 class Watcher(Listener):
-    """Listens to everything from the beginning to the end; the first in each database leads."""
+    """Listens on all channels from beginning to end; the first one in each database leads."""
 
     kind = "watcher"
 
@@ -311,7 +311,7 @@ class Watcher(Listener):
 
 
 class Visitor(Listener):
-    """Comes and goes, and changes what it listens to."""
+    """Connects and disconnects, and changes the channels on which it listens."""
 
     kind = "visitor"
     channels_to_choose = (1, 2, 3)
@@ -332,7 +332,7 @@ class Visitor(Listener):
         self.listen(more)
 
     def _take_back(self) -> None:
-        """LISTEN and UNLISTEN, rolled back; nobody is to hear of it."""
+        """Rolls LISTEN and UNLISTEN back, which must have no effect."""
         others = [channel for channel in CHANNELS if channel not in self.account.channels]
         if others:
             self.link.run("BEGIN; SAVEPOINT a; "
@@ -345,7 +345,7 @@ class Visitor(Listener):
 
 
 class Laggard(Listener):
-    """Stays in a transaction, or does not read its socket, for a long time; then hears all of it."""
+    """Stays in a transaction, or does not read its socket, for a long time; then reads everything."""
 
     kind = "laggard"
 
@@ -367,7 +367,7 @@ class Laggard(Listener):
 
 
 class Flicker(Actor):
-    """LISTEN and UNLISTEN, 1,000 times a second together with its like."""
+    """Executes LISTEN and UNLISTEN; all flickers together 1,000 times a second."""
 
     kind = "flicker"
 
@@ -388,7 +388,7 @@ class Flicker(Actor):
 
 
 class Client(Listener):
-    """Is cut off again and again, and goes on from its last position: in one account, nothing missed."""
+    """Is cut off repeatedly, and resumes from its last position: it has one account, with nothing missed."""
 
     kind = "client"
     cut_off = 0.3
@@ -412,10 +412,10 @@ class Client(Listener):
         self.be_sure()
 
     def after_taking(self) -> None:
-        """It is sure of nothing but by a position."""
+        """Does nothing: only a position makes it sure."""
 
     def from_now_on(self, *channels: str) -> None:
-        """The server has said that something there is not kept any more, or there is no position yet."""
+        """Starts again from now: notifications are not kept any more, or there is no position yet."""
         if self.position is not None:
             if self.stage.keeps_since(self.position_era):
                 raise Wrong(f"cannot resume {channels}, but everything is kept")
@@ -423,12 +423,12 @@ class Client(Listener):
         self.account.has_missed(*channels)
 
     def after(self) -> str:
-        """The position in SQL."""
+        """The position as an SQL expression."""
         return f"'{self.position}'" if self.position else "NULL"
 
 
 class Resumer(Client):
-    """By herald.listen(); reads slowly at times."""
+    """Resumes by herald.listen(); sometimes reads slowly."""
 
     kind = "resumer"
     compares_for_s = CATCH_UP_S
@@ -469,7 +469,7 @@ class Resumer(Client):
 
 
 class Reader(Client):
-    """By herald.read(), each time in another session."""
+    """Resumes by herald.read(), each time in another session."""
 
     kind = "reader"
 
@@ -479,7 +479,7 @@ class Reader(Client):
             raise Lost(BY_ITSELF)
 
     def finish(self) -> None:
-        """Reads until it has everything; some of that can be read only a moment after its commit was answered."""
+        """Reads until it has everything: a notification can be readable a moment after its commit was answered."""
         committed = self.stage.ledger.committed(self.database)
         end = time.monotonic() + CATCH_UP_S
         while True:
@@ -506,7 +506,7 @@ class Reader(Client):
         if begins:
             self.from_now_on(channel)
         if self.random.random() < 0.1:
-            rows = rows[:self.random.randrange(len(rows)) + 1]  # it is cut off while it works on them
+            rows = rows[:self.random.randrange(len(rows)) + 1]  # as if cut off while it processes them
         self.take([(channel, payload) for _, payload in rows if payload])
         self.has_position(rows[-1][0])
         self.stage.count("reads")

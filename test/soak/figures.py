@@ -1,4 +1,4 @@
-"""What the server says of itself during a soak, and what must not be left over afterwards."""
+"""Figures of the server during a soak, and checks that nothing is left over afterwards."""
 
 import re
 from collections import Counter
@@ -11,13 +11,13 @@ from support import until, watchdog_pid
 
 LEFT_S = 60
 PROBED_AT_A_TIME = 50
-SHARING = 40               # sessions: more than ever listen to one channel
+SHARING = 40               # sessions: more than listen on one channel at any other time
 CROWD = 60                # sessions that listen together at the end
 OUT_OF_MEMORY = "53200"
 
 
 class Figures:
-    """The greatest of each since the last line, and the totals for rates."""
+    """The maximum of each figure since the last line, and the totals for rates."""
 
     def __init__(self, cluster: Cluster, database: str):
         self.cluster = cluster
@@ -25,7 +25,7 @@ class Figures:
         self.lag = self.spilled = self.files = 0
 
     def look(self) -> None:
-        """Once a second."""
+        """Updates the maxima; called once a second."""
         (lag, spilled), = self.link.run(
             "SELECT max(pending_bytes), (SELECT spilled FROM herald.queue) FROM herald.listeners")
         self.lag = max(self.lag, int(lag or 0))
@@ -33,14 +33,14 @@ class Figures:
         self.files = max(self.files, len(files(self.cluster.data)))
 
     def line(self, pids: list[int]) -> str:
-        """The greatest since the last line."""
+        """The maxima since the last line."""
         text = f"lag {self.lag >> 20} MB, spilled {self.spilled >> 20} MB in {self.files} files," \
                f" rss {sum(map(resident_kb, pids)) >> 10} MB in {len(pids)} backends"
         self.lag = self.spilled = self.files = 0
         return text
 
     def stats(self) -> dict[str, int]:
-        """herald.stats."""
+        """The counters of herald.stats."""
         names = ("notifications", "delivered", "wakeups", "signals_sent", "turns_rescued",
                  "segments_spilled", "segments_dropped", "overruns")
         (row,) = self.link.run(f"SELECT {', '.join(names)} FROM herald.stats")
@@ -48,7 +48,7 @@ class Figures:
 
 
 def resident_kb(pid: int) -> int:
-    """Memory of a process that is its own; 0 if it is gone."""
+    """The private memory of a process; 0 if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:
@@ -58,8 +58,8 @@ def resident_kb(pid: int) -> int:
 
 
 def use_registry(cluster: Cluster, database: str) -> None:
-    """Lets many listen to the same channels, and leave. The server's allocator keeps a piece of memory for each
-    size of a list of listeners that there ever was."""
+    """Lets many sessions listen on the same channels, and leave, because the server's allocator keeps memory for each
+    size of a list of listeners that was ever used."""
     links = [Link(cluster, database) for _ in range(SHARING)]
     for link in links:
         link.run("; ".join(f"LISTEN shared_{i}" for i in range(PROBED_AT_A_TIME)))
@@ -68,7 +68,7 @@ def use_registry(cluster: Cluster, database: str) -> None:
 
 
 def registry_room(cluster: Cluster, database: str) -> int:
-    """How many channels one session can listen to until the registry is full."""
+    """The number of channels on which one session can listen until the registry is full."""
     link = Link(cluster, database)
     done = 0
     try:
@@ -83,7 +83,7 @@ def registry_room(cluster: Cluster, database: str) -> int:
 
 
 def nothing_is_left(cluster: Cluster, watcher: Link, databases: list[str]) -> None:
-    """No listener, channel, byte of the queue or file, and nobody connected but us."""
+    """Checks that no listener, channel, byte of the queue, file, or other connection is left."""
     connected = "SELECT count(*) FROM pg_stat_activity" \
         " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
     queued = "SELECT (SELECT count(*) FROM herald.listeners), used, spilled FROM herald.queue"
@@ -95,7 +95,7 @@ def nothing_is_left(cluster: Cluster, watcher: Link, databases: list[str]) -> No
 
 
 def turns_are_all_there(cluster: Cluster, watcher: Link, database: str) -> None:
-    """With one turn, a crowd hears what is notified: no turn and no slot was lost."""
+    """Checks that with one turn a crowd receives what is notified: no turn and no slot was lost."""
     watcher.run("ALTER SYSTEM SET herald.wakeup_concurrency = 1")
     watcher.run("SELECT pg_reload_conf()")
     until(lambda: watcher.run("SHOW herald.wakeup_concurrency") == [("1",)], "the setting is there")
@@ -111,7 +111,7 @@ def turns_are_all_there(cluster: Cluster, watcher: Link, database: str) -> None:
 
 
 def log_is_clean(cluster: Cluster) -> str:
-    """No damage, nothing left open; a summary of what was logged."""
+    """Checks that the log has no damage and nothing left open; returns a summary of the log."""
     assert not cluster.damage(), cluster.damage()
     log = cluster.log()
     leaks = [line for line in log.splitlines() if any(sign in line for sign in SIGNS_OF_A_LEAK)]
@@ -121,5 +121,5 @@ def log_is_clean(cluster: Cluster) -> str:
 
 
 def watched_pids(cluster: Cluster, pids: list[int]) -> list[int]:
-    """Those, the postmaster and the watchdog."""
+    """These PIDs, the postmaster's and the watchdog's."""
     return [pid for pid in (*pids, cluster.postmaster_pid(), watchdog_pid(cluster)) if pid]

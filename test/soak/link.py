@@ -1,4 +1,4 @@
-"""A connection by libpq alone: nothing happens on it that was not asked for."""
+"""A connection by libpq alone, which does nothing that was not requested."""
 
 import os
 import select
@@ -12,7 +12,7 @@ RESULTS = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.EMPT
 
 
 class Failed(Exception):
-    """A statement that failed, and whatever it did is rolled back."""
+    """A statement failed, and was rolled back."""
 
     def __init__(self, sqlstate: str, message: str):
         super().__init__(f"{sqlstate}: {message}")
@@ -20,11 +20,11 @@ class Failed(Exception):
 
 
 class Lost(Exception):
-    """The connection has ended; whether the last statement was committed, nobody knows."""
+    """The connection has ended; it is not known whether the last statement was committed."""
 
 
 class Link:
-    """One connection. Use it from one thread."""
+    """One connection, to be used by one thread."""
 
     def __init__(self, cluster: Cluster, database: str):
         self._connection = pq.PGconn.connect(
@@ -36,18 +36,18 @@ class Link:
         self.pid = self._connection.backend_pid
 
     def run(self, sql: str) -> list[tuple[str, ...]]:
-        """Runs statements; the last one's rows."""
+        """Runs statements; returns the rows of the last one."""
         result = self._connection.exec_(sql.encode())
         if result.status in RESULTS:
             return [tuple((result.get_value(row, column) or b"").decode() for column in range(result.nfields))
                     for row in range(result.ntuples)]
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
-        if self._connection.status != pq.ConnStatus.OK or state is None:  # then libpq says it, not the server
+        if self._connection.status != pq.ConnStatus.OK or state is None:  # no SQLSTATE: libpq's own error
             raise Lost(self._message())
         raise Failed(state.decode(), (result.error_message or b"").decode(errors="replace").strip())
 
     def notifications(self, timeout_s: float = 0) -> list[tuple[str, str]]:
-        """What has come, as (channel, payload); waits so long for the first."""
+        """The notifications that have arrived, as (channel, payload); waits up to timeout_s for the first."""
         found = self._at_hand()
         if not found and select.select([self._connection.socket], [], [], timeout_s)[0]:
             try:
@@ -60,7 +60,7 @@ class Link:
         return found
 
     def close(self, politely: bool = True) -> None:
-        """Ends it."""
+        """Closes the connection."""
         if not politely and self._connection.status == pq.ConnStatus.OK:
             copy = socket.socket(fileno=os.dup(self._connection.socket))
             copy.shutdown(socket.SHUT_RDWR)
@@ -74,7 +74,7 @@ class Link:
         return found
 
     def _note(self, result: pq.abc.PGresult) -> None:
-        """libpq takes the FATAL error that comes while nothing runs for a notice."""
+        """Keeps the FATAL error of an idle connection, which libpq reports as a notice."""
         self._notice = (result.error_message or b"").decode(errors="replace")
 
     def _message(self) -> str:

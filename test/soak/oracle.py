@@ -1,17 +1,17 @@
-"""Accounts for every notification: what was sent, and what each listener has to have heard of it.
+"""Accounts for every notification: what was sent, and what each listener must have received of it.
 
-A sender numbers what it notifies on each channel, from 1. It says in the ledger what it is about to
-commit, and what it knows to be committed. A sender that loses its connection while it commits does
-not know; what comes afterwards, comes from a sender with a new name.
+A sender numbers its notifications on each channel, from 1. It records in the ledger what it is about to
+commit, and what it knows to be committed. A sender that loses its connection during a commit does not
+know; later notifications are sent by a sender with a new name.
 
-A listener that has begun to listen looks into the ledger what had been issued by then: it may have
-heard of it or not, but from there on it must hear each number, once and in order. When it has heard a
-notification of its own, it must have heard everything that was known to be committed before.
+A listener that has started to listen looks up in the ledger what had been issued by then: it may or may
+not receive those, but from there on it must receive each number, once and in order. When it receives a
+notification of its own, it must have received everything that was known to be committed before.
 
-What different senders have sent comes in the order of their commits, which the server alone knows. One watcher in
-each database listens to everything; all others there must hear the same order.
+Notifications of different senders arrive in the order of their commits, which only the server knows. One watcher in
+each database listens on all channels; all others there must receive the same order.
 
-A client that resumes is sure of what came before its last position. What came after that does not count: when it is
+A client that resumes is sure of what arrived before its last position. Later notifications do not count: when it is
 cut off, its account goes back to the position.
 """
 
@@ -19,8 +19,8 @@ import threading
 from collections import deque
 from itertools import count
 
-LOST = "lost"  # in the place of a number: rolled back, must never be heard
-PLACES = 200_000  # of which an order knows half at least: far more than a session lags behind another
+LOST = "lost"  # instead of a number: rolled back, must never be received
+PLACES = 200_000  # an order remembers at least half of this number: far more than one session lags behind another
 Stream = tuple[str, str]  # channel and sender
 
 
@@ -29,7 +29,7 @@ class Wrong(AssertionError):
 
 
 class Order:
-    """In which order the leading watcher of a database has heard everything."""
+    """The order in which the leading watcher of a database has received everything."""
 
     def __init__(self):
         self._next = count()
@@ -38,23 +38,23 @@ class Order:
         self._last: dict[Stream, int] = {}
 
     def add(self, stream: Stream, number: int) -> None:
-        """The next one."""
+        """Adds the next notification."""
         if len(self._newer) >= PLACES / 2:
             self._older, self._newer = self._newer, {}
         self._newer[stream, number] = next(self._next)
         self._last[stream] = number
 
     def has_passed(self, stream: Stream, number: int) -> bool:
-        """The watcher has heard it, or has missed it."""
+        """Whether the watcher has received the notification, or has missed it."""
         return self._last.get(stream, 0) >= number
 
     def place(self, stream: Stream, number: int) -> int | None:
-        """None if the watcher has missed it."""
+        """The notification's place in the order; None if the watcher has missed it."""
         return self._newer.get((stream, number), self._older.get((stream, number)))
 
 
 class Ledger:
-    """What all senders have sent, in each database."""
+    """All that the senders have sent, by database."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -64,12 +64,12 @@ class Ledger:
         self.messages = 0
 
     def order(self, database: str) -> Order:
-        """The same for all of a database."""
+        """The order of a database, shared by all accounts."""
         with self._lock:
             return self._orders.setdefault(database, Order())
 
     def issue(self, database: str, sender: str, counts: dict[str, int]) -> dict[str, int]:
-        """So many are about to be committed on each channel; the number of the first on each."""
+        """Records that these counts are about to be committed; returns the first number on each channel."""
         with self._lock:
             issued = self._issued.setdefault(database, {})
             committed = self._committed.setdefault(database, {})
@@ -80,27 +80,27 @@ class Ledger:
             return first
 
     def commit(self, database: str, sender: str, counts: dict[str, int]) -> None:
-        """What was issued is committed."""
+        """Records that what was issued is committed."""
         with self._lock:
             for channel, count in counts.items():
                 self._committed[database][channel, sender] = self._issued[database][channel, sender]
                 self.messages += count
 
     def issued(self, database: str) -> dict[Stream, int]:
-        """The last number of each stream that can have been committed by now."""
+        """The last number of each stream that may be committed by now."""
         with self._lock:
             return dict(self._issued.get(database, {}))
 
     def committed(self, database: str) -> dict[Stream, int]:
-        """The last number of each stream that has been committed."""
+        """The last number of each stream that is known to be committed."""
         with self._lock:
             return dict(self._committed.get(database, {}))
 
 
 class Account:
-    """What one session has heard, or one client in all its sessions.
+    """What one session has received, or one client in all its sessions.
 
-    leads  the others are to hear the same order
+    leads  the other accounts must have the same order
     """
 
     def __init__(self, ledger: Ledger, database: str, leads: bool = False):
@@ -110,30 +110,30 @@ class Account:
         self.channels: dict[str, dict[Stream, int] | None] = {}
         self.last: dict[Stream, int] = {}
         self.heard = 0
-        self.unsure: list[tuple[Stream, int, int | None]] = []  # since the last position; what the last number was
+        self.unsure: list[tuple[Stream, int, int | None]] = []  # since the last position; with the previous number
         self._order = ledger.order(database)
         self._place = -1
         self._unplaced: deque[tuple[Stream, int]] = deque()
 
     def listens(self, *channels: str) -> None:
-        """LISTEN is about to run."""
+        """Records that LISTEN is about to run."""
         for channel in channels:
             self.channels.setdefault(channel, None)
 
     def has_begun(self) -> None:
-        """The LISTENs have taken effect."""
+        """Records that the LISTENs have taken effect."""
         for channel, floor in self.channels.items():
             if floor is None:
                 self.channels[channel] = self.ledger.issued(self.database)
 
     def listens_no_more(self, *channels: str) -> None:
-        """UNLISTEN has run, or a LISTEN was rolled back."""
+        """Records that UNLISTEN has run, or that a LISTEN was rolled back."""
         for channel in channels:
             self.channels.pop(channel, None)
             self.last = {stream: number for stream, number in self.last.items() if stream[0] != channel}
 
     def has_missed(self, *channels: str) -> None:
-        """It was told that it has missed notifications on these channels, or on all: it begins again from now on."""
+        """Handles the report of missed notifications on these channels, or on all: it starts again from now."""
         self.unsure.clear()
         for channel in channels or tuple(self.channels):
             self.listens_no_more(channel)
@@ -141,7 +141,7 @@ class Account:
         self.has_begun()
 
     def is_sure(self) -> None:
-        """It will not get again what it has got; Wrong if others have heard that in another order."""
+        """Records that what was received will not arrive again; Wrong if others have received it in another order."""
         if not self.leads:
             self._unplaced += [(stream, number) for stream, number, _ in self.unsure]
         self.unsure.clear()
@@ -153,7 +153,7 @@ class Account:
             self._place = self._place if place is None else place
 
     def goes_back(self) -> int:
-        """It gets again what it is not sure of; how much that is."""
+        """Records that what it is not sure of will arrive again; returns the number of those notifications."""
         for stream, _, before in reversed(self.unsure):
             if before is None:
                 del self.last[stream]
@@ -164,11 +164,11 @@ class Account:
         return repeated
 
     def loses_one(self) -> None:
-        """For a run that must fail: the last one has not come."""
+        """Removes the last notification from the account, for a run that must fail."""
         self.last[self.unsure[-1][0]] -= 1
 
     def hears(self, channel: str, payload: str) -> None:
-        """A notification; Wrong if it should not come now."""
+        """Records a notification; Wrong if it should not have arrived now."""
         sender, number, length, _ = payload.split(" ", 3)
         stream = channel, sender
         if channel not in self.channels:
@@ -191,7 +191,7 @@ class Account:
         self.last[stream] = number
 
     def has_heard_all(self, committed: dict[Stream, int]) -> None:
-        """Wrong if something that was committed is missing."""
+        """Wrong if a committed notification is missing."""
         for stream, number in committed.items():
             floor = self.channels.get(stream[0])
             if floor is not None and self.last.get(stream, floor.get(stream, 0)) < number:
@@ -200,17 +200,17 @@ class Account:
 
 
 def write(sender: str, number: int | str, length: int) -> str:
-    """A payload of that many characters, or of a few more than its beginning takes."""
+    """A payload of that number of characters, or a few more if its beginning is longer."""
     beginning = f"{sender} {number} "
     length = max(length, len(beginning) + 12)
     return f"{beginning}{length} ".ljust(length, "x")
 
 
 def prove() -> None:
-    """The oracle sees what is missing, doubled, exchanged, cut off, or should not be."""
+    """Checks that the oracle detects what is missing, doubled, out of order, truncated, or unexpected."""
     def wrong(heard: str, committed: int, leader: str = "", channel: str = "c", cut: int = 0) -> bool:
-        """Two are committed before the session listens. "s3 | t3 <" are number 3 of senders s and t; "|" is a position
-        in between, and at "<" the session is cut off and resumes."""
+        """Whether the oracle objects. Two notifications are committed before the session listens. "s3 | t3 <" are
+        number 3 of senders s and t; "|" is a position in between, and at "<" the session is cut off and resumes."""
         ledger = Ledger()
         account = Account(ledger, "d")
 

@@ -1,4 +1,4 @@
-"""The stage of a soak: the server, the actors, and what disturbs them."""
+"""The stage of a soak: the server, the actors, and their disturbances."""
 
 import sys
 import threading
@@ -15,13 +15,13 @@ from laggards import SMALLEST
 from link import Link
 from oracle import Ledger
 
-# In the third one the server's own LISTEN and NOTIFY are at work; in the last one nobody listens.
+# In the third database LISTEN and NOTIFY are native; in the last one no session listens.
 DATABASES = ("one", "two", "stock")
 WITH_HERALD = DATABASES[:2]
 FLOODED = "flooded"
 
-# When this is full the channel map has doubled its buckets for certain, and is far from doing it again, however the
-# hashes fall: so the room at the beginning and the end can be compared.
+# When this memory is full, the channel map has doubled its buckets, and is far from doubling them again, whatever the
+# hashes: so the room at the beginning and at the end can be compared.
 REGISTRY = "1280kB"
 SETTINGS = SMALLEST | {
     "autovacuum": False, "fsync": False, "max_connections": 150, "log_checkpoints": False,
@@ -38,23 +38,23 @@ CREATE TRIGGER soak BEFORE INSERT ON soak FOR EACH ROW EXECUTE FUNCTION soak();
 """
 CONCURRENCIES = (1, 2, 16, -1)
 
-# The phases of a run, over and over. In some of them the server drops what a laggard has not read, or keeps nothing
-# that all have read; in the one after that the processes take up the new setting. In the others a client can resume.
+# The phases of a run, repeated. In some of them the server drops what a laggard has not read, or retains nothing; in
+# the phase after that the processes adopt the new setting. In the other phases a client can resume.
 KEPT = {"max_queue_size": "8GB", "retain_size": "512MB"}
 PHASES = (KEPT, KEPT, {"max_queue_size": "2MB"}, KEPT, KEPT, KEPT, {"retain_size": "0"}, KEPT)
 PHASE_S = 5
 LOOK_S = 0.5
-DISTURBED = 10            # backends, between two looks
+DISTURBED = 10            # the number of backends disturbed between two looks
 MUST_HAPPEN = ("compared", "listens", "heard", "terminated", "cut off", "resumed", "reads", "received again")
 HANG_S = 90               # without any progress
-END_S = 120               # for an actor to come to its end
+END_S = 120               # for an actor to finish
 LINE_S = 60
-GROWTH_MAX_KB = 4096      # of a process in the second half
-REGISTRY_LEFT = 0.95      # of the room at the beginning
+GROWTH_MAX_KB = 4096      # of a process in the second half of the run
+REGISTRY_LEFT = 0.95      # the fraction of the room at the beginning that must be left
 
 
 class Failure(AssertionError):
-    """The soak has found something."""
+    """The soak has found an error."""
 
 
 class Stage:
@@ -70,7 +70,7 @@ class Stage:
         self.problems: list[str] = []
         self.flickers_a_second = 500
         self.lag_s = min(25.0, seconds / 5)
-        self.era = 0  # odd when the server may drop what a client needs to resume
+        self.era = 0  # odd while the server may drop what a client needs to resume
         self.phase = KEPT
         self.is_over = False
         self.falsified = falsified
@@ -95,28 +95,28 @@ class Stage:
     # ---- for the actors ----
 
     def has_herald(self, database: str) -> bool:
-        """Is the extension there?"""
+        """Whether the database has the extension."""
         return database in (*WITH_HERALD, FLOODED)
 
     def leader(self, database: str) -> Actor:
-        """Whose order counts there."""
+        """The actor whose order counts in a database."""
         return next(actor for actor in self.listeners if actor.database == database)
 
     def keeps_since(self, era: int) -> bool:
-        """Does the server still have everything since then?"""
+        """Whether the server still has everything since then."""
         return era == self.era and era % 2 == 0
 
     def count(self, what: str, number: int = 1) -> None:
-        """Counts for the lines and the summary."""
+        """Counts an event for the lines and the summary."""
         with self._lock:
             self.counts[what] += number
 
     def report(self, problem: str) -> None:
-        """Ends the run."""
+        """Records a problem, which ends the run."""
         self.problems.append(problem)
 
     def falsify(self, listener: Listener) -> bool:
-        """Is its last notification to count as lost?  One, to see that it is missed."""
+        """Whether its last notification shall count as lost: True once, to test that the loss is detected."""
         if self.falsified != listener.kind or listener.account.heard < 100:
             return False
         self.falsified = None
@@ -125,7 +125,7 @@ class Stage:
     # ---- the run ----
 
     def run(self) -> None:
-        """Failure if anything is wrong."""
+        """Runs the soak; Failure if anything is wrong."""
         try:
             self._run()
         finally:
@@ -169,7 +169,7 @@ class Stage:
             raise Failure(f"what did not happen at all: {missing}")
 
     def _watch(self) -> None:
-        """Looks and disturbs, until the time is over."""
+        """Watches and disturbs the actors, until the time is over."""
         began = told = time.monotonic()
         phase, phase_s = 0, min(PHASE_S, self.seconds / len(PHASES))
         line_s = min(LINE_S, self.seconds / 4)
@@ -210,19 +210,19 @@ class Stage:
             self.count("terminated")
 
     def _change(self, phase: dict[str, str]) -> None:
-        """The next phase."""
+        """Starts the next phase."""
         self.era += self.era % 2 != (phase is not KEPT or self.phase is not KEPT)
         self.phase = phase
         self._set(**KEPT | phase, wakeup_concurrency=self.random.choice(CONCURRENCIES))
         self.count("phases")
 
     def _set(self, **settings: str | int) -> None:
-        """Reloads them."""
+        """Sets and reloads these settings."""
         for name, value in settings.items():
             self.disturber.run(f"ALTER SYSTEM SET herald.{name} = '{value}'")
         self.disturber.run("SELECT pg_reload_conf()")
 
-    # ---- looking ----
+    # ---- watching ----
 
     def _raise_problems(self) -> None:
         if self.problems:
@@ -258,7 +258,7 @@ class Stage:
             raise Failure(f"{told} were told that they have missed something, but only {counted} have")
 
     def _memory(self) -> dict[int, int]:
-        """kB of the processes that live as long as the run."""
+        """The memory in kB of the processes that live during the whole run."""
         pids = [actor.pid for actor in (*self.senders, *self.listeners) if not actor.expendable]
         return {pid: resident_kb(pid) for pid in watched_pids(self.cluster, pids)}
 

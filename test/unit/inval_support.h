@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * inval_support.h
- *	  What the tests of inval_queue.c share: messages that can be told apart,
- *	  readers put where they are to be.
+ *	  Shared by the tests of inval_queue.c: messages that depend on their
+ *	  position, and readers at given positions.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,7 +18,7 @@
 #define SIZE	HERALD_INVAL_SIZE_MIN
 #define SLOTS	8
 
-/* As in the ring: half of it, and a sixteenth. */
+/* Half of the ring, and a sixteenth. */
 #define HALF	(SIZE / HERALD_INVAL_CLEANUP_MIN)
 #define QUANTUM (SIZE / HERALD_INVAL_CLEANUP_QUANTUM)
 
@@ -40,7 +40,7 @@ queue_new(void)
 	return queue_new_of(SIZE, SLOTS);
 }
 
-/* Every message tells its position, in each of its words. */
+/* Each word of a message depends on its position. */
 static inline HeraldInvalidation
 message_for(uint64_t position)
 {
@@ -67,7 +67,7 @@ insert(HeraldInvalQueue *queue, uint32_t count)
 	return herald_inval_insert(queue, messages, count);
 }
 
-/* Many, one by one; returns who was signalled, which is one at most. */
+/* Inserts of one message each; returns the slot that was signalled, which is one at most. */
 static inline int32_t
 insert_singly(HeraldInvalQueue *queue, uint32_t count)
 {
@@ -98,7 +98,7 @@ position_of(HeraldInvalQueue *queue, uint32_t slot)
 	return herald_inval_position(atomic_load(&queue->readers[slot].word));
 }
 
-/* Read once, and check what was read; returns what read() does. */
+/* Read once, and check what was read; returns what herald_inval_read() does. */
 static inline int
 read_once(HeraldInvalQueue *queue, uint32_t slot)
 {
@@ -142,8 +142,8 @@ assert_counts(HeraldInvalQueue *queue, uint64_t resets, uint64_t signals)
 }
 
 /*
- * A queue with readers so many messages behind, and nobody's turn; those with
- * 0 are free.  The next insert looks.
+ * A queue with readers that are `behind` messages behind (0: a free slot), and no
+ * turn given.  The next insert looks after the readers.
  */
 static inline HeraldInvalQueue *
 queue_new_behind(const uint32_t behind[SLOTS])

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * support.h
- *	  What the unit tests of core/ share: logs, batches and entries by hand.
+ *	  Shared by the unit tests of core/: logs, batches and entries made by hand.
  *
- * Memory that a test hands to core/ is allocated to the byte, so that the
- * address sanitizer sees every read outside of it.
+ * Memory that a test hands to core/ is allocated with its exact size, so that
+ * the address sanitizer sees every read outside of it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -56,7 +56,7 @@ log_new(void)
 	return queue;
 }
 
-/* Let senders have what lies below `needed`, as a process that finds the border lock free. */
+/* Let senders have the memory below `needed`, if the border lock is free. */
 static inline bool
 recycle(HeraldQueue *queue, HeraldPosition needed)
 {
@@ -69,7 +69,7 @@ recycle(HeraldQueue *queue, HeraldPosition needed)
 	return made_room;
 }
 
-/* An empty queue that has come as far as `position`, a multiple of the ring size. */
+/* An empty queue that has advanced to `position`, a multiple of the ring size. */
 static inline HeraldQueue *
 log_new_at(HeraldPosition position)
 {
@@ -171,13 +171,13 @@ leave_in_segment(HeraldQueue *queue, uint64_t left)
 typedef struct Recorder
 {
 	int			runs;
-	HeraldPosition run_end;		/* the last one's */
+	HeraldPosition run_end;		/* of the last run */
 	int			batches;
 	HeraldPosition positions[RECORDED_MAX];
-	HeraldQueue  *queue;			/* if set, checked: published before marked */
-	uint32_t	entry_listeners;	/* each entry costs that many marks */
-	int			entries;		/* that were marked */
-	int			resumed;		/* calls that began in the midst of a batch */
+	HeraldQueue  *queue;			/* if set, check that publishing comes before marking */
+	uint32_t	entry_listeners;	/* marks that each entry costs */
+	int			entries;		/* marked */
+	int			resumed;		/* calls that began in the middle of a batch */
 } Recorder;
 
 static UNUSED void
@@ -213,7 +213,7 @@ record_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget,
 
 		if (!herald_entry_is_valid(entry, header->length - *offset))
 		{
-			*offset = header->length;	/* a batch whose header alone matters */
+			*offset = header->length;	/* a batch of which only the header matters */
 			break;
 		}
 		recorder->entries++;
@@ -234,7 +234,7 @@ dispatch(HeraldQueue *queue, uint64_t budget, Recorder *recorder)
 	return herald_sequencer_run(queue, budget, &calls);
 }
 
-/* Dispatch whatever is finished; returns how many batches that was. */
+/* Dispatch all finished batches; returns their number. */
 static inline int
 dispatch_all(HeraldQueue *queue)
 {
@@ -246,7 +246,7 @@ dispatch_all(HeraldQueue *queue)
 	return recorder.batches;
 }
 
-/* The next message, however many chunks it takes; else the first other result. */
+/* The next message, from any number of chunks; else the first other result. */
 static inline HeraldReadResult
 read_next(HeraldReader *reader, HeraldMessage *message)
 {
@@ -261,7 +261,7 @@ read_next(HeraldReader *reader, HeraldMessage *message)
 	return HERALD_READ_END;
 }
 
-/* As a listener does: whenever the buffer is too small, a larger one. */
+/* Like read_next(); as a listener does, enlarges a buffer that is too small. */
 static inline HeraldReadResult
 read_growing(HeraldReader *reader, HeraldMessage *message)
 {

@@ -3,7 +3,7 @@
  * test_entry.c
  *	  Unit tests of queue_layout.h: words, entries and the hash.
  *
- * Guards: a length or a kind from shared memory is never believed before it has
+ * Guards: a length or a kind from shared memory is never used before it has
  * been checked [Q4].
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -54,7 +54,7 @@ test_length(void **state UNUSED)
 	assert_true(herald_entry_length(63, 7999) >= 16 + 4 + 64 + 8000);
 }
 
-/* Guards: what a sender writes is valid, and its parts are found again. */
+/* Guards: an entry that a sender writes is valid, and its parts can be read. */
 static void
 test_valid(void **state UNUSED)
 {
@@ -73,7 +73,7 @@ test_valid(void **state UNUSED)
 	free(smallest);
 }
 
-/* Guards: no room, no look.  The memory ends where the room does. */
+/* Guards: an entry is not read beyond the given room, where the memory ends. */
 static void
 test_room(void **state UNUSED)
 {
@@ -91,7 +91,7 @@ test_room(void **state UNUSED)
 	free(entry);
 }
 
-/* Guards: each of the three lengths, with every kind of wrong value. */
+/* Guards: each of the three lengths is rejected, with every kind of wrong value. */
 static void
 test_damaged_lengths(void **state UNUSED)
 {
@@ -134,7 +134,7 @@ test_damaged_lengths(void **state UNUSED)
 	free(entry);
 }
 
-/* Guards: channel and payload are C strings, or the entry is not used. */
+/* Guards: an entry is rejected unless its channel and payload are C strings. */
 static void
 test_missing_nul(void **state UNUSED)
 {
@@ -149,7 +149,10 @@ test_missing_nul(void **state UNUSED)
 	free(entry);
 }
 
-/* Guards: the entries of a reference are valid, with all that they say, in memory of exactly their size. */
+/*
+ * Guards: the entries of a reference are valid, and their fields right, in memory of
+ * exactly their size.
+ */
 static void
 test_reference(void **state UNUSED)
 {
@@ -174,7 +177,7 @@ test_reference(void **state UNUSED)
 	free(all);
 }
 
-/* Guards: a kind is believed only if it is known, and its body is one of that kind. */
+/* Guards: an entry is valid only if its kind is known, and its body is one of that kind. */
 static void
 test_kinds(void **state UNUSED)
 {

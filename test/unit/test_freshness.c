@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * test_freshness.c
- *	  Unit tests of freshness.c: each rule by hand, at any place of the circle
- *	  of transaction ids.
+ *	  Unit tests of freshness.c: each rule by itself, at several places of the
+ *	  circle of transaction ids.
  *
- * Guards: what may not be kept is not, and what may, is.
+ * Guards: a value is kept if, and only if, it may be kept.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -20,8 +20,8 @@
 #define RUNNING_MAX	8
 
 /*
- * Where the ids of a test begin: 100 is base + 100.  No test uses those that
- * would be 0, 1 and 2.
+ * Where the ids of a test begin: 100 is base + 100.  No test uses ids that would
+ * become 0, 1 or 2.
  */
 static uint32_t base;
 
@@ -36,7 +36,7 @@ freshness_new(void)
 	return freshness;
 }
 
-/* A snapshot; the rest are those in progress, up to a 0.  Valid until the next but 7. */
+/* A snapshot; then come the ids in progress, up to a 0.  Valid for the next 7 calls. */
 static const HeraldVisibility *
 sees(uint32_t xmin, uint32_t xmax, ...)
 {
@@ -92,7 +92,7 @@ one_message(HeraldFreshness *freshness)
 	assert_true(herald_freshness_sees(freshness, KEY, sees(100, 100, 0)));
 	note(freshness, KEY, 100, 100);
 
-	/* In progress: as it comes after the snapshot, or ran when it was taken. */
+	/* In progress: it comes after the snapshot, or ran when the snapshot was taken. */
 	assert_false(herald_freshness_sees(freshness, KEY, sees(100, 100, 0)));
 	assert_false(herald_freshness_sees(freshness, KEY, sees(100, 102, 100, 0)));
 	assert_false(herald_freshness_sees(freshness, KEY, sees(100, 103, 102, 100, 0)));
@@ -101,7 +101,7 @@ one_message(HeraldFreshness *freshness)
 	assert_true(herald_freshness_sees(freshness, KEY, sees(101, 101, 0)));
 	assert_true(herald_freshness_sees(freshness, KEY, sees(101, 103, 101, 0)));
 
-	/* Other buckets know nothing of it; another key of this bucket does. */
+	/* Other buckets are not affected; another key of this bucket is. */
 	assert_true(herald_freshness_sees(freshness, OTHER, sees(100, 100, 0)));
 	assert_false(herald_freshness_sees(freshness, SAME_BUCKET, sees(100, 100, 0)));
 }
@@ -120,20 +120,20 @@ a_range(HeraldFreshness *freshness)
 	note(freshness, KEY, 101, 100);
 	note(freshness, SAME_BUCKET, 105, 100);
 
-	/* Each end, and whatever is between. */
+	/* Each end, and ids in between. */
 	assert_false(herald_freshness_sees(freshness, KEY, sees(101, 110, 101, 0)));
 	assert_false(herald_freshness_sees(freshness, KEY, sees(102, 110, 109, 102, 0)));
 	assert_false(herald_freshness_sees(freshness, KEY, sees(105, 110, 105, 0)));
 	assert_false(herald_freshness_sees(freshness, KEY, sees(104, 104, 0)));
 	assert_false(herald_freshness_sees(freshness, KEY, sees(105, 105, 0)));
 
-	/* Only others, on both sides. */
+	/* Only ids outside of the range, on both sides. */
 	assert_true(herald_freshness_sees(freshness, KEY, sees(100, 110, 100, 106, 0)));
 	assert_true(herald_freshness_sees(freshness, KEY, sees(106, 110, 106, 0)));
 	assert_true(herald_freshness_sees(freshness, KEY, sees(100, 106, 100, 0)));
 }
 
-/* Guards: a bucket stands for all from the lowest to the highest. */
+/* Guards: a bucket stands for all ids from its lowest to its highest. */
 static void
 test_range(void **state UNUSED)
 {
@@ -148,31 +148,31 @@ raised(HeraldFreshness *freshness)
 	note(freshness, KEY, 100, 100);
 	note(freshness, KEY, 104, 100);
 
-	/* All over: it begins anew. */
+	/* All have ended: the range begins again. */
 	note(freshness, KEY, 110, 105);
 	assert_int_equal(range->lowest, base + 110);
 	assert_int_equal(range->highest, base + 110);
 
-	/* Over in part: no lower than any that may be in progress. */
+	/* Some have ended: the range begins no lower than the oldest that may be in progress. */
 	note(freshness, KEY, 120, 110);
 	note(freshness, KEY, 121, 115);
 	assert_int_equal(range->lowest, base + 115);
 	assert_int_equal(range->highest, base + 121);
 
-	/* Over before we hear of it. */
+	/* It has ended before its message is read. */
 	note(freshness, KEY, 114, 116);
 	note(freshness, OTHER, 114, 116);
 	assert_int_equal(range->lowest, base + 115);
 	assert_int_equal(freshness->buckets[OTHER].highest, 0);
 
-	/* Not known what is over: nothing is dropped. */
+	/* xmin is unknown: nothing is dropped. */
 	note(freshness, KEY, 140, 0);
 	assert_int_equal(range->lowest, base + 115);
 	assert_int_equal(range->highest, base + 140);
 	assert_int_equal(freshness->floor, base + 116);
 }
 
-/* Guards: a range is no longer than it must be. */
+/* Guards: a range is no longer than necessary. */
 static void
 test_raised(void **state UNUSED)
 {
@@ -184,19 +184,19 @@ seen(HeraldFreshness *freshness)
 {
 	const HeraldXidRange *range = &freshness->buckets[KEY];
 
-	/* 100 takes long.  What the snapshot sees leaves no trace. */
+	/* 100 runs for long.  An id that the snapshot sees is not recorded. */
 	herald_freshness_note_seen(freshness, KEY, base + 103, sees(100, 105, 100, 0));
 	assert_int_equal(range->highest, 0);
 	herald_freshness_note_seen(freshness, OTHER, base + 103, sees(100, 105, 103, 100, 0));
 	assert_int_equal(freshness->buckets[OTHER].highest, base + 103);
 
-	/* The first of these is the later one: the other is refused. */
+	/* The first of these snapshots is the latest: the older ones are refused. */
 	assert_true(herald_freshness_sees(freshness, KEY, sees(100, 105, 100, 0)));
 	assert_false(herald_freshness_sees(freshness, KEY, sees(100, 105, 100, 103, 0)));
 	assert_false(herald_freshness_sees(freshness, OTHER, sees(100, 104, 100, 0)));
 	assert_false(herald_freshness_sees_missed(freshness, sees(100, 104, 100, 0)));
 
-	/* In progress; then another one is, and the first no more. */
+	/* A range grows by ids in progress, until a snapshot sees all of it. */
 	herald_freshness_note_seen(freshness, KEY, base + 106, sees(100, 107, 100, 106, 0));
 	assert_int_equal(range->lowest, base + 106);
 	assert_int_equal(range->highest, base + 106);
@@ -210,7 +210,7 @@ seen(HeraldFreshness *freshness)
 	assert_int_equal(range->lowest, base + 116);
 	assert_int_equal(range->highest, base + 116);
 
-	/* It does not go back; and is not needed when all before are over. */
+	/* The floor does not go back, and is dropped when all ids before it have ended. */
 	herald_freshness_note_seen(freshness, OTHER, base + 117, sees(100, 110, 100, 106, 0));
 	assert_int_equal(freshness->floor_xmax, base + 116);
 	assert_int_equal(freshness->floor_count, 1);
@@ -219,7 +219,7 @@ seen(HeraldFreshness *freshness)
 	assert_true(herald_freshness_advance(freshness, base + 116));
 	assert_int_equal(freshness->floor_xmax, 0);
 
-	/* A range that never ends is no longer than it must be. */
+	/* A range that never ends begins no lower than the snapshot's xmin. */
 	herald_freshness_note_seen(freshness, KEY, base + 120, sees(119, 120, 119, 0));
 	assert_int_equal(range->lowest, base + 120);
 	herald_freshness_note_seen(freshness, KEY, base + 130, sees(120, 130, 120, 0));
@@ -227,7 +227,7 @@ seen(HeraldFreshness *freshness)
 	assert_int_equal(range->lowest, base + 125);
 }
 
-/* Guards: what a snapshot sees is not remembered, and older ones are refused. */
+/* Guards: ids that a snapshot sees are not recorded, and older snapshots are refused. */
 static void
 test_seen(void **state UNUSED)
 {
@@ -242,7 +242,7 @@ floors(HeraldFreshness *freshness)
 	note(freshness, KEY, 120, 110);
 	assert_int_equal(freshness->floor, base + 110);
 
-	/* It does not go back, and nothing is said of what is older. */
+	/* The floor does not go back, and snapshots below it are refused. */
 	note(freshness, KEY, 121, 105);
 	assert_int_equal(freshness->floor, base + 110);
 	assert_false(herald_freshness_sees(freshness, OTHER, sees(109, 125, 109, 0)));
@@ -255,7 +255,7 @@ floors(HeraldFreshness *freshness)
 	assert_false(herald_freshness_sees(freshness, OTHER, sees(111, 125, 111, 0)));
 }
 
-/* Guards: a snapshot that may see in progress what was dropped keeps nothing. */
+/* Guards: nothing is kept under a snapshot to which a dropped id may be in progress. */
 static void
 test_floor(void **state UNUSED)
 {
@@ -268,7 +268,7 @@ missed(HeraldFreshness *freshness)
 	const uint32_t committing[] = {base + 90, base + 102};
 	uint32_t	room[3 + 2];
 
-	/* 98 has nothing in the queue yet, 100 and 103 neither; 90 is over. */
+	/* 98, 100 and 103 have nothing in the queue yet; 90 has ended. */
 	note(freshness, KEY, 100, 98);
 	herald_freshness_join(freshness, sees(98, 104, 103, 98, 102, 100, 0), committing, 2, room);
 	assert_true(herald_freshness_sees(freshness, KEY, sees(98, 101, 98, 100, 0)));
@@ -278,11 +278,11 @@ missed(HeraldFreshness *freshness)
 	assert_true(herald_freshness_sees_missed(freshness, sees(104, 104, 0)));
 	assert_true(herald_freshness_sees_missed(freshness, sees(110, 120, 110, 111, 0)));
 
-	/* It was about to commit... */
+	/* 102 was about to commit... */
 	assert_false(herald_freshness_sees_missed(freshness, sees(98, 104, 98, 100, 103, 102, 0)));
 	assert_false(herald_freshness_sees_missed(freshness, sees(102, 110, 102, 108, 0)));
 
-	/* ...or was over, but is not for an older snapshot. */
+	/* ...and others had ended, but not for an older snapshot. */
 	assert_false(herald_freshness_sees_missed(freshness, sees(98, 104, 98, 99, 100, 103, 0)));
 	assert_false(herald_freshness_sees_missed(freshness, sees(97, 104, 97, 0)));
 
@@ -293,7 +293,7 @@ missed(HeraldFreshness *freshness)
 	assert_false(herald_freshness_sees_missed(freshness, sees(98, 103, 98, 101, 0)));
 }
 
-/* Guards: what was missed by joining is seen, or was not missed. */
+/* Guards: nothing is kept under a snapshot that does not see all that was missed by joining. */
 static void
 test_missed(void **state UNUSED)
 {
@@ -306,7 +306,10 @@ missed_late(HeraldFreshness *freshness)
 	const uint32_t committing[] = {base + 107, base + 105};
 	uint32_t	room[1 + 2];
 
-	/* None after 103 is over yet, so they are beyond the snapshot; but two were about to commit. */
+	/*
+	 * No id after 103 has ended, so all are beyond the snapshot; but two were about to
+	 * commit.
+	 */
 	herald_freshness_join(freshness, sees(100, 104, 100, 0), committing, 2, room);
 	assert_false(herald_freshness_sees_missed(freshness, sees(100, 104, 100, 0)));
 	assert_false(herald_freshness_sees_missed(freshness, sees(104, 104, 0)));
@@ -316,7 +319,7 @@ missed_late(HeraldFreshness *freshness)
 	assert_true(herald_freshness_sees_missed(freshness, sees(100, 108, 100, 0)));
 	assert_true(herald_freshness_sees_missed(freshness, sees(100, 120, 100, 104, 106, 108, 0)));
 
-	/* Forgotten when nobody can see any of them in progress, and not before. */
+	/* Forgotten when no snapshot can see any of them in progress, and not before. */
 	herald_freshness_advance(freshness, base + 107);
 	assert_false(herald_freshness_sees_missed(freshness, sees(107, 109, 107, 0)));
 	herald_freshness_advance(freshness, base + 108);
@@ -331,7 +334,7 @@ test_missed_late(void **state UNUSED)
 	at_all_bases(missed_late);
 }
 
-/* A backend joins with `now`: what it has missed `now` sees, and `older` does not. */
+/* A backend joins with `now`, which sees all that the backend has missed; `older` does not. */
 static void
 missed_between(const HeraldVisibility *older, const HeraldVisibility *now)
 {
@@ -344,7 +347,10 @@ missed_between(const HeraldVisibility *older, const HeraldVisibility *now)
 	free(freshness);
 }
 
-/* Guards: an id that is in a snapshot twice, as one that is just being prepared is, does not stand for another. */
+/*
+ * Guards: an id that is in a snapshot twice, as while it is being prepared, does not stand
+ * for another.
+ */
 static void
 test_id_twice(void **state UNUSED)
 {
@@ -355,7 +361,10 @@ test_id_twice(void **state UNUSED)
 	missed_between(&older, &now);	/* 101 */
 }
 
-/* Guards: the ids that no transaction has are not missing between two that are in progress. */
+/*
+ * Guards: ids 0 to 2, which no transaction has, do not count as missed between two ids in
+ * progress.
+ */
 static void
 test_special_ids(void **state UNUSED)
 {
@@ -372,7 +381,7 @@ test_special_ids(void **state UNUSED)
 	free(freshness);
 }
 
-/* Guards: a snapshot from long before the join is not compared one by one. */
+/* Guards: a snapshot from long before the join is not compared id by id. */
 static void
 test_long_stretch(void **state UNUSED)
 {
@@ -397,7 +406,7 @@ swept(HeraldFreshness *freshness)
 	assert_int_equal(freshness->buckets[KEY].highest, 0);
 	assert_int_equal(freshness->buckets[OTHER].highest, base + 101 + 2 * step);
 
-	/* So that it can be said of any snapshot, however many have gone by. */
+	/* So any snapshot can be judged, even after a great number of ids. */
 	note(freshness, KEY, xid + 1, xid);
 	for (int i = 0; i < 100; i++)
 	{
@@ -426,7 +435,7 @@ worn_out(HeraldFreshness *freshness)
 	assert_true(herald_freshness_advance(freshness, base + 1000));
 	assert_false(herald_freshness_advance(freshness, base + 1000 + 2 * reach - 1));
 
-	/* Even if it seems to be in reach again. */
+	/* Even if the xmin seems to be in reach again. */
 	assert_false(herald_freshness_advance(freshness, base + 1000));
 	assert_false(herald_freshness_sees(freshness, OTHER, sees(1000 + reach, 1000 + reach, 0)));
 	assert_false(herald_freshness_sees_missed(freshness, sees(1000 + reach, 1000 + reach, 0)));
@@ -435,7 +444,7 @@ worn_out(HeraldFreshness *freshness)
 	assert_true(herald_freshness_advance(freshness, base + 1000));
 	assert_true(herald_freshness_sees_missed(freshness, sees(1000, 1001, 1000, 0)));
 
-	/* By a message, with xmin known or not. */
+	/* Worn out by a message, with xmin known or not. */
 	note(freshness, KEY, 1000 + reach + 1, 1000 + reach + 1);
 	assert_false(herald_freshness_sees(freshness, OTHER, sees(2000, 2000, 0)));
 	herald_freshness_join(freshness, sees(1000, 1001, 1000, 0), NULL, 0, room);
@@ -446,7 +455,7 @@ worn_out(HeraldFreshness *freshness)
 	assert_true(herald_freshness_sees(freshness, OTHER, sees(2000, 2000, 0)));
 }
 
-/* Guards: a session that has heard nothing for very long is told to join anew. */
+/* Guards: a session that has received nothing for very long must join again. */
 static void
 test_worn_out(void **state UNUSED)
 {

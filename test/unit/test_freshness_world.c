@@ -1,23 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * test_freshness_world.c
- *	  A small world around freshness.c, at random: is what it keeps ever stale?
+ *	  A small random world around freshness.c: is a kept value ever stale?
  *
  * Writers begin transactions, some of which have invalidations, which they put
  * in the queue before they commit; some take long, some are prepared before,
  * some are rolled back.
  * Sessions take snapshots, hold some of them for long, and take over each
- * other's; read the queue when they like, join it late, are reset; compute
- * values as one of their snapshots sees it, and keep them later if the rule
- * allows it.  Few keys share fewer buckets, and ids go around the circle
- * often, at times by a thousand million in one step.
+ * other's; they read the queue at any time, join it late, are reset; they compute
+ * values as one of their snapshots sees them, and keep them later if the rule
+ * allows it.  A few keys share fewer buckets, and ids wrap around often, at times
+ * by a thousand million in one step.
  *
  * The oracle knows the time of each change and of each snapshot.  Guards:
  *
  *	 a value that is returned under a snapshot, after reading the queue to its
  *	 end, contains every change that the snapshot sees;
  *
- *	 when all is quiet, every value can be kept.
+ *	 when no transaction runs any more, every value can be kept.
  *
  * HERALD_TEST_SEED runs one seed only.
  *
@@ -37,7 +37,7 @@
 #define CHANGES_MAX		2
 #define SNAPSHOTS		3			/* held by a session */
 #define HISTORY			64			/* changes of a key that are remembered */
-#define MESSAGES		4096		/* a ring; sessions are reset long before */
+#define MESSAGES		4096		/* a ring; sessions are reset long before it is full */
 #define FIRST_XID		3
 #define REACH			(UINT64_C(1) << 31)
 
@@ -56,23 +56,23 @@ typedef enum Phase
 typedef struct Writer
 {
 	Phase		phase;
-	uint64_t	xid;			/* counted through */
+	uint64_t	xid;			/* never wraps */
 	uint64_t	last_xid;		/* of its subtransactions */
 	Message		changes[CHANGES_MAX];
 	int			count;
 	int			published;
 	bool		is_slow;
 	uint32_t	committing;		/* as in the queue's slot */
-	uint32_t	prepared;		/* as in the server's place for one; also when it is over */
+	uint32_t	prepared;		/* as in the server's slot for one; also after its end */
 } Writer;
 
 typedef struct Snap
 {
 	bool		is_held;
 	uint64_t	time;			/* sees all changes up to here */
-	uint64_t	horizon;		/* xmin, counted through */
+	uint64_t	horizon;		/* xmin, never wraps */
 	uint32_t	running[2 * WRITERS];
-	HeraldVisibility visibility;	/* but for where `running` is */
+	HeraldVisibility visibility;	/* except for its pointer to `running` */
 } Snap;
 
 typedef struct Session
@@ -83,11 +83,11 @@ typedef struct Session
 	uint32_t	room[4 * WRITERS];
 	Snap		snaps[SNAPSHOTS];
 
-	/* What is kept: which changes it contains. */
+	/* Kept values, and the time up to which they contain all changes. */
 	bool		is_kept[KEYS];
 	uint64_t	kept_time[KEYS];
 
-	/* What is being computed. */
+	/* The value that is being computed. */
 	bool		is_computing;
 	int			key;
 	int			snap;
@@ -99,7 +99,7 @@ typedef struct World
 	uint64_t	random;
 	uint64_t	step;
 
-	/* What this one is like. */
+	/* Settings of this world. */
 	unsigned	jump_one_in;	/* 0: never */
 	unsigned	reset_one_in;
 	unsigned	slow_percent;
@@ -109,7 +109,7 @@ typedef struct World
 	bool		is_xmin_known;
 	bool		is_by_snapshot; /* herald_freshness_note_seen() */
 
-	bool		is_quiet;		/* transactions only end */
+	bool		is_quiet;		/* no transaction begins */
 	uint64_t	next_xid;
 	uint64_t	completed_xid;	/* the latest */
 	uint64_t	time;
@@ -122,7 +122,7 @@ typedef struct World
 	uint64_t	changes[KEYS];
 } World;
 
-/* What was done in all worlds. */
+/* Counts of all worlds together. */
 static struct
 {
 	uint64_t	hits;
@@ -163,7 +163,7 @@ cache_of(int key)
 	return key < KEYS / 2 ? 1 : 2;
 }
 
-/* Keys share a bucket with each other, and one with what stands for a whole cache. */
+/* Two keys each share a bucket, one of them with the hash that stands for a whole cache. */
 static uint32_t
 hash_of(uint32_t cache, int key)
 {
@@ -182,7 +182,7 @@ take_xid(World *world)
 	return world->next_xid++;
 }
 
-/* The oldest that anybody may see in progress, or that `committing` still tells. */
+/* The oldest id that a snapshot may see in progress, or that `committing` still has. */
 static uint64_t
 oldest_xid(const World *world)
 {
@@ -209,7 +209,7 @@ complete(World *world, uint64_t xid)
 		world->completed_xid = xid;
 }
 
-/* Many come and go at once, as far as the server allows. */
+/* Many transactions begin and end at once, as far as the server allows. */
 static void
 jump(World *world)
 {
@@ -440,13 +440,13 @@ note(World *world, Session *session, const Message *message)
 		return;
 	}
 
-	/* Those that are older will be refused. */
+	/* Snapshots that are older will be refused. */
 	if (!snap->is_held)
 		take_snapshot(world, snap = &now);
 	herald_freshness_note_seen(session->freshness, hash, message->xid, visibility(snap));
 }
 
-/* Up to this many messages; all, if it is negative. */
+/* Read up to `count` messages; all, if it is negative. */
 static void
 read_queue(World *world, Session *session, int count)
 {
@@ -467,7 +467,7 @@ read_queue(World *world, Session *session, int count)
 	}
 }
 
-/* What precedes every use of the cache. */
+/* Done before every use of the cache. */
 static void
 accept(World *world, Session *session)
 {
@@ -491,7 +491,7 @@ may_keep(Session *session, int key, Snap *snap)
 		herald_freshness_sees(session->freshness, hash_of(cache_of(key), -1), visibility(snap));
 }
 
-/* Has it been changed after the first time, up to the second one? */
+/* Has the key been changed after `from`, and up to `to`? */
 static bool
 is_changed_between(const World *world, int key, uint64_t from, uint64_t to)
 {
@@ -554,7 +554,7 @@ session_step(World *world)
 				snap->is_held = snap->is_held && (i == 0 && !one_in(world, 20));
 			break;
 		case 2:
-			/* The transaction begins with somebody else's snapshot. */
+			/* The transaction begins with another session's snapshot. */
 			other = &world->sessions[below(world, SESSIONS)];
 			if (!one_in(world, 4) || session->is_computing || !other->snaps[i].is_held)
 				break;

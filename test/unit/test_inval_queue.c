@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_inval_queue.c
- *	  Unit tests of inval_queue.c: what is read, and which readers are reset.
+ *	  Unit tests of inval_queue.c: reading, and which readers are reset.
  *
  * Guards: messages come in order and whole, or not at all; only readers that
  * are overrun are reset; inserters look when they should and no later.
@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Guards: a new queue is empty, and nobody reads it. */
+/* Guards: a new queue is empty, and has no reader. */
 static void
 test_init(void **state UNUSED)
 {
@@ -35,7 +35,7 @@ test_init(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a reader that joins reads the messages that come next, none from before. */
+/* Guards: a reader that joins reads only messages that are inserted afterwards. */
 static void
 test_join(void **state UNUSED)
 {
@@ -61,7 +61,7 @@ test_join(void **state UNUSED)
 	free(queue);
 }
 
-/* Insert that many messages of one database. */
+/* Insert `count` messages of one database. */
 static void
 insert_of(HeraldInvalQueue *queue, uint32_t database, uint32_t count)
 {
@@ -90,7 +90,7 @@ test_skip(void **state UNUSED)
 	assert_false(herald_inval_skip(queue, 0, 1));	/* it was not reset */
 	assert_int_equal(herald_inval_read(queue, 0, messages), 3);
 
-	/* The last of database 1 was read, and nothing came of it since. */
+	/* The last message of database 1 was read, and no other has come since. */
 	insert_of(queue, 2, 2 * SIZE);
 	assert_int_equal(state_of(queue, 0), HERALD_INVAL_RESET);
 	assert_false(herald_inval_skip(queue, 0, 2));
@@ -99,7 +99,7 @@ test_skip(void **state UNUSED)
 	assert_int_equal(state_of(queue, 0), HERALD_INVAL_READING);
 	assert_true(herald_inval_is_current(queue, 0));
 
-	/* One message among very many, at either end of what is missed. */
+	/* One message among very many, at either end of those missed. */
 	for (int at_end = 0; at_end <= 1; at_end++)
 	{
 		insert_of(queue, at_end ? 2 : 1, at_end ? 2 * SIZE : 1);
@@ -111,7 +111,7 @@ test_skip(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: at most a read quantum at once, from inserts of every length. */
+/* Guards: a read returns at most a read quantum, after inserts of every length. */
 static void
 test_quanta(void **state UNUSED)
 {
@@ -133,7 +133,7 @@ test_quanta(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: lap after lap, in rings of several sizes, and where 32 bits are not enough. */
+/* Guards: reading over several laps, in rings of several sizes, beyond 32 bits. */
 static void
 test_laps(void **state UNUSED)
 {
@@ -161,7 +161,7 @@ test_laps(void **state UNUSED)
 	}
 }
 
-/* Guards: inserters look at 8/16, 9/16 ... 16/16, neither before nor after. */
+/* Guards: inserters look at 8/16, 9/16 ... 16/16 of the ring, neither before nor after. */
 static void
 test_thresholds(void **state UNUSED)
 {
@@ -179,7 +179,7 @@ test_thresholds(void **state UNUSED)
 		assert_int_equal(insert(queue, 1), HERALD_INVAL_NOBODY);
 	}
 
-	/* Full to the brim, and nothing lost yet. */
+	/* The ring is full, and nothing is lost yet. */
 	assert_int_equal(queue->look_at, SIZE);
 	assert_int_equal(state_of(queue, 2), HERALD_INVAL_READING);
 	assert_counts(queue, 0, 1);
@@ -190,7 +190,7 @@ test_thresholds(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: an insert that passes several thresholds, or none by one message. */
+/* Guards: inserts that pass several thresholds, or miss one by one message. */
 static void
 test_thresholds_in_steps(void **state UNUSED)
 {
@@ -230,7 +230,7 @@ test_thresholds_in_steps(void **state UNUSED)
 	}
 }
 
-/* Guards: a look finds readers where they are by then, and does not count free slots. */
+/* Guards: a look uses the readers' positions at that time, and does not count free slots. */
 static void
 test_looks_are_rare(void **state UNUSED)
 {
@@ -278,7 +278,7 @@ test_only_the_overrun(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a reader that was reset is told so until it joins anew, and no longer counts. */
+/* Guards: a reader that was reset gets -1 until it joins again, and no longer counts. */
 static void
 test_reset(void **state UNUSED)
 {
@@ -301,7 +301,7 @@ test_reset(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a reader that keeps up is never reset, whatever others do. */
+/* Guards: a reader that keeps up is never reset, whatever other readers do. */
 static void
 test_who_keeps_up(void **state UNUSED)
 {
@@ -315,7 +315,7 @@ test_who_keeps_up(void **state UNUSED)
 		insert(queue, 64);
 		read_all(queue, 4);
 
-		/* The others read little, and begin anew when they are reset. */
+		/* The others read little, and join again when they are reset. */
 		for (uint32_t slot = 0; slot < SLOTS; slot++)
 		{
 			if (slot != 4 && i / 64 % (slot + 2) == 0 && read_once(queue, slot) == -1)
@@ -331,7 +331,7 @@ test_who_keeps_up(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: every slot counts, in rings of every size, the last one and the only one too. */
+/* Guards: every slot counts, also the last and the only one, in rings of several sizes. */
 static void
 test_all_slots(void **state UNUSED)
 {
@@ -344,7 +344,7 @@ test_all_slots(void **state UNUSED)
 		uint32_t	size = sizes[i / 3];
 		HeraldInvalQueue *queue = queue_new_of(size, count);
 
-		/* The later one joins, the less it is behind. */
+		/* The later a reader joins, the less it is behind. */
 		for (uint32_t slot = 0; slot < count; slot++)
 		{
 			herald_inval_join(queue, slot);
@@ -363,7 +363,7 @@ test_all_slots(void **state UNUSED)
 	}
 }
 
-/* What happens in the middle of a read, and to which queue. */
+/* The inserts that interrupt a read, and their queue. */
 static HeraldInvalQueue *interrupted_queue;
 static uint32_t interrupted_inserts;
 static void *interrupted_page;
@@ -377,8 +377,8 @@ on_page_fault(int number UNUSED)
 }
 
 /*
- * A read whose 9th message goes to a page that is not there yet: the page fault
- * inserts as many messages before it goes on.  Returns what read() does.
+ * A read whose 9th message goes to a page that is not accessible yet: the page fault
+ * inserts `inserts` messages, then the read goes on.  Returns what herald_inval_read() does.
  */
 static int
 read_interrupted(HeraldInvalQueue *queue, uint32_t inserts, HeraldInvalidation *copy)
@@ -404,11 +404,11 @@ read_interrupted(HeraldInvalQueue *queue, uint32_t inserts, HeraldInvalidation *
 	return result;
 }
 
-/* Guards: what is overwritten in the middle of a read is not taken for read. */
+/* Guards: messages that are overwritten in the middle of a read are not taken for read. */
 static void
 test_overwritten_while_read(void **state UNUSED)
 {
-	/* so much room there is behind the reader, so much is inserted meanwhile */
+	/* how far the reader is behind, and how many messages are inserted meanwhile */
 	static const struct
 	{
 		uint32_t	behind;

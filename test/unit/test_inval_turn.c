@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * test_inval_turn.c
- *	  Unit tests of inval_queue.c: whose turn it is to catch up.
+ *	  Unit tests of inval_queue.c: which reader has the turn to catch up.
  *
- * Guards: one at a time has the turn, the furthest behind first; it goes on, and
- * is neither lost nor held up by one that does not move.
+ * Guards: one reader at a time has the turn, the furthest behind first; the turn is
+ * handed on, and is neither lost nor held up by a reader that does not move.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,7 +12,7 @@
  */
 #include "inval_support.h"
 
-/* Guards: the turn goes to the furthest behind, then on, one at a time, and ends. */
+/* Guards: the turn goes to the furthest behind, then to the next, one at a time, and ends. */
 static void
 test_turn(void **state UNUSED)
 {
@@ -21,7 +21,7 @@ test_turn(void **state UNUSED)
 		900, 10, HALF, 950, HALF - 1, 600, 0, 800
 	});
 
-	/* The insert of nothing looks all the same. */
+	/* An insert of no message looks after the readers, too. */
 	assert_int_equal(insert(queue, 0), 3);
 	for (size_t i = 0; i < sizeof(chain) / sizeof(chain[0]); i++)
 	{
@@ -30,7 +30,7 @@ test_turn(void **state UNUSED)
 		assert_int_equal(turn_of(queue), chain[i]);
 		assert_counts(queue, 0, i + 1);
 
-		/* Others do not matter, nor another look. */
+		/* Neither another look nor another reader changes the turn. */
 		queue->look_at = 0;
 		assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
 		assert_int_equal(herald_inval_caught_up(queue, 1), HERALD_INVAL_NOBODY);
@@ -44,7 +44,7 @@ test_turn(void **state UNUSED)
 	}
 	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
 
-	/* One more message, and one more is far behind: seen at the next look, not before. */
+	/* After one more message another reader is far behind: noticed at the next look only. */
 	assert_int_equal(insert(queue, 1), HERALD_INVAL_NOBODY);
 	queue->look_at = 0;
 	assert_int_equal(insert(queue, 0), 4);
@@ -52,7 +52,7 @@ test_turn(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a reader ahead of the head that was seen as the turn was handed on is not far behind. */
+/* Guards: a reader ahead of the head that was read to hand on the turn is not far behind. */
 static void
 test_ahead_of_the_head(void **state UNUSED)
 {
@@ -93,7 +93,7 @@ test_turn_does_not_get_lost(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: the watchdog takes back the turn that it saw, no other, and nobody's not. */
+/* Guards: the watchdog takes back the turn that it saw, no other, and none that is free. */
 static void
 test_rescue(void **state UNUSED)
 {
@@ -123,7 +123,7 @@ test_rescue(void **state UNUSED)
 	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
 	assert_int_equal(atomic_load(&queue->readers[0].stuck), 1);
 
-	/* Once more: too late, and its mark stays. */
+	/* Once more: too late, and the stuck mark stays. */
 	assert_int_equal(herald_inval_rescue(queue, second), HERALD_INVAL_NOBODY);
 	assert_int_equal(atomic_load(&queue->readers[0].stuck), 1);
 	free(queue);
@@ -144,17 +144,17 @@ test_stuck(void **state UNUSED)
 	assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
 	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
 
-	/* The stuck count for the looks all the same: they are not overwritten unseen. */
+	/* Stuck readers still count for the next look: they are not overwritten unnoticed. */
 	assert_true(queue->look_at <= position_of(queue, 0) + SIZE);
 
-	/* Reading a little is enough to be back... */
+	/* Reading a little ends being stuck... */
 	assert_int_equal(read_once(queue, 1), HERALD_INVAL_READ_QUANTUM);
 	queue->look_at = 0;
 	assert_int_equal(insert(queue, 0), 1);
 	read_all(queue, 1);
 	assert_int_equal(herald_inval_caught_up(queue, 1), HERALD_INVAL_NOBODY);
 
-	/* ...but not reading nothing. */
+	/* ...but having the turn without reading does not. */
 	assert_int_equal(herald_inval_rescue(queue, herald_inval_turn(queue)), HERALD_INVAL_NOBODY);
 	assert_int_equal(atomic_load(&queue->readers[0].stuck), 1);
 	read_all(queue, 0);
@@ -163,7 +163,7 @@ test_stuck(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: joining, and catching up, end being stuck, whenever the watchdog came. */
+/* Guards: joining, and catching up, end being stuck, even if the watchdog marks it late. */
 static void
 test_stuck_no_longer(void **state UNUSED)
 {

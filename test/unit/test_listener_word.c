@@ -4,7 +4,7 @@
  *	  Unit tests of listener_word.c: every state with every event.
  *
  * Guards: the table in docs/internals/LISTENER.md, row by row: the state and
- * the position afterwards, and what the caller is told.
+ * the position afterwards, and the result for the caller.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,12 +18,12 @@
 
 #include "listener_word.h"
 
-/* The position in the word, one before it, and one behind it. */
+/* The position in the word, one before it, and one after it. */
 #define BEFORE	((HeraldPosition) 4088)
 #define HERE	((HeraldPosition) 4096)
 #define BEHIND	((HeraldPosition) 8192)
 
-/* Short names, for the table to be readable. */
+/* Short names, to keep the table readable. */
 enum
 {
 	FREE = HERALD_LISTENER_FREE,
@@ -74,14 +74,14 @@ static const Row table[EVENTS][STATES] = {
 		{AGAIN, AGAIN, HERE, false}, {BUSY, BUSY_PENDING, BEHIND, false},
 		{BUSY_PENDING, BUSY_PENDING, HERE, false},
 	},
-	/* A message that it has read on its own before we came to mark it. */
+	/* A message that the listener has read by itself before it is marked. */
 	[MARK_SEEN] = {
 		{FREE, FREE, HERE, false}, {IDLE, IDLE, HERE, false}, {PENDING, PENDING, HERE, false},
 		{SIGNALLED, SIGNALLED, HERE, false}, {PROCESSING, AGAIN, HERE, false},
 		{AGAIN, AGAIN, HERE, false}, {BUSY, BUSY, HERE, false},
 		{BUSY_PENDING, BUSY_PENDING, HERE, false},
 	},
-	/* The very next one after what it has read is not among those. */
+	/* The next message after those that the listener has read. */
 	[MARK_NEXT] = {
 		{FREE, FREE, HERE, false}, {IDLE, PENDING, HERE, true}, {PENDING, PENDING, HERE, false},
 		{SIGNALLED, SIGNALLED, HERE, false}, {PROCESSING, AGAIN, HERE, false},
@@ -124,7 +124,7 @@ static const Row table[EVENTS][STATES] = {
 		{AGAIN, PROCESSING, BEHIND, false}, {BUSY, FORBIDDEN, 0, 0},
 		{BUSY_PENDING, FORBIDDEN, 0, 0},
 	},
-	/* Only from PROCESSING and AGAIN does anyone call this. */
+	/* Called only in PROCESSING and AGAIN. */
 	[REQUEUE] = {
 		{FREE, PENDING, BEHIND, 0}, {IDLE, PENDING, BEHIND, 0}, {PENDING, PENDING, BEHIND, 0},
 		{SIGNALLED, PENDING, BEHIND, 0}, {PROCESSING, PENDING, BEHIND, 0},
@@ -133,7 +133,7 @@ static const Row table[EVENTS][STATES] = {
 	},
 };
 
-/* Let the event happen; returns what the caller is told. */
+/* Let the event happen; returns the result for the caller. */
 static unsigned
 happen(HeraldListenerWord *word, Event event)
 {
@@ -179,7 +179,7 @@ happen(HeraldListenerWord *word, Event event)
 	return result;
 }
 
-/* Does the core stop at an assertion?  Tried in a child. */
+/* Does the core stop at an assertion?  Tried in a child process. */
 static bool
 is_forbidden(HeraldListenerWord *word, Event event)
 {

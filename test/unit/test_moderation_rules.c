@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * test_moderation_rules.c
- *	  Unit tests of moderation_rules.c: when a listener waits for more, and for
- *	  how long.
+ *	  Unit tests of moderation_rules.c: when a listener waits for more batches,
+ *	  and for how long.
  *
  * Guards: every rule by itself, at its limits.
  *
@@ -14,14 +14,14 @@
 
 #include "moderation_rules.h"
 
-/* A pass under load: three batches of several senders, a step after the one before. */
+/* A pass under load: three batches of several senders, a step after the previous pass. */
 static HeraldPass
 busy_pass(void)
 {
 	return (HeraldPass) {.since_us = 100,.batches = 3,.several = true};
 }
 
-/* Guards: more is expected where batches come at one in a step or more, and the last pass is recent. */
+/* Guards: more is expected if a batch or more comes per step, and the last pass is recent. */
 static void
 test_expects(void **state UNUSED)
 {
@@ -34,13 +34,13 @@ test_expects(void **state UNUSED)
 	assert_false(herald_moderation_expects(&pass));
 	pass = (HeraldPass) {.since_us = 6300,.batches = 63};
 	assert_true(herald_moderation_expects(&pass));
-	pass.batches = 64;			/* it carries enough */
+	pass.batches = 64;			/* the pass carries enough */
 	assert_false(herald_moderation_expects(&pass));
-	pass = (HeraldPass) {.since_us = UINT64_MAX,.batches = 3};	/* the first */
+	pass = (HeraldPass) {.since_us = UINT64_MAX,.batches = 3};	/* the first pass */
 	assert_false(herald_moderation_expects(&pass));
 }
 
-/* Guards: a single notification, one sender, listeners that wait: nobody lingers. */
+/* Guards: no lingering for a single notification, for one sender, or while listeners wait. */
 static void
 test_does_not_linger(void **state UNUSED)
 {
@@ -63,7 +63,10 @@ test_does_not_linger(void **state UNUSED)
 	assert_int_equal(herald_moderation_linger(&pass, 0, &restraint), 0);
 }
 
-/* Guards: it goes on with two more batches, a step longer each time, up to a limit, and not for ever. */
+/*
+ * Guards: lingering goes on if two more batches come, a step longer each time, up to a
+ * limit, and not for ever.
+ */
 static void
 test_lingers_on(void **state UNUSED)
 {
@@ -85,7 +88,7 @@ test_lingers_on(void **state UNUSED)
 	assert_int_equal(herald_moderation_linger(&pass, 0, &restraint), 0);
 }
 
-/* Guards: after lingering in vain it is left out 1, 3, 7 ... 63 times, until it was worth it. */
+/* Guards: lingering without success is left out 1, 3, 7 ... 63 times, until it succeeds. */
 static void
 test_restraint(void **state UNUSED)
 {
@@ -105,7 +108,10 @@ test_restraint(void **state UNUSED)
 	assert_int_equal(herald_moderation_linger(&pass, 0, &restraint), HERALD_STEP_US);
 }
 
-/* Guards: a turn is passed on later only if others wait, and something has come or is expected; and not much later. */
+/*
+ * Guards: passing on a turn is delayed only if others wait, and more has come or is
+ * expected; and not for long.
+ */
 static void
 test_pauses(void **state UNUSED)
 {
@@ -116,7 +122,7 @@ test_pauses(void **state UNUSED)
 	assert_true(herald_moderation_pauses(true, false, 1, 2, 499));
 	assert_false(herald_moderation_pauses(true, false, 1, 2, 500));
 
-	/* With 100 that wait, and two turns, a circle takes 10 ms longer. */
+	/* With 100 listeners that wait, and two turns, a circle takes 10 ms longer. */
 	assert_true(herald_moderation_pauses(true, false, 100, 2, 199));
 	assert_false(herald_moderation_pauses(true, false, 100, 2, 200));
 	assert_true(herald_moderation_pauses(true, false, 19999, 2, 0));

@@ -31,7 +31,7 @@ assert_all_zero(HeraldQueue *queue, HeraldPosition from, HeraldPosition to)
 			fail_msg("old bytes at %llu", (unsigned long long) from);
 }
 
-/* Guards: any wish becomes a power of two that is not larger, with a minimum. */
+/* Guards: any size asked for is rounded down to a power of two, with a minimum. */
 static void
 test_ring_size(void **state UNUSED)
 {
@@ -43,7 +43,7 @@ test_ring_size(void **state UNUSED)
 	assert_int_equal(herald_queue_ring_size(UINT64_C(8) << 30), UINT64_C(8) << 30);
 }
 
-/* Guards: the first position is above zero, the ring zeroed, the limit a lap on. */
+/* Guards: the first position is above zero, the ring zeroed, the limit one lap further. */
 static void
 test_init(void **state UNUSED)
 {
@@ -91,7 +91,7 @@ test_reserve_and_fill(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a sender that asks for it gets no room while too much before it is unsettled. */
+/* Guards: with unsettled_max a sender gets no room while more bytes are unsettled before it. */
 static void
 test_unsettled_max(void **state UNUSED)
 {
@@ -110,7 +110,7 @@ test_unsettled_max(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a sender that has to leave room to others gets none that they could not do without. */
+/* Guards: a sender with room_left leaves this number of bytes before the limit to others. */
 static void
 test_room_left(void **state UNUSED)
 {
@@ -128,7 +128,7 @@ test_room_left(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: finishing changes the state, and a commit the time; nothing else. */
+/* Guards: finishing changes the state, and a commit also the time; nothing else. */
 static void
 test_finish(void **state UNUSED)
 {
@@ -154,7 +154,7 @@ test_finish(void **state UNUSED)
 
 /*
  * Guards: the segment's border, for every number of bytes left before it.  A
- * batch that fits exactly needs no filler; one that does not goes behind it.
+ * batch that fits exactly needs no filler; one that does not fit goes behind the border.
  */
 static void
 test_segment_border(void **state UNUSED)
@@ -211,7 +211,7 @@ test_whole_segment(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a full ring takes nothing, and changes nothing in saying so. */
+/* Guards: a full ring takes no batch, and refusing one changes nothing. */
 static void
 test_full(void **state UNUSED)
 {
@@ -227,12 +227,12 @@ test_full(void **state UNUSED)
 	leave_in_segment(queue, HEADER_SIZE + 24);
 	assert_true(herald_queue_is_short(queue));
 
-	/* Too large for what is left, and no segment behind it. */
+	/* Too large for the rest of the segment, and there is no segment behind it. */
 	assert_false(reserve(queue, 32, &position));
 	assert_int_equal(atomic_load(&queue->head), first + queue->ring_size - HEADER_SIZE - 24);
 	assert_int_equal(word_at(queue, atomic_load(&queue->head)), 0);
 
-	/* Exactly what is left, and then nothing at all. */
+	/* A batch that fits exactly, and then none at all. */
 	assert_true(reserve(queue, 24, &position));
 	assert_int_equal(atomic_load(&queue->head), atomic_load(&queue->limit));
 	assert_false(reserve(queue, 0, &position));
@@ -278,7 +278,7 @@ test_recycle_alignments(void **state UNUSED)
 		}
 }
 
-/* Guards: one recycler at a time, and an older opinion takes nothing back. */
+/* Guards: one recycler at a time, and one with an older position takes nothing back. */
 static void
 test_recycle_alone(void **state UNUSED)
 {
@@ -316,8 +316,8 @@ test_is_short(void **state UNUSED)
 }
 
 /*
- * Fill a batch with words that would pass, at their very place one lap later,
- * for a committed header, an aborted one, or a filler.
+ * Fill a batch with words that would look, at the same place one lap later,
+ * like a committed header, an aborted one, or a filler.
  */
 static HeraldPosition
 send_crafted(HeraldQueue *queue, uint64_t entries_length)
@@ -343,9 +343,9 @@ send_crafted(HeraldQueue *queue, uint64_t entries_length)
 }
 
 /*
- * Guards: many laps of crafted payloads, with batches that begin at ever other
- * places.  After each a head is moved as by a sender that was suspended before
- * it wrote its header: nothing may be dispatched there.
+ * Guards: many laps of crafted payloads, with batches that begin at different
+ * places.  After each the head is moved as by a sender that is suspended before
+ * it writes its header: nothing may be dispatched there.
  */
 static void
 test_wrap_with_crafted_payloads(void **state UNUSED)

@@ -3,8 +3,8 @@
  * test_queue_reader.c
  *	  Unit tests of queue_reader.c: copy, validate, then use.
  *
- * Guards: a reader finds every message, whatever its chunks; it notices when
- * its bytes were given away [Q5]; and damaged bytes never lead it out of its
+ * Guards: a reader finds every message, with chunks of any size; it notices when
+ * its bytes were recycled [Q5]; and damaged bytes never lead it out of its
  * buffer or the ring [Q4].
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -34,7 +34,7 @@ assert_result(HeraldReader *reader, HeraldReadResult expected)
 	assert_int_equal(read_next(reader, &message), expected);
 }
 
-/* Guards: an empty stretch is at its end, and nothing is copied for it. */
+/* Guards: a reader with nothing to read is at its end, and copies nothing. */
 static void
 test_empty(void **state UNUSED)
 {
@@ -48,7 +48,7 @@ test_empty(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: messages in order, with their batch's facts; the end can be moved on. */
+/* Guards: messages come in order, with their batch's data; the end can be moved on. */
 static void
 test_messages_and_extend(void **state UNUSED)
 {
@@ -152,7 +152,7 @@ test_chunk_sizes(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: an entry larger than the buffer is asked room for, and then read. */
+/* Guards: the reader asks for room for an entry larger than the buffer, and then reads it. */
 static void
 test_room(void **state UNUSED)
 {
@@ -216,7 +216,7 @@ test_across_laps(void **state UNUSED)
 	}
 }
 
-/* Guards: a reader whose position was given away learns it, and reads nothing. */
+/* Guards: a reader whose position was recycled reports it, and reads nothing. */
 static void
 test_lapped(void **state UNUSED)
 {
@@ -237,7 +237,7 @@ test_lapped(void **state UNUSED)
 	assert_result(&reader, HERALD_READ_LAPPED);
 	assert_result(&reader, HERALD_READ_LAPPED);
 
-	/* The same for the other one, as soon as it needs its next chunk. */
+	/* The same for the other reader, as soon as it needs its next chunk. */
 	assert_int_equal(read_growing(&copied, &(HeraldMessage) {0}), HERALD_READ_LAPPED);
 	free(reader.buffer);
 	reader = reader_new(queue, second, SMALL_BUFFER);
@@ -248,9 +248,9 @@ test_lapped(void **state UNUSED)
 }
 
 /*
- * Guards: given away during the copy.  The tail is what a recycler moves
- * first; from then on no copy of the bytes below it is believed, though they
- * have not changed yet.
+ * Guards: bytes that are recycled during the copy.  A recycler moves the tail
+ * first; from then on a copy of bytes below it is rejected, though they have
+ * not changed yet.
  */
 static void
 test_lapped_during_copy(void **state UNUSED)
@@ -269,7 +269,7 @@ test_lapped_during_copy(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a word that is not this position's finished batch is no batch. */
+/* Guards: any word but that of a finished batch at this position is reported as damage. */
 static void
 test_damaged_word(void **state UNUSED)
 {
@@ -304,7 +304,7 @@ static const uint32_t bad_lengths[] = {
 	(uint32_t) INT32_MAX + 1, UINT32_MAX - 7, UINT32_MAX
 };
 
-/* Guards: a batch's length, wrong in every way, for every kind of batch. */
+/* Guards: a batch's length that is wrong in any way is noticed, for every kind of batch. */
 static void
 test_damaged_batch_length(void **state UNUSED)
 {
@@ -324,7 +324,7 @@ test_damaged_batch_length(void **state UNUSED)
 				herald_queue_commit(queue, first, 0);
 			batch_send(queue, "so that the segment is read");
 			dispatch_all(queue);
-			/* The last one leads just over the end, to no position at all. */
+			/* The last one ends just behind the batch, at no valid position. */
 			header_at(queue, first)->length =
 				i < bad ? bad_lengths[i] : header_at(queue, first)->length + 1;
 			reader = reader_new(queue, first, SMALL_BUFFER);
@@ -335,8 +335,8 @@ test_damaged_batch_length(void **state UNUSED)
 }
 
 /*
- * Guards: a batch's length that is well formed but too large or too small for
- * its entries: it is noticed before any entry that does not belong is used.
+ * Guards: a batch's length that is well formed but too large or too small for its
+ * entries is noticed before any entry that does not belong to the batch is used.
  */
 static void
 test_batch_length_and_entries_differ(void **state UNUSED)
@@ -363,7 +363,7 @@ test_batch_length_and_entries_differ(void **state UNUSED)
 	}
 }
 
-/* Guards: a header that would reach over the segment's border. */
+/* Guards: a header that would reach over the segment's border is reported as damage. */
 static void
 test_header_at_border(void **state UNUSED)
 {
@@ -385,7 +385,7 @@ test_header_at_border(void **state UNUSED)
 	}
 }
 
-/* Guards: every length field of an entry, and its kind, wrong in every way.  (It has no padding.) */
+/* Guards: any wrong length or kind in an entry is noticed.  (An entry has no padding.) */
 static void
 test_damaged_entry(void **state UNUSED)
 {
@@ -397,7 +397,7 @@ test_damaged_entry(void **state UNUSED)
 			HeraldEntry *entry = entry_at(queue, first + HEADER_SIZE);
 			HeraldReader reader;
 
-			/* One of the bad batch lengths is right here: that of the channel. */
+			/* 7 is the right length of the channel, and 1 a valid kind. */
 			if (field == 0)
 				entry->length = bad_lengths[i];
 			else if (field == 1)
@@ -416,7 +416,7 @@ test_damaged_entry(void **state UNUSED)
 		}
 }
 
-/* Guards: any single word of a small queue overwritten: no wild read, no endless loop. */
+/* Guards: any single word of a small queue overwritten causes no wild read or endless loop. */
 static void
 test_any_word_damaged(void **state UNUSED)
 {

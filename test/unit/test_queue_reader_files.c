@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * test_queue_reader_files.c
- *	  Unit tests of queue_reader.c: what is in a file, with a reference to it.
+ *	  Unit tests of queue_reader.c: messages in a file, with a reference to it.
  *
  * Guards: a reader finds the file's messages in their place among the others; it
- * learns that a file is gone; and no entry leads it astray that no sender
- * would have put where it is [Q4].
+ * notices that a file is gone; and an entry that no sender would have put where
+ * it is does not lead it astray [Q4].
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -17,7 +17,7 @@
 #define FILE_NUMBER		UINT64_C(0x1122334455667788)
 #define FILE_MESSAGES	5
 
-/* The one file there is. */
+/* The only file. */
 static struct
 {
 	char	   *bytes;
@@ -60,7 +60,7 @@ send(HeraldQueue *queue, const char *entries, uint64_t length)
 	herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, entries, length), 1234);
 }
 
-/* A reference to that many bytes of a file, with so many channels; 0 stands for all listeners. */
+/* A reference to `length` bytes of a file, with some channels; 0 stands for all listeners. */
 static void
 send_reference(HeraldQueue *queue, uint64_t number, uint64_t length, int channels)
 {
@@ -87,7 +87,7 @@ reader_new(HeraldQueue *queue, size_t buffer_size)
 	return reader;
 }
 
-/* A batch of these entries is damage at this many messages. */
+/* A batch of these entries is reported as damaged after `messages` messages. */
 static void
 assert_damaged(const char *entries, uint64_t length, int messages)
 {
@@ -104,7 +104,10 @@ assert_damaged(const char *entries, uint64_t length, int messages)
 	free(queue);
 }
 
-/* Guards: whatever the chunks and the number of messages, none twice, and nothing of the reference. */
+/*
+ * Guards: with any chunk size and number of messages, none comes twice, and the reference
+ * is not returned.
+ */
 static void
 test_messages(void **state UNUSED)
 {
@@ -134,7 +137,10 @@ test_messages(void **state UNUSED)
 			}
 }
 
-/* Guards: a file that is gone, or shorter than its reference says; and without anywhere to look. */
+/*
+ * Guards: a file that is gone or shorter than its reference says is noticed, and so is a
+ * missing read function.
+ */
 static void
 test_gone(void **state UNUSED)
 {
@@ -205,7 +211,10 @@ test_for_others(void **state UNUSED)
 			}
 }
 
-/* Guards: a reference is channels, then a file, and nothing else; nor has a file any length. */
+/*
+ * Guards: a reference is channels, then a file, and nothing else; and a file's length must
+ * be aligned.
+ */
 static void
 test_damaged_reference(void **state UNUSED)
 {
@@ -226,7 +235,7 @@ test_damaged_reference(void **state UNUSED)
 	assert_damaged(entries, length, 1);
 }
 
-/* Guards: a file holds notifications, and nothing that would lead on to another file, or to itself. */
+/* Guards: a file holds only notifications, and no reference to another file, or to itself. */
 static void
 test_damaged_file(void **state UNUSED)
 {

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * test_queue_reader_spilled.c
- *	  Unit tests of queue_reader.c: what is no longer in the ring, and skipping.
+ *	  Unit tests of queue_reader.c: segments no longer in the ring, and skipping.
  *
- * Guards: a reader goes from what was saved into memory without a gap, whatever
- * its chunks and wherever the border is when it comes there; it learns when
- * bytes are gone; and after a skip it goes on with what comes next.
+ * Guards: a reader goes from saved segments into memory without a gap, with any
+ * chunk size and wherever the border is when it gets there; it notices when
+ * bytes are gone; and after a skip it goes on with the next message.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -111,9 +111,9 @@ number(char *payload, int n)
 }
 
 /*
- * Batches of one to five numbered messages over so many segments, aborted ones
- * and other databases' between them, and fillers at the borders.  Returns how
- * many messages.
+ * Batches of one to five numbered messages over `segments` segments, with aborted
+ * ones and those of another database between them, and fillers at the borders.
+ * Returns the number of messages.
  */
 static int
 send_numbered(HeraldQueue *queue, int segments)
@@ -143,7 +143,7 @@ send_numbered(HeraldQueue *queue, int segments)
 	return sent;
 }
 
-/* Guards: from saved segments into memory, whatever the chunks and the border. */
+/* Guards: reading goes from saved segments into memory, with any chunk size and border. */
 static void
 test_borders(void **state UNUSED)
 {
@@ -195,7 +195,7 @@ test_ring_first(void **state UNUSED)
 	free(queue);
 }
 
-/* Read two segments, spilling so many of them after that many chunks.  Returns how many chunks. */
+/* Read two segments, spilling `segments` after `after` chunks.  Returns the number of chunks. */
 static int
 read_and_spill(int after, int segments)
 {
@@ -237,9 +237,9 @@ read_and_spill(int after, int segments)
 }
 
 /*
- * Guards: the segment that is being read is saved and recycled between any two
- * chunks, alone or with the next, so that parts of one batch and of one entry
- * come from either.
+ * Guards: the segment that is being read may be saved and recycled between any
+ * two chunks, alone or with the next, so that parts of one batch and of one entry
+ * come from both places.
  */
 static void
 test_spilled_while_read(void **state UNUSED)
@@ -251,7 +251,7 @@ test_spilled_while_read(void **state UNUSED)
 		assert_int_equal(read_and_spill(after, 1 + after % 2), refills);
 }
 
-/* Guards: a batch that fills its segment, asked room for and read from where it is saved. */
+/* Guards: a saved batch that fills its segment: the reader asks for room, and reads it. */
 static void
 test_largest_batch(void **state UNUSED)
 {
@@ -279,7 +279,7 @@ test_largest_batch(void **state UNUSED)
 	free(queue);
 }
 
-/* It has used nothing of what was not there: found after all, it goes on with that. */
+/* The reader has used nothing of the missing bytes: once they are found it goes on with them. */
 static void
 assert_gone_until_found(HeraldReader *reader, int n)
 {
@@ -296,8 +296,8 @@ assert_gone_until_found(HeraldReader *reader, int n)
 }
 
 /*
- * Guards: bytes that are gone, at every chunk: the reader says so each time, has
- * not moved, and has given out nothing of it.
+ * Guards: if bytes are gone, at any chunk, the reader reports it each time, has not
+ * moved, and has returned nothing of them.
  */
 static void
 test_gone(void **state UNUSED)
@@ -341,7 +341,7 @@ test_gone(void **state UNUSED)
 	assert_true(gone_from > 100);
 }
 
-/* Guards: without anywhere else to look, what is not in the ring is gone. */
+/* Guards: without a function to read saved segments, bytes outside of the ring are gone. */
 static void
 test_nowhere_else(void **state UNUSED)
 {
@@ -359,7 +359,7 @@ test_nowhere_else(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: saved bytes that are damaged are found so, as those in memory are [Q4]. */
+/* Guards: damaged bytes are noticed in saved segments as in memory [Q4]. */
 static void
 test_damaged(void **state UNUSED)
 {
@@ -395,11 +395,11 @@ test_damaged(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: after a skip the pass is at its end, and extended goes on behind that. */
+/* Guards: after a skip the reader is at its end, and goes on from there when it is extended. */
 static void
 test_skip(void **state UNUSED)
 {
-	/* So many messages first: before, in the middle of, between and after batches. */
+	/* Messages before the skip, which is thus before, in, between and after batches. */
 	for (int before = 0; before <= 6; before++)
 		for (size_t size = SMALL_BUFFER; size <= 4096; size *= 8)
 		{
@@ -442,7 +442,7 @@ test_skip(void **state UNUSED)
 		}
 }
 
-/* Guards: overrun in the middle of a batch, told so, and on from there. */
+/* Guards: a reader that is overrun within a batch reports it, and goes on after a skip. */
 static void
 test_skip_when_gone(void **state UNUSED)
 {
@@ -463,7 +463,7 @@ test_skip_when_gone(void **state UNUSED)
 	assert_result(&reader, HERALD_READ_END);
 	assert_int_equal(reader.checkpoint, atomic_load(&queue->dispatched));
 
-	/* The end may be where a filler is going to be. */
+	/* The reader's end may be where a filler is going to be. */
 	batch_send(queue, "next");
 	dispatch_all(queue);
 	herald_reader_extend(&reader, atomic_load(&queue->dispatched));

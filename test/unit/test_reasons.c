@@ -4,7 +4,7 @@
  *	  Unit tests of reasons.h: coalesced signals.
  *
  * Guards: the first reason sends a signal, the next ones do not, and none is
- * lost between two takings.
+ * lost between two calls that take them.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -21,7 +21,7 @@
 #define OTHER_REASON	(UINT32_C(1) << 31)
 #define ALL				UINT32_MAX
 #define ROUNDS			100000
-#define SECONDS_MAX		20		/* a reason that has not been seen after so long is lost */
+#define SECONDS_MAX		20		/* a reason that has not been seen after this time is lost */
 
 static void
 test_coalesced(void **state UNUSED)
@@ -61,7 +61,7 @@ typedef struct Shared
 	HeraldReasons reasons;
 	_Atomic uint32_t signals;	/* sent and not yet received */
 	_Atomic uint32_t given[2];	/* how often a reason was given */
-	_Atomic uint32_t seen[2];	/* of those, how many the receiver knows of */
+	_Atomic uint32_t seen[2];	/* how many of those the receiver has seen */
 	_Atomic bool gave_up;
 } Shared;
 
@@ -90,8 +90,8 @@ give_reasons(void *arg)
 }
 
 /*
- * Guards: a receiver that looks only when it has been signalled sees all that
- * was given a reason for, and is never signalled for nothing.
+ * Guards: a receiver that looks only when it has been signalled sees every
+ * reason that was given, and is never signalled without one.
  */
 static void
 test_no_reason_is_lost(void **state UNUSED)

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * test_retained.c
- *	  Unit tests of retention.c: what is retained for sessions that come back.
+ *	  Unit tests of retention.c: segments retained for sessions that come back.
  *
- * Guards: what nobody needs is saved within its own limit, deleted before anything
- * that is needed, and its begin is known; a session that comes for it has it kept
- * from then on, or is told at once that it is gone.
+ * Guards: segments that no listener needs are saved within their own limit, deleted
+ * before any that is needed, and it is known where they begin; a session that asks
+ * for them has them kept from then on, or gets HERALD_HOLD_GONE at once.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,7 +30,7 @@ static struct
 	bool		fail;			/* nothing can be saved */
 	uint32_t	comes;			/* a session that needs `comes_for` during the next save; 0: none */
 	HeraldPosition comes_for;
-	bool		fill;			/* others fill what is free when the next one is deleted */
+	bool		fill;			/* others fill the free room when the next one is deleted */
 	bool		border_taken;	/* another process has the border lock from the next save on */
 	struct
 	{
@@ -67,7 +67,7 @@ save(HeraldPosition segment)
 	return !world.fail;
 }
 
-/* Be short of room again. */
+/* Fill the ring until it is short of room again. */
 static void
 fill(void)
 {
@@ -126,7 +126,10 @@ others_oldest(void)
 	return world.others_used > 0 ? world.others[0].position : UINT64_MAX;
 }
 
-/* The oldest is on channels of the first set, and each next one of the set that follows. */
+/*
+ * The first one removed is on channels of the first set, each later one on those of the
+ * next set.
+ */
 static void
 others_remove(HeraldPosition below, HeraldPosition removed[HERALD_CHANNEL_SETS])
 {
@@ -150,7 +153,7 @@ static const HeraldRetentionCalls calls = {
 	.others_remove = others_remove,
 };
 
-/* Seven segments full of what is settled, and less than one left; all idle. */
+/* Seven segments full of settled batches, and less than one left; no listener needs it. */
 static int
 setup(void **state UNUSED)
 {
@@ -191,7 +194,7 @@ kept_from(void)
 	return herald_retention_kept_from(&world.retention, world.queue, UINT64_MAX);
 }
 
-/* Move the oldest segment, and fill what that frees, to be short again. */
+/* Move the oldest segment, and fill the room that this makes, to be short again. */
 static bool
 move(void)
 {
@@ -217,7 +220,7 @@ add_other(HeraldPosition position, uint64_t bytes)
 	world.others[world.others_used++].bytes = bytes;
 }
 
-/* Guards: without a limit of its own nothing is retained but the ring. */
+/* Guards: if retain_max is 0 only the ring is retained. */
 static void
 test_ring_alone(void **state UNUSED)
 {
@@ -228,7 +231,7 @@ test_ring_alone(void **state UNUSED)
 	assert_int_equal(kept_from(), border(1));
 }
 
-/* Guards: as much as the limit is retained, the last of it; nobody has lost anything. */
+/* Guards: the latest segments are retained, up to the limit; no listener loses anything. */
 static void
 test_limit(void **state UNUSED)
 {
@@ -250,7 +253,10 @@ test_limit(void **state UNUSED)
 	assert_int_equal(kept_from(), border(10));
 }
 
-/* Guards: what a listener needs has the room of what nobody needs, not the other way round. */
+/*
+ * Guards: segments that a listener needs displace those that none needs, not the other way
+ * round.
+ */
 static void
 test_backlog_comes_first(void **state UNUSED)
 {
@@ -273,14 +279,14 @@ test_backlog_comes_first(void **state UNUSED)
 	assert_int_equal(kept_from(), border(7));
 }
 
-/* Guards: what cannot be saved is not retained, and nothing is given up for it. */
+/* Guards: a segment that cannot be saved is not retained, and nothing is given up for it. */
 static void
 test_disk_is_full(void **state UNUSED)
 {
 	assert_true(move());
 	world.fail = true;
 	assert_true(move());
-	assert_int_equal(world.removes, 1);	/* what there is of a file */
+	assert_int_equal(world.removes, 1);	/* the incomplete file */
 	assert_int_equal(kept_from(), border(2));
 	world.fail = false;
 	assert_true(move());
@@ -290,7 +296,10 @@ test_disk_is_full(void **state UNUSED)
 	assert_int_equal(world.overruns, 0);
 }
 
-/* Guards: a session that comes in time keeps all from there on, in the ring or saved. */
+/*
+ * Guards: for a session that comes in time, all from its position on is kept, in the ring
+ * or saved.
+ */
 static void
 test_hold(void **state UNUSED)
 {
@@ -303,7 +312,7 @@ test_hold(void **state UNUSED)
 	assert_int_equal(had_read, atomic_load(&world.queue->settled));
 	assert_int_equal(atomic_load(herald_wakeup_word(world.wakeup, ME)), border(1) | HERALD_LISTENER_BUSY_PENDING);
 
-	/* Another is still needed by it; one that is newer changes nothing. */
+	/* It still needs the older position; a newer one changes nothing. */
 	assert_int_equal(hold(ME, border(2)), HERALD_HOLD_DONE);
 	assert_int_equal(atomic_load(herald_wakeup_word(world.wakeup, ME)), border(1) | HERALD_LISTENER_BUSY_PENDING);
 	world.limits.retain_max = 0;
@@ -314,7 +323,10 @@ test_hold(void **state UNUSED)
 	assert_int_equal(world.overruns, 0);
 }
 
-/* Guards: a position beyond what has marked everybody, as herald.read() tells it, leaves out nothing of other channels. */
+/*
+ * Guards: a position beyond `settled`, as herald.read() returns it, leaves out nothing of
+ * other channels.
+ */
 static void
 test_hold_beyond(void **state UNUSED)
 {
@@ -328,7 +340,7 @@ test_hold_beyond(void **state UNUSED)
 	assert_int_equal(atomic_load(herald_wakeup_word(world.wakeup, ME)), settled | HERALD_LISTENER_BUSY_PENDING);
 }
 
-/* Guards: a session that comes too late is told so, and its word has not changed. */
+/* Guards: a session that comes too late gets HERALD_HOLD_GONE, and its word has not changed. */
 static void
 test_too_late(void **state UNUSED)
 {
@@ -346,7 +358,7 @@ test_too_late(void **state UNUSED)
 	assert_int_equal(hold(ME, border(1)), HERALD_HOLD_DONE);
 }
 
-/* Guards: a session that comes while a segment is on its way out of the ring does not lose it. */
+/* Guards: a session that comes while a segment is leaving the ring does not lose it. */
 static void
 test_comes_meanwhile(void **state UNUSED)
 {
@@ -361,8 +373,9 @@ test_comes_meanwhile(void **state UNUSED)
 }
 
 /*
- * Guards: a segment that is saved while the ring cannot be changed is not saved once more, by a
- * name that may be on its way out: it is recycled as it is, or leaves the ring with its file.
+ * Guards: a segment that is saved while another process has the border lock is not saved
+ * again, under a name that may be about to be deleted: it is recycled, or leaves the ring
+ * with its file.
  */
 static void
 test_saved_in_ring(void **state UNUSED)
@@ -385,7 +398,10 @@ test_saved_in_ring(void **state UNUSED)
 	assert_int_equal(atomic_load(&world.queue->tail), border(2));
 }
 
-/* Guards: what leaves both the ring and the files is not saved anew, though there is no room again. */
+/*
+ * Guards: a segment that leaves both the ring and the files is not saved again, though
+ * there is no room again.
+ */
 static void
 test_saved_and_let_go(void **state UNUSED)
 {
@@ -400,7 +416,10 @@ test_saved_and_let_go(void **state UNUSED)
 	assert_int_equal(kept_from(), border(1));
 }
 
-/* Guards: what is kept besides segments is retained with them; without it nothing is whole, on its channels. */
+/*
+ * Guards: other files are retained with segments; where one is removed, its channels are
+ * complete only after it.
+ */
 static void
 test_others(void **state UNUSED)
 {
@@ -419,7 +438,7 @@ test_others(void **state UNUSED)
 	assert_int_equal(hold(ME, border(0) + 8), HERALD_HOLD_GONE);
 	assert_int_equal(hold(ME, border(0) + 16), HERALD_HOLD_DONE);
 
-	/* Needed now, it is not deleted; there being no place for more of them, it is. */
+	/* It is needed now, so it is not deleted; but it is given up to make place for another. */
 	world.limits.retain_max = 0;
 	trim();
 	assert_int_equal(world.others_used, 1);
@@ -429,7 +448,7 @@ test_others(void **state UNUSED)
 	assert_false(herald_retention_give_up_oldest_other(&world.retention, world.queue, world.wakeup, &calls));
 }
 
-/* Guards: what has expired goes, as far as nobody needs it. */
+/* Guards: expired segments are deleted, as far as no listener needs them. */
 static void
 test_expire(void **state UNUSED)
 {

@@ -3,9 +3,9 @@
  * test_retention.c
  *	  Unit tests of retention.c: what is saved, deleted, given up, and when.
  *
- * Guards: a segment is saved only for those who need it, counts as saved only
- * when it is so as a whole, and is deleted when nobody needs it; past the limit
- * and in case of errors the oldest goes, and those concerned are known.
+ * Guards: a segment is saved only if a listener needs it, counts as saved only
+ * when all of it is, and is deleted when no listener needs it; past the limit and
+ * after errors the oldest is given up, and the listeners concerned are reported.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,7 +18,7 @@
 #define NO_LIMIT	UINT64_MAX
 #define NOTED_MAX	32
 
-/* What was asked of the place where segments are saved. */
+/* The place where segments are saved, and the calls to it. */
 static struct
 {
 	HeraldQueue  *queue;
@@ -26,10 +26,10 @@ static struct
 	HeraldRetention retention;
 	HeraldPosition start;
 	uint64_t	size;			/* of a segment */
-	int			fail;			/* so many times */
-	int			disk_segments;	/* so many fit on the disk; 0: any number */
+	int			fail;			/* number of saves that fail */
+	int			disk_segments;	/* number that fits on the disk; 0: any number */
 	HeraldPosition recycle_to;	/* by another process, during the next save */
-	HeraldPosition recycle_and_fill_to;	/* by others, when the next one is deleted */
+	HeraldPosition recycle_and_fill_to;	/* by another process, when the next one is deleted */
 	bool		lock_border;	/* by another process, during the next save */
 	HeraldPosition kept[NOTED_MAX];
 	int			kept_count;
@@ -44,7 +44,7 @@ static struct
 static bool
 save(HeraldPosition segment)
 {
-	/* Still in the ring, and not covered yet: nobody looks for it here [F1]. */
+	/* Still in the ring, and not covered yet: no reader looks for it here [F1]. */
 	assert_int_equal(segment, atomic_load(&world.queue->tail));
 	assert_false(herald_retention_has(&world.retention, segment));
 	assert_true(atomic_load(&world.queue->settled) >= segment + world.size);
@@ -67,7 +67,7 @@ save(HeraldPosition segment)
 	return true;
 }
 
-/* Be short of room again. */
+/* Fill the ring until it is short of room again. */
 static void
 fill(void)
 {
@@ -99,7 +99,7 @@ forget(HeraldPosition segment)
 	world.failed = 0;
 }
 
-/* What is removed is deleted when the spiller comes back. */
+/* Segments that are removed are deleted when the spiller comes back. */
 static bool
 is_removing(void)
 {
@@ -130,7 +130,7 @@ static const HeraldRetentionCalls calls = {
 	.overrun = note_overrun,
 };
 
-/* Seven segments full of what is settled, and less than one left; all idle. */
+/* Seven segments full of settled batches, and less than one left; all listeners idle. */
 static int
 setup(void **state UNUSED)
 {
@@ -170,7 +170,7 @@ set_listener(uint32_t slot, HeraldPosition position, unsigned state)
 	atomic_store(herald_wakeup_word(world.wakeup, slot), herald_word_make(position, state));
 }
 
-/* Move the oldest segment, and fill what that frees, to be short again. */
+/* Move the oldest segment, and fill the room that this makes, to be short again. */
 static bool
 move(uint64_t bytes_max)
 {
@@ -206,7 +206,7 @@ assert_saved(int from, int to)
 		assert_int_equal(herald_retention_has(&world.retention, border(i)), i >= from && i < to);
 }
 
-/* Guards: what nobody needs is not saved, only recycled. */
+/* Guards: a segment that no listener needs is not saved, only recycled. */
 static void
 test_nobody(void **state UNUSED)
 {
@@ -215,13 +215,13 @@ test_nobody(void **state UNUSED)
 	assert_int_equal(world.saves, 0);
 	assert_saved(1, 1);
 
-	/* Nor is it given up, where nothing may be saved. */
+	/* Nor does it count as given up if nothing may be saved. */
 	assert_true(move(0));
 	assert_int_equal(world.dropped, 0);
 	assert_int_equal(atomic_load(&world.queue->lost), 0);
 }
 
-/* Guards: nothing is moved that is still written or dispatched, or needs not be. */
+/* Guards: a segment is not moved while it is written or dispatched, or if there is room. */
 static void
 test_not_yet(void **state UNUSED)
 {
@@ -240,7 +240,7 @@ test_not_yet(void **state UNUSED)
 	assert_int_equal(world.saves, 0);
 }
 
-/* Guards: for a laggard all is kept, until it has read it, segment by segment. */
+/* Guards: each segment is kept for a laggard until it has read it. */
 static void
 test_laggard(void **state UNUSED)
 {
@@ -267,7 +267,7 @@ test_laggard(void **state UNUSED)
 	assert_saved(13, 13);
 	assert_int_equal(world.dropped, 0);
 
-	/* It has come into the ring: a new stretch begins where it is. */
+	/* The laggard has reached the ring: a new stretch begins where it is. */
 	assert_true(move(NO_LIMIT));
 	assert_saved(13, 14);
 }
@@ -291,19 +291,19 @@ test_limit(void **state UNUSED)
 	assert_int_equal(world.overrun_slot, 99);
 	assert_int_equal(atomic_load(&world.queue->lost), border(1));
 
-	/* It is not counted twice; and then nobody is left for whom to save. */
+	/* The listener is not counted twice; and then none is left that needs a saved segment. */
 	assert_true(move(3 * world.size + 8));
 	assert_saved(2, 4);
 	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 2);
 	assert_int_equal(world.overrun_slot, 98);
 
-	/* What is left goes without anybody's loss. */
+	/* The rest is deleted, and no listener loses anything. */
 	assert_true(move(3 * world.size + 8));
 	assert_saved(6, 6);
 	assert_int_equal(world.dropped, 2);
 }
 
-/* Guards: where nothing may be saved the ring's oldest is given up at once. */
+/* Guards: if nothing may be saved, the ring's oldest segment is given up at once. */
 static void
 test_no_room_at_all(void **state UNUSED)
 {
@@ -316,7 +316,7 @@ test_no_room_at_all(void **state UNUSED)
 	assert_saved(1, 1);
 }
 
-/* Guards: if it cannot be saved, the oldest is deleted until it can, as far as that is needed. */
+/* Guards: if a segment cannot be saved, the oldest are deleted until it can, and no more. */
 static void
 test_errors(void **state UNUSED)
 {
@@ -332,7 +332,10 @@ test_errors(void **state UNUSED)
 	assert_int_equal(world.overrun_slot, 99);
 	assert_int_equal(atomic_load(&world.queue->lost), border(1));
 
-	/* For ever: all that was saved goes, and the segment itself, which is recycled. */
+	/*
+	 * If it never can, all saved segments are given up, and the segment itself, which is
+	 * recycled.
+	 */
 	set_listener(97, border(3), HERALD_LISTENER_PENDING);
 	set_listener(96, border(4), HERALD_LISTENER_PENDING);
 	world.fail = 100;
@@ -341,16 +344,16 @@ test_errors(void **state UNUSED)
 	assert_saved(5, 5);
 	assert_int_equal(world.overruns[HERALD_OVERRUN_ERROR], 4);
 	assert_int_equal(atomic_load(&world.queue->lost), border(5));
-	assert_int_equal(world.failed, 0);	/* what is there of it is deleted, too */
+	assert_int_equal(world.failed, 0);	/* its incomplete file is deleted, too */
 
-	/* Nobody is left who needs any more. */
+	/* No listener is left that needs anything. */
 	assert_true(move(NO_LIMIT));
 	assert_int_equal(world.fail, 100 - 3);
 }
 
 /*
- * Guards: on a full disk no more is given up than has to be: what goes for the
- * limit, or since nobody needs it, makes room once it is deleted.
+ * Guards: on a full disk no more than necessary is given up: a segment that goes for the
+ * limit, or because no listener needs it, makes room once it is deleted.
  */
 static void
 test_full_disk(void **state UNUSED)
@@ -366,7 +369,7 @@ test_full_disk(void **state UNUSED)
 	assert_int_equal(world.overrun_slot, 99);
 	assert_int_equal(atomic_load(&world.queue->lost), border(1));
 
-	/* What is before the other's position nobody needs. */
+	/* No listener needs the segments before the other's position. */
 	set_listener(98, border(2), HERALD_LISTENER_PENDING);
 	assert_true(move(NO_LIMIT));
 	assert_saved(2, 5);
@@ -378,8 +381,8 @@ test_full_disk(void **state UNUSED)
 }
 
 /*
- * Guards: what another process recycles meanwhile is torn, does not count, and
- * is deleted; and the saved stretch has no gap, but begins anew behind it.
+ * Guards: a segment that another process recycles while it is saved may be torn, does not
+ * count, and is deleted; and the saved stretch has no gap, but begins again behind it.
  */
 static void
 test_recycled_while_saved(void **state)
@@ -405,7 +408,10 @@ test_recycled_while_saved(void **state)
 	}
 }
 
-/* Guards: what others recycle before it is saved is not taken for saved when the next one is. */
+/*
+ * Guards: a segment that others recycle before it is saved is not taken for saved when the
+ * next one is.
+ */
 static void
 test_recycled_before_saved(void **state UNUSED)
 {
@@ -420,7 +426,10 @@ test_recycled_before_saved(void **state UNUSED)
 	assert_saved(2, 3);
 }
 
-/* Guards: saved, but not recycled since another process was about to: not saved anew. */
+/*
+ * Guards: a segment that was saved, but not recycled as another process had the border
+ * lock, is not saved again.
+ */
 static void
 test_border_is_locked(void **state UNUSED)
 {
@@ -436,7 +445,7 @@ test_border_is_locked(void **state UNUSED)
 	assert_int_equal(atomic_load(&world.queue->tail), border(1));
 }
 
-/* Guards: the same, and nobody needs it any more by then: nothing is left behind. */
+/* Guards: the same, if no listener needs it any more by then: nothing is left behind. */
 static void
 test_border_is_locked_in_vain(void **state UNUSED)
 {

@@ -44,7 +44,7 @@ fill_with_others(HeraldQueue *queue)
 	}
 }
 
-/* Guards: of what has been noted, and of nothing else, it is known that it is not there. */
+/* Guards: a database is known to be absent only from a segment that has been noted. */
 static void
 test_noted(void **state UNUSED)
 {
@@ -67,7 +67,7 @@ test_noted(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: each database has a bit, and they are spread: those created one after the other differ. */
+/* Guards: each database has a bit; databases created one after the other have different bits. */
 static void
 test_each_database(void **state UNUSED)
 {
@@ -89,7 +89,7 @@ test_each_database(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a word that a later segment took says nothing of the earlier one. */
+/* Guards: a word that a later segment took says nothing about the earlier one. */
 static void
 test_taken_over(void **state UNUSED)
 {
@@ -106,7 +106,7 @@ test_taken_over(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: what is ours is found before and between segments of others, of which nothing is copied. */
+/* Guards: batches are found before and between segments of others, which are not copied. */
 static void
 test_passed_over(void **state UNUSED)
 {
@@ -134,7 +134,7 @@ test_passed_over(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a reader at the end of what others have sent goes on when there is something for it. */
+/* Guards: a reader at the end of batches of others goes on when there is something for it. */
 static void
 test_extended(void **state UNUSED)
 {
@@ -159,7 +159,7 @@ test_extended(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a reader that misses nothing is not lapped: others' segments may be gone. */
+/* Guards: a reader that misses nothing is not lapped: segments of others may be gone. */
 static void
 test_gone(void **state UNUSED)
 {

@@ -12,7 +12,7 @@
  */
 #include "support.h"
 
-/* Guards: nothing there, nothing done, the lock released. */
+/* Guards: with an empty queue nothing is done, and the lock is released. */
 static void
 test_empty(void **state UNUSED)
 {
@@ -23,7 +23,7 @@ test_empty(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: order, the committed ones only, `settled` behind `dispatched`. */
+/* Guards: committed batches only, in order; `settled` follows `dispatched`. */
 static void
 test_order(void **state UNUSED)
 {
@@ -73,7 +73,7 @@ test_unfinished(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: an aborted batch is passed over, also as the only one there is. */
+/* Guards: an aborted batch is passed over, even if it is the only one. */
 static void
 test_aborted(void **state UNUSED)
 {
@@ -90,8 +90,8 @@ test_aborted(void **state UNUSED)
 }
 
 /*
- * Guards: a sender suspended between moving the head and writing its header.
- * Behind it another one has finished.
+ * Guards: a sender suspended between moving the head and writing its header holds
+ * back the next sender, which has finished.
  */
 static void
 test_header_not_written(void **state UNUSED)
@@ -105,7 +105,7 @@ test_header_not_written(void **state UNUSED)
 	assert_int_equal(dispatch_all(queue), 0);
 	assert_int_equal(atomic_load(&queue->dispatched), at);
 
-	/* Then the header, from its end on: it counts from its first word on. */
+	/* Then the header is written, its first word last: it counts only with that word. */
 	header->length = 64;
 	header->count = 1;
 	header->database = DATABASE;
@@ -117,7 +117,10 @@ test_header_not_written(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: the same at a border: neither the filler nor the batch is there yet. */
+/*
+ * Guards: the same at a border: the filler is not written yet, the batch behind it is
+ * finished.
+ */
 static void
 test_filler_not_written(void **state UNUSED)
 {
@@ -143,7 +146,7 @@ test_filler_not_written(void **state UNUSED)
 	}
 }
 
-/* Guards: a filler whose batch is not finished: the border is passed, no more. */
+/* Guards: a filler whose batch is not finished: only the border is passed. */
 static void
 test_filler_then_unfinished(void **state UNUSED)
 {
@@ -190,9 +193,9 @@ test_budget(void **state UNUSED)
 }
 
 /*
- * Guards: listeners that are looked at count as well as bytes.  A call ends after
- * the batch that has spent the budget, in the midst of a run: what was marked is
- * settled, what is published remains so, and the next call goes on from there.
+ * Guards: listeners that are marked count as well as bytes.  A call ends after the
+ * batch that has used up the budget, in the middle of a run: marked batches are
+ * settled, published ones remain so, and the next call goes on from there.
  */
 static void
 test_budget_of_marks(void **state UNUSED)
@@ -223,9 +226,9 @@ test_budget_of_marks(void **state UNUSED)
 }
 
 /*
- * Guards: one batch with more listeners than the budget lasts for is marked in
- * several calls, each entry once, and is settled when all of it is; one entry
- * at least in each call.
+ * Guards: one batch with more listeners than the budget allows is marked in several
+ * calls, each entry once, at least one entry in each call; it is settled when all
+ * its entries are marked.
  */
 static void
 test_budget_within_a_batch(void **state UNUSED)
@@ -260,7 +263,7 @@ test_budget_within_a_batch(void **state UNUSED)
 	assert_int_equal(recorder.entries, 101);
 	assert_int_equal(atomic_load(&queue->settled), atomic_load(&queue->head));
 
-	/* The next lap of it, an entry at a time. */
+	/* The same batch once more, an entry at a time. */
 	recorder = (Recorder) {.entry_listeners = 1};
 	large = batch_reserve_bytes(queue, DATABASE, bytes, length);
 	herald_queue_commit(queue, large, 0);
@@ -272,7 +275,7 @@ test_budget_within_a_batch(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: what a call has left is the next one's, though nothing new is finished, or it is damaged. */
+/* Guards: the next call marks the rest, even if nothing new is finished, or it is damaged. */
 static void
 test_rest_before_damage(void **state UNUSED)
 {
@@ -308,8 +311,8 @@ test_budget_and_unfinished(void **state UNUSED)
 }
 
 /*
- * Guards [D1]: somebody else holds the lock.  We leave it to him without
- * touching anything; he finds our batch once he looks again.
+ * Guards [D1]: if another process holds the lock, we leave our batch to it without
+ * touching anything; it finds our batch when it looks again.
  */
 static void
 test_lock_held(void **state UNUSED)
@@ -362,7 +365,7 @@ run_begins_unheeded(HeraldPosition end UNUSED, void *arg UNUSED)
 {
 }
 
-/* Guards [D1]: what is finished while we dispatch is taken along by us. */
+/* Guards [D1]: batches that are finished while we dispatch are dispatched by us. */
 static void
 test_finished_meanwhile(void **state UNUSED)
 {
@@ -376,7 +379,7 @@ test_finished_meanwhile(void **state UNUSED)
 	assert_int_equal(meanwhile.refused, 50);
 	assert_int_equal(atomic_load(&queue->settled), atomic_load(&queue->head));
 
-	/* And with the budget spent, we say that there is more. */
+	/* With the budget used up, the result says that there is more. */
 	meanwhile = (Meanwhile) {.queue = queue,.left = 1};
 	batch_send(queue, "first");
 	assert_int_equal(herald_sequencer_run(queue, 1, &calls), HERALD_SEQUENCER_MORE);
@@ -385,7 +388,7 @@ test_finished_meanwhile(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a word that is not this position's stops the dispatcher, unlocked. */
+/* Guards: a word that does not belong to its position stops the dispatcher, which unlocks. */
 static void
 test_damaged_word(void **state UNUSED)
 {
@@ -443,7 +446,7 @@ test_damaged_length(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: batches at the very end of the ring, with the sanitizer behind it. */
+/* Guards: batches at the very end of the ring are dispatched (sanitizer behind it). */
 static void
 test_ring_end(void **state UNUSED)
 {

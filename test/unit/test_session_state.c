@@ -3,7 +3,7 @@
  * test_session_state.c
  *	  Unit tests of session_state.c: every event in every state.
  *
- * Guards: a session says that it is busy exactly while it cannot deliver.
+ * Guards: a session counts as busy exactly while it cannot deliver.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,12 +15,12 @@
 
 #define ROUNDS	100000
 
-/* The states told by flags, as a person would tell them. */
+/* The states described by flags, as in a description for people. */
 typedef struct Flags
 {
 	bool		listens;
 	bool		busy;			/* it cannot deliver */
-	bool		statement;		/* has come in this transaction */
+	bool		statement;		/* was executed in this transaction */
 	bool		chains;
 } Flags;
 
@@ -69,7 +69,7 @@ assert_same(Flags a, Flags b)
 	assert_int_equal(a.chains, b.chains);
 }
 
-/* Guards: each state after each event is the one that the flags tell. */
+/* Guards: each state after each event is the one that the flags describe. */
 static void
 test_table(void **state UNUSED)
 {

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * test_wakeup.c
- *	  Unit tests of wakeup.c: turns, and what is needed.
+ *	  Unit tests of wakeup.c: turns, and the position that is needed.
  *
- * Guards: nobody who has something to read is forgotten [W1]; turns are
+ * Guards: no listener that has something to read is forgotten [W1]; turns are
  * conserved in every scenario [W2]; the queue is held back exactly as far as
- * somebody needs it.
+ * a listener needs it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -13,7 +13,7 @@
  */
 #include "wakeup_support.h"
 
-/* Guards: the memory is laid out as its size was computed (sanitizer behind it). */
+/* Guards: the layout fits into the computed size (sanitizer behind it). */
 static void
 test_memory(void **state UNUSED)
 {
@@ -95,7 +95,7 @@ test_busy(void **state UNUSED)
 	assert_false(read_all(wakeup, queue, 4));
 	assert_int_equal(state_of(wakeup, 4), HERALD_LISTENER_IDLE);
 
-	/* Idle: no signal while busy. */
+	/* It was idle: no signal while it is busy. */
 	assert_false(herald_wakeup_busy(wakeup, 5));
 	assert_false(herald_wakeup_mark(wakeup, 5, 4096));
 	assert_int_equal(pump(wakeup).count, 0);
@@ -122,7 +122,7 @@ test_leave(void **state UNUSED)
 			assert_false(in_set(wakeup, 70));
 			assert_int_equal(atomic_load(herald_wakeup_word(wakeup, 70)), 0);
 
-			/* The chain goes on, and the slot can be had again. */
+			/* Turns are still handed out, and the slot can be used again. */
 			signal_slot(wakeup, 71, 4096);
 			herald_wakeup_join(wakeup, 70, 8192);
 			assert_int_equal(state_of(wakeup, 70), HERALD_LISTENER_BUSY);
@@ -131,7 +131,7 @@ test_leave(void **state UNUSED)
 		}
 }
 
-/* Guards: a bit whose owner is not PENDING costs nobody a turn, nor a signal. */
+/* Guards: a bit whose owner is not PENDING costs no turn and no signal. */
 static void
 test_stale_bit(void **state UNUSED)
 {
@@ -156,7 +156,7 @@ test_stale_bit(void **state UNUSED)
 	}
 }
 
-/* Guards: a stale bit of one who holds a turn: it is given back, not doubled. */
+/* Guards: a stale bit of a listener that holds a turn: the turn is given back, not doubled. */
 static void
 test_double_hand_out(void **state UNUSED)
 {
@@ -169,7 +169,7 @@ test_double_hand_out(void **state UNUSED)
 	assert_turns(wakeup, 0);
 	assert_false(read_all(wakeup, queue, 20));
 
-	/* The same while it has been requeued and is PENDING again. */
+	/* The same when it was requeued and is PENDING again. */
 	signal_slot(wakeup, 20, atomic_load(&queue->dispatched));
 	atomic_store(herald_wakeup_word(wakeup, 20), 4096 | HERALD_LISTENER_PENDING);
 	put_into_set(wakeup, 20);
@@ -181,7 +181,7 @@ test_double_hand_out(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a requeued listener is at the end of the queue, without its turn. */
+/* Guards: a requeued listener comes last in the set, without its turn. */
 static void
 test_requeue(void **state UNUSED)
 {
@@ -219,7 +219,7 @@ test_requeue(void **state UNUSED)
 	}
 }
 
-/* Guards: the watchdog takes back the turn it saw, not a later one, and once. */
+/* Guards: the watchdog takes back the turn it saw, not a later one, and only once. */
 static void
 test_rescue(void **state UNUSED)
 {
@@ -236,7 +236,7 @@ test_rescue(void **state UNUSED)
 	assert_turns(wakeup, 0);
 	assert_false(herald_wakeup_rescue(wakeup, 40, serial));
 
-	/* The chain goes on; the one it was taken from reads in its own time. */
+	/* Turns are still handed out; the listener that has lost its turn reads in its own time. */
 	signal_slot(wakeup, 41, 4096);
 	assert_false(read_all(wakeup, queue, 40));
 	assert_turns(wakeup, 1);
@@ -287,7 +287,7 @@ test_distrust(void **state UNUSED)
 		}
 	}
 
-	/* To leave and to join again forgives nothing; a new owner begins afresh. */
+	/* Leaving and joining again does not restore trust; a new owner is trusted. */
 	assert_true(herald_wakeup_rescue(wakeup, 0, turn_of(wakeup, 0)));
 	herald_wakeup_leave(wakeup, 0);
 	herald_wakeup_join(wakeup, 0, at);
@@ -304,7 +304,10 @@ record_even(uint32_t slot, void *arg)
 	return record_signal(slot, arg) && slot % 2 == 0;
 }
 
-/* Guards: a listener that cannot act now is signalled, and holds no turn; not for ever in one call. */
+/*
+ * Guards: listeners that cannot act now are signalled without a turn; not for ever in one
+ * call.
+ */
 static void
 test_cannot_act(void **state UNUSED)
 {
@@ -327,7 +330,7 @@ record_nobody(uint32_t slot, void *arg)
 	return !record_signal(slot, arg);
 }
 
-/* Guards: of many that cannot act some are left to the watchdog, which sees that, and signals all. */
+/* Guards: if many cannot act, some are left to the watchdog, which notices, and signals all. */
 static void
 test_none_can_act(void **state UNUSED)
 {
@@ -368,7 +371,7 @@ test_serial_wraps(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: a listener comes by itself, before the waker that took its bit. */
+/* Guards: a listener begins to read by itself, before a waker takes its bit. */
 static void
 test_begin_unasked(void **state UNUSED)
 {
@@ -449,7 +452,7 @@ test_needed_lost(void **state UNUSED)
 		atomic_store(overrun, (lost - 8) | states[s]);
 		assert_int_equal(herald_wakeup_needed(wakeup, queue), end);
 
-		/* It does not hide anyone who is further on. */
+		/* It does not hide a listener that is further on. */
 		atomic_store(other, (lost + 800) | states[s]);
 		assert_int_equal(herald_wakeup_needed(wakeup, queue), lost + 800);
 		atomic_store(overrun, lost | states[s]);
@@ -464,7 +467,7 @@ test_needed_lost(void **state UNUSED)
 		atomic_store(other, end | HERALD_LISTENER_IDLE);
 	}
 
-	/* Overrun, it skips to the end, is idle, and is marked there: it counts again. */
+	/* After an overrun it skips to the end, is idle, and is marked there: it counts again. */
 	atomic_store(herald_wakeup_word(wakeup, 150), start | HERALD_LISTENER_PROCESSING);
 	assert_true(herald_wakeup_finish(wakeup, queue, 150, &(HeraldPosition) {end}));
 	atomic_store(&queue->settled, end + 800);
@@ -476,7 +479,7 @@ test_needed_lost(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: of several, the one furthest behind counts; advancing lets go. */
+/* Guards: of several listeners, the one furthest behind counts; advancing releases segments. */
 static void
 test_needed_and_recycle(void **state UNUSED)
 {
@@ -529,7 +532,7 @@ test_slots_used(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: standing still is forgiven with the first step, and with a new owner. */
+/* Guards: `stalled` is cleared with the first step, and for a new owner. */
 static void
 test_stalled_is_reset(void **state UNUSED)
 {
@@ -559,14 +562,14 @@ holds(const uint32_t *slots, int count, uint32_t slot)
 	return count > 0;
 }
 
-/* Guards: of many slots in any order those enter the set that are not in it, and no others. */
+/* Guards: of many slots in any order, exactly the idle ones that are not in the set enter it. */
 static void
 test_mark_all(void **state UNUSED)
 {
 	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
 	uint32_t	slots[SLOTS];
 
-	/* 37 and 200 have no common factor: each slot once, jumping from word to word. */
+	/* 37 and 200 have no common factor: each slot comes once, jumping from word to word. */
 	for (uint32_t i = 0; i < SLOTS; i++)
 		slots[i] = i * 37 % SLOTS;
 

@@ -4,7 +4,7 @@
  *	  Unit tests of wakeup.c: which listeners are woken when, and how many at a time.
  *
  * Guards: never more at a time than the limits allow; each listener in the set is woken in
- * the end, however much the others want.
+ * the end, however often the others are marked.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,7 +12,7 @@
  */
 #include "wakeup_support.h"
 
-/* Guards: never more than k at a time, and all in the end, for several k. */
+/* Guards: never more than k listeners are woken at a time, and all in the end, for several k. */
 static void
 test_turns_max(void **state UNUSED)
 {
@@ -33,7 +33,7 @@ test_turns_max(void **state UNUSED)
 		assert_int_equal(signals.count, expected);
 		assert_turns(wakeup, expected);
 
-		/* The daisy chain: each that is done hands its turn to one other. */
+		/* The daisy chain: each listener that is done hands its turn to one other. */
 		while (next < signals.count)
 		{
 			uint32_t	slot = signals.slots[next++];
@@ -51,7 +51,7 @@ test_turns_max(void **state UNUSED)
 	}
 }
 
-/* Guards: one turn is enough: its holder hands out all that are left. */
+/* Guards: handing out one turn is enough: its holder hands out all that are left. */
 static void
 test_turns_at_most(void **state UNUSED)
 {
@@ -77,7 +77,7 @@ test_turns_at_most(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: those who wait are counted, and only those. */
+/* Guards: listeners that wait are counted, and no others. */
 static void
 test_waiting(void **state UNUSED)
 {
@@ -130,7 +130,7 @@ test_cursor_is_fair(void **state UNUSED)
 		for (uint32_t slot = 0; slot < slots; slot++)
 			assert_true(herald_wakeup_mark(wakeup, slot, 4096));
 
-		/* Each has more to read at once, and still all others come first. */
+		/* Each has more to read at once, but all others come first. */
 		for (uint32_t round = 0; round < 3 * slots; round++)
 		{
 			Signals		signals = pump(wakeup);
@@ -162,7 +162,7 @@ test_cursor_finds_any(void **state UNUSED)
 	free(wakeup);
 }
 
-/* A signal that is acted on before pump() has returned, twice over. */
+/* A signal that is acted on before pump() has returned; the listener is marked again. */
 typedef struct Eager
 {
 	HeraldWakeup *wakeup;
@@ -182,7 +182,7 @@ read_at_once(uint32_t slot, void *arg)
 	return true;
 }
 
-/* Guards: pump sees what was entered while it ran, though others are through. */
+/* Guards: pump sees listeners that enter the set while it runs. */
 static void
 test_pump_sees_new_ones(void **state UNUSED)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wakeup_support.h
- *	  What the tests of wakeup.c share: listeners made by hand, signals noted.
+ *	  Shared by the tests of wakeup.c: listeners made by hand, signals recorded.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,9 +14,9 @@
 
 #include "wakeup.h"
 
-#define SLOTS	200				/* over several words of the set, the last one partly */
+#define SLOTS	200				/* several words of the set, the last one used in part */
 
-/* Who was signalled, in order. */
+/* The slots that were signalled, in order. */
 typedef struct Signals
 {
 	int			count;
@@ -86,7 +86,7 @@ put_into_set(HeraldWakeup *wakeup, uint32_t slot)
 	atomic_fetch_or(&set_of(wakeup)[slot / 64], UINT64_C(1) << (slot % 64));
 }
 
-/* [W2] As many turns are out as there are numbers in slots. */
+/* [W2] The number of turns that are out is that of the serials in slots. */
 static inline void
 assert_turns(HeraldWakeup *wakeup, uint32_t out)
 {

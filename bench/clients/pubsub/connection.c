@@ -1,6 +1,6 @@
 /*
  * connection.c
- *		Opens one connection, sends requests, and counts the frames that come.
+ *		Opens one connection, sends requests, and counts the received frames.
  *
  * Copyright (c) 2026, the pg_herald contributors
  */
@@ -18,7 +18,7 @@
 
 #define READ_SIZE	(512 * 1024)
 
-/* A partial frame goes in front, and what is read comes behind it. */
+/* A partial frame is copied to the front, and the data of a read follows it. */
 struct ReadBuffer
 {
 	char		data[FRAME_SIZE_MAX + READ_SIZE + 1];
@@ -96,7 +96,7 @@ connection_subscribe(Connection *conn, const Options *options, ReadBuffer *buffe
 	request(conn, options, buffer, options->protocol->subscribe);
 }
 
-/* Sends all of it, however long that takes. */
+/* Sends all of it; blocks until that is done. */
 void
 connection_send(Connection *conn, const char *data, size_t size)
 {
@@ -113,7 +113,7 @@ connection_send(Connection *conn, const char *data, size_t size)
 	}
 }
 
-/* Prints what can be printed of an error, and ends the program. */
+/* Prints the printable characters of an error, and ends the program. */
 static void
 die_of(const char *frame, size_t length)
 {
@@ -141,7 +141,7 @@ connection_read(Connection *conn, const Protocol *protocol, ReadBuffer *buffer, 
 	if (size <= 0)
 	{
 		conn->open = false;
-		close(conn->fd);		/* leaves the epoll set */
+		close(conn->fd);		/* also removes it from the epoll set */
 		return counts;
 	}
 	memcpy(begin, conn->partial, conn->partial_size);

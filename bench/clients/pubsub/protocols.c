@@ -1,12 +1,12 @@
 /*
  * protocols.c
- *		What is said to PostgreSQL, Redis and NATS, and how their frames begin and end.
+ *		The requests to PostgreSQL, Redis and NATS, and the boundaries of their frames.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
- * The payload is empty everywhere.  A publish is a transaction of its own in
- * PostgreSQL.  NATS answers no publish; as its clients do, a PING follows whose
- * PONG says that everything before it has been taken.
+ * The payload is always empty.  In PostgreSQL a publish is a transaction of its
+ * own.  NATS does not answer a publish; as its clients do, this one sends a PING
+ * afterwards, and the PONG confirms everything before it.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -64,7 +64,7 @@ postgres_publish(char *to)
 	return postgres_query(to, "NOTIFY " CHANNEL);
 }
 
-/* What any transaction costs: the limit of publishing. */
+/* The cost of any transaction: the limit of publishing. */
 static size_t
 postgres_select(char *to)
 {
@@ -112,7 +112,7 @@ redis_publish(char *to)
 	return text(to, "*3\r\n$7\r\nPUBLISH\r\n$9\r\n" CHANNEL "\r\n$0\r\n\r\n");
 }
 
-/* The length of a line with its end; 0: it is not whole yet. */
+/* The length of a line with its end; 0: it is not complete yet. */
 static size_t
 line_length(const char *data, size_t size)
 {

@@ -1,17 +1,18 @@
 /*
  * pubsub.c
- *		Publishes as fast as the server answers, and counts what subscribers get.
+ *		Publishes as fast as the server answers, and counts what subscribers receive.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  * Two threads with an epoll loop each: one for all publishers, one for all
  * subscribers.  Each publisher sends a block of --depth requests, waits until
- * they are answered, and sends the next: with a depth of 1 that is request and
- * reply.  When the time is over, and all replies are there, the program waits
- * until the subscribers have everything; the rate counts to that moment.
+ * they are answered, and sends the next block: with a depth of 1 that is request
+ * and reply.  When the time is over, and all replies have arrived, the program
+ * waits until the subscribers have everything; the rate is over the time until
+ * that moment.
  *
- * Before, each publisher sends one block that does not count: a backend that has
- * just been started fills its caches during its first statement.
+ * Before that, each publisher sends one block that is not counted: a new backend
+ * fills its caches during its first statement.
  *
  * Prints `ready` when all are connected and warm, waits for a line on stdin,
  * publishes, prints the figures as JSON, and ends with its input.
@@ -32,7 +33,7 @@
 #define DEPTH_MAX		10000
 #define FILES_BESIDE_CONNECTIONS 32
 #define TICK_MS			50
-#define SETTLE_NS		50000000	/* how long to look out for more than was published */
+#define SETTLE_NS		50000000	/* time to wait for messages beyond those published */
 
 typedef struct Subscribers
 {
@@ -55,11 +56,11 @@ typedef struct Publishers
 	char	   *block;
 	size_t		block_size;
 	uint32_t	block_replies;
-	int			under_way;		/* connections whose replies are awaited */
+	int			under_way;		/* connections that wait for replies */
 	uint64_t	published;
 } Publishers;
 
-/* What has happened so far. */
+/* Counts and times at one moment. */
 typedef struct Reading
 {
 	uint64_t	time_ns;
@@ -132,7 +133,7 @@ subscribers_run(void *arg)
 	return NULL;
 }
 
-/* Until all of them have that many, or the time is over, or one is not there any more. */
+/* Waits until all have received `published`, the time is over, or a connection is closed. */
 static void
 subscribers_wait(Subscribers *all, uint64_t published)
 {
@@ -172,7 +173,7 @@ send_block(Publishers *all, Connection *conn)
 	connection_send(conn, all->block, all->block_size);
 }
 
-/* Each sends one block at least; when the time is over, none sends another. */
+/* Each sends at least one block; after the deadline none sends another. */
 static void
 publishers_run(Publishers *all, uint64_t deadline_ns)
 {
@@ -219,7 +220,7 @@ take_reading(const Publishers *publishers, const Subscribers *subscribers, pthre
 	};
 }
 
-/* Whether each of them has everything, once; what was sent before the start as well. */
+/* Whether each subscriber has received everything once, including the messages before the start. */
 static bool
 all_delivered(const Publishers *publishers, const Subscribers *subscribers)
 {

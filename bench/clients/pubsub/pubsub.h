@@ -4,9 +4,9 @@
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
- * The same loops serve every server; what differs is a Protocol.  Frames are
- * told apart and counted, and nothing in them is looked at, so that the client
- * is as little as possible of what is measured.
+ * The same loops serve every server; the differences are in a Protocol.  Frames
+ * are only classified and counted, and their contents ignored, so that the client's
+ * own work is a small part of the measurement.
  */
 #ifndef PUBSUB_H
 #define PUBSUB_H
@@ -19,19 +19,19 @@
 #include "client.h"
 
 #define CHANNEL			"channel_1"
-#define FRAME_SIZE_MAX	4096	/* of one that arrives in two pieces */
+#define FRAME_SIZE_MAX	4096	/* of a frame that arrives in two pieces */
 #define MESSAGE_MAX		256		/* bytes of one request */
 
 typedef enum FrameKind
 {
-	FRAME_OTHER,				/* of no concern */
-	FRAME_NOTIFICATION,			/* what was published */
+	FRAME_OTHER,				/* ignored */
+	FRAME_NOTIFICATION,			/* a published message */
 	FRAME_REPLY,				/* the answer to a request */
-	FRAME_PING,					/* the server wants to hear of us */
+	FRAME_PING,					/* the server asks for a PONG */
 	FRAME_ERROR
 } FrameKind;
 
-/* Requests are written to `to`, which has room for MESSAGE_MAX; they return their length. */
+/* The functions write a request to `to`, which has room for MESSAGE_MAX, and return its length. */
 typedef struct Protocol
 {
 	const char *name;
@@ -41,7 +41,7 @@ typedef struct Protocol
 	size_t		(*block_end) (char *to);	/* after the last publish of a block; NULL: nothing */
 	bool		one_reply_a_block;	/* otherwise one for each publish */
 
-	/* The length of the frame that data begins with; 0: it is not whole yet. */
+	/* The length of the frame at the start of data; 0: it is not complete yet. */
 	size_t		(*frame) (const char *data, size_t size, FrameKind *kind);
 } Protocol;
 
@@ -51,7 +51,7 @@ typedef struct Connection
 	bool		open;
 	uint64_t	notifications;
 	uint32_t	replies_due;
-	size_t		partial_size;	/* a frame whose end has not come yet */
+	size_t		partial_size;	/* of a frame whose end has not arrived yet */
 	char		partial[FRAME_SIZE_MAX];
 } Connection;
 
@@ -61,15 +61,15 @@ typedef struct Options
 	const char *address;		/* /path of a unix socket, or IP:PORT */
 	int			publishers;
 	int			subscribers;
-	int			depth;			/* requests sent before their replies are waited for */
+	int			depth;			/* requests sent before waiting for their replies */
 	double		seconds;
-	double		drain_s;		/* how long to wait for what is under way then */
+	double		drain_s;		/* how long to wait for the last deliveries */
 } Options;
 
 /* protocols.c */
 extern const Protocol protocols[];
 
-/* connection.c: one buffer for each thread, which nothing stays in */
+/* connection.c: one buffer for each thread, empty between two reads */
 typedef struct ReadBuffer ReadBuffer;
 typedef struct Counts
 {

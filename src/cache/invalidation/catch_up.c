@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * catch_up.c
- *	  The turn to catch up with invalidations: one backend at a time.
+ *	  Makes one backend at a time catch up with invalidations.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -25,13 +25,13 @@ herald_invalidation_wake(int32 slot)
 	herald_shared_count(HERALD_COUNT_CATCH_UPS, 1);
 	HERALD_HOLD_POINT("catch-up-handed-out");
 
-	/* If it has gone meanwhile the watchdog takes the turn back. */
+	/* If the backend has exited meanwhile, the watchdog takes the turn back. */
 	(void) herald_signal_reason((uint32) slot, HERALD_REASON_CATCH_UP);
 }
 
 /*
- * A turn that is found out twice in a row, with nothing read between, goes to
- * the next one.
+ * If two checks in a row find the same turn, with nothing read in between, the turn goes to
+ * the next backend.
  */
 bool
 herald_invalidation_look(void)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * catch_up.h
- *	  The turn to catch up with invalidations: one backend at a time.
+ *	  Makes one backend at a time catch up with invalidations.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,10 +14,13 @@
 
 #include "core/inval_queue.h"
 
-/* Signal the backend that is to catch up; HERALD_INVAL_NOBODY: nothing to do.  With no lock held. */
+/*
+ * Signal the backend that has the turn; HERALD_INVAL_NOBODY: nothing to do.  With no lock
+ * held.
+ */
 extern void herald_invalidation_wake(int32 slot);
 
-/* The watchdog looks at the backend that is to catch up.  True: there is one. */
+/* The watchdog checks the backend that has the turn.  True: there is one. */
 extern bool herald_invalidation_look(void);
 
 #endif							/* HERALD_CATCH_UP_H */

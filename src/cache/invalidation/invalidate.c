@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * invalidate.c
- *	  The invalidations of the current transaction, until they are in the queue.
+ *	  The current transaction's invalidations, until they are in the queue.
  *
- * They are put there before the commit record is written: so a backend that sees the
- * commit, and then reads the queue, finds them.  That they may be read too early,
- * or for nothing if the commit fails, costs a computation.  Each carries the
- * transaction's id, by which readers tell whether what they compute again is
- * with or without the change; so a transaction that invalidates has an id.
+ * They are put there before the commit record is written: so a backend that sees the commit,
+ * and then reads the queue, finds them.  If they are read too early, or the commit fails, this
+ * only costs an unnecessary computation.  Each contains the transaction's id, from which
+ * readers know whether a newly computed value includes the change; so a transaction that
+ * invalidates has an id.
  *
- * Nothing more is done for one that is prepared.  Until COMMIT PREPARED, in any
- * session, its id is in progress for all snapshots.
+ * A prepared transaction needs nothing more.  Until COMMIT PREPARED, in any session, its id is
+ * in progress for all snapshots.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -40,10 +40,10 @@
 /* A transaction that invalidates more keys than this altogether invalidates all caches. */
 #define ITEMS_MAX		65536
 
-/* So few are searched one by one. */
+/* Up to this number of items are searched linearly. */
 #define FEW				8
 
-/* What is invalidated; also the key of the table of these. */
+/* An invalidated key; also the key of the table `known`. */
 typedef struct InvalidKey
 {
 	uint32		cache;
@@ -52,9 +52,9 @@ typedef struct InvalidKey
 
 static struct
 {
-	MemoryContext context;		/* of all this; NULL: there is none */
-	HTAB	   *known;			/* InvalidKeys, each once; NULL while they are few */
-	InvalidKey *items;			/* in the order in which they came */
+	MemoryContext context;		/* of all these; NULL: nothing is pending */
+	HTAB	   *known;			/* set of InvalidKeys; NULL while there are few */
+	InvalidKey *items;			/* in the order in which they were added */
 	uint32		count;
 	uint32		room;
 }			pending;
@@ -70,8 +70,8 @@ static int	compare_items(const void *a, const void *b);
 
 
 /*
- * Blanks do not count: a value of char(n) is equal to a text with more of them.  Never fails, nor
- * allocates, for users of the C interface.
+ * Blanks are ignored: a value of char(n) is equal to a text with more blanks.  Never fails and
+ * allocates nothing, for users of the C interface.
  */
 uint32
 herald_invalidate_hash(const void *name, size_t length)
@@ -117,7 +117,7 @@ herald_invalidate(uint32 cache, uint32 key)
 		create();
 	if (pending.count == pending.room)
 	{
-		/* No more than these are kept of one cache, however much changes. */
+		/* Limit the keys that are kept for one cache, however much changes. */
 		if (count_keys(cache) > KEYS_MAX)
 			key = HERALD_KEY_ALL;
 		pending.items = repalloc_huge(pending.items, (Size) pending.room * 2 * sizeof(InvalidKey));
@@ -127,7 +127,7 @@ herald_invalidate(uint32 cache, uint32 key)
 	herald_levels_mark(&levels, pending.count);
 	add((InvalidKey) {cache, key});
 
-	/* Some other module's callback, after ours. */
+	/* Called by another module's callback, after ours. */
 	if (herald_is_committing)
 	{
 		HeraldInvalidation message = {MyDatabaseId, cache, key, announce()};
@@ -172,7 +172,7 @@ herald_invalidate_publish(void)
 		pending.known = NULL;
 	}
 
-	/* By cache; then what stands for the whole of it comes first. */
+	/* Sort by cache; HERALD_KEY_ALL sorts first within a cache. */
 	if (pending.count > 1)
 		qsort(pending.items, pending.count, sizeof(InvalidKey), compare_items);
 	xid = announce();
@@ -227,7 +227,10 @@ herald_invalidate_end(void)
 	if (pending.context == NULL)
 		return;
 
-	/* [I7] Over, and visible; or found among the prepared ones: pairs with join() of reader.c */
+	/*
+	 * [I7] The transaction is visibly over, or among the prepared ones: pairs with join() of
+	 * reader.c
+	 */
 	atomic_store_explicit(&herald_inval_queue->readers[herald_shared_my_slot()].committing, 0,
 						  memory_order_release);
 }
@@ -256,7 +259,7 @@ create(void)
 	pending.context = context;
 }
 
-/* There is room for it. */
+/* There must be room for the item. */
 static void
 add(InvalidKey item)
 {
@@ -289,14 +292,17 @@ count_keys(uint32 cache)
 	return keys;
 }
 
-/* What we are about to put in the queue is not over.  Returns our transaction's id. */
+/*
+ * Announce that our transaction, which is about to put messages into the queue, is not over.
+ * Returns its id.
+ */
 static TransactionId
 announce(void)
 {
 	HeraldInvalReader *mine = &herald_inval_queue->readers[herald_shared_my_slot()];
 	TransactionId xid = GetTopTransactionIdIfAny();
 
-	/* [I7] First this, then the queue: pairs with join() of reader.c */
+	/* [I7] This comes before the messages: pairs with join() of reader.c */
 	atomic_store_explicit(&mine->committing, xid, memory_order_seq_cst);
 	return xid;
 }

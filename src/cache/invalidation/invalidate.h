@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * invalidate.h
- *	  The invalidations of the current transaction, until they are in the queue.
+ *	  The current transaction's invalidations, until they are in the queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,27 +14,28 @@
 
 #include "core/inval_queue.h"
 
-/* The names that caches and keys go by in the queue: never HERALD_KEY_ALL. */
+/* The hashes that stand for caches and keys in the queue: never HERALD_KEY_ALL. */
 extern uint32 herald_invalidate_hash(const void *name, size_t length);
 extern uint32 herald_invalidate_hash_text(const text *name);
 
 /*
- * When this transaction commits, what is cached under this key is invalid for
- * every backend that sees the commit; for this one at once.  key: a hash, or
- * HERALD_KEY_ALL.  Inside a transaction that may write; gives it an id.  Throws
- * in recovery, in parallel mode, and when out of memory.
+ * Invalidate the values cached under this key: when this transaction commits, for every
+ * backend that sees the commit; in this backend at once.  key: a hash, or HERALD_KEY_ALL.
+ * Inside a transaction that may write; assigns an id to it.  Throws in recovery, in parallel
+ * mode, and when out of memory.
  */
 extern void herald_invalidate(uint32 cache, uint32 key);
 
-/* Has this transaction invalidated it, so far? */
+/* Has this transaction invalidated this key so far? */
 extern bool herald_invalidate_is_pending(uint32 cache, uint32 key);
 
-/* Has it invalidated anything? */
+/* Has this transaction invalidated any key? */
 extern bool herald_invalidate_any_pending(void);
 
 /*
- * Put them in the queue.  Before the commit record is written, or that of PREPARE
- * TRANSACTION, after all that waits.  From here on what is invalidated goes into the queue directly.
+ * Put the invalidations into the queue.  Before the record of the commit or of PREPARE
+ * TRANSACTION is written, and after all steps that may wait.  Later invalidations go into the
+ * queue directly.
  */
 extern void herald_invalidate_publish(void);
 
@@ -42,10 +43,10 @@ extern void herald_invalidate_publish(void);
 extern void herald_invalidate_subcommit(void);
 extern void herald_invalidate_subabort(void);
 
-/* The transaction is over, and that is visible, either way; or it is prepared.  Never fails. */
+/* The transaction has ended, visibly, in either way, or it is prepared.  Never fails. */
 extern void herald_invalidate_end(void);
 
-/* Then: forget what it has invalidated, which may be much.  Never fails. */
+/* After that: free the list of its invalidations, which may be large.  Never fails. */
 extern void herald_invalidate_reset(void);
 
 #endif							/* HERALD_INVALIDATE_H */

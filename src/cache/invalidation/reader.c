@@ -3,11 +3,11 @@
  * reader.c
  *	  This backend as a reader of invalidations.
  *
- * A backend joins the queue when it first uses a cache, and reads on whenever it
- * uses one; one that does not for long is signalled when it is far behind.
- * A backend that has missed some forgets everything.
+ * A backend joins the queue when it first uses a cache, and reads on whenever it uses one.  A
+ * backend that uses none for long is signalled when it is far behind.  A backend that has
+ * missed messages drops all cached values.
  *
- * What may be kept is decided by core/freshness.c.
+ * core/freshness.c decides which values may be kept.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -38,8 +38,8 @@
 #include "core/stop_point.h"
 
 static HeraldFreshness *freshness;	/* NULL: we have never joined */
-static bool must_join;			/* some messages were not acted on */
-static uint32 *not_missed;		/* part of it */
+static bool must_join;			/* some messages have not been applied */
+static uint32 *not_missed;		/* memory that *freshness uses */
 static uint32 *committing;		/* room for herald_inval_queue->slots + max_prepared_xacts */
 static bool joined_in_recovery;
 
@@ -61,7 +61,10 @@ herald_invalidation_accept(void)
 {
 	uint32		slot = herald_shared_my_slot();
 
-	/* Temporary tables are dropped at exit, in a transaction: we may have left by then. */
+	/*
+	 * Temporary tables are dropped at exit, in a transaction: we may have left the queue
+	 * already.
+	 */
 	if (proc_exit_inprogress)
 		return;
 
@@ -77,13 +80,13 @@ herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
 {
 	HeraldVisibility seen;
 
-	/* A standby is not told of what its primary invalidates. */
+	/* A standby does not receive its primary's invalidations. */
 	if (freshness == NULL || must_join || joined_in_recovery || snapshot == NULL ||
 		snapshot->snapshot_type != SNAPSHOT_MVCC || snapshot->takenDuringRecovery ||
 		RecoveryInProgress())
 		return false;
 
-	/* A serializable transaction would not notice what it depends on. */
+	/* The server would not see what a serializable transaction reads from a cache. */
 	if (IsolationIsSerializable())
 		return false;
 
@@ -103,10 +106,10 @@ herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
 }
 
 /*
- * Everything up to now is missed, for the first time or because we were overrun.
- * What was in the queue then and may not be over is asked of the writers, and then
- * of the prepared transactions; what is over is seen by a snapshot that is taken
- * afterwards [I7].
+ * Join the queue, for the first time or after an overrun: all messages up to now are missed.
+ * Those of their transactions that may not be over are collected from the writers' slots, and
+ * then from the prepared transactions.  A snapshot taken afterwards sees the transactions that
+ * are over [I7].
  */
 static void
 join(void)
@@ -141,7 +144,10 @@ join(void)
 	}
 	must_join = true;			/* until this has succeeded */
 
-	/* Then transactions that our primary has prepared since are missed, too, after a promotion. */
+	/*
+	 * After a promotion we must join again: transactions that the primary has prepared since
+	 * are missed too.
+	 */
 	joined_in_recovery = RecoveryInProgress();
 
 	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
@@ -170,9 +176,8 @@ join(void)
 }
 
 /*
- * The ids of the prepared transactions of this database, of which nobody knows
- * if they have invalidated anything: it may have been before a restart.  Returns
- * how many.
+ * Collect the ids of this database's prepared transactions.  It is not known whether they have
+ * invalidated anything: that may have been before a restart.  Returns their number.
  */
 static uint32
 ask_prepared(uint32 *xids)
@@ -194,10 +199,10 @@ ask_prepared(uint32 *xids)
 }
 
 /*
- * A place for a prepared transaction that is free has the id of the last one
- * that was there.  That is over, which does no harm; but when ids have gone half of the
- * way around since, it seems to be one that is yet to come, and would be waited
- * for.  After the snapshot; returns how many are left.
+ * Remove ids that are in the future.  A free entry for prepared transactions has the id of its
+ * last one.  That transaction is over, which does no harm; but when ids have advanced by half
+ * of their range, it seems to be a future one, and would be waited for.  Called after taking
+ * the snapshot; returns the number of ids left.
  */
 static uint32
 without_future(uint32 *xids, uint32 count)
@@ -233,7 +238,7 @@ read_on(void)
 			continue;
 		}
 
-		/* A callback of another module's that throws leaves the rest unread. */
+		/* If another module's callback throws, the rest is not applied. */
 		must_join = true;
 		seen = present();
 		for (int i = 0; i < n; i++)
@@ -251,7 +256,10 @@ read_on(void)
 	herald_invalidation_wake(herald_inval_caught_up(herald_inval_queue, slot));
 }
 
-/* Others' databases have filled the queue.  False: we may have missed something of our own. */
+/*
+ * Continue if only messages of other databases were missed.  False: messages of our database
+ * may have been missed.
+ */
 static bool
 skip(void)
 {
@@ -263,21 +271,21 @@ skip(void)
 	return result;
 }
 
-/* We were far behind. */
+/* Handles the signal that this backend is far behind. */
 static void
 catch_up(void *arg)
 {
 	HERALD_HOLD_POINT("catch-up");
 	herald_invalidation_accept();
 
-	/* There may have been nothing to read any more. */
+	/* There may have been nothing left to read: hand the turn on in any case. */
 	herald_invalidation_wake(herald_inval_caught_up(herald_inval_queue, herald_shared_my_slot()));
 }
 
 /*
- * What is in progress as this backend's statements see it; in an idle one, as
- * they will.  That is asked of a snapshot of the server's own for catalogs: it
- * lets go of it before it waits for the client.
+ * The transactions in progress for this backend's statements; in an idle backend, for future
+ * statements.  For that it uses the server's catalog snapshot, which the server releases
+ * before it waits for the client.
  */
 static HeraldVisibility
 present(void)
@@ -293,8 +301,8 @@ static void
 note(uint32 bucket, TransactionId xid, const HeraldVisibility *seen)
 {
 	/*
-	 * For a moment of PREPARE TRANSACTION snapshots have an id twice, so their
-	 * lengths do not tell which is older.
+	 * For a moment during PREPARE TRANSACTION snapshots contain an id twice, so their lengths
+	 * do not show which one is older.
 	 */
 	if (max_prepared_xacts > 0)
 		herald_freshness_note(freshness, bucket, xid, MyProc->xmin);

@@ -17,16 +17,16 @@
 #include "core/inval_queue.h"
 
 /*
- * Read all invalidations that are in the queue.  To be called before anything
- * that is cached is used, with the snapshot that it is used with taken before.
- * The first time it joins the queue, for which a transaction must be open.
+ * Read all invalidations in the queue.  To be called before each use of a cached value, after
+ * taking the snapshot for that use.  The first call joins the queue, for which a transaction
+ * must be open.
  */
 extern void herald_invalidation_accept(void);
 
 /*
- * May a value be kept that was computed, or is going to be, with this snapshot?
- * Not if some transaction has invalidated it, as far as the queue has been
- * read, whose change the snapshot does not see; nor if the current one has.
+ * May a value be kept that was or will be computed with this snapshot?  Not if a transaction
+ * whose change the snapshot does not see has invalidated it, as far as the queue has been
+ * read; and not if the current transaction has.
  */
 extern bool herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot);
 

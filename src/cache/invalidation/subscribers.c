@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * subscribers.c
- *	  The caches of this backend, which forget what is invalidated.
+ *	  The caches of this backend, which drop invalidated values.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -11,7 +11,7 @@
 
 #include "cache/invalidation/subscribers.h"
 
-/* Enough for the SQL caches and some other modules'. */
+/* Enough for the SQL caches and those of some other modules. */
 #define SUBSCRIBERS_MAX		32
 
 static struct

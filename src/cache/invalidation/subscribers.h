@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * subscribers.h
- *	  The caches of this backend, which forget what is invalidated.
+ *	  The caches of this backend, which drop invalidated values.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,16 +15,16 @@
 #include "core/inval_queue.h"
 
 /*
- * Forget what is cached under this key; HERALD_KEY_ALL: all of that cache; and
- * if cache is HERALD_KEY_ALL as well: everything.  Must not throw, nor read
- * catalogs: a commit may be under way.
+ * Drop the values cached under this key; HERALD_KEY_ALL: the whole cache; if cache is
+ * HERALD_KEY_ALL too: everything.  Must not throw or read catalogs: a commit may be in
+ * progress.
  */
 typedef void (*HeraldForget) (uint32 cache, uint32 key, void *arg);
 
-/* From now on this is called for each invalidation, for as long as the backend lives. */
+/* Call the function for each invalidation from now on, until the backend exits. */
 extern void herald_invalidation_subscribe(HeraldForget forget, void *arg);
 
-/* Forget it here, now. */
+/* Apply an invalidation to the caches of this backend, now. */
 extern void herald_invalidation_apply(uint32 cache, uint32 key);
 
 #endif							/* HERALD_SUBSCRIBERS_H */

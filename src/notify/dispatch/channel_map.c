@@ -3,15 +3,14 @@
  * channel_map.c
  *	  Which backends listen to which channel.
  *
- * The server's dshash, keyed by database and channel, in a DSA area of fixed
- * size that is part of the main shared memory.  Fixed, because a dispatcher
- * looks channels up inside a commit, where nothing may fail: there is no
- * segment that would have to be attached first.  Memory can run out, then, but
- * only for a session that wants to LISTEN, at a point where it can be told.
+ * The server's dshash, keyed by database and channel, in a DSA area of fixed size that is part
+ * of the main shared memory.  The size is fixed because a dispatcher looks channels up inside
+ * a commit, where nothing may fail: so no segment has to be attached first.  Memory can run
+ * out, but only for a LISTEN, at a point where an error is possible.
  *
- * Most channels have few listeners; six fit into the entry itself, more are
- * in an array that doubles, and is halved when three quarters of it are free: so
- * the memory that a role takes is bounded by the listeners that it has.
+ * Most channels have few listeners.  Six fit into the entry itself; more are in an array that
+ * is doubled when it is full, and halved when three quarters of it are free: so the number of
+ * a role's listeners bounds the memory that they use.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -34,24 +33,25 @@
 #define SLOTS_IN_ENTRY	6
 
 /*
- * Of the channel memory: dsa has a block of 64 kB for each size of what is allocated:
- * its own data, dshash's, small arrays of buckets (1, 2, 4 and 8 kB), and one more.
+ * Overhead in the channel memory: dsa uses a block of 64 kB for each size class of
+ * allocations: its own data, dshash's data, small arrays of buckets (1, 2, 4 and 8 kB), and
+ * one more.
  */
 #define BYTES_FIXED		(7 * BYTES_OF_BLOCK)
 
-/* An entry with dshash's link and hash before it: the next larger size that dsa has. */
+/* The size of an entry with dshash's link and hash before it is a size class of dsa. */
 #define BYTES_OF_LINK	16
 #define BYTES_OF_ITEM	160
 
 /*
- * dshash doubles its array of buckets when one of its partitions is loaded by
- * 3/4: then all are by a half or nearly so.  It needs the new array and the old one at
- * the same time: three pointers for each half a channel.  Large tables need less, and
- * what they leave is enough for dsa's map of its pages.
+ * dshash doubles its array of buckets when one of its partitions is 3/4 full: then all
+ * partitions are at least about half full.  It needs the new array and the old one at the same
+ * time: three pointers for each half a channel.  Large tables need less, and the rest is
+ * enough for dsa's page map.
  */
 #define BYTES_OF_BUCKETS	48
 
-/* dsa has a block of its own for each size of the listeners' arrays, up to this one. */
+/* dsa uses a separate block for each size of the listeners' arrays, up to this size. */
 #define BYTES_OF_BLOCK		((Size) 64 * 1024)
 #define BYTES_OF_ARRAY_MAX	8192
 
@@ -59,13 +59,13 @@ typedef struct Channel
 {
 	HeraldChannelKey key;
 	uint32		count;
-	uint32		capacity;		/* SLOTS_IN_ENTRY: they are in the entry */
+	uint32		capacity;		/* SLOTS_IN_ENTRY: the slots are in the entry */
 	union
 	{
 		uint32		in_entry[SLOTS_IN_ENTRY];
 		dsa_pointer array;
 	}			slots;
-	HeraldPosition marked_to;	/* the end of the run in which they were marked last */
+	HeraldPosition marked_to;	/* end of the run in which the listeners were last marked */
 	HeraldChannelCounters counters;
 } Channel;
 
@@ -109,7 +109,7 @@ herald_channels_create(void)
 								  herald_control->area_tranche, NULL);
 	dsa_pin(created);
 
-	/* The first segment is all there will ever be. */
+	/* The area must never get a second segment. */
 	dsa_set_size_limit(created, herald_channels_memory_size());
 
 	table = dshash_create(created, &parameters, NULL);
@@ -139,8 +139,8 @@ herald_channels_attach(void)
 }
 
 /*
- * One process looks up channels for all.  Anybody could make up names of one
- * hash, and have it compare them all, if he knew the seed.
+ * One process looks up channels for all sessions.  A user that knew the seed could choose
+ * channel names with equal hashes, and so make each lookup compare all of them.
  */
 uint32
 herald_channels_hash(const char *channel, size_t length)
@@ -149,7 +149,10 @@ herald_channels_hash(const char *channel, size_t length)
 										herald_control->channel_seed);
 }
 
-/* dshash moves no entry, and the area no byte of its only segment: so the counters stay. */
+/*
+ * dshash does not move entries, and the area has only one segment, so the counters keep their
+ * address.
+ */
 HeraldChannelCounters *
 herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint32 slot)
 {
@@ -161,7 +164,7 @@ herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint
 
 	make_key(&key, database, channel, channel_hash);
 
-	/* dshash says only that a request failed; add what can be done about it. */
+	/* dshash reports only that a request failed; add a detail and a hint. */
 	context.previous = error_context_stack;
 	error_context_stack = &context;
 	entry = find_or_insert(&key, &found);
@@ -278,7 +281,10 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 	dshash_seq_status scan;
 	Channel    *entry;
 
-	/* One at a time: a session that wants to LISTEN would wait for all that read the same part of the map. */
+	/*
+	 * One scan at a time: otherwise a LISTEN could wait for several scans that read the same
+	 * partition.
+	 */
 	LWLockAcquire(herald_control->scan_lock, LW_EXCLUSIVE);
 	dshash_seq_init(&scan, channels, false);
 	while ((entry = dshash_seq_next(&scan)) != NULL)
@@ -325,7 +331,9 @@ hash_key(const void *key, size_t size, void *arg)
 	return hash_combine(channel->channel_hash, murmurhash32(channel->database));
 }
 
-/* The dispatcher before may count what repeated a moment later. */
+/*
+ * The previous dispatcher may add its repeated notifications later, so keep the latest time.
+ */
 static void
 count_sent(Channel *channel, uint64 notifications, TimestampTz last)
 {
@@ -353,20 +361,19 @@ channel_slots(Channel *channel)
 }
 
 /*
- * As dshash_find_or_insert(), but an error leaves with no lock held.
+ * As dshash_find_or_insert(), but an error leaves no lock held.
  *
- * dshash throws "out of memory" with the partition locked, or with all of them
- * when it cannot get a larger array of buckets, and leaves their release to the
- * abort of the transaction.  The server sends the error before that, and waits
- * while the client does not read; a dispatcher, and with it every COMMIT that
- * notifies, would wait for the same client.  The table is as it was: dshash
- * allocates before it changes anything.  dsa has released its own locks.
+ * dshash throws "out of memory" with the partition locked, or with all of them when it cannot
+ * get a larger array of buckets, and leaves their release to the abort of the transaction.
+ * The server sends the error before that, and waits while the client does not read; a
+ * dispatcher, and with it every COMMIT that notifies, would wait for the same client.  The
+ * table is unchanged: dshash allocates before it changes anything.  dsa has released its own
+ * locks.
  *
- * dshash's locks are out of our reach, so all LWLocks of this process are
- * released.  Before a commit the server holds none.  If another module does
- * (it would have kept interrupts off until the end of a transaction), nothing
- * is taken from it: this error ends the transaction, and AbortTransaction()
- * begins with the same call.
+ * We cannot access dshash's locks, so release all LWLocks of this process.  Before a commit
+ * the server holds none.  If another module holds one (and so keeps interrupts off until the
+ * end of the transaction), this does no harm: the error ends the transaction, and
+ * AbortTransaction() begins with the same call.
  */
 static Channel *
 find_or_insert(const HeraldChannelKey *key, bool *found)
@@ -406,7 +413,10 @@ grow(Channel *channel)
 	return true;
 }
 
-/* Give back room of listeners that have left.  Without memory it stays as it is. */
+/*
+ * Free the room of listeners that have left.  If there is no memory for a smaller array, keep
+ * the larger one.
+ */
 static void
 shrink(Channel *channel)
 {

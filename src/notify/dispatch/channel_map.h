@@ -16,7 +16,7 @@
 
 #include "core/queue_layout.h"
 
-/* A channel's name, and what it takes to find it. */
+/* The key of a channel: its name, database and hash. */
 typedef struct HeraldChannelKey
 {
 	Oid			database;
@@ -25,28 +25,28 @@ typedef struct HeraldChannelKey
 } HeraldChannelKey;
 
 /*
- * What has been sent on a channel since it has listeners: figures of monitoring, so no
- * order is asked of them.
+ * Counters of a channel since it has listeners.  For monitoring only, so memory order does not
+ * matter.
  */
 typedef struct HeraldChannelCounters
 {
 	_Atomic uint64 sent;		/* notifications */
-	_Atomic uint64 delivered;	/* the same, each once for each listener whose client has it */
-	_Atomic int64 last_sent;	/* commit time of the last, TimestampTz; 0: none */
-	_Atomic int64 since;		/* TimestampTz: the others were zero then */
+	_Atomic uint64 delivered;	/* notifications sent to clients, once for each listener */
+	_Atomic int64 last_sent;	/* commit time of the last one, TimestampTz; 0: none */
+	_Atomic int64 since;		/* when the counters started at zero, TimestampTz */
 } HeraldChannelCounters;
 
-/* One channel, as herald_channels_scan() shows it. */
+/* A channel, as passed to the visitor of herald_channels_scan(). */
 typedef struct HeraldChannelInfo
 {
 	Oid			database;
 	const char *name;
 	uint32		count;			/* listeners */
-	const uint32 *slots;		/* theirs */
+	const uint32 *slots;		/* slots of the listeners */
 	HeraldChannelCounters *counters;
 } HeraldChannelInfo;
 
-/* Called with a lock of the map held: must not throw.  False: enough was seen. */
+/* Called with a lock of the map held: must not throw.  False: stop the scan. */
 typedef bool (*HeraldChannelVisitor) (const HeraldChannelInfo *channel, void *arg);
 
 /* Bytes of herald_channel_area. */
@@ -56,59 +56,58 @@ extern Size herald_channels_memory_size(void);
 extern void herald_channels_create(void);
 
 /*
- * Attach this process to the map.  Once is enough, and it costs nothing later.
- * To be called where an error is allowed, before any other function here.
+ * Attach this process to the map.  Further calls do nothing.  To be called where an error is
+ * allowed, before any other function of this file.
  */
 extern void herald_channels_attach(void);
 
 /*
- * The hash that a channel goes by in this file, in the queue and in the listener's
- * own table.  It is another one after the server's next start.
+ * The hash of a channel in this file, in the queue and in the listener's own table.  It
+ * changes with each start of the server.
  */
 extern uint32 herald_channels_hash(const char *channel, size_t length);
 
 /*
- * Enter a listener, which must not be there yet.  Throws
- * ERRCODE_OUT_OF_MEMORY when herald.channel_memory is used up, with nothing
- * changed and no lock held.  Returns the channel's counters, which stay where they
- * are until that listener is taken out.
+ * Enter a listener, which must not be in the map yet.  Throws ERRCODE_OUT_OF_MEMORY when
+ * herald.channel_memory is full, with nothing changed and no lock held.  Returns the channel's
+ * counters, which keep their address until this listener is removed.
  */
 extern HeraldChannelCounters *herald_channels_add(Oid database, const char *channel,
 												  uint32 channel_hash, uint32 slot);
 
 /*
- * So many subscriptions (a session and a channel) herald.channel_memory holds at
- * least, however the sessions share the channels.
+ * The number of subscriptions (a session and a channel) that always fit into
+ * herald.channel_memory, however the sessions share the channels.
  */
 extern uint64 herald_channels_max(void);
 
-/* Take a listener out.  Never fails; it need not be there. */
+/* Remove a listener, if it is in the map.  Never fails. */
 extern void herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
 
 /* The key of an entry's channel. */
 extern void herald_channels_key(HeraldChannelKey *key, Oid database, const HeraldEntry *entry);
 
-/* What marking has come to, of several channels. */
+/* Totals of marking the listeners of several channels. */
 typedef struct HeraldChannelMarks
 {
-	uint64		looked_at;		/* listeners, each time */
-	uint64		entered;		/* those that entered the wakeup set */
+	uint64		looked_at;		/* listeners, counted each time they are marked */
+	uint64		entered;		/* listeners that entered the wakeup set */
 } HeraldChannelMarks;
 
 /*
- * Mark the listeners of a channel: there is something for them in this batch.  Where this
- * has been done in the same run (HeraldRunBegins), by whichever process, it is enough.
- * Count so many notifications, the last of which is in the batch.  Returns how many
- * listeners there are, and adds to *marks.  By the dispatcher; never fails.
+ * Mark the listeners of a channel, which has a message in this batch, unless any process has
+ * marked them in the same run (HeraldRunBegins).  Count `notifications` notifications, the
+ * last of which is in the batch.  Returns the number of listeners, and adds to *marks.  By the
+ * dispatcher; never fails.
  */
 extern uint32 herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header,
 								   HeraldPosition run, uint64 notifications, HeraldChannelMarks *marks);
 
-/* Count only; the last was committed at that time.  Never fails. */
+/* Only count notifications; the last one was committed at last_sent.  Never fails. */
 extern void herald_channels_count(const HeraldChannelKey *key, uint64 notifications,
 								  TimestampTz last_sent);
 
-/* Visit channels, in no particular order, until the visitor has seen enough. */
+/* Visit channels, in no particular order, until the visitor returns false. */
 extern void herald_channels_scan(HeraldChannelVisitor visitor, void *arg);
 
 #endif							/* HERALD_CHANNEL_MAP_H */

@@ -1,30 +1,29 @@
 /*-------------------------------------------------------------------------
  *
  * damage.c
- *	  A damaged notification queue is switched off.
+ *	  Switches off a damaged notification queue.
  *
- * A dispatcher that finds bytes in the queue that no sender writes cannot go
- * on: it does not know where the next batch begins, or which listeners this one concerns.
- * Somebody has overwritten shared memory.  The rest of the server need not
- * suffer from that, because there is another way to notify, the server's own,
- * and every listener is registered there.  So from then on
+ * A dispatcher that finds bytes in the queue that no sender writes cannot continue: it does
+ * not know where the next batch begins, or which listeners this one concerns.  Shared memory
+ * has been overwritten.  The rest of the server can continue to work, because every listener
+ * is also registered with the server's own NOTIFY.  So from then on
  *
- * - NOTIFY goes the server's own way; what a transaction has pending is handed
- *	 over before its commit (herald_publish_natively());
+ * - NOTIFY uses the server's own queue; pending notifications of a transaction are handed over
+ *	 before its commit (herald_publish_natively());
  * - nothing is dispatched, recycled or written to files;
- * - nobody waits for room in the queue, or for its own batch;
- * - each listener is told, once, that it may have missed something, as one that
- *	 was overrun is.
+ * - no process waits for room in the queue, or for its own batch;
+ * - each listener is notified, once, that it may have missed messages, like one that was
+ *	 overrun.
  *
- * A transaction that has reserved its batch before may commit at any time
- * afterwards.  That batch reaches no listener.  A listener that was told before that
- * commit does not know of it; so its sender has all of them told again.
+ * A transaction that has reserved its batch before may commit at any time afterwards.  That
+ * batch reaches no listener.  A listener that was notified before that commit does not know of
+ * it, so the sender notifies all listeners again.
  *
- * A listener that finds damage in its own copy (deliver.c) ends alone.  What it
- * has read may be a file, which does not concern others; and a listener that reads the
- * same bytes finds the same.
+ * If a listener finds damage in its own copy (deliver.c), only this session ends.  The damage
+ * may be in a file that other sessions do not read, and a listener that reads the same bytes
+ * finds the same damage.
  *
- * It remains so until the server is restarted.
+ * The queue stays off until the server is restarted.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -42,10 +41,10 @@ void
 herald_damage_found(HeraldPosition position)
 {
 	/*
-	 * [D5] Before the words are marked: pairs with herald_shared_is_damaged().  A
-	 * listener that does not see this is marked afterwards, and looks again.
+	 * [D5] Before the words are marked: pairs with herald_shared_is_damaged().  A listener
+	 * that does not see the flag is marked afterwards, and checks it again.
 	 */
-	HOLD_INTERRUPTS();			/* the report would serve them */
+	HOLD_INTERRUPTS();			/* ereport() would serve them */
 	if (atomic_exchange(&herald_control->is_damaged, 1) == 0)
 		ereport(LOG_SERVER_ONLY,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -53,14 +52,14 @@ herald_damage_found(HeraldPosition position)
 						(unsigned long long) position),
 				 errdetail("Shared memory was overwritten. The queue is switched off: notifications go through the server's own queue, and listeners are told that they may have missed some."),
 				 errhint("Restart the server when convenient."),
-				 errhidestmt(true)));	/* of a sender that has no part in it */
+				 errhidestmt(true)));	/* the statement is not the cause */
 	herald_damage_tell();
 	RESUME_INTERRUPTS();
 }
 
 /*
- * At this position no listener can have read anything that was dispatched after
- * the damage was found, so none is taken for one that is through already.
+ * No listener has read past this position, since nothing is dispatched any more.  So no
+ * listener is taken for one that has read the message already.
  */
 void
 herald_damage_tell(void)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * damage.h
- *	  A damaged notification queue is switched off.
+ *	  Switches off a damaged notification queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -16,13 +16,13 @@
 #include "core/queue_layout.h"
 
 /*
- * A dispatcher has found damage at this position: switch the queue off, and
- * tell all listeners.  With no lock held.  Never fails.
+ * A dispatcher has found damage at this position: switch the queue off, and notify all
+ * listeners.  With no lock held.  Never fails.
  */
 extern void herald_damage_found(HeraldPosition position);
 
 /*
- * Have every listener told that it has missed something.  Again, if a batch is
+ * Notify every listener that it may have missed messages.  Called again when a batch is
  * committed that was reserved before the damage was found.  Never fails.
  */
 extern void herald_damage_tell(void);

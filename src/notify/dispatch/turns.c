@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * turns.c
- *	  Turns: so many listeners are woken at a time.
+ *	  Turns, which limit how many listeners are awake at a time.
  *
- * core/wakeup.c has the rules; here the listeners get their signals.
+ * core/wakeup.c has the rules; this file sends the signals.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -25,7 +25,10 @@ herald_turns_pump(void)
 	pump(HERALD_ALL_TURNS);
 }
 
-/* One that comes back into the set meanwhile is left to the next look. */
+/*
+ * The loop is bounded: a listener that enters the set again meanwhile is left to the next
+ * call.
+ */
 void
 herald_turns_pump_all(void)
 {

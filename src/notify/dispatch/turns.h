@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * turns.h
- *	  Turns: so many listeners are woken at a time.
+ *	  Turns, which limit how many listeners are awake at a time.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,22 +12,27 @@
 
 #include "postgres.h"
 
-/* A turn's worth of reading, in bytes.  A listener with more to read lets others go first. */
+/* Maximum bytes that a listener reads in one turn; then it passes the turn on. */
 #define HERALD_TURN_BYTES		((uint64) 256 * 1024)
 
 /* Signal listeners of the wakeup set while there are turns.  Never fails. */
 extern void herald_turns_pump(void);
 
-/* The same, however many can only be signalled besides.  By the watchdog. */
+/*
+ * The same, without a limit on the number of listeners signalled without a turn.  By the
+ * watchdog.
+ */
 extern void herald_turns_pump_all(void);
 
 /*
- * Signal the first: a listener that gets a turn hands out the others, and if it
- * does not, the watchdog sees to it.  Without a watchdog, all.  Never fails.
+ * Signal the first listener: it hands out the other turns later, or if it does not, the
+ * watchdog does.  Without a watchdog, signal listeners for all turns.  Never fails.
  */
 extern void herald_turns_begin(void);
 
-/* This listener goes on without its turn, if it has one: another gets it.  Never fails. */
+/*
+ * If this listener has a turn, pass it to another one and continue without it.  Never fails.
+ */
 extern void herald_turns_give_back(void);
 
 #endif							/* HERALD_TURNS_H */

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * deliver.c
- *	  From the queue to the client.
+ *	  Delivers messages from the queue to the client.
  *
- * Runs in the empty transaction that the server runs in an idle backend when
- * it is signalled.  Reads the queue from our first pending position to the
- * dispatched one, sends what is on our channels, and passes the turn on.
+ * Runs in the empty transaction that the server runs in an idle backend when it is signalled.
+ * Reads the queue from our first pending position to the dispatched one, sends the messages on
+ * our channels, and passes the turn on.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -41,18 +41,24 @@
 #include "notify/storage/spill.h"
 
 /*
- * So often we go on by ourselves when more has come in while we were reading;
- * then what we have must go out, and others have their turn.
+ * Maximum number of rounds in one pass, each for messages that arrived during the previous
+ * one; then our output must be sent, and other listeners get the turn.
  */
 #define ROUNDS_MAX		4
 
-/* So often the client is told its position within a delivery: what it has by then it need not get twice. */
+/*
+ * A delivery sends the client its position each time after this number of notifications, so
+ * that a client that reconnects need not receive them again.
+ */
 #define TELL_EVERY		1000
 
-/* What is converted to the client's encoding takes so much longer than what goes out as it is. */
+/*
+ * Converting a message to the client's encoding takes this number of times as long as sending
+ * it unchanged.
+ */
 #define CONVERSION_COST	4
 
-/* The word stays where it is, whatever we read: see herald_deliver_earlier(). */
+/* The word keeps its position, whatever we read: see herald_deliver_earlier(). */
 static bool keeps_place;
 
 static void await_dispatch(HeraldPosition own_batch);
@@ -87,9 +93,9 @@ herald_deliver(void)
 	herald_session_hears_natively();
 
 	/*
-	 * The server runs empty transactions for reasons of its own as well, after
-	 * which it does not flush.  If there is a signal of ours, it flushes after
-	 * the one that it runs, or is about to run, for that.
+	 * The server also runs empty transactions for its own purposes, and does not flush after
+	 * those.  If one of our signals is pending, it flushes after the empty transaction that it
+	 * runs, or is about to run, for that signal.
 	 */
 	if (herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY) == 0 && !own_signal)
 		return;
@@ -116,14 +122,13 @@ herald_deliver(void)
 }
 
 /*
- * Stock delivers it before the first statement of this transaction: the backend
- * was idle by then, and signalled.  We may not have had a turn yet, and after
- * the commit the channel is gone.  A notification that has been answered may also
- * be behind one that is still committing: that is waited for, too, but not for
- * longer than a second.
+ * A stock server delivers such messages before the first statement of the transaction: the
+ * backend was idle before that, and signalled.  We may not have had a turn yet, and after the
+ * commit the channel is gone.  A notification whose commit has been answered may also be
+ * behind a batch that is still committing: we wait for that too, but at most for a second.
  *
- * The word stays BUSY_PENDING, its position moves; unless the transaction keeps what
- * a channel is to begin with.
+ * The word stays BUSY_PENDING and its position moves, unless the transaction holds messages
+ * for a channel that will resume.
  */
 void
 herald_deliver_earlier(void)
@@ -158,8 +163,8 @@ herald_deliver_earlier(void)
 }
 
 /*
- * Others' batches may have to be dispatched first.  Meanwhile we are busy: a turn
- * would be of no use to us.
+ * Batches of other sessions may have to be dispatched first.  Our word is BUSY meanwhile: we
+ * could not use a turn.
  */
 static void
 await_dispatch(HeraldPosition own_batch)
@@ -187,7 +192,7 @@ begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 	herald_count(&herald_slots[herald_shared_my_slot()].wakeups, 1);
 	herald_shared_count(HERALD_COUNT_WAKEUPS, 1);
 
-	/* The client may take its time, and vacuum must not wait for it. */
+	/* Sending may take long if the client is slow, and vacuum must not wait for that. */
 	InvalidateCatalogSnapshotConditionally();
 
 	herald_frames_begin();
@@ -196,7 +201,7 @@ begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 	herald_reader_use_files(reader, herald_large_files_read, herald_subscriptions_include);
 }
 
-/* own_batch: where the one ends that our statement waits for; 0: none. */
+/* own_batch: the end of the batch that our statement waits for; 0: none. */
 static void
 read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 {
@@ -214,8 +219,8 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 		HERALD_HOLD_POINT("deliver-all-read");
 
 		/*
-		 * An idle word says that we can act on a signal.  So what does not go out
-		 * at once is waited for before that, and without a turn.
+		 * An idle word means that we can act on a signal.  So if the client does not accept
+		 * all output at once, wait for it before the word becomes idle, and without a turn.
 		 */
 		if (!herald_frames_go_out())
 		{
@@ -240,7 +245,7 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 	herald_read_buffer_shrink(HERALD_TURN_BYTES);
 }
 
-/* False: not at the end yet, but we have read our share, and our own batch. */
+/* False: the end is not reached, but we have read the share of one turn, and our own batch. */
 static bool
 read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool as_is)
 {
@@ -248,7 +253,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	uint64		turn_bytes = as_is ? HERALD_TURN_BYTES : HERALD_TURN_BYTES / CONVERSION_COST;
 	HeraldChannelCounters *counters = NULL;
 	uint64		delivered = 0;
-	uint64		of_channel = 0; /* of these, on the channel of `counters` */
+	uint64		of_channel = 0; /* part of `delivered`: on the channel of `counters` */
 	bool		at_end = false;
 	HeraldPosition begin = reader->checkpoint;
 	HeraldMessage message;
@@ -288,7 +293,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				}
 				continue;
 			case HERALD_READ_REFILLED:
-				/* The segments before the one we are in are not ours any more. */
+				/* We do not need the segments before the current one any more. */
 				advance(reader->checkpoint);
 				if (ProcDiePending || ClientConnectionLost)
 					CHECK_FOR_INTERRUPTS();
@@ -296,16 +301,16 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 					continue;
 
 				/*
-				 * The word holds no place within a batch: that is read whole.
-				 * And we get on by one batch at least, however much a buffer
-				 * that has grown takes at once.
+				 * The word cannot store a place within a batch, so each batch is read to its
+				 * end.  At least one batch is read, even if an enlarged buffer exceeds the
+				 * share at once.
 				 */
 				if (!reader->in_batch && reader->checkpoint == begin)
 					continue;
 				if (!reader->in_batch && reader->checkpoint >= own_batch)
 					break;
 
-				/* A session that waits for its own batch reads on; others have its turn. */
+				/* A session that waits for its own batch reads on, but without the turn. */
 				herald_turns_give_back();
 				continue;
 			case HERALD_READ_ROOM:
@@ -332,7 +337,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	return at_end;
 }
 
-/* Messages of one channel tend to come together: many listeners share its counter. */
+/* Count consecutive messages of one channel at once: many listeners share its counter. */
 static void
 count_delivered(HeraldChannelCounters *counters, uint64 *n)
 {
@@ -341,7 +346,7 @@ count_delivered(HeraldChannelCounters *counters, uint64 *n)
 	*n = 0;
 }
 
-/* The listener has read up to here, and goes on. */
+/* The listener has read up to `position`, and continues. */
 static void
 advance(HeraldPosition position)
 {
@@ -350,8 +355,8 @@ advance(HeraldPosition position)
 }
 
 /*
- * After what has been sent, as far as it goes: everything before this place.  While
- * a channel is kept waiting there is no such position.
+ * Send the client a position: it has been sent everything before this place.  While messages
+ * are held for a channel that will resume, there is no such position.
  */
 static void
 tell_position(HeraldPlace place)
@@ -390,7 +395,10 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 {
 	uint32		slot = herald_shared_my_slot();
 
-	/* A listener that was overrun has been counted; nobody has given up what we came for. */
+	/*
+	 * A listener below `lost` has been counted already.  Else the messages are missing for
+	 * another reason, such as the deleted file of a large transaction: count it here.
+	 */
 	if (herald_word_position(atomic_load(herald_wakeup_word(herald_wakeup, slot))) >=
 		atomic_load(&herald_queue->lost))
 		herald_spill_count_unread(slot);
@@ -402,8 +410,8 @@ static void
 tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
 {
 	/*
-	 * From here on all is kept for us again.  What we were to read up to may be
-	 * gone by now as well.
+	 * From the new position on, everything is kept for us again.  Messages up to the old end
+	 * may be gone too.
 	 */
 	report_missed(detail);
 	*to = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
@@ -413,14 +421,14 @@ tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
 }
 
 /*
- * The client has missed messages, and has to know.  One that listens for that
- * goes on with what comes next; any other is disconnected, which every client
- * library takes as a reason to start afresh.
+ * Notify the client that it has missed messages.  A client that listens to the reset channel
+ * continues with the next messages; any other client is disconnected, which every client
+ * library handles by starting again.
  */
 static void
 report_missed(const char *detail)
 {
-	/* To tell the client can take long. */
+	/* Sending this to the client can take long. */
 	herald_turns_give_back();
 	if (!herald_subscriptions_include_name(HERALD_RESET_CHANNEL))
 		ereport(FATAL,
@@ -432,7 +440,7 @@ report_missed(const char *detail)
 	NotifyMyFrontEnd(HERALD_RESET_CHANNEL, "notifications were missed", MyProcPid);
 }
 
-/* The queue is not switched off for that: see notify/dispatch/damage.c. */
+/* This does not switch the queue off: see notify/dispatch/damage.c. */
 static void
 report_damage(const HeraldReader *reader)
 {
@@ -443,8 +451,8 @@ report_damage(const HeraldReader *reader)
 }
 
 /*
- * An entry of the queue is a message of the protocol already, if the client's
- * encoding needs no conversion.
+ * If the client's encoding needs no conversion, an entry's body can be sent unchanged as a
+ * message of the protocol.
  */
 static bool
 can_send_as_is(void)

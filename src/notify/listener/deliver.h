@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * deliver.h
- *	  From the queue to the client.
+ *	  Delivers messages from the queue to the client.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,16 +15,15 @@
 #include "core/queue_layout.h"
 
 /*
- * Deliver what is pending.  In an idle transaction, before its commit.  If a
- * message cannot be sent to the client the connection ends: a client must know
- * what it has missed.
+ * Deliver pending messages.  In an empty transaction, before its commit.  If a message cannot
+ * be sent to the client the connection ends: a client must know that it has missed messages.
  */
 extern void herald_deliver(void);
 
 /*
- * Deliver what was there when the transaction that is under way began, and leaves
- * the rest.  Before its commit, when it is about to drop channels; by a backend
- * that holds no locks of ours.  Errors as herald_deliver().
+ * Deliver the messages that existed when the current transaction began, and leave the rest.
+ * Before its commit, when it is about to drop channels; by a backend that holds no lock of
+ * pg_herald.  Errors as in herald_deliver().
  */
 extern void herald_deliver_earlier(void);
 

@@ -1,21 +1,21 @@
 /*-------------------------------------------------------------------------
  *
  * frames.c
- *	  Notifications on their way to the client, many at a time.
+ *	  Sends notifications to the client, many at a time.
  *
- * The server takes a message in three parts: its type, its length, its body.
- * For a body of 14 bytes that costs several times as much as to copy it, and
- * hundreds of listeners have thousands of them each.  So they are put together
- * here as they will stand in the stream, and handed over as one.
+ * The server takes a message in three parts: its type, its length, its body.  For a body of 14
+ * bytes that costs several times as much as copying it, and there may be hundreds of listeners
+ * with thousands of messages each.  So messages are assembled here in the form that they have
+ * in the stream, and handed over as one.
  *
- * For that there is pq_putmessage_v2(), which puts no length between the type
- * and the rest: the rest may then as well be a length and a body, and further
- * whole messages.  The server keeps it to turn away clients of version 2 of the
- * protocol.  Should it be removed, each message has to be put by itself, as is
- * done where another module has the server put messages in a way of its own.
+ * This uses pq_putmessage_v2(), which puts no length between the type and the rest: the rest
+ * may then be a length, a body, and further complete messages.  The server has this function
+ * to reject clients of version 2 of the protocol.  If it is removed some day, each message has
+ * to be put separately, as is done already when another module has replaced the server's
+ * functions.
  *
- * When its buffer is full the server waits for the client.  A client that does not
- * read must not hold a turn for so long: it is given back before.
+ * When its buffer is full the server waits for the client.  A listener whose client does not
+ * read must not hold a turn for this time: it returns the turn before.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -35,16 +35,16 @@
 /* A message's type and its length. */
 #define HEAD_SIZE	(1 + sizeof(uint32))
 
-/* A few hundred small ones; the server's own buffer is of the same size. */
+/* Room for a few hundred small messages; the server's own buffer has the same size. */
 static char frames[8192];
 static Size used;
 
-/* At most that many bytes are in the server's buffer, as far as this pass has put them there. */
+/* Upper limit of the bytes that this pass has put into the server's buffer. */
 static Size unsent;
 
 static void make_way(void);
 
-/* What stood there when we were loaded: the server's own way. */
+/* The server's own function, as of when the module was loaded. */
 static int	(*server_putmessage) (char type, const char *body, size_t length);
 
 
@@ -54,7 +54,10 @@ herald_frames_init(void)
 	server_putmessage = PqCommMethods->putmessage;
 }
 
-/* What others have put there, such as the server's own notifications, is of unknown size. */
+/*
+ * Other code may have put messages of unknown size there, such as the server's own
+ * notifications.
+ */
 void
 herald_frames_begin(void)
 {
@@ -69,7 +72,7 @@ herald_frames_add(const char *body, uint32 length)
 	bool		by_itself;
 	char	   *to;
 
-	/* Only herald.max_payload allows one of more than the buffer's size. */
+	/* Only a large herald.max_payload allows a message larger than the buffer. */
 	by_itself = size > sizeof(frames) || PqCommMethods->putmessage != server_putmessage;
 
 	if (by_itself || used + size > sizeof(frames))
@@ -95,16 +98,16 @@ herald_frames_send(void)
 	if (used == 0)
 		return;
 
-	/* With nothing before it in the server's buffer this has room there. */
+	/* If the server's buffer is empty, it has room for this. */
 	make_way();
 
-	/* If the client has gone, the server has taken note of it. */
+	/* If the connection is lost, the server has noted it. */
 	(void) pq_putmessage_v2(frames[0], frames + 1, used - 1);
 	unsent += used;
 	used = 0;
 }
 
-/* In another encoding it may be longer, up to this. */
+/* Conversion to another encoding may lengthen the body, up to this factor. */
 void
 herald_frames_expect(uint32 length)
 {
@@ -126,7 +129,10 @@ herald_frames_go_out(void)
 	return pq_flush_if_writable() != 0 || !pq_is_send_pending();
 }
 
-/* What comes next would have the server wait if the client does not take what it has. */
+/*
+ * If the client does not accept the server's buffer now, the next message would make the
+ * server wait: return the turn.
+ */
 static void
 make_way(void)
 {

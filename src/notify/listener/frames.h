@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * frames.h
- *	  Notifications on their way to the client, many at a time.
+ *	  Sends notifications to the client, many at a time.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,27 +12,29 @@
 
 #include "postgres.h"
 
-/* When the module is loaded. */
+/* To be called when the module is loaded. */
 extern void herald_frames_init(void);
 
 /* A pass begins. */
 extern void herald_frames_begin(void);
 
 /*
- * Another NotificationResponse, with this body.  The client is a real one
- * (DestRemote).  Before any other notification goes to it, or the pass ends,
- * herald_frames_send(); what an error that ends the connection leaves here has
- * not been sent.
+ * Add a NotificationResponse with this body.  The destination must be DestRemote.  Call
+ * herald_frames_send() before any other notification is sent to the client, and at the end of
+ * the pass.  If an error ends the connection before, the added notifications have not been
+ * sent.
  */
 extern void herald_frames_add(const char *body, uint32 length);
 
-/* Hand what was added to the server, which sends it when it flushes. */
+/* Hand the added notifications to the server, which sends them when it flushes. */
 extern void herald_frames_send(void);
 
-/* A notification with a body of that many bytes is about to go to the server by itself. */
+/*
+ * A notification with a body of `length` bytes is about to be handed to the server separately.
+ */
 extern void herald_frames_expect(uint32 length);
 
-/* Send what the server has, as far as the client takes it.  False: not all of it. */
+/* Send the server's buffer, as far as the client accepts it.  False: some of it is left. */
 extern bool herald_frames_go_out(void);
 
 #endif							/* HERALD_FRAMES_H */

@@ -3,9 +3,9 @@
  * moderation.c
  *	  Fewer, fuller wakeups while notifications keep coming.
  *
- * The rules, and why, are in core/moderation_rules.c; here are the clock, the sleep and
- * the client.  A listener that lingers sleeps with its word at PROCESSING, which
- * costs a sender no signal.  All that it has goes to the client before.
+ * The rules and their reasons are in core/moderation_rules.c; this file handles the clock, the
+ * sleep and the client.  A listener that lingers sleeps with its word at PROCESSING, so that
+ * senders send no signal.  Before that, it sends all of its output to the client.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,11 +30,11 @@
 static struct
 {
 	bool		is_off;			/* in this delivery */
-	HeraldPass	pass;			/* this delivery; since_us is filled in when it is needed */
+	HeraldPass	pass;			/* this delivery; since_us is set when it is needed */
 	HeraldPosition last_batch;
-	HeraldPosition began_at;	/* what was dispatched by then */
+	HeraldPosition began_at;	/* the dispatched position at the beginning */
 	int32		last_sender;
-	instr_time	ended_at;		/* the delivery before; zero: there was none */
+	instr_time	ended_at;		/* end of the previous delivery; zero: none */
 }			moderation;
 
 static HeraldRestraint from_lingering;
@@ -78,13 +78,13 @@ herald_moderation_stay(HeraldPosition position)
 	if (us == 0)
 		return false;
 
-	/* Meanwhile the queue is not held back on our account. */
+	/* Do not hold the queue back meanwhile. */
 	herald_wakeup_advance(herald_wakeup, herald_shared_my_slot(), position);
 	if (!wait_a_moment(us))
 		return false;
 	moderation.pass.lingers++;
 
-	/* What had come before says nothing of lingering. */
+	/* If messages had arrived before, this does not show whether lingering helps. */
 	if (had_more)
 		return true;
 	had_more = has_more();
@@ -125,7 +125,7 @@ pass_now(void)
 	return &moderation.pass;
 }
 
-/* A hint, so relaxed: whether there is more is decided when we finish. */
+/* A hint, so relaxed: herald_wakeup_finish() decides whether there is more. */
 static bool
 has_more(void)
 {
@@ -136,8 +136,8 @@ has_more(void)
 }
 
 /*
- * What there is goes to the client first.  False: the client has something for us, or
- * does not take what we have.
+ * Send the output to the client first.  False: the client has sent something, or does not
+ * accept all of the output.
  */
 static bool
 wait_a_moment(long us)

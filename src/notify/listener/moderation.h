@@ -15,22 +15,23 @@
 #include "core/queue_layout.h"
 
 /*
- * A delivery begins.  If the client waits for us there is no waiting in it.
+ * A delivery begins.  If the client waits for this backend, the delivery does not linger or
+ * pause.
  */
 extern void herald_moderation_begin(bool client_waits);
 
-/* It sends a message from this sender, which stands in this batch. */
+/* The delivery sends a message of this sender, from this batch. */
 extern void herald_moderation_sent(int32 sender_pid, HeraldPosition batch);
 
 /*
- * All up to `position` is read.  May wait a moment for more;
- * then what there was before has gone to the client.  True: more has come.
+ * Everything up to `position` has been read.  May wait a moment for more, after sending the
+ * output to the client.  True: more has arrived.
  */
 extern bool herald_moderation_stay(HeraldPosition position);
 
 /*
- * It ends, and the turn is about to be passed on: wait a little before, if need
- * be.  at_end: all there was is read.
+ * The delivery ends, and the turn is about to be passed on: pause before that if it is worth
+ * it.  at_end: everything has been read.
  */
 extern void herald_moderation_end(bool at_end);
 

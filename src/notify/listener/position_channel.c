@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * position_channel.c
- *	  Channel herald_position, on which a session is told its position.
+ *	  Channel herald_position, on which a session receives its position.
  *
- * It is told after each delivery, and every so many notifications within a long one.  The position of a session that receives nothing ages
- * while others send, until what comes after it is not kept any more; so it is told
- * a new one as well when the queue has moved on by a segment, as long as it is idle.
+ * The session receives it after each delivery, and at regular intervals within a long one.  If
+ * a session receives nothing while others send, its position becomes old, until the messages
+ * after it are not kept any more.  So an idle session also receives a new position when the
+ * queue has advanced by a segment.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -47,7 +48,7 @@ herald_position_channel_tell(HeraldPlace place)
 	herald_token_write(writer, token, text);
 	herald_token_writer_close(writer);
 
-	/* The process id, and each of the strings with its end. */
+	/* The process id, and both strings with their NULs. */
 	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) sizeof(text));
 	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
 }
@@ -81,9 +82,9 @@ herald_position_channel_begin_look(void)
 }
 
 /*
- * Its word remains as it is: if it begins a transaction before it gets the signal, it must
- * not hold back the queue for nothing.  One that has been signalled before and has not come
- * is in a statement that no hook tells of.
+ * The word is not changed: if the listener begins a transaction before it gets the signal, it
+ * must not hold back the queue unnecessarily.  A listener that was signalled before and has
+ * not reacted is in a statement that no hook reports.
  */
 bool
 herald_position_channel_look(uint32 slot, uint64 word)

@@ -1,18 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * quota.c
- *	  How many channels the sessions of one role may listen to.
+ *	  Limits the number of channels that the sessions of one role listen to.
  *
- * The memory for channels is one for all databases, and LISTEN is everybody's
- * right.  Without a limit one role could take all of it, and LISTEN would fail
- * for all others.  So what the sessions of a role listen to is added up, each
- * channel once for each session.
+ * All databases share the memory for channels, and every user may LISTEN.  Without a limit one
+ * role could use all of this memory, and LISTEN would fail for all others.  So the channels of
+ * a role's sessions are added up, each channel once for each session.
  *
- * There is no shared count that could go wrong when a process ends at an
- * unexpected place: each listener has its own in its slot.  A LISTEN announces
- * its new count first, and adds up afterwards, both sequentially consistent.
- * Of two that come at the same time one at least sees the other's; that both
- * are refused, when there was room for one, is possible.
+ * There is no shared count that could become wrong when a process exits at an unexpected
+ * place: each listener has its own count in its slot.  A LISTEN first announces its new count
+ * and then adds up, both sequentially consistent.  Of two concurrent LISTENs at least one sees
+ * the other's count; it is possible that both are refused when there was room for one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -41,18 +39,21 @@ herald_quota_claim(uint32 more)
 	uint32		role = atomic_load_explicit(&mine->role, memory_order_relaxed);
 	uint64		wanted;
 
-	/* [C2] announced before adding up: pairs with the loads in channels_of(), of others' */
+	/*
+	 * [C2] announced before adding up: pairs with the loads of other sessions' counts in
+	 * channels_of()
+	 */
 	atomic_store_explicit(&mine->channels, before + more, memory_order_seq_cst);
 	wanted = channels_of(role);
 	if (wanted <= limit() || superuser_arg(role))
 		return;
 
-	/* At once: the abort waits for a client that does not read the error. */
+	/* Reset it now: the abort may have to wait for a client that does not read the error. */
 	atomic_store_explicit(&mine->channels, before, memory_order_seq_cst);
 	refuse(role, wanted);
 }
 
-/* What this role's sessions listen to, or are about to. */
+/* Number of channels that this role's sessions listen to, or are about to. */
 static uint64
 channels_of(uint32 role)
 {
@@ -63,7 +64,10 @@ channels_of(uint32 role)
 	{
 		HeraldSlot *listener = &herald_slots[slot];
 
-		/* [C2] The pid first: it is stored after the role, and before a count that matters. */
+		/*
+		 * [C2] Load the pid first: it is stored after the role, and before any count that
+		 * matters.
+		 */
 		if (atomic_load_explicit(&listener->pid, memory_order_seq_cst) != 0 &&
 			atomic_load_explicit(&listener->role, memory_order_relaxed) == role)
 			sum += atomic_load_explicit(&listener->channels, memory_order_seq_cst);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * quota.h
- *	  How many channels the sessions of one role may listen to.
+ *	  Limits the number of channels that the sessions of one role listen to.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -13,10 +13,9 @@
 #include "postgres.h"
 
 /*
- * This session, which has joined, is about to enter so many more channels in the
- * map.  Throws ERRCODE_CONFIGURATION_LIMIT_EXCEEDED if that is too much for its
- * role, with nothing changed.  Otherwise they count, until
- * herald_session_set_channels() says how many it came to.
+ * This session, which has joined, is about to enter `more` channels in the map.  Throws
+ * ERRCODE_CONFIGURATION_LIMIT_EXCEEDED if its role would exceed the limit, with nothing
+ * changed.  Otherwise they count until herald_session_set_channels() sets the final number.
  */
 extern void herald_quota_claim(uint32 more);
 

@@ -3,8 +3,8 @@
  * read_buffer.c
  *	  The buffer that a listener copies parts of the queue to.
  *
- * It is there before the first notification is: to deliver allocates nothing, but
- * for a payload that is longer.
+ * The buffer is allocated before the first notification: delivering allocates nothing, except
+ * for longer payloads.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

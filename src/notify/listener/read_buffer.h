@@ -12,23 +12,23 @@
 
 #include "postgres.h"
 
-/* Where it is, and its bytes. */
+/* The buffer's memory, and its size in bytes. */
 typedef struct HeraldReadBuffer
 {
 	char	   *bytes;
 	size_t		size;
 } HeraldReadBuffer;
 
-/* Have it.  By a backend that becomes a listener.  May throw. */
+/* Allocate the buffer.  By a backend that becomes a listener.  May throw. */
 extern void herald_read_buffer_allocate(void);
 
-/* After that. */
+/* The buffer, after herald_read_buffer_allocate(). */
 extern HeraldReadBuffer herald_read_buffer(void);
 
-/* Make it that large, with what is in it.  May throw. */
+/* Enlarge the buffer, keeping its contents.  May throw. */
 extern HeraldReadBuffer herald_read_buffer_grow(size_t size);
 
-/* Give back what a long payload took, if it is more than this. */
+/* If the buffer was enlarged beyond this size, free the excess. */
 extern void herald_read_buffer_shrink(size_t size_max);
 
 #endif							/* HERALD_READ_BUFFER_H */

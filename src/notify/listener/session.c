@@ -3,23 +3,22 @@
  * session.c
  *	  This backend as a listener: joining, leaving, being busy.
  *
- * A backend with a transaction of its client's under way cannot deliver
- * anything before that ends, so it says in its word that it is BUSY: then it
- * costs nobody a signal, and looks by itself at the end.  It says so when the
- * first statement of the transaction comes by one of our hooks.
+ * A backend in a transaction of its client cannot deliver anything before the transaction
+ * ends.  So its word becomes BUSY when the transaction's first statement passes one of our
+ * hooks: then no process signals the backend, and it checks for messages itself at the end.
  *
- * What others were told of as committed before the client sent its statement is
- * to be there with the answer, at the latest.  It is before the end of the queue
- * as the statement found it, and it is finished; but another process may not have
- * come to mark us for it yet.  So the end of the transaction looks whether the
- * dispatch has got so far.
+ * If another client's commit was answered before our client sent its statement, the
+ * notification must arrive no later than the statement's answer.  Its batch is finished, and
+ * before the end of the queue as the statement found it; but another process may not have
+ * marked us for it yet.  So the end of the transaction checks whether the dispatch has reached
+ * that position.
  *
- * A transaction block that has failed is still a block: for us the transaction
- * is over, and no callback will tell of the ROLLBACK that the client owes, but
- * nothing can be delivered before that.  So we remain BUSY, and tell the server
- * that there is something to deliver: it runs an empty transaction as soon as
- * it is out of the block, and that has an end.  The same between the
- * transactions of a chain.
+ * A failed transaction block is still a block: our callbacks have seen the end of the
+ * transaction, and no callback reports the ROLLBACK that the client still has to send, but
+ * nothing can be delivered before that.  So we stay BUSY, and make the server believe that a
+ * notification is pending: it runs an empty transaction as soon as it has left the block, and
+ * our callbacks see the end of that one.  The same applies between the transactions of a
+ * chain.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -50,9 +49,9 @@ static struct
 	HeraldSessionState state;
 	bool		statement_before;	/* see herald_session_take_statement() */
 	bool		own_signal;		/* see herald_session_take_own_signal() */
-	TimestampTz message_time;	/* when the client's last one that passed a hook came... */
-	HeraldPosition message_at;	/* ... and where the queue ended then */
-	HeraldPosition began_at;	/* the same of the first message since we were idle */
+	TimestampTz message_time;	/* arrival of the client's last message that passed a hook */
+	HeraldPosition message_at;	/* the end of the queue at that time */
+	HeraldPosition began_at;	/* the same for the first message since we were idle */
 	HeraldPosition answer_up_to;	/* see herald_session_take_answer_up_to() */
 	HeraldPosition awaited;		/* see herald_session_await(); 0: nothing */
 	bool		position_owed;	/* see herald_session_owe_position() */
@@ -60,17 +59,24 @@ static struct
 	uint32		resumed_bypasses;	/* see herald_session_look_for_missed() */
 	HeraldChannelSets resumed_sets;
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
-	uint32		bypasses_at_end;	/* when the last transaction ended */
-	bool		wants_positions;	/* it has asked for one */
+	uint32		bypasses_at_end;	/* the number when the last transaction ended */
+	bool		wants_positions;	/* the session has requested a position */
 	bool		hears_again;	/* see must_hear_natively() */
-	TimestampTz message;		/* when the client's last one came, at the last end */
-	int			failures;		/* of empty transactions, one after another */
+	TimestampTz message;		/* arrival of the client's last message, as of the last
+								 * transaction's end */
+	int			failures;		/* consecutive failures of empty transactions */
 }			session;
 
-/* Where the queue ends when it is asked for: the ROLLBACK of a failed block passes no hook that counts. */
+/*
+ * Stands for the end of the queue when the value is taken: no hook reports the ROLLBACK of a
+ * failed block.
+ */
 #define HERALD_QUEUE_END	PG_UINT64_MAX
 
-/* So many are survived: the first may have been cancelled. */
+/*
+ * After this number of consecutive failures the next error ends the session; a single failure
+ * may be a cancel request.
+ */
 #define FAILURES_MAX	3
 
 static HeraldSessionState step(HeraldSessionEvent event);
@@ -103,8 +109,8 @@ herald_session_join(void)
 	atomic_store_explicit(&mine->lagging_since, 0, memory_order_relaxed);
 
 	/*
-	 * [S2] First our pid, then clear what was meant for an earlier owner of
-	 * the slot: pairs with herald_signal_notifications().
+	 * [S2] First store our pid, then clear the reasons for an earlier owner of the slot: pairs
+	 * with herald_signal_notifications().
 	 */
 	atomic_store_explicit(&mine->pid, MyProcPid, memory_order_seq_cst);
 	atomic_fetch_and_explicit(&mine->reasons, ~HERALD_REASONS_NOTIFY, memory_order_seq_cst);
@@ -136,7 +142,7 @@ herald_session_leave(void)
 	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 	herald_turns_pump();
 	if (herald_spill_has_files())
-		herald_bell_ring();	/* perhaps nobody needs them any more */
+		herald_bell_ring();	/* perhaps no listener needs them any more */
 }
 
 void
@@ -152,13 +158,16 @@ herald_session_is_listener(void)
 	return session.state != HERALD_SESSION_ABSENT;
 }
 
-/* What comes in a failed block is none, and is not followed by another end. */
+/*
+ * A statement in a failed block does not count: our callbacks see no other end of transaction
+ * after it.
+ */
 void
 herald_session_statement(void)
 {
 	bool		is_new;
 
-	/* Most backends listen to nothing, and every statement comes by here. */
+	/* Most backends do not listen, and every statement passes here. */
 	if (!herald_session_is_listener() || IsAbortedTransactionBlockState())
 		return;
 
@@ -167,7 +176,7 @@ herald_session_statement(void)
 	if (step(HERALD_SESSION_STATEMENT) != HERALD_SESSION_IDLE)
 		return;
 
-	/* A signal that is on its way has nothing more to tell us. */
+	/* A signal that is on its way is not needed any more. */
 	if (is_new)
 		session.began_at = session.message_at;
 	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
@@ -210,9 +219,9 @@ herald_session_end_transaction(bool committed)
 		return;
 
 	/*
-	 * [S1] An empty transaction that fails before it could deliver has used up
-	 * its signal.  Take the reasons before the look at the word: a signal that
-	 * they stand for would never come.
+	 * [S1] An empty transaction that failed before it could deliver has used up its signal.
+	 * Take the reasons before checking the word: while they are set, no process sends another
+	 * signal.
 	 */
 	if (!committed)
 		(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
@@ -223,8 +232,8 @@ herald_session_end_transaction(bool committed)
 		session.answer_up_to = herald_session_state_is_busy(session.state) ? HERALD_QUEUE_END : up_to;
 
 		/*
-		 * Something of the server's or of another module's fails each time
-		 * before we can deliver: the client is better told than kept waiting.
+		 * Code of the server or of another module fails each time before we can deliver:
+		 * report the error instead of retrying for ever.
 		 */
 		if (!committed && was_idle && ++session.failures >= FAILURES_MAX)
 			ExitOnAnyError = true;
@@ -233,7 +242,7 @@ herald_session_end_transaction(bool committed)
 	}
 }
 
-/* Returns the state that we were in. */
+/* Returns the previous state. */
 static HeraldSessionState
 step(HeraldSessionEvent event)
 {
@@ -244,9 +253,9 @@ step(HeraldSessionEvent event)
 }
 
 /*
- * Is the client to be left in a failed block?  Before the end of the callbacks
- * the server's state does not tell that from a COMMIT that has failed, or an
- * implicit block; then the empty transaction follows at once.
+ * May this abort leave the client in a failed block?  Until the callbacks have ended, the
+ * server's state does not distinguish that from a failed COMMIT or an implicit block; in these
+ * cases the empty transaction follows at once.
  */
 static bool
 may_fail_in_block(void)
@@ -255,10 +264,11 @@ may_fail_in_block(void)
 }
 
 /*
- * Some clients poll with an empty query, or by a call on the fast path, which
- * pass no hook; nor does what fails early.  What is dispatched by then is to be there with the answer, and
- * is not there by itself if we are still waiting for a turn.  The server notes
- * when messages come, but for Sync; what it runs by itself comes without one.
+ * Has a message of the client arrived since the last call?  Some clients poll with an empty
+ * query or a fast-path call, which pass no hook; statements that fail early pass no hook
+ * either.  Notifications that are dispatched by this time must arrive with the answer, even if
+ * we are still waiting for a turn.  The server stores the arrival time of each message except
+ * Sync; a transaction that it runs by itself does not change that time.
  */
 static bool
 message_has_come(void)
@@ -270,9 +280,9 @@ message_has_come(void)
 }
 
 /*
- * True for the first statement of a client's message.  Within one message, which
- * may hold several transactions and may have begun in a block, the client is told
- * nothing, and we are not idle.
+ * True for the first statement of a client's message.  Within one message, which may contain
+ * several transactions and may have begun in a block, the client receives no ReadyForQuery,
+ * and we are not idle.
  */
 static bool
 note_message(void)
@@ -286,7 +296,7 @@ note_message(void)
 	return true;
 }
 
-/* Everything that has been answered by now is before it. */
+/* All commits that have been answered before this call are before the returned position. */
 static HeraldPosition
 queue_end(void)
 {
@@ -302,31 +312,32 @@ is_pending(void)
 }
 
 /*
- * The server reads its own queue for us in an empty transaction, and it did so before the last ones
- * that went past ours were counted: a position would stand for less than the client
- * has received.  Once more after that; not again and again, if there are more and more.
+ * Must an empty transaction follow in which the server reads its own queue for us?  Yes if
+ * more transactions have bypassed our queue since the server last did so: the position that we
+ * report would cover less than the client has received.  Only once, even if there are more of
+ * them each time.
  */
 static bool
 must_hear_natively(bool was_idle)
 {
 	bool		is_behind = session.wants_positions && session.bypasses_at_end != session.bypasses_heard;
 
-	/* This one was for something else, such as invalidations; ours follows. */
+	/* This empty transaction was for another purpose, such as invalidations; ours follows. */
 	if (was_idle && session.hears_again && notifyInterruptPending)
 		return false;
 	session.hears_again = is_behind && !(was_idle && session.hears_again);
 	return session.hears_again;
 }
 
-/* Say in our word that we are idle.  True: there is something to deliver. */
+/* Set our word to idle.  True: there is something to deliver. */
 static bool
 rest(void)
 {
 	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
 
 	/*
-	 * An empty transaction that was to deliver and failed before it could has
-	 * used the signal up: the word is SIGNALLED still, and nobody will send another.
+	 * An empty transaction that failed before it could deliver has used up the signal: the
+	 * word is still SIGNALLED, and no process sends another signal.
 	 */
 	return herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
 		session.awaited != 0 ||
@@ -391,7 +402,7 @@ herald_session_take_own_signal(void)
 HeraldToken
 herald_session_position(void)
 {
-	/* This first: what is committed in between counts as not seen. */
+	/* Load this first: a transaction that is counted in between must count as not seen. */
 	HeraldToken token = {.bypasses = herald_bypass_count()};
 
 	session.wants_positions = herald_session_is_listener();
@@ -414,7 +425,7 @@ herald_session_hears_natively(void)
 	session.bypasses_heard = session.bypasses_at_end;
 }
 
-/* As if there were something to wait for that has come already. */
+/* Awaiting a position that was dispatched long ago makes an empty transaction follow. */
 void
 herald_session_owe_position(void)
 {
@@ -431,7 +442,7 @@ herald_session_take_owed_position(void)
 	return result;
 }
 
-/* It looks in the empty transaction that follows, as if there were something to wait for. */
+/* The empty transaction that follows checks this: see herald_session_owe_position(). */
 void
 herald_session_note_missed(void)
 {
@@ -455,7 +466,7 @@ herald_session_take_missed(void)
 
 	if (session.resumed_sets != 0)
 	{
-		/* The statement has been answered: a cancel request is not for us. */
+		/* The statement has been answered: a cancel request is not meant for this. */
 		HOLD_CANCEL_INTERRUPTS();
 		herald_bypass_await_counting();
 		RESUME_CANCEL_INTERRUPTS();

@@ -3,20 +3,19 @@
  * subscriptions.c
  *	  The channels that this backend listens to.
  *
- * A local hash has every channel with the position from which on its messages
- * are ours; the shared channel map has the backend entered under each.
+ * A local hash has every channel with the position from which this backend receives its
+ * messages.  In the shared channel map, each of these channels lists the backend.
  *
- * LISTEN and UNLISTEN take effect when their transaction commits.  What they
- * amount to is worked out before the commit, where new channels can still be
- * refused: they are entered in the map (a dispatcher that comes across them
- * counts them [C1]), and then the dispatched position is taken as their start.
- * Everything dispatched later finds them in the map.  After the commit only
- * removals are left to do, which cannot fail.
+ * LISTEN and UNLISTEN take effect when their transaction commits.  Their net effect is
+ * computed before the commit, where an error is still possible.  New channels are entered in
+ * the map (a dispatcher that finds them there counts them [C1]), and then the dispatched
+ * position is taken as their start.  Everything dispatched later finds them in the map.  After
+ * the commit only removals are left, which cannot fail.
  *
- * A channel can also begin at an older place.  Then the session's word goes back
- * there at once, so that what was sent since is kept; what the other channels have
- * had is remembered in their starts.  After the commit the session reads from there to
- * the end, like any that is behind.
+ * A channel can also begin at an older place.  Then the session's word moves back there at
+ * once, so that the messages sent since are kept.  The starts of the other channels are set to
+ * what they have received.  After the commit the session reads from there to the end, like any
+ * other laggard.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -41,7 +40,10 @@
 #include "notify/storage/bypass.h"
 #include "notify/storage/kept.h"
 
-/* The server (19) takes up to some microseconds for each step, and many sessions may do so at once. */
+/*
+ * The server (19) takes up to some microseconds for each step, and many sessions may do this
+ * at once.
+ */
 #define STEPS_MAX		100
 
 typedef enum ActionKind
@@ -54,7 +56,7 @@ typedef enum ActionKind
 typedef struct Action
 {
 	ActionKind	kind;
-	HeraldToken after;			/* of a LISTEN that resumes; else 0 */
+	HeraldToken after;			/* for a LISTEN that resumes; else 0 */
 	char		channel[NAMEDATALEN];
 } Action;
 
@@ -65,43 +67,43 @@ typedef struct Subscription
 	bool		is_active;		/* by a committed LISTEN */
 	bool		is_wanted;		/* after this transaction */
 	bool		is_entered;		/* in the channel map */
-	HeraldChannelCounters *counters;	/* there */
+	HeraldChannelCounters *counters;	/* in the channel map */
 	bool		is_touched;		/* is in `touched` */
-	HeraldPlace start;			/* messages after this are ours */
+	HeraldPlace start;			/* this backend receives messages after it */
 	HeraldPlace next_start;		/* the same after this transaction */
-	bool		resumes;		/* next_start is an older place, ... */
-	uint32		bypasses;		/* ... of which the token says this */
+	bool		resumes;		/* next_start is an older place */
+	uint32		bypasses;		/* number of bypasses in the token */
 } Subscription;
 
 /* In TopMemoryContext; NULL before the first LISTEN. */
 static HTAB *subscriptions;
 
-/* What was found last: messages of one channel tend to come together. */
+/* The last one found: consecutive messages are often of the same channel. */
 static Subscription *found_last;
 
-/* Of this transaction, in its memory. */
+/* State of this transaction, in its memory context. */
 static struct
 {
 	Action	   *actions;
 	int			actions_used;
 	int			actions_size;
 
-	/* What the actions concern; filled in by herald_subscriptions_prepare(). */
+	/* Subscriptions that the actions concern; set by herald_subscriptions_prepare(). */
 	Subscription **touched;
 	int			touched_used;
 	int			touched_size;
 
-	bool		has_joined;		/* the session, which may listen to nothing yet */
+	bool		has_joined;		/* the session has joined, perhaps without any channel */
 	bool		is_held;		/* see herald_subscriptions_are_held() */
 }			transaction;
 
-/* Of its actions. */
+/* Levels of the actions. */
 static HeraldLevels levels;
 
 /*
- * What the server does with channels at the end of this transaction, and of parts
- * that were rolled back: one step for each LISTEN and UNLISTEN, and for UNLISTEN *
- * as many as its table of channels was ever large, for it does not shrink.
+ * Number of steps that the server takes for channels at the end of this transaction, including
+ * parts that were rolled back: one for each LISTEN and UNLISTEN, and for UNLISTEN * the
+ * largest size that its table of channels ever had, since the table does not shrink.
  */
 static uint64 steps;
 static uint64 listens_run;
@@ -171,7 +173,7 @@ herald_subscriptions_resume(HeraldToken token)
 	if (!herald_kept_hold(hash, token.place.position, &had_read))
 		return false;
 
-	/* The word has moved, whatever the answer is. */
+	/* The word has moved, even if we return false below. */
 	transaction.is_held = true;
 	if (token.place.position < had_read)
 		herald_subscriptions_pass(had_read);
@@ -201,7 +203,7 @@ herald_subscriptions_watch(const HeraldChannelName *channels, int count)
 	herald_session_set_channels(hash_get_num_entries(subscriptions));
 }
 
-/* A LISTEN of this transaction is not among them before its end. */
+/* Channels of a LISTEN in this transaction are not entered before its end. */
 void
 herald_subscriptions_unwatch(void)
 {
@@ -269,7 +271,7 @@ herald_subscriptions_prepare(void)
 	if (transaction.actions_used == 0)
 		return;
 
-	/* What came before the last UNLISTEN * makes no difference. */
+	/* Actions before the last UNLISTEN * have no effect. */
 	for (int i = last_unlisten_all(); i < transaction.actions_used; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -321,7 +323,10 @@ herald_subscriptions_look_for_missed(bool is_counted)
 		if (!subscription->is_wanted || !subscription->resumes)
 			continue;
 
-		/* This first: what is counted up to it is found here, and what comes later has a higher number. */
+		/*
+		 * Load this first: transactions counted up to it are found here, and later ones have
+		 * higher numbers.
+		 */
 		now = herald_bypass_count();
 		if (herald_bypass_since(subscription->bypasses, set))
 			herald_session_note_missed();
@@ -403,7 +408,7 @@ herald_subscriptions_include_name(const char *channel)
 	return subscription != NULL && subscription->is_active;
 }
 
-/* The one of that entry's channel; NULL: there is none. */
+/* The active subscription to the entry's channel; NULL: there is none. */
 static Subscription *
 find_active(const HeraldEntry *entry)
 {
@@ -424,7 +429,7 @@ find_active(const HeraldEntry *entry)
 static void
 count_steps(ActionKind kind)
 {
-	herald_is_involved = true;	/* the end resets it */
+	herald_is_involved = true;	/* so that the end of the transaction resets it */
 	listens_run += kind == ACTION_LISTEN;
 	channels_most = Max(channels_most, listens_run + (subscriptions == NULL ? 0 :
 												  hash_get_num_entries(subscriptions)));
@@ -438,7 +443,7 @@ add_action(ActionKind kind, const char *channel)
 
 	count_steps(kind);
 
-	/* A session that never listened to anything has nothing to leave. */
+	/* A session without channels has nothing to unlisten. */
 	if (kind != ACTION_LISTEN && transaction.actions_used == 0 &&
 		(subscriptions == NULL || hash_get_num_entries(subscriptions) == 0))
 		return;
@@ -462,7 +467,7 @@ add_action(ActionKind kind, const char *channel)
 	strlcpy(action->channel, channel, NAMEDATALEN);
 }
 
-/* Is there a LISTEN among the actions; or, if not asked for that, something else? */
+/* listens: is there a LISTEN among the actions?  Else: is there an UNLISTEN or UNLISTEN *? */
 static bool
 any_action(bool listens)
 {
@@ -472,7 +477,7 @@ any_action(bool listens)
 	return false;
 }
 
-/* Its place among the actions; 0: there is none, or it is the first. */
+/* The index of the last UNLISTEN * among the actions; 0: there is none, or it is the first. */
 static int
 last_unlisten_all(void)
 {
@@ -483,7 +488,7 @@ last_unlisten_all(void)
 	return Max(i, 0);
 }
 
-/* What this action, in its place among the others, makes of the wishes. */
+/* Apply one action to the wanted state. */
 static void
 apply_to_wishes(const Action *action)
 {
@@ -528,7 +533,7 @@ apply_to_wishes(const Action *action)
 	}
 }
 
-/* Find it, or make a new one, which is neither active nor in the map. */
+/* Find the subscription, or create one that is neither active nor in the map. */
 static Subscription *
 enter(const char *channel)
 {
@@ -553,7 +558,7 @@ enter_in_map(Subscription *subscription)
 	subscription->is_entered = true;
 }
 
-/* How many channels are to be entered in the map. */
+/* The number of channels that must be entered in the map. */
 static uint32
 count_new(void)
 {
@@ -564,7 +569,7 @@ count_new(void)
 	return count;
 }
 
-/* Remember that this transaction concerns it. */
+/* Remember that this transaction concerns the subscription. */
 static void
 touch(Subscription *subscription)
 {
@@ -575,7 +580,10 @@ touch(Subscription *subscription)
 	subscription->is_touched = true;
 }
 
-/* Have room for one more: before a new one is made that nobody would know of. */
+/*
+ * Make room for one more.  Before a subscription is created, which would be lost if this
+ * failed later.
+ */
 static void
 reserve_touched(void)
 {
@@ -607,7 +615,7 @@ find(const char *channel, size_t length, HASHACTION action, bool *found)
 									HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 	}
 
-	/* The queue's entries bring their channel's hash along: use the same. */
+	/* Use the hash that the queue's entries contain. */
 	return hash_search_with_hash_value(subscriptions, channel,
 									   herald_channels_hash(channel, length), action, found);
 }
@@ -623,7 +631,7 @@ drop(Subscription *subscription)
 								subscription->channel_hash, HASH_REMOVE, NULL);
 }
 
-/* The transaction is over, and its memory about to go. */
+/* The transaction is over, and its memory is about to be freed. */
 static void
 finish(void)
 {
@@ -656,8 +664,8 @@ join(void)
 }
 
 /*
- * The process may be leaving from anywhere, even out of the channel map's own
- * code; what it holds would lock us out.
+ * The process may exit from anywhere, even from the channel map's code; a lock it still holds
+ * would deadlock us.
  */
 static void
 leave_at_exit(int code, Datum arg)

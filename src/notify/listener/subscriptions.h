@@ -17,30 +17,29 @@
 #include "notify/listener/token.h"
 
 /*
- * Note what LISTEN, UNLISTEN and UNLISTEN * (or DISCARD ALL) asked for; done when
- * the transaction commits.  May throw.
+ * Note a LISTEN, UNLISTEN or UNLISTEN * (or DISCARD ALL), which takes effect when the
+ * transaction commits.  May throw.
  */
 extern void herald_subscriptions_listen(const char *channel);
 extern void herald_subscriptions_unlisten(const char *channel);
 extern void herald_subscriptions_unlisten_all(void);
 
 /*
- * Is LISTEN of this channel the last thing that was noted?  What LISTEN does is up to other
- * modules' hooks as well: some answer it themselves.
+ * Is a LISTEN of this channel the last action that was noted?  Another module's hook may
+ * handle LISTEN itself, without passing it on.
  */
 extern bool herald_subscriptions_noted_last(const char *channel);
 
 /*
- * When that is so: the channel is to begin at a place that a token
- * named.  False: something after it is gone, and the channel begins at the commit.
- * From now on it is kept for this session.  May throw.
+ * If so: let the channel begin at the token's place.  From now on the messages after it are
+ * kept for this session.  False: some of them no longer exist, and the channel begins at the
+ * commit.  May throw.
  */
 extern bool herald_subscriptions_resume(HeraldToken token);
 
 /*
- * Does this transaction keep something for a channel that is to resume?  Then the
- * session's word stays where it is; what is sent to the client meanwhile, up to
- * a position, is remembered here.
+ * Does this transaction hold messages for a channel that will resume?  Then the session's word
+ * keeps its position.  pass: the other channels have received everything up to this position.
  */
 extern bool herald_subscriptions_are_held(void);
 extern void herald_subscriptions_pass(HeraldPosition position);
@@ -49,28 +48,29 @@ extern void herald_subscriptions_pass(HeraldPosition position);
 extern void herald_subscriptions_subcommit(void);
 extern void herald_subscriptions_subabort(void);
 
-/* Does this transaction run UNLISTEN, as far as it has not been rolled back? */
+/* Does this transaction run UNLISTEN in a part that has not been rolled back? */
 extern bool herald_subscriptions_any_to_drop(void);
 
-/* The same for LISTEN, in a session that listens to nothing yet. */
+/* The same for LISTEN, in a session that has no channels yet. */
 extern bool herald_subscriptions_are_first(void);
 
 /*
- * Is what this transaction does with channels so much that the server, which does it
- * once more after our callback, takes long?
+ * Does this transaction do enough LISTENs and UNLISTENs for the server, which repeats them
+ * after our callback, to take long?
  */
 extern bool herald_subscriptions_take_long(void);
 
 /*
  * Before the commit: enter the new channels in the channel map.  May throw;
- * herald_subscriptions_abort() then takes them out again.
+ * herald_subscriptions_abort() then removes them again.
  */
 extern void herald_subscriptions_prepare(void);
 
 /*
- * When the commit can be seen: of what was sent past our queue before this session has been
- * registered with the server, a channel that it resumes may have missed something.  Has all of that
- * been counted (see bypass.h)?  If not, the session looks later.  Never fails.
+ * When the commit is visible: a channel that resumes may have missed notifications that
+ * bypassed our queue before this session was registered with the server.  is_counted: all such
+ * transactions have been counted (see bypass.h); if not, the session checks later.  Never
+ * fails.
  */
 extern void herald_subscriptions_look_for_missed(bool is_counted);
 
@@ -85,23 +85,20 @@ typedef struct HeraldChannelName
 } HeraldChannelName;
 
 /*
- * A session that does not listen is marked and signalled for channels, as if it did.
- * On success the session is a listener, with an idle word, until
- * herald_subscriptions_unwatch(), which has to follow whatever happens, and never
- * fails; the end of the process sees to it itself.  May throw.
+ * Let a session that does not listen be marked and signalled for channels, as if it did.  On
+ * success the session is a listener, with an idle word, until herald_subscriptions_unwatch(),
+ * which must follow in any case, also after an error, and never fails; process exit does it by
+ * itself.  May throw.
  */
 extern void herald_subscriptions_watch(const HeraldChannelName *channels, int count);
 extern void herald_subscriptions_unwatch(void);
 
-/*
- * Does this backend listen to that entry's channel, and is it to have what is sent
- * in this batch?
- */
+/* Does this backend listen to the entry's channel, from this batch on or an earlier one? */
 extern bool herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch);
 
 /*
- * The counters of a message's channel, valid until the transaction ends; NULL: this
- * backend is not to have the message.
+ * The counters of a message's channel, valid until the transaction ends; NULL: this backend
+ * must not receive the message.
  */
 extern HeraldChannelCounters *herald_subscriptions_admit(const HeraldMessage *message);
 

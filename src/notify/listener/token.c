@@ -1,20 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * token.c
- *	  A position of the queue as a text that clients keep.
+ *	  A token: a position of the queue as text, for clients to store.
  *
  *		version | run | database | extension | nonce | place, bypasses | tag | checksum
  *
- * in base64, with the characters that stand in a URL as they are.  The place is
- * encrypted, with what belongs to it, since the queue belongs to all databases: the
- * distance between two places tells how much others have sent.  The tag is there because
- * a reader relies on a batch beginning at a place: a client that could make up places would
- * have its own payloads read as batches, with lengths of its choice.  Both use a key
- * that is drawn at random when the server starts, so a token says nothing to anybody
- * else, and the server keeps no list of them.
+ * in base64, with the URL-safe alphabet.  The place and the bypasses are encrypted, since the
+ * queue belongs to all databases: the distance between two places would reveal how much other
+ * databases have sent.  The tag authenticates the token, since a reader relies on a batch
+ * beginning at the place: a client that could forge places could have its own payloads read as
+ * batches, with lengths of its choice.  Both use a random key that is generated when the
+ * server starts, so only this server can read a token, and it keeps no list of tokens.
  *
- * The checksum tells a token of another run, whose key is gone, from one that was
- * damaged.
+ * The checksum distinguishes a token of another run, whose key no longer exists, from a
+ * damaged one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -42,7 +41,8 @@ typedef struct Sealed
 	uint8		version;
 	uint8		run[8];			/* of the server */
 	uint8		database[4];
-	uint8		extension[4];	/* one of its oids, which another CREATE EXTENSION changes */
+	uint8		extension[4];	/* the oid of one of its functions, which changes with each
+								 * CREATE EXTENSION */
 	uint8		nonce[8];
 	uint8		content[CONTENT_BYTES]; /* encrypted */
 	uint8		tag[TAG_BYTES];
@@ -51,7 +51,7 @@ typedef struct Sealed
 
 static_assert(sizeof(Sealed) * 4 == (size_t) HERALD_TOKEN_LENGTH * 3, "the token fills its text");
 
-/* What the keyed hash is taken for. */
+/* The purpose of a keyed hash. */
 typedef enum Purpose
 {
 	PURPOSE_ENCRYPT = 'e',
@@ -158,7 +158,9 @@ extension_mark(void)
 	return herald_activation_is_on() ? herald_activation_notify_function() : InvalidOid;
 }
 
-/* Never twice in a run of the server, as good as certainly. */
+/*
+ * Generate a nonce; the same one is extremely unlikely to occur twice in a run of the server.
+ */
 static void
 next_nonce(uint8 nonce[8])
 {
@@ -172,7 +174,7 @@ next_nonce(uint8 nonce[8])
 	memcpy(nonce, &last, sizeof(last));
 }
 
-/* Encrypt the content, or decrypt it, with a stream that the nonce chooses. */
+/* Encrypt or decrypt the content, with a key stream derived from the nonce. */
 static void
 encrypt_content(HeraldTokenWriter *writer, Sealed *sealed)
 {
@@ -183,7 +185,7 @@ encrypt_content(HeraldTokenWriter *writer, Sealed *sealed)
 		sealed->content[i] ^= stream[i];
 }
 
-/* Of everything before it. */
+/* Compute the tag of everything before it. */
 static void
 make_tag(HeraldTokenWriter *writer, const Sealed *sealed, uint8 tag[TAG_BYTES])
 {
@@ -219,7 +221,7 @@ checksum_of(const Sealed *sealed)
 	return checksum;
 }
 
-/* If it is one of the first characters, the one in the same place of the others. */
+/* If c is in `ours`, the character at the same place in `theirs`; else c. */
 static char
 exchanged(char c, const char *ours, const char *theirs)
 {
@@ -230,7 +232,7 @@ exchanged(char c, const char *ours, const char *theirs)
 	return theirs[found - ours];
 }
 
-/* False: it is not of the length and the characters. */
+/* False: wrong length, or an invalid character. */
 static bool
 from_text(const char *text, Sealed *sealed)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * token.h
- *	  A position of the queue as a text that clients keep.
+ *	  A token: a position of the queue as text, for clients to store.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,34 +14,35 @@
 
 #include "core/queue_layout.h"
 
-/* Characters of a token. */
+/* Length of a token in characters. */
 #define HERALD_TOKEN_LENGTH		84
 
-/* What a token stands for. */
+/* The contents of a token. */
 typedef struct HeraldToken
 {
-	HeraldPlace place;			/* everything before it ... */
-	uint32		bypasses;		/* ... and so many transactions that are not in the queue: see bypass.h */
+	HeraldPlace place;			/* everything before it has been received */
+	uint32		bypasses;		/* and this number of transactions that bypassed the queue: see
+								 * bypass.h */
 } HeraldToken;
 
-/* What tokens are written with; it takes longer to make than to use. */
+/* Context for writing tokens; creating it costs more than using it. */
 typedef struct pg_hmac_ctx HeraldTokenWriter;
 
-/* In a transaction, whose end closes it if an error comes before that; may throw. */
+/* Called in a transaction, whose end frees the writer after an error; may throw. */
 extern HeraldTokenWriter *herald_token_writer_open(void);
 extern void herald_token_writer_close(HeraldTokenWriter *writer);
 
-/* Write it as a text, with a NUL.  May throw. */
+/* Write the token as text, with a NUL.  May throw. */
 extern void herald_token_write(HeraldTokenWriter *writer, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1]);
 
 typedef enum HeraldTokenResult
 {
 	HERALD_TOKEN_READ,
-	HERALD_TOKEN_OF_OTHER_RUN,	/* of the server */
-	HERALD_TOKEN_OF_OTHER_EXTENSION /* from before it was created */
+	HERALD_TOKEN_OF_OTHER_RUN,	/* of another run of the server */
+	HERALD_TOKEN_OF_OTHER_EXTENSION /* from before the extension was created */
 } HeraldTokenResult;
 
-/* What a text stands for.  Throws 22023 if it is no token of this database. */
+/* Read a token from text.  Throws 22023 if it is not a token of this database. */
 extern HeraldTokenResult herald_token_read(const char *text, HeraldToken *token);
 
 #endif							/* HERALD_TOKEN_H */

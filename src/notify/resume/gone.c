@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * gone.c
- *	  Why what came after a position cannot be read any more.
+ *	  Reports why the notifications after a position can no longer be read.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

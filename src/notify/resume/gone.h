@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * gone.h
- *	  Why what came after a position cannot be read any more.
+ *	  Reports why the notifications after a position can no longer be read.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,7 +14,7 @@
 
 #include "notify/storage/kept.h"
 
-/* Throw 55000, with what a user can do about it. */
+/* Throw 55000, with a hint for the user. */
 herald_noreturn extern void herald_gone_report(HeraldGone reason);
 
 #endif							/* HERALD_GONE_H */

@@ -1,16 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * read.c
- *	  herald.read(): notifications as rows, for those who cannot hold a session.
+ *	  herald.read(): notifications as rows, for clients that cannot keep a session open.
  *
- * Nothing is held while rows are read: what is copied is checked afterwards, as by any
- * reader, and if it is gone the caller is told.
+ * Reading rows does not hold the queue back: each chunk is checked after it has been copied,
+ * as by any reader, and if messages no longer exist, the caller gets an error.
  *
- * While it waits, the session is a listener to the channel like any other: it is marked,
- * gets its turn and its signal, and does not look in between.  A session that listens
- * anyway cannot be both: its word is needed for what is delivered after the statement.
- * It looks now and then: to be woken by everything that is dispatched would cost
- * others more.
+ * While it waits, the session is a listener of the channel like any other: it is marked, gets
+ * its turn and its signal, and does not poll.  A session that listens anyway cannot do this,
+ * because its word is needed for the delivery after the statement.  It polls: waking it for
+ * every dispatched batch would cost other sessions more.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -56,12 +55,13 @@ PG_FUNCTION_INFO_V1(herald_read_channels);
 
 #define BUFFER_SIZE		((size_t) 64 * 1024)
 
-/* So often a session that listens looks. */
+/* Interval at which a listening session polls. */
 #define LOOK_EVERY_MS	20
 
 /*
- * A call that has waited returns at most so many rows, and the next one the rest: many may be
- * woken at once, and the CPU time of each row is others' waiting time.
+ * Maximum number of rows that a call returns after it has waited; the next call returns the
+ * rest.  Many sessions may be woken at once, and each waits for the CPU time that the others
+ * need for their rows.
  */
 #define ROWS_AFTER_WAIT	1000
 
@@ -75,7 +75,7 @@ enum
 	COLUMNS
 };
 
-/* One call. */
+/* State of one call. */
 typedef struct Reading
 {
 	HeraldChannelName *channels;	/* sorted by the hash */
@@ -84,18 +84,18 @@ typedef struct Reading
 	int			rows_max;
 	ReturnSetInfo *result;
 
-	HeraldPosition begin;		/* where the call's own position is */
-	HeraldPlace at;				/* what comes before has been read */
-	uint32		bypasses;		/* as the token says */
+	HeraldPosition begin;		/* position that the caller passed */
+	HeraldPlace at;				/* everything before it has been read */
+	uint32		bypasses;		/* from the token */
 	HeraldTokenWriter *writer;
 	char	   *buffer;
 	size_t		buffer_size;
 	int			rows;			/* found so far */
-	Datum		row[COLUMNS];	/* the last one, whose position is not known yet */
+	Datum		row[COLUMNS];	/* the last row, whose position is not known yet */
 	MemoryContext row_memory;
 } Reading;
 
-/* Of this process: the reader's callback is told nothing else. */
+/* The current call, for the reader's callback, which has no argument for it. */
 static const Reading *reading_now;
 
 static Datum read_channels(FunctionCallInfo fcinfo, Reading *reading);
@@ -122,10 +122,10 @@ static void pass(Reading *reading, HeraldPosition position);
  * herald.read(channel text, after text, max_rows int, wait interval)
  *   → setof (position text, channel text, payload text, pid int, committed_at timestamptz)
  *
- * What was sent on the channel after the position (null: from now on), at most so
- * many rows; if there is nothing, what comes within the time.  If nothing comes, or not before
- * the position has become old, one row that has a position alone.  55000: some of it is not
- * kept any more.
+ * Returns the notifications sent on the channel after the position (null: from now on), at
+ * most max_rows; if there are none, those that arrive within the time.  If none arrive before
+ * the time is over or the position has become old, returns one row with only a position.
+ * 55000: some notifications after the position are no longer kept.
  */
 Datum
 herald_read(PG_FUNCTION_ARGS)
@@ -218,7 +218,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	if (reading->rows == 0 && herald_clock_ms() < deadline_ms && !is_past_queue(reading))
 		wait_and_read(reading, deadline_ms);
 
-	/* Of what was read nothing is missing if that holds now. */
+	/* If no transaction has bypassed the queue by now, the rows are complete. */
 	herald_bypass_await_counting();
 	if (is_past_queue(reading))
 		herald_gone_report(HERALD_GONE_PAST_QUEUE);
@@ -244,7 +244,7 @@ read_token(const char *text, HeraldToken *token)
 	}
 }
 
-/* Has something been counted on the channels that is not in our queue? */
+/* Has a counted transaction bypassed our queue on these channels? */
 static bool
 is_past_queue(const Reading *reading)
 {
@@ -269,7 +269,7 @@ wait_ms(FunctionCallInfo fcinfo, int argument)
 	return (uint64) Min(ms, (double) herald_max_read_wait_ms);
 }
 
-/* Read what is dispatched, up to the most rows. */
+/* Read the dispatched part of the queue, up to the maximum number of rows. */
 static void
 read_on(Reading *reading)
 {
@@ -306,7 +306,7 @@ read_on(Reading *reading)
 			case HERALD_READ_REFILLED:
 				CHECK_FOR_INTERRUPTS();
 
-				/* As for rows: to look through much takes long, and needs no turn. */
+				/* Like storing rows, reading much data takes long, and needs no turn. */
 				if (reader.bytes_read >= HERALD_TURN_BYTES)
 					herald_turns_give_back();
 				continue;
@@ -366,8 +366,8 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 }
 
 /*
- * A row's position is that of what comes next: for the last one that is the end of
- * all that was looked through, so that it stays good for longer.
+ * A row's position is the start of the next notification.  For the last row it is the end of
+ * everything that was read, so that the position stays valid for longer.
  */
 static void
 keep_row(Reading *reading, const HeraldMessage *message)
@@ -379,7 +379,7 @@ keep_row(Reading *reading, const HeraldMessage *message)
 		store_row(reading, reading->at);
 	else
 	{
-		/* Give back the turn, if there is one: to make rows takes long and needs none. */
+		/* Return the turn, if there is one: storing rows takes long, and needs no turn. */
 		herald_turns_give_back();
 	}
 	caller = MemoryContextSwitchTo(reading->row_memory);
@@ -407,7 +407,10 @@ store_row(Reading *reading, HeraldPlace after)
 	MemoryContextReset(reading->row_memory);
 }
 
-/* Nothing has come; but others' notifications have, and the caller's position ages. */
+/*
+ * No notification has arrived for this call; but other channels' have, and the caller's
+ * position becomes old.
+ */
 static void
 store_position(Reading *reading)
 {
@@ -448,7 +451,7 @@ watch_and_read(Reading *reading, uint64 deadline_ms)
 		herald_subscriptions_watch(reading->channels, reading->channels_used);
 		HERALD_STOP_POINT("read-watches");
 
-		/* [W1] after the entry is in the map: as in herald_subscriptions_prepare() */
+		/* [W1] after the entries are in the map: as in herald_subscriptions_prepare() */
 		read_on(reading);
 		herald_position_channel_note(reading->begin);
 		(void) herald_wakeup_rest(herald_wakeup, slot);
@@ -464,7 +467,7 @@ watch_and_read(Reading *reading, uint64 deadline_ms)
 	PG_END_TRY();
 }
 
-/* False: the time is over, or the call's position has become old. */
+/* False: the time is over, or the caller's position has become old. */
 static bool
 wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 {
@@ -485,7 +488,10 @@ wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 	}
 }
 
-/* Until the latch is set, for so long at most; not for a client that has gone. */
+/*
+ * Wait until the latch is set, for timeout_ms at most.  Ends if the client has closed the
+ * connection.
+ */
 static void
 rest(long timeout_ms)
 {
@@ -505,7 +511,7 @@ rest(long timeout_ms)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* As herald_deliver() does it. */
+/* Read as herald_deliver() does. */
 static void
 read_in_turn(Reading *reading)
 {
@@ -525,7 +531,7 @@ read_in_turn(Reading *reading)
 	herald_turns_pump();
 }
 
-/* What comes before this position is not for us, and need not be there any more. */
+/* Skip to this position: nothing before it is for this call, and it may no longer exist. */
 static void
 pass(Reading *reading, HeraldPosition position)
 {

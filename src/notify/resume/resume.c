@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * resume.c
- *	  SQL functions for a session that comes back: herald.position(), herald.listen().
+ *	  SQL functions for clients that reconnect: herald.position(), herald.listen().
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -32,8 +32,8 @@ static void execute_listen(char *channel);
 /*
  * herald.position() → text
  *
- * Up to here everything has been sent to this session's client; in a session that does
- * not listen, everything that was sent to anybody when the function was called.  25006 on a
+ * The position up to which everything has been sent to this session's client; in a session
+ * that does not listen, a position after all notifications sent before the call.  25006 on a
  * standby.
  */
 Datum
@@ -42,7 +42,7 @@ herald_position(PG_FUNCTION_ARGS)
 	HeraldTokenWriter *writer;
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
-	/* After its promotion a standby's notifications are others than the primary's. */
+	/* After its promotion a standby has other notifications than the primary. */
 	PreventCommandDuringRecovery("herald.position()");
 	writer = herald_token_writer_open();
 	herald_token_write(writer, herald_session_position(), text);
@@ -53,8 +53,9 @@ herald_position(PG_FUNCTION_ARGS)
 /*
  * herald.listen(channel text, after text) → boolean
  *
- * LISTEN, and first of all what was sent on the channel after the position.  False:
- * some of that is gone; null: there is no position.  Then from now on, as after LISTEN.
+ * LISTEN, and first deliver the notifications sent on the channel after the position.  False:
+ * some of these no longer exist; null: no position was given.  In both cases the channel
+ * begins now, as after LISTEN.
  */
 Datum
 herald_listen(PG_FUNCTION_ARGS)
@@ -78,7 +79,9 @@ herald_listen(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(is_known && herald_subscriptions_resume(token));
 }
 
-/* As if the client had said so: with what the server and other modules have to say to that. */
+/*
+ * Run it as a statement of the client, so that the server and other modules can react to it.
+ */
 static void
 execute_listen(char *channel)
 {

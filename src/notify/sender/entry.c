@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * entry.c
- *	  Writing an entry of the queue.
+ *	  Writes an entry of the queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -51,7 +51,7 @@ herald_entry_write_all_listeners(HeraldEntry *entry)
 	return write_head(entry, HERALD_ENTRY_ALL_LISTENERS, 0);
 }
 
-/* number: the pid, as the protocol has it, or how many notifications. */
+/* number: the pid in network order, or the number of notifications. */
 static uint64
 write_strings(HeraldEntry *entry, HeraldEntryKind kind, uint32 number,
 			  const char *channel, size_t channel_length,
@@ -73,7 +73,7 @@ write_strings(HeraldEntry *entry, HeraldEntryKind kind, uint32 number,
 	return entry->length;
 }
 
-/* The header of an entry without a channel, and zeros in what its body leaves of the last word. */
+/* Write the header of an entry without a channel, and zero the padding after its body. */
 static uint64
 write_head(HeraldEntry *entry, HeraldEntryKind kind, uint64 body_length)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * entry.h
- *	  Writing an entry of the queue.
+ *	  Writes an entry of the queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,8 +15,8 @@
 #include "core/queue_layout.h"
 
 /*
- * Write an entry in the form that it has in the queue, all of its length, which
- * is returned: a notification, or what a reference consists of.
+ * Write an entry in the form that it has in the queue, and return its length: a notification,
+ * or a part of a reference.
  */
 extern uint64 herald_entry_write(HeraldEntry *entry, const char *channel, size_t channel_length,
 								 const char *payload, size_t payload_length);

@@ -1,17 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * large_transaction.c
- *	  The pending notifications that are too many for a segment: a file.
+ *	  The file for pending notifications that do not fit into a segment.
  *
- * A transaction's entries stay in memory as long as they would fit into a
- * segment of the queue.  When there are more, pending.c writes those it has to a
- * file, and goes on with an empty arena.  At the commit the queue gets a
- * reference to the file, with the channels for the dispatcher; listeners read
- * the entries from the file.
+ * A transaction's entries stay in memory as long as they fit into a segment of the queue.
+ * When there are more, pending.c writes them to a file and continues with an empty arena.  At
+ * the commit the queue gets a reference to the file, with the channels for the dispatcher;
+ * listeners read the entries from the file.
  *
- * The channels are those of all entries that have ever been written, also of
- * subtransactions that were rolled back later: to wake a listener for nothing
- * does no harm.  The same are counted for herald.channels.
+ * The channels are those of all entries that have ever been written, including subtransactions
+ * that were rolled back later: waking a listener unnecessarily does no harm.  herald.channels
+ * also counts all of these entries.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -33,28 +32,28 @@
 #include "notify/storage/large_writer.h"
 #include "notify/storage/spill.h"
 
-/* What is read at a time, in bytes.  Grows for an entry that is larger. */
+/* Bytes that are read at a time; more for a larger entry. */
 #define CACHE_SIZE		((uint64) 64 * 1024)
 
 typedef struct Channel
 {
 	char		name[NAMEDATALEN];	/* the key */
-	uint32		notifications;	/* ever written */
+	uint32		notifications;	/* number ever written */
 } Channel;
 
 static struct
 {
 	File		file;			/* 0: none */
 	uint64		number;
-	uint64		size;			/* bytes that are counted for it: as far as it was ever written */
-	bool		is_placed;		/* the queue has it */
+	uint64		size;			/* bytes counted for the file: the largest offset ever written */
+	bool		is_placed;		/* the file belongs to the queue */
 
 	/* In TopMemoryContext, while there is a file. */
-	HTAB	   *channels;		/* NULL: too many, all listeners are concerned */
+	HTAB	   *channels;		/* NULL: too many channels, so all listeners are marked */
 	char	   *reference;
 	uint64		reference_length;
 	uint32		reference_count;
-	HeraldChannelSets sets;		/* of its channels */
+	HeraldChannelSets sets;		/* sets of its channels */
 	char	   *cache;
 	uint64		cache_size;
 	uint64		cached_from;
@@ -102,7 +101,7 @@ herald_large_transaction_read(uint64 offset, uint64 end)
 
 		if (offset >= overflow.cached_from && offset + needed <= overflow.cached_to)
 		{
-			/* [Q4] It was in a file. */
+			/* [Q4] The entry comes from a file, so check it. */
 			if (entry->length < sizeof(HeraldEntry) || entry->length > end - offset)
 				return NULL;
 			if (offset + entry->length <= overflow.cached_to)
@@ -140,7 +139,7 @@ herald_large_transaction_fetch(char *to, uint64 length)
 void
 herald_large_transaction_publish(uint64 length)
 {
-	/* What was rolled back at its end gives its room back. */
+	/* Entries at the end that were rolled back need no room. */
 	if (overflow.size > length && herald_files_truncate(overflow.file, length))
 		overflow.size = length;
 	herald_large_writer_complete(overflow.number, overflow.size);
@@ -212,7 +211,7 @@ begin(void)
 		overflow.channels = hash_create("pg_herald channels of a transaction", 64, &control,
 										HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 
-	/* It outlives the subtransaction that happens to need it first. */
+	/* The file outlives the subtransaction that needs it first. */
 	PG_TRY();
 	{
 		CurrentResourceOwner = TopTransactionResourceOwner;
@@ -223,7 +222,7 @@ begin(void)
 	{
 		ErrorData  *error;
 
-		/* The release may have errors of its own to log. */
+		/* The release may log errors of its own. */
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -268,7 +267,7 @@ note_channels(const char *entries, uint64 length)
 	}
 }
 
-/* With the disk full, what laggards have not read gives way to what is new. */
+/* When the disk is full, give up the oldest data that laggards have not read. */
 static void
 write_bytes(const char *bytes, uint64 length, uint64 offset)
 {
@@ -276,7 +275,7 @@ write_bytes(const char *bytes, uint64 length, uint64 offset)
 
 	while (!herald_files_write(overflow.file, bytes, length, offset))
 	{
-		/* Nothing else is mended by what others lose. */
+		/* Giving up data helps against no other error. */
 		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_free_disk(&deletions))
 			ereport(ERROR,
 					(errcode(ERRCODE_DISK_FULL),
@@ -287,7 +286,7 @@ write_bytes(const char *bytes, uint64 length, uint64 offset)
 	}
 }
 
-/* Once it has been handed to the queue it is not open any more. */
+/* After the file has been handed to the queue, it is no longer open here. */
 static bool
 read_bytes(char *bytes, uint64 length, uint64 offset)
 {
@@ -295,7 +294,7 @@ read_bytes(char *bytes, uint64 length, uint64 offset)
 		herald_large_files_read(overflow.number, offset, length, bytes);
 }
 
-/* The channels, or all listeners; then the file. */
+/* Entries for the channels or for all listeners, then one for the file. */
 static void
 make_reference(uint64 length)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * large_transaction.h
- *	  The pending notifications that are too many for a segment: a file.
+ *	  The file for pending notifications that do not fit into a segment.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,17 +15,17 @@
 #include "core/queue_layout.h"
 
 /*
- * Write entries to this transaction's file, which is created if there is none,
- * at an offset where what stood before is no longer wanted.  Throws when that
- * is impossible.  The last of them, up to a batch, find room in any case: each
- * NOTIFY was accepted.
+ * Write entries to this transaction's file, which is created if there is none, at an offset;
+ * data from there on is overwritten.  Throws when that is impossible.  is_last: if these
+ * entries fit into a batch, the size limit does not apply to them, since each NOTIFY has been
+ * accepted already.
  */
 extern void herald_large_transaction_write(uint64 offset, const char *entries, uint64 length,
 										   bool is_last);
 
 /*
- * The entry at an offset, until the next call; `end` is the offset up to which
- * has been written.  NULL: it cannot be read.  Never throws.
+ * The entry at an offset, valid until the next call; the file has been written up to `end`.
+ * NULL: it cannot be read.  Never throws.
  */
 extern const HeraldEntry *herald_large_transaction_read(uint64 offset, uint64 end);
 
@@ -38,13 +38,13 @@ extern bool herald_large_transaction_fetch(char *to, uint64 length);
  */
 extern void herald_large_transaction_publish(uint64 length);
 
-/* The entries of the reference; herald_large_transaction_publish() has been called. */
+/* The entries of the reference, after herald_large_transaction_publish(). */
 extern const char *herald_large_transaction_reference(uint64 *length, uint32 *count);
 
 /* The reference has its place in the queue.  Never throws. */
 extern void herald_large_transaction_place(HeraldPosition position);
 
-/* The transaction has ended: delete the file unless it is the queue's.  Never throws. */
+/* The transaction has ended: delete the file unless it belongs to the queue.  Never throws. */
 extern void herald_large_transaction_release(bool committed);
 
 /* The transaction is over.  Never throws. */

@@ -3,8 +3,8 @@
  * notify.c
  *	  NOTIFY, from the statement to the pending notifications.
  *
- * What is refused, and in which words, is the server's (commands/async.c), so
- * that nobody's error handling has to learn anything.
+ * The errors and their messages are those of the server (commands/async.c), so that error
+ * handling in applications need not change.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -52,10 +52,10 @@ herald_notify(const char *channel, const char *payload)
 	bool		is_new;
 
 	/*
-	 * After our callback before the commit only the server's own way is still
-	 * open (for the callback of some other module); before PREPARE TRANSACTION
-	 * the server then refuses that.  So it is when our queue is damaged; but
-	 * what comes after pending ones follows them, in their order.
+	 * After our PRE_COMMIT callback a notification (of another module's callback) can only go
+	 * through the server's own queue; before PREPARE TRANSACTION the server then refuses it.
+	 * The same applies when our queue is damaged, except that a notification after pending
+	 * ones becomes pending too, to keep the order.
 	 */
 	if (!herald_activation_is_on() || herald_is_committing ||
 		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER) ||
@@ -75,7 +75,7 @@ herald_notify(const char *channel, const char *payload)
 	if (Trace_notify)
 		elog(DEBUG1, "herald_notify(%s)", channel);
 
-	/* The commit will look listeners up, and must not fail. */
+	/* The commit looks listeners up, and must not fail. */
 	herald_channels_attach();
 
 	herald_is_involved = true;
@@ -91,21 +91,27 @@ herald_notify_go_native(void)
 	is_native = true;
 	herald_is_involved = true;
 
-	/* After our callback before the commit what is pending has its place in our queue. */
+	/* After our PRE_COMMIT callback pending notifications are already in the queue. */
 	if (herald_is_committing)
 		herald_bypass_forget();
 	else if (!is_too_long())
 		herald_publish_natively();
 }
 
-/* Where that way cannot carry it, others wait. */
+/*
+ * If they do not fit into the server's queue, they stay in ours, and other sessions may have
+ * to wait.
+ */
 void
 herald_notify_end_natively(void)
 {
 	ends_natively = ends_natively || !is_too_long();
 }
 
-/* A transaction that sends nothing else through the server spoils the positions of its own channels only. */
+/*
+ * If the transaction sends nothing else through the server, it invalidates only the positions
+ * of its own channels.
+ */
 void
 herald_notify_hand_over(void)
 {
@@ -124,8 +130,8 @@ herald_notify_hand_over(void)
 }
 
 /*
- * Does the server have something to send for this transaction, or a LISTEN?  It asks itself
- * before PREPARE TRANSACTION, and answers by an error.
+ * Does the server have notifications or LISTENs of this transaction?  The server checks this
+ * itself before PREPARE TRANSACTION, and throws an error if it does.
  */
 static bool
 server_has_some(void)
@@ -147,7 +153,7 @@ server_has_some(void)
 	return result;
 }
 
-/* Is there something that the server's own way cannot carry? */
+/* Does any payload not fit into the server's own queue? */
 static bool
 is_too_long(void)
 {
@@ -164,9 +170,9 @@ herald_notify_end(void)
 /*
  * herald.pg_notify(channel text, payload text) → void
  *
- * Takes the place of the built-in pg_notify() in finished plans (retarget.c),
- * and may be called as well.  NULL for either counts as empty.  A user that may
- * not execute the built-in may not execute this.
+ * Replaces the built-in pg_notify() in finished plans (retarget.c), and may also be called
+ * directly.  NULL for either argument counts as empty.  Requires the privilege to execute the
+ * built-in function.
  */
 Datum
 herald_pg_notify(PG_FUNCTION_ARGS)
@@ -174,7 +180,7 @@ herald_pg_notify(PG_FUNCTION_ARGS)
 	const char *channel = PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0));
 	const char *payload = PG_ARGISNULL(1) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-	/* Once per call site, as the executor does it for any function. */
+	/* Once per call site, as the executor does for any function. */
 	if (fcinfo->flinfo->fn_extra == NULL)
 	{
 		AclResult	result = object_aclcheck(ProcedureRelationId, F_PG_NOTIFY,

@@ -1,24 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * pending.c
- *	  The notifications of the current transaction that await its commit.
+ *	  The current transaction's notifications, which wait for its commit.
  *
  * They are kept in one arena, already in the form that they have in the queue,
  * so that publishing them is one copy.
  *
- * To roll a subtransaction back is to cut the arena where it began (levels.h).
- * The same serves duplicates.  An entry that some enclosing level has
- * already added need not be added again, since a level cannot outlive those
- * that enclose it.  One hash of all entries serves all levels; it is probed
- * linearly.  What a rollback removes is what was inserted last, so that their
- * places can simply be emptied: nobody inserted earlier was pushed aside by
- * them.  (Growing the hash inserts in the arena's order again.)  To find their
- * places these entries are read again, perhaps from a file.  So it is done when
- * the next entry is added: mostly none is, since the whole transaction goes.
+ * Rolling a subtransaction back truncates the arena to where it began (levels.h).  This also
+ * works for finding duplicates.  An entry that an enclosing level has added need not be added
+ * again, since a level cannot outlive the levels that enclose it.  One hash of all entries
+ * serves all levels; it is probed linearly.  A rollback removes the entries that were inserted
+ * last, so their places can simply be emptied: they did not displace any earlier entry.
+ * (Growing the hash inserts in the arena's order again.)  To find their places these entries
+ * are read again, perhaps from a file.  So this is done only when the next entry is added:
+ * usually there is none, since the whole transaction is rolled back.
  *
- * Entries that would not fit into a segment of the queue any more are written to
- * a file (large_transaction.c): it holds what is before `written`, the arena what comes
- * after.  The hash remains: 16 to 32 bytes for each entry.
+ * Entries that do not fit into a segment of the queue are written to a file
+ * (large_transaction.c): the file holds the bytes before `written`, the arena those after it.
+ * The hash stays in memory: 16 to 32 bytes for each entry.
  *
  * The hash is built when there are enough entries to make it worthwhile, as in
  * PostgreSQL since 13.  The idea of constant-time elimination was first
@@ -47,11 +46,11 @@
 /* From this many entries on, a hash finds duplicates. */
 #define HASH_FROM_COUNT			16
 
-/* The arena's first size in bytes; and what is kept between transactions. */
+/* The arena's initial size in bytes; and the maximum that is kept between transactions. */
 #define ARENA_SIZE_MIN			1024
 #define ARENA_SIZE_KEPT			((uint64) 64 * 1024)
 
-/* A place of the hash: offset in the arena / 8, plus 1; 0 is empty. */
+/* A place of the hash: the entry's offset / 8, plus 1; 0: empty. */
 typedef struct HashPlace
 {
 	uint32		entry;
@@ -66,21 +65,22 @@ static struct
 	char	   *arena;			/* in TopMemoryContext */
 	uint64		size;			/* bytes allocated */
 	uint64		used;			/* bytes of all entries */
-	uint64		removed_to;		/* from `used` up to here is what was removed, and is in the hash yet */
-	uint64		written;		/* those in the file, before the arena's */
+	uint64		removed_to;		/* entries from `used` up to here were removed, but are still
+								 * in the hash */
+	uint64		written;		/* bytes of the entries in the file, which precede the arena's */
 	bool		has_file;
 	bool		is_damaged;		/* the file cannot be read: the transaction fails */
 	uint32		count;			/* entries */
 	uint64		longest_payload;
 
 	HashPlace  *places;			/* NULL: no hash (yet) */
-	uint32		places_mask;	/* their number, a power of two, less 1 */
+	uint32		places_mask;	/* number of places, a power of two, minus 1 */
 
 	HeraldLevels levels;		/* in bytes used */
 	HeraldLevels count_levels;	/* in entries */
 
-	uint64		handed;			/* bytes of those that were handed over */
-	HeraldLevels handed_levels; /* in these */
+	uint64		handed;			/* bytes of the entries that were handed over */
+	HeraldLevels handed_levels; /* in bytes handed over */
 }			pending;
 
 static HeraldEntry *append_room(uint64 length, bool may_write);
@@ -116,7 +116,7 @@ herald_pending_add(const char *channel, size_t channel_length,
 		report_too_large();
 	entry = append_room(length, for_queue);
 
-	/* Whatever may fail comes before the entry counts. */
+	/* All steps that may fail come before the entry counts. */
 	if (pending.count + 1 >= HASH_FROM_COUNT)
 		hash_make_room();
 	HERALD_STOP_POINT("pending-hash");
@@ -203,7 +203,7 @@ herald_pending_hand_over(HeraldEntryVisitor visit)
 	if (pending.handed == pending.used)
 		return;
 
-	/* If this fails, what was handed over is rolled back with this level. */
+	/* If this fails, the entries handed over so far are rolled back with this level. */
 	herald_levels_mark(&pending.handed_levels, pending.handed);
 	for (uint64 at = pending.handed; at < pending.used;)
 	{
@@ -224,8 +224,8 @@ herald_pending_has_file(void)
 }
 
 /*
- * A file is the queue's for as long as some listener has not read it, and there
- * is room for so many of them only: it must be worth it.
+ * A file belongs to the queue until all listeners have read it, and the number of files is
+ * limited, so avoid a file if possible.
  */
 void
 herald_pending_return_to_memory(void)
@@ -263,7 +263,7 @@ herald_pending_complete_file(void)
 	return pending.used;
 }
 
-/* Room at the end of the arena for an entry, which does not count yet. */
+/* Make room at the end of the arena for an entry, which does not count yet. */
 static HeraldEntry *
 append_room(uint64 length, bool may_write)
 {
@@ -358,7 +358,7 @@ hash_make_room(void)
 	while (places < (uint64) (pending.count + 1) * 2)
 		places *= 2;
 
-	/* If this fails the old hash is still whole. */
+	/* If this fails the old hash is still complete. */
 	pending.places = MemoryContextAllocExtended(TopMemoryContext, places * sizeof(HashPlace),
 												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	pending.places_mask = places - 1;
@@ -386,7 +386,10 @@ hash_insert(uint64 offset, uint32 hash)
 	pending.places[i].hash = hash;
 }
 
-/* What was removed is found no longer.  An interrupt ends that: then the hash goes, and is built anew later. */
+/*
+ * Remove entries that were rolled back from the hash.  If an interrupt is pending, drop the
+ * hash instead; it is built again later.
+ */
 static void
 forget_removed(void)
 {
@@ -416,8 +419,8 @@ drop_hash(void)
 }
 
 /*
- * It is found by its offset, not by the empty place where a search would end,
- * because those that are removed with it leave empty places.
+ * Search until the entry's offset is found, past empty places: other removed entries have left
+ * empty places.
  */
 static void
 hash_remove(const HeraldEntry *entry, uint64 offset)
@@ -429,7 +432,7 @@ hash_remove(const HeraldEntry *entry, uint64 offset)
 	pending.places[i].entry = 0;
 }
 
-/* Valid until the next call.  NULL, and the transaction is lost: the file cannot be read. */
+/* Valid until the next call.  NULL: the file cannot be read, so the transaction must fail. */
 static const HeraldEntry *
 entry_at(uint64 offset)
 {
@@ -444,7 +447,7 @@ entry_at(uint64 offset)
 	return entry;
 }
 
-/* What the arena holds goes to the file. */
+/* Write the arena to the file. */
 static void
 write_out(bool is_last)
 {

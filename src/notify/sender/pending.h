@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pending.h
- *	  The notifications of the current transaction that await its commit.
+ *	  The current transaction's notifications, which wait for its commit.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,9 +15,9 @@
 #include "core/queue_layout.h"
 
 /*
- * Add a notification.  False: it duplicates one of this transaction, and is not
- * added.  What is not for our queue stays in memory, and has no limit.  Throws
- * when out of memory, with nothing changed.
+ * Add a notification.  False: it duplicates one of this transaction, and is not added.
+ * Notifications that are not for our queue stay in memory, without a limit.  Throws when out
+ * of memory, with nothing changed.
  */
 extern bool herald_pending_add(const char *channel, size_t channel_length,
 							   const char *payload, size_t payload_length, bool for_queue);
@@ -29,30 +29,33 @@ extern void herald_pending_subabort(void);
 /* The transaction is over, either way.  Never fails. */
 extern void herald_pending_reset(void);
 
-/* How many there are, and their bytes, as entries of the queue. */
+/* The number of notifications; and all of them, as entries of the queue. */
 extern uint32 herald_pending_count(void);
 extern const char *herald_pending_entries(uint64 *length);
 
-/* Bytes of the longest payload that this transaction has added, rolled back ones included. */
+/*
+ * Bytes of the longest payload that this transaction has added, including those that were
+ * rolled back.
+ */
 extern uint64 herald_pending_longest_payload(void);
 
 /*
- * Hand each that has not been handed over before to a visitor, in the order in which they
- * were added.  If the current subtransaction is rolled back, those count as not handed
- * over that enclosing levels have added.  May throw, as the visitor may.
+ * Pass each notification that was not handed over before to a visitor, in the order in which
+ * they were added.  If the current subtransaction is rolled back, those added by enclosing
+ * levels count as not handed over.  May throw, as the visitor may.
  */
 typedef void (*HeraldEntryVisitor) (const HeraldEntry *entry);
 extern void herald_pending_hand_over(HeraldEntryVisitor visit);
 
 /*
- * Are some of them in a file, because they are more than a batch can hold?
- * Then herald_pending_entries() is not for use, and to complete the file, which
- * may throw, tells its length.
+ * Are some of them in a file, or must they be, because a batch cannot hold all?  Then do not
+ * call herald_pending_entries().  complete: completes the file, which may throw, and returns
+ * its length.
  */
 extern bool herald_pending_has_file(void);
 extern uint64 herald_pending_complete_file(void);
 
-/* If so, and if a batch can hold them after all, have them in memory again.  May throw. */
+/* If so, and if a batch can hold them after all, move them back to memory.  May throw. */
 extern void herald_pending_return_to_memory(void);
 
 #endif							/* HERALD_PENDING_H */

@@ -1,24 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * retarget.c
- *	  Putting pg_herald's functions into finished plans.
+ *	  Puts pg_herald's functions into finished plans.
  *
- * pg_notify() is a built-in: the function manager calls it by its oid and
- * never looks at pg_proc, so that replacing it there would do nothing.  But a
- * plan says which oid to call.  It has to be the finished plan: the body of an
- * SQL function that is inlined appears only during planning.
+ * pg_notify() is a built-in function: the function manager calls it by its oid without reading
+ * pg_proc, so replacing it there would have no effect.  But a plan contains the oid to call.
+ * It has to be the finished plan: the body of an inlined SQL function appears only during
+ * planning.
  *
- * An expression that PL/pgSQL evaluates by itself has been planned too, but
- * passes no hook when it runs.
+ * An expression that PL/pgSQL evaluates by itself has been planned as well, but passes no hook
+ * when it runs.
  *
- * What never passes the planner (COPY's defaults, CHECK constraints, arguments
- * of CALL and EXECUTE, the fast-path protocol) keeps calling the built-in, and
- * its notifications arrive the server's own way.
+ * Calls that never pass the planner (COPY's defaults, CHECK constraints, arguments of CALL and
+ * EXECUTE, the fast-path protocol) still reach the built-in function, and their notifications
+ * go through the server's own queue.
  *
- * Both functions are volatile, so there is no need to look where the planner
- * puts no volatile function: index, hash and merge clauses, sort keys.  A test has
- * the list of all plan nodes and of what is walked in them, and compares it with
- * the server's headers: test/py/test_plan_nodes.py.
+ * Both functions are volatile, so places where the planner puts no volatile function need not
+ * be searched: index, hash and merge clauses, sort keys.  A test has the list of all plan
+ * nodes and of the fields that are walked, and compares it with the server's headers:
+ * test/py/semantics/test_plan_nodes.py.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -51,7 +51,7 @@ typedef struct Retargeting
 
 static const Functions built_in = {F_PG_NOTIFY, F_PG_NOTIFICATION_QUEUE_USAGE};
 
-/* What the newest of this session's plans that we have changed calls. */
+/* The functions that the last plan changed in this session calls. */
 static Functions ours;
 
 static void walk_statement(PlannedStmt *plan, Retargeting *context);
@@ -205,7 +205,7 @@ walk(void *expressions, Retargeting *context)
 	(void) replace((Node *) expressions, context);
 }
 
-/* In place: the planner has just made these nodes, and nobody else has them. */
+/* Changes nodes in place: they belong only to this plan. */
 static bool
 replace(Node *node, void *context)
 {

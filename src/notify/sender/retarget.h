@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * retarget.h
- *	  Putting pg_herald's functions into finished plans.
+ *	  Puts pg_herald's functions into finished plans.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -21,8 +21,8 @@
 extern void herald_retarget_plan(PlannedStmt *plan);
 
 /*
- * Put the built-in functions back into a plan about to run, if the extension
- * that it was made with is gone: a function in SQL keeps its plans while it runs.
+ * Put the built-in functions back into a plan that is about to run, if the extension with
+ * which it was made no longer exists: an SQL function keeps its plans while it runs.
  */
 extern void herald_retarget_back(PlannedStmt *plan);
 

@@ -1,23 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * bypass.c
- *	  Transactions whose notifications go past our queue, by the server's own.
+ *	  Counts transactions that bypass our queue: their notifications go through the server's
+ *	  own.
  *
- * What goes there cannot be read again, so a session that wants to read from a position
- * before that must not be told that it has everything.  These transactions are numbered, a
- * token holds the last number of its database, and for each set of channels there is
- * the number of the last one that may have notified one of them.  Where there are too many
- * databases, some share the last counter, which is on the safe side.
+ * Notifications in the server's queue cannot be read again, so a session that reads from an
+ * earlier position must not be led to believe that it has received everything.  These
+ * transactions are numbered, and a token contains the last number of its database.  For each
+ * set of channels there is the number of the last transaction that may have notified one of
+ * them.  If there are too many databases, some share the last counter, which errs on the safe
+ * side.
  *
- * Our hooks do not see all that is sent: C functions send, and expressions that are
- * prepared once and used for long.  But the server takes a lock before it writes to its
- * queue, and keeps it until the transaction can be seen and the callbacks have run.
+ * Our hooks do not see all such transactions: C functions can notify, and so can expressions
+ * that are prepared once and used for long.  But the server takes a lock before it writes to
+ * its queue, and keeps it until the transaction is visible and the callbacks have run.
  *
- * [B1] So a transaction is counted while it has that lock, which no two have at the same
- * time.  Before it is counted it can be seen, for a moment.  A session that asks waits
- * until nobody has the lock, or somebody who cannot be seen: all that could be seen
- * before it has asked is counted then.  If it has been registered with the server by then, it hears
- * from there what could not be seen.
+ * [B1] So a transaction is counted while it holds that lock, which only one transaction can
+ * hold at a time.  For a moment it is visible before it is counted.  A session that needs the
+ * count waits until the lock is free, or held by a transaction that is not visible: then all
+ * transactions that were visible when the wait began have been counted.  If the session was
+ * registered with the server before, the server delivers the notifications of all transactions
+ * that were not visible.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -35,10 +38,10 @@
 #include "core/stop_point.h"
 #include "notify/storage/bypass.h"
 
-/* Between two looks whether a transaction has been counted. */
+/* Interval between two checks whether a transaction has been counted. */
 #define COUNTING_STEP_US	100
 
-/* Of this transaction, if is_known. */
+/* Sets of this transaction's channels, if is_known. */
 static HeraldChannelSets own_sets;
 static bool is_known;
 
@@ -65,7 +68,7 @@ herald_bypass_forget(void)
 	is_known = false;
 }
 
-/* Most transactions change nothing. */
+/* Most transactions have no id, and the server's NOTIFY assigns one. */
 bool
 herald_bypass_is_own(void)
 {
@@ -77,7 +80,7 @@ herald_bypass_is_own(void)
 	return herald_lock_held_by_me(&lock, AccessExclusiveLock);
 }
 
-/* [B1] with the server's lock: nobody else writes here */
+/* [B1] with the server's lock held: no other process writes here */
 void
 herald_bypass_commit(void)
 {
@@ -90,7 +93,10 @@ herald_bypass_commit(void)
 		if (sets & UINT64CONST(1) << i)
 			atomic_store(&counter->last[i], number);
 
-	/* Last: who reads this number has nothing to look for among those up to it. */
+	/*
+	 * Store this last: a process that reads this number need not look for transactions up to
+	 * it.
+	 */
 	atomic_store(&counter->count, number);
 }
 
@@ -101,8 +107,8 @@ herald_bypass_count(void)
 }
 
 /*
- * GetLockConflicts() leaves out a holder that can be seen; and if there is another one, there
- * is none of these.
+ * GetLockConflicts() omits a holder that is already visible.  If it returns another holder, no
+ * visible transaction holds the lock.
  */
 void
 herald_bypass_await_counting(void)
@@ -138,7 +144,7 @@ herald_bypass_since(uint32 count, HeraldChannelSets sets)
 	return false;
 }
 
-/* PreCommit_Notify() takes it: of "database 0". */
+/* PreCommit_Notify() takes this lock on "database 0". */
 static LOCKTAG
 server_lock(void)
 {
@@ -148,7 +154,7 @@ server_lock(void)
 	return lock;
 }
 
-/* This database's; once and for all. */
+/* This database's counter, which never changes. */
 static HeraldBypass *
 own_counter(void)
 {

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * bypass.h
- *	  Transactions whose notifications go past our queue, by the server's own.
+ *	  Counts transactions that bypass our queue: their notifications go through the server's
+ *	  own.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,27 +16,39 @@
 #include "base/channel_sets.h"
 
 /*
- * Before the commit: the server has nothing to send for this transaction but what is
- * handed to it from here on, on these channels.  Without that, or once it is
- * forgotten, there may be something on any channel.  Never fail.
+ * Before the commit: the server has no notifications of this transaction except those that are
+ * handed to it from now on, on the added channels.  Without begin, or after forget, there may
+ * be notifications on any channel.  Never fail.
  */
 extern void herald_bypass_begin(void);
 extern void herald_bypass_add(uint32 channel_hash);
 extern void herald_bypass_forget(void);
 
-/* Does the server send something for this transaction, whose commit can be seen?  In its callback. */
+/*
+ * Does the server send notifications of this transaction?  In the callback after its commit
+ * has become visible.
+ */
 extern bool herald_bypass_is_own(void);
 
-/* If so, count it.  Never fails. */
+/* If it does, count the transaction.  Never fails. */
 extern void herald_bypass_commit(void);
 
-/* How many have committed in this database, and perhaps in others: a number to compare. */
+/*
+ * The number of such transactions in this database, and perhaps in others: only for
+ * comparisons.
+ */
 extern uint32 herald_bypass_count(void);
 
-/* Wait for one that can be seen and is not counted.  In a transaction; may throw. */
+/*
+ * If such a transaction is visible but not counted yet, wait until it is.  In a transaction;
+ * may throw.
+ */
 extern void herald_bypass_await_counting(void);
 
-/* Have there been more since then, on channels of one of these sets?  Then what is in our queue is not all that was sent. */
+/*
+ * Have more such transactions been counted since `count`, on channels of these sets?  Then our
+ * queue does not have all notifications.
+ */
 extern bool herald_bypass_since(uint32 count, HeraldChannelSets sets);
 
 #endif							/* HERALD_BYPASS_H */

@@ -1,20 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * files.c
- *	  The temporary files of the queue: where they are, reading and writing.
+ *	  The temporary files of the queue: their place, reading, writing and deleting.
  *
- * The files are in a file set of the server's, as those of parallel queries
- * are: it puts them into temp_tablespaces, and removes them at its next start.
- * The set belongs to the postmaster's process id, which makes no file sets of
- * its own: a backend's would be deleted with one of another backend that later
- * gets the same process id.
+ * The files are in a file set of the server, like those of parallel queries: the server puts
+ * them into temp_tablespaces, and removes them at its next start.  The set has the process id
+ * of the postmaster, which creates no file sets of its own: a set with a backend's process id
+ * would be deleted together with one of a later backend that gets the same process id.
  *
- * Deleting a file takes long if it is large: half a second for gigabytes.  So what
- * is not needed any more is only noted, in shared memory, and the watchdog deletes
- * it, some megabytes at a time, between its other duties.  Until then the files are
- * there, and their names are not used again.  Two processes may delete the same
- * one: the second finds nothing.  What could not be deleted is tried once more with
- * the folder.
+ * Deleting a large file takes long: half a second for gigabytes.  So a file that is not needed
+ * any more is only noted in shared memory, and the watchdog deletes it, some megabytes at a
+ * time, between its other duties.  Until then the file exists, and its name is not used again.
+ * Two processes may delete the same file: the second finds nothing.  A file that could not be
+ * deleted is tried again with the folder.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -38,16 +36,16 @@
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
 
-/* The most bytes of one read or write. */
+/* Maximum bytes of one read or write. */
 #define IO_MAX			((uint64) 64 * 1024 * 1024)
 
 /*
- * Twice what one hold of the lock can add: every file that is no segment, and few
- * stretches of segments.
+ * Twice the number of entries that can be added while the lock is held once: all files of
+ * large transactions, and a few ranges of segments.
  */
 #define DOOMED_MAX		(2 * (HERALD_LARGE_FILES_MAX + 64))
 
-/* So much is deleted at a time, in bytes. */
+/* Bytes that are deleted at a time. */
 #define DELETE_STEP		((uint64) 16 * 1024 * 1024)
 
 /* Room for a file's name. */
@@ -61,17 +59,17 @@ struct HeraldFiles
 
 	_Atomic bool has_folders;	/* set whenever a file is created */
 
-	/* What is to be deleted; written under spill_lock. */
+	/* Files to delete; written under spill_lock. */
 	_Atomic uint64_t doomed_bytes;
 	_Atomic int doomed_count;
 	HeraldDoomedFiles doomed[DOOMED_MAX];
 
-	/* By any process: how often it was begun to delete some, and ended. */
+	/* Number of deletions that any process has begun, and ended. */
 	_Atomic uint32_t deletions_begun;
 	_Atomic uint32_t deletions_ended;
 };
 
-/* What a process deletes, and where. */
+/* A deletion by this process. */
 typedef struct Deletion
 {
 	FileSet		set;
@@ -222,7 +220,7 @@ herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes)
 		doomed[count - 1].count++;
 	else
 	{
-		/* There are no more; one that is left over would go with its folder. */
+		/* There cannot be more; a file that is left over would be deleted with its folder. */
 		Assert(count < DOOMED_MAX);
 		if (count == DOOMED_MAX)
 			return;
@@ -274,7 +272,10 @@ herald_files_delete(const HeraldDoomedFiles *files, const FileSet *set, bool in_
 	atomic_fetch_add(&herald_files->deletions_begun, 1);
 	if (!herald_hushed(delete_some, &deletion))
 	{
-		/* It could not be opened.  If it cannot be deleted either, it goes with its folder. */
+		/*
+		 * The file could not be opened.  If it cannot be deleted either, it is deleted with
+		 * its folder.
+		 */
 		deletion.in_steps = false;
 		deletion.left = 0;
 		(void) herald_hushed(delete_some, &deletion);
@@ -296,7 +297,7 @@ herald_files_deletions(void)
 	return atomic_load(&herald_files->deletions_ended);
 }
 
-/* Another process may have been quicker. */
+/* Another process may have done this already. */
 void
 herald_files_forget_doomed(const HeraldDoomedFiles *files, uint64 left)
 {
@@ -365,7 +366,9 @@ delete_some(void *arg)
 	return true;
 }
 
-/* The end of a file.  Returns the bytes that are left; 0: there is no more than that, or it does not work. */
+/*
+ * Cut off the end of a file.  Returns the bytes that are left; 0: that was all, or it failed.
+ */
 static uint64
 cut_off(const FileSet *set, const char *name)
 {
@@ -381,7 +384,7 @@ cut_off(const FileSet *set, const char *name)
 	return Max(left, 0);
 }
 
-/* They are empty, or what could not be deleted before is in them. */
+/* The folders are empty, or contain files that could not be deleted before. */
 static bool
 delete_folders(void *arg)
 {
@@ -397,7 +400,7 @@ make_name(char *name, HeraldFileKind kind, uint64 number)
 			 number);
 }
 
-/* As many as there are; at least the default one. */
+/* Resolve up to `max` names that exist; returns at least the default tablespace. */
 static int
 resolve_tablespaces(const char *names, Oid *oids, int max)
 {
@@ -419,7 +422,7 @@ resolve_tablespaces(const char *names, Oid *oids, int max)
 		}
 	}
 	list_free(list);
-	pfree(copy);				/* a sender that waits for room comes by again and again */
+	pfree(copy);				/* a sender that waits for room calls this repeatedly */
 	if (count == 0)
 		oids[count++] = DEFAULTTABLESPACE_OID;
 	return count;

@@ -1,15 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * large_files.c
- *	  The files of transactions that are too large for a segment of the queue.
+ *	  The table of large transactions' files.
  *
- * Such a transaction writes its entries to a file of its own as they come
- * (notify/sender/large_transaction.c), and puts a reference into the queue.  From then on the
- * file is the queue's: it is deleted when every listener has read past the
- * reference, or given up like a segment (spill.c).
+ * A transaction whose notifications do not fit into a segment writes its entries to a file of
+ * its own while it runs (notify/sender/large_transaction.c), and puts a reference into the
+ * queue.  From then on the file belongs to the queue: it is deleted when all listeners have
+ * read past the reference, or given up like a segment (spill.c).
  *
- * Here is the table of them, which everybody reads; large_writer.c is the owner's
- * side.
+ * This file has the table, which all processes read; large_writer.c is the owner's side.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -22,27 +21,27 @@
 #include "notify/storage/large_files.h"
 
 /*
- * Stays where it is in the table, so that its owner can say its position
- * without the lock: others wait for its batch by then, and the holder of the lock
- * may be writing to a disk that hangs.
+ * An entry never moves in the table, so that the file's owner can store the position without
+ * the lock: other sessions are waiting for the batch, and the holder of the lock may be
+ * writing to a disk that hangs.
  */
 typedef struct LargeFile
 {
 	_Atomic uint64_t number;	/* 0: free */
 	_Atomic uint64_t position;
-	_Atomic uint64_t bytes;		/* its owner writes, before it has a position */
-	_Atomic uint64_t sets;		/* of channels, likewise */
-	_Atomic uint32_t role;		/* whose transaction it is */
+	_Atomic uint64_t bytes;		/* written by its owner, before it has a position */
+	_Atomic uint64_t sets;		/* of channels; written likewise */
+	_Atomic uint32_t role;		/* the transaction's role */
 } LargeFile;
 
 struct HeraldLargeFiles
 {
-	_Atomic uint64_t bytes;		/* of all of them */
+	_Atomic uint64_t bytes;		/* of all files */
 
 	/* Written under spill_lock. */
 	uint64		last_number;
 	_Atomic int count;
-	_Atomic int used;			/* all from here on are free */
+	_Atomic int used;			/* all entries from here on are free */
 	LargeFile	files[HERALD_LARGE_FILES_MAX];	/* in no particular order */
 };
 
@@ -196,7 +195,7 @@ herald_large_files_bytes_open(void)
 	return herald_large_files_bytes_from(HERALD_NOT_PLACED);
 }
 
-/* An entry that changes hands meanwhile may count for the wrong role, once. */
+/* An entry that gets another owner meanwhile may count for the wrong role, once. */
 uint64
 herald_large_files_bytes_open_of(Oid role)
 {
@@ -214,8 +213,8 @@ herald_large_files_bytes_open_of(Oid role)
 }
 
 /*
- * Without the lock: it is for a view and the log, and others need the lock to
- * write.  An entry that changes hands meanwhile is left out.
+ * Without the lock: the result is for a view and the log, and other processes need the lock to
+ * write.  An entry that gets another owner meanwhile is left out.
  */
 uint64
 herald_large_files_bytes_between(HeraldPosition from, HeraldPosition to)
@@ -244,7 +243,10 @@ herald_large_files_read(uint64 number, uint64 offset, uint64 length, char *to)
 	File		file;
 	bool		success;
 
-	/* Not kept open while the client takes its time: deleted, it would still fill the disk. */
+	/*
+	 * Do not keep the file open while a slow client is served: a deleted file would still fill
+	 * the disk.
+	 */
 	if (!herald_files_open(HERALD_FILE_LARGE, number, &file))
 		return false;			/* given up */
 	success = herald_files_read(file, to, length, offset);
@@ -253,9 +255,9 @@ herald_large_files_read(uint64 number, uint64 offset, uint64 length, char *to)
 }
 
 /*
- * The entry of this number, which is the caller's own: nobody else removes it
- * before its batch is finished, so there is one unless memory was damaged.  Or,
- * under spill_lock, a free one, of number 0.  NULL: there is none.
+ * The entry with this number.  The caller owns it, and no other process removes it before its
+ * batch is finished, so it exists unless memory was damaged.  Or, under spill_lock, a free
+ * entry, with number 0. NULL: there is none.
  */
 static LargeFile *
 find(uint64 number)

@@ -1,12 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * large_writer.c
- *	  The file of a transaction that is too large for a segment: its owner's side.
+ *	  The file of a large transaction: its owner's side.
  *
- * A file counts for herald.max_queue_size as it grows.  As long as there is room
- * its owner takes that without a lock; only to have others make room it needs
- * spill_lock.  So segments, which are counted under that, may pass the limit by
- * one.
+ * A file counts for herald.max_queue_size as it grows.  While there is room, the owner takes
+ * it without a lock; it needs spill_lock only to give up older data.  So segments, which are
+ * counted under that lock, may exceed the limit by one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -55,7 +54,10 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 	if (!forced)
 		claim(bytes);
 
-	/* The last quarter is for what is committed: open transactions make no listener lose that. */
+	/*
+	 * The last quarter is reserved for committed notifications: open transactions cannot
+	 * displace these.
+	 */
 	if (!forced && herald_large_files_bytes_open() + bytes > open_max)
 		report_full(herald_large_files_size(number));
 	taken = take(number, bytes);
@@ -83,13 +85,16 @@ herald_large_writer_complete(uint64 number, uint64 bytes)
 {
 	if (!herald_large_files_complete(number, bytes))
 		report_lost(number);
-	herald_bell_ring();			/* as when a segment is written */
+	herald_bell_ring();			/* as after writing a segment */
 }
 
 void
 herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelSets sets)
 {
-	/* Without it the listeners that get there are told that they have missed something. */
+	/*
+	 * Without the entry, listeners that reach the reference are notified that they have missed
+	 * messages.
+	 */
 	if (!herald_large_files_place(number, position, sets))
 		log_lost(number);
 }
@@ -97,7 +102,7 @@ herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelS
 void
 herald_large_writer_forget(uint64 number)
 {
-	/* Below everything: the next backend that looks deletes it. */
+	/* A position below all others: the next backend that checks deletes the file. */
 	if (!herald_large_files_place(number, 0, 0))
 		log_lost(number);
 
@@ -126,7 +131,10 @@ enter(void)
 	return number;
 }
 
-/* Has the role its share with that many bytes more?  Sessions that ask at the same moment may exceed it. */
+/*
+ * Check that the role's limit allows `bytes` more bytes.  Concurrent sessions may exceed the
+ * limit.
+ */
 static void
 claim(uint64 bytes)
 {
@@ -146,7 +154,7 @@ claim(uint64 bytes)
 			 errhint("Try again when its other transactions have ended, send fewer notifications in one transaction, or increase herald.max_uncommitted_per_role for this role.")));
 }
 
-/* Count that many bytes more.  False: there is no room for them. */
+/* Count `bytes` more bytes.  False: there is no room for them. */
 static bool
 take(uint64 number, uint64 bytes)
 {
@@ -156,7 +164,7 @@ take(uint64 number, uint64 bytes)
 	return segments <= max && herald_large_files_grow(number, bytes, max - segments);
 }
 
-/* No room for this transaction's file, of so many bytes up to now. */
+/* There is no room for this transaction's file, which has `own` bytes up to now. */
 static void
 report_full(uint64 own)
 {

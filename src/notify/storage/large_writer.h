@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * large_writer.h
- *	  The file of a transaction that is too large for a segment: its owner's side.
+ *	  The file of a large transaction: its owner's side.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -17,30 +17,30 @@
 #include "storage/fd.h"
 
 /*
- * A new file for this transaction.  Sets *number before it can fail in a way
- * that needs herald_large_writer_forget().  May throw.
+ * Create a file for this transaction.  Sets *number before any failure that requires
+ * herald_large_writer_forget().  May throw.
  */
 extern File herald_large_writer_create(uint64 *number);
 
 /*
- * The file of an open transaction is to have that many bytes more: count them.
- * If there is no room for them within herald.max_queue_size, what is oldest gives
- * way, and if that is not enough this throws; not if it is `forced`.
+ * The file of an open transaction is about to grow by `bytes`: count them.  If they do not fit
+ * within herald.max_queue_size, the oldest data is given up; if that is not enough, throws,
+ * unless `forced`.
  */
 extern void herald_large_writer_grow(uint64 number, uint64 bytes, bool forced);
 
-/* What one transaction may have in its file. */
+/* Maximum bytes of one transaction's file. */
 extern uint64 herald_large_writer_bytes_max(void);
 
-/* The file is complete, and has that many bytes.  May throw. */
+/* The file is complete, with this number of bytes.  May throw. */
 extern void herald_large_writer_complete(uint64 number, uint64 bytes);
 
 /* The reference, to channels of these sets, has its place in the queue.  Never throws. */
 extern void herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelSets sets);
 
 /*
- * The transaction was rolled back, and its batch, if it has one, is not finished
- * yet: nobody else has deleted the file.  It is closed.  Never throws.
+ * The transaction was rolled back, and its batch, if it has one, is not finished yet, so no
+ * other process has deleted the file.  The file must be closed.  Never throws.
  */
 extern void herald_large_writer_forget(uint64 number);
 

@@ -1,4 +1,4 @@
-"""The scenario of ../README.md with asyncpg: add_listener(), and everything by prepared statements."""
+"""The scenario of ../README.md with asyncpg: add_listener(), and prepared statements throughout."""
 
 import asyncio
 import json
@@ -16,18 +16,18 @@ LARGE = "ä€😀" * 888 + "x" * 7  # 7,999 bytes
 
 
 class Failure(Exception):
-    """The driver heard something else than it should."""
+    """The driver received something else than expected."""
 
 
 class Listener:
-    """A connection that listens, and what it has heard."""
+    """A connection that listens, and a count of what it has received."""
 
     def __init__(self):
         self.heard = 0
         self.last_seq = dict.fromkeys(range(1, WRITERS + 1), 0)
 
     async def connect(self) -> None:
-        """Connects, or connects again, and listens."""
+        """Connects, or reconnects, and listens."""
         self.connection = await asyncpg.connect()
         self.arrived: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
         self.ended = asyncio.Event()
@@ -36,15 +36,15 @@ class Listener:
         await self.listen()
 
     async def listen(self) -> None:
-        """LISTEN, as asyncpg does it."""
+        """Executes LISTEN, as asyncpg does it."""
         await self.connection.add_listener("events", self.arrive)
 
     async def unlisten(self) -> None:
-        """UNLISTEN: no callback is left for the channel."""
+        """Executes UNLISTEN, by removing the channel's only callback."""
         await self.connection.remove_listener("events", self.arrive)
 
     def arrive(self, _connection, sender: int, channel: str, payload: str) -> None:
-        """What asyncpg calls for each notification."""
+        """Called by asyncpg for each notification."""
         self.arrived.put_nowait((sender, payload))
 
     async def next(self) -> tuple[int, str]:
@@ -55,7 +55,7 @@ class Listener:
             raise Failure(f"nothing came within {DEADLINE_S} s; heard {self.heard} so far") from None
 
     async def expect(self, wanted: str) -> int:
-        """The next notification must have this payload; gives its sender."""
+        """Checks the payload of the next notification; returns its sender."""
         sender, payload = await self.next()
         if payload != wanted:
             raise Failure(f"heard {payload[:40]!r} instead of {wanted[:40]!r}")
@@ -63,7 +63,7 @@ class Listener:
         return sender
 
     def take_row(self, payload: str) -> None:
-        """Each writer's rows must come in order, none lost and none doubled."""
+        """Checks that each writer's rows arrive in order, none lost and none doubled."""
         try:
             writer, seq = map(int, payload.split())
             last = self.last_seq[writer]
@@ -87,7 +87,7 @@ async def write_rows(writer: int, seq: int, transactions: int) -> None:
 
 
 async def hear_rows(listener: Listener, count: int, busy: bool) -> None:
-    """Takes `count` rows: waiting for each, or those that came with the results of statements."""
+    """Takes `count` rows: waits for each, or takes those that arrive with the results of statements."""
     wanted = listener.heard + count
     while listener.heard < wanted:
         if not busy:
@@ -100,7 +100,7 @@ async def hear_rows(listener: Listener, count: int, busy: bool) -> None:
 
 
 async def load(listener: Listener, transactions: int, busy: bool) -> None:
-    """All writers at once, each on a connection of its own, and the listener beside them."""
+    """Runs all writers at once, each on its own connection, and the listener meanwhile."""
     tasks = [asyncio.create_task(write_rows(writer, last + 1, transactions))
              for writer, last in listener.last_seq.items()]
     await asyncio.gather(hear_rows(listener, WRITERS * transactions * ROWS_PER_TRANSACTION, busy), *tasks)
@@ -152,7 +152,7 @@ async def main() -> None:
 
 
 async def main_or_fail() -> None:
-    """main(); an error ends the program, whatever its other tasks do."""
+    """Runs main(); an error ends the program, whatever its other tasks do."""
     try:
         await main()
     except (Failure, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as problem:

@@ -17,7 +17,7 @@
 #define DEADLINE_MS 60000
 #define PAYLOAD_BYTES 7999
 
-/* One writer's part of a load: what its thread gets. */
+/* One writer's part of a load: the argument of its thread. */
 typedef struct Writer
 {
 	pthread_t	thread;
@@ -26,7 +26,7 @@ typedef struct Writer
 	int			transactions;
 } Writer;
 
-static int	last_seq[WRITERS + 1];	/* heard from each writer */
+static int	last_seq[WRITERS + 1];	/* received from each writer */
 static int	heard;
 
 static void
@@ -52,7 +52,7 @@ open_connection(void)
 	return connection;
 }
 
-/* Runs a statement with up to 3 parameters; gives an integer if it returns a row. */
+/* Runs a statement with up to 3 parameters; returns the integer of its row, if it returns one. */
 static int
 run(PGconn *connection, const char *sql, int count, const char *const *parameters)
 {
@@ -87,7 +87,7 @@ hear(PGconn *connection)
 	}
 }
 
-/* The next notification must have this payload; gives its sender. */
+/* Checks the payload of the next notification; returns its sender. */
 static int
 expect(PGconn *connection, const char *payload)
 {
@@ -105,7 +105,7 @@ expect(PGconn *connection, const char *payload)
 	return sender;
 }
 
-/* Each writer's rows must come in order, none lost and none doubled. */
+/* Checks that each writer's rows arrive in order, none lost and none doubled. */
 static void
 take_row(PGnotify *notification)
 {
@@ -146,7 +146,7 @@ write_rows(void *argument)
 	return NULL;
 }
 
-/* All writers at once, each on a connection of its own, and the listener beside them. */
+/* Runs all writers at once, each on its own connection, and the listener meanwhile. */
 static void
 load(PGconn *listener, int transactions, bool busy)
 {
@@ -181,7 +181,7 @@ load(PGconn *listener, int transactions, bool busy)
 		pthread_join(writers[i].thread, NULL);
 }
 
-/* 9 bytes in 3 characters, over and over, and what is left in ASCII. */
+/* Fills the payload with 9 bytes in 3 characters, repeated, and ASCII to its end. */
 static void
 fill_large(char *payload)
 {

@@ -1,7 +1,7 @@
-"""What a client of a session pool must not inherit: its predecessor's channels. See ../README.md.
+"""A client of a session pool must not inherit its predecessor's channels. See ../README.md.
 
 PGHOST and PGPORT name a pooler whose clients share one connection to the server. DIRECT_HOST and
-DIRECT_PORT name the server, where notifications are sent.
+DIRECT_PORT name the server, to which notifications are sent.
 """
 
 import json
@@ -11,17 +11,17 @@ import sys
 import psycopg
 
 ROUNDS = 50
-NOTIFICATIONS = 20  # to the predecessor's channel, while the successor is there
+NOTIFICATIONS = 20  # to the predecessor's channel, while the successor is connected
 DEADLINE_S = 60
 
 
 def connect(**options: str) -> psycopg.Connection:
-    """A connection as the environment says, or as the options say."""
+    """A connection with the parameters of the environment, or of the options."""
     return psycopg.connect(autocommit=True, **options)
 
 
 def first_client(sender: psycopg.Connection) -> int:
-    """Listens, hears, and leaves without UNLISTEN; gives its server process."""
+    """Listens, receives, and disconnects without UNLISTEN; returns the PID of its server process."""
     with connect() as connection:
         (pid,), = connection.execute("SELECT pg_backend_pid()").fetchall()
         connection.execute("LISTEN events")
@@ -33,7 +33,7 @@ def first_client(sender: psycopg.Connection) -> int:
 
 
 def second_client(sender: psycopg.Connection, predecessor: int) -> None:
-    """Gets the same server process, and must hear only what it listens to itself."""
+    """Uses the same server process, and must receive only notifications on its own channel."""
     with connect() as connection:
         heard = []
         connection.add_notify_handler(heard.append)
@@ -45,7 +45,7 @@ def second_client(sender: psycopg.Connection, predecessor: int) -> None:
             sender.execute("NOTIFY events, 'for nobody'")
         connection.execute("LISTEN own")
         connection.execute("NOTIFY own")
-        # One's own notification comes with the result of NOTIFY, behind all that were sent before.
+        # A session's own notification arrives with the result of NOTIFY, after all that were sent before.
         if channels or [(notify.channel, notify.pid) for notify in heard] != [("own", pid)]:
             sys.exit(f"handover: the second client began with the channels {channels}"
                      f" and heard {[notify.channel for notify in heard]}")

@@ -23,12 +23,12 @@ def fail(message: str) -> None:
 
 
 def connect() -> psycopg.Connection:
-    """A connection as the environment says."""
+    """A connection with the parameters of the environment."""
     return psycopg.connect(autocommit=True, client_encoding="UTF8")
 
 
 class Listener:
-    """A connection that listens, and what it has heard."""
+    """A connection that listens, and a count of what it has received."""
 
     def __init__(self):
         self.heard = 0
@@ -36,7 +36,7 @@ class Listener:
         self.connect()
 
     def connect(self) -> None:
-        """Connects, or connects again, and listens."""
+        """Connects, or reconnects, and listens."""
         self.connection = connect()
         self.surplus: deque[psycopg.Notify] = deque()
         (self.pid,), = self.connection.execute("SELECT pg_backend_pid()").fetchall()
@@ -44,14 +44,14 @@ class Listener:
 
     def next(self) -> psycopg.Notify:
         """The next notification, without running a statement."""
-        if not self.surplus:  # notifies() hands out all that one packet held
+        if not self.surplus:  # notifies() returns all that arrived in one packet
             self.surplus.extend(self.connection.notifies(timeout=DEADLINE_S, stop_after=1))
         if not self.surplus:
             fail(f"nothing came within {DEADLINE_S} s; heard {self.heard} so far")
         return self.surplus.popleft()
 
     def expect(self, payload: str) -> int:
-        """The next notification must have this payload; gives its sender."""
+        """Checks the payload of the next notification; returns its sender."""
         notify = self.next()
         if (notify.channel, notify.payload) != ("events", payload):
             fail(f"heard {notify.payload[:40]!r} on {notify.channel} instead of {payload[:40]!r}")
@@ -59,7 +59,7 @@ class Listener:
         return notify.pid
 
     def take_row(self, notify: psycopg.Notify) -> None:
-        """Each writer's rows must come in order, none lost and none doubled."""
+        """Checks that each writer's rows arrive in order, none lost and none doubled."""
         try:
             writer, seq = map(int, notify.payload.split())
             last = self.last_seq[writer]
@@ -71,7 +71,7 @@ class Listener:
         self.heard += 1
 
     def run_a_transaction(self) -> list[psycopg.Notify]:
-        """Runs statements; gives what came with their results."""
+        """Runs statements; returns the notifications that arrived with their results."""
         with self.connection.transaction():
             self.connection.execute("SELECT count(*) FROM pg_class").fetchall()
         return list(self.connection.notifies(timeout=0))
@@ -91,7 +91,7 @@ def write_rows(writer: int, seq: int, transactions: int) -> None:
 
 
 def load(listener: Listener, transactions: int, busy: bool) -> None:
-    """All writers at once, each on a connection of its own, and the listener beside them."""
+    """Runs all writers at once, each on its own connection, and the listener meanwhile."""
     wanted = listener.heard + WRITERS * transactions * ROWS_PER_TRANSACTION
     threads = [threading.Thread(target=write_rows, args=(writer, last + 1, transactions))
                for writer, last in listener.last_seq.items()]

@@ -15,12 +15,12 @@ from django.db import DatabaseError, connection, transaction  # noqa: E402
 
 from scenario.scenario import OTHERS, Listener  # noqa: E402
 
-LISTENS = "Listening for notifications"  # it logs that
-START_S = 60  # also where it is to hear nothing, and waits for less
+LISTENS = "Listening for notifications"  # a line of its log
+START_S = 60  # also for runs in which it receives nothing, whose deadline is shorter
 
 
 class Pubsub(Listener):
-    """The listener is a process of its own, which starts another one when its connection breaks."""
+    """The listener is a separate process, which starts another one when its connection breaks."""
 
     def __init__(self):
         super().__init__("django-pgpubsub", version("django-pgpubsub"))
@@ -41,7 +41,7 @@ class Pubsub(Listener):
             cursor.execute(OTHERS)
 
     def listen(self, listener: subprocess.Popen, listens: threading.Event) -> None:
-        """Takes what the process and its successors have heard, among what they log."""
+        """Takes the texts received by the process and its successors from their log."""
         for line in listener.stdout:
             word, _, text = line.rstrip("\n").partition(" ")
             if word == "heard":
@@ -50,7 +50,7 @@ class Pubsub(Listener):
                 listens.set()
 
     def main(self) -> None:
-        """All steps."""
+        """Runs all steps."""
         django.setup()
         call_command("migrate", run_syncdb=True, verbosity=0)
         call_command("pgtrigger", "install", verbosity=0)

@@ -15,9 +15,9 @@ from pgqueuer.models import Context, Job
 from scenario.scenario import Jobs
 
 HOUR_S = 3600
-POLL = timedelta(seconds=10)  # it also notices only then that its connection is gone
+POLL = timedelta(seconds=10)  # a lost connection is noticed only at a poll as well
 RESTART_DELAY = timedelta(seconds=0.5)
-PAUSE_S = 0.5  # while a job is left, and up to 0.1 s longer, it looks for more all the time
+PAUSE_S = 0.5  # while a job is left, and up to 0.1 s longer, pgqueuer looks for more jobs all the time
 FIRST = 40001
 
 
@@ -33,7 +33,7 @@ class PgQueuer(Jobs):
 
     @asynccontextmanager
     async def manager(self) -> AsyncIterator[pgqueuer.PgQueuer]:
-        """What the supervisor starts, again and again."""
+        """Started by the supervisor, repeatedly."""
         connection = await asyncpg.connect()
         try:
             manager = pgqueuer.PgQueuer(AsyncpgDriver(connection))
@@ -86,14 +86,14 @@ class PgQueuer(Jobs):
         await self.until(lambda: self.asleep == ["begun", "canceled"], "the job that sleeps is canceled")
 
     async def main(self) -> None:
-        """All steps."""
+        """Runs all steps."""
         self.pool = await asyncpg.create_pool(min_size=4, max_size=4)
         await pgqueuer.Queries(AsyncpgPoolDriver(self.pool)).install()
         await self.enqueue([FIRST])
         running = asyncio.create_task(supervisor.run(
             self.manager, dequeue_timeout=POLL, shutdown=asyncio.Event(), restart_on_failure=True,
             restart_delay=RESTART_DELAY, shutdown_on_listener_failure=True))
-        await self.until_done([FIRST])  # since it listens before it looks for jobs, it listens now
+        await self.until_done([FIRST])  # it executes LISTEN before it looks for jobs, so it listens now
         await self.woken()
         await self.burst()
         await self.rollback()

@@ -51,7 +51,7 @@ class Procrastinate(Jobs):
             return (await (await connection.execute(sql)).fetchone())[0]
 
     async def cancel(self) -> None:
-        """A running job is aborted by a notification."""
+        """Checks that a running job is aborted by a notification."""
         self.begin("cancel")
         job = await self.sleep_task.defer_async()
         await self.until(lambda: self.asleep == ["begun"], "the job that sleeps has begun")
@@ -59,7 +59,7 @@ class Procrastinate(Jobs):
         await self.until(lambda: self.asleep == ["begun", "aborted"], "the job that sleeps is aborted")
 
     async def main(self) -> None:
-        """All steps."""
+        """Runs all steps."""
         async with self.app.open_async():
             await self.app.schema_manager.apply_schema_async()
             workers = [asyncio.create_task(self.app.run_worker_async(

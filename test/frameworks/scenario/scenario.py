@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-WOKEN = 20  # one after the other, each when nothing else is to be done
+WOKEN = 20  # jobs in sequence, each when the worker has nothing else to do
 WRITERS = 4
 TRANSACTIONS = 25  # of each writer
 ROWS_PER_TRANSACTION = 10
@@ -24,7 +24,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <
 
 
 class Steps:
-    """What all programs do: they say where they are, and end with what came out of it."""
+    """Common to all programs: they report their current step, and print a result at the end."""
 
     def __init__(self, framework: str, version: str):
         self.framework, self.version = framework, version
@@ -33,7 +33,7 @@ class Steps:
         self.per_second = 0.0
 
     def begin(self, step: str) -> None:
-        """What follows belongs to this step."""
+        """Begins a step."""
         self.steps.append(step)
 
     def fail(self, message: str) -> None:
@@ -47,53 +47,53 @@ class Steps:
             self.fail(message)
 
     def finish(self) -> None:
-        """Ends the program, with what came out of it."""
+        """Ends the program, and prints its result."""
         print(json.dumps({"framework": self.framework, "version": self.version, "steps": self.steps,
                           "per_second": round(self.per_second)}), flush=True)
         os._exit(0)
 
 
 class Jobs(Steps, ABC):
-    """A queue whose jobs are numbers. A program says how jobs get into it; did() is the job."""
+    """A queue whose jobs are numbers. A program defines how jobs are enqueued; did() is the job."""
 
-    unfinished: str  # a query for the number of jobs that the framework still has to do with
+    unfinished: str  # a query for the number of jobs that the framework has not finished
 
     def __init__(self, framework: str, version: str):
         super().__init__(framework, version)
         self.done: Counter[int] = Counter()
-        self.wake_limit_s = self.deadline_s  # less than what the worker polls in
+        self.wake_limit_s = self.deadline_s  # less than the worker's poll interval
         self._changed = asyncio.Event()
 
     @abstractmethod
     async def enqueue(self, numbers: Iterable[int], commit: bool = True) -> None:
-        """These jobs in one transaction, which commits or not."""
+        """Enqueues these jobs in one transaction, which commits or not."""
 
     @abstractmethod
     async def query(self, sql: str) -> int:
-        """The first number that a query gives, on a connection of its own."""
+        """The first number that a query returns, on a connection of its own."""
 
     async def idle(self) -> None:
-        """Waits until the worker has nothing to do but to listen."""
+        """Waits until the worker has nothing to do but listen."""
         await self.until_number(self.unfinished, 0, "no job is left")
 
     async def until_number(self, sql: str, number: int, what: str) -> None:
-        """Waits until a query gives this number."""
+        """Waits until a query returns this number."""
         began = time.monotonic()
         while await self.query(sql) != number:
             self.check(time.monotonic() - began < self.deadline_s, f"not within {self.deadline_s:g} s: {what}")
             await asyncio.sleep(POLL_S)
 
     def did(self, number: int) -> None:
-        """The job itself."""
+        """The job itself: records its number."""
         self.done[number] += 1
         self.changed()
 
     def changed(self) -> None:
-        """Something has happened that until() may wait for."""
+        """Lets until() check its condition again."""
         self._changed.set()
 
     async def until(self, condition: Callable[[], object], what: str, limit_s: float | None = None) -> None:
-        """Waits for it."""
+        """Waits for the condition."""
         limit_s = limit_s or self.deadline_s
         try:
             async with asyncio.timeout(limit_s):
@@ -104,23 +104,23 @@ class Jobs(Steps, ABC):
             self.fail(f"not within {limit_s:g} s: {what}")
 
     async def until_done(self, numbers: Iterable[int]) -> None:
-        """Waits for these jobs."""
+        """Waits until these jobs are done."""
         await self.until(lambda: all(self.done[number] for number in numbers), f"all of {numbers} are done")
 
     async def woken(self) -> None:
-        """The worker waits; each job wakes it."""
+        """Checks that each job wakes up the waiting worker."""
         self.begin("woken")
         for number in range(WOKEN):
             await self.wake(number)
 
     async def wake(self, number: int) -> None:
-        """A job wakes the worker."""
+        """Checks that a job wakes up the worker."""
         await self.idle()
         await self.enqueue([number])
         await self.until(lambda: self.done[number], f"job {number} wakes the worker", self.wake_limit_s)
 
     async def burst(self) -> None:
-        """Several writers at once."""
+        """Enqueues jobs by several writers at once."""
         async def write(writer: int) -> None:
             for transaction in range(TRANSACTIONS):
                 first = 1000 * writer + transaction * ROWS_PER_TRANSACTION
@@ -134,14 +134,14 @@ class Jobs(Steps, ABC):
         self.per_second = jobs / (time.monotonic() - began)
 
     async def rollback(self) -> None:
-        """What is rolled back is not done."""
+        """Checks that a job that is rolled back is not done."""
         self.begin("rollback")
         await self.enqueue([10001], commit=False)
         await self.enqueue([10002])
         await self.until_done([10002])
 
     async def reconnect(self) -> None:
-        """All connections break. A job is done again, and from then on each wakes the worker."""
+        """Breaks all connections. A job must be done again, and from then on each must wake up the worker."""
         self.begin("reconnect")
         await self.idle()
         await self.query(OTHERS)
@@ -160,13 +160,13 @@ class Jobs(Steps, ABC):
             await self.wake(number)
 
     def check_all(self) -> None:
-        """Each job once, and none that was rolled back."""
+        """Checks that each job was done once, and none that was rolled back."""
         self.check(set(self.done.values()) == {1}, f"done more than once: {[n for n in self.done if self.done[n] > 1]}")
         self.check(not self.done[10001], "a job was done that had been rolled back")
 
 
 class Listener(Steps, ABC):
-    """Texts are sent, and heard. A program says how they are sent; heard() takes what was heard."""
+    """Sends and receives texts. A program defines how they are sent, and passes those received to heard()."""
 
     def __init__(self, framework: str, version: str):
         super().__init__(framework, version)
@@ -174,29 +174,29 @@ class Listener(Steps, ABC):
 
     @abstractmethod
     def send(self, texts: list[str], commit: bool = True) -> None:
-        """These texts in one transaction, which commits or not; of any thread."""
+        """Sends these texts in one transaction, which commits or not; called by any thread."""
 
     @abstractmethod
     def terminate(self) -> None:
-        """Ends all other connections to the database: OTHERS."""
+        """Ends all other connections to the database, by query OTHERS."""
 
     def heard(self, text: str) -> None:
-        """A text was heard."""
+        """Called with each text that was received."""
         self._heard.put(text)
 
     def next(self) -> str:
-        """The next text that was heard."""
+        """The next text that was received."""
         try:
             return self._heard.get(timeout=self.deadline_s)
         except queue.Empty:
             self.fail(f"nothing was heard within {self.deadline_s:g} s")
 
     def expect(self, text: str) -> None:
-        """The next text must be this one."""
+        """Checks that the next text is this one."""
         self.check((heard := self.next()) == text, f"heard {heard!r} instead of {text!r}")
 
     def run(self) -> None:
-        """All steps."""
+        """Runs all steps."""
         self.begin("woken")
         for number in range(WOKEN):
             self.send([f"woken {number}"])
@@ -210,7 +210,7 @@ class Listener(Steps, ABC):
         self.finish()
 
     def burst(self) -> None:
-        """Several writers at once; the order of each must be kept."""
+        """Sends texts by several writers at once; the order of each must be kept."""
         def write(writer: int) -> None:
             for first in range(0, TRANSACTIONS * ROWS_PER_TRANSACTION, ROWS_PER_TRANSACTION):
                 self.send([f"{writer} {seq}" for seq in range(first, first + ROWS_PER_TRANSACTION)])
@@ -230,7 +230,7 @@ class Listener(Steps, ABC):
         self.per_second = sum(expected) / (time.monotonic() - began)
 
     def reconnect(self) -> None:
-        """All connections break. Something is heard again, and from then on everything."""
+        """Breaks all connections. A text must arrive again, and from then on every one."""
         self.begin("reconnect")
         self.terminate()
         began, tries = time.monotonic(), 0

@@ -26,7 +26,7 @@ class WithAsyncpg(Listener):
         asyncio.run_coroutine_threadsafe(self.send_async(texts, commit), self.loop).result()
 
     async def send_async(self, texts: list[str], commit: bool) -> None:
-        """These texts in one transaction."""
+        """Sends these texts in one transaction."""
         async with AsyncSession(self.engine) as session:
             for text_ in texts:
                 session.add(Order(text=text_))
@@ -42,7 +42,7 @@ class WithAsyncpg(Listener):
             await connection.execute(text(OTHERS))
 
     async def listen(self) -> None:
-        """Listens, and begins again when the connection breaks."""
+        """Listens, and starts again when the connection breaks."""
         while True:
             ended = asyncio.Event()
             try:
@@ -58,13 +58,13 @@ class WithAsyncpg(Listener):
                 await asyncio.sleep(RETRY_S)
 
     async def start(self) -> None:
-        """The tables, and the listener."""
+        """Creates the tables, and starts the listener."""
         async with self.engine.begin() as connection:
             await connection.run_sync(Base.metadata.create_all)
         self.listener = asyncio.create_task(self.listen())
 
     def main(self) -> None:
-        """All steps."""
+        """Runs all steps."""
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         asyncio.run_coroutine_threadsafe(self.start(), self.loop).result()
         self.listening.result()

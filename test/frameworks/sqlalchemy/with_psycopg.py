@@ -1,4 +1,4 @@
-"""The scenario of ../README.md with SQLAlchemy: a session that writes, and psycopg's notifies() under a connection."""
+"""The scenario of ../README.md with SQLAlchemy: a session that writes, and notifies() of the psycopg connection."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ class WithPsycopg(Listener):
             connection.execute(text(OTHERS))
 
     def listen(self) -> None:
-        """Listens, and begins again when the connection breaks."""
+        """Listens, and starts again when the connection breaks."""
         while True:
             try:
                 with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -48,7 +48,7 @@ class WithPsycopg(Listener):
                 time.sleep(RETRY_S)
 
     def main(self) -> None:
-        """All steps."""
+        """Runs all steps."""
         Base.metadata.create_all(self.engine)
         threading.Thread(target=self.listen, daemon=True).start()
         self.listening.wait()

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * async_caller.c
- *	  LISTEN, UNLISTEN and NOTIFY as a C function of some extension does them.
+ *	  LISTEN, UNLISTEN and NOTIFY as C functions of an extension call them.
  *
  * No statement is involved, so that no hook sees these calls.
  *

@@ -3,7 +3,7 @@
  * at_commit.c
  *	  What a module may do in its own callback before the commit.
  *
- * It runs after pg_herald's if this module was loaded first, otherwise before it.
+ * That callback runs after pg_herald's if this module was loaded first, otherwise before it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -20,14 +20,14 @@
 
 PG_FUNCTION_INFO_V1(client_at_commit);
 
-/* Of this transaction; empty: nothing. */
+/* The action in this transaction; empty for none. */
 static struct
 {
 	char		what[NAMEDATALEN];
 	char		argument[NAMEDATALEN];
 }			wanted;
 
-/* For the next transaction, which may be an empty one. */
+/* The action in the next transaction, which may be an empty one. */
 static bool notifies_next;
 static bool fails_next;
 

@@ -6,7 +6,7 @@ CREATE FUNCTION has_herald() RETURNS boolean
 AS 'MODULE_PATHNAME', 'client_has_herald' LANGUAGE C;
 
 --
--- A table, of which each session caches what it has read
+-- A table whose values each session caches
 --
 
 CREATE TABLE setting (key text PRIMARY KEY, value text);
@@ -51,7 +51,7 @@ COMMENT ON FUNCTION at_commit(text, text) IS
 'have the module do this before the commit: notify (channel c), statement (the same by NOTIFY), invalidate; next: before the next one, notify (channel next) or fail';
 
 --
--- Reasons to signal
+-- Signal reasons
 --
 
 CREATE FUNCTION register_reason(name text) RETURNS void

@@ -3,7 +3,7 @@
  * herald_client.c
  *	  An extension that uses all of pg_herald's interface for C.
  *
- * It loads and runs with pg_herald or without: preloaded before or after it, or
+ * It can be loaded with pg_herald or without: preloaded before or after it, or
  * later, in one session.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -32,7 +32,7 @@ _PG_init(void)
 	(void) client_herald();
 }
 
-/* Preloaded before pg_herald we find it only later: so each user of it asks here. */
+/* If preloaded before pg_herald, the module finds it only later, so each user of it calls this. */
 const HeraldApi *
 client_herald(void)
 {

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * reasons.c
- *	  Reasons to signal: registered, sent and handled.
+ *	  Signal reasons: registered, sent and handled.
  *
- * The handler counts, and writes a line in the server's log: so one can see
- * that it ran while the backend was idle.
+ * The handler counts its calls, and writes a line into the server's log, which
+ * shows that it ran while the backend was idle.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -26,10 +26,10 @@ PG_FUNCTION_INFO_V1(client_send);
 PG_FUNCTION_INFO_V1(client_handled);
 PG_FUNCTION_INFO_V1(client_launch_sender);
 
-/* More than pg_herald takes. */
+/* More than pg_herald accepts. */
 #define REASONS_MAX		40
 
-/* Registered at once; a test wants more. */
+/* Registered when the module is loaded; a test sets a higher number. */
 #ifndef REASONS_AT_START
 #define REASONS_AT_START	1
 #endif
@@ -38,7 +38,7 @@ typedef struct Registered
 {
 	char		name[NAMEDATALEN];
 	HeraldReason *reason;
-	int			handled;		/* times that the handler has run */
+	int			handled;		/* number of calls of the handler */
 } Registered;
 
 static Registered registered[REASONS_MAX];
@@ -115,7 +115,7 @@ client_launch_sender(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* A background worker: sends, says in the log what came of it, and ends. */
+/* A background worker: sends, logs the results, and ends. */
 void
 client_sender_main(Datum pid)
 {

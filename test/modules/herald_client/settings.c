@@ -3,9 +3,9 @@
  * settings.c
  *	  A table of settings, and each session's cache of what it has read there.
  *
- * The cache is ours; pg_herald tells what to forget, and what may be kept.  Its
- * entries go by the hash of the key, as invalidations do: of two keys that have
- * the same hash, the one that was read last is kept.
+ * The cache is the module's own; pg_herald says what to discard, and what may
+ * be kept.  Entries are found by the hash of the key, as in invalidations: of
+ * two keys with the same hash, the one that was read last is kept.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -40,11 +40,11 @@ typedef struct Entry
 {
 	uint32		hash;
 	char	   *key;
-	char	   *value;			/* NULL: there is no such setting */
+	char	   *value;			/* NULL if the setting does not exist */
 } Entry;
 
-static HeraldCache *cache;		/* as pg_herald knows it */
-static MemoryContext context;	/* of the entries; NULL: there are none */
+static HeraldCache *cache;		/* pg_herald's handle */
+static MemoryContext context;	/* of the entries; NULL if there are none */
 static HTAB *entries;
 
 static int64 hits;
@@ -73,7 +73,7 @@ client_settings_invalidate(const char *key)
 	const HeraldApi *herald = client_herald();
 
 	if (herald == NULL)
-		return;					/* nothing is cached, either */
+		return;					/* then nothing is cached, either */
 	if (key)
 		herald->cache_invalidate(cache, herald->cache_hash(key, strlen(key)));
 	else
@@ -154,7 +154,7 @@ client_setting_changed(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* cached() → what is in this session's cache, and what has become of it */
+/* cached() → number of entries in this session's cache, and its counters */
 Datum
 client_cached(PG_FUNCTION_ARGS)
 {
@@ -170,7 +170,7 @@ client_cached(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls)));
 }
 
-/* register_cache(name text) → void: one more, in which nothing is kept */
+/* register_cache(name text) → void: another cache, in which nothing is kept */
 Datum
 client_register_cache(PG_FUNCTION_ARGS)
 {
@@ -194,7 +194,7 @@ forget(uint32 key_hash, void *arg)
 	(void) hash_search(entries, &key_hash, HASH_REMOVE, NULL);
 }
 
-/* Must not throw: what there is goes, and is made anew when it is needed. */
+/* Must not throw: deletes everything; keep() creates it again when needed. */
 static void
 forget_all(void *arg)
 {
@@ -205,7 +205,7 @@ forget_all(void *arg)
 	entries = NULL;
 }
 
-/* As the caller's snapshot sees it: read_only makes SPI take that. */
+/* Reads with the caller's snapshot: SPI uses it if read_only is true. */
 static char *
 read_setting(const char *key)
 {
@@ -243,7 +243,7 @@ keep(uint32 hash, const char *key, const char *value)
 		context = made;
 	}
 
-	/* First all that may throw: there is never half an entry. */
+	/* First everything that can throw, so that there is never half an entry. */
 	key_copy = MemoryContextStrdup(context, key);
 	value_copy = value ? MemoryContextStrdup(context, value) : NULL;
 	forget(hash, NULL);
@@ -253,7 +253,7 @@ keep(uint32 hash, const char *key, const char *value)
 	kept++;
 }
 
-/* Stands still as long as somebody holds this lock. */
+/* Waits while another session holds this lock. */
 static void
 await_lock(int64 lock)
 {

@@ -1,9 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * statement_filter.c
- *	  LISTEN as a filter of statements answers it: in its own way.
+ *	  A module that handles some LISTEN statements itself, as a filter of
+ *	  statements does.
  *
- * LISTEN refused does nothing, and does not fail; LISTEN renamed listens to
+ * LISTEN refused does nothing, without an error; LISTEN renamed listens on
  * channel "other".
  *
  * Copyright (c) 2026, the pg_herald contributors

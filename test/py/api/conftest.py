@@ -1,4 +1,4 @@
-"""What the tests of the interface for C share."""
+"""Fixtures for the tests of the C interface."""
 
 import pytest
 

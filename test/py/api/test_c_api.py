@@ -20,7 +20,7 @@ NAME_TOO_LONG = "x" * 64
 
 @pytest.fixture(scope="module")
 def server(pg_config):
-    """With stop points; each session loads herald_client when it first uses it."""
+    """A server with stop points; each session loads herald_client when it first uses it."""
     for cluster in with_client(pg_config, LOADED["by the session"]):
         cluster.psql(FUNCTIONS)
         yield cluster
@@ -28,13 +28,13 @@ def server(pg_config):
 
 @pytest.fixture(scope="module", params=LOADED)
 def loaded(pg_config, request):
-    """herald_client is loaded in every way beside pg_herald."""
+    """Servers that load herald_client in every way: before pg_herald, after it, or in the session."""
     yield from with_client(pg_config, LOADED[request.param], max_prepared_transactions=4)
 
 
 @pytest.fixture
 def session(server, connect):
-    """session() opens a connection to the server that has herald_client loaded."""
+    """session() opens a connection to the server, with herald_client loaded."""
     connect(server).execute("TRUNCATE client.setting;"
                             "INSERT INTO client.setting VALUES ('k', 'old'), ('l', 'other')")
     return opener(connect, server)
@@ -42,21 +42,21 @@ def session(server, connect):
 
 @pytest.fixture
 def points(session):
-    """The server's stop points; afterwards nobody waits there."""
+    """The server's stop points; afterwards they are released."""
     points = Points(session())
     yield points
     points.release()
 
 
 def change(connection: psycopg.Connection, value: str = "new", key: str = "k") -> None:
-    """Gives a setting another value; the table's trigger invalidates it."""
+    """Changes the value of a setting; the table's trigger invalidates it."""
     connection.execute("UPDATE client.setting SET value = %s WHERE key = %s", (value, key))
 
 
 # ---- the header ----
 
 def test_only_header(pg_config):
-    """Guards: make install brings one header, the interface's, and no other of ours."""
+    """Guards: make install installs one header of ours, that of the interface."""
     folder = include_folder(pg_config)
     assert (folder / HEADER).read_bytes() == (TOP / "src/api/pg_herald_api.h").read_bytes()
     assert [path.name for path in (folder / "extension/pg_herald").iterdir()] == ["pg_herald_api.h"]
@@ -66,11 +66,11 @@ def test_only_header(pg_config):
 @pytest.mark.parametrize("compiler, language", [
     ("gcc", "c"), ("clang", "c"), ("g++", "c++"), ("clang++", "c++")])
 def test_header_alone(pg_config, tmp_path, compiler, language):
-    """Guards: the header needs nothing but the server's own, has no warnings, and C++ takes it."""
+    """Guards: the header needs only the server's headers, compiles without warnings, and is valid C++."""
     if not shutil.which(compiler):
         pytest.skip(f"there is no {compiler}")
     folder = include_folder(pg_config)
-    shutil.copy(folder / HEADER, tmp_path)  # away from the server's, whose warnings are not ours
+    shutil.copy(folder / HEADER, tmp_path)  # apart from the server's headers, whose warnings do not count
     source = tmp_path / "alone"
     source.write_text('extern "C" {\n' * (language == "c++") + '#include "pg_herald_api.h"\n' +
                       "}\n" * (language == "c++") + "bool is_there() { return herald_api_find() != NULL; }\n")
@@ -81,7 +81,7 @@ def test_header_alone(pg_config, tmp_path, compiler, language):
 
 
 def test_other_major(pg_config, server, connect):
-    """Guards: a module that was built for another major version of the interface finds none."""
+    """Guards: a module built for another major version of the interface does not find the interface."""
     with build_folder() as folder:
         text = (include_folder(pg_config) / HEADER).read_text(encoding="utf-8")
         other = re.sub(r"(#define HERALD_API_MAJOR\s+)\d+", r"\g<1>1000", text)
@@ -96,14 +96,14 @@ def test_other_major(pg_config, server, connect):
 
 
 def test_found(loaded, connect):
-    """Guards: the interface is found however the module is loaded: before pg_herald, after it, or later."""
+    """Guards: the interface is found whenever the module is loaded: before pg_herald, after it, or later."""
     connection = connect(loaded)
     assert one(connection, "SELECT client.has_herald()") is True
 
 
 @pytest.mark.parametrize("libraries", ["herald_client", ""], ids=["preloaded", "by the session"])
 def test_without_herald(pg_config, connect, libraries):
-    """Guards: without pg_herald the module loads, reads what is there, and notifies the server's own way."""
+    """Guards: without pg_herald the module loads, reads the table each time, and notifies natively."""
     for cluster in with_client(pg_config, libraries):
         connection, other = opener(connect, cluster)(), connect(cluster)
         assert one(connection, "SELECT client.has_herald()") is False
@@ -119,7 +119,7 @@ def test_without_herald(pg_config, connect, libraries):
 # ---- caches ----
 
 def test_loaded_in_every_way(loaded, connect):
-    """Guards: what one session changes, the other does not find in its cache any more; in both directions."""
+    """Guards: a session does not find values in its cache that another session has changed; in both directions."""
     sessions = [connect(loaded), connect(loaded)]
     sessions[0].execute("TRUNCATE client.setting; INSERT INTO client.setting VALUES ('k', '0')")
     for number in range(1, 5):
@@ -131,8 +131,8 @@ def test_loaded_in_every_way(loaded, connect):
 
 
 def test_invalidated_when_visible(session, points):
-    """Guards: until a commit is visible the old value is what one gets, but it is not kept from the moment
-    on at which the invalidation is under way; afterwards nobody gets it."""
+    """Guards: until a commit is visible readers get the old value, but do not keep it once the invalidation has begun;
+    after the commit no session gets it."""
     readers, writer = [session(), session()], session()
     for reader in readers:
         get(reader, "k")
@@ -155,7 +155,7 @@ def test_invalidated_when_visible(session, points):
 
 
 def test_late_joiner(session, points):
-    """Guards: a session that first uses a cache while an invalidation is under way, and has never seen it, does not
+    """Guards: a session that first uses the cache during an invalidation, of which it has not been notified, does not
     keep the old value either."""
     writer = session()
     points.arm("invalidate-published", pid=writer.info.backend_pid)
@@ -170,7 +170,7 @@ def test_late_joiner(session, points):
 
 
 def test_own_at_once(session):
-    """Guards: a transaction does not find what it has itself invalidated; the others still do."""
+    """Guards: a transaction does not find a value that it has itself invalidated; other sessions still do."""
     writer, reader = session(), session()
     for connection in (writer, reader):
         get(connection, "k")
@@ -183,8 +183,8 @@ def test_own_at_once(session):
 
 @pytest.mark.parametrize("end", ["ROLLBACK", "ROLLBACK TO s; COMMIT", "RELEASE s; ROLLBACK TO r; COMMIT"])
 def test_rolled_back(session, end):
-    """Guards: what is rolled back, with its transaction, its savepoint or one around that, is heard by
-    nobody, and no value that was read meanwhile remains."""
+    """Guards: an invalidation that is rolled back, with its transaction, its savepoint or an outer one, reaches no
+    other session, and no value that was read meanwhile is kept."""
     writer, reader = session(), session()
     for connection in (writer, reader):
         get(connection, "k")
@@ -200,7 +200,7 @@ def test_rolled_back(session, end):
 
 
 def test_released_savepoint(session):
-    """Guards: what is invalidated in a savepoint goes with the transaction when that is released."""
+    """Guards: an invalidation in a savepoint that is released takes effect with the transaction."""
     writer, reader = session(), session()
     get(reader, "k")
     writer.execute("BEGIN; SAVEPOINT r; SAVEPOINT s")
@@ -210,7 +210,7 @@ def test_released_savepoint(session):
 
 
 def test_whole_cache(session):
-    """Guards: a cache is invalidated as a whole, with the transaction, and all keys of it go."""
+    """Guards: invalidating a whole cache takes effect with the transaction, for all of its keys."""
     writer, reader = session(), session()
     for key in ("k", "l"):
         get(reader, key)
@@ -226,7 +226,7 @@ def test_whole_cache(session):
 
 
 def test_other_cache(session):
-    """Guards: the same key of another cache is another one; and what is invalidated in another database."""
+    """Guards: invalidations for another cache or in another database do not affect an equal key."""
     writer, reader = session(), session()
     get(reader, "k")
     writer.execute("SELECT herald.cache_invalidate('another', 'k'), herald.cache_clear('another')")
@@ -240,7 +240,7 @@ def test_other_cache(session):
 
 
 def test_from_sql(session):
-    """Guards: the functions in SQL reach a module's cache by its name, and by the bytes of its keys."""
+    """Guards: the SQL functions invalidate a module's cache, by its name and the bytes of its keys."""
     writer, reader = session(), session()
     for key in ("k", "l"):
         get(reader, key)
@@ -253,7 +253,7 @@ def test_from_sql(session):
 
 
 def test_snapshot_from_before(session):
-    """Guards: a value as an older snapshot sees it, read after the change, is returned, and not kept."""
+    """Guards: a value that an older snapshot sees, read after the change, is returned, but not kept."""
     writer, reader = session(), session()
     with reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -280,7 +280,7 @@ def test_change_while_reading(session):
 
 
 def test_after_writing(session):
-    """Guards: a transaction that has written keeps nothing, whatever it was, and one that then reads does."""
+    """Guards: a transaction that has written keeps no value; a later transaction that only reads does."""
     reader = session()
     with reader.transaction():
         reader.execute("CREATE TEMP TABLE written (i integer)")
@@ -290,7 +290,7 @@ def test_after_writing(session):
 
 
 def test_overrun(session):
-    """Guards: a backend that stands still while the queue wraps forgets everything, and it alone."""
+    """Guards: a backend that reads nothing while the invalidation queue wraps discards its cache; no other one does."""
     still, moving, writer = session(), session(), session()
     for reader in (still, moving):
         get(reader, "k")
@@ -302,7 +302,7 @@ def test_overrun(session):
     for step in range(18):
         writer.execute("SELECT herald.cache_invalidate('cache ' || i, 'x') FROM generate_series(1, 1000) i")
         assert get(moving, "l") == ("other", True)
-    assert cached(still, "resets") == resets[still] + 1  # the statement has let it hear of that
+    assert cached(still, "resets") == resets[still] + 1  # it has processed the overrun with this statement
     assert get(still, "k") == ("new", False)
     assert get(still, "l") == ("other", False)
     assert get(still, "l") == ("other", True)
@@ -311,7 +311,7 @@ def test_overrun(session):
 
 
 def test_names_of_caches(session):
-    """Guards: which names are refused, and how many caches there can be, with errors that say so."""
+    """Guards: invalid names, and too many caches, are refused with an error that names the limit."""
     connection = session()
     wrong = "42602: name of a cache must have 1 to 63 bytes"
     for name in ("", NAME_TOO_LONG, "ä" * 32):
@@ -326,8 +326,8 @@ def test_names_of_caches(session):
 # ---- notifications ----
 
 def test_notify(session):
-    """Guards: what a module notifies goes pg_herald's way, without duplicates, with its transaction or
-    savepoint; without a payload it has an empty one."""
+    """Guards: a module's notifications go through pg_herald, without duplicates, with their transaction or savepoint; a
+    NULL payload is sent as an empty one."""
     sender, listener = session(), session()
     listener.execute("LISTEN c")
     before = one(sender, "SELECT notifications FROM herald.stats")
@@ -347,7 +347,7 @@ def test_notify(session):
 @pytest.mark.parametrize("channel, payload", [
     ("", "x"), (None, "x"), (NAME_TOO_LONG, "x"), ("c", "x" * 8000)])
 def test_notify_refused(session, channel, payload):
-    """Guards: what NOTIFY refuses is refused here, in the same words."""
+    """Guards: what NOTIFY refuses is refused here, with the same message."""
     connection = session()
     refused = outcome(connection, "SELECT pg_notify(%s, %s)", channel, payload)
     assert refused.startswith("22023: ")
@@ -357,8 +357,8 @@ def test_notify_refused(session, channel, payload):
 @pytest.mark.parametrize("before", ["", "NOTIFY c, 'before'; "], ids=["alone", "after another"])
 @pytest.mark.parametrize("what", ["notify", "statement"])
 def test_notify_before_the_commit(loaded, connect, what, before):
-    """Guards: what another module notifies in its callback before the commit arrives, by the interface or by
-    a statement, whether it runs before pg_herald's callback or after it."""
+    """Guards: a notification from another module's callback before the commit arrives, by the interface or by a
+    statement, whether that callback runs before pg_herald's or after it."""
     sender, listener = connect(loaded), connect(loaded)
     sender.execute("LOAD 'herald_client'")
     for session in (sender, listener):
@@ -375,8 +375,8 @@ def test_notify_before_the_commit(loaded, connect, what, before):
 
 
 def test_notify_in_an_empty_transaction(loaded, connect):
-    """Guards: an idle session hears what is sent to it also if another module notifies in the empty
-    transaction in which that is read; and the listeners of that channel hear that one."""
+    """Guards: an idle session receives its notifications even if another module notifies in the empty transaction in
+    which they are read; listeners receive the module's notification, too."""
     listener, other, sender = connect(loaded), connect(loaded), connect(loaded)
     other.execute("LISTEN next")
     listener.execute("LISTEN c; LOAD 'herald_client'")
@@ -388,11 +388,11 @@ def test_notify_in_an_empty_transaction(loaded, connect):
 
 
 def transactions_that_invalidate(cluster, connect, first: str):
-    """Three open transactions in turn, each with a change that another module is to invalidate before the commit; the
-    reader has the value in its cache. Yields the writer, the reader, and the value before and after."""
+    """Yields three open transactions in turn, each with a change that another module will invalidate before the commit,
+    as (writer, reader, value before, value after); the reader has the old value in its cache."""
     writer, reader = connect(cluster), connect(cluster)
     writer.execute("TRUNCATE client.setting; INSERT INTO client.setting VALUES ('k', '0')")
-    writer.execute("SET session_replication_role = replica")  # no trigger
+    writer.execute("SET session_replication_role = replica")  # disables the trigger
     for number in range(1, 4):
         get(reader, "k")
         assert get(reader, "k") == (str(number - 1), True)
@@ -403,8 +403,8 @@ def transactions_that_invalidate(cluster, connect, first: str):
 
 @pytest.mark.parametrize("first", ["", "SELECT client.invalidate('other'); "], ids=["alone", "after another"])
 def test_invalidate_before_the_commit(loaded, connect, first):
-    """Guards: what another module invalidates in its callback before the commit is heard, whether that runs
-    before pg_herald's callback or after it."""
+    """Guards: an invalidation from another module's callback before the commit takes effect, whether that callback runs
+    before pg_herald's or after it."""
     for writer, reader, before, after in transactions_that_invalidate(loaded, connect, first):
         assert get(reader, "k") == (before, True)
         writer.execute("COMMIT")
@@ -413,8 +413,8 @@ def test_invalidate_before_the_commit(loaded, connect, first):
 
 @pytest.mark.parametrize("what", ["notify", "statement"])
 def test_before_a_prepare(loaded, connect, what):
-    """Guards: PREPARE TRANSACTION is refused, and nothing lost, if another module notifies in its callback
-    before it, whether that runs before pg_herald's callback or after it."""
+    """Guards: PREPARE TRANSACTION is refused, so that nothing is lost, if another module notifies in its callback
+    before it, whether that callback runs before pg_herald's or after it."""
     sender = connect(loaded)
     sender.execute("LOAD 'herald_client'")
     sender.execute(f"BEGIN; SELECT client.at_commit('{what}', 'c')")
@@ -428,8 +428,8 @@ def test_before_a_prepare(loaded, connect, what):
 
 @pytest.mark.parametrize("first", ["", "SELECT client.invalidate('l'); "], ids=["alone", "after others"])
 def test_invalidated_before_a_prepare(loaded, connect, first):
-    """Guards: what another module invalidates in its callback before PREPARE TRANSACTION is, once that is
-    committed, whether it runs before pg_herald's callback or after it."""
+    """Guards: an invalidation from another module's callback before PREPARE TRANSACTION takes effect when the
+    transaction is committed, whether that callback runs before pg_herald's or after it."""
     for writer, reader, before, after in transactions_that_invalidate(loaded, connect, first):
         writer.execute("PREPARE TRANSACTION 'p'")
         for _ in range(2):
@@ -441,12 +441,12 @@ def test_invalidated_before_a_prepare(loaded, connect, first):
 # ---- elsewhere ----
 
 def test_standby(pg_config, connect):
-    """Guards: on a standby everything can be called: nothing is kept, what would write is refused, signals
-    work; and once it is promoted values are kept, but not as they are before a prepared transaction."""
+    """Guards: on a standby everything can be called: nothing is kept, writing is refused, signals work. After promotion
+    values are kept, but not while a prepared transaction is about to change them."""
     for primary in with_client(pg_config, LOADED["preloaded last"], max_prepared_transactions=4):
         primary.psql("INSERT INTO client.setting VALUES ('k', 'old')")
         standby = Standby(primary)
-        standby.create()  # by programs that pg_config's copy of the installation does not have
+        standby.create()  # uses programs that the copy of the installation at pg_config does not have
         standby.installation = primary.installation
         with standby:
             reader, other = connect(standby), connect(standby)
@@ -474,7 +474,7 @@ def test_standby(pg_config, connect):
 
 @pytest.fixture
 def parallel(session):
-    """A session whose queries of table big have workers, and that table."""
+    """A session whose queries of table `big` use workers; creates the table."""
     connection = session()
     setting = "debug_parallel_query" if connection.info.server_version >= 160000 else "force_parallel_mode"
     connection.execute("CREATE TABLE big AS SELECT i FROM generate_series(1, 20000) i; ANALYZE big;"
@@ -485,8 +485,8 @@ def parallel(session):
 
 
 def test_parallel_query(session, parallel):
-    """Guards: the leader of a parallel query reads its cache, keeps what it finds, and notifies; it must not
-    invalidate, and says so."""
+    """Guards: the leader of a parallel query reads its cache, keeps values, and notifies; an invalidation is refused
+    with an error."""
     listener = session()
     listener.execute("LISTEN c")
     query = "SELECT {} FROM big WHERE i % 1000 = 0"
@@ -501,7 +501,7 @@ def test_parallel_query(session, parallel):
 
 
 def test_parallel_workers(session, parallel):
-    """Guards: in the workers of a parallel query a cache is of use as well, and never stale."""
+    """Guards: in the workers of a parallel query the cache works as well, and is never stale."""
     writer = session()
     parallel.execute("CREATE FUNCTION worker_get(text, bigint) RETURNS text LANGUAGE C PARALLEL SAFE"
                      " AS '$libdir/herald_client', 'client_get'; SET parallel_leader_participation = off")
@@ -522,12 +522,12 @@ PAGE = (TOP / "docs/c-api.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
-    """The code on the page that is in this language."""
+    """The page's code blocks in this language."""
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_documented_code(pg_config, tmp_path):
-    """Guards: every piece of C on the page compiles, without a warning, with the installed header."""
+    """Guards: every C block of the page compiles without a warning, with the installed header."""
     assert len(blocks("c")) == 3
     for code in blocks("c"):
         (tmp_path / "block.c").write_text(code, encoding="utf-8")
@@ -537,7 +537,7 @@ def test_documented_code(pg_config, tmp_path):
 
 
 def test_documented_cache(pg_config, server, connect):
-    """Guards: the page's module, built by its Makefile and created by its SQL, caches, and is never stale."""
+    """Guards: the page's module, built by its Makefile and created by its SQL, caches values that are never stale."""
     with build_folder() as folder:
         for path in folder.iterdir():
             path.unlink()
@@ -553,7 +553,7 @@ def test_documented_cache(pg_config, server, connect):
             writer.execute("UPDATE rates SET rate = %s WHERE currency = 'EUR'", (value,))
             assert one(reader, "SELECT rate('EUR')") == one(reader, "SELECT rate('EUR')") == value
         writer.execute('ALTER TABLE rates DISABLE TRIGGER "herald rate(currency)"; UPDATE rates SET rate = 2')
-        assert one(reader, "SELECT rate('EUR')") == 1.1  # so it was cached
+        assert one(reader, "SELECT rate('EUR')") == 1.1  # the value was cached
         writer.execute("SELECT herald.cache_clear('rate')")
         assert one(reader, "SELECT rate('EUR')") == 2
         writer.execute("TRUNCATE rates")
@@ -562,7 +562,7 @@ def test_documented_cache(pg_config, server, connect):
 
 
 def test_documented_rules(pg_config, server, connect):
-    """Guards: the page's module with a reason can send it, and says false if there is nobody."""
+    """Guards: the page's module with a reason can send it, and returns false if there is no such process."""
     with build_folder() as folder:
         (folder / "Makefile").write_text(blocks("make")[0].replace("rates", "rules"), encoding="utf-8")
         (folder / "rules.c").write_text(blocks("c")[2], encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Reasons to signal that other modules have registered (test/modules/herald_client)."""
+"""Signal reasons registered by other modules (test/modules/herald_client)."""
 
 import os
 import signal
@@ -20,13 +20,13 @@ TOO_MANY = "54000: too many reasons to signal are registered"
 
 @pytest.fixture(scope="module")
 def preloaded(pg_config):
-    """The reason is registered in the postmaster."""
+    """A server in whose postmaster the reason is registered."""
     yield from with_client(pg_config, LOADED["preloaded last"])
 
 
 @pytest.fixture(scope="module")
 def server(pg_config):
-    """Sessions register the reason, each for itself."""
+    """A server in which each session registers the reason itself."""
     yield from with_client(pg_config, LOADED["by the session"])
 
 
@@ -38,25 +38,25 @@ def session(server, connect):
 
 @pytest.fixture
 def sender(session):
-    """A session that sends; it holds advisory lock 1, so that others can stand still."""
+    """A session that sends; it holds advisory lock 1, for which other sessions can wait."""
     connection = session()
     connection.execute("SELECT pg_advisory_lock(1)")
     return connection
 
 
 def send(sender, target) -> bool:
-    """Sends reason herald_client to a session."""
+    """Sends reason herald_client to a session; returns whether it was sent."""
     return one(sender, "SELECT client.send(%s)", target.info.backend_pid)
 
 
 def handles(cluster: Cluster, target, times: int = 1) -> None:
-    """Waits until the target has run the handler so often in all, without asking it to do anything."""
+    """Waits until the target has run the handler `times` times in all, without running a statement there."""
     until(lambda: handled_in(cluster, target.info.backend_pid) >= times, "the handler runs")
     assert handled_in(cluster, target.info.backend_pid) == times
 
 
 def stand_still(sender, target, sql: str) -> Doing:
-    """The target runs a statement, in which it waits for the sender's lock."""
+    """Lets the target run a statement in which it waits for the sender's lock."""
     doing = Doing(target, sql)
     until(lambda: one(sender, "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted",
                       target.info.backend_pid), "the target stands still")
@@ -64,13 +64,13 @@ def stand_still(sender, target, sql: str) -> Doing:
 
 
 def let_go(sender, doing: Doing) -> object:
-    """Gives the lock up; how the target's statement ends."""
+    """Releases the lock; returns how the target's statement ends."""
     sender.execute("SELECT pg_advisory_unlock(1)")
     return doing.end()
 
 
 def signal_arrived(target) -> None:
-    """Waits until an idle target, in whatever state, has woken for a signal sent before, and sleeps again."""
+    """Waits until an idle target, in whatever state, has woken up for an earlier signal, and sleeps again."""
     pid = target.info.backend_pid
     before = context_switches(pid)
     os.kill(pid, signal.SIGUSR1)
@@ -78,7 +78,7 @@ def signal_arrived(target) -> None:
 
 
 def test_idle(server, session, sender):
-    """Guards: an idle session runs the handler at once, each time, and its client notices nothing."""
+    """Guards: an idle session runs the handler at once, each time, and its client receives nothing."""
     target = session()
     for times in range(1, 4):
         assert send(sender, target) is True
@@ -87,14 +87,14 @@ def test_idle(server, session, sender):
 
 
 def test_registered_in_the_postmaster(preloaded, connect):
-    """Guards: what was registered while preloading reaches sessions that never had to do with it."""
+    """Guards: a reason registered while preloading reaches sessions that have not used the module."""
     target, sender = connect(preloaded), connect(preloaded)
     assert send(sender, target) is True
     handles(preloaded, target)
 
 
 def test_busy_next_statement(server, session, sender):
-    """Guards: one that runs a statement has the handler run with its next one, in the same transaction."""
+    """Guards: a session that is running a statement runs the handler with its next one, in the same transaction."""
     target = session()
     target.execute("CREATE TEMP TABLE seen (handled integer)")
     doing = stand_still(sender, target, f"INSERT INTO seen SELECT client.handled() FROM {STAND_STILL};"
@@ -105,7 +105,7 @@ def test_busy_next_statement(server, session, sender):
 
 
 def test_busy_commit(server, session, sender):
-    """Guards: one that runs its only statement has it run with the commit."""
+    """Guards: a session that is running its only statement runs the handler with the commit."""
     target = session()
     doing = stand_still(sender, target, f"SELECT {STAND_STILL}")
     assert send(sender, target) is True
@@ -116,7 +116,7 @@ def test_busy_commit(server, session, sender):
 
 @pytest.mark.parametrize("end", ["SELECT 1", "COMMIT", "ROLLBACK"])
 def test_idle_in_transaction(server, session, sender, end):
-    """Guards: in a transaction block that stands still nothing runs; it does when the block goes on."""
+    """Guards: in an idle transaction block the handler does not run; it does with the next statement of the block."""
     target = session()
     target.execute("BEGIN; SELECT 1")
     assert send(sender, target) is True
@@ -131,8 +131,8 @@ def test_idle_in_transaction(server, session, sender, end):
     ("BEGIN", "ROLLBACK"), ("BEGIN", "COMMIT"),
     ("BEGIN; SAVEPOINT s", "ROLLBACK"), ("BEGIN; SAVEPOINT s", "ROLLBACK TO s; COMMIT")])
 def test_failed_block(server, session, sender, sent, begin, end):
-    """Guards: in a block that has failed no handler runs, also if it was sent before it failed; it does
-    when the client has ended the block, without another statement."""
+    """Guards: in a failed block no handler runs, even if the reason was sent before the failure; it runs when the
+    client has ended the block, without another statement."""
     target = session()
     target.execute(begin)
     doing = stand_still(sender, target, f"DO $$ BEGIN PERFORM {STAND_STILL}; RAISE 'failed'; END $$")
@@ -152,11 +152,11 @@ def test_failed_block(server, session, sender, sent, begin, end):
 
 @pytest.mark.parametrize("sql", [
     f"DO $$ BEGIN PERFORM {STAND_STILL}; RAISE 'an error'; END $$",
-    # The look for the server's own invalidations, at the lock of a table, uses the signal up.
+    # Locking a table processes the server's own invalidations, which uses up the signal.
     f"SELECT CASE WHEN {STAND_STILL} IS NOT NULL THEN 1 / (pg_relation_size('client.setting') * 0) END",
 ], ids=["signalled", "signal used up"])
 def test_aborted(server, session, sender, sql):
-    """Guards: one whose transaction fails just then runs the handler when it is idle."""
+    """Guards: a session whose transaction fails at that moment runs the handler when it is idle."""
     target = session()
     doing = stand_still(sender, target, sql)
     assert send(sender, target) is True
@@ -165,7 +165,7 @@ def test_aborted(server, session, sender, sql):
 
 
 def test_cancelled(server, session, sender):
-    """Guards: one whose statement is cancelled just then runs the handler when it is idle."""
+    """Guards: a session whose statement is cancelled at that moment runs the handler when it is idle."""
     target = session()
     doing = stand_still(sender, target, f"SELECT {STAND_STILL}")
     assert send(sender, target) is True
@@ -175,7 +175,7 @@ def test_cancelled(server, session, sender):
 
 
 def test_coalesced(server, session, sender):
-    """Guards: sent several times before the handler runs, it runs once; sent afterwards, once more."""
+    """Guards: a reason sent several times before the handler runs makes it run once; sent afterwards, once more."""
     target = session()
     with stopped(target.info.backend_pid):
         assert [send(sender, target) for _ in range(5)] == [True] * 5
@@ -185,7 +185,7 @@ def test_coalesced(server, session, sender):
 
 
 def test_two_reasons(server, session, sender):
-    """Guards: of two reasons that come at once each has its own handler run."""
+    """Guards: two reasons that arrive together each run their own handler."""
     target = session()
     for connection in (sender, target):
         connection.execute("SELECT client.register_reason('second')")
@@ -197,7 +197,7 @@ def test_two_reasons(server, session, sender):
 
 
 def test_no_such_receiver(server, session, sender, connect):
-    """Guards: the answer is false for a process that has ended, or has not registered any reason, or not this one."""
+    """Guards: the answer is false for a process that has ended, or has registered no reason, or not this one."""
     gone, registered, never = session(), session(), connect(server)
     pid = gone.info.backend_pid
     assert send(sender, gone) is True
@@ -211,8 +211,8 @@ def test_no_such_receiver(server, session, sender, connect):
 
 
 def test_next_owner_of_the_slot(server, session, sender):
-    """Guards: what was meant for a session that has ended does not reach the one that takes its place: the
-    next one, as the first that is free is taken."""
+    """Guards: a reason sent to a session that has ended does not reach the session that takes its slot. (That is the
+    next session, since the first free slot is used.)"""
     for _ in range(5):
         target = session()
         target.execute("BEGIN; SELECT 1")
@@ -225,8 +225,8 @@ def test_next_owner_of_the_slot(server, session, sender):
 
 
 def test_exit_with_temporary_tables(session, sender):
-    """Guards: a session that was to catch up when it ends, and drops its temporary tables after it has left the
-    queue of invalidations, does not join it again: nobody would ever leave in its place."""
+    """Guards: a session that has to catch up as it ends, and drops its temporary tables after it has left the queue of
+    invalidations, does not join the queue again: it would never leave it."""
     target = session()
     target.execute("CREATE TEMP TABLE mine (k integer)")
     target.execute("SELECT herald.cache_through('some', 'SELECT 1')")
@@ -240,7 +240,7 @@ def test_exit_with_temporary_tables(session, sender):
 
 
 def test_to_itself(server, session):
-    """Guards: a session can send to itself, and hears of it at its commit, or with its next statement."""
+    """Guards: a session can send to itself, and runs the handler at its commit, or with its next statement."""
     target = session()
     assert send(target, target) is True
     handles(server, target)
@@ -251,17 +251,17 @@ def test_to_itself(server, session):
 
 
 def test_registered_twice(server, session):
-    """Guards: registered a second time, a reason has the new handler, and no other."""
+    """Guards: if a reason is registered again, only the new handler runs."""
     target = session()
     for _ in range(2):
         target.execute("SELECT client.register_reason('twice')")
     assert one(target, "SELECT client.send(pg_backend_pid(), 'twice')") is True
     until(lambda: handled_in(server, target.info.backend_pid, "twice") == 1, "the handler runs")
-    assert one(target, "SELECT client.handled('twice')") == 0  # the first one
+    assert one(target, "SELECT client.handled('twice')") == 0  # the first handler's count
 
 
 def test_names(session):
-    """Guards: which names are refused; the longest is not, and names are told apart to their end."""
+    """Guards: invalid names are refused; the longest valid one is not, and names are compared to their end."""
     connection = session()
     wrong = "42602: name of a reason must have 1 to 63 bytes"
     for name in ("", "x" * 64, "ä" * 32):
@@ -275,12 +275,12 @@ def test_names(session):
 @pytest.mark.parametrize("libraries", [LOADED["preloaded last"], LOADED["by the session"]],
                          ids=["preloaded", "by the session"])
 def test_too_many(pg_config, connect, libraries):
-    """Guards: thirty reasons are taken in a server, by whichever sessions; the next one is refused, until
-    the server restarts; and those that are taken go on working."""
+    """Guards: a server accepts thirty reasons, from any sessions; it refuses the next one until it restarts; registered
+    reasons keep working."""
     for cluster in with_client(pg_config, libraries):
         session = opener(connect, cluster)
         first, second = session(), session()
-        for number in range(1, REASONS_MAX):  # herald_client is there already
+        for number in range(1, REASONS_MAX):  # herald_client is registered already
             (first, second)[number % 2].execute("SELECT client.register_reason(%s)", (f"reason {number}",))
         for connection in (first, second, session()):
             assert outcome(connection, "SELECT client.register_reason('one more')") == TOO_MANY
@@ -293,7 +293,7 @@ def test_too_many(pg_config, connect, libraries):
 
 @pytest.fixture
 def with_reasons(pg_config):
-    """with_reasons(count): a cluster, not started, and the client that registers so many while preloading."""
+    """with_reasons(count): a cluster, not started, and a module that registers `count` reasons while preloading."""
     with build_folder() as folder:
         def make_cluster(count: int) -> tuple[Cluster, str]:
             make(folder, pg_config, f"COPT=-DREASONS_AT_START={count}")
@@ -305,7 +305,7 @@ def with_reasons(pg_config):
 
 
 def test_thirty_in_the_postmaster(with_reasons, connect):
-    """Guards: thirty can be registered while preloading, and each session has them all."""
+    """Guards: thirty reasons can be registered while preloading, and each session has all of them."""
     cluster, library = with_reasons(REASONS_MAX)
     with cluster:
         target, sender = connect(cluster), connect(cluster)
@@ -320,8 +320,8 @@ def test_thirty_in_the_postmaster(with_reasons, connect):
 
 
 def test_too_many_in_the_postmaster(with_reasons):
-    """Guards: with one more the server does not start, and says why; it does not start and then refuse
-    every connection."""
+    """Guards: with one more the server does not start, and reports why; it must not start and then refuse every
+    connection."""
     cluster, _ = with_reasons(REASONS_MAX + 1)
     with pytest.raises(ClusterError, match="FATAL:  too many reasons to signal are registered"), cluster:
         pass
@@ -329,8 +329,8 @@ def test_too_many_in_the_postmaster(with_reasons):
 
 @pytest.mark.parametrize("first", ["notification", "reason"])
 def test_listener(server, session, sender, first):
-    """Guards: to a listener both come, in either order, while it is idle: its client gets the notification
-    without asking, and the handler runs."""
+    """Guards: an idle listener receives a notification and a reason, in either order: its client gets the notification
+    without a query, and the handler runs."""
     target = session()
     target.execute("LISTEN c")
     for times in range(1, 4):
@@ -352,8 +352,8 @@ def test_listener(server, session, sender, first):
 
 @pytest.mark.parametrize("connects", [True, False], ids=["connected", "without a database"])
 def test_background_worker(server, session, connects):
-    """Guards: a background worker can register a reason and send it; only if it has transactions, in which
-    its handler can run, it is sent to."""
+    """Guards: a background worker can register a reason and send it; it can only receive one if it has transactions, in
+    which the handler runs."""
     target, launcher = session(), session()
     launcher.execute("SELECT client.launch_sender(%s, %s)", (target.info.backend_pid, connects))
     handles(server, target)
@@ -362,8 +362,8 @@ def test_background_worker(server, session, connects):
 
 
 def test_after_a_crash(preloaded, connect):
-    """Guards: what was registered while preloading is there again when the server has recovered from a crash,
-    and nothing else is."""
+    """Guards: reasons registered while preloading exist again after the server has recovered from a crash; others do
+    not."""
     victim = connect(preloaded)
     victim.execute("SELECT client.register_reason('of the victim')")
     os.kill(victim.info.backend_pid, signal.SIGKILL)
@@ -377,12 +377,12 @@ def test_after_a_crash(preloaded, connect):
 
 
 def test_commit_that_fails(preloaded, connect):
-    """Guards: where another module makes the empty transaction fail in which the handler was to run, the
-    session ends, as it does for a look of the server's own that fails; it does not try for ever."""
+    """Guards: if another module makes the empty transaction fail in which the handler was to run, the session ends, as
+    it does if the server's own processing fails there; it does not retry for ever."""
     target, sender = connect(preloaded), connect(preloaded)
     target.execute("SELECT client.at_commit('next', 'fail')")
     pid = target.info.backend_pid
-    send(sender, target)  # which may end before that looks whether it was there
+    send(sender, target)  # the target may end before this has checked that it was there
     until_gone(sender, pid)
     said = [line.split(f"[{pid}] ")[1] for line in preloaded.log().splitlines() if f"[{pid}]" in line]
     assert said[-2:] == ["ERROR:  herald_client was told to fail",

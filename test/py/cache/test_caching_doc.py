@@ -1,5 +1,4 @@
-"""docs/caching.md: what it shows is what happens. Its examples run as they stand, in order, in psql; and
-what it says without an example is tried here."""
+"""Tests docs/caching.md: its examples run unchanged, in order, in psql; the rest of what it says is tested here."""
 
 import re
 import select
@@ -23,7 +22,7 @@ DEADLINE_S = 60
 
 
 class Psql:
-    """One psql that a reader has open."""
+    """A psql that a reader of the page has open."""
 
     def __init__(self, cluster: Cluster):
         self.process = subprocess.Popen([cluster.installation.program("psql"), "-Xq"], stdin=subprocess.PIPE,
@@ -31,7 +30,7 @@ class Psql:
                                         env=cluster.environment())
 
     def answer(self, sql: str) -> str:
-        """What it prints for this input."""
+        """Returns what psql prints for this input."""
         self.process.stdin.write(f"{sql}\n\\echo {END}\n".encode())
         self.process.stdin.flush()
         printed = b""
@@ -44,7 +43,7 @@ class Psql:
         return printed.decode().removesuffix(f"{END}\n")
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends psql."""
         self.process.stdin.close()
         self.process.wait(DEADLINE_S)
         self.process.stdout.close()
@@ -52,7 +51,7 @@ class Psql:
 
 @pytest.fixture
 def sessions():
-    """Two psqls, as the page calls them, on a server of their own."""
+    """Two psqls, named as on the page, on a server of their own."""
     with Cluster(preload=True, settings={"fsync": False, "autovacuum": False}) as cluster:
         cluster.create_herald()
         opened = {"the first": Psql(cluster), "another": Psql(cluster)}
@@ -63,13 +62,13 @@ def sessions():
 
 
 def parts(sql: str) -> list[tuple[str, str]]:
-    """A block's stretches, each with the session that it belongs to; the first one's if it does not say."""
+    """Splits a block into parts, each with the session that runs it; the first session if the block names none."""
     pieces = CHANGE_OF_SESSION.split(sql)
     return [("the first", pieces[0]), *zip(pieces[1::2], pieces[2::2])]
 
 
 def lines(text: str) -> list[str]:
-    """Without the blanks that psql adds at their ends."""
+    """The lines of a text, without the blanks that psql adds at their ends."""
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
@@ -82,7 +81,7 @@ def test_examples_of_the_caching_page(sessions):
         assert lines(printed) == lines(block["shown"] or ""), block["sql"]
 
 
-# ---- what has no example ----
+# ---- statements without an example ----
 
 # Table `item`, whose two partitions and changes are watched, and function look(k), which caches its values.
 ITEM = """
@@ -98,7 +97,7 @@ ITEM = """
 
 @pytest.fixture
 def open_one(cluster, connect, database):
-    """open_one() opens a session; `item` is there."""
+    """open_one() opens a session in a database with `item`."""
     cluster.create_herald(database)
     cluster.psql(ITEM, database)
     return lambda: connect(cluster, database)
@@ -108,12 +107,12 @@ LOOK = "SELECT look(1)"
 
 
 def look(session: psycopg.Connection, key: int = 1) -> int | None:
-    """What the session takes for the key's value."""
+    """The key's value, as the session finds it."""
     return one(session, "SELECT look(%s)", key)
 
 
 def test_triggers_that_read(open_one):
-    """Guards: a trigger that reads the cache has the new value if its name comes after the other's."""
+    """Guards: a trigger that reads the cache finds the new value if its name comes after that of the cache's own."""
     session, told = open_one(), []
     session.add_notice_handler(lambda notice: told.append(notice.message_primary))
     session.execute("""
@@ -128,7 +127,7 @@ def test_triggers_that_read(open_one):
 
 
 def test_within_the_statement(open_one):
-    """Guards: only within the very statement that changes the table the value from before may be found."""
+    """Guards: the old value may be found only within the very statement that changes the table."""
     session = open_one()
     assert look(session) == 10
     assert session.execute("UPDATE item SET v = 11 WHERE k = 1 RETURNING look(k), v").fetchall() == [(10, 11)]
@@ -136,8 +135,8 @@ def test_within_the_statement(open_one):
 
 
 def test_older_snapshots(open_one):
-    """Guards: an older snapshot, a cursor's or an imported one, may find a newer value and never one that is
-    older; and what is looked up with it is not kept."""
+    """Guards: with an older snapshot, a cursor's or an imported one, a newer value may be found, but never an older
+    one; and what is looked up with it is not kept."""
     session, changer, exporter = open_one(), open_one(), open_one()
     exporter.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     snapshot = one(exporter, "SELECT pg_export_snapshot()")
@@ -161,8 +160,8 @@ def test_older_snapshots(open_one):
 
 
 def test_truncate_of_a_partition(open_one):
-    """Guards: a partition that is there when the table is watched is covered; of one that comes later the rows are, and
-    its TRUNCATE is after the next call."""
+    """Guards: a partition that exists when the table is watched is covered; of one that comes later the rows are, and
+    its TRUNCATE only after the next call."""
     session = open_one()
     assert look(session) == 10
     session.execute("TRUNCATE item_1")
@@ -197,8 +196,8 @@ def test_partitions_come_and_go(open_one):
 
 
 def test_watched_again(open_one):
-    """Guards: cache_watch() in a transaction that is rolled back changes nothing; what was changed while triggers
-    were disabled is found after it, and never kept by a session that looks while it is under way."""
+    """Guards: cache_watch() in a transaction that is rolled back changes nothing; after one that commits, changes made
+    while triggers were disabled are found; a session that looks up while it is under way does not keep these values."""
     session, changer = open_one(), open_one()
     changer.execute("ALTER TABLE item DISABLE TRIGGER ALL; ALTER TABLE item_1 DISABLE TRIGGER ALL")
     assert look(session) == 10
@@ -215,7 +214,8 @@ def test_watched_again(open_one):
 
 
 def test_others_do_not_lock(open_one):
-    """Guards: cache_watch() by a role that does not own the table fails before it waits for a lock, and keeps nobody out."""
+    """Guards: cache_watch() by a role that does not own the table fails before it waits for a lock, and blocks no other
+    session."""
     session, changer = open_one(), open_one()
     changer.execute("DROP ROLE IF EXISTS regress_eve; CREATE ROLE regress_eve; GRANT ALL ON item TO regress_eve")
     changer.execute("BEGIN; UPDATE item SET v = 11 WHERE k = 1")
@@ -225,8 +225,8 @@ def test_others_do_not_lock(open_one):
 
 
 def test_security(open_one):
-    """Guards: a query by another search_path is another one, so what a role has cached with operators of its own is not
-    found by a function that sets the path; after REVOKE it is found until the cache is cleared."""
+    """Guards: with another search_path a query is a different one, so what a role has cached with its own operators is
+    not found by a function that sets the path; after REVOKE a value is found until the cache is cleared."""
     session, changer = open_one(), open_one()
     changer.execute("DROP ROLE IF EXISTS regress_liar; CREATE ROLE regress_liar; CREATE SCHEMA lies;"
                     "GRANT USAGE ON SCHEMA lies TO PUBLIC; GRANT SELECT ON item TO regress_liar;"
@@ -260,7 +260,7 @@ def test_serializable(open_one):
 
 
 def test_enabled_is_for_notifications(open_one):
-    """Guards: with herald.enabled = off caches work, and are told."""
+    """Guards: with herald.enabled = off caches work, and are invalidated."""
     session, changer = open_one(), open_one()
     session.execute("SET herald.enabled = off")
     changer.execute("SET herald.enabled = off")
@@ -270,7 +270,7 @@ def test_enabled_is_for_notifications(open_one):
 
 
 def test_transaction_id(open_one):
-    """Guards: looking up, and what misses, gives a transaction no id; invalidating does."""
+    """Guards: a lookup, also one that misses, assigns no transaction id; an invalidation does."""
     session = open_one()
     session.execute("BEGIN")
     assert look(session) == 10
@@ -281,7 +281,7 @@ def test_transaction_id(open_one):
 
 
 def test_parallel_plans(open_one):
-    """Guards: a scan whose filter asks a cache is not a parallel one; one that only makes keys may be."""
+    """Guards: a scan whose filter looks into a cache is not parallel; one that only makes keys may be."""
     session = open_one()
     session.execute("CREATE TABLE big AS SELECT i FROM generate_series(1, 20000) i; ANALYZE big;"
                     "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
@@ -296,7 +296,7 @@ def test_parallel_plans(open_one):
 
 @pytest.fixture
 def publisher():
-    """A server whose database `subscriber` gets what is changed in `item` of database `postgres`."""
+    """A server whose database `subscriber` replicates the changes of `item` in database `postgres`."""
     for cluster in started(preload=True, settings=SETTINGS | {"wal_level": "logical"}):
         cluster.psql("CREATE DATABASE subscriber")
         cluster.create_herald("subscriber")
@@ -311,8 +311,8 @@ def publisher():
 
 
 def test_caches_of_a_subscriber(publisher, connect):
-    """Guards: on a subscriber the triggers that cache_watch() creates invalidate, for rows and for TRUNCATE, and those
-    that are not enabled always do not."""
+    """Guards: on a subscriber the triggers that cache_watch() creates invalidate, for rows and for TRUNCATE; triggers
+    that are not ENABLE ALWAYS do not."""
     changer = connect(publisher)
     session, watcher = connect(publisher, "subscriber"), connect(publisher, "subscriber")
 

@@ -1,5 +1,5 @@
-"""Sessions that fall behind with invalidations: idle ones are brought up one at a time, each waking the next;
-one that cannot be is left alone, and if the queue overflows meanwhile, it alone has to forget everything."""
+"""Sessions that fall behind with invalidations: idle ones catch up one at a time, each waking the next; one that cannot
+is left alone, and if the queue overflows meanwhile, only that one has to forget everything."""
 
 import threading
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def caching():
-    """A table with a cache."""
+    """A server with a cached table."""
     for cluster in started(preload=True, settings=SETTINGS):
         cluster.psql("""
             CREATE TABLE item (id integer PRIMARY KEY, v integer);
@@ -37,7 +37,7 @@ def caching():
 
 @pytest.fixture
 def writer(caching, connect):
-    """A session that does not cache, once those of the last test are gone."""
+    """A session that does not cache, once those of the previous test are gone."""
     writer = connect(caching)
     until(lambda: one(writer, "SELECT count(*) FROM herald.caches") == 0, "the last test's sessions are gone")
     writer.execute("UPDATE item SET v = 0; SELECT herald.reset_stats()")
@@ -46,7 +46,7 @@ def writer(caching, connect):
 
 @pytest.fixture
 def sessions(caching, connect, writer):
-    """sessions(count) opens so many that have item 1 in their caches."""
+    """sessions(count) opens `count` sessions that have item 1 in their caches."""
     def open_some(count: int) -> list[psycopg.Connection]:
         some = [connect(caching) for _ in range(count)]
         for session in some:
@@ -57,35 +57,35 @@ def sessions(caching, connect, writer):
 
 
 def flood(writer: psycopg.Connection, messages: int) -> None:
-    """So many invalidations, of keys that nobody caches, some at a time."""
+    """Sends this number of invalidations, of keys that no session caches, WRITE_QUANTUM at a time."""
     assert messages % WRITE_QUANTUM == 0
     writer.execute("CALL flood(%s, %s)", (messages // WRITE_QUANTUM, WRITE_QUANTUM))
 
 
 def behind(writer: psycopg.Connection) -> dict[int, int | None]:
-    """How far each session is, by its pid; None for one that has missed something."""
+    """How far each session is behind, by its pid; None for one that has missed something."""
     return dict(writer.execute("SELECT pid, lag FROM herald.caches").fetchall())
 
 
 def resets(writer: psycopg.Connection, session: psycopg.Connection) -> int:
-    """Times that this one had to forget everything."""
+    """How often this session had to forget everything."""
     return one(writer, "SELECT resets FROM herald.caches WHERE pid = %s", session.info.backend_pid)
 
 
 def catch_ups(writer: psycopg.Connection) -> int:
-    """Sessions that were signalled."""
+    """The number of sessions that were signalled."""
     return one(writer, "SELECT catch_ups FROM herald.stats")
 
 
 def none_far_behind(writer: psycopg.Connection, *but: psycopg.Connection) -> bool:
-    """The chain has come to its end."""
+    """Whether the chain has ended: no session, except these, is far behind."""
     left_out = {session.info.backend_pid for session in but}
     return all(lag is not None and lag < FAR_BEHIND
                for pid, lag in behind(writer).items() if pid not in left_out)
 
 
 def still_cached(sessions: list[psycopg.Connection]) -> bool:
-    """They find what they have cached before, and nobody was reset."""
+    """Whether they find what they have cached before, and none was reset."""
     for session in sessions:
         hits = "SELECT hits, resets FROM herald.caches WHERE pid = pg_backend_pid()"
         before, was_reset = session.execute(hits).fetchone()
@@ -96,8 +96,8 @@ def still_cached(sessions: list[psycopg.Connection]) -> bool:
 
 
 def test_all_are_brought_up(sessions, writer):
-    """Guards: a hundred idle sessions keep what they cache through several times the queue's size of
-    invalidations, when the writer lets each chain come to its end; none is asked twice for the same."""
+    """Guards: a hundred idle sessions keep their cached values through invalidations of several times the queue's size,
+    if the writer lets each chain come to its end; none is signalled twice for the same."""
     idle = sessions(IDLE)
     rounds = 3 * QUEUE_SIZE // LOOK_QUANTUM
     for _ in range(rounds):
@@ -110,7 +110,7 @@ def test_all_are_brought_up(sessions, writer):
 
 
 def test_one_at_a_time(caching, sessions, writer):
-    """Guards: while one has the turn nobody else is signalled; then each hands it on, by itself."""
+    """Guards: while one session has the turn no other is signalled; then each hands it on, by itself."""
     idle = sessions(20)
     with watchdog_stopped(caching):
         with stopped(idle[0].info.backend_pid):
@@ -140,8 +140,8 @@ def stand_in_failed_block(session: psycopg.Connection) -> None:
 
 @pytest.mark.parametrize("how", [stand_in_transaction, stand_in_failed_block], ids=["in a transaction", "in a failed block"])
 def test_stuck_one_is_reset_alone(sessions, writer, how):
-    """Guards: a session that cannot read does not hold up the others, and when the queue overflows it alone
-    forgets everything; it goes on with what is right."""
+    """Guards: a session that cannot read does not block the others, and when the queue overflows only that one forgets
+    everything; it goes on with correct values."""
     stuck, *idle = sessions(20)
     how(stuck)
     flood(writer, LOOK_QUANTUM)
@@ -178,7 +178,7 @@ def test_flood_of_another_database(caching, connect, sessions, writer):
     assert still_cached([stuck])
     assert resets(writer, stuck) == 0
 
-    # One of its own, among theirs.
+    # An invalidation of its own database, among those of the other.
     stand_in_transaction(stuck)
     writer.execute("UPDATE item SET v = 1")
     flood(other, QUEUE_SIZE)
@@ -207,7 +207,7 @@ def test_holder_of_the_turn_exits(caching, sessions, writer):
 
 
 def test_queue_holds_what_it_says(sessions, writer):
-    """Guards: a session that is as far behind as the queue is long has missed nothing; one message more, and it has."""
+    """Guards: a session that is behind by the queue's length has missed nothing; with one more transaction it has."""
     edge, over = sessions(2)
     for session in (edge, over):
         stand_in_transaction(session)
@@ -230,8 +230,8 @@ def test_end_of_transaction_catches_up(sessions, writer):
 
 
 def test_keeps_up_under_load(sessions, writer):
-    """Guards: one that looks before it is the queue's length behind is never reset, though others that
-    stand still are, all the time."""
+    """Guards: a session that looks up before it is behind by the queue's length is never reset, although one that does
+    not read is reset every time."""
     busy, stuck = sessions(2)
     for _ in range(8):
         stand_in_transaction(stuck)
@@ -245,7 +245,7 @@ def test_keeps_up_under_load(sessions, writer):
 
 
 def test_several_writers(caching, connect, sessions, writer):
-    """Guards: floods from several sessions at once lose no invalidation of a reader's, reset or not."""
+    """Guards: concurrent floods from several sessions lose no invalidation for a reader, reset or not."""
     readers = sessions(3)
     floods = [threading.Thread(target=flood, args=(connect(caching), 2 * QUEUE_SIZE)) for _ in range(3)]
     for thread in floods:
@@ -263,7 +263,7 @@ def test_several_writers(caching, connect, sessions, writer):
 
 
 def test_slots_are_used_again(sessions, writer):
-    """Guards: a session in the place of one that has gone begins anew, whatever was left to read there."""
+    """Guards: a session in the slot of one that has exited starts afresh, whatever was left to read there."""
     for number in range(30):
         gone, = sessions(1)
         stand_in_transaction(gone)

@@ -1,4 +1,4 @@
-"""Keys of session caches: one value makes one key, whatever is set in a session and whatever objects are called."""
+"""Keys of session caches: one value makes one key, whatever a session's settings and the names of objects."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from support import one, outcome
 
 REFUSED = "0A000: cannot make a cache key from a value of type "
 
-# What names an object: where it is, its name, what else its text says, and what ALTER calls it (if it has a
-# name that can be changed).
+# Types whose values name an object: the schema, the object's name, the rest of its text, and its kind in ALTER (if it
+# can be renamed).
 OBJECTS = {
     "regclass": ("keys.", "thing", "", "TABLE"),
     "regtype": ("keys.", "feeling", "", "TYPE"),
@@ -55,7 +55,7 @@ SETUP = """
 
 @pytest.fixture(scope="module")
 def keys():
-    """With objects of every kind that a type of the server's names."""
+    """A server with objects of every kind that a type of the server can name."""
     for cluster in started(preload=True, settings=SETTINGS):
         cluster.psql(SETUP)
         yield cluster
@@ -63,20 +63,20 @@ def keys():
 
 @pytest.fixture
 def session(keys, connect):
-    """One that looks up."""
+    """A session that looks up."""
     return connect(keys)
 
 
 @pytest.fixture
 def other(keys, connect):
-    """One that makes changes."""
+    """A session that makes changes."""
     return connect(keys)
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_key_of_an_object(session, other, kind):
-    """Guards: what names an object makes one key by whichever search_path, and after it was renamed; so a
-    change by another session is found."""
+    """Guards: a value that names an object makes the same key with any search_path, and after the object was renamed;
+    so a change by another session is found."""
     where, name, more, called = OBJECTS[kind]
     other.execute(f"""
         DROP TABLE IF EXISTS rule;
@@ -99,7 +99,7 @@ def test_key_of_an_object(session, other, kind):
 
 
 def test_key_of_what_is_a_number(session):
-    """Guards: the key of an amount does not depend on how lc_monetary writes it; a domain is like its type."""
+    """Guards: the key of an amount does not depend on lc_monetary; a domain is treated like its base type."""
     assert one(session, "SELECT herald.cache_key('-12.34'::money, 1)") == "-1234,1"
     assert one(session, "SELECT herald.cache_key('pg_class'::keys.table_name, '0'::regtype)") == "1259,0"
 
@@ -107,7 +107,7 @@ def test_key_of_what_is_a_number(session):
 @pytest.mark.parametrize("argument", BLANKS)
 @pytest.mark.parametrize("column", BLANKS)
 def test_blanks(session, other, column, argument):
-    """Guards: with any two of the types of text, a change of the row is seen where the query finds the row, however
+    """Guards: with any two of the text types, a change of the row is seen wherever the query finds the row, however
     many blanks there are at the end."""
     other.execute(f"DROP TABLE IF EXISTS keys.country; CREATE TABLE keys.country (code {column}, vat integer)")
     other.execute("INSERT INTO keys.country VALUES ('DE ', 0)")
@@ -124,8 +124,8 @@ def test_blanks(session, other, column, argument):
 
 
 def test_keys_stay(session):
-    """Guards: keys that users write by hand are what they were: of numbers, texts, times, arrays, ranges, rows,
-    enums, and types that extensions promise to write in one way."""
+    """Guards: keys that users write by hand do not change: of numbers, texts, times, arrays, ranges, rows, enums, and
+    extension types whose output function is immutable."""
     session.execute("SET DateStyle = 'German'; SET TimeZone = 'Asia/Tokyo'; SET IntervalStyle = 'iso_8601';"
                     " SET extra_float_digits = -3; SET bytea_output = 'escape'")
     for value, key in {
@@ -150,7 +150,7 @@ def test_keys_stay(session):
 
 
 def test_key_of_xml_stays(session):
-    """Guards: the same for a type that not every server has."""
+    """Guards: the same for a type that some servers lack."""
     need_xml()
     assert one(session, "SELECT herald.cache_key('<a/>'::xml)") == "<a/>"
 
@@ -169,7 +169,7 @@ def test_key_of_xml_stays(session):
     ("'abc'::keys.unknown", "keys.unknown"),
 ])
 def test_key_that_would_not_be_one(session, other, value, named):
-    """Guards: what might have several texts is refused, by the function and by the trigger, instead of being
+    """Guards: a value that could have several texts is refused, by the function and by the trigger, instead of becoming
     stale one day; a null makes no key."""
     assert outcome(session, f"SELECT herald.cache_key({value})") == REFUSED + named
     if "ROW" not in value:
@@ -182,8 +182,8 @@ def test_key_that_would_not_be_one(session, other, value, named):
 
 
 def test_every_type_of_the_server(session):
-    """Guards: no type of the server's, of this version or a later one, has a text that may differ and makes a
-    key all the same: those are known one by one."""
+    """Guards: no type of the server, in this version or a later one, makes a key if its text may differ: such types are
+    known one by one."""
     refused = {name for name, in session.execute(
         "SELECT typname FROM pg_type WHERE typnamespace = 'pg_catalog'::regnamespace"
         " AND typtype <> 'p' AND typcategory <> 'A' AND typarray <> 0 AND typrelid = 0")

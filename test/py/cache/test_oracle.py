@@ -1,9 +1,8 @@
-"""Caches are never stale, whatever happens at the same time: the table itself is asked in the same statement.
+"""Caches are never stale, whatever happens at the same time: each statement also reads the table itself.
 
-Every value is a number that only grows, so that an older one can be told from a newer one. Many sessions
-change the rows, and compare what herald.cache_through() returns with what the table holds under the very
-same snapshot: that must be equal; newer only where an old snapshot comes back, of a cursor or from another
-session.
+Every value is a number that only grows, so that an older one can be distinguished from a newer one. Many sessions
+change the rows, and compare what herald.cache_through() returns with the table under the very same snapshot. Both must
+be equal; the cached value may be newer only with an old snapshot, of a cursor or from another session.
 """
 
 import os
@@ -22,7 +21,7 @@ from harness.cluster import Cluster
 from servers import SETTINGS, started
 from support import one
 
-# So long, with both kinds of servers; and the seed, to repeat what has failed.
+# Duration, with both kinds of servers together; and the seed, to repeat a failed run.
 LOAD_S = float(os.environ.get("HERALD_CACHES_S", "10"))
 SEED = int(os.environ.get("HERALD_CACHES_SEED", "0")) or random.randrange(1, 1_000_000)
 
@@ -32,13 +31,13 @@ KEYS = 24
 ROLES = ["ann", "bob"]
 CLIENTS = 10
 
-# A client that does not get a lock, is in another's way, or was ended, tries something else. (At REPEATABLE READ one can
-# insert a key that another session has deleted, and sees both rows: more than one.)
+# A client that does not get a lock, conflicts with another session, or was cancelled, tries something else. (At
+# REPEATABLE READ a session can insert a key that another session has deleted, and then sees both rows.)
 EXPECTED = (psycopg.errors.CardinalityViolation,
             psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure,
             psycopg.errors.UniqueViolation, psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 
-# Somebody else has finished it already, or is about to; or the server prepares nothing.
+# Another session has finished it already, or is about to; or the server has no prepared transactions.
 EXPECTED_IN_TWO_PHASES = (psycopg.errors.UndefinedObject, psycopg.errors.ObjectNotInPrerequisiteState)
 
 SETUP = f"""
@@ -147,18 +146,18 @@ class Stale(AssertionError):
 
 
 class Client:
-    """One session after another that does one thing after another, and compares."""
+    """Runs one session after another, each of which performs one action after another, and compares."""
 
     def __init__(self, load: "Load", rng: random.Random):
         self.load = load
         self.rng = rng
         self.connection = None
         self.other = None
-        self.recent: list[str] = []  # what was done last, to tell of when a value is stale
+        self.recent: list[str] = []  # latest statements, reported with a stale value
         self.wrote_late = False
 
     def run(self) -> None:
-        """Until the load ends."""
+        """Runs until the load ends."""
         while not self.load.done.is_set():
             try:
                 self._live_once()
@@ -193,26 +192,26 @@ class Client:
                     " WHERE pid = pg_backend_pid()").fetchone()):
                 self.load.count[name] += int(figure)
 
-    # ---- what it does ----
+    # ---- actions ----
 
     def look(self) -> None:
-        """In a transaction of its own."""
+        """Looks up in a transaction of its own."""
         self._look()
 
     def prepared(self) -> None:
-        """The same plan over and over."""
+        """Uses the same plan again and again."""
         keys = ",".join(map(str, self._keys()))
         self._compare(self._execute(f"EXECUTE look('{{{keys}}}')").fetchall())
 
     def write(self) -> None:
-        """One change, or of several rows."""
+        """Changes one row, or several."""
         if self.rng.random() < 0.3:
             self._execute(f"SET synchronous_commit = {self.rng.choice(['on', 'off'])}")
         self._write()
         self._look()
 
     def read_committed(self) -> None:
-        """Own changes at once, also taken back; and others' between."""
+        """Sees own changes at once, also when they are rolled back, and those of others in between."""
         self._execute("BEGIN")
         for _ in range(self.rng.randrange(1, 6)):
             self.rng.choice([self._look, self._write, self._within_savepoint])()
@@ -221,7 +220,7 @@ class Client:
         self._look()
 
     def two_phase(self) -> None:
-        """Own changes that are prepared; finished by itself, or later by somebody else."""
+        """Prepares own changes, which this session finishes, or later another one."""
         name = f"p{self.rng.random()}"
         self._execute("BEGIN")
         for _ in range(self.rng.randrange(1, 4)):
@@ -241,7 +240,7 @@ class Client:
         self._look()
 
     def repeatable_read(self) -> None:
-        """One snapshot that gets old."""
+        """Uses one snapshot, which gets old."""
         self._execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         for _ in range(self.rng.randrange(1, 6)):
             self.rng.choice([self._look, self._look, self._look, self._rest, self._write])()
@@ -250,7 +249,7 @@ class Client:
         self._look()
 
     def serializable(self) -> None:
-        """Passes the caches by."""
+        """Bypasses the caches."""
         self._execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
         self._look()
         self._write()
@@ -260,7 +259,7 @@ class Client:
         self._look()
 
     def cursor(self) -> None:
-        """Looks with the snapshot that it was opened with."""
+        """Looks up with the snapshot that a cursor was opened with."""
         hold = self.rng.random() < 0.3
         self._execute("BEGIN")
         if self.rng.random() < 0.3:
@@ -279,7 +278,7 @@ class Client:
             self._execute("CLOSE ALL")
 
     def imported(self) -> None:
-        """Looks with a snapshot that another session took a while ago."""
+        """Looks up with a snapshot that another session took a while ago."""
         with self.other.transaction():
             self.other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             if self.rng.random() < 0.5:
@@ -299,11 +298,11 @@ class Client:
         self._look()
 
     def procedure(self) -> None:
-        """As fast as the server can."""
+        """Looks up as fast as the server can."""
         self._execute("CALL hammer(%s, %s)", self.rng.choice([20, 200]), self.rng.choice([0, 0.2, 1]))
 
     def truncate(self) -> None:
-        """All keys at once."""
+        """Changes all keys at once."""
         self._execute("BEGIN; SET LOCAL lock_timeout = '50ms'; TRUNCATE item")
         self._look()
         self._execute("INSERT INTO item SELECT k, nextval('version') FROM generate_series(1, %s) k", KEYS)
@@ -312,25 +311,25 @@ class Client:
         self._look()
 
     def fill_up(self) -> None:
-        """What was deleted comes back."""
+        """Inserts deleted rows again."""
         for table in ("item", "late"):
             self._execute(f"INSERT INTO {table} SELECT k, nextval('version') FROM generate_series(1, %s) k"
                           " ON CONFLICT DO NOTHING", KEYS)
         self._look()
 
     def change_role(self) -> None:
-        """Each role has values of its own."""
+        """Changes the role: each role has values of its own."""
         self._execute(f"SET ROLE {self.rng.choice(ROLES + ['NONE'])}")
         self._look()
 
     def discard(self) -> None:
-        """As a pooler does between two clients."""
+        """Runs DISCARD ALL, as a pooler does between two clients."""
         self._execute("DISCARD ALL")
         self._prepare()
         self._look()
 
     def temporary(self) -> None:
-        """A table of this session."""
+        """Caches a temporary table."""
         self._execute("""
             CREATE TEMPORARY TABLE IF NOT EXISTS mine (k integer, v bigint);
             SELECT herald.cache_watch('mine', 'mine', 'k');
@@ -358,7 +357,7 @@ class Client:
             self._compare(cursor.fetchall())
 
     def stand_still(self) -> None:
-        """In a transaction, with an id or without, while the others go on."""
+        """Stays in a transaction, with an id or without, while the others go on."""
         self._execute(f"BEGIN ISOLATION LEVEL {self.rng.choice(['READ COMMITTED', 'REPEATABLE READ'])}")
         self._execute(self.rng.choice(["SELECT pg_current_xact_id()", "SELECT 1", "NOTIFY c"]))
         self._look()
@@ -371,12 +370,12 @@ class Client:
         self._look()
 
     def small_memory(self) -> None:
-        """What is thrown out is computed anew."""
+        """Computes evicted values again."""
         self._execute(f"SET herald.cache_memory = '{self.rng.choice([0, 1, 2, 4096])}kB'")
         self._look()
         self._execute("RESET herald.cache_memory")
 
-    # ---- pieces of that ----
+    # ---- parts of actions ----
 
     def _prepare(self) -> None:
         self._execute("PREPARE look(integer[]) AS SELECT * FROM look($1)")
@@ -413,15 +412,15 @@ class Client:
                 continue  # its triggers have not run yet
             self.load.count["compared"] += 1
             if cached == actual or may_be_newer and (key == "total" or self._is_newer(cached, actual)):
-                continue  # (a sum does not only grow)
+                continue  # (a sum can also shrink)
             raise Stale(f"{key}: cached {cached}, but it is {actual}; before: {self.recent[-12:]}")
 
     @staticmethod
     def _is_newer(cached: str | None, actual: str | None) -> bool:
-        """Or cannot be told, because there is a time without any value."""
+        """Whether it is newer; also True if that cannot be known, because there is a time without any value."""
         if cached is None or actual is None:
             return True
-        return int(cached.lstrip(ascii_lowercase)) > int(actual.lstrip(ascii_lowercase))  # roles
+        return int(cached.lstrip(ascii_lowercase)) > int(actual.lstrip(ascii_lowercase))  # without the role's name
 
     def _execute(self, sql: str, *parameters: object) -> psycopg.Cursor:
         self.recent.append(sql)
@@ -451,17 +450,17 @@ class Load:
         self.rng = rng
 
     def connect(self, name: str = "load") -> psycopg.Connection:
-        """A session of this load's; one that is named "load" may be ended at any time."""
+        """Opens a session of this load; one that is named "load" may be ended at any time."""
         return psycopg.connect(host=str(self.cluster.socket_folder), port=self.cluster.port, user="postgres",
                                dbname="postgres", autocommit=True, prepare_threshold=None,
                                application_name=name)
 
     def is_down(self) -> bool:
-        """The server, and not only a session, has ended."""
+        """Whether the server, and not only a session, has ended."""
         return bool(self.cluster.damage())
 
     def run(self, seconds: float) -> None:
-        """So long, or until something is wrong."""
+        """Runs for this time, or until something is wrong."""
         for thread in self._threads:
             thread.start()
         self.done.wait(seconds)
@@ -478,7 +477,7 @@ class Load:
             self.done.set()
 
     def _flood(self) -> None:
-        """The queue overflows, now and then, and one session has not kept up: in a failed block nothing is read."""
+        """Lets the queue overflow now and then, with one session that is behind: in a failed block it reads nothing."""
         slow = Client(self, random.Random(self.rng.random()))
         with self.connect("flood") as writer, self.connect("slow") as slow.connection:
             while not self.done.wait(1):
@@ -490,7 +489,7 @@ class Load:
                 slow.look()
 
     def _finish_prepared(self) -> None:
-        """What a session leaves prepared; others may wait for its locks."""
+        """Finishes transactions that a session has left prepared; others may wait for their locks."""
         with self.connect("finish") as connection:
             while any(client.is_alive() for client in self._clients):
                 for name, in connection.execute("SELECT gid FROM pg_prepared_xacts"
@@ -518,7 +517,7 @@ def busy(request):
 
 
 def test_never_stale(busy, connect):
-    """Guards: no statement gets another value from a cache than the table has under the same snapshot."""
+    """Guards: no statement gets a value from a cache that differs from the table under the same snapshot."""
     print(f"HERALD_CACHES_SEED={SEED}")
     watcher = connect(busy)
     load = Load(busy, random.Random(SEED))

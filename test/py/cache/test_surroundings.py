@@ -1,5 +1,5 @@
-"""Session caches and the rest of the server: commits that take long, standbys, several databases, memory, and an
-extension that is dropped and created."""
+"""Session caches and the rest of the server: slow commits, standbys, several databases, memory, and an extension that
+is dropped and created."""
 
 import threading
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ FIGURES = "SELECT hits, misses FROM herald.caches WHERE pid = pg_backend_pid()"
 
 @pytest.fixture(scope="module")
 def caching():
-    """A table with a cache; commits can hang."""
+    """A server with a cached table; commits can hang."""
     for cluster in started(preload=True, settings=SETTINGS | SLOW):
         cluster.psql(ITEM + FLOOD)
         yield cluster
@@ -29,7 +29,7 @@ def caching():
 
 @pytest.fixture
 def session(caching, connect):
-    """One that caches."""
+    """A session that caches."""
     session = connect(caching)
     session.execute("UPDATE item SET v = 0")
     return session
@@ -37,7 +37,7 @@ def session(caching, connect):
 
 @pytest.fixture
 def other(caching, connect):
-    """One that makes changes."""
+    """A session that makes changes."""
     return connect(caching)
 
 
@@ -45,7 +45,7 @@ def other(caching, connect):
 
 @contextmanager
 def hanging_commit(watcher: psycopg.Connection, connection: psycopg.Connection, statement: str):
-    """Within, the commit of a statement of `connection` is durable, and not visible yet."""
+    """Within the block, the commit of a statement in `connection` is durable, but not visible yet."""
     def commit():
         connection.execute("SET synchronous_commit = on")
         connection.execute(statement)
@@ -62,9 +62,9 @@ def hanging_commit(watcher: psycopg.Connection, connection: psycopg.Connection, 
 
 
 def test_overrun_while_a_commit_takes_long(caching, connect, session, other):
-    """Guards: while a commit waits, its invalidations are in the queue already; a session that is overrun meanwhile,
-    and begins to read only behind them, does not keep the old value. (test_commit_waits_for_a_standby has the
-    sessions that are not overrun.)"""
+    """Guards: while a commit waits, its invalidations are already in the queue; a session that is overrun meanwhile,
+    and begins to read only behind them, does not keep the old value. (test_commit_waits_for_a_standby covers sessions
+    that are not overrun.)"""
     watcher = connect(caching)
     assert one(session, LOOK) == "0"
     with hanging_commit(watcher, other, "UPDATE item SET v = 1 WHERE id = 1"):
@@ -79,8 +79,8 @@ def test_overrun_while_a_commit_takes_long(caching, connect, session, other):
 
 
 def test_truncate_under_an_older_snapshot(caching, connect, session, other):
-    """Guards: a table that was truncated looks empty to older snapshots as well; so does the cache, though
-    these must not keep what they find."""
+    """Guards: a truncated table looks empty to older snapshots as well; so does the cache, although what is found with
+    these snapshots must not be kept."""
     watcher, truncating = connect(caching), connect(caching)
     other.execute("""
         DROP TABLE IF EXISTS emptied;
@@ -102,7 +102,7 @@ def test_truncate_under_an_older_snapshot(caching, connect, session, other):
         assert looked == [(None, None)]
 
 
-# ---- what changes a table ----
+# ---- changes of a table ----
 
 CHANGES = {
     "COPY": "COPY wide (id, v) FROM PROGRAM 'echo 1,copied' (FORMAT csv)",
@@ -156,7 +156,7 @@ def test_whatever_changes_the_table(session, other, change):
 # ---- queries ----
 
 def test_queries_within_queries(session, other):
-    """Guards: a query that calls cache_through() for many others does not lose its own plan."""
+    """Guards: a query that calls cache_through() for many other queries does not lose its own plan."""
     other.execute("""
         CREATE OR REPLACE FUNCTION many(count integer) RETURNS integer LANGUAGE plpgsql AS $$
             DECLARE
@@ -174,7 +174,8 @@ def test_queries_within_queries(session, other):
 
 
 def test_query_that_sets_search_path(session):
-    """Guards: a query that sets search_path itself, from one so long that its memory is given back at once."""
+    """Guards: a query that sets search_path itself, when the earlier value is large enough for its memory to be freed
+    at once."""
     session.execute("""DO $do$ BEGIN
         PERFORM set_config('search_path',
                            (SELECT string_agg(repeat('s', 57) || i, ',') FROM generate_series(10001, 40000) i), false);
@@ -184,7 +185,8 @@ def test_query_that_sets_search_path(session):
 
 
 def test_trigger_with_too_many_arguments(session, other):
-    """Guards: what an older CREATE TRIGGER makes of more than 32,767 arguments: a negative number, and none of them."""
+    """Guards: a trigger with more than 32,767 arguments, for which an older CREATE TRIGGER stored a negative number,
+    and none of them."""
     session.execute("CREATE TABLE too_many (a int); CREATE TRIGGER t AFTER INSERT ON too_many"
                     " FOR EACH ROW EXECUTE FUNCTION herald.invalidate_cache('c', 'a')")
     session.execute("SET allow_system_table_mods = on")
@@ -206,7 +208,7 @@ def test_query_that_fails(session):
 
 
 def test_plan_follows_the_table(session, other):
-    """Guards: after a change of the table's columns, or of search_path, the kept plan is made anew."""
+    """Guards: after a change of the table's columns, or of search_path, the cached plan is made again."""
     other.execute("""
         DROP TABLE IF EXISTS moving; CREATE TABLE moving (v integer); INSERT INTO moving VALUES (7);
         DROP SCHEMA IF EXISTS beside CASCADE; CREATE SCHEMA beside;
@@ -222,7 +224,7 @@ def test_plan_follows_the_table(session, other):
 
 
 def test_parallel_query(session, other):
-    """Guards: within a parallel plan the leader alone looks into its cache."""
+    """Guards: within a parallel plan only the leader looks into its cache."""
     other.execute("DROP TABLE IF EXISTS many_rows; CREATE TABLE many_rows AS"
                   " SELECT n % 100 AS n FROM generate_series(1, 50000) n; ANALYZE many_rows")
     session.execute("SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
@@ -238,8 +240,8 @@ def test_parallel_query(session, other):
 # ---- standby, databases, the extension ----
 
 def test_standby(connect):
-    """Guards: a standby has no caches: it computes; once it is promoted it caches, in old sessions too, and
-    is told of what changes."""
+    """Guards: a standby has no caches, and computes each value; once it is promoted it caches, in old sessions too, and
+    changes invalidate."""
     for primary in started(preload=True, settings=SETTINGS | {"wal_retrieve_retry_interval": "100ms"}):
         primary.psql("""
             CREATE TABLE item (id integer PRIMARY KEY, v integer);
@@ -257,11 +259,11 @@ def test_standby(connect):
                            ) == "25006: cannot execute invalidating a cache during recovery"
             assert session.execute("SELECT * FROM herald.caches").fetchall() == []
 
-            # A snapshot from before the promotion goes on.
+            # A snapshot from before the promotion stays in use.
             other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             assert one(other, LOOK) == "2"
             assert one(session, "SELECT pg_promote()")
-            # The server uses a snapshot of the standby's again until a transaction ends.
+            # The server uses a snapshot of the standby again until a transaction ends.
             session.execute("SELECT pg_current_xact_id()")
             assert [one(session, LOOK), found(session, LOOK)] == ["2", True]
             assert [one(other, LOOK), found(other, LOOK)] == ["2", False]
@@ -275,7 +277,7 @@ def test_standby(connect):
 
 @pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII"])
 def test_databases_are_apart(caching, connect, session, encoding):
-    """Guards: the same cache and key of another database is another; in any encoding, for any bytes."""
+    """Guards: the same cache and key in another database is a different one; in any encoding, for any bytes."""
     session.execute(f"CREATE DATABASE apart ENCODING {encoding} TEMPLATE template0"
                     " LC_COLLATE 'C' LC_CTYPE 'C'")
     try:
@@ -300,8 +302,8 @@ def test_databases_are_apart(caching, connect, session, encoding):
 
 
 def test_extension_is_dropped_and_created(caching, connect):
-    """Guards: what a session has cached before the extension, and its triggers with it, were dropped is not
-    found after it was created again."""
+    """Guards: values that a session cached before the extension, and its triggers with it, were dropped are not found
+    after it was created again."""
     caching.psql("CREATE DATABASE comes_and_goes")
     watch = "SELECT herald.cache_watch('item', 'item', 'id')"
     try:
@@ -331,8 +333,8 @@ FILL = ("SELECT count(herald.cache_through('m', 'SELECT repeat(''x'', $1 + 0 * $
 
 
 def test_memory_is_bounded(session):
-    """Guards: what the view says stays within the setting, whatever the sizes of values; and the memory
-    that is really taken, about."""
+    """Guards: the memory that the view shows stays within the setting, whatever the sizes of values; the memory that is
+    really taken does so roughly."""
     limit = 1024 * 1024
     session.execute("SET herald.cache_memory = '1MB'")
     for size in (1, 60, 200, 500, 1100, 2200, 5000, 20000, 200000, 1):
@@ -344,7 +346,7 @@ def test_memory_is_bounded(session):
 
 
 def test_memory_of_queries(session):
-    """Guards: what the queries themselves take counts, too: thousands of them with a value each, and long ones."""
+    """Guards: the memory of the queries themselves counts, too: thousands of them with a value each, and long ones."""
     session.execute("SET herald.cache_memory = '256kB'")
     for length, count in ((20, 5000), (2000, 1000), (300_000, 2), (20, 5000)):
         assert one(session, "SELECT count(herald.cache_through('m', 'SELECT ' || i || repeat(' ', %s)))"
@@ -355,7 +357,7 @@ def test_memory_of_queries(session):
 
 
 def test_thousands_of_caches(session, other):
-    """Guards: so many names cost no more than their values, and each can be cleared."""
+    """Guards: thousands of cache names cost no more than their values, and each can be cleared."""
     session.execute("SET herald.cache_memory = '16MB'")
     look_all = ("SELECT count(*) FILTER (WHERE herald.cache_through('cache ' || i, 'SELECT $1', i) = i::text)"
                 " FROM generate_series(1, 5000) i")
@@ -374,7 +376,7 @@ def test_thousands_of_caches(session, other):
 
 
 def test_longest_unused_goes_first(session):
-    """Guards: a value that is used stays while those that are not go."""
+    """Guards: a value that is used stays while unused ones are evicted."""
     session.execute("SET herald.cache_memory = '64kB'")
     look = "SELECT herald.cache_through('lru', 'SELECT repeat(''x'', 1000 + 0 * $1)', {})"
     session.execute(look.format(0))
@@ -386,7 +388,8 @@ def test_longest_unused_goes_first(session):
 
 
 def test_large_value(session, other):
-    """Guards: a value of megabytes is returned as it was, and forgotten; one too large is not kept."""
+    """Guards: a value of megabytes is returned unchanged, and forgotten when invalidated; one that is too large is not
+    kept."""
     session.execute("SET herald.cache_memory = '100MB'")
     look = "SELECT md5(herald.cache_through('large', 'SELECT repeat(''pg'', 20000000)'))"
     expected = one(session, "SELECT md5(repeat('pg', 20000000))")
@@ -402,7 +405,7 @@ def test_large_value(session, other):
 
 
 def test_largest_value(session, other):
-    """Guards: a value that with its key takes more than 1 GB, which is more than the server's palloc() gives, is kept
+    """Guards: a value that with its key takes more than 1 GB, which is more than the server's palloc() allows, is kept
     if the setting allows that: it is no error."""
     session.execute("SET herald.cache_memory = '2GB'")
     look = ("SELECT octet_length(herald.cache_through('largest', 'SELECT repeat(repeat(left($1, 1), 1000000), 1073)',"
@@ -430,7 +433,7 @@ def test_pooler(session, other):
 
 
 def test_cancelled_commit(session, other):
-    """Guards: a transaction that fails as it commits invalidates for nothing, and its own values are gone."""
+    """Guards: the invalidations of a transaction that fails as it commits have no effect; its own values are gone."""
     other.execute("""
         DROP TABLE IF EXISTS checked;
         CREATE TABLE checked (id integer UNIQUE DEFERRABLE INITIALLY DEFERRED)""")

@@ -1,5 +1,5 @@
-"""Session caches and two-phase commit: what a prepared transaction has changed is found once it is committed, by
-any session, also after a restart, and by sessions that join meanwhile."""
+"""Session caches and two-phase commit: the changes of a prepared transaction are found once it is committed, by any
+session, also after a restart, and by sessions that join meanwhile."""
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ OTHER = "SELECT herald.cache_through('other', 'SELECT 1')"
 
 @pytest.fixture(scope="module")
 def two_phase():
-    """Transactions can be prepared."""
+    """A server with prepared transactions."""
     for cluster in started(preload=True, settings=SETTINGS | TWO_PHASE):
         cluster.psql(ITEM + FLOOD)
         yield cluster
@@ -27,7 +27,7 @@ def two_phase():
 
 @pytest.fixture
 def writer(two_phase, connect):
-    """One that prepares; afterwards nothing is prepared any more."""
+    """A session that prepares; afterwards no transaction is prepared any more."""
     writer = connect(two_phase)
     writer.execute("UPDATE item SET v = 0")
     yield writer
@@ -35,13 +35,13 @@ def writer(two_phase, connect):
 
 
 def roll_back_all(connection: psycopg.Connection) -> None:
-    """What a test has left prepared."""
+    """Rolls back what a test has left prepared."""
     for name, in connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()").fetchall():
         connection.execute(f"ROLLBACK PREPARED '{name}'")
 
 
 def prepare(connection: psycopg.Connection, value: int, name: str = "p") -> None:
-    """Changes what all look at."""
+    """Changes the row that all look up, and prepares the transaction."""
     connection.execute("BEGIN")
     connection.execute("UPDATE item SET v = %s WHERE id = 1", (value,))
     connection.execute(f"PREPARE TRANSACTION '{name}'")
@@ -52,8 +52,8 @@ def prepare(connection: psycopg.Connection, value: int, name: str = "p") -> None
 @pytest.mark.parametrize("reader", ["has joined", "joins meanwhile", "joins in a transaction",
                                     "is overrun meanwhile", "is the writer"])
 def test_finished_later(two_phase, connect, writer, reader, finisher, how):
-    """Guards: while a transaction is prepared all find the value from before, and nobody keeps it; once it is
-    finished, in any session, all find what is true then, and keep that."""
+    """Guards: while a transaction is prepared all sessions find the old value, and none keeps it; once it is finished,
+    in any session, all find the value that is valid then, and keep it."""
     session = writer if reader == "is the writer" else connect(two_phase)
     other = connect(two_phase)
     if reader in ("has joined", "is overrun meanwhile", "is the writer"):
@@ -82,7 +82,7 @@ def test_finished_later(two_phase, connect, writer, reader, finisher, how):
 
 
 def test_nothing_of_it_is_kept(writer, two_phase, connect):
-    """Guards: what a transaction has kept of its own changes is forgotten when it is prepared."""
+    """Guards: values that a transaction has kept from its own changes are forgotten when it is prepared."""
     session = connect(two_phase)
     session.execute("BEGIN")
     session.execute("UPDATE item SET v = 1 WHERE id = 2")
@@ -95,8 +95,8 @@ def test_nothing_of_it_is_kept(writer, two_phase, connect):
 
 
 def test_other_keys_are_kept(two_phase, connect, writer):
-    """Guards: a transaction that stays prepared costs sessions that have read its invalidations nothing but its
-    keys, and sessions that join in another database nothing."""
+    """Guards: a transaction that stays prepared costs sessions that have read its invalidations only its keys, and
+    costs sessions that join in another database nothing."""
     session = connect(two_phase)
     assert one(session, LOOK) == "0"
     prepare(writer, 1)
@@ -111,7 +111,7 @@ def test_other_keys_are_kept(two_phase, connect, writer):
 
 @pytest.mark.parametrize("why", ["the name is in use", "a temporary table"])
 def test_prepare_that_fails(two_phase, connect, writer, why):
-    """Guards: if PREPARE TRANSACTION fails behind our callback, nothing has changed, and all goes on."""
+    """Guards: if PREPARE TRANSACTION fails after our callback, nothing has changed, and all goes on."""
     session = connect(two_phase)
     assert one(session, LOOK) == "0"
     writer.execute("BEGIN; INSERT INTO item VALUES (3, 0); PREPARE TRANSACTION 'p'")
@@ -131,8 +131,8 @@ def test_prepare_that_fails(two_phase, connect, writer, why):
 
 @pytest.mark.parametrize("mode", ["fast", "crash"])
 def test_after_a_restart(two_phase, connect, writer, mode):
-    """Guards: nothing of the queue is left, and a session that begins to look up does not keep what a
-    transaction that was prepared before is about to change."""
+    """Guards: nothing of the queue is left, and a session that begins to look up does not keep what a transaction that
+    was prepared before the restart is about to change."""
     prepare(writer, 1)
     if mode == "crash":
         two_phase.crash()
@@ -149,7 +149,7 @@ def test_after_a_restart(two_phase, connect, writer, mode):
 
 
 def test_places_are_used_again(two_phase, connect, writer):
-    """Guards: a session that joins where transactions were prepared earlier, and finished, keeps what it finds."""
+    """Guards: a session that joins after earlier transactions were prepared and finished keeps what it finds."""
     for number in range(10):
         prepare(writer, number)
         writer.execute("COMMIT PREPARED 'p'")
@@ -159,8 +159,8 @@ def test_places_are_used_again(two_phase, connect, writer):
 
 
 def test_nothing_between_committing_and_prepared(stop_points, connect):
-    """Guards: a session that joins just as a transaction passes from those that are committing to those that are
-    prepared hears of it: the first are asked first."""
+    """Guards: a session that joins just as a transaction passes from the committing to the prepared ones learns of it:
+    the committing ones are asked first."""
     for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | TWO_PHASE):
         cluster.psql(FUNCTIONS + ITEM)
         writer, joiner, points = connect(cluster), connect(cluster), Points(connect(cluster))
@@ -205,7 +205,7 @@ def subscriber(two_phase, connect, writer):
 
 
 def is_prepared(cluster: Cluster, database: str) -> bool:
-    """Whether anything is, there."""
+    """Whether a transaction is prepared in this database."""
     return cluster.psql(f"SELECT count(*) FROM pg_prepared_xacts WHERE database = '{database}'") != "0"
 
 

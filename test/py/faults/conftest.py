@@ -1,4 +1,4 @@
-"""What the tests of faults around caches share."""
+"""Fixtures for the tests of faults around caches."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from cache_scene import CacheScene
 
 @pytest.fixture
 def caches(faulty, connect):
-    """Survivors of whatever the test does; afterwards nothing is left behind."""
+    """Sessions that must survive whatever the test does to others; afterwards nothing may be left over."""
     scene = CacheScene(faulty, connect)
     yield scene
     scene.end()

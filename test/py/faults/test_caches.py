@@ -1,6 +1,6 @@
-"""Sessions that change what is cached, or begin to cache: stopped, ended, or failing at the worst moment.
+"""Sessions that change cached data, or begin to cache: stopped, ended, or failing at the worst moment.
 
-No session finds a stale value; and what was not to be kept meanwhile is kept again afterwards.
+No session finds a stale value; and values that must not be kept meanwhile are kept again afterwards.
 """
 
 import os
@@ -25,7 +25,7 @@ REPEATABLE = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 
 
 def end_writer(scene: CacheScene, point: str, writer: psycopg.Connection, doing: Doing, how: str) -> None:
-    """One that stands still before its commit goes on, or is ended."""
+    """A writer that is held before its commit goes on, or is ended."""
     if how == "commit":
         scene.points.release(point)
         assert doing.end() is None
@@ -42,8 +42,8 @@ def end_writer(scene: CacheScene, point: str, writer: psycopg.Connection, doing:
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 @pytest.mark.parametrize("point", COMMITTER)
 def test_committer_fails(caches, point, action):
-    """Guards: a transaction that fails, or is ended, while it tells of its changes has changed nothing; what
-    was forgotten for it is kept again; if its session is still there, it can try again."""
+    """Guards: a transaction that fails, or is ended, while it announces its changes has changed nothing; what was
+    forgotten for it is kept again; if its session still exists, it can try again."""
     victim = caches.reader()
     caches.points.arm(point, action, pid_of(victim))
     with pytest.raises(psycopg.Error):
@@ -62,8 +62,8 @@ def test_committer_fails(caches, point, action):
 @pytest.mark.parametrize("how", ["commit", "cancel", "terminate"])
 @pytest.mark.parametrize("point", COMMITTER)
 def test_committer_stands_still(caches, point, how):
-    """Guards: while one stands still before its commit, nobody keeps what may be old then; all keep it when
-    that is over, however it ends."""
+    """Guards: while a writer is held before its commit, no session keeps what may be old then; all keep it when the
+    commit is over, however it ends."""
     victim, joiner, old = caches.connect(), caches.connect(), caches.reader()
     old.execute(f"{REPEATABLE}; {LOOK}")
     doing = caches.stand_still(point, victim, CHANGE)
@@ -71,7 +71,7 @@ def test_committer_stands_still(caches, point, how):
     for _ in range(2):
         for reader in caches.readers:
             assert caches.kept(reader) == ROWS - known
-        assert caches.kept(joiner) == 0  # it cannot know what is announced
+        assert caches.kept(joiner) == 0  # it cannot know which keys are announced
     end_writer(caches, point, victim, doing, how)
     forgotten = 1 if how == "commit" else known
     for reader in caches.readers:
@@ -85,7 +85,7 @@ def test_committer_stands_still(caches, point, how):
 
 @pytest.mark.parametrize("point", COMMITTER)
 def test_committer_is_stopped(caches, point):
-    """Guards: the same where the process does not run at all (SIGSTOP), while others change, and join."""
+    """Guards: the same if the process does not run at all (SIGSTOP), while other sessions change data, and join."""
     victim = caches.connect()
     doing = caches.stand_still(point, victim, CHANGE)
     known = 1 if point == "invalidate-published" else 0
@@ -106,7 +106,7 @@ def test_committer_is_stopped(caches, point):
 
 @contextmanager
 def nobody_confirms(cluster: Cluster, connection: psycopg.Connection):
-    """Within, commits wait for a standby that is not there."""
+    """Within the block, commits wait for a standby that does not exist."""
     connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     connection.execute("SELECT pg_reload_conf()")
     try:
@@ -117,7 +117,8 @@ def nobody_confirms(cluster: Cluster, connection: psycopg.Connection):
 
 
 def waits_for_a_standby(scene: CacheScene, victim: psycopg.Connection, doing: Doing) -> bool:
-    """False: its commit has ended without waiting. (Another process takes the setting up, and may not have yet.)"""
+    """Whether the commit waits; False if it has ended without waiting. (Another process applies the setting, and may
+    not have done so yet.)"""
     def waits() -> bool:
         return one(scene.watcher, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = %s",
                    pid_of(victim))
@@ -128,8 +129,8 @@ def waits_for_a_standby(scene: CacheScene, victim: psycopg.Connection, doing: Do
 
 @pytest.mark.parametrize("how", ["confirmed", "canceled"])
 def test_commit_waits_for_a_standby(caches, how):
-    """Guards: a change that is committed, and waits for its standby to be visible, is seen by nobody; what
-    is computed meanwhile is kept by nobody; afterwards all see it, and keep it."""
+    """Guards: a committed change that waits for its standby before it becomes visible is seen by no session; what is
+    computed meanwhile is not kept; afterwards all sessions see the change, and keep it."""
     victim, joiner, old = caches.connect(), caches.connect(), caches.reader()
     old.execute(f"{REPEATABLE}; {LOOK}")
     with nobody_confirms(caches.cluster, caches.watcher):
@@ -145,7 +146,7 @@ def test_commit_waits_for_a_standby(caches, how):
             look(old)
         if how == "canceled":
             caches.watcher.execute("SELECT pg_cancel_backend(%s)", (pid_of(victim),))
-            assert doing.end() is None  # with a warning: it is committed here
+            assert doing.end() is None  # with a warning: it is committed locally
     assert doing.end() is None
     for reader in caches.readers:
         assert caches.kept(reader) == ROWS - 1 and caches.kept(reader) == ROWS
@@ -163,9 +164,8 @@ def test_commit_waits_for_a_standby(caches, how):
 @pytest.mark.parametrize("joining_at", JOINER)
 @pytest.mark.parametrize("committing_at", COMMITTER)
 def test_joins_while_one_commits(caches, committing_at, joining_at, how):
-    """Guards: one that joins while another is between telling of its change and having committed it, and
-    whose snapshot does not see the change, does not keep what it finds, though the other is through by the
-    time that it has joined."""
+    """Guards: a session that joins while another is between announcing its change and having committed it, and whose
+    snapshot does not see the change, does not keep what it finds, even if the commit is finished first."""
     victim, joiner = caches.connect(), caches.connect()
     writing = caches.stand_still(committing_at, victim, CHANGE)
     joining = caches.stand_still(joining_at, joiner, LOOK)
@@ -181,7 +181,7 @@ def test_joins_while_one_commits(caches, committing_at, joining_at, how):
 @pytest.mark.parametrize("joining_at", JOINER)
 @pytest.mark.parametrize("committing_at", COMMITTER)
 def test_joins_anew_while_one_commits(caches, committing_at, joining_at, how):
-    """Guards: the same for one that was overrun, in a transaction with one snapshot from before."""
+    """Guards: the same for a session that was overrun, in a transaction whose only snapshot is from before."""
     victim, joiner = caches.connect(), caches.reader()
     joiner.execute(f"{REPEATABLE}; {LOOK}")
     writing = caches.stand_still(committing_at, victim, CHANGE)
@@ -201,8 +201,8 @@ def test_joins_anew_while_one_commits(caches, committing_at, joining_at, how):
 @pytest.mark.parametrize("committing_at", COMMITTER)
 @pytest.mark.parametrize("joining_at", JOINER)
 def test_commits_after_one_has_joined(caches, joining_at, committing_at):
-    """Guards: one that stands still while it joins learns of all that is told of meanwhile, or was told of
-    before and is committed afterwards; also if that is more than the queue holds."""
+    """Guards: a session that is held while it joins learns of all changes that are announced meanwhile, or were
+    announced before and are committed afterwards; also if they are more than the queue holds."""
     for messages in (0, RING + 64):
         victim, joiner = caches.connect(), caches.connect()
         joining = caches.stand_still(joining_at, joiner, LOOK)
@@ -210,7 +210,7 @@ def test_commits_after_one_has_joined(caches, joining_at, committing_at):
         caches.flood(messages)
         caches.points.release(joining_at)
         assert joining.end() is None
-        # It may not know of what is announced: then it keeps nothing, until that is over.
+        # If it does not know what is announced, it keeps nothing until that transaction is over.
         knows = joining_at == "invalidation-joined-and-asked" and messages == 0
         known = 1 if committing_at == "invalidate-published" else 0
         assert caches.kept(joiner) == (ROWS - known if knows else 0)
@@ -224,7 +224,7 @@ def test_commits_after_one_has_joined(caches, joining_at, committing_at):
 @pytest.mark.parametrize("action", ["terminate", "cancel"])
 @pytest.mark.parametrize("point", JOINER)
 def test_joiner_is_ended(caches, point, action):
-    """Guards: one that is ended, or cancelled, while it joins leaves nothing; or can try again."""
+    """Guards: a session that is ended, or cancelled, while it joins leaves nothing, or can try again."""
     victim = caches.connect()
     caches.points.arm(point, action, pid_of(victim))
     with pytest.raises(psycopg.Error):
@@ -238,8 +238,8 @@ def test_joiner_is_ended(caches, point, action):
 
 @pytest.mark.parametrize("committing_at", COMMITTER)
 def test_joiner_fails(caches, committing_at):
-    """Guards: one that fails in the midst of joining, as without memory for a snapshot, has not joined: when
-    it tries again, it does not keep what another changes just then."""
+    """Guards: a session that fails in the middle of joining, e.g. for lack of memory for a snapshot, has not joined:
+    when it tries again, it does not keep what another session is changing."""
     victim, joiner = caches.connect(), caches.connect()
     writing = caches.stand_still(committing_at, victim, CHANGE)
     caches.points.arm("invalidation-joined-and-asked", "error", pid_of(joiner))
@@ -254,7 +254,7 @@ def test_joiner_fails(caches, committing_at):
 
 @pytest.mark.parametrize("point", JOINER)
 def test_joiner_is_stopped(caches, point):
-    """Guards: one that does not run at all while it joins (SIGSTOP) holds nobody up."""
+    """Guards: a session that does not run at all while it joins (SIGSTOP) blocks no other session."""
     victim = caches.connect()
     doing = caches.stand_still(point, victim, LOOK)
     with stopped(pid_of(victim)):

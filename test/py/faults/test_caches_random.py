@@ -1,4 +1,4 @@
-"""Caches where anything happens at any moment: under load, with too little memory, and by kill -9."""
+"""Caches with random faults: under load, with too little memory, and by kill -9."""
 
 import os
 import random
@@ -17,13 +17,13 @@ from cache_scene import CHANGE, FAR_BEHIND, NOTHING_READ, RING, ROWS, CacheScene
 from faults import Actors, Doing, pid_of
 from support import one, reconnect, until_crashed, watchdog_pid
 
-# So long each; and the seed, to repeat what has failed.
+# Duration of each test; and the seed, to repeat a failed run.
 LOAD_S = float(os.environ.get("HERALD_FAULTS_S", "1"))
 SEED = int(os.environ.get("HERALD_FAULTS_SEED", "0"))
 
 pytestmark = pytest.mark.timeout(90 + 2 * LOAD_S)
 
-# Where any process may stand still for a moment.
+# Points at which any process may be held for a moment.
 POINTS = ["invalidate-announced", "invalidate-published", "catch-up-handed-out", "invalidation-joined",
           "invalidation-joined-and-asked", "catch-up", "invalidation-leave"]
 MOMENTS = [*POINTS, "watchdog-look", "deliver-begin"]
@@ -34,14 +34,14 @@ STATS = "SELECT invalidations, cache_resets, catch_ups FROM herald.stats"
 # ---- under load ----
 
 class Client:
-    """One session after another that changes, looks, and fills the queue, and may end at any moment."""
+    """Runs one session after another, which changes, looks up, and fills the queue, and may end at any moment."""
 
     def __init__(self, load: "Load", rng: random.Random):
         self.load = load
         self.rng = rng
 
     def run(self) -> None:
-        """Until the load ends."""
+        """Runs until the load ends."""
         cluster = self.load.scene.cluster
         while not self.load.done.is_set():
             self.load.sessions += 1
@@ -84,7 +84,7 @@ class Client:
 
 
 class Load(Actors):
-    """Clients that may be ended, and survivors that look all the time."""
+    """Clients that may be ended, and survivors that look up all the time."""
 
     def __init__(self, scene: CacheScene, clients: int, rng: random.Random):
         super().__init__()
@@ -103,8 +103,8 @@ class Load(Actors):
 
 @pytest.mark.parametrize("with_points", [False, True], ids=["terminate and cancel", "stand still as well"])
 def test_at_any_moment(caches, with_points):
-    """Guards: sessions are terminated, cancelled, time out and stand still at random; nobody ever finds what
-    is not in the table, nobody hangs, and afterwards all is kept, and caught up."""
+    """Guards: sessions are terminated, cancelled, timed out and held at random; no session ever finds what is not in
+    the table, none hangs, and afterwards all is kept, and all are caught up."""
     rng = random.Random(SEED)
     load = Load(caches, 5, rng)
     kept = [pid_of(connection) for connection in (*caches.readers, caches.writer, caches.watcher)]
@@ -132,7 +132,7 @@ def test_at_any_moment(caches, with_points):
 
 @contextmanager
 def limited(scene: CacheScene, victim: psycopg.Connection, room: int):
-    """Within, a backend can have so many bytes more of address space than it has now."""
+    """Within the block, a backend can have `room` bytes of address space more than it has now."""
     program, pid = shutil.which("prlimit"), f"--pid={pid_of(victim)}"
     status = Path(f"/proc/{pid_of(victim)}/statm").read_text(encoding="ascii")
     limit = int(status.split()[0]) * resource.getpagesize() + room
@@ -149,8 +149,8 @@ def limited(scene: CacheScene, victim: psycopg.Connection, room: int):
     "SELECT count(herald.cache_through('queries', 'SELECT 1 ' || repeat(' ', n))) FROM generate_series(1, 5000) n",
 ], ids=["a large value", "many values", "many invalidations", "many queries"])
 def test_out_of_memory(caches, sql):
-    """Guards: a session that runs out of memory at whatever place, while it keeps a value or tells of a
-    change, gets a clear error; it can go on, and finds nothing that is wrong; the others notice nothing."""
+    """Guards: a session that runs out of memory at any place, while it keeps a value or announces a change, gets a
+    clear error; it can go on, and finds no wrong value; the others notice nothing."""
     victim = caches.reader()
     victim.execute("SET herald.cache_memory = '64MB'")
     failed = 0
@@ -174,8 +174,7 @@ LENGTH = "SELECT length(herald.cache_through('large', 'SELECT repeat(''x'', $1 +
 
 
 def test_value_is_too_large(caches):
-    """Guards: a value that does not fit is found, and not kept; no session keeps more than it may, whatever
-    the sizes."""
+    """Guards: a value that does not fit is returned, and not kept; no session keeps more than it may, in any case."""
     victim = caches.reader()
     victim.execute("SET herald.cache_memory = '64kB'")
     for length in (10, 60_000, 70_000, 5_000_000, 63_000, 30_000, 10):
@@ -191,8 +190,7 @@ def test_value_is_too_large(caches):
 
 @pytest.mark.parametrize("point", [*POINTS, "the watchdog"])
 def test_killed(faulty, connect, point):
-    """Guards: kill -9 of a backend at any point has the server start afresh, with nothing cached, and all
-    works."""
+    """Guards: after kill -9 of a backend at any point the server restarts with nothing cached, and all works."""
     scene = CacheScene(faulty, connect)
     if point == "the watchdog":
         scene.points.arm("catch-up")

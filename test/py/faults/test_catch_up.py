@@ -1,7 +1,7 @@
-"""Sessions that are far behind with invalidations, and the one that has the turn: stopped, ended, or gone at the worst
-moment.
+"""Sessions that are far behind with invalidations, and the holder of the turn to catch up: stopped, ended, or gone at
+the worst moment.
 
-The others are caught up all the same, and none of them is reset; what is left behind goes to nobody else.
+The others are caught up all the same, and none of them is reset; what a session leaves behind reaches no other session.
 """
 
 import os
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.timeout(60 + 3 * STOPPED_S)
 
 
 def rescued(scene: CacheScene) -> int:
-    """How many turns the watchdog has taken back."""
+    """Number of turns that the watchdog has taken back."""
     return one(scene.watcher, "SELECT turns_rescued FROM herald.stats")
 
 
 def holds_the_turn(scene: CacheScene) -> psycopg.Connection:
-    """One that stands still, with the turn to catch up, all others being far behind as well."""
+    """A session that is held with the turn to catch up, while all others are far behind as well."""
     victim = scene.reader()
     scene.points.arm("catch-up", "wait", pid_of(victim))
     scene.fall_behind()
@@ -39,8 +39,8 @@ def holds_the_turn(scene: CacheScene) -> psycopg.Connection:
 # ---- the session that has the turn ----
 
 def test_holder_stands_still(caches):
-    """Guards: where one stands still with the turn, the watchdog sees to the others; that one is reset
-    alone, if it comes to that."""
+    """Guards: while a session is held with the turn, the watchdog takes care of the others; only that session is reset,
+    if any."""
     before = rescued(caches)
     victim = holds_the_turn(caches)
     caches.catch_up(caches.readers)
@@ -58,8 +58,8 @@ def test_holder_stands_still(caches):
 
 @pytest.mark.parametrize("laps", [0, 1])
 def test_holder_is_stopped(caches, laps):
-    """Guards: the same where it does not run at all (SIGSTOP), and is to be overrun; it is no longer passed
-    over as soon as it has read something."""
+    """Guards: the same if the session does not run at all (SIGSTOP), and if it is overrun; it is no longer skipped once
+    it has read something."""
     before = rescued(caches)
     victim = caches.reader()
     with stopped(pid_of(victim)):
@@ -79,7 +79,7 @@ def test_holder_is_stopped(caches, laps):
 
 
 def test_all_but_one_are_stopped(caches):
-    """Guards: one turn after another is taken back, until one gets it that runs."""
+    """Guards: one turn after another is taken back, until a session gets it that runs."""
     slowest = caches.readers[:2] + [caches.reader()]
     with ExitStack() as stack:
         for reader in slowest:
@@ -94,8 +94,7 @@ def test_all_but_one_are_stopped(caches):
 
 
 def test_without_watchdog(caches):
-    """Guards: each that has caught up hands the turn on, to all that are far behind; the watchdog need not
-    do anything for that."""
+    """Guards: each session that has caught up hands the turn on, to all that are far behind, without the watchdog."""
     readers = [*caches.readers, caches.reader(), caches.reader()]
     counted = one(caches.watcher, "SELECT catch_ups FROM herald.stats")
     with caches.without_watchdog():
@@ -109,8 +108,8 @@ def test_without_watchdog(caches):
 
 
 def test_watchdog_is_stopped(caches):
-    """Guards: where the watchdog does not run while a turn is out that is not used, nobody is caught up
-    while idle until its holder is overrun; nobody finds anything stale by that."""
+    """Guards: if the watchdog does not run while a turn is not used, no idle session is caught up until the turn's
+    holder is overrun; no session finds anything stale because of that."""
     with caches.without_watchdog():
         victim = holds_the_turn(caches)
         caches.writer.execute(CHANGE)
@@ -129,7 +128,7 @@ def test_watchdog_is_stopped(caches):
 
 
 def test_watchdog_is_terminated(caches):
-    """Guards: a new one takes back the turn that was out when the one before it ended."""
+    """Guards: a new watchdog takes back the turn that was in use when the previous one ended."""
     before = watchdog_pid(caches.cluster)
     with caches.without_watchdog():
         victim = holds_the_turn(caches)
@@ -144,8 +143,8 @@ def test_watchdog_is_terminated(caches):
 
 @pytest.mark.parametrize("how", ["released", "terminate", "cancel"])
 def test_stands_still_before_the_signal(caches, how):
-    """Guards: where one stands still that has given a turn, but not signalled, the watchdog sees to the
-    others; so does it if that one ends."""
+    """Guards: when a session is held after it has given a turn, but before it has signalled, the watchdog takes care of
+    the others; also if that session ends."""
     sender, victim = caches.connect(), caches.reader()
     caches.points.arm("catch-up-handed-out", "wait" if how == "released" else how, pid_of(sender))
     caches.flood(10)
@@ -156,7 +155,7 @@ def test_stands_still_before_the_signal(caches, how):
         assert caches.points.waiter("catch-up-handed-out") == pid_of(sender)
         caches.flood(1000)
         caches.catch_up(caches.readers)
-        assert caches.behind(victim) >= FAR_BEHIND  # it does not know
+        assert caches.behind(victim) >= FAR_BEHIND  # it has not been signalled
         caches.points.release()
         assert doing.end() is None
     else:
@@ -170,7 +169,7 @@ def test_stands_still_before_the_signal(caches, how):
 
 @pytest.mark.parametrize("action", ["terminate", "cancel"])
 def test_holder_is_ended(caches, action):
-    """Guards: one that is ended while it catches up hands the turn on, without the watchdog; one that is
+    """Guards: a session that is ended while it catches up hands the turn on, without the watchdog; one that is
     cancelled there notices nothing."""
     with caches.without_watchdog():
         victim = caches.reader()
@@ -185,8 +184,8 @@ def test_holder_is_ended(caches, action):
 
 @pytest.mark.parametrize("when", ["turn before", "turn after"])
 def test_exits_with_the_turn(caches, when):
-    """Guards: one that exits, and is given the turn before or while it does, hands it on when it is gone; if
-    it stands still there, the watchdog takes it back."""
+    """Guards: a session that is given the turn before or while it exits hands it on when it is gone; if it is held
+    there, the watchdog takes the turn back."""
     with caches.without_watchdog():
         if when == "turn before":
             victim = caches.reader()
@@ -217,11 +216,11 @@ def test_exits_with_the_turn(caches, when):
     until_gone(caches.watcher, pid_of(victim))
 
 
-# ---- a slot that is used anew ----
+# ---- a slot that is used again ----
 
 def heirs_of_any_slot(scene: CacheScene) -> list[psycopg.Connection]:
-    """As many new sessions as there is room for, so that one has the slot that has become free last: from
-    PostgreSQL 16 on it is the last to be given out. (Not the second and third: others want to connect.)"""
+    """As many new sessions as there is room for, so that one gets the slot that was freed last: from PostgreSQL 16 on
+    it is given out last. (The second and third are closed again: other sessions need to connect.)"""
     heirs = []
     with suppress(psycopg.OperationalError):
         while True:
@@ -233,8 +232,8 @@ def heirs_of_any_slot(scene: CacheScene) -> list[psycopg.Connection]:
 
 @pytest.mark.parametrize("kind", ["plain", "listens", "caches", "both"])
 def test_slot_is_used_anew(caches, kind):
-    """Guards: a signal that was meant for a session that has gone does no harm to the one that has its slot
-    now, nor to the next, and neither misses one of its own."""
+    """Guards: a signal that was meant for a session that has exited harms neither the one that has its slot now nor the
+    next, and neither misses a signal of its own."""
     sender, victim = caches.connect(), caches.reader()
     slot = caches.points.slot(victim)
     caches.points.arm("catch-up-handed-out", "wait", pid_of(sender))
@@ -267,7 +266,7 @@ def test_slot_is_used_anew(caches, kind):
     caches.goes_on(also=heirs)
 
 
-# ---- one that is busy ----
+# ---- a session that is busy ----
 
 def waits_for_the_lock(scene: CacheScene, connection: psycopg.Connection, sql: str) -> Doing:
     """Runs a statement that waits for advisory lock 1."""
@@ -278,8 +277,8 @@ def waits_for_the_lock(scene: CacheScene, connection: psycopg.Connection, sql: s
 
 
 def test_signal_is_used_up(caches):
-    """Guards: one whose statement waits while it falls far behind, and then looks for invalidations of the
-    server's own, which uses its signal up, and fails, catches up when it is idle."""
+    """Guards: a session that falls far behind while its statement waits, then processes the server's own invalidations,
+    which consumes its signal, and fails, catches up when it is idle."""
     victim = caches.reader()
     victim.execute("""
         CREATE FUNCTION pg_temp.fails() RETURNS void LANGUAGE plpgsql AS $$
@@ -290,7 +289,7 @@ def test_signal_is_used_up(caches):
                 RAISE EXCEPTION 'failed';
             END $$""")
     with pytest.raises(psycopg.errors.RaiseException):
-        victim.execute("SELECT pg_temp.fails()")  # so that it comes by no planner the next time
+        victim.execute("SELECT pg_temp.fails()")  # so that the next run needs no planner
     caches.writer.execute("SELECT pg_advisory_lock(1)")
     doing = waits_for_the_lock(caches, victim, "SELECT pg_temp.fails()")
     caches.fall_behind_alone(victim)
@@ -300,7 +299,7 @@ def test_signal_is_used_up(caches):
     caches.goes_on(also=[victim])
 
 
-# ---- one that listens as well ----
+# ---- a session that also listens ----
 
 @pytest.fixture
 def both(caches):
@@ -313,7 +312,7 @@ def both(caches):
 @pytest.mark.parametrize("first", ["notification", "invalidations"])
 def test_both_signals(caches, both, first):
     """Guards: an idle session that is signalled for both at the same time does both, and its client gets the
-    notification without asking."""
+    notification without running a statement."""
     for number in range(3):
         with stopped(pid_of(both)):
             if first == "notification":
@@ -329,8 +328,8 @@ def test_both_signals(caches, both, first):
 @pytest.mark.parametrize("point", ["deliver-called", "deliver-begin", "deliver-read", "deliver-message",
                                    "deliver-all-read", "deliver-done", "turn-given-back"])
 def test_far_behind_while_it_delivers(caches, both, point):
-    """Guards: one that stands still while it delivers, and falls far behind then, catches up when it is
-    through, and its client hears all."""
+    """Guards: a session that is held while it delivers, and then falls far behind, catches up when it has delivered,
+    and its client receives all."""
     caches.points.arm(point, "wait", pid_of(both))
     notify(caches.writer, "c", "first")
     assert caches.points.waiter(point) == pid_of(both)
@@ -345,8 +344,8 @@ def test_far_behind_while_it_delivers(caches, both, point):
 
 @pytest.mark.parametrize("turns", ["there are turns", "there are none"])
 def test_notified_while_it_catches_up(caches, both, turns):
-    """Guards: one that is notified while it catches up hears of it when it is through; also if it has to
-    wait for its turn to read notifications, and then is sent it by the server."""
+    """Guards: a session that is notified while it catches up receives the notification afterwards; also if it has to
+    wait for its turn to read notifications, which it gets later."""
     with ExitStack() as stack:
         if turns == "there are none":
             listeners = [caches.connect() for _ in range(2)]  # there are two turns
@@ -369,7 +368,8 @@ def test_notified_while_it_catches_up(caches, both, turns):
 
 @pytest.mark.parametrize("state", ["in a transaction", "in a failed block", "in a statement"])
 def test_both_signals_while_busy(caches, both, state):
-    """Guards: one that is busy when both come does both when it is idle again, without another statement."""
+    """Guards: a session that is busy when both signals arrive does both when it is idle again, without another
+    statement."""
     doing = None
     caches.writer.execute("SELECT pg_advisory_lock(1)")
     if state == "in a statement":

@@ -20,7 +20,7 @@ ENDED = "terminating connection because it has missed notifications"
 TOO_LONG = "x" * 8000
 MANY = 5000  # notifications that do not fit into a segment
 
-# At which point a sender stands while what part of its batch is overwritten.
+# The point at which a sender is held, and the part of its batch that is overwritten meanwhile.
 DAMAGES = [("publish-finished", "word"), ("publish-reserved", "length"), ("publish-reserved", "entry")]
 
 
@@ -36,16 +36,16 @@ class Damaged:
         self.sender = self.connect()
 
     def listener(self, *channels: str) -> psycopg.Connection:
-        """One that listens to these."""
+        """A new session that listens to these channels."""
         connection = self.connect()
         for channel in channels:
             connection.execute(f"LISTEN {channel}")
         return connection
 
     def damage(self, point: str = "publish-reserved", part: str = "length") -> None:
-        """Has a sender find its own batch overwritten: it commits all the same."""
+        """Has a sender find its own batch overwritten; the sender commits all the same."""
         self.points.arm(point, "wait", pid_of(self.sender))
-        with watchdog_stopped(self.cluster):  # it could be faster to dispatch, and all be told twice
+        with watchdog_stopped(self.cluster):  # it could be faster to dispatch, and all would be notified twice
             doing = Doing(self.sender, "NOTIFY c, 'lost'")
             self.points.waiter(point)
             self.watcher.execute("SELECT stop_damage(%s)", (part,))
@@ -58,7 +58,7 @@ class Damaged:
         return one(self.watcher, "SELECT is_damaged FROM herald.queue")
 
     def goes_on(self, *listeners: psycopg.Connection, sender: psycopg.Connection | None = None) -> None:
-        """Listeners to c, old and new, hear what is sent now, through the server's own queue."""
+        """Listeners to c, old and new, receive what is sent now, through the server's own queue."""
         listeners = [*listeners, self.listener("c")]
         before = one(self.watcher, "SELECT notifications FROM herald.stats")
         notify(sender or self.sender, "c", "1", "2")
@@ -72,7 +72,7 @@ class Damaged:
 
 @pytest.fixture
 def damaged(stop_points, connect):
-    """A server of its own for each test, that is not damaged yet; it is not restarted, nor does it crash."""
+    """A separate server for each test, not damaged yet; it must neither crash nor restart by itself."""
     with Cluster(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
             "max_connections": 40, "herald.wakeup_concurrency": 2}) as cluster:
         cluster.create_herald()
@@ -82,9 +82,9 @@ def damaged(stop_points, connect):
 
 @pytest.mark.parametrize("point, part", DAMAGES)
 def test_switched_off(damaged, connect, wire, point, part):
-    """Guards: a queue whose memory was overwritten takes nobody down. Idle listeners are told at once, on
-    herald_reset or by the end of their connections; notifications go on, by the server's own queue; the view
-    and the log say so, once; a restart puts an end to it."""
+    """Guards: a queue whose memory was overwritten crashes no process. Idle listeners are informed at once, on
+    herald_reset or by disconnection; notifications go on through the server's own queue; the view and the log show the
+    damage, once; a restart ends it."""
     clients = [wire(damaged.cluster) for _ in range(3)]
     for client in clients:
         client.query("LISTEN c")
@@ -109,7 +109,7 @@ def test_switched_off(damaged, connect, wire, point, part):
 
 
 def test_in_a_transaction(damaged, wire):
-    """Guards: listeners that are in a transaction are told when it ends."""
+    """Guards: listeners in a transaction are informed when the transaction ends."""
     reset, client = damaged.listener("c", "herald_reset"), wire(damaged.cluster)
     client.query("LISTEN c")
     for run in (reset.execute, client.query):
@@ -125,8 +125,8 @@ def test_in_a_transaction(damaged, wire):
 
 
 def test_pending_before(damaged):
-    """Guards: what a transaction has notified before the damage was found goes the server's own way at its
-    commit: in order, once each, without what was rolled back; and what it notifies afterwards follows."""
+    """Guards: notifications of a transaction from before the damage was found go through the server's own queue at its
+    commit: in order, once each, without those rolled back; its later notifications follow."""
     reset, sender = damaged.listener("c", "herald_reset"), damaged.connect()
     sender.execute("BEGIN")
     for statement in ("NOTIFY c, '1'", "NOTIFY c, '2'", "SAVEPOINT s", "NOTIFY c, 'rolled back'",
@@ -142,7 +142,7 @@ def test_pending_before(damaged):
 
 
 def test_pending_in_a_file(damaged):
-    """Guards: the same for more than fits into memory, in which there is a file."""
+    """Guards: the same for notifications that exceed memory and are in a file."""
     reset, sender = damaged.listener("c", "herald_reset"), damaged.connect()
     sender.execute("BEGIN")
     sender.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
@@ -155,8 +155,7 @@ def test_pending_in_a_file(damaged):
 
 @pytest.mark.parametrize("how", ["error", "terminate"])
 def test_handing_over_fails(damaged, how):
-    """Guards: a sender that fails while it hands what is pending to the server is rolled back, and heard by
-    nobody."""
+    """Guards: a sender that fails while it hands pending notifications to the server is rolled back, and sends none."""
     reset, sender = damaged.listener("c", "herald_reset"), damaged.connect()
     sender.execute("BEGIN")
     sender.execute("NOTIFY c, 'never'")
@@ -169,8 +168,8 @@ def test_handing_over_fails(damaged, how):
 
 
 def test_longer_than_the_server_takes(damaged):
-    """Guards: a payload that only herald.max_payload allows is refused in the server's own words: pending
-    ones at the commit, which is rolled back, later ones at once."""
+    """Guards: a payload that only herald.max_payload allows is refused with the server's own message: a pending one at
+    the commit, which is rolled back, a later one at once."""
     reset, sender = damaged.listener("c", "herald_reset"), damaged.connect()
     damaged.watcher.execute("ALTER SYSTEM SET herald.max_payload = '1MB'")
     damaged.watcher.execute("SELECT pg_reload_conf()")
@@ -189,9 +188,9 @@ def test_longer_than_the_server_takes(damaged):
 
 
 def test_reserved_before(damaged):
-    """Guards: a transaction whose batch was reserved before the damage was found commits; as nobody hears
-    it, all are told once more, for they may have looked before it was visible. One that fails has no such
-    effect."""
+    """Guards: a transaction whose batch was reserved before the damage was found commits; as the batch is not
+    delivered, all listeners are notified once more, because they may have looked before it was visible. One that fails
+    has no such effect."""
     reset, commits, fails = damaged.listener("c", "herald_reset"), damaged.connect(), damaged.connect()
     for point, connection in (("publish-finished", damaged.sender), ("publish-reserved", commits),
                               ("publish-reserved", fails)):

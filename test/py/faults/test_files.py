@@ -1,4 +1,4 @@
-"""Faults on the way to temporary files and from them, and of clients in the midst of something large."""
+"""Faults while temporary files are written and read, and clients that end in the middle of something large."""
 
 import os
 import struct
@@ -16,11 +16,11 @@ from support import (context_switches, hear, hear_until, notify, one, reconnect,
                      until_gone, watchdog_pid, works_from_the_start)
 from wire import Wire, cstring
 
-# Points on the way of a segment to its file. An error at the first two means that it cannot be written.
+# Points while a segment is written to its file. An error at the first two means that it cannot be written.
 WRITING = ["spill-create", "spill-written"]
 SPILLING = [*WRITING, "spill-saved", "spill-published", "tail-moved"]
 
-# Points on the way of a large transaction to its file, all before its commit.
+# Points while a large transaction is written to its file, all before its commit.
 OVERFLOWING = ["large-entered", "large-transaction-write", "large-transaction-written", "large-transaction-complete",
                "large-transaction-referenced"]
 
@@ -28,14 +28,14 @@ MANY = 5000
 
 
 def send_and_hear(scene: Scene, victim: psycopg.Connection, laps: float) -> list[str]:
-    """The victim sends that many rings full, as far as it gets; what the listeners have heard."""
+    """The victim sends `laps` rings full, unless it ends earlier; returns what the listeners have received."""
     sent = []
     for number in range(int(laps * RING_BYTES / len(KILOBYTES_7))):
         payload = f"{number} {KILOBYTES_7}"
         expected, others = [payload], scene.listeners
         try:
             notify(victim, "c", payload)
-        except psycopg.Error:  # before its commit, or afterwards: what comes next tells
+        except psycopg.Error:  # before or after its commit: the next notification shows which
             notify(scene.sender, "c", "next")
             expected = [*hear_until(scene.listeners[0], "next"), "next"]
             assert expected in ([payload, "next"], ["next"])
@@ -51,8 +51,8 @@ def send_and_hear(scene: Scene, victim: psycopg.Connection, laps: float) -> list
 @pytest.mark.parametrize("action", ["terminate", "cancel"])
 @pytest.mark.parametrize("point", ["files-choose-place", *SPILLING])
 def test_spiller(scene, point, action):
-    """Guards: a sender that goes, or is cancelled, while it writes others' notifications to a file; the
-    laggard hears just what the others hear."""
+    """Guards: if a sender exits, or is cancelled, while it writes others' notifications to a file, the laggard receives
+    exactly what the others receive."""
     laggard, victim = scene.listener(), scene.connect()
     laggard.execute("BEGIN; SELECT 1")
     scene.points.arm(point, action, pid_of(victim))
@@ -65,7 +65,7 @@ def test_spiller(scene, point, action):
 
 
 def test_deletion_stands_still(scene):
-    """Guards: while the process that deletes a file is stopped, others go on, and new files are written."""
+    """Guards: while the process that deletes a file is held, others go on, and new files are written."""
     laggard = scene.listener()
     laggard.execute("BEGIN; SELECT 1")
     sent = send_and_hear(scene, scene.sender, 2)
@@ -86,8 +86,8 @@ def test_deletion_stands_still(scene):
 
 @pytest.mark.parametrize("point", WRITING)
 def test_segment_cannot_be_written(scene, point):
-    """Guards: an error of any kind while a segment is written costs the laggards what is in it, and nobody
-    else anything; the sender does not fail."""
+    """Guards: an error of any kind while a segment is written costs the laggards that segment, and costs no other
+    session anything; the sender does not fail."""
     laggard = scene.listener()
     laggard.execute("LISTEN herald_reset")
     laggard.execute("BEGIN; SELECT 1")
@@ -102,8 +102,8 @@ def test_segment_cannot_be_written(scene, point):
 
 @pytest.mark.parametrize("point", SPILLING)
 def test_spiller_stands_still(scene, point):
-    """Guards: while a sender is stopped in the midst of writing a file, the others go on as long as there is
-    room, and wait then; afterwards everybody hears everything."""
+    """Guards: while a sender is held in the middle of writing a file, the others go on as long as there is room, and
+    then wait; afterwards all receive everything."""
     laggard, victim = scene.listener(), scene.connect()
     laggard.execute("BEGIN; SELECT 1")
     (*sent, own), doing = scene.send_until_standing(point, victim, "c")
@@ -120,9 +120,9 @@ def test_spiller_stands_still(scene, point):
 
 
 def test_large_transactions_behind_a_spiller_that_stands_still(scene):
-    """Guards: large transactions that cannot begin their files, because a spiller stands still, sleep until it
-    goes on: they use no CPU time, can be cancelled, and hold nobody up, nor when they fail; one that has
-    begun its file goes on."""
+    """Guards: large transactions that cannot begin their files because a spiller is held sleep until it goes on: they
+    use no CPU time, can be cancelled, and block no other session, not even if they fail; one that has begun its file
+    goes on."""
     laggard, victim, begun = scene.listener(), scene.connect(), scene.connect()
     large = [scene.connect() for _ in range(3)]
     statement = f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n"
@@ -155,7 +155,8 @@ def test_large_transactions_behind_a_spiller_that_stands_still(scene):
 
 
 def test_view_beside_a_spiller_that_stands_still(scene):
-    """Guards: herald.listeners, which shows how far each is behind, with the files, waits for no spiller."""
+    """Guards: herald.listeners, which shows how far each listener is behind, including files, does not wait for a
+    spiller."""
     laggard, victim = scene.listener(), scene.connect()
     laggard.execute("BEGIN; SELECT 1")
     scene.sender.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
@@ -173,8 +174,8 @@ def test_view_beside_a_spiller_that_stands_still(scene):
 
 
 def test_deleting_a_file_stands_still(scene):
-    """Guards: while the watchdog deletes a file, which can take long, sessions go on, and write new files, which
-    are not deleted with the folder."""
+    """Guards: while the watchdog deletes a file, which can take long, sessions go on, and write new files, which are
+    not deleted with the folder."""
     laggard, victim, large = scene.listener(), scene.connect(), scene.connect()
     statement = f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n"
     victim.execute("BEGIN")
@@ -199,8 +200,8 @@ def test_deleting_a_file_stands_still(scene):
 
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "stands still"])
 def test_disk_is_full_while_a_file_is_deleted(stop_points, connect, ends):
-    """Guards: a large transaction that finds the disk full while another process deletes a file waits for its room,
-    where there is nothing else to delete; the file has lost its name by then. But not without end."""
+    """Guards: a large transaction that finds the disk full while another process deletes a file, whose name is gone by
+    then, waits for its room if there is nothing else to delete; but not for ever."""
     with small_disk() as disk, contextmanager(started)(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
             "temp_tablespaces": NAME}) as cluster:
         use(cluster, disk)
@@ -212,7 +213,7 @@ def test_disk_is_full_while_a_file_is_deleted(stop_points, connect, ends):
             other.execute("BEGIN")
             send_large(other, DISK_BYTES // 3 * 2)
             (file,) = files(disk)
-            with file.open("rb"):  # so its room is not free when its name has gone
+            with file.open("rb"):  # so that its room is not free yet when its name is gone
                 points.arm("files-deleted")
                 other.execute("ROLLBACK")
                 assert points.waiter("files-deleted") == watchdog_pid(cluster)
@@ -227,7 +228,7 @@ def test_disk_is_full_while_a_file_is_deleted(stop_points, connect, ends):
             until_empty(disk)
             return problem
 
-        if ends:  # unless it takes us too long to let it end
+        if ends:  # an attempt fails if the test is too slow to let the deletion end
             assert any(attempt() is None for _ in range(5))
         else:
             attempt()
@@ -237,8 +238,8 @@ def test_disk_is_full_while_a_file_is_deleted(stop_points, connect, ends):
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_file_is_lost_before_the_commit(scene, end):
-    """Guards: a large transaction whose file is no longer in the table, by whatever damage, cannot commit;
-    nobody else is concerned, and its session goes on."""
+    """Guards: a large transaction whose file is no longer in the table, by whatever damage, cannot commit; no other
+    session is affected, and its session goes on."""
     victim = scene.connect()
     victim.execute("BEGIN")
     victim.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
@@ -255,9 +256,8 @@ def test_file_is_lost_before_the_commit(scene, end):
 
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "failed"])
 def test_file_is_lost_during_the_commit(scene, committed):
-    """Guards: a large transaction whose file is lost when it is about to get its place in the queue: the
-    listeners that get there are told that they have missed something, nobody if it fails; the server, the
-    sender and others go on."""
+    """Guards: a large transaction whose file is lost when it is about to get its place in the queue: listeners that get
+    there are notified that they have missed something, none if it fails; the server, the sender and others go on."""
     victim, told = scene.connect(), scene.listener("other")
     told.execute("LISTEN herald_reset")
     victim.execute("BEGIN")
@@ -279,8 +279,8 @@ def test_file_is_lost_during_the_commit(scene, committed):
 
 
 def test_reload_while_a_spiller_stands_still(scene):
-    """Guards: the watchdog, which has temp_tablespaces to tell, does not wait for the spiller: it takes over
-    other settings, and takes turns from listeners that do not use them."""
+    """Guards: the watchdog, which has to publish temp_tablespaces, does not wait for the spiller: it applies other
+    settings, and takes turns from listeners that do not use them."""
     laggard, victim = scene.listener(), scene.connect()
     laggard.execute("BEGIN; SELECT 1")
     (*sent, own), doing = scene.send_until_standing("spill-saved", victim, "c")
@@ -305,8 +305,8 @@ def test_reload_while_a_spiller_stands_still(scene):
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 @pytest.mark.parametrize("point", OVERFLOWING)
 def test_large_transaction(scene, point, action):
-    """Guards: a large transaction that fails or goes in any stage before its commit sends nothing and leaves
-    no file; if its session is still there, it can send again."""
+    """Guards: a large transaction that fails or exits at any stage before its commit sends nothing and leaves no file;
+    if its session still exists, it can send again."""
     victim = scene.connect()
     scene.points.arm(point, action, pid_of(victim))
     statement = f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n"
@@ -323,10 +323,9 @@ def test_large_transaction(scene, point, action):
                                    "large-transaction-written"])
 @pytest.mark.parametrize("before", [10, MANY], ids=["in memory", "in the file"])
 def test_large_transaction_in_a_savepoint(scene, point, before):
-    """Guards: an error while the file is written, in a savepoint that is rolled back, costs that savepoint
-    alone."""
+    """Guards: an error while the file is written, in a savepoint that is rolled back, affects only that savepoint."""
     if before == MANY and point in ("files-choose-place", "large-entered"):
-        return  # the file is there already
+        return  # the file exists already
     victim = scene.connect()
     victim.execute("BEGIN")
     victim.execute(f"SELECT count(pg_notify('c', 'before ' || n)) FROM generate_series(1, {before}) n")
@@ -343,7 +342,7 @@ def test_large_transaction_in_a_savepoint(scene, point, before):
 
 @pytest.mark.parametrize("point", [*OVERFLOWING, "publish-reserve"])
 def test_large_transaction_stands_still(scene, point):
-    """Guards: a large transaction that stands still before it has its place in the log holds nobody up."""
+    """Guards: a large transaction that is held before it has its place in the queue blocks no other session."""
     victim = scene.connect()
     scene.points.arm(point, "wait", pid_of(victim))
     doing = Doing(victim, f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
@@ -357,8 +356,8 @@ def test_large_transaction_stands_still(scene, point):
 
 @pytest.mark.parametrize("needed", ["for a duplicate", "for a rollback"])
 def test_own_file_cannot_be_read(scene, needed):
-    """Guards: a large transaction whose file has been damaged under its hands fails, at the latest when it
-    commits, instead of sending something else; its session goes on."""
+    """Guards: a large transaction whose file is corrupted while it is open fails, at the latest when it commits,
+    instead of sending something else; its session goes on."""
     victim = scene.connect()
     victim.execute("BEGIN")
     victim.execute(f"SELECT count(pg_notify('c', n::text)) FROM generate_series(1, {MANY}) n")
@@ -378,8 +377,8 @@ def test_own_file_cannot_be_read(scene, needed):
 @pytest.mark.parametrize("content", ["segments", "a large transaction"])
 @pytest.mark.parametrize("action", ["error", "terminate"])
 def test_reader(scene, content, action):
-    """Guards: a laggard that fails or goes when it opens its file is disconnected, rather than that something
-    is left out; the file is deleted then, the others hear on."""
+    """Guards: a laggard that fails or exits when it opens its file is disconnected, rather than left with a gap; then
+    the file is deleted, and the others go on receiving."""
     victim = scene.listener()
     victim.execute("BEGIN; SELECT 1")
     sent = send_and_hear(scene, scene.sender, 2) if content == "segments" else []
@@ -402,8 +401,8 @@ def test_reader(scene, content, action):
 @pytest.mark.parametrize("point", ["spill-create", "spill-written", "spill-published", "tail-moved",
                                    "large-transaction-write", "large-transaction-complete", "publish-reserved", "files-open"])
 def test_killed(faulty, connect, point):
-    """Guards: kill -9 of a process that writes or reads files: after the server's restart there is none, and
-    all works."""
+    """Guards: after kill -9 of a process that writes or reads files, and the server's restart, no file is left, and all
+    works."""
     watcher, laggard, sender = connect(faulty), connect(faulty), connect(faulty)
     laggard.execute("LISTEN c")
     laggard.execute("BEGIN; SELECT 1")
@@ -424,8 +423,8 @@ def test_killed(faulty, connect, point):
 # ---- clients ----
 
 def test_client_goes_in_the_midst_of_a_large_message(scene):
-    """Guards: a client that goes without a word while it is sent a message of 20 MB, of which it has read a
-    part: its backend ends, the file is deleted, the others hear on."""
+    """Guards: when a client disconnects without Terminate while it is sent a message of 20 MB, of which it has read a
+    part, its backend ends, the file is deleted, and the others go on receiving."""
     client = Wire(scene.cluster)
     client.query("LISTEN d")
     scene.sender.execute("SET herald.max_payload = '256MB'")
@@ -440,7 +439,7 @@ def test_client_goes_in_the_midst_of_a_large_message(scene):
 
 
 def test_client_is_terminated_in_the_midst_of_a_large_message(scene):
-    """Guards: the same when the client stays, does not read, and its backend is terminated."""
+    """Guards: the same if the client stays connected without reading, and its backend is terminated."""
     client = Wire(scene.cluster)
     client.query("LISTEN d")
     scene.sender.execute("SET herald.max_payload = '256MB'")
@@ -453,7 +452,7 @@ def test_client_is_terminated_in_the_midst_of_a_large_message(scene):
 
 
 def test_client_goes_in_the_midst_of_its_statement(scene):
-    """Guards: of a NOTIFY that has not been sent to the server in full nothing is heard."""
+    """Guards: nothing is received of a NOTIFY that was not sent to the server in full."""
     client = Wire(scene.cluster)
     body = cstring(f"SELECT pg_notify('c', '{'x' * 7000}')")
     client.socket.sendall(b"Q" + struct.pack("!I", len(body) + 4) + body[:5000])

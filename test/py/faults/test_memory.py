@@ -1,4 +1,4 @@
-"""No memory left for channels; and the background worker that fails."""
+"""No memory left for channels; and failures of the background worker."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from support import hear, notify, one, until, watchdog_pid
 
 
 def test_registry_is_full(scene):
-    """Guards: sessions that want more channels than there is memory for are refused, each with a clear error,
-    and leave nothing; those that listen go on, and the memory is there for others afterwards."""
+    """Guards: sessions that want more channels than fit into memory are refused, each with a clear error, and leave
+    nothing; existing listeners go on, and afterwards the memory is there for others."""
     greedy = [scene.connect() for _ in range(3)]
     with pytest.raises(psycopg.errors.OutOfMemory):
         greedy[0].execute(listen_to("alone", 0, CHANNELS))
@@ -40,8 +40,7 @@ def test_registry_is_full(scene):
 
 
 def test_registry_is_full_while_it_grows(scene):
-    """Guards: a listener that is refused at a channel which others listen to already leaves their list as it
-    was."""
+    """Guards: a listener that is refused on a channel to which others already listen leaves their list unchanged."""
     greedy = scene.connect()
     count = 0
     with pytest.raises(psycopg.errors.OutOfMemory):
@@ -59,11 +58,11 @@ def test_registry_is_full_while_it_grows(scene):
 
 @pytest.mark.parametrize("how", ["error", "terminate"])
 def test_watchdog_fails(scene, how):
-    """Guards: the background worker that fails, or is terminated, comes back by itself; meanwhile all hear,
-    also past a listener that keeps its turn."""
+    """Guards: a background worker that fails, or is terminated, is started again; meanwhile all listeners receive, also
+    past a listener that keeps its turn."""
     before = watchdog_pid(scene.cluster)
     scene.points.arm("watchdog-look", how)
-    scene.goes_on()  # it is woken by that
+    scene.goes_on()  # this wakes it
     scene.points.reached("watchdog-look")
     scene.goes_on()
     until(lambda: watchdog_pid(scene.cluster) not in (None, before), "there is a new one")

@@ -1,8 +1,7 @@
-"""No message goes to a client while a lock of ours is held: the client may not read it, and then everybody waits.
+"""No message is sent to a client while a lock of pg_herald's is held: if the client does not read it, all others wait.
 
-The build with stop points looks at each message just before it is sent (src/base/armed_points.c); the first part
-drives it past every place that has something to say. In the second part there is a client that does not read,
-and a release build.
+The build with stop points checks each message just before it is sent (src/base/armed_points.c); the first part runs
+every place that sends a message. In the second part there is a client that does not read, and a release build.
 """
 
 import time
@@ -30,14 +29,15 @@ TOO_LONG = "x" * 8000
 VIEWS = "SELECT " + ", ".join(f"(SELECT count(*) FROM herald.{view})" for view in (
     "channels", "listeners", "queue", "stats", "caches"))
 
-# Where a sender, a listener, and a session that begins or ceases to listen can fail, be cancelled or terminated.
+# Points at which a sender, a listener, and a session that begins or ceases to listen can fail, be cancelled or
+# terminated.
 POINTS = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "large-transaction-write",
           "large-transaction-written", "large-entered", "large-transaction-complete", "large-transaction-referenced",
           "files-choose-place", "publish-reserve", "publish-reserved", "listen-joined", "listen-entered",
           "deliver-called", "deliver-begin", "await-dispatch", "invalidate-reserve"]
 
 
-# ---- every message is looked at ----
+# ---- every message is checked ----
 
 class Talk:
     """Sessions that get and log every message, on a server that stops if one is sent under a lock."""
@@ -52,28 +52,28 @@ class Talk:
         self._before = len(cluster.log())
 
     def connect(self, *statements: str) -> psycopg.Connection:
-        """One more session, which runs these."""
+        """Opens one more session, which runs these statements."""
         self._opened.append(self._connect(self.cluster))
         for statement in statements:
             self._opened[-1].execute(statement)
         return self._opened[-1]
 
     def laggard(self, *statements: str) -> psycopg.Connection:
-        """One that runs these, and then is in a transaction and listens to c."""
+        """Opens a session that runs these statements, listens to c, and stays in a transaction."""
         laggard = self.connect(*statements)
         fall_behind(laggard)
         return laggard
 
     def violations(self) -> list[str]:
-        """What was sent under a lock since the test began."""
+        """The log lines about messages sent under a lock since the test began."""
         return [line for line in self.cluster.log()[self._before:].splitlines() if UNDER_A_LOCK in line]
 
     def says(self, text: str) -> None:
-        """That was logged since the test began: the place was passed by."""
+        """Checks that this text was logged since the test began: the place was reached."""
         until(lambda: text in self.cluster.log()[self._before:], f"the log has {text}")
 
     def end(self) -> None:
-        """The server has not started afresh, and all works."""
+        """Checks that the server has not restarted, and that all works."""
         self.points.release()
         listener = self.connect("LISTEN the_end")
         notify(self.watcher, "the_end", "still here")
@@ -84,7 +84,7 @@ class Talk:
 
 @pytest.fixture(scope="module")
 def talkative(stop_points):
-    """A server with stop points that logs everything, and whose clients get everything."""
+    """A server with stop points that logs everything, and sends everything to its clients."""
     with Cluster(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | TALKATIVE | {
             "log_min_messages": "debug5", "client_min_messages": "debug5"}) as cluster:
         cluster.create_herald()
@@ -95,7 +95,7 @@ def talkative(stop_points):
 
 @pytest.fixture
 def talk(talkative, connect):
-    """What the test does, without a message under a lock."""
+    """The sessions of a test, during which no message may be sent under a lock."""
     talk = Talk(talkative, connect)
     try:
         yield talk
@@ -107,18 +107,18 @@ def talk(talkative, connect):
 
 
 def test_the_check_can_fail(talk):
-    """Guards: the check itself. A message that is sent under a lock of ours stops the server."""
+    """Guards: the check itself. A message that is sent under a lock of pg_herald's stops the server."""
     victim = talk.connect()
     talk.points.arm("tail-moved", "message", pid_of(victim))
     with pytest.raises(psycopg.Error):
         send(victim, 2)
     until(talk.violations, "it is found")
     talk.expected = "under a try-lock of the queue: message at stop point"
-    until_crashed(talk.watcher)  # the next test's session would be ended, too
+    until_crashed(talk.watcher)  # otherwise it would end the next test's session, too
 
 
 def test_notify(talk):
-    """Guards: NOTIFY, with its trace, its errors, and one's own notifications, in transactions of all kinds."""
+    """Guards: NOTIFY, with its trace, its errors, and a session's own notifications, in transactions of all kinds."""
     session = talk.connect("LISTEN c")
     assert outcome(session, "NOTIFY c, 'x'") is None
     for statement, error in [
@@ -135,7 +135,7 @@ def test_notify(talk):
 
 
 def test_channels_out_of_memory(talk):
-    """Guards: LISTEN that finds no memory, for a new channel and for one more listener of an old one."""
+    """Guards: LISTEN that finds no memory, for a new channel and for one more listener of an existing one."""
     greedy = talk.connect()
     assert outcome(greedy, listen_to("alone", 0, CHANNELS)) == "53200: out of memory"
     count = 0
@@ -144,7 +144,7 @@ def test_channels_out_of_memory(talk):
     others = [outcome(talk.connect(), "LISTEN c") for _ in range(8)]
     assert set(others) <= {None, "53200: out of memory"}
     talk.says("out of memory")
-    greedy.execute("UNLISTEN *")  # there must be room for what the end of the test listens to
+    greedy.execute("UNLISTEN *")  # the end of the test needs room for its channel
 
 
 def test_segments(talk, connect):
@@ -162,7 +162,7 @@ def test_segments(talk, connect):
 
 
 def test_overruns(talk):
-    """Guards: senders that give up what laggards have not read; these are told."""
+    """Guards: senders that discard what laggards have not read; the laggards are informed."""
     sender, told, ended = talk.connect(), talk.laggard("LISTEN herald_reset"), talk.laggard()
     send(sender, 6)
     talk.says("has missed notifications because of herald.max_queue_size")
@@ -173,7 +173,7 @@ def test_overruns(talk):
 
 
 def test_large(talk):
-    """Guards: large transactions that commit, roll back, fail, and whose files are given up or deleted."""
+    """Guards: large transactions that commit, roll back, fail, and whose files are discarded or deleted."""
     sender, laggard = talk.connect(), talk.laggard()
     for statement in ("BEGIN", LARGE, "ROLLBACK", LARGE, LARGE):
         assert not str(outcome(sender, statement)).startswith("5")
@@ -238,7 +238,7 @@ def test_ends(talk, action):
 
 
 def test_damage(stop_points, connect):
-    """Guards: a damaged queue, which is switched off, and what is handed to the server's own."""
+    """Guards: a damaged queue, which is switched off, and pending notifications that go to the server's own queue."""
     with Cluster(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | TALKATIVE | {
             "log_min_messages": "debug5", "client_min_messages": "debug5"}) as cluster:
         cluster.create_herald()
@@ -276,14 +276,14 @@ def unwatched():
 
 @pytest.fixture(scope="module")
 def fill_bytes(release):
-    """What has a client's socket full."""
+    """The size of a result that fills a client's socket."""
     with psycopg.connect(host=str(release.socket_folder), port=release.port, user="postgres",
                          dbname="postgres", autocommit=True) as watcher:
         return full(release, watcher)
 
 
-# The level of messages, what comes before, the statement whose first message is not read, and what
-# the server has logged by then.
+# The level of messages, what is set up before, the statement whose first message is not read, and what the server has
+# logged by then.
 SILENCES = {
     "overrun": ("error", "laggard", "COMMIT", "terminating connection because it has missed notifications"),
     "listen": ("error", None, listen_to("mute", 0, CHANNELS), "out of memory"),
@@ -300,9 +300,9 @@ SILENCES = {
 
 @contextmanager
 def files_to_delete(cluster: Cluster, connect):
-    """Within, the next sender has to write a segment to a file, and deletes those that nobody needs any more.
+    """Within the block, the next sender has to write a segment to a file, and deletes files that are no longer needed.
 
-    These were of a laggard that has gone; another one needs what is in memory. There is no watchdog.
+    A laggard that has exited needed these; another one needs what is in memory. There is no watchdog.
     """
     gone, laggard, sender = connect(cluster), connect(cluster), connect(cluster)
 
@@ -324,7 +324,7 @@ def files_to_delete(cluster: Cluster, connect):
 
 @pytest.mark.parametrize("name", SILENCES)
 def test_client_does_not_read(release, unwatched, connect, fill_bytes, name):
-    """Guards: while a client does not read a message of ours, others notify, hear, listen, look, and
+    """Guards: while a client does not read a message of ours, other sessions notify, receive, listen, query views, and
     terminate it, as if it were not there."""
     level, before, sql, logged = SILENCES[name]
     cluster = unwatched if "deleted" in name else release
@@ -348,7 +348,7 @@ def test_client_does_not_read(release, unwatched, connect, fill_bytes, name):
 
 
 def all_within(seconds: float, doing: dict[str, Doing]) -> list[str]:
-    """Which of these have not ended after so long."""
+    """The names of those statements that have not ended after this time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and any(one_of_them.runs() for one_of_them in doing.values()):
         time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Two processes, and the one moment in which they could go wrong."""
+"""Races between two processes, at the one moment at which they could go wrong."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,17 +16,17 @@ MANY = 5000  # notifications that do not fit into a segment
 
 @contextmanager
 def without_watchdog(scene):
-    """Within, the background worker stands still: no process but the right one does the work."""
+    """Within the block, the background worker is held, so that no process but the intended one does the work."""
     scene.points.arm("watchdog-look", "wait")
-    scene.goes_on()  # it is woken by that
+    scene.goes_on()  # this wakes it
     scene.points.waiter("watchdog-look")
     yield
     scene.points.release("watchdog-look")
 
 
 def test_another_dispatcher_in_its_place(scene):
-    """Guards: a dispatcher that has marked listeners, let go of the lock, seen at its last look that there is
-    more [D1], and then finds another in its place, wakes the listeners that it has marked. No other process does."""
+    """Guards: a dispatcher that has marked listeners, released the lock, seen at its last look that there is more [D1],
+    and then finds another dispatcher in its place, wakes the listeners that it has marked. No other process does."""
     first, second, third = (scene.connect() for _ in range(3))
     with without_watchdog(scene):
         doing = scene.stand_still("dispatch-unlock", first, "NOTIFY c, 'first'")
@@ -48,7 +48,8 @@ def test_another_dispatcher_in_its_place(scene):
 @pytest.mark.parametrize("point", ["dispatch-locked", "dispatch-published", "dispatch-marked",
                                    "dispatch-unlock", "dispatch-unlocked"])
 def test_left_to_the_dispatcher(scene, point):
-    """Guards: a batch that is finished while another dispatches is dispatched by it, or by its owner [D1]."""
+    """Guards: a batch that is finished while another process dispatches is dispatched by that process, or by its owner
+    [D1]."""
     with without_watchdog(scene):
         doing = scene.stand_still(point, scene.connect(), "NOTIFY c, 'first'")
         notify(scene.sender, "c", "second")
@@ -60,8 +61,8 @@ def test_left_to_the_dispatcher(scene, point):
 
 @pytest.mark.parametrize("point", ["dispatch-published", "dispatch-marked", "dispatch-done"])
 def test_listen_meanwhile(scene, point):
-    """Guards: a session that begins to listen while a batch is dispatched hears it or not, but everything after it
-    [W1, C1]."""
+    """Guards: a session that begins to listen while a batch is dispatched may or may not receive it, but receives
+    everything after it [W1, C1]."""
     doing = scene.stand_still(point, scene.connect(), "NOTIFY c, 'first'")
     late = scene.listener()
     sent = scene.send()
@@ -75,8 +76,8 @@ def test_listen_meanwhile(scene, point):
 @pytest.mark.parametrize("new_owner", [False, True], ids=["slot is free", "slot has a new owner"])
 @pytest.mark.parametrize("point", ["turn-taken", "turn-in-slot", "turn-handed-out", "reason-added"])
 def test_listener_goes_while_it_is_woken(scene, point, new_owner):
-    """Guards: a listener that goes while somebody hands it a turn takes none with it, and if its slot is
-    another's by then, that one is not deaf [W2, S2]."""
+    """Guards: a listener that exits while another process hands it a turn takes no turn with it, and if its slot has a
+    new owner by then, that one still receives [W2, S2]."""
     gone = scene.listener("d")
     slot = scene.points.slot(gone)
     doing = scene.stand_still(point, scene.connect(), "NOTIFY d, 'too late'")
@@ -91,8 +92,8 @@ def test_listener_goes_while_it_is_woken(scene, point, new_owner):
 
 
 def test_listener_begins_by_itself_while_it_is_woken(scene):
-    """Guards: a listener that runs a statement, and so reads by itself, while somebody hands it a turn, gives
-    that turn back and hears what comes next [W2]."""
+    """Guards: a listener that runs a statement, and so reads by itself, while another process hands it a turn, gives
+    that turn back and receives what comes next [W2]."""
     for point in ("turn-taken", "turn-in-slot", "turn-handed-out", "reason-added"):
         client = scene.listener("d")
         doing = scene.stand_still(point, scene.connect(), f"NOTIFY d, '{point}'")
@@ -108,8 +109,8 @@ def test_listener_begins_by_itself_while_it_is_woken(scene):
 
 
 def test_failure_uses_up_a_late_signal(scene):
-    """Guards: when a signal comes late, for something that the listener has read by itself, and what it
-    starts fails at once, then the next signal is sent all the same [S1]."""
+    """Guards: if a signal comes late, for something that the listener has read by itself, and what the signal starts
+    fails at once, the next signal is sent all the same [S1]."""
     client = scene.listener("d")
     doing = scene.stand_still("turn-handed-out", scene.connect(), "NOTIFY d, 'first'")
     client.execute("SELECT 1")
@@ -130,8 +131,8 @@ def test_failure_uses_up_a_late_signal(scene):
 @pytest.mark.parametrize("point", ["deliver-begin", "deliver-read", "deliver-message-sent", "deliver-done",
                                    "turn-given-back"])
 def test_turns_come_back(scene, point):
-    """Guards: a listener that goes, wherever it is, gives its turn back itself [W2]; the watchdog, which
-    would find it, stands still."""
+    """Guards: a listener that exits, at whatever point, gives its turn back itself [W2]; the watchdog, which would find
+    it, is held."""
     with without_watchdog(scene):
         for number in range(2):  # as many as there are turns
             victim = scene.listener("d")
@@ -143,8 +144,7 @@ def test_turns_come_back(scene, point):
 
 
 def test_message_at_the_last_look(scene):
-    """Guards: what comes between a listener's last look at the log and its rest is heard without a signal
-    more."""
+    """Guards: what comes between a listener's last look at the queue and its sleep is received without a new signal."""
     with without_watchdog(scene):
         victim = scene.listener("d")
         scene.points.arm("deliver-all-read", "wait", pid_of(victim))
@@ -156,8 +156,8 @@ def test_message_at_the_last_look(scene):
 
 
 def test_requeued(scene):
-    """Guards: a listener that has read its share and goes back into the wakeup set is found there; what comes
-    in between is heard."""
+    """Guards: a listener that has read its share and goes back into the wakeup set is found there; what comes in
+    between is received."""
     victim = scene.listener("d")
     victim.execute("BEGIN; SELECT 1")
     sent = [f"{number} {'x' * 7000}" for number in range(45)]  # more than a turn's worth
@@ -175,8 +175,8 @@ def test_requeued(scene):
 # ---- commits in another order ----
 
 def test_notified_while_an_earlier_one_commits(scene):
-    """Guards: a transaction that has its place in the queue, and is still committing, holds back what comes
-    behind it, so that all hear it in one order; also a listener that runs a statement."""
+    """Guards: a transaction that has its place in the queue, and is still committing, delays what comes behind it, so
+    that all listeners receive it in one order; also a listener that runs a statement."""
     slow, quick = scene.connect(), scene.connect()
     doing = scene.stand_still("publish-reserved", slow, "NOTIFY c, 'slow'")
     quick.execute("NOTIFY c, 'quick'")
@@ -189,7 +189,7 @@ def test_notified_while_an_earlier_one_commits(scene):
 
 
 def waits_in_vain_s(scene, leave: int, another_ends: bool) -> float:
-    """How long the first of some sessions waits, of which each has an UNLISTEN behind a commit that stands still."""
+    """How long the first of `leave` sessions waits, each of which has an UNLISTEN behind a commit that is held."""
     first, second = scene.connect(), scene.connect()
     leaving = [scene.listener("other") for _ in range(leave)]
     doing = [scene.stand_still("publish-reserved", first, "NOTIFY c, 'first'"),
@@ -208,8 +208,8 @@ def waits_in_vain_s(scene, leave: int, another_ends: bool) -> float:
 
 
 def test_unlisten_waits_as_long_beside_others_that_wait(scene):
-    """Guards: an UNLISTEN gives a commit that is under way its time, however often it is woken meanwhile, by the end
-    of another commit or for another session that waits as well: else it misses what has been answered before."""
+    """Guards: an UNLISTEN waits its full time for a commit that is under way, however often it is woken meanwhile, by
+    the end of another commit or for another session that waits as well: else it would miss what was answered before."""
     alone_s = waits_in_vain_s(scene, 1, another_ends=False)
     for _ in range(4):
         assert waits_in_vain_s(scene, 2, another_ends=True) > alone_s / 3
@@ -223,8 +223,8 @@ def large(sender: psycopg.Connection, prefix: str = "") -> str:
 
 
 def test_large_transaction_fails_late(scene):
-    """Guards: a large transaction that fails after it has got its place in the log, and whose file is
-    deleted by another process before it comes to do so."""
+    """Guards: no harm is done if a large transaction fails after it has got its place in the queue, and another process
+    deletes its file before it does so itself."""
     victim = scene.connect()
     scene.points.arm("publish-reserved", "wait", pid_of(victim))
     doing = Doing(victim, large(victim, "never sent "))
@@ -233,7 +233,7 @@ def test_large_transaction_fails_late(scene):
     scene.points.arm("publish-dispatched", "wait", pid_of(victim))
     scene.watcher.execute("SELECT pg_cancel_backend(%s)", (pid_of(victim),))
     scene.points.waiter("publish-dispatched")
-    scene.goes_on()  # the watchdog is woken, and finds a file that nobody needs
+    scene.goes_on()  # the watchdog is woken, and finds a file that is not needed
     until(lambda: not files(scene.cluster.data), "the file is deleted")
     scene.points.release("publish-dispatched")
     assert isinstance(doing.end(), psycopg.errors.QueryCanceled)
@@ -243,7 +243,7 @@ def test_large_transaction_fails_late(scene):
 
 @pytest.fixture
 def little_room(scene):
-    """The queue's limit is 1 MB: in files there is room for one large transaction."""
+    """Sets the queue's limit to 1 MB: the files have room for one large transaction."""
     def set_limit(sql: str, value: str) -> None:
         scene.watcher.execute(sql)
         scene.watcher.execute("SELECT pg_reload_conf()")
@@ -256,9 +256,9 @@ def little_room(scene):
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_file_of_a_transaction_in_its_commit(scene, little_room, end):
-    """Guards: when the files are too many, what a transaction that is just committing has put into one is not
-    given up: nobody has been able to read it yet. The transaction that comes too late fails."""
-    count = 8000  # some 330 kB, twice of which are too much
+    """Guards: when the files exceed the limit, that of a transaction that is just committing is not discarded: no
+    session has been able to read it yet. The transaction that comes too late fails."""
+    count = 8000  # about 330 kB, twice of which exceeds the limit
     first, second = scene.connect(), scene.connect()
     statement = f"SELECT count(pg_notify('c', '%s ' || n)) FROM generate_series(1, {count}) n"
     doing = scene.stand_still("publish-reserved", first, statement % "first")
@@ -277,8 +277,8 @@ def test_file_of_a_transaction_in_its_commit(scene, little_room, end):
 
 @pytest.mark.parametrize("point", ["spill-saved", "spill-published", "tail-moved"])
 def test_reader_while_its_segment_is_spilled(scene, point):
-    """Guards: a laggard that reads while the segment that it needs goes from memory to its file reads it in
-    the one or the other [F1]."""
+    """Guards: a laggard that reads while the segment that it needs goes from memory to its file reads it from the one
+    or the other [F1]."""
     laggard, spiller = scene.listener("d"), scene.connect()
     laggard.execute("BEGIN; SELECT 1")
     sent, doing = scene.send_until_standing(point, spiller, "d")
@@ -291,8 +291,8 @@ def test_reader_while_its_segment_is_spilled(scene, point):
 
 
 def test_reader_while_its_file_is_deleted(scene, little_room):
-    """Guards: a laggard whose file is given up just when it is about to open it is told that it has missed
-    something; the others hear on."""
+    """Guards: a laggard whose file is discarded just when it is about to open it is notified that it has missed
+    something; the others go on receiving."""
     laggard = scene.listener("d")
     laggard.execute("LISTEN herald_reset")
     laggard.execute("BEGIN; SELECT 1")
@@ -316,8 +316,8 @@ def test_reader_while_its_file_is_deleted(scene, little_room):
 
 
 def test_empty_transactions_that_always_fail(scene):
-    """Guards: a listener in which nothing can be delivered, because each of the server's empty transactions
-    fails, is disconnected after a few, rather than tried again for ever; the others hear."""
+    """Guards: a listener to which nothing can be delivered, because each of the server's empty transactions fails, is
+    disconnected after a few, instead of trying again for ever; the others receive."""
     victim = scene.listener()
     victim.execute("BEGIN; SELECT 1")
     scene.points.arm("deliver-called", "error", pid_of(victim), 1_000_000)
@@ -349,7 +349,7 @@ def test_a_stranger_in_the_slot(scene):
             rows = pool.submit(lambda: reader.execute("SELECT channel, listeners FROM herald.channels").fetchall())
             try:
                 scene.points.waiter("view-channels")
-                for _ in range(100):  # the server may give away others first
+                for _ in range(100):  # the server may give out other slots first
                     stranger = scene.listener("of_a_stranger")
                     if is_there := scene.points.slot(stranger) == slot:
                         break

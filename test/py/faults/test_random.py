@@ -1,7 +1,7 @@
-"""Faults at any moment under load: terminations, cancellations, timeouts, processes that stand still.
+"""Random faults under load: terminations, cancellations, timeouts, processes that are held.
 
-Every message is accounted for: what a client was told to be committed is heard once by every listener
-that stays, and each sender's messages are heard in their order.
+Every message is accounted for: what was reported to a client as committed is received once by every listener that
+stays, and each sender's messages are received in their order.
 """
 
 import os
@@ -18,13 +18,13 @@ from faults import Actors, Scene, pid_of
 from laggards import files
 from support import hear, one, until, works_from_the_start
 
-# So long each; and the seed, to repeat what has failed.
+# Duration of each test; and the seed, to repeat a failed run.
 LOAD_S = float(os.environ.get("HERALD_FAULTS_S", "3"))
 SEED = int(os.environ.get("HERALD_FAULTS_SEED", "0"))
 
 pytestmark = pytest.mark.timeout(90 + 2 * LOAD_S)
 
-# Where any process may stand still for a moment.
+# Points at which any process may be held for a moment.
 MOMENTS = [
     "publish-reserve", "publish-reserved", "publish-no-room", "publish-committed", "publish-finished",
     "dispatch-try", "dispatch-locked", "dispatch-published", "dispatch-marked", "dispatch-unlock",
@@ -37,12 +37,12 @@ MOMENTS = [
 
 
 class Victims(Actors):
-    """Senders that listen as well, some with savepoints and large transactions, and may end at any moment."""
+    """Senders that also listen, some with savepoints and large transactions, and that may end at any moment."""
 
     def __init__(self, scene: Scene, count: int, rng: random.Random):
         super().__init__()
         self.scene = scene
-        self.committed: list[str] = []  # what the clients were told
+        self.committed: list[str] = []  # as reported to the clients
         self.tried: set[str] = set()
         self.sessions = 0
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class Victims(Actors):
             self._live_once(rng)
 
     def _live_once(self, rng: random.Random) -> None:
-        """One session, until it is ended; each message has the session's name and a number."""
+        """Runs one session, until it is ended; each message has the session's name and a number."""
         with self._lock:
             self.sessions += 1
             name = f"v{self.sessions}"
@@ -92,7 +92,7 @@ class Victims(Actors):
 
 
 def numbers(words: list[str]) -> dict[str, list[int]]:
-    """The numbers that each sender has sent, by its name."""
+    """The numbers in these messages, by the sender's name."""
     result = defaultdict(list)
     for word in words:
         name, number = word.split()
@@ -101,7 +101,7 @@ def numbers(words: list[str]) -> dict[str, list[int]]:
 
 
 class Survivors:
-    """Listeners in threads of their own, which hear all until they hear the end."""
+    """Listeners in threads of their own, which receive until the final message."""
 
     def __init__(self, scene: Scene):
         self.heard: list[list[str]] = [[] for _ in scene.listeners]
@@ -115,7 +115,7 @@ class Survivors:
             heard += hear(listener, 1, 1)
 
     def end(self) -> None:
-        """Waits until they have heard the end."""
+        """Waits until they have received the final message."""
         for thread, heard in zip(self._threads, self.heard):
             thread.join(30)
             assert not thread.is_alive(), f"the end did not come; the last was {heard[-1:]}"
@@ -124,7 +124,7 @@ class Survivors:
 
 def steady(connection: psycopg.Connection, done: threading.Event, name: str,
            sent: list[str]) -> threading.Thread:
-    """A sender that nothing happens to."""
+    """A sender that is not disturbed."""
 
     def run() -> None:
         while not done.is_set():
@@ -138,8 +138,8 @@ def steady(connection: psycopg.Connection, done: threading.Event, name: str,
 
 @pytest.mark.parametrize("with_points", [False, True], ids=["terminate and cancel", "stand still as well"])
 def test_at_any_moment(scene, with_points):
-    """Guards: sessions are terminated, cancelled, time out and stand still at random; the others hear what
-    was committed, once and in order, and nobody hangs."""
+    """Guards: sessions are terminated, cancelled, timed out and held at random; the others receive what was committed,
+    once and in order, and none hangs."""
     rng = random.Random(SEED)
     survivors, victims = Survivors(scene), Victims(scene, 4, rng)
     sent = {name: [] for name in ("s1", "s2")}
@@ -181,8 +181,7 @@ def test_at_any_moment(scene, with_points):
 
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
 def test_restart_under_load(faulty, connect, mode):
-    """Guards: a server that is shut down under load, with files and laggards, starts again with nothing
-    left."""
+    """Guards: a server that is shut down under load, with files and laggards, starts again with nothing left over."""
     scene = Scene(faulty, connect)
     rng = random.Random(SEED)
     laggard = scene.listener("d")

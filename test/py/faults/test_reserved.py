@@ -1,4 +1,4 @@
-"""A transaction whose batch has its place in the queue: everybody waits for it, so it does nothing lengthy then."""
+"""A transaction whose batch has its place in the queue does nothing lengthy: all later notifications wait for it."""
 
 import resource
 from pathlib import Path
@@ -22,13 +22,13 @@ TRIGGER = """
 
 
 def own_bytes(connection: psycopg.Connection) -> int:
-    """Memory of a backend that it shares with nobody."""
+    """A backend's private memory, in bytes."""
     _, resident, shared, *_ = Path(f"/proc/{pid_of(connection)}/statm").read_text(encoding="ascii").split()
     return (int(resident) - int(shared)) * resource.getpagesize()
 
 
 def test_deferred_triggers(scene):
-    """Guards: what a transaction with very many deferred triggers remembers of them is freed before, not then."""
+    """Guards: a transaction with very many deferred triggers frees their memory before its batch has its place."""
     victim = scene.connect()
     victim.execute(TRIGGER)
     victim.execute("BEGIN; INSERT INTO deferred VALUES (1)")
@@ -47,7 +47,7 @@ def test_deferred_triggers(scene):
 
 @pytest.fixture
 def minimal(stop_points, connect):
-    """A scene on a server that leaves new tables out of the WAL, unless they are small; all of them are, here."""
+    """A scene on a server that leaves new tables out of the WAL, unless they are small; all of them are small here."""
     settings = {"wal_level": "minimal", "max_wal_senders": 0, "archive_mode": False, "wal_skip_threshold": "1GB"}
     for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | settings):
         cluster.psql(FUNCTIONS)
@@ -59,8 +59,8 @@ def minimal(stop_points, connect):
     "TRUNCATE c_tables; INSERT INTO c_tables VALUES ('x')",
 ])
 def test_new_tables_outside_the_wal(minimal, statement):
-    """Guards: what was written into new tables without the WAL is written there, or to the disk, while nobody waits: the
-    transaction has no place in the queue, and its notifications arrive by the server's own."""
+    """Guards: new tables that were not WAL-logged are written to the WAL, or to the disk, while no session waits: the
+    transaction has no place in the queue, and its notifications go through the server's own queue."""
     minimal.watcher.execute("CREATE TABLE IF NOT EXISTS c_tables (t text)")
     victim, client = minimal.connect(), minimal.connect()
     d = apart(client, "c", "d")
@@ -77,7 +77,7 @@ def test_new_tables_outside_the_wal(minimal, statement):
 
 
 def test_invalidations(scene):
-    """Guards: what a transaction remembers of its invalidations is freed when others wait no longer for it."""
+    """Guards: a transaction frees the memory of its invalidations only when other sessions no longer wait for it."""
     victim = scene.connect()
     victim.execute("BEGIN")
     victim.execute(f"SELECT count(herald.cache_invalidate('c', n)) FROM generate_series(1, {KEYS}) n")

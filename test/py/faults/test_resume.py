@@ -12,15 +12,15 @@ RESUMING = ["resume-joined", "resume-held"]
 
 
 def reads_all(connection: psycopg.Connection, token: str, sent: list[str]) -> bool:
-    """Whether herald.read() returns all of it."""
+    """Whether herald.read() returns all that was sent."""
     return read(connection, "c", token)[0] == sent
 
 
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 @pytest.mark.parametrize("point", RESUMING)
 def test_resume_fails(scene, point, action):
-    """Guards: a session that fails or goes while it resumes holds nothing for long, and nobody up; if it is still
-    there it can resume after that, and hears everything."""
+    """Guards: a session that fails or exits while it resumes holds nothing for long and blocks no other session; if it
+    still exists it can resume afterwards, and receives everything."""
     victim = scene.connect()
     token = position(scene.watcher)
     scene.goes_on()
@@ -37,8 +37,8 @@ def test_resume_fails(scene, point, action):
 
 @pytest.mark.parametrize("point", RESUMING)
 def test_resume_stands_still(scene, point):
-    """Guards: while a session that resumes is stopped, others go on for laps of the queue; what it has come for is
-    kept from the moment at which it has been told so, and before that it is told that it is gone."""
+    """Guards: while a session that resumes is held, others go on for laps of the queue; once it holds its position, the
+    notifications after that are kept; if it is held before that, it is informed that they are gone."""
     victim = scene.connect()
     token = position(scene.watcher)
     scene.goes_on()
@@ -61,8 +61,8 @@ def test_resume_stands_still(scene, point):
 
 @pytest.mark.parametrize("is_own", [True, False])
 def test_position_ahead(scene, is_own):
-    """Guards: herald.read() tells a position beyond what is published and has not reached its listeners yet; a session
-    that resumes one channel there hears on its other channels what comes before."""
+    """Guards: herald.read() can return a position after batches that are published but have not reached their listeners
+    yet; a session that resumes a channel there still receives those on its other channels."""
     victim, sender = scene.connect(), scene.connect()
     victim.execute("LISTEN other")
     doing = scene.stand_still("dispatch-published", sender, "NOTIFY other, 'before'")
@@ -77,7 +77,7 @@ def test_position_ahead(scene, is_own):
 
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 def test_reader_fails(scene, action):
-    """Guards: a reader that fails or goes as it begins to wait is no listener any more."""
+    """Guards: a reader that fails or exits when it begins to wait is no longer a listener."""
     victim = scene.connect()
     token = position(scene.watcher)
     scene.points.arm("read-watches", action, pid_of(victim))
@@ -91,7 +91,8 @@ def test_reader_fails(scene, action):
 
 
 def test_reader_stands_still(scene):
-    """Guards: what comes while a reader is on its way to its first wait is not lost, and nobody waits for it."""
+    """Guards: what comes while a reader is about to begin its first wait is not lost, and no session waits for that
+    reader."""
     victim = scene.connect()
     scene.points.arm("read-watches", "wait", pid_of(victim))
     doing = Doing(victim, f"CREATE TEMP TABLE came AS SELECT * FROM herald.read('c', '{position(victim)}', 10, '20s')")
@@ -104,9 +105,8 @@ def test_reader_stands_still(scene):
 
 @pytest.mark.parametrize("action", [None, "terminate", "cancel", "error"])
 def test_border_is_locked(scene, action):
-    """Guards: a session that resumes while another process stands still with the queue's border does not wait for
-    it: it can be cancelled, goes on when the border is free, or is told after two seconds that it may have missed
-    something."""
+    """Guards: a session that resumes while another process holds the border lock does not wait for it for ever: it can
+    be cancelled, goes on when the lock is free, or is informed after two seconds that it may have missed something."""
     victim, spiller = scene.connect(), scene.connect()
     token = position(scene.watcher)
     (*sent, last), sending = scene.send_until_standing("tail-moved", spiller, "c")
@@ -131,8 +131,8 @@ def test_border_is_locked(scene, action):
 
 @pytest.mark.parametrize("asks", ["herald.listen", "herald.read", "the commit"])
 def test_seen_and_not_counted(scene, asks):
-    """Guards: what was sent past the queue by a transaction that can be seen, but is not counted yet, is missed by
-    a session that comes back at that moment; it waits for that, and is told."""
+    """Guards: a transaction that bypassed the queue can be visible, but not counted yet. A session that comes back at
+    that moment waits until it is counted, and is informed that it missed something."""
     sender, victim = scene.connect(), scene.connect()
     if asks == "the commit":
         victim.execute("LISTEN herald_reset")

@@ -1,4 +1,4 @@
-"""What happens to a backend in each stage of a notification: the others notice nothing of it."""
+"""Faults of a backend at each stage of a notification, which other sessions do not notice."""
 
 import psycopg
 import pytest
@@ -9,14 +9,15 @@ from support import hear, notify, one, reconnect, stopped, until, until_crashed,
 
 pytestmark = pytest.mark.seam
 
-# Points on a sender's way, before its commit: an error may be thrown there.
+# A sender's stop points before its commit: an error may be thrown there.
 BEFORE_COMMIT = ["activation-look-up", "pending-arena", "pending-hash", "pending-level", "publish-reserve",
                  "publish-reserved"]
 
-# And after it: none may. For each, how many of three listeners hear nothing more while it stands still.
+# A sender's stop points after its commit: no error may be thrown. For each, how many of three listeners receive nothing
+# more while the sender is held there.
 AFTER_COMMIT = {
-    "publish-committed": 3,  # what comes later in the log waits for it
-    "publish-finished": 0,  # others take its batch along
+    "publish-committed": 3,  # later batches in the queue wait for it
+    "publish-finished": 0,  # others dispatch its batch
     "dispatch-try": 0,
     "dispatch-locked": 3,  # there is one dispatcher at a time
     "dispatch-published": 3,
@@ -26,27 +27,27 @@ AFTER_COMMIT = {
     "dispatch-done": 0,  # others, or the watchdog, wake the listeners that it has marked
     "publish-dispatched": 0,
     "turn-taken": 0,  # there is another turn
-    "turn-in-slot": 1,  # it alone knows whose that is
+    "turn-in-slot": 1,  # only the sender knows whose turn that is
     "turn-handed-out": 1,
     "reason-added": 1,
 }
 
-# Points on a listener's way, and whether an error may be thrown there. If so the connection ends by it; at
-# the first one for the server's own reason: it was about to read a message from the client.
+# A listener's stop points, and whether an error may be thrown there. If so it ends the connection; at the first point
+# for the server's own reason: it was about to read a message from the client.
 LISTENING = {"deliver-begin": True, "deliver-read": True, "deliver-message": True,
              "deliver-message-sent": True, "deliver-all-read": False, "deliver-done": False,
              "turn-given-back": False}
 
 
 def with_actions(points: dict[str, bool] | list[str]) -> list[tuple[str, str]]:
-    """Each point with what can happen there."""
+    """Each point with each action that is possible there."""
     throws = points if isinstance(points, dict) else dict.fromkeys(points, True)
     return [(point, action) for point in points for action in ("terminate", "cancel", "error")
             if throws[point] or action != "error"]
 
 
 def ids(value: object) -> str:
-    """A test's name for its parameter."""
+    """The text for a parameter in a test's name."""
     return str(value)
 
 
@@ -54,8 +55,8 @@ def ids(value: object) -> str:
 
 @pytest.mark.parametrize("point, action", with_actions(BEFORE_COMMIT), ids=ids)
 def test_sender_before_commit(scene, point, action):
-    """Guards: a sender that fails or goes before its commit sends nothing, and holds nobody up; if it is
-    still there, it can send again."""
+    """Guards: a sender that fails or exits before its commit sends nothing and blocks no other session; if it still
+    exists, it can send again."""
     victim = scene.connect()
     scene.points.arm(point, action, pid_of(victim))
     with pytest.raises(psycopg.Error):
@@ -69,8 +70,8 @@ def test_sender_before_commit(scene, point, action):
 
 @pytest.mark.parametrize("point", ["pending-arena", "pending-hash", "pending-level"])
 def test_sender_in_a_subtransaction(scene, point):
-    """Guards: an error while a notification is noted, in a savepoint that is rolled back, costs that
-    savepoint alone."""
+    """Guards: an error while a notification is recorded, in a savepoint that is rolled back, costs only that
+    savepoint."""
     victim = scene.connect()
     victim.execute("BEGIN")
     notify(victim, "c", *(f"before {number}" for number in range(20)))
@@ -86,8 +87,8 @@ def test_sender_in_a_subtransaction(scene, point):
 
 
 def test_cancelled_while_it_forgets(scene):
-    """Guards: after a rollback the next notification looks what is to be found no longer, and can be cancelled; what
-    is repeated later is sent once all the same."""
+    """Guards: after a rollback the next notification finds out which earlier ones are gone, and can be cancelled
+    meanwhile; what is repeated later is sent once all the same."""
     victim = scene.connect()
     kept, gone = [f"kept {number}" for number in range(20)], [f"gone {number}" for number in range(20)]
     victim.execute("BEGIN")
@@ -107,10 +108,10 @@ def test_cancelled_while_it_forgets(scene):
 
 @pytest.mark.parametrize("point, action", with_actions(dict.fromkeys(AFTER_COMMIT, False)), ids=ids)
 def test_sender_after_commit(scene, point, action):
-    """Guards: a sender that is cancelled or goes after its commit has sent."""
+    """Guards: a sender that is cancelled or exits after its commit has sent its notifications."""
     victim = scene.connect()
     scene.points.arm(point, action, pid_of(victim))
-    with watchdog_stopped(scene.cluster):  # which could be the one to hand out the turn
+    with watchdog_stopped(scene.cluster):  # it could be the one to hand out the turn
         try:
             victim.execute("NOTIFY c, 'sent'")
         except psycopg.Error:
@@ -121,8 +122,8 @@ def test_sender_after_commit(scene, point, action):
 
 @pytest.mark.parametrize("point, deaf", AFTER_COMMIT.items(), ids=ids)
 def test_sender_stands_still(scene, point, deaf):
-    """Guards: while a sender is stopped after its commit, other senders go on, as do the listeners that can
-    hear without it; when it goes on, everybody has heard everything once and in order."""
+    """Guards: while a sender is held after its commit, other senders go on, as do the listeners that do not depend on
+    it; when it goes on, all receive everything once and in order."""
     victim = scene.connect()
     doing = scene.stand_still(point, victim, "NOTIFY c, 'of the victim'")
     sent = scene.send()
@@ -142,8 +143,8 @@ def test_sender_stands_still(scene, point, deaf):
 
 
 def test_reserved_stands_still(scene):
-    """Guards: what comes after a transaction that does not get on with its commit waits for it, as long as it
-    takes, and can be cancelled meanwhile when the queue is full of that; nothing of it is lost."""
+    """Guards: batches behind a transaction that is held in its commit wait for it, as long as it takes; a sender can be
+    cancelled meanwhile when the queue is full of them; nothing else is lost."""
     victim, impatient = scene.connect(), scene.connect()
     scene.points.arm("publish-reserved", "wait", pid_of(victim))
     doing = Doing(victim, "NOTIFY c, 'of the victim'")
@@ -165,8 +166,8 @@ def test_reserved_stands_still(scene):
 
 @pytest.mark.parametrize("point, action", with_actions(LISTENING), ids=ids)
 def test_listener(scene, point, action):
-    """Guards: a listener that fails or goes while it delivers takes nothing from the others, no turn either;
-    one that is still there hears all."""
+    """Guards: a listener that fails or exits while it delivers takes nothing from the others, nor a turn; one that
+    still exists receives all."""
     victim = scene.listener()
     scene.points.arm(point, action, pid_of(victim))
     notify(scene.sender, "c", "first")
@@ -182,8 +183,8 @@ def test_listener(scene, point, action):
 
 
 def test_listener_fails_at_the_end_of_its_transaction(scene):
-    """Guards: a listener that fails before it could deliver what came during its transaction delivers it
-    next; it is not left with a signal that nobody will send."""
+    """Guards: a listener that fails before it could deliver what came during its transaction delivers it next; it does
+    not wait for a signal that no process will send."""
     victim = scene.listener()
     for number in range(3):
         victim.execute("BEGIN; SELECT 1")
@@ -196,8 +197,8 @@ def test_listener_fails_at_the_end_of_its_transaction(scene):
 
 @pytest.mark.parametrize("point", LISTENING)
 def test_listener_stands_still(scene, point):
-    """Guards: while a listener is stopped on its way, with a turn or without, the others hear; it hears
-    everything when it goes on."""
+    """Guards: while a listener is held at any point, with a turn or without, the others receive; it receives everything
+    when it goes on."""
     victim = scene.listener()
     scene.points.arm(point, "wait", pid_of(victim))
     notify(scene.sender, "c", "first")
@@ -214,8 +215,8 @@ def test_listener_stands_still(scene, point):
 
 @pytest.mark.parametrize("point", ["exit", "exit-without-channels", "exit-word-free"])
 def test_listener_on_its_way_out(scene, point):
-    """Guards: a listener that stands still while it exits, with something for it, holds nobody up; and
-    nothing of it is left."""
+    """Guards: a listener that is held while it exits, with something pending, blocks no other session; nothing of it is
+    left."""
     victims = [scene.listener() for _ in range(3)]
     for victim in victims:
         scene.points.arm(point, "wait", pid_of(victim))
@@ -230,8 +231,8 @@ def test_listener_on_its_way_out(scene, point):
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 @pytest.mark.parametrize("point", ["listen-joined", "listen-entered"])
 def test_listen_fails(scene, point, action):
-    """Guards: of a LISTEN that fails nothing is left, whether it would have been the backend's first or not;
-    it can be tried again."""
+    """Guards: a LISTEN that fails leaves nothing, whether it would have been the backend's first or not; it can be
+    tried again."""
     for first in (True, False):
         victim = scene.connect()
         if not first:
@@ -255,8 +256,8 @@ def test_listen_fails(scene, point, action):
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 @pytest.mark.parametrize("point", ["publish-reserve", "publish-reserved"])
 def test_listen_and_notify_fails(scene, point, action):
-    """Guards: of a transaction that begins to listen, notifies and fails nothing is left, with the server neither;
-    it can be tried again, and hears itself once."""
+    """Guards: a transaction that begins to listen, notifies and fails leaves nothing, in the server either; it can be
+    tried again, and then receives its own notification once."""
     both = "BEGIN; LISTEN d; NOTIFY d, 'own'; COMMIT"
     victim = scene.connect()
     scene.points.arm(point, action, pid_of(victim))
@@ -278,8 +279,8 @@ def test_listen_and_notify_fails(scene, point, action):
 
 @pytest.mark.parametrize("point", ["listen-joined", "listen-entered"])
 def test_listen_stands_still(scene, point):
-    """Guards: a LISTEN that stands still before its commit holds nobody up; what was committed by then and
-    what comes afterwards is not mixed up."""
+    """Guards: a LISTEN that is held before its commit blocks no other session; what was committed by then is not mixed
+    up with what comes afterwards."""
     victim = scene.connect()
     scene.points.arm(point, "wait", pid_of(victim))
     doing = Doing(victim, "LISTEN c")
@@ -287,14 +288,14 @@ def test_listen_stands_still(scene, point):
     scene.goes_on()
     scene.points.release(point)
     assert doing.end() is None
-    # In between it may have heard of it: it was entered, but its start is taken afterwards.
+    # It may have been signalled in between: it was entered, but its start is taken afterwards.
     scene.goes_on(also=[victim])
 
 
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 def test_awaits_own_batch(scene, action):
-    """Guards: a listener whose wait for its own notification ends by an error has sent it, and hears it if
-    it is still there; nobody is counted as waiting for ever."""
+    """Guards: a listener whose wait for its own notification ends by an error has sent it, and receives it if it still
+    exists; no session stays counted as waiting."""
     victim, slow = scene.listener(), scene.connect()
     scene.points.arm("publish-reserved", "wait", pid_of(slow))
     doing = Doing(slow, "NOTIFY c, 'slow'")
@@ -312,7 +313,7 @@ def test_awaits_own_batch(scene, action):
 
 # ---- kill -9 ----
 
-# A backend that is killed has the server start afresh, so that little depends on where it was.
+# When a backend is killed the server restarts, so that little depends on where it was.
 KILLED = ["publish-reserved", "publish-committed", "publish-finished", "dispatch-published", "dispatch-done",
           "reason-added", "deliver-begin", "deliver-read", "deliver-message-sent", "turn-given-back",
           "listen-entered", "watchdog-look"]
@@ -320,7 +321,7 @@ KILLED = ["publish-reserved", "publish-committed", "publish-finished", "dispatch
 
 @pytest.fixture
 def mortal(faulty, connect):
-    """The cluster, for tests in which it crashes; afterwards it works from the start, and no file is left."""
+    """The cluster, for tests in which it crashes; afterwards it must work from the start, and no file may be left."""
     yield faulty
     works_from_the_start(faulty, connect)
     assert files(faulty.data) == []
@@ -328,7 +329,7 @@ def mortal(faulty, connect):
 
 @pytest.mark.parametrize("point", KILLED)
 def test_killed(mortal, connect, point):
-    """Guards: kill -9 of a backend in any stage; the server starts afresh, and all works."""
+    """Guards: after kill -9 of a backend at any stage the server restarts, and all works."""
     watcher, listener, victim = connect(mortal), connect(mortal), connect(mortal)
     listener.execute("LISTEN c")
     Points(watcher).arm(point, "kill")

@@ -1,6 +1,6 @@
 """Processes that are stopped as by a debugger (SIGSTOP), at the worst moment.
 
-For a moment, or for as long as HERALD_STOPPED_S says; see docs/internals/TESTING.md.
+They are stopped for a moment, or for HERALD_STOPPED_S seconds; see docs/internals/TESTING.md.
 """
 
 import os
@@ -14,7 +14,7 @@ from support import DEADLINE_S, hear, let_watchdog_fall_asleep, notify, one, sto
 
 STOPPED_S = float(os.environ.get("HERALD_STOPPED_S", "1"))
 PAUSE_S = 0.02
-STOPPED = 20  # of two turns 2, 4 and 8 are taken back, then there are 16 at the most
+STOPPED = 20  # from two turns, 2, 4 and 8 are taken back, then there are 16 at the most
 TURNS_TIMES_MAX = 8
 
 pytestmark = pytest.mark.timeout(60 + 3 * STOPPED_S)
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.timeout(60 + 3 * STOPPED_S)
 
 @contextmanager
 def stopped_at(scene, point: str, victim, sql: str | None = None):
-    """Within, the victim is stopped at this point, on the way of this statement if it is to run one."""
+    """Within the block, the victim is stopped at this point, while it runs the statement if one is given."""
     scene.points.arm(point, "wait", pid_of(victim))
-    with watchdog_stopped(scene.cluster):  # which could be the one to hand out the turn
+    with watchdog_stopped(scene.cluster):  # it could be the one to hand out the turn
         doing = Doing(victim, sql) if sql else None
         if not sql:
             notify(scene.sender, "c", "of the victim")
         time.sleep(PAUSE_S)
-    # If it was stopped just then, with the turn claimed and not handed out, it does that now.
+    # If the watchdog was stopped with the turn claimed and not handed out, it hands it out now.
     scene.points.waiter(point)
     with stopped(pid_of(victim)):
         scene.points.release(point)
@@ -38,7 +38,7 @@ def stopped_at(scene, point: str, victim, sql: str | None = None):
 
 
 def send_meanwhile(scene, heard_by: list) -> list[str]:
-    """Notifies for as long as the process is to be stopped; these listeners hear each message at once."""
+    """Notifies for as long as the process is to be stopped; these listeners must receive each message at once."""
     sent = []
     end = time.monotonic() + STOPPED_S
     while time.monotonic() < end:
@@ -51,19 +51,19 @@ def send_meanwhile(scene, heard_by: list) -> list[str]:
 
 @pytest.mark.parametrize("point", ["dispatch-published", "dispatch-marked"])
 def test_dispatcher(scene, point):
-    """Guards: while the dispatcher is stopped with the dispatch lock senders go on; when it goes on
-    everything is heard. (What is in the log waits meanwhile: the lock cannot be taken from it.)"""
+    """Guards: while the dispatcher is stopped with the dispatch lock senders go on; when it goes on everything is
+    received. (What is in the queue waits meanwhile: the lock cannot be taken from it.)"""
     with stopped_at(scene, point, scene.connect(), "NOTIFY c, 'of the victim'"):
         sent = send_meanwhile(scene, [])
-        scene.listener("d").close()  # to come and to go needs no dispatcher
+        scene.listener("d").close()  # LISTEN and exit need no dispatcher
     assert len(sent) > 3
     scene.goes_on(["of the victim", *sent])
 
 
 @pytest.mark.parametrize("point", ["dispatch-unlocked", "dispatch-done", "turn-taken"])
 def test_waker(scene, point):
-    """Guards: while a dispatcher is stopped after it has marked listeners, and before it wakes one, they are
-    woken by others; soon, though the watchdog slept when it began."""
+    """Guards: while a dispatcher is stopped after it has marked listeners, and before it wakes one, others wake them;
+    soon, although the watchdog was asleep."""
     is_told = let_watchdog_fall_asleep(scene.cluster)
     with stopped_at(scene, point, scene.connect(), "NOTIFY c, 'of the victim'"):
         sent = scene.send(1)
@@ -76,8 +76,7 @@ def test_waker(scene, point):
 
 @pytest.mark.parametrize("point", ["deliver-begin", "deliver-read", "deliver-message", "deliver-done"])
 def test_listener_with_a_turn(scene, point):
-    """Guards: while a listener is stopped with a turn the others hear at once; it hears all when it goes
-    on."""
+    """Guards: while a listener is stopped with a turn the others receive at once; it receives all when it goes on."""
     victim = scene.listener()
     with stopped_at(scene, point, victim):
         for listener in scene.listeners:
@@ -88,7 +87,7 @@ def test_listener_with_a_turn(scene, point):
 
 
 def test_every_turn(scene):
-    """Guards: while as many listeners as there are turns are stopped with one each, the others hear."""
+    """Guards: while stopped listeners have all the turns, the others receive."""
     victims = [scene.listener() for _ in range(2)]
     with stopped_at(scene, "deliver-read", victims[0]):
         with stopped_at(scene, "deliver-read", victims[1]):
@@ -101,8 +100,7 @@ def test_every_turn(scene):
 
 
 def test_more_turns_for_a_while(scene):
-    """Guards: while turns are taken back there are more of them, but not without limit; afterwards as many as
-    before."""
+    """Guards: while turns are taken back there are more of them, up to a limit; afterwards as many as before."""
     before = scene.points.turns()
     seen = set()
 
@@ -122,8 +120,7 @@ def test_more_turns_for_a_while(scene):
 
 
 def test_watchdog(scene):
-    """Guards: while the background worker is stopped, notifications go their way; it is there again
-    afterwards."""
+    """Guards: while the background worker is stopped, notifications are delivered; afterwards it works again."""
     with watchdog_stopped(scene.cluster):
         send_meanwhile(scene, scene.listeners)
     scene.goes_on()
@@ -136,7 +133,7 @@ def test_watchdog(scene):
 
 
 def test_sender_in_its_commit(scene):
-    """Guards: while a sender is stopped in its commit, what comes after it waits, and its senders do not."""
+    """Guards: while a sender is stopped in its commit, later notifications wait, but their senders do not."""
     with stopped_at(scene, "publish-reserved", scene.connect(), "NOTIFY c, 'of the victim'"):
         sent = send_meanwhile(scene, [])
     scene.goes_on(["of the victim", *sent])

@@ -1,4 +1,4 @@
-"""The modules in test/modules: building them. Of herald_client also: servers that load it, and what tests ask of it."""
+"""Builds the modules in test/modules. For herald_client also: servers that load it, and queries for tests."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ from support import one
 SOURCE = TOP / "test/modules/herald_client"
 HEADER = "extension/pg_herald/pg_herald_api.h"
 
-# How a server loads it; herald_client's callbacks run before those of what was loaded before.
+# How a server loads it; herald_client's callbacks run before those of libraries that were loaded earlier.
 LOADED = {
     "preloaded first": "herald_client, pg_herald",
     "preloaded last": "pg_herald, herald_client",
@@ -27,7 +27,7 @@ LOADED = {
 
 
 def include_folder(pg_config: str) -> Path:
-    """Where the server's headers are."""
+    """The folder with the server's headers."""
     return Path(subprocess.run([pg_config, "--includedir-server"], check=True, capture_output=True,
                                text=True).stdout.strip())
 
@@ -52,7 +52,7 @@ def make(folder: Path, pg_config: str, *goals: str) -> None:
 
 @contextmanager
 def built(name: str):
-    """The path of a module of that name, built without a warning in a folder that goes at the end; for LOAD."""
+    """The path, for LOAD, of the module of this name, built without a warning in a folder that is deleted again."""
     with build_folder(TOP / "test/modules" / name) as folder:
         make(folder, find_installation().pg_config, "COPT=-Werror")
         (folder / f"{name}.so").chmod(0o755)
@@ -72,7 +72,7 @@ def install_client(pg_config: str) -> None:
 
 
 def with_client(pg_config: str, libraries: str, **settings: object):
-    """Yields a cluster that has both extensions, or only the client where pg_herald is not loaded."""
+    """Yields a cluster that has both extensions, or only the client if pg_herald is not loaded."""
     has_herald = "pg_herald" in libraries
     for cluster in started(preload=has_herald, pg_config=pg_config,
                            settings=SETTINGS | settings | {"shared_preload_libraries": libraries}):
@@ -81,7 +81,7 @@ def with_client(pg_config: str, libraries: str, **settings: object):
 
 
 def opener(connect, cluster: Cluster):
-    """opener()() opens a connection that has the client loaded."""
+    """opener(...)() opens a connection that has the client loaded."""
     def open_one(dbname: str = "postgres", **options) -> psycopg.Connection:
         connection = connect(cluster, dbname, **options)
         connection.execute("LOAD 'herald_client'")
@@ -98,12 +98,12 @@ def get(connection: psycopg.Connection, key: str) -> tuple[str | None, bool]:
 
 
 def cached(connection: psycopg.Connection, column: str) -> int:
-    """One of: entries, hits, kept, not_kept, resets."""
+    """One of the figures entries, hits, kept, not_kept, resets."""
     return one(connection, f"SELECT {column} FROM client.cached()")
 
 
 def handled_in(cluster: Cluster, pid: int, name: str = "herald_client") -> int:
-    """How often a backend has run the reason's handler, as the server's log has it: without asking it."""
+    """How often a backend has run the reason's handler, according to the server's log: without querying the backend."""
     states = re.findall(rf"\[{pid}\] LOG:  herald_client: {re.escape(name)} (.*)", cluster.log())
     assert set(states) <= {"in a transaction"}
     return len(states)

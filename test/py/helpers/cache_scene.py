@@ -1,4 +1,4 @@
-"""Sessions that cache what others change, and must survive what happens at stop points."""
+"""Sessions that cache what others change, and must survive faults at stop points."""
 
 from collections.abc import Callable, Iterable
 
@@ -48,7 +48,7 @@ SETUP = f"""
 
 
 class CacheScene:
-    """A writer and three sessions that cache, which must work on, whatever happens to a victim."""
+    """A writer and three sessions that cache, which must go on working whatever happens to a victim."""
 
     def __init__(self, cluster: Cluster, connect: Callable[[Cluster], psycopg.Connection]):
         self.cluster = cluster
@@ -61,21 +61,21 @@ class CacheScene:
         self.writer = self.connect()
         self.readers = [self.reader() for _ in range(3)]
 
-    # ---- the cast ----
+    # ---- sessions ----
 
     def connect(self) -> psycopg.Connection:
-        """One more connection, which is closed at the end."""
+        """Opens one more connection, which is closed at the end."""
         self._opened.append(self._connect(self.cluster))
         return self._opened[-1]
 
     def reader(self) -> psycopg.Connection:
-        """One more that caches everything."""
+        """Opens one more session, which caches everything."""
         connection = self.connect()
         assert self.kept(connection) == 0 and self.kept(connection) == ROWS
         return connection
 
     def stand_still(self, point: str, connection: psycopg.Connection, sql: str) -> Doing:
-        """Runs a statement that comes to stand still at this point."""
+        """Starts a statement, and waits until it is held at this point."""
         self.points.arm(point, "wait", pid_of(connection))
         doing = Doing(connection, sql)
         until(lambda: not doing.runs() or self.points.standing(point), f"it stands still at {point}")
@@ -83,23 +83,23 @@ class CacheScene:
         return doing
 
     def end_session(self, connection: psycopg.Connection) -> None:
-        """As pg_terminate_backend() does, and waits until it has gone."""
+        """Terminates a session, and waits until it has gone."""
         self.watcher.execute("SELECT pg_terminate_backend(%s)", (pid_of(connection),))
         until_gone(self.watcher, pid_of(connection))
 
     def kept(self, connection: psycopg.Connection) -> int:
-        """How much of all it finds in its cache, not counting what is there for an earlier snapshot alone."""
+        """The number of rows that a session finds in its cache, without those for an earlier snapshot only."""
         self.writer.execute("SELECT pg_current_xact_id()")
         return look(connection)
 
     # ---- the queue of invalidations ----
 
     def flood(self, messages: int) -> None:
-        """So many messages, of other caches."""
+        """Sends this number of invalidations, of other caches."""
         self.writer.execute("SELECT flood(%s)", (messages,))
 
     def behind(self, connection: psycopg.Connection) -> int | None:
-        """How many messages a session has yet to read; None: it was reset."""
+        """How many messages a session has not read yet; None: it was reset."""
         return one(self.watcher, "SELECT lag FROM herald.caches WHERE pid = %s", pid_of(connection))
 
     def resets(self, connection: psycopg.Connection) -> int:
@@ -107,21 +107,21 @@ class CacheScene:
         return one(self.watcher, "SELECT resets FROM herald.caches WHERE pid = %s", pid_of(connection))
 
     def fall_behind(self) -> None:
-        """All fall far behind; a victim that has not read meanwhile is the first to get the turn."""
+        """Makes all fall far behind; a victim that has not read meanwhile is the first to get the turn."""
         self.flood(10)
         for reader in self.readers:
             assert self.kept(reader) == ROWS
         self.flood(FAR_BEHIND + 1000)
 
     def fall_behind_alone(self, victim: psycopg.Connection) -> None:
-        """The victim, which does not read meanwhile, gets the turn; the others go on reading."""
+        """Gives the turn to the victim, which does not read meanwhile; the others go on reading."""
         while (self.behind(victim) or 0) < FAR_BEHIND + 1000:
             self.flood(1000)
             for reader in self.readers:
                 assert self.kept(reader) == ROWS
 
     def catch_up(self, connections: Iterable[psycopg.Connection]) -> None:
-        """Waits until these have caught up, without having them run anything."""
+        """Waits until these have caught up, without running a statement in them."""
         for connection in connections:
             until(lambda c=connection: (self.behind(c) or 0) < FAR_BEHIND, "it catches up")
 
@@ -144,7 +144,7 @@ class CacheScene:
                               " WHERE backend_xmin IS NOT NULL AND state = 'idle'"), "no snapshots")
 
     def end(self) -> None:
-        """Without them nothing is left: nobody reads, nobody has a turn, no transaction is announced."""
+        """Closes the sessions; then no session may be reading or have a turn, and no transaction may be announced."""
         self.points.release()
         for connection in self._opened:
             connection.close()
@@ -156,12 +156,12 @@ class CacheScene:
     # ---- the watchdog ----
 
     def without_watchdog(self):
-        """Within, the background worker does not run: nobody takes a turn back."""
+        """Within the block, the background worker does not run: no turn is taken back."""
         return stopped(until(lambda: watchdog_pid(self.cluster), "the watchdog runs"))
 
 
 def look(connection: psycopg.Connection) -> int:
-    """Compares what is cached with what is so; how much of it was found in the cache."""
+    """Compares cached values with the table; returns how many were found in the cache."""
     return one(connection, LOOK)
 
 

@@ -7,7 +7,7 @@ ITEM = """
 """
 LOOK = "SELECT herald.cache_through('item', 'SELECT v FROM item WHERE id = $1', 1)"
 
-# So many transactions, each of which invalidates so many keys that nobody caches.
+# Runs `transactions` transactions, each of which invalidates `keys` keys that no session caches.
 FLOOD = """
     CREATE PROCEDURE flood(transactions integer, keys integer) LANGUAGE plpgsql AS $$
         BEGIN

@@ -11,7 +11,7 @@ CHANNEL = "crowd"
 
 @contextmanager
 def crowd(cluster: Cluster, listeners: int = 50, senders: int = 2, rate: int = 0):
-    """Within, senders notify the crowd's channel over and over, and listeners listen to it.
+    """Within the block, senders notify the crowd's channel in a loop, and listeners listen to it.
 
     rate        how often per second each sender notifies, at most; 0: as often as it can
     """

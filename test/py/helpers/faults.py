@@ -1,7 +1,7 @@
-"""Stop points, from a test's side, and sessions that must survive what happens at them.
+"""Stop points, as tests use them, and sessions that must survive faults at them.
 
-A stop point (src/core/stop_point.h) is a named place in the module. Armed, it has the next process
-that comes by wait, throw an error, be cancelled, terminated or killed there.
+A stop point (src/core/stop_point.h) is a named place in the module. If it is armed, the next process that reaches it
+waits, throws an error, or is cancelled, terminated or killed there.
 """
 
 import threading
@@ -40,17 +40,17 @@ AT_REST = "turns 0, to be woken 0, dispatching 0, recycling 0, waiting for dispa
 
 
 class Points:
-    """The stop points of a server, by way of a connection that meets none of them itself."""
+    """The stop points of a server, through a connection that reaches none of them itself."""
 
     def __init__(self, watcher: psycopg.Connection):
         self.watcher = watcher
 
     def arm(self, point: str, action: str = "wait", pid: int = 0, times: int = 1) -> None:
-        """The next process that comes by (or only the one with this pid) does that there, so many times."""
+        """Has the next process at the point (or only the one with this pid) do the action there, `times` times."""
         self.watcher.execute("SELECT stop_arm(%s, %s, %s, %s)", (point, action, pid, times))
 
     def release(self, point: str = "") -> int:
-        """Disarms this point, or all of them; processes that wait there go on. How many that were."""
+        """Disarms this point, or all of them; processes that wait there go on. Returns their number."""
         return one(self.watcher, "SELECT stop_release(%s)", point)
 
     def standing(self, point: str) -> int | None:
@@ -58,11 +58,11 @@ class Points:
         return one(self.watcher, "SELECT stop_waiter(%s)", point)
 
     def waiter(self, point: str) -> int:
-        """Waits until a process waits there; its pid."""
+        """Waits until a process waits there; returns its pid."""
         return until(lambda: self.standing(point), f"somebody waits at {point}")
 
     def reached(self, point: str) -> None:
-        """Waits until as many have come by as it was armed for."""
+        """Waits until the point has been reached as often as it was armed for."""
         until(lambda: not one(self.watcher, "SELECT stop_armed(%s)", point), f"somebody comes by {point}")
 
     def slot(self, listener: psycopg.Connection) -> int | None:
@@ -70,7 +70,7 @@ class Points:
         return one(self.watcher, "SELECT stop_slot(%s)", pid_of(listener))
 
     def state(self) -> str:
-        """What is in use, and no view shows."""
+        """Resources in use that no view shows."""
         return one(self.watcher, "SELECT stop_state()")
 
     def turns(self) -> int:
@@ -79,7 +79,7 @@ class Points:
 
 
 class Doing:
-    """A statement that runs, in a thread of its own; it may fail."""
+    """A statement that runs in a thread of its own; it may fail."""
 
     def __init__(self, connection: psycopg.Connection, sql: str):
         self.error: psycopg.Error | None = None
@@ -97,14 +97,14 @@ class Doing:
         return self._thread.is_alive()
 
     def end(self, deadline_s: float = DEADLINE_S) -> psycopg.Error | None:
-        """Waits until it has ended; its error."""
+        """Waits until it has ended; returns its error."""
         until(lambda: not self.runs(), "the statement ends", deadline_s)
         self._thread.join()
         return self.error
 
 
 class Actors:
-    """Threads that do something until they are told to end; what one of them raises fails the test."""
+    """Threads that act until they are asked to end; an exception in one of them fails the test."""
 
     def __init__(self):
         self.done = threading.Event()
@@ -112,13 +112,13 @@ class Actors:
         self._threads: list[threading.Thread] = []
 
     def start(self, *actors: Callable[[], None]) -> None:
-        """Each in a thread of its own."""
+        """Starts each in a thread of its own."""
         for actor in actors:
             self._threads.append(threading.Thread(target=self._run, args=(actor,), daemon=True))
             self._threads[-1].start()
 
     def end(self) -> None:
-        """Waits until they have ended."""
+        """Asks the threads to end, and waits for that."""
         self.done.set()
         for thread in self._threads:
             thread.join(60)
@@ -133,7 +133,7 @@ class Actors:
 
 
 class Scene:
-    """A sender and three listeners to c, which must work on, whatever happens to a victim."""
+    """A sender and three listeners to c, which must go on working whatever happens to a victim."""
 
     def __init__(self, cluster: Cluster, connect: Callable[[Cluster], psycopg.Connection]):
         self.cluster = cluster
@@ -146,18 +146,18 @@ class Scene:
         self._number = 0
 
     def connect(self) -> psycopg.Connection:
-        """One more connection, which is closed at the end."""
+        """Opens one more connection, which is closed at the end."""
         self._opened.append(self._connect(self.cluster))
         return self._opened[-1]
 
     def listener(self, channel: str = "c") -> psycopg.Connection:
-        """One more, that listens."""
+        """Opens one more session, which listens."""
         connection = self.connect()
         connection.execute(f"LISTEN {channel}")
         return connection
 
     def stand_still(self, point: str, connection: psycopg.Connection, sql: str) -> Doing:
-        """Runs a statement that comes to stand still at this point.
+        """Starts a statement, and waits until it is held at this point.
 
         The watchdog, which could be faster to hand out a turn, does not run until then.
         """
@@ -169,9 +169,9 @@ class Scene:
 
     def send_until_standing(self, point: str, connection: psycopg.Connection,
                             channel: str) -> tuple[list[str], Doing]:
-        """Sends much, each payload in a transaction of its own, until one stands still at this point.
+        """Sends payloads, each in a transaction of its own, until a sender is held at this point.
 
-        What was sent, and the last one, which has yet to be.
+        Returns the payloads, of which the last is not sent yet, and its statement.
         """
         self.points.arm(point, "wait", pid_of(connection))
         sent = []
@@ -184,28 +184,27 @@ class Scene:
             assert doing.end() is None and len(sent) < 1000
 
     def send(self, count: int = 5) -> list[str]:
-        """Notifies c of the next numbers; the payloads."""
+        """Notifies c of the next numbers; returns the payloads."""
         sent = [f"number {self._number + number}" for number in range(count)]
         self._number += count
         notify(self.sender, "c", *sent)
         return sent
 
     def goes_on(self, before: Iterable[str] = (), also: Iterable[psycopg.Connection] = ()) -> None:
-        """All listeners (and also these) hear what was sent before, and what is sent now, once and in
-        order."""
+        """All listeners (and also these) receive what was sent before, and what is sent now, once and in order."""
         expected = [*before, *self.send()]
         for listener in [*self.listeners, *also]:
             heard = hear(listener, len(expected))
             assert heard == expected
 
     def end(self) -> None:
-        """Without the listeners nothing is left: no slot, channel, turn or file, and nobody waits."""
+        """Closes the sessions; then no slot, channel, turn or file may be left, and no process may be waiting."""
         self.points.release()
         pids = [pid_of(connection) for connection in self._opened if not connection.closed]
         for connection in self._opened:
             connection.close()
 
-        # A session that leaves hands turns out once more: in the next scene, if the test does not wait for it.
+        # A session that exits hands out turns once more: without this wait, that could happen in the next scene.
         until(lambda: not one(self.watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s)", pids),
               "the sessions have ended")
         until(lambda: self.points.state() == AT_REST, "all is given back")
@@ -221,6 +220,6 @@ def pid_of(connection: psycopg.Connection) -> int:
 
 
 def listen_to(prefix: str, first: int, count: int) -> str:
-    """A statement that listens to so many channels in one transaction."""
+    """A statement that listens to `count` channels in one transaction."""
     return (f"DO $$ BEGIN FOR n IN {first}..{first + count - 1} LOOP"
             f" EXECUTE format('LISTEN {prefix}_%s', n); END LOOP; END $$")

@@ -1,4 +1,4 @@
-"""Listeners that fall behind, and the temporary files with what they have yet to read."""
+"""Listeners that fall behind, and the temporary files with their unread notifications."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from support import hear, left_nothing, notify, one, until
 from wire import Wire
 
 RING_BYTES = 512 * 1024
-# As little memory as pg_herald takes, and files of what is needed alone.
+# The smallest memory settings, and only files that are needed.
 SMALLEST = {"herald.queue_memory": f"{RING_BYTES}B", "herald.channel_memory": "1MB", "herald.retain_size": 0}
 KILOBYTES_7 = "x" * 7000
 SEGMENT_BYTES = RING_BYTES // 8
 
-# What the log says of a listener that has missed something: its PID, and why.
+# The log line about a listener that has missed something: its PID, and why.
 LOGGED = re.compile(r"LOG:  listener with PID (\d+) has missed notifications because of (.*)")
 
 # What the server logs when it had to close files that a transaction had forgotten.
@@ -25,7 +25,7 @@ SIGNS_OF_A_LEAK = ("temporary file leak", "resource was not closed")
 
 
 def fall_behind(*listeners: psycopg.Connection | Wire, failed: bool = False) -> None:
-    """Has each listen to c and stay in a transaction, in a block that has failed if asked for."""
+    """Has each listen to c and stay in a transaction block, which has failed if asked for."""
     for listener in listeners:
         run = listener.query if isinstance(listener, Wire) else listener.execute
         run("LISTEN c")
@@ -38,9 +38,9 @@ def fall_behind(*listeners: psycopg.Connection | Wire, failed: bool = False) -> 
 
 def send(sender: psycopg.Connection, laps: float, prefix: str = "", *,
          heard_by: psycopg.Connection | None = None) -> list[str]:
-    """Notifies c, each payload in a transaction of its own, that many rings full; the payloads.
+    """Notifies c, each payload in a transaction of its own, `laps` rings full; returns the payloads.
 
-    A session that is to hear them meanwhile must hear each before the next is sent.
+    If heard_by is given, that session must receive each before the next is sent.
     """
     sent = []
     for number in range(int(laps * RING_BYTES / len(KILOBYTES_7))):
@@ -52,23 +52,23 @@ def send(sender: psycopg.Connection, laps: float, prefix: str = "", *,
 
 
 def large(size: int) -> str:
-    """A statement that notifies c that many bytes in one transaction."""
+    """A statement that notifies c of `size` bytes in one transaction."""
     return f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, {size // len(KILOBYTES_7)}) n"
 
 
 def send_large(sender: psycopg.Connection, size: int) -> list[str]:
-    """Notifies c that many bytes in one transaction; the payloads."""
+    """Notifies c of `size` bytes in one transaction; returns the payloads."""
     sender.execute(large(size))
     return [f"{n}{KILOBYTES_7}" for n in range(1, size // len(KILOBYTES_7) + 1)]
 
 
 def hear_all(listener: psycopg.Connection, sent: list[str]) -> None:
-    """The listener hears these, once each and in order."""
+    """The listener must receive these, once each and in order."""
     compare(hear(listener, len(sent)), sent)
 
 
 def compare(heard: list[str], sent: list[str]) -> None:
-    """Fails with a few words, not with megabytes, if they differ."""
+    """If they differ, fails with a short message, not with megabytes."""
     if heard != sent:
         differ = [i for i, pair in enumerate(zip(heard, sent)) if pair[0] != pair[1]]
         place = differ[0] if differ else min(len(heard), len(sent))
@@ -83,13 +83,13 @@ def spilled(watcher: psycopg.Connection) -> int:
 
 
 def counted(watcher: psycopg.Connection) -> tuple[int, int, int]:
-    """What herald.stats says: segments spilled, segments dropped, listeners that were overrun."""
+    """From herald.stats: segments spilled, segments dropped, listeners that were overrun."""
     return watcher.execute("SELECT segments_spilled, segments_dropped, overruns FROM herald.stats").fetchone()
 
 
 def files(folder: Path) -> list[Path]:
     """The queue's temporary files in a data folder or in that of a tablespace."""
-    # os.walk passes over a folder that is deleted under it; Path.rglob fails there.
+    # os.walk skips a folder that is deleted meanwhile; Path.rglob fails there.
     found = (Path(inside, name) for inside, _, names in os.walk(folder) if inside.endswith(".fileset")
              for name in names if name.startswith("herald."))
     return sorted(found, key=lambda path: int(path.suffix[1:]))
@@ -98,11 +98,11 @@ def files(folder: Path) -> list[Path]:
 def no_files_left(cluster: Cluster, watcher: psycopg.Connection) -> None:
     """Waits until the files have been deleted, which the watchdog does when it looks next."""
     until(lambda: spilled(watcher) == 0, "nothing is in files")
-    until(lambda: files(cluster.data) == [], "the last one is deleted")  # after it has ceased to count
+    until(lambda: files(cluster.data) == [], "the last one is deleted")  # it is deleted after it has ceased to count
 
 
 def watcher_at_rest(cluster: Cluster, connect: Callable[[Cluster], psycopg.Connection]) -> psycopg.Connection:
-    """A session that listens to nothing, once the last test's listeners and files are gone; all counters are zero."""
+    """A session that listens to nothing, once the previous test's listeners and files are gone; all counters are 0."""
     watcher = connect(cluster)
     until(lambda: left_nothing(watcher), "the last test's listeners are gone")
     no_files_left(cluster, watcher)
@@ -111,7 +111,7 @@ def watcher_at_rest(cluster: Cluster, connect: Callable[[Cluster], psycopg.Conne
 
 
 def no_leak(cluster: Cluster) -> None:
-    """The server has not found anything that was left open, or could not be deleted."""
+    """Checks that the server has not found anything that was left open, or could not be deleted."""
     log = cluster.log()
     assert not [line for line in log.splitlines() if any(sign in line for sign in SIGNS_OF_A_LEAK)]
 

@@ -1,4 +1,4 @@
-"""Positions, and sessions that go on from one."""
+"""Positions, and sessions that resume from one."""
 
 from itertools import count
 
@@ -8,12 +8,12 @@ from support import one, outcome
 
 
 def position(connection: psycopg.Connection) -> str:
-    """Up to here everything has been sent to the client."""
+    """The position up to which everything has been sent to the client."""
     return one(connection, "SELECT herald.position()")
 
 
 def resume(connection: psycopg.Connection, channel: str, after: str | None) -> bool:
-    """Whether all that was sent on the channel after a position will come."""
+    """Resumes a channel; whether all that was sent on it after the position will be delivered."""
     return one(connection, "SELECT herald.listen(%s, %s)", channel, after)
 
 
@@ -25,7 +25,8 @@ def read(connection: psycopg.Connection, channel: str, after: str | None, *more:
 
 
 def apart(connection: psycopg.Connection, channel: str, prefix: str) -> str:
-    """The name of a channel, beginning so, that does not share its counters with that one: by chance, one in 64 does."""
+    """The name of a channel, with this prefix, that does not share its counters with the given one: by chance, one in
+    64 does."""
     for number in count():
         name = f"{prefix}{number}"
         token = position(connection)

@@ -4,7 +4,7 @@ from harness.cluster import Cluster
 
 
 def send_sequences(cluster: Cluster, clients: int, transactions: int, each: int, dbname: str = "postgres") -> None:
-    """In each of its transactions, a client notifies channel_1 of its next `each` numbers; all must succeed."""
+    """Each client notifies channel_1 of its next `each` numbers in each of its transactions; all must succeed."""
     script = (rf"\set n :n + {each}" "\n"
               f"SELECT count(pg_notify('channel_1', :client_id || ':' || :n - {each} + g))"
               f" FROM generate_series(1, {each}) g;\n")
@@ -13,5 +13,5 @@ def send_sequences(cluster: Cluster, clients: int, transactions: int, each: int,
 
 
 def nothing_wrong(received: int) -> dict[str, int]:
-    """What the listeners say of the sequence after so many."""
+    """What the listeners report of a sequence of `received` notifications without an error."""
     return {"received": received, "out_of_order": 0, "duplicated": 0, "missing": 0, "malformed": 0}

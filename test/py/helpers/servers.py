@@ -18,7 +18,7 @@ def has_herald(cluster: Cluster) -> bool:
 
 
 def need_library(*names: str) -> None:
-    """Skips the test if this PostgreSQL comes without one of these modules of contrib."""
+    """Skips the test if this PostgreSQL lacks one of these contrib modules."""
     folder = Path(_asked("--pkglibdir"))
     for name in names:
         if not (folder / f"{name}.so").exists():
@@ -42,7 +42,7 @@ def _asked(what: str) -> str:
 
 
 def started(kind: type[Cluster] = Cluster, **options) -> Iterator[Cluster]:
-    """Yields a cluster; afterwards its log must tell of no damage."""
+    """Yields a cluster; afterwards its log must show no damage."""
     with kind(**options) as cluster:
         if options["preload"]:
             cluster.create_herald()

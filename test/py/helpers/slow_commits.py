@@ -12,9 +12,9 @@ SLOW = {"synchronous_standby_names": "nobody", "synchronous_commit": "local"}
 
 @contextmanager
 def slow_commit(cluster, wire, watcher: psycopg.Connection, payload: str):
-    """Within, a transaction that has notified c hangs in its commit; afterwards it is committed.
+    """Within the block, a transaction that has notified c hangs in its commit; afterwards it is committed.
 
-    Gives a function by which it goes on earlier.
+    Yields a function that lets it commit earlier.
     """
     watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
     client = wire(cluster, synchronous_commit="on")

@@ -1,4 +1,4 @@
-"""A disk that is soon full."""
+"""A small disk, which is soon full."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ NAME = "small_disk"  # of its tablespace
 
 @contextmanager
 def small_disk() -> Iterator[Path]:
-    """Such a disk, of DISK_BYTES, which the server may use; skips the test where it cannot be mounted."""
+    """A disk of DISK_BYTES, which the server may use; skips the test if it cannot be mounted."""
     path = server_user.make_folder()
     try:
         result = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)],
@@ -37,10 +37,10 @@ def small_disk() -> Iterator[Path]:
 
 
 def use(cluster: Cluster, disk: Path) -> None:
-    """Makes the disk a tablespace; it is the cluster's temp_tablespaces."""
+    """Creates on the disk the tablespace that the cluster's temp_tablespaces names."""
     cluster.psql(f"CREATE TABLESPACE {NAME} LOCATION '{disk}'")
 
 
 def until_empty(disk: Path) -> None:
-    """Waits until the queue has no file there, and nobody has one open that is deleted: it would take room."""
+    """Waits until the queue has no file there, and no process has a deleted one open, which would still take room."""
     until(lambda: files(disk) == [] and shutil.disk_usage(disk).used < RING_BYTES, "the files have gone, and their room is free")

@@ -1,4 +1,4 @@
-"""What the tests share: waiting, hearing, and signals to backends."""
+"""What the tests share: waiting, receiving, and signals to backends."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ from harness.cluster import Cluster
 
 DEADLINE_S = 20
 
-# The numbers of epoll_wait(), epoll_pwait(), select(), pselect(), nanosleep() and clock_nanosleep(), as far as there are.
+# The numbers of epoll_wait(), epoll_pwait(), select(), pselect(), nanosleep() and clock_nanosleep(), where they exist.
 SLEEPS = {"x86_64": {"232", "281", "23", "270", "35", "230"}, "aarch64": {"22", "72", "101", "115"}}
 
 
@@ -32,13 +32,13 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
 
 
 def one(connection: psycopg.Connection, sql: str, *parameters: object) -> object:
-    """The only column of the only row."""
+    """The only column of the only row of a result."""
     (value,), = connection.execute(sql, parameters or None).fetchall()
     return value
 
 
 def outcome(connection: psycopg.Connection, sql: str, *parameters: object) -> object:
-    """What a statement comes to: its rows, None if it has none, or its error as "SQLSTATE: message"."""
+    """The outcome of a statement: its rows, None if it has none, or its error as "SQLSTATE: message"."""
     try:
         cursor = connection.execute(sql, parameters or None)
         return cursor.fetchall() if cursor.description else None
@@ -46,7 +46,7 @@ def outcome(connection: psycopg.Connection, sql: str, *parameters: object) -> ob
         return f"{error.sqlstate}: {error.diag.message_primary}"
 
 
-# What psycopg handed out beyond what was asked for: it gives whatever one packet held.
+# Payloads that psycopg returned beyond the requested number: it returns all that one packet held.
 _surplus: WeakKeyDictionary[psycopg.Connection, list[str]] = WeakKeyDictionary()
 
 
@@ -61,7 +61,7 @@ def hear(connection: psycopg.Connection, count: int, deadline_s: float = DEADLIN
 
 
 def hear_until(connection: psycopg.Connection, last: str) -> list[str]:
-    """The payloads up to `last`, which must come, and which is not among them."""
+    """The payloads before `last`, which must come."""
     heard = []
     while True:
         got = hear(connection, 1)
@@ -72,18 +72,18 @@ def hear_until(connection: psycopg.Connection, last: str) -> list[str]:
 
 
 def reset(connection: psycopg.Connection, setting: str) -> None:
-    """Resets a time limit, which may be over before that has been done."""
+    """Resets a timeout, which may cancel the RESET itself: tries until it succeeds."""
     until(lambda: outcome(connection, f"RESET {setting}") is None, f"{setting} is reset")
 
 
 def notify(connection: psycopg.Connection, channel: str, *payloads: str) -> None:
-    """Sends, each payload in a transaction of its own."""
+    """Notifies a channel, each payload in a transaction of its own."""
     for payload in payloads:
         connection.execute("SELECT pg_notify(%s, %s)", (channel, payload))
 
 
 def state_of(watcher: psycopg.Connection, pid: int) -> str | None:
-    """A listener's state, or None if it is none."""
+    """A listener's state, or None if the process is no listener."""
     row = watcher.execute("SELECT state FROM herald.listeners WHERE pid = %s", (pid,)).fetchone()
     return row and row[0]
 
@@ -100,7 +100,7 @@ def until_gone(watcher: psycopg.Connection, pid: int) -> None:
 
 @contextmanager
 def stopped(pid: int):
-    """Within, the backend does not run at all: what it is given, it holds."""
+    """Within the block, the backend does not run at all: it keeps what it is given."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -112,7 +112,7 @@ def stopped(pid: int):
 
 
 def left_nothing(watcher: psycopg.Connection) -> bool:
-    """Nobody listens, and nothing waits to be read."""
+    """Whether no session listens, and nothing waits to be read."""
     return watcher.execute("SELECT (SELECT count(*) FROM herald.listeners),"
                            " (SELECT count(*) FROM herald.channels),"
                            " (SELECT used FROM herald.queue)").fetchone() == (0, 0, 0)
@@ -120,7 +120,7 @@ def left_nothing(watcher: psycopg.Connection) -> bool:
 
 @contextmanager
 def load(cluster: Cluster, script: str, clients: int, *options: str):
-    """Within, pgbench's clients run the script over and over; gives its process."""
+    """Within the block, pgbench's clients run the script in a loop; yields its process."""
     running = subprocess.Popen(
         [cluster.installation.program("pgbench"), "-n", f"-c{clients}", "-T600", *options, "-f", "/dev/stdin"],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -136,7 +136,7 @@ def load(cluster: Cluster, script: str, clients: int, *options: str):
 
 
 def watchdog_pid(cluster: Cluster) -> int | None:
-    """The background worker, which is in no view of the server: it is connected to no database."""
+    """The pid of the background worker, which is in no view of the server: it is connected to no database."""
     postmaster = cluster.postmaster_pid()
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="ascii")
     for pid in children.split():
@@ -150,7 +150,7 @@ def watchdog_pid(cluster: Cluster) -> int | None:
 
 @contextmanager
 def watchdog_stopped(cluster: Cluster):
-    """Within, the watchdog does not run. It is stopped while it sleeps: in its work it holds what others wait for."""
+    """Within the block, the watchdog does not run. It is stopped in its sleep: at work it holds what others need."""
     pid = watchdog_pid(cluster)
 
     def stop() -> bool:
@@ -168,7 +168,7 @@ def watchdog_stopped(cluster: Cluster):
 
 
 def _sleeps(pid: int) -> bool:
-    """Whether a process that has been sent SIGSTOP is in a sleep. True as well where the kernel does not tell."""
+    """Whether a process that has been sent SIGSTOP is in a sleep. True as well if the kernel does not show that."""
     process = Path(f"/proc/{pid}")
     until(lambda: ") T " in (process / "stat").read_text(encoding="ascii"), "the process is stopped")
     try:
@@ -185,7 +185,7 @@ def until_crashed(watcher: psycopg.Connection) -> None:
 
 
 def reconnect(cluster: Cluster, connect: Callable) -> psycopg.Connection:
-    """A connection, once the server takes it."""
+    """Connects as soon as the server accepts connections."""
     def attempt():
         try:
             return connect(cluster)
@@ -195,7 +195,7 @@ def reconnect(cluster: Cluster, connect: Callable) -> psycopg.Connection:
 
 
 def works_from_the_start(cluster: Cluster, connect: Callable) -> None:
-    """Nothing is left from before the server's crash or restart, and notifications arrive."""
+    """Checks that nothing is left from before the server's crash or restart, and that notifications arrive."""
     watcher, listener = reconnect(cluster, connect), reconnect(cluster, connect)
     assert left_nothing(watcher)
     assert watcher.execute("SELECT notifications, delivered, head = dispatched"
@@ -207,7 +207,7 @@ def works_from_the_start(cluster: Cluster, connect: Callable) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds for which the process has run."""
+    """Seconds of CPU time that the process has used."""
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
 
 
@@ -236,9 +236,10 @@ def context_switches(pid: int) -> int:
 
 
 def let_watchdog_fall_asleep(cluster: Cluster) -> Callable[[], bool]:
-    """Waits until it has not looked for a while. Gives a function: whether it has been told to wake up since then.
+    """Waits until the watchdog has not looked for a while. Returns a function: whether it has been signalled to wake up
+    since then.
 
-    A process that is told reads that from its signalfd; one that wakes because its time is over reads nothing.
+    A process that is signalled reads that from its signalfd; one that wakes because its time is over reads nothing.
     """
     pid = until(lambda: watchdog_pid(cluster), "there is a watchdog")
     since, before = time.monotonic(), context_switches(pid)

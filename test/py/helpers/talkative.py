@@ -1,4 +1,4 @@
-"""Sessions that ask for every message, and a client that does not read one of them."""
+"""Sessions that request every message, and a client that does not read one of them."""
 
 import psycopg
 
@@ -6,15 +6,15 @@ from harness.cluster import Cluster
 from support import until
 from wire import Wire, cstring
 
-# What the build with stop points says, and the server starts afresh.
+# What the build with stop points logs before the server restarts.
 UNDER_A_LOCK = "a message is sent to the client under "
 
-# No socket takes so much of a result that is not read; and how closely that is found out.
+# More than any socket takes of a result that is not read; and the precision with which its capacity is found out.
 FILL_BYTES_MAX = 8 * 1024 * 1024
 STEP_BYTES = 256
 
-QUERY_MAX = 500  # of it is looked at; pg_stat_activity has more
-WITHIN_S = 30  # others are through by then, on a busy machine too; what waits for the client waits for ever
+QUERY_MAX = 500  # characters of it are compared; pg_stat_activity has more
+WITHIN_S = 30  # others finish by then, on a busy machine too; what waits for the client never ends
 
 
 class Mute:
@@ -26,33 +26,33 @@ class Mute:
         self.pid = self.wire.pid
 
     def stick(self, sql: str, fill_bytes: int) -> bool:
-        """Asks for so long a result, and then for this; whether its process gets to the latter, and stands
-        still there because the socket is full: at its first message, or if it has none, at its end."""
+        """Requests a result of fill_bytes, and then runs the statement. Whether its backend gets to the latter, and is
+        blocked there because the socket is full: at its first message, or if it has none, at its end."""
         self.send(fill_bytes, sql)
         until(lambda: self._stands(), "it stands still, or is through")
         query, _, wait_event = self._activity()
         return query == self._last and wait_event == "ClientWrite"
 
     def send(self, fill_bytes: int, sql: str) -> None:
-        """Asks for so long a result, and then for this."""
+        """Requests a result of fill_bytes, and then runs the statement."""
         fill = f"SELECT repeat('x', {fill_bytes})"
         self._last = sql[:QUERY_MAX]
         self.wire.send(("Q", cstring(fill)), ("Q", cstring(sql)))
 
     def is_in_statement(self) -> bool:
-        """Whether its process is not at the statement's end yet."""
+        """Whether its backend has not finished the statement yet."""
         return self._activity()[1] == "active"
 
     def is_through(self) -> bool:
-        """Whether its process has sent everything."""
+        """Whether its backend has sent everything."""
         return self._activity()[1:] == ("idle", "ClientRead")
 
     def close(self) -> None:
-        """Goes without a word, and its server process with it."""
+        """Closes the connection without Terminate; its backend ends as well."""
         self.wire.close()
 
     def _stands(self) -> bool:
-        """The client never reads: what has begun to wait for that does so for ever."""
+        """Whether its backend waits for the client, which never reads and so blocks it for ever, or is at its end."""
         query, state, wait_event = self._activity()
         return wait_event == "ClientWrite" or query == self._last and state != "active" and wait_event == "ClientRead"
 
@@ -62,7 +62,7 @@ class Mute:
 
 
 def full(cluster: Cluster, watcher: psycopg.Connection) -> int:
-    """How many bytes have to be asked for, so that a socket just takes them, and no message after them."""
+    """The size of a result that a socket just takes, with no message after it."""
     fits, too_much = 0, FILL_BYTES_MAX
     while too_much - fits > STEP_BYTES:
         middle = (fits + too_much) // 2

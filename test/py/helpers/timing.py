@@ -1,5 +1,5 @@
-"""Comparisons of times. What is quick is quicker than something else in the same run: no bound in seconds holds on
-every machine, and beside whatever else it does."""
+"""Comparisons of times. A time is compared with another one in the same run: no bound in seconds holds on every
+machine, and beside whatever else it does."""
 
 import time
 from collections.abc import Callable
@@ -8,14 +8,14 @@ ATTEMPTS = 5
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long it takes."""
+    """How long the action takes."""
     began = time.monotonic()
     action()
     return time.monotonic() - began
 
 
 def one_within(pair: Callable[[], tuple[float, float]], factor: float, attempts: int = ATTEMPTS) -> None:
-    """Measures two times over and over until the first is at most so many times the second; fails if it never is."""
+    """Measures two times, repeatedly, until the first is at most `factor` times the second; fails if it never is."""
     measured = []
     while len(measured) < attempts:
         measured.append(pair())
@@ -27,5 +27,5 @@ def one_within(pair: Callable[[], tuple[float, float]], factor: float, attempts:
 
 
 def as_fast(measured: Callable[[], float], beside: Callable[[], float], factor: float, attempts: int = ATTEMPTS) -> None:
-    """The same with one measurement after the other, by turns."""
+    """The same with two functions, which are measured alternately."""
     one_within(lambda: (measured(), beside()), factor, attempts)

@@ -1,4 +1,4 @@
-"""A tiny client of the protocol, for tests of which message comes before which."""
+"""A tiny client of the protocol, for tests of the order of messages."""
 
 import socket
 import struct
@@ -26,11 +26,11 @@ class Wire:
         self.pid = struct.unpack("!I", self._key[:4])[0]
 
     def close(self) -> None:
-        """Goes without a word: the server notices when it reads or writes next."""
+        """Closes the connection without Terminate: the server notices when it reads or writes next."""
         self.socket.close()
 
     def cancel(self) -> None:
-        """Asks the server to cancel what it runs for this connection; returns when it has been told."""
+        """Asks the server to cancel what it runs for this connection; returns when the server has processed that."""
         with socket.socket(socket.AF_UNIX) as another:
             another.settimeout(TIMEOUT_S)
             another.connect(self._path)
@@ -54,7 +54,7 @@ class Wire:
         return chr(message[0]), message[5:]
 
     def arrived(self, wait_s: float = 0) -> list[tuple[str, bytes]]:
-        """What has come without asking; waits so long for the first message, and not for more."""
+        """The messages that have come unasked; waits up to wait_s for the first one, and not for more."""
         messages = []
         while self._has_message() or select([self.socket], [], [], 0 if messages else wait_s)[0]:
             messages.append(self.receive())
@@ -70,7 +70,7 @@ class Wire:
         return messages
 
     def query(self, sql: str) -> list[tuple[str, bytes]]:
-        """Runs a simple query; its messages."""
+        """Runs a simple query; returns its messages."""
         self.send(("Q", cstring(sql)))
         return self.until_ready()
 
@@ -79,7 +79,7 @@ class Wire:
 
 
 def cstring(text: str) -> bytes:
-    """Text as the protocol has it."""
+    """Text in the protocol's format."""
     return text.encode() + b"\0"
 
 
@@ -112,7 +112,7 @@ FLUSH = ("H", b"")
 
 
 def kinds(messages: list[tuple[str, bytes]]) -> str:
-    """The types, in a row; e.g. "CAZ": CommandComplete, Notification, ReadyForQuery."""
+    """The types, as one string; e.g. "CAZ": CommandComplete, Notification, ReadyForQuery."""
     return "".join(kind for kind, _ in messages)
 
 

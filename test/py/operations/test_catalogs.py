@@ -1,4 +1,4 @@
-"""What the server's own statistics and consistency checks see of pg_herald."""
+"""How pg_herald appears in the server's statistics and consistency checks."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from support import notify, one, until
 
 pytestmark = pytest.mark.seam
 
-# PostgreSQL's regression test opr_sanity asks so, without looking at schemas.
+# The query of PostgreSQL's regression test opr_sanity, which ignores schemas.
 SAME_NAME_AND_ARGUMENTS = """
     SELECT p1.oid::regprocedure::text FROM pg_proc p1, pg_proc p2
      WHERE p1.oid <> p2.oid AND p1.proname = p2.proname AND p1.proargtypes = p2.proargtypes ORDER BY 1"""
@@ -33,7 +33,7 @@ def test_statistics_of_the_servers_queue(cluster, stock, connect):
 
 
 def test_names_of_built_in_functions(cluster, connect):
-    """Guards: two functions have a built-in one's name and arguments, and no more."""
+    """Guards: exactly two functions have the name and the arguments of a built-in one."""
     found = [name for (name,) in connect(cluster).execute(SAME_NAME_AND_ARGUMENTS)]
     assert found == ["herald.pg_notification_queue_usage()", "herald.pg_notify(text,text)",
                      "pg_notification_queue_usage()", "pg_notify(text,text)"]

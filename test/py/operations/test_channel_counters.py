@@ -1,4 +1,4 @@
-"""herald.channels counts what is sent on each channel and what its listeners receive, each notification once."""
+"""herald.channels counts the notifications sent on each channel, and those that its listeners receive, each once."""
 
 from random import Random
 
@@ -6,18 +6,18 @@ import pytest
 
 from support import hear, load, notify, one, until
 
-# A process that dispatches remembers this many channels of what it dispatches at a time.
+# The number of channels that a dispatcher remembers at a time.
 REMEMBERED = 64
 
 
 def counted(watcher, channel: str) -> tuple:
-    """Its row, without the times."""
+    """The channel's row, without the times."""
     return watcher.execute("SELECT listeners, sent, delivered FROM herald.channels WHERE channel = %s",
                            (channel,)).fetchone()
 
 
 def test_sent_and_delivered(cluster, connect):
-    """Guards: one for each notification, and one more for each listener that has it; duplicates and rollbacks are none."""
+    """Guards: a notification counts once as sent, and once for each listener; duplicates and rollbacks do not count."""
     first, second, sender = connect(cluster), connect(cluster), connect(cluster)
     first.execute("LISTEN c")
     notify(sender, "c", "1", "2")
@@ -36,7 +36,7 @@ def test_sent_and_delivered(cluster, connect):
 
 
 def test_since_the_first_listener(cluster, connect):
-    """Guards: a channel's counters end with its last listener, and do not end with another one."""
+    """Guards: a channel's counters end with its last listener, not with an earlier one."""
     first, second, sender = connect(cluster), connect(cluster), connect(cluster)
     notify(sender, "c", "unheard")
     before = one(sender, "SELECT clock_timestamp()")
@@ -69,7 +69,7 @@ def test_reset(cluster, connect):
 
 @pytest.mark.parametrize("channels", [3, 3 * REMEMBERED])
 def test_many_in_one_transaction(cluster, connect, channels):
-    """Guards: a channel that comes again is counted, also if the dispatcher has forgotten it in between."""
+    """Guards: a channel that occurs again is counted, also if the dispatcher has forgotten it in between."""
     random = Random(channels)
     listener, sender = connect(cluster), connect(cluster)
     names = [f"c{number}" for number in range(channels)]
@@ -85,7 +85,7 @@ def test_many_in_one_transaction(cluster, connect, channels):
 
 
 def test_large_transaction(cluster, connect):
-    """Guards: what goes through a file is counted by channel, too."""
+    """Guards: notifications in the file of a large transaction are counted by channel, too."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN a; LISTEN b")
     count = 3000
@@ -98,7 +98,7 @@ def test_large_transaction(cluster, connect):
 
 
 def test_many_senders(cluster, connect):
-    """Guards: counts that are lost when many dispatch for each other, while channels come and go."""
+    """Guards: no count is lost when many sessions dispatch for each other, while channels are added and removed."""
     listeners, sender, passing = [connect(cluster) for _ in range(3)], connect(cluster), connect(cluster)
     for listener in listeners:
         listener.execute("LISTEN c")
@@ -116,7 +116,7 @@ def test_many_senders(cluster, connect):
 
 
 def test_databases(cluster, connect, database):
-    """Guards: channels of one name in two databases are two."""
+    """Guards: channels of the same name in two databases are separate."""
     here, there, sender = connect(cluster), connect(cluster, database), connect(cluster)
     there.execute("CREATE EXTENSION pg_herald")
     for listener in (here, there):
@@ -127,7 +127,7 @@ def test_databases(cluster, connect, database):
 
 
 def test_who_sees_what(cluster, connect):
-    """Guards: what others' sessions receive is not told to a role that does not see them."""
+    """Guards: a role does not see the counters of sessions that it may not see."""
     admin, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     notify(admin, "c", "1")

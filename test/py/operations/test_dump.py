@@ -1,4 +1,4 @@
-"""Dumps, restores and upgrades of databases with the extension; and servers that lack the module."""
+"""Dumps, restores and upgrades of databases with the extension; and servers without the module."""
 
 import subprocess
 
@@ -27,7 +27,7 @@ OBJECTS = """
 
 @pytest.fixture(scope="module")
 def full():
-    """A cluster with a database `source` that has the extension, and things that use it."""
+    """A cluster with a database `source` that has the extension, and objects that use it."""
     for cluster in started(preload=True, settings=SETTINGS):
         cluster.psql("CREATE ROLE monitor; CREATE DATABASE source")
         cluster.psql(OBJECTS, "source")
@@ -35,13 +35,13 @@ def full():
 
 
 def restore(cluster: Cluster, dump: str, dbname: str) -> str:
-    """Runs a plain dump to its end; what was said of errors."""
+    """Runs a plain dump to its end; returns the error output."""
     return subprocess.run([cluster.installation.program("psql"), "-Xq", "-f", "-"], input=dump, text=True,
                           capture_output=True, env=cluster.environment(dbname)).stderr
 
 
 def check(cluster: Cluster, dbname: str, connect, by_herald: bool = True) -> None:
-    """What was restored notifies, through pg_herald or the server's own queue, and has its privileges."""
+    """The restored objects notify, through pg_herald or natively, and have their privileges."""
     listener, sender = connect(cluster, dbname), connect(cluster, dbname)
     listener.execute("LISTEN c")
     before = one(sender, "SELECT notifications FROM herald.stats") if by_herald else 0
@@ -58,7 +58,7 @@ def check(cluster: Cluster, dbname: str, connect, by_herald: bool = True) -> Non
 
 
 def test_plain_dump(full, connect):
-    """Guards: a dump names the extension, and none of its members; restored, it works, and dumps the same."""
+    """Guards: a dump names the extension, but not its members; restored, it works, and its dump is the same."""
     dump = full.client("pg_dump", "source")
     assert "CREATE EXTENSION IF NOT EXISTS pg_herald" in dump
     assert "CREATE SCHEMA herald" not in dump and "FUNCTION herald.pg_notify" not in dump
@@ -72,14 +72,14 @@ def test_plain_dump(full, connect):
 
 
 def without_random_key(dump: str) -> str:
-    """Lately a dump is framed by a key that is new each time."""
+    """The dump without the commands that contain a random key, which newer minor versions write."""
     return "\n".join(line for line in dump.split("\n") if not line.startswith(("\\restrict", "\\unrestrict")))
 
 
 @pytest.mark.parametrize("options", [("-Fc",), ("-Fd", "-j2"), ("-Ft",)], ids=["custom", "directory", "tar"])
 def test_archive(full, connect, tmp_path, options):
-    """Guards: pg_restore does with each kind of archive what psql does with a plain dump, also in one go and
-    with --clean."""
+    """Guards: pg_restore of each kind of archive works as psql of a plain dump does, also in one transaction and with
+    --clean."""
     archive = str(tmp_path / "archive")
     full.client("pg_dump", *options, "-f", archive, "source")
     full.psql("CREATE DATABASE target")
@@ -93,7 +93,7 @@ def test_archive(full, connect, tmp_path, options):
 
 
 def test_dump_of_all(full, connect):
-    """Guards: pg_dumpall restored to a new server with the module gives databases that work."""
+    """Guards: the output of pg_dumpall, restored to a new server with the module, gives working databases."""
     dump = full.client("pg_dumpall", "--no-role-passwords")
     for cluster in started(preload=False, settings=SETTINGS | {"shared_preload_libraries": "pg_herald"}):
         errors = restore(cluster, dump, "postgres").splitlines()
@@ -103,8 +103,8 @@ def test_dump_of_all(full, connect):
 
 
 def test_restored_where_it_is_not_loaded(full, stock, connect):
-    """Guards: without shared_preload_libraries the error says so, only what uses our views is missing, and
-    all the rest works by the server."""
+    """Guards: without shared_preload_libraries the error says so, only objects that use our views are missing, and the
+    others work natively."""
     stock.psql("CREATE ROLE monitor; CREATE DATABASE target")
     try:
         errors = [line.split("ERROR:  ")[1] for line in restore(
@@ -118,9 +118,9 @@ def test_restored_where_it_is_not_loaded(full, stock, connect):
 
 
 def test_module_taken_away(connect):
-    """Guards: with the extension created, but the module no longer loaded, the server works natively; our
-    views, and whatever uses a cache, say what is wrong; and the extension can be dropped, and comes back if
-    it is not."""
+    """Guards: with the extension created, but the module no longer loaded, the server works natively; our views and
+    functions, and tables with a cache trigger, report the reason. The extension can be dropped; if it is not, it works
+    again once the module is loaded."""
     for cluster in started(preload=True, settings=SETTINGS):
         cluster.psql("""
             ALTER DATABASE postgres SET herald.enabled = on;
@@ -154,13 +154,13 @@ def test_module_taken_away(connect):
         assert one(session, "SELECT to_regnamespace('herald')") is None
 
 
-# ---- pg_upgrade: to another cluster of the same version, which it does the same way ----
+# ---- pg_upgrade, to a cluster of the same version: its steps are those of an upgrade ----
 
 class Upgraded(Cluster):
-    """A cluster that takes over what is in another."""
+    """A cluster to which another one is upgraded."""
 
     def upgrade_from(self, old: Cluster, *options: str) -> str:
-        """Stops both, and runs pg_upgrade; what it said, whether it failed or not."""
+        """Stops both, and runs pg_upgrade; returns its error output, whether it failed or not."""
         old.stop()
         self.stop()
         command = [self.installation.program("pg_upgrade"), "--link", "--no-sync", "--username", "postgres",
@@ -174,7 +174,7 @@ class Upgraded(Cluster):
 
 @pytest.fixture
 def to_upgrade():
-    """to_upgrade(libraries, *options): a cluster after pg_upgrade of another to it, and what was said."""
+    """to_upgrade(libraries, *options): runs pg_upgrade to a new cluster; returns that, and the output."""
     old, clusters = Cluster(preload=True, settings=SETTINGS), []
     clusters.append(old)
     old.start()
@@ -193,8 +193,8 @@ def to_upgrade():
 
 
 def test_upgrade(to_upgrade, connect):
-    """Guards: pg_upgrade needs the module loaded in the new cluster as well, and says so; then it goes
-    through, and what is upgraded works."""
+    """Guards: pg_upgrade reports that the new cluster has to load the module as well; once it does, the upgrade
+    succeeds, and the upgraded objects work."""
     _, said = to_upgrade("", "--check")
     assert "ERROR:  pg_herald must be loaded via shared_preload_libraries" in said
     assert "Clusters are compatible" not in said

@@ -1,4 +1,4 @@
-"""The extension comes and goes under load; databases are dropped, renamed and copied."""
+"""The extension is created and dropped under load; databases are dropped, renamed and copied."""
 
 import threading
 from collections import Counter
@@ -25,8 +25,8 @@ FUNCTIONS = """
 
 
 def test_create_and_drop_under_load(cluster, database, connect):
-    """Guards: while the extension comes and goes, no sender sees an error, and each listener, whenever it
-    began, hears each notification from then on once."""
+    """Guards: while the extension is created and dropped, no sender sees an error, and each listener, whenever it
+    began, receives each notification from then on once."""
     ddl, busy = connect(cluster, database), connect(cluster, database)
     early = [connect(cluster, database) for _ in range(3)]
     senders = [connect(cluster, database) for _ in range(4)]
@@ -70,7 +70,7 @@ def test_create_and_drop_under_load(cluster, database, connect):
         for thread in threads:
             thread.join()
     assert errors == []
-    # Natively, then by pg_herald: one end for what came either way.
+    # One end through each queue: natively, then by pg_herald.
     for end in ("end of the first", "end of the second"):
         for name in ("by the server", "by pg_herald"):
             ddl.execute(f"SET herald.enabled = {name == 'by pg_herald'}")
@@ -84,13 +84,13 @@ def test_create_and_drop_under_load(cluster, database, connect):
         else:
             missing = Counter(sent) - Counter(heard)
             for number, count in enumerate(begun[late.index(listener)]):
-                # It has missed what was sent before LISTEN had returned, and nothing after that. (Meanwhile it may hear what
-                # comes one way, and not yet what comes the other.) The one that was under way then has no entry yet.
+                # It may miss what was sent before its LISTEN returned, but nothing later. (Until then it may receive
+                # from one queue and not from the other.) The notification being sent then is not counted yet.
                 assert [word for word in missing if word.startswith(f"{number} ") and int(word.split()[1]) > count] == []
 
 
 def hear_until_all(listener: psycopg.Connection) -> list[str]:
-    """What a listener hears until both ends of the second kind have come."""
+    """The payloads that a listener receives until both ends of the second kind have arrived."""
     heard = hear_until(listener, "end of the second by pg_herald")
     if "end of the second by the server" not in heard:
         heard += hear_until(listener, "end of the second by the server")
@@ -125,7 +125,7 @@ GATES = """
 
 @pytest.mark.parametrize("running", RUNNING)
 def test_drop_while_a_statement_runs(cluster, database, connect, running):
-    """Guards: a statement that has begun before DROP EXTENSION, and notifies after it, ends well."""
+    """Guards: a statement that began before DROP EXTENSION, and notifies after it, succeeds."""
     ddl, sender, listener, gate = (connect(cluster, database) for _ in range(4))
     ddl.execute("CREATE EXTENSION pg_herald")
     ddl.execute(GATES)
@@ -146,7 +146,7 @@ def test_drop_while_a_statement_runs(cluster, database, connect, running):
 
 
 def test_schema_that_was_first_is_dropped(cluster, database, connect):
-    """Guards: the extension belongs to no schema of the user's: dropping that leaves it as it is."""
+    """Guards: the extension is in no schema of the user's: dropping the first one on the path does not affect it."""
     session = connect(cluster, database)
     session.execute("CREATE SCHEMA app; SET search_path = app; CREATE EXTENSION pg_herald")
     session.execute("DROP SCHEMA app CASCADE")
@@ -164,8 +164,8 @@ def test_no_schema_on_the_path(cluster, database, connect):
 # ---- databases ----
 
 def test_database_of_the_same_name(cluster, connect):
-    """Guards: of a database that was dropped under its listeners, with notifications pending, nothing comes
-    to a new one of the same name, and nothing is left."""
+    """Guards: if a database is dropped under its listeners, with notifications pending, nothing is left behind, and a
+    new database of the same name receives none of them."""
     watcher = connect(cluster)
     for number in range(4):
         watcher.execute("CREATE DATABASE again")
@@ -190,7 +190,7 @@ def test_database_of_the_same_name(cluster, connect):
 
 
 def test_renamed_and_copied_databases(cluster, connect):
-    """Guards: a renamed database, and one made from it as a template, have the extension, and work."""
+    """Guards: a renamed database, and one copied from it as a template, have the extension, and work."""
     watcher = connect(cluster)
     watcher.execute("CREATE DATABASE before")
     try:

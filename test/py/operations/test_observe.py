@@ -1,5 +1,5 @@
-"""What an administrator can see: which listeners lag, by how much and since when; what a backend waits for; and whether
-docs/troubleshooting.md tells it as it is."""
+"""What an administrator can see: which listeners lag, by how much and since when; what a backend waits for. Also
+checks docs/troubleshooting.md."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from wire import cstring, payloads
 
 MEGABYTE = 1024 * 1024
 LIMIT_BYTES = MEGABYTE  # herald.log_min_lag
-LAPS = 1.2 * LIMIT_BYTES / RING_BYTES  # of the ring: beyond the limit
+LAPS = 1.2 * LIMIT_BYTES / RING_BYTES  # the number of rings to send, to exceed the limit
 SEGMENTS = RING_BYTES // SEGMENT_BYTES
 TROUBLESHOOTING = TOP / "docs/troubleshooting.md"
 
@@ -42,7 +42,7 @@ def watched():
 
 @pytest.fixture
 def watcher(watched, connect):
-    """A session that listens to nothing. Before the test nobody else does."""
+    """A session that does not listen. When the test begins, no session does."""
     watcher = connect(watched)
     until(lambda: left_nothing(watcher), "the last test's listeners are gone")
     return watcher
@@ -50,7 +50,7 @@ def watcher(watched, connect):
 
 @pytest.fixture
 def logged(watched):
-    """logged() gives what the log says of laggards since the test began."""
+    """logged() returns the log entries about laggards since the test began."""
     before = len(watched.log())
     return lambda: [match.groupdict() for match in LOGGED.finditer(watched.log()[before:])]
 
@@ -68,8 +68,8 @@ def lagging_since(watcher: psycopg.Connection, pid: int) -> datetime | None:
 # ---- laggards ----
 
 def test_laggard_is_logged_once(watched, connect, watcher, logged):
-    """Guards: a listener beyond herald.log_min_lag is logged, once, with its PID, how far, since when and why; the view
-    says the same; a listener that keeps up is not concerned; and when it falls behind again it is logged again."""
+    """Guards: a listener beyond herald.log_min_lag is logged, once, with its PID, how far behind it is, since when and
+    why; the view shows the same. A listener that keeps up is not logged; one that falls behind again is, again."""
     laggard, listener, sender = (connect(watched, application_name=name)
                                  for name in ("slow worker", "fast worker", "sender"))
     listener.execute("LISTEN c")
@@ -101,12 +101,12 @@ def test_laggard_is_logged_once(watched, connect, watcher, logged):
 
 
 def of(pid: int, lines: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Those of the lines that are about this listener."""
+    """The lines about this listener."""
     return [line for line in lines if int(line["pid"]) == pid]
 
 
 def marker(cluster, connect, sender, logged) -> None:
-    """Another listener falls behind, and is logged: by then everyone before it would have been as well."""
+    """Lets another listener fall behind, until it is logged: by then earlier laggards would have been logged, too."""
     other = connect(cluster)
     for sql in ("LISTEN marker", "BEGIN", "SELECT 1"):
         other.execute(sql)
@@ -117,7 +117,7 @@ def marker(cluster, connect, sender, logged) -> None:
 
 
 def test_client_that_does_not_read(watched, connect, wire, watcher, logged):
-    """Guards: the log tells a client that does not read from a listener in a transaction."""
+    """Guards: the log distinguishes a client that does not read from a listener in a transaction."""
     mute, sender = wire(watched, application_name="mute"), connect(watched)
     mute.query("LISTEN c")
     sent = send(sender, LAPS + 2)
@@ -151,7 +151,7 @@ def test_hovering_about_the_limit(watched, connect, wire, watcher, logged):
 
 
 def test_laggard_that_goes(watched, connect, watcher, logged):
-    """Guards: a listener that ended while it lagged leaves nothing to the one that listens in its place."""
+    """Guards: if a listener ends while it lags, the next one that uses its slot does not lag."""
     for times in (1, 2, 3):
         laggard, sender = connect(watched), connect(watched)
         fall_behind(laggard)
@@ -166,7 +166,7 @@ def test_laggard_that_goes(watched, connect, watcher, logged):
 
 
 def test_watchdog_that_goes(watched, connect, watcher, logged):
-    """Guards: a new watchdog does not log again what the one before it has logged."""
+    """Guards: a new watchdog does not log again what its predecessor has logged."""
     laggard, sender = connect(watched), connect(watched)
     fall_behind(laggard)
     send(sender, LAPS)
@@ -181,7 +181,7 @@ def test_watchdog_that_goes(watched, connect, watcher, logged):
 
 
 def test_watchdog_that_sleeps(watched, connect, watcher, logged):
-    """Guards: a watchdog that sleeps, because nobody is woken, is told that somebody falls behind."""
+    """Guards: a watchdog that sleeps, since no listener has a turn, is woken up when a listener falls behind."""
     laggard, sender = connect(watched), connect(watched)
     fall_behind(laggard)
     is_told = let_watchdog_fall_asleep(watched)
@@ -191,7 +191,7 @@ def test_watchdog_that_sleeps(watched, connect, watcher, logged):
 
 
 def test_large_transaction_counts(watched, connect, watcher, logged):
-    """Guards: what one large transaction has put into a file counts, in the views and for the log."""
+    """Guards: a large transaction's notifications in a file count as lag, in the views and in the log."""
     laggard, sender = connect(watched), connect(watched)
     fall_behind(laggard)
     pid = laggard.info.backend_pid
@@ -208,8 +208,8 @@ def test_large_transaction_counts(watched, connect, watcher, logged):
 
 
 def test_laggards_are_logged_one_after_the_other(watched, connect, watcher):
-    """Guards: of many laggards the watchdog reports one when it looks, since that takes time, and goes on to take turns
-    back between them; each is reported."""
+    """Guards: the watchdog logs one of many laggards at a time, since that takes time, and takes turns back in between;
+    each is logged."""
     before = len(watched.log())
     laggards = [connect(watched) for _ in range(8)]
     fall_behind(*laggards)
@@ -224,8 +224,8 @@ def test_laggards_are_logged_one_after_the_other(watched, connect, watcher):
 
 
 def test_log_lag_takes_effect(watched, connect, watcher, logged):
-    """Guards: -1 turns the log off, and a listener that lags then is not marked either; a new limit counts from the
-    reload on, for a listener that is behind already as well."""
+    """Guards: -1 disables the log, and listeners are not marked as lagging either; a new limit applies from the reload
+    on, also to a listener that is already behind."""
     def limit(value: str) -> None:
         watcher.execute(f"ALTER SYSTEM SET herald.log_min_lag = '{value}'")
         watcher.execute("SELECT pg_reload_conf()")
@@ -254,18 +254,18 @@ def test_log_lag_takes_effect(watched, connect, watcher, logged):
 # ---- what a backend waits for ----
 
 def event(watcher: psycopg.Connection, pid: int) -> tuple[str, str]:
-    """Type and name of what a backend waits for."""
+    """Type and name of the backend's wait event."""
     return watcher.execute("SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s",
                            (pid,)).fetchone()
 
 
 def ours(watcher: psycopg.Connection, name: str) -> tuple[str, str]:
-    """One of our wait events, as this server shows it: before 17 they have no names."""
+    """One of our wait events, as this server shows it: custom names exist from 17 on."""
     return "Extension", name if watcher.info.server_version >= 170000 else "Extension"
 
 
 def test_waits_behind_a_commit(watched, connect, wire, watcher):
-    """Guards: pg_stat_activity shows that a session waits for its own notification, behind a commit that takes long."""
+    """Guards: pg_stat_activity shows that a session waits for its own notification, behind a slow commit."""
     watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
     first, second = wire(watched, synchronous_commit="on"), wire(watched)
     second.query("LISTEN c")
@@ -279,7 +279,7 @@ def test_waits_behind_a_commit(watched, connect, wire, watcher):
 
 
 def test_waits_for_room(watched, connect, wire, watcher):
-    """Guards: pg_stat_activity shows that a sender waits, because the queue is full of what is being committed."""
+    """Guards: pg_stat_activity shows that a sender waits, because the queue is full behind a commit that hangs."""
     watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
     first, sender = wire(watched, synchronous_commit="on"), wire(watched)
     first.send(("Q", cstring("INSERT INTO written VALUES (1); NOTIFY c, 'first'")))
@@ -300,7 +300,7 @@ def documented_waits() -> set[str]:
 
 
 def test_wait_events_are_documented(watched, watcher):
-    """Guards: docs/troubleshooting.md explains each wait event; the server, from 17 on, knows the same ones."""
+    """Guards: docs/troubleshooting.md explains each wait event; from 17 on, the server lists the same ones."""
     source = TROUBLESHOOTING.parent.parent / "src/base/waits.c"
     names = set(re.findall(r'"(Herald\w+)"', source.read_text(encoding="utf-8")))
     assert documented_waits() == names
@@ -312,13 +312,13 @@ def test_wait_events_are_documented(watched, watcher):
 # ---- docs/troubleshooting.md ----
 
 def queries() -> list[str]:
-    """The statements of its SQL blocks: each ends with a semicolon at a line's end."""
+    """The statements of the page's SQL blocks: each ends with a semicolon at the end of a line."""
     blocks = re.findall(r"^```sql\n(.*?)^```", TROUBLESHOOTING.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [sql for block in blocks for sql in re.split(r"(?<=;)\n", block) if sql.strip()]
 
 
 def test_queries_of_the_troubleshooting_page(watched, connect, watcher):
-    """Guards: each query that docs/troubleshooting.md tells to run does run, also while somebody lags."""
+    """Guards: each query on docs/troubleshooting.md runs, also while a listener lags."""
     laggard, sender = connect(watched), connect(watched)
     fall_behind(laggard)
     send(sender, LAPS)

@@ -1,6 +1,6 @@
-"""docs/operations.md: its commands work. The SQL blocks run as they stand, in order, in psql, from a stock server
-to one without pg_herald again (docs/removing.md); and the query for alerts finds what it is for, and nothing else. So does the quick
-start of README.md."""
+"""The commands in docs/operations.md work. Its SQL blocks run unchanged, in order, in psql; together with those of
+docs/removing.md they lead from a stock server back to one. The alert query reports problems, and nothing else. The
+quick start of README.md works."""
 
 import re
 import threading
@@ -25,43 +25,43 @@ STOCKS_LOCK = "SELECT count(*) FROM pg_locks WHERE database = 0 AND classid = 12
 
 @pytest.fixture(scope="module")
 def limited():
-    """A queue of 2 MB whose laggards lag from 1 MB on, and commits that can hang."""
+    """A server with a queue of 2 MB, a lag limit of 1 MB, and commits that can hang."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST | SLOW | {
         "herald.max_queue_size": "2MB", "herald.log_min_lag": "1MB"})
 
 
 def blocks(page: Path = PAGE) -> list[re.Match]:
-    """A page's SQL blocks, each with the output that it shows, if any."""
+    """A page's SQL blocks, each with the output that the page shows, if any."""
     return list(BLOCK.finditer(page.read_text(encoding="utf-8")))
 
 
 def alerts(session: psycopg.Connection) -> set[str]:
-    """What the page's query for alerts finds."""
+    """The alerts that the page's query reports."""
     return {alert for alert, _ in session.execute(ALERTS.search(PAGE.read_text(encoding="utf-8"))[0]).fetchall()}
 
 
 def lines(text: str) -> list[str]:
-    """Without the blanks that psql adds at their ends, and with one PID for all."""
+    """The lines without the trailing blanks that psql prints, and with the same PID in all."""
     return [re.sub(r"PID \d+", "PID 1", line.rstrip()) for line in text.rstrip().split("\n")]
 
 
 def run(cluster: Cluster, block: re.Match) -> None:
-    """Runs a block in psql, which must show what the page shows."""
+    """Runs a block in psql, which must print what the page shows."""
     printed = cluster.client("psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-f", "-", stdin=block["sql"])
     if block["shown"]:
         assert lines(printed) == lines(block["shown"]), block["sql"]
 
 
 def herald_is_gone(cluster: Cluster) -> bool:
-    """Neither the module nor its schema, nor a setting of it, is left."""
+    """Whether the module, its schema and all its settings are gone."""
     return cluster.psql("""SELECT current_setting('shared_preload_libraries') = '' AND to_regnamespace('herald') IS NULL
         AND NOT EXISTS (SELECT FROM pg_settings WHERE name LIKE 'herald.%')
         AND NOT EXISTS (SELECT FROM pg_db_role_setting WHERE setconfig::text LIKE '%herald.%')""") == "t"
 
 
 def test_blocks_of_the_operations_page():
-    """Guards: every SQL block of the page runs without an error and shows what the page shows; after those of the page
-    on removal the server is one without pg_herald."""
+    """Guards: every SQL block of the page runs without an error and prints what the page shows; after the blocks of
+    the page on removal the server has no pg_herald."""
     with Cluster(settings={"fsync": False, "autovacuum": False}) as cluster:
         assert herald_is_gone(cluster)
         restarts = 0
@@ -78,14 +78,14 @@ def test_blocks_of_the_operations_page():
 
 
 def test_quick_start():
-    """Guards: the four statements of README.md show what it says, in a database without the extension."""
+    """Guards: the four statements of README.md print what it shows, in a database without the extension."""
     quick_start, = blocks(TOP / "README.md")
     with Cluster(preload=True, settings={"fsync": False, "autovacuum": False}) as cluster:
         run(cluster, quick_start)
 
 
 def test_alerts_of_laggards(limited, connect):
-    """Guards: no alert while all is well; a laggard, and the queue that it fills, are found until it has read."""
+    """Guards: no alert while all is well; a laggard, and the queue that it fills, are reported until it has read."""
     limited.psql("CREATE ROLE watch LOGIN; GRANT pg_monitor TO watch")
     watch, laggard, sender = connect(limited), connect(limited, application_name="report worker"), connect(limited)
     watch.execute("SET ROLE watch")
@@ -99,12 +99,12 @@ def test_alerts_of_laggards(limited, connect):
 
 
 def test_alert_of_the_servers_own_lock(limited, connect):
-    """Guards: sessions that wait for each other in the server's own NOTIFY are found."""
+    """Guards: sessions that wait for the lock of the server's own NOTIFY are reported."""
     watch, first, second = connect(limited), connect(limited), connect(limited)
     for session in (first, second):
         session.execute("SET herald.enabled = off")
     watch.execute("CREATE TABLE written (number integer)")
-    first.execute("SET synchronous_commit = on")  # and no standby answers
+    first.execute("SET synchronous_commit = on")  # the commit waits for a standby that does not exist
     waiting = [threading.Thread(target=session.execute, args=("INSERT INTO written VALUES (1); NOTIFY c",))
                for session in (first, second)]
     waiting[0].start()
@@ -112,7 +112,7 @@ def test_alert_of_the_servers_own_lock(limited, connect):
     none = alerts(watch)
     waiting[1].start()
     try:
-        assert none == set()  # one alone waits for nobody
+        assert none == set()  # no session waits for a session that is alone
         until(lambda: alerts(watch) == {"server's own NOTIFY lock"}, "the other waits for it")
     finally:
         watch.execute("SELECT pg_cancel_backend(%s)", (first.info.backend_pid,))
@@ -122,6 +122,6 @@ def test_alert_of_the_servers_own_lock(limited, connect):
 
 
 def test_alert_without_a_watchdog(connect):
-    """Guards: a server that has no place for the background worker is found."""
+    """Guards: a server without a slot for the background worker is reported."""
     for cluster in started(preload=True, settings=SETTINGS | {"max_worker_processes": 0}):
         assert alerts(connect(cluster)) == {"no watchdog"}

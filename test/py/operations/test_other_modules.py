@@ -1,4 +1,4 @@
-"""pg_stat_statements, auto_explain and pgaudit beside pg_herald, in either order, and what shows through elsewhere."""
+"""pg_stat_statements, auto_explain and pgaudit together with pg_herald, in either order; and where its names appear."""
 
 import re
 
@@ -16,7 +16,7 @@ TRACKERS = "pg_stat_statements, auto_explain"
 
 
 def with_trackers(libraries: str):
-    """Yields a cluster with these libraries, and pg_stat_statements' view."""
+    """Yields a cluster with these libraries, and the view pg_stat_statements."""
     need_library(*TRACKERS.split(", "))
     for cluster in started(preload="pg_herald" in libraries,
                            settings=TRACKING | {"shared_preload_libraries": libraries}):
@@ -26,19 +26,19 @@ def with_trackers(libraries: str):
 
 @pytest.fixture(scope="module")
 def wrapped():
-    """In the order that is recommended: what tracks statements wraps pg_herald."""
+    """A cluster with the recommended order: modules that track statements wrap pg_herald."""
     yield from with_trackers(f"pg_herald, {TRACKERS}")
 
 
 @pytest.fixture(scope="module")
 def wrapping():
-    """In the other order: pg_herald wraps what tracks statements."""
+    """A cluster with the other order: pg_herald wraps modules that track statements."""
     yield from with_trackers(f"{TRACKERS}, pg_herald")
 
 
 @pytest.fixture(scope="module")
 def alone():
-    """The server's own modules, without pg_herald."""
+    """A cluster with the server's own modules, without pg_herald."""
     yield from with_trackers(TRACKERS)
 
 
@@ -66,14 +66,14 @@ STATISTICS = """
 
 
 def explained(log: str, pid: int) -> list[str]:
-    """What auto_explain has logged for that backend, without times."""
+    """The plans that auto_explain has logged for that backend, without times."""
     entries = re.split(r"^\S+ \S+ \S+ \[(\d+)\] ", log, flags=re.MULTILINE)[1:]
     return [re.sub(r"duration: [0-9.]+ ms", "duration", text)
             for number, text in zip(entries[::2], entries[1::2]) if int(number) == pid and "plan:" in text]
 
 
 def tracked(cluster: Cluster, connect) -> dict:
-    """What comes of the statements, what listeners hear, and what the trackers make of them."""
+    """The outcomes of the statements, what a listener receives, and what the trackers record."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     sender.execute(PREPARATIONS)
@@ -90,7 +90,7 @@ def tracked(cluster: Cluster, connect) -> dict:
 
 
 def test_trackers_that_wrap(wrapped, alone, connect):
-    """Guards: in the recommended order trackers see what they see on stock: statements, rows, plans."""
+    """Guards: in the recommended order trackers record what they record on stock: statements, rows, plans."""
     expected = tracked(alone, connect)
     assert tracked(wrapped, connect) == expected
     calls = [(query, calls) for query, toplevel, calls, _, _ in expected["statistics"] if toplevel]
@@ -101,8 +101,8 @@ def test_trackers_that_wrap(wrapped, alone, connect):
 
 @pytest.mark.parametrize("enabled", ["on", "off"])
 def test_trackers_that_are_wrapped(wrapping, alone, connect, enabled):
-    """Guards: in the other order NOTIFY statements are not tracked, and nothing else is different; also in sessions that
-    have pg_herald switched off."""
+    """Guards: in the other order NOTIFY statements are not tracked, and nothing else differs; also in sessions with
+    herald.enabled off."""
     expected = tracked(alone, connect)
     expected["statistics"] = [row for row in expected["statistics"] if not row[0].startswith("NOTIFY")]
     wrapping.psql(f"ALTER DATABASE postgres SET herald.enabled = {enabled}")
@@ -113,7 +113,7 @@ def test_trackers_that_are_wrapped(wrapping, alone, connect, enabled):
 
 
 def audited(libraries: str, connect) -> list[str]:
-    """What pgaudit logs of the statements, in a cluster with these libraries."""
+    """The audit log of the statements, in a cluster with these libraries."""
     need_library("pgaudit")
     settings = SETTINGS | {"shared_preload_libraries": libraries, "pgaudit.log": "all", "pgaudit.log_catalog": False}
     for cluster in started(preload="pg_herald" in libraries, settings=settings):
@@ -127,8 +127,8 @@ def audited(libraries: str, connect) -> list[str]:
 
 
 def test_audit(connect):
-    """Guards: after pg_herald in the list pgaudit logs what it logs on stock, and each call of pg_notify() as that of a
-    function that is not the server's own; before it, everything but NOTIFY statements."""
+    """Guards: loaded after pg_herald, pgaudit logs what it logs on stock, and each call of pg_notify() as that of a
+    function that is not built in; loaded before it, everything but NOTIFY statements."""
     stock = audited("pgaudit", connect)
     assert sum("NOTIFY" in line.split(",") for line in stock) > 5
     for libraries, expected in (("pg_herald, pgaudit", stock),
@@ -140,7 +140,7 @@ def test_audit(connect):
 
 
 def test_jit(both, connect):
-    """Guards: a plan that is compiled, with our function as far as possible inlined, notifies as on stock."""
+    """Guards: a JIT-compiled plan, with our functions inlined where possible, notifies as on stock."""
     def run(cluster: Cluster) -> tuple:
         listener, sender = connect(cluster), connect(cluster)
         if not one(sender, "SELECT pg_jit_available()"):
@@ -159,8 +159,8 @@ def test_jit(both, connect):
 
 
 def test_what_shows_through(cluster, stock, connect):
-    """Guards: where a plan is shown with its functions' names, and where calls of functions are counted,
-    it is our function; on stock the built-in is shown, and not counted."""
+    """Guards: plans that show function names, and statistics of functions, show our function; on stock plans show the
+    built-in one, which the statistics do not count."""
     plans, counted = [], []
     for server in (cluster, stock):
         session = connect(server)

@@ -1,4 +1,4 @@
-"""How many channels the sessions of one role may listen to."""
+"""The limit on the channels to which the sessions of one role may listen."""
 
 import psycopg
 import pytest
@@ -8,13 +8,13 @@ from servers import SETTINGS, started
 from support import hear, left_nothing, notify, one, outcome, until
 
 ROLES = ["greedy", "modest", "third"]
-CROWDS = [9, 17, 33, 65]  # listeners of one channel: their arrays are of different sizes
+CROWDS = [9, 17, 33, 65]  # numbers of listeners of one channel, for which the array of listeners has different sizes
 BEYOND = "53400: too many channels for role"
 
 
 @pytest.fixture(scope="module")
 def shared_by_roles():
-    """With little memory for channels, two databases, one without the extension, and roles."""
+    """A server with little memory for channels, two databases, one of them without the extension, and three roles."""
     for cluster in started(preload=True, settings=SETTINGS | {"herald.channel_memory": "1536kB"}):
         cluster.psql("CREATE DATABASE without")
         for role in ROLES:
@@ -24,7 +24,7 @@ def shared_by_roles():
 
 @pytest.fixture
 def of_role(shared_by_roles, connect):
-    """of_role(role, dbname, options) opens a session of that role; afterwards all of them have gone."""
+    """of_role(role, dbname, options) opens a session of that role; all of them are closed afterwards."""
     opened = []
 
     def open_one(role: str, dbname: str = "postgres", options: str = "") -> psycopg.Connection:
@@ -40,7 +40,7 @@ def of_role(shared_by_roles, connect):
 
 
 def fill(connection: psycopg.Connection, prefix: str) -> int:
-    """Listens to as many channels as are allowed; how many."""
+    """Listens on as many channels as are allowed; returns their number."""
     count, step = 0, 4096
     while step > 0:
         result = outcome(connection, listen_to(prefix, count, step))
@@ -53,9 +53,9 @@ def fill(connection: psycopg.Connection, prefix: str) -> int:
 
 
 def test_one_role_cannot_take_all(shared_by_roles, connect, of_role):
-    """Guards: by default a role gets half of the memory for channels, in all its sessions and databases together;
-    then its LISTEN fails with an error that says why and changes nothing, and all others' goes on; two such
-    roles fit, however many of their sessions share channels; superusers may take what is left, and what is given back counts no more."""
+    """Guards: by default a role gets half of the memory for channels, for all its sessions and databases together. Then
+    its LISTEN fails, with the reason, and changes nothing; other roles can listen. Two such roles fit, however many of
+    their sessions share channels; superusers can use the rest; memory that is given back does not count."""
     first, second, sender = of_role("greedy"), of_role("greedy", "without"), connect(shared_by_roles)
     crowd = [of_role("greedy") for _ in range(CROWDS[-1])]
     first.execute("LISTEN mine")
@@ -89,8 +89,8 @@ def test_one_role_cannot_take_all(shared_by_roles, connect, of_role):
 
 
 def test_limit_for_a_role(shared_by_roles, connect, of_role):
-    """Guards: the limit can be set for a role, by superusers only, and holds in a transaction as a whole: what it
-    unlistens counts until it has committed, what it rolls back does not count; 0 forbids LISTEN."""
+    """Guards: the limit can be set for a role, by superusers only, and applies to a transaction as a whole: channels
+    that it unlistens count until it has committed, channels that it rolls back do not count; 0 forbids LISTEN."""
     superuser = connect(shared_by_roles)
     superuser.execute("ALTER ROLE modest SET herald.max_channels_per_role = 10")
     try:
@@ -98,7 +98,7 @@ def test_limit_for_a_role(shared_by_roles, connect, of_role):
         assert outcome(session, "SET herald.max_channels_per_role = 11") == \
             '42501: permission denied to set parameter "herald.max_channels_per_role"'
         session.execute(listen_to("m", 0, 6))
-        other.execute(listen_to("m", 0, 4))  # the same channels count for each session
+        other.execute(listen_to("m", 0, 4))  # a channel counts for each session that listens on it
         session.execute("LISTEN m_0; UNLISTEN m_0; LISTEN m_0")
         assert outcome(session, "LISTEN m_6").startswith(BEYOND)
         assert outcome(session, "BEGIN; UNLISTEN m_0; LISTEN m_6; COMMIT").startswith(BEYOND)
@@ -121,7 +121,7 @@ def test_limit_for_a_role(shared_by_roles, connect, of_role):
 
 
 def test_at_the_same_time(shared_by_roles, connect, of_role):
-    """Guards: sessions that LISTEN at the same time do not get past the limit together."""
+    """Guards: sessions that LISTEN at the same time do not exceed the limit together."""
     superuser = connect(shared_by_roles)
     superuser.execute("ALTER ROLE modest SET herald.max_channels_per_role = 5")
     try:
@@ -139,8 +139,8 @@ def test_at_the_same_time(shared_by_roles, connect, of_role):
 
 
 def test_room_of_listeners_that_have_left(shared_by_roles, connect):
-    """Guards: the memory for many listeners of a channel is given back when they leave, though one remains: what
-    a role has taken is bounded by what it listens to."""
+    """Guards: when listeners of a channel leave, their memory is given back, although one remains: a role's memory is
+    bounded by the channels to which it listens."""
     stays, *leave = [connect(shared_by_roles) for _ in range(17)]
     for number in range(12):
         for session in [stays, *leave]:

@@ -1,4 +1,4 @@
-"""docs/removing.md: its steps, as they stand, while an application runs; it loses nothing."""
+"""Follows the steps of docs/removing.md unchanged, while an application runs; it loses no notification."""
 
 import os
 import re
@@ -35,12 +35,12 @@ EVENTS = """
 
 
 class Application:
-    """Inserts rows whose trigger notifies; and hears of each, or reads what it has missed when it connects."""
+    """Inserts rows whose trigger notifies; receives a notification for each, or reads the rows when it connects."""
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
         self.heard: list[int] = []
-        self.read: list[int] = []  # when it connected
+        self.read: list[int] = []  # the rows read when it connected
         self.connected = 0
         self.done = threading.Event()
         self.problems: list[Exception] = []
@@ -49,7 +49,7 @@ class Application:
             thread.start()
 
     def again(self, part) -> None:
-        """Connects whenever the connection has ended."""
+        """Runs `part` with a new connection whenever the last one has ended."""
         while not self.done.is_set():
             try:
                 with psycopg.connect(host=str(self.cluster.socket_folder), port=self.cluster.port, user="postgres",
@@ -62,13 +62,13 @@ class Application:
                 return
 
     def sends(self, connection: psycopg.Connection) -> None:
-        """One row after the other."""
+        """Inserts one row after the other."""
         while not self.done.is_set():
             connection.execute("INSERT INTO event DEFAULT VALUES")
             time.sleep(0.001)
 
     def hears(self, connection: psycopg.Connection) -> None:
-        """LISTEN first, then the state: so nothing falls in between."""
+        """Executes LISTEN before it reads the table, so that no row is missed in between."""
         connection.execute("LISTEN event")
         self.read += [event for event, in connection.execute("SELECT id FROM event")]
         self.connected += 1
@@ -76,7 +76,7 @@ class Application:
             self.heard += [int(notification.payload) for notification in connection.notifies(timeout=0.1)]
 
     def end(self) -> None:
-        """Stops sending, and waits for what is on its way."""
+        """Stops both threads."""
         self.done.set()
         for thread in self.threads:
             thread.join(60)
@@ -84,7 +84,7 @@ class Application:
 
 
 def edit(cluster: Cluster) -> None:
-    """Runs the page's commands that edit postgresql.conf, as somebody who needs no sudo."""
+    """Runs the page's commands that edit postgresql.conf, as a user who needs no sudo."""
     commands = AS_WHO_MAY + EDIT.search(PAGE.read_text(encoding="utf-8"))[1]
     programs = f"{cluster.installation.bindir}:{os.environ['PATH']}"
     subprocess.run(["bash", "-euc", commands], check=True, env=cluster.environment() | {"PATH": programs})
@@ -92,8 +92,9 @@ def edit(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("way", ["ALTER SYSTEM", "postgresql.conf"])
 def test_nothing_is_lost(way):
-    """Guards: whichever way it was set up, up to the restart each row is heard of, on one connection; after it the application finds what it has
-    missed, and hears what comes then; nothing of pg_herald is left."""
+    """Guards: whichever way pg_herald was set up, until the restart a notification arrives for each row, on one
+    connection; then the application reads the rows that it has missed, and receives new ones; nothing of pg_herald is
+    left."""
     with Cluster(settings={"fsync": False, "autovacuum": False}) as cluster:
         if way == "ALTER SYSTEM":
             cluster.psql("ALTER SYSTEM SET shared_preload_libraries = 'pg_herald'")

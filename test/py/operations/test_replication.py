@@ -31,14 +31,14 @@ HOT_STANDBY = {
 
 @pytest.fixture(scope="module", params=[True, False], ids=["pg_herald", "stock"])
 def primary(request):
-    """A server that replicates in every way, with pg_herald or without."""
+    """A server that allows every kind of replication, with pg_herald or without."""
     yield from started(preload=request.param, settings=SETTINGS | {
         "wal_level": "logical", "wal_retrieve_retry_interval": "100ms"})
 
 
 @pytest.fixture
 def item(primary):
-    """A table whose trigger notifies c of what is inserted."""
+    """A table whose trigger notifies c of each inserted row."""
     primary.psql("""
         CREATE TABLE item (id integer PRIMARY KEY);
         CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
@@ -55,7 +55,7 @@ def followed(standby: Standby) -> bool:
 
 
 def test_standby(primary, item, connect):
-    """Guards: a standby follows, gives stock's answers while it is one, and notifies once it is promoted."""
+    """Guards: a standby replays, gives stock's answers during recovery, and notifies once it is promoted."""
     listener, sender, laggard = connect(primary), connect(primary), connect(primary)
     listener.execute("LISTEN c")
     laggard.execute("LISTEN c; BEGIN; SELECT 1")
@@ -77,7 +77,7 @@ def test_standby(primary, item, connect):
             token = position(sender)
 
         assert one(reader, "SELECT pg_promote()")
-        # The session from before the promotion, and one from after it.
+        # A session from before the promotion, and a new one.
         new_sender = connect(standby)
         reader.execute("LISTEN c")
         reader.execute("INSERT INTO item VALUES (100)")
@@ -93,7 +93,7 @@ def test_standby(primary, item, connect):
 
 
 def test_backup_under_load(primary, connect):
-    """Guards: a backup taken while notifications flow is whole, and nothing of ours is in it."""
+    """Guards: a backup taken during notifications is complete, and contains no file of pg_herald."""
     listener = connect(primary)
     listener.execute("LISTEN load")
     with load(primary, "NOTIFY load, 'x';", clients=2):
@@ -106,8 +106,8 @@ def test_backup_under_load(primary, connect):
 
 
 def test_walsender(primary, connect, wire):
-    """Guards: statements on a connection for replication come to what they do on stock: NOTIFY to a
-    notification, LISTEN to an error."""
+    """Guards: statements on a replication connection have the same effect as on stock: NOTIFY notifies, LISTEN is an
+    error."""
     listener, walsender = connect(primary), wire(primary, replication="database")
     listener.execute("LISTEN c")
     assert kinds(walsender.query("LISTEN c")) == "EZ"
@@ -125,7 +125,7 @@ def decoded(connection: psycopg.Connection) -> list[str]:
 
 
 def test_logical_decoding(primary, item, connect):
-    """Guards: what is decoded is the changes of tables, with nothing of the notifications among them."""
+    """Guards: logical decoding returns the changes of tables, and no notifications."""
     need_library("test_decoding")
     sender, listener = connect(primary), connect(primary)
     listener.execute("LISTEN c")
@@ -148,7 +148,7 @@ def test_logical_decoding(primary, item, connect):
 
 @pytest.fixture(params=[True, False], ids=["extension", "no extension"])
 def subscriber(request, primary):
-    """Database `subscriber`, which gets what is inserted into `item`; with the extension or without."""
+    """Database `subscriber`, which subscribes to table `item`; with the extension or without."""
     if request.param and not has_herald(primary):
         pytest.skip("there is no extension on a stock server")
     primary.psql("CREATE DATABASE subscriber")
@@ -176,7 +176,7 @@ def subscriber(request, primary):
 
 
 def test_logical_replication(primary, item, subscriber, connect):
-    """Guards: what triggers notify in the worker that applies changes arrives, in order, once."""
+    """Guards: notifications of triggers in the apply worker arrive, in order, once."""
     listener, watcher, sender = connect(primary, subscriber), connect(primary, subscriber), connect(primary)
     listener.execute("LISTEN c")
     before = taken(watcher)
@@ -191,7 +191,7 @@ def test_logical_replication(primary, item, subscriber, connect):
 
 
 def taken(connection: psycopg.Connection) -> int | None:
-    """How many notifications pg_herald has taken; None where it is not."""
+    """The number of notifications sent through pg_herald; None without the extension."""
     if one(connection, "SELECT to_regclass('herald.stats') IS NULL"):
         return None
     return one(connection, "SELECT notifications FROM herald.stats")

@@ -1,4 +1,4 @@
-"""The documentation's table of settings says what the server says."""
+"""The documentation's table of settings agrees with the server."""
 
 import re
 
@@ -7,7 +7,7 @@ from harness.prefix import TOP
 PAGES = (TOP / "README.md", TOP / "docs/operations.md")
 TABLE = re.compile(r"^\| setting \| default \|.*\n\|[-|]+\n(?P<rows>(?:\|.*\n)+)", re.MULTILINE)
 
-# What the last cell of a setting's row says of how it is changed, by its context.
+# The words in the last cell of a setting's row, which says how it is changed, by its context.
 WORDS = {"user": r"\bany user\b|\banyone may set it\b", "superuser": r"\bsuperusers\b", "sighup": r"\breload\b",
          "postmaster": r"\brestart\b"}
 
@@ -32,7 +32,7 @@ def tables() -> list[dict[str, tuple[str, str]]]:
 
 
 def test_settings(cluster, connect):
-    """Guards: the table has every setting, with its default in its unit, and says how it is changed."""
+    """Guards: each table has every setting, with its default in its unit, and says how it is changed."""
     session = connect(cluster)
     settings = session.execute("SELECT name, boot_val, coalesce(unit, ''), context FROM pg_settings"
                                " WHERE name LIKE 'herald.%'").fetchall()

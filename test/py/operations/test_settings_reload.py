@@ -1,4 +1,4 @@
-"""Every setting of pg_herald: set in every way that the server has, reloaded, and refused."""
+"""Every setting of pg_herald: set in each way that the server allows, reloaded, and refused."""
 
 import os
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ from harness.cluster import Cluster
 from servers import SETTINGS, started
 from support import hear, notify, one, outcome, stopped, until, watchdog_pid
 
-# Each with its context, a good value as it is shown, and values that are refused, with what is said of them.
+# For each its context, a valid value as SHOW prints it, and invalid values with a part of their error message.
 OUTSIDE = "is outside the valid range for parameter"
 INVALID = "invalid value for parameter"
 ALL = {
@@ -33,38 +33,38 @@ ALL = {
 
 @pytest.fixture(scope="module")
 def settable():
-    """A cluster whose settings may be changed; its own file does not set any of ours."""
+    """A cluster whose configuration file sets none of our settings."""
     yield from started(preload=True, settings=SETTINGS)
 
 
 @pytest.fixture
 def session(settable, connect):
-    """A superuser's session; ALTER SYSTEM is taken back at the end."""
+    """A superuser's session; ALTER SYSTEM is reset at the end."""
     yield connect(settable)
     settable.psql("ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()")
 
 
 def shown(cluster: Cluster, setting: str) -> str:
-    """What a new session is shown."""
+    """The value in a new session."""
     return cluster.psql(f"SHOW {setting}")
 
 
 def taken(connection: psycopg.Connection, sql: str, watcher: psycopg.Connection) -> int:
-    """How many notifications pg_herald takes while that runs."""
+    """The number of notifications that the statement sends through pg_herald."""
     before = one(watcher, "SELECT notifications FROM herald.stats")
     connection.execute(sql)
     return one(watcher, "SELECT notifications FROM herald.stats") - before
 
 
 def test_all_settings_are_here(session):
-    """Guards: a new setting gets its row above."""
+    """Guards: a new setting is added to ALL."""
     found = session.execute("SELECT name, context FROM pg_settings WHERE name LIKE 'herald.%'").fetchall()
     assert dict(found) == {name: context for name, (context, _, _) in ALL.items()}
 
 
 @pytest.mark.parametrize("setting", ALL)
 def test_alter_system_and_reload(settable, session, setting):
-    """Guards: a setting takes effect at reload, or says that it takes a restart; which then does it."""
+    """Guards: a setting takes effect at reload, or the server reports that it needs a restart, which then sets it."""
     context, value, _ = ALL[setting]
     before = shown(settable, setting)
     assert before != value
@@ -88,7 +88,7 @@ def test_alter_system_and_reload(settable, session, setting):
 
 @pytest.mark.parametrize("setting", ALL)
 def test_values_that_are_refused(settable, session, setting):
-    """Guards: ALTER SYSTEM refuses a bad value with words that name the setting, and nothing changes."""
+    """Guards: ALTER SYSTEM refuses an invalid value, with a message that names the setting, and changes nothing."""
     for value, message in ALL[setting][2].items():
         with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
             session.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
@@ -98,7 +98,7 @@ def test_values_that_are_refused(settable, session, setting):
 
 
 def test_bad_value_in_the_file(settable, session, connect):
-    """Guards: a bad value that somebody wrote into the file is logged at reload, and the old one is kept."""
+    """Guards: an invalid value in the file is logged at reload, and the old value is kept."""
     auto = settable.data / "postgresql.auto.conf"
     before, text = shown(settable, "herald.wakeup_concurrency"), auto.read_text(encoding="utf-8")
     auto.write_text(text + "herald.wakeup_concurrency = 0\n", encoding="utf-8")
@@ -117,11 +117,11 @@ def test_bad_value_in_the_file(settable, session, connect):
 
 @pytest.mark.parametrize("setting", ALL)
 def test_set_by_a_session(session, setting):
-    """Guards: what is not for sessions cannot be set by one, and the message says what to do instead."""
+    """Guards: a setting that sessions cannot change is refused, with a message that says how it can be changed."""
     context, value, _ = ALL[setting]
     expected = {
         "user": None,
-        "superuser": None,  # which this session is
+        "superuser": None,  # this session is a superuser's
         "sighup": f'55P02: parameter "{setting}" cannot be changed now',
         "postmaster": f'55P02: parameter "{setting}" cannot be changed without restarting the server',
     }[context]
@@ -132,7 +132,7 @@ def test_set_by_a_session(session, setting):
 
 
 def test_wakeup_concurrency_takes_effect(settable, session, connect):
-    """Guards: once it is reloaded, so many of four listeners are signalled at a time; all of them hear."""
+    """Guards: once it is reloaded, this number of four listeners is signalled at a time; all of them receive."""
     listeners, sender = [connect(settable) for _ in range(4)], connect(settable)
     for number, listener in enumerate(listeners):
         listener.execute(f"LISTEN c{number}")
@@ -140,7 +140,7 @@ def test_wakeup_concurrency_takes_effect(settable, session, connect):
 
     def signalled() -> int:
         with ExitStack() as held:
-            # The watchdog would take the turns back.
+            # The watchdog is stopped, too, since it would take the turns back.
             for pid in [watchdog_pid(settable), *(listener.info.backend_pid for listener in listeners)]:
                 held.enter_context(stopped(pid))
             sent.append(f"{len(sent)}")
@@ -157,7 +157,7 @@ def test_wakeup_concurrency_takes_effect(settable, session, connect):
         until(lambda: signalled() == expected, f"{expected} are signalled at a time")
 
 
-# ---- herald.enabled, which is everybody's ----
+# ---- herald.enabled, which every user may set ----
 
 @pytest.fixture
 def user(settable, session):
@@ -169,14 +169,14 @@ def user(settable, session):
 
 
 def as_user(connect, settable: Cluster, user: str) -> psycopg.Connection:
-    """A new session of the user's."""
+    """A new session of that user."""
     connection = connect(settable)
     connection.execute(f"SET SESSION AUTHORIZATION {user}")
     return connection
 
 
 def test_enabled_by_an_ordinary_user(settable, session, connect, user):
-    """Guards: anyone may switch pg_herald off and on, for a session, a transaction or a function."""
+    """Guards: any user may switch pg_herald off and on, for a session, a transaction or a function."""
     listener, ordinary = connect(settable), as_user(connect, settable, user)
     listener.execute("LISTEN c")
     send = "SELECT pg_notify('c', 'x')"
@@ -203,8 +203,8 @@ def test_enabled_by_an_ordinary_user(settable, session, connect, user):
     ("sql", "SELECT pg_notify('c', 'within')"),
 ])
 def test_enabled_in_a_function(settable, session, connect, user, language, body):
-    """Guards: a SET clause holds within the function, and no further; but what the same transaction notifies
-    afterwards goes the same way, so that the server removes duplicates."""
+    """Guards: a SET clause applies within the function only; but later notifications of the same transaction go through
+    the same queue, so that the server removes duplicates."""
     listener, ordinary = connect(settable), as_user(connect, settable, user)
     listener.execute("LISTEN c")
     ordinary.execute(f"CREATE FUNCTION pg_temp.off() RETURNS void LANGUAGE {language}"
@@ -220,7 +220,7 @@ def test_enabled_in_a_function(settable, session, connect, user, language, body)
 
 
 def test_enabled_for_a_role_and_a_database(settable, session, connect, user):
-    """Guards: ALTER ROLE and ALTER DATABASE count for new sessions, the role before the database."""
+    """Guards: ALTER ROLE and ALTER DATABASE apply to new sessions; the role has precedence over the database."""
     listener = connect(settable)
     listener.execute("LISTEN c")
 
@@ -240,7 +240,7 @@ def test_enabled_for_a_role_and_a_database(settable, session, connect, user):
 
 
 def test_enabled_for_the_server(settable, session, connect):
-    """Guards: switched off for the server, sessions that are there follow, but for those that have set it."""
+    """Guards: if it is switched off for the server, open sessions follow, except those that have set it themselves."""
     sender, own = connect(settable), connect(settable)
     sender.execute("LISTEN c")
     own.execute("SET herald.enabled = on")

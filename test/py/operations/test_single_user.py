@@ -1,4 +1,4 @@
-"""The server without a postmaster, as one uses it to repair something; on a stock server as well."""
+"""The server in single-user mode, as used for repairs; on a stock server as well."""
 
 import pytest
 
@@ -13,7 +13,7 @@ STATEMENTS = ["CREATE TABLE done AS SELECT 1 AS i", "NOTIFY c, 'x'", "SELECT pg_
 
 @pytest.mark.parametrize("preload", [True, False], ids=["pg_herald", "stock"])
 def test_single_user(preload, connect):
-    """Guards: all that works there works, LISTEN is refused as ever, and the server starts afterwards."""
+    """Guards: the statements work as on stock, LISTEN is refused, and the server starts afterwards."""
     for cluster in started(preload=preload, settings=SETTINGS):
         cluster.stop()
         script = "\n".join(STATEMENTS) + "\n"

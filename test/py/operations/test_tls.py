@@ -1,4 +1,4 @@
-"""Listeners over TCP with TLS, which log in with a password by SCRAM; on a stock server as well."""
+"""Listeners over TCP with TLS that log in with a password by SCRAM; on a stock server as well."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ NOTIFICATIONS = 10_000
 
 
 def secure(cluster: Cluster) -> None:
-    """Gives the server a key and a certificate, and lets a role in over TLS with a password only."""
+    """Gives the server a key and a certificate, and allows a role to log in over TLS with a password only."""
     certificate, key = cluster.data / "server.crt", cluster.data / "server.key"
     subprocess.run(["openssl", "req", "-new", "-x509", "-days", "2", "-nodes", "-newkey", "rsa:2048",
                     "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
@@ -37,7 +37,7 @@ def secure(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["pg_herald", "stock"])
 def secured(request):
-    """A server that is reached by TCP with TLS and a password, with pg_herald or without."""
+    """A server that accepts connections by TCP with TLS and a password, with pg_herald or without."""
     need_tls()
     for cluster in started(preload=request.param, settings=SETTINGS, port=free_port()):
         secure(cluster)
@@ -46,7 +46,7 @@ def secured(request):
 
 @pytest.fixture
 def dial(secured):
-    """dial(**options): a connection over TLS, to which the server has shown its certificate."""
+    """dial(**options): a connection over TLS that has verified the server's certificate."""
     opened = []
 
     def open_one(**options: str) -> psycopg.Connection:
@@ -62,7 +62,7 @@ def dial(secured):
 
 
 def test_connections_are_checked(dial):
-    """Guards: the other tests: their connections use TLS and TCP, and no others are let in."""
+    """Guards: connections of the other tests use TLS and TCP, and the server accepts no others."""
     listener = dial()
     assert one(listener, "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
     assert one(listener, "SELECT host(inet_client_addr())") == "127.0.0.1"
@@ -72,7 +72,7 @@ def test_connections_are_checked(dial):
 
 
 def test_ten_thousand_over_tls(secured, dial, connect):
-    """Guards: notifications of many sizes in a stream come whole, in order, once, over TLS."""
+    """Guards: a stream of notifications of many sizes arrives whole, in order, once, over TLS."""
     listeners, sender = [dial() for _ in range(3)], connect(secured)
     for listener in listeners:
         listener.execute("LISTEN c")
@@ -94,7 +94,7 @@ def test_ten_thousand_over_tls(secured, dial, connect):
 
 
 def test_both_ways_over_tls(dial):
-    """Guards: what is notified over TLS arrives over TLS, and to itself, between answers of every length."""
+    """Guards: notifications sent over TLS arrive over TLS, also at the sender, between answers of every length."""
     clients = [dial() for _ in range(2)]
     for client in clients:
         client.execute("LISTEN c")
@@ -107,7 +107,7 @@ def test_both_ways_over_tls(dial):
 
 
 def test_statements_between_notifications(secured, dial):
-    """Guards: a listener over TLS has its statements answered while notifications stream in."""
+    """Guards: a listener over TLS can run statements while notifications arrive."""
     listener = dial()
     listener.execute("LISTEN load")
     with load(secured, "NOTIFY load, 'x';", clients=2):

@@ -1,4 +1,4 @@
-"""ALTER EXTENSION pg_herald UPDATE: from each version that ever was, and while it is in use."""
+"""ALTER EXTENSION pg_herald UPDATE, from each earlier version, and while the extension is in use."""
 
 import re
 import subprocess
@@ -39,13 +39,13 @@ OBJECTS = """
 
 
 def objects(connection: psycopg.Connection) -> list[tuple]:
-    """All that the extension consists of."""
+    """All objects of the extension."""
     return connection.execute(OBJECTS).fetchall()
 
 
 @pytest.fixture(scope="module")
 def fresh(cluster) -> list[tuple]:
-    """What CREATE EXTENSION makes."""
+    """The objects that CREATE EXTENSION creates."""
     cluster.psql("CREATE DATABASE fresh")
     cluster.create_herald("fresh")
     with psycopg.connect(host=str(cluster.socket_folder), port=cluster.port, user="postgres",
@@ -57,7 +57,7 @@ def fresh(cluster) -> list[tuple]:
 
 @pytest.fixture
 def a_next_version(cluster):
-    """A script that updates to a version that changes some objects, in the installation."""
+    """Installs a script that updates to a next version, in which some objects are changed."""
     sharedir = subprocess.run([cluster.installation.pg_config, "--sharedir"], capture_output=True, text=True,
                               check=True).stdout.strip()
     script = Path(sharedir) / "extension" / f"pg_herald--{DEFAULT}--{NEXT}.sql"
@@ -68,7 +68,7 @@ def a_next_version(cluster):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_update_gives_what_create_gives(cluster, database, connect, fresh, version):
-    """Guards: an update from any version gives the objects that CREATE EXTENSION gives now."""
+    """Guards: an update from any version results in the objects that CREATE EXTENSION creates now."""
     connection = connect(cluster, database)
     connection.execute(f"CREATE EXTENSION pg_herald VERSION '{version}'")
     connection.execute("ALTER EXTENSION pg_herald UPDATE")
@@ -77,8 +77,8 @@ def test_update_gives_what_create_gives(cluster, database, connect, fresh, versi
 
 
 def test_update_while_it_is_used(cluster, database, connect, fresh, a_next_version):
-    """Guards: an update beside open transactions, prepared statements and listeners: no notification is missed, and
-    what the script changes is changed. (It also shows that the comparison above notices changes.)"""
+    """Guards: an update during open transactions, prepared statements and listeners: no notification is missed, and the
+    changes of the script are made. (It also shows that the comparison above detects changes.)"""
     admin, sender, listener = (connect(cluster, database) for _ in range(3))
     admin.execute("CREATE EXTENSION pg_herald")
     listener.execute("LISTEN c")

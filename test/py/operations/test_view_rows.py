@@ -1,4 +1,4 @@
-"""The views' functions name their columns in C, and the extension script does in SQL: where they differ, it is an error."""
+"""The columns of the views' functions are named in C and in the extension script: a difference is an error."""
 
 import pytest
 
@@ -27,7 +27,7 @@ ROW, ROWS = "RETURNS record", "RETURNS SETOF record"
      'column "naps" of a view is in SQL only'),
 ])
 def test_columns_that_differ(cluster, connect, symbol, returns, right, wrong, error):
-    """Guards: a column in one place only, of another name, or of another type."""
+    """Guards: an error for a column that only one of them has, or whose name or type differs."""
     session = connect(cluster)
     session.execute("LISTEN here")
     columns = "OUT " + (LISTENERS if returns == ROWS else QUEUE)

@@ -1,4 +1,4 @@
-"""The programs that docs/resume.md shows: they run here as they stand. Those in other languages run in test/drivers."""
+"""Runs the programs that docs/resume.md shows, unchanged. Those in other languages run in test/drivers."""
 
 import sys
 from http.client import HTTPConnection
@@ -16,21 +16,21 @@ TIMEOUT_S = 30
 
 @pytest.fixture(scope="module")
 def site():
-    """A server that the programs reach by TCP, so that their connections can be cut."""
+    """A server that the programs connect to by TCP, so that their connections can be cut."""
     yield from started(TcpCluster, preload=True, settings=SETTINGS)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_consumer(site, tmp_path, driver):
-    """Guards: a consumer that is cut off in every way, and killed, handles each notification once, in order; and when
-    something is gone, it reads the state."""
+    """Guards: a consumer that is disconnected in every way, and killed, handles each notification once, in order; and
+    when notifications are gone, it reads the state."""
     with Trial(site, driver) as trial:
         trial.run([sys.executable, str(EXAMPLES / f"consumer_{driver}.py")], tmp_path)
 
 
 class Stream:
-    """What a browser gets from /events."""
+    """The event stream that a browser receives from /events."""
 
     def __init__(self, port: int, last_event_id: str | None):
         self.connection = HTTPConnection(LOOPBACK, port, timeout=TIMEOUT_S)
@@ -54,8 +54,8 @@ class Stream:
 
 
 def test_push(site, tmp_path):
-    """Guards: what the page's server sends: the state to a browser that comes first, or with what is no position or
-    one that is too old; to any other one what came after its last event. The page itself is tested in test/drivers."""
+    """Guards: the page's server sends the state to a new browser, or one with an invalid or too old position, and to
+    any other all that came after its last event. The page itself is tested in test/drivers."""
     port = free_port()
     with Trial(site, "push") as trial, \
             Consumer([sys.executable, str(EXAMPLES / "push_to_browser.py"), str(port)],

@@ -1,4 +1,4 @@
-"""Why what came after a position is gone: the error of herald.read() says it, and herald.listen() answers false."""
+"""Why notifications after a position are gone: herald.read() reports the reason; herald.listen() returns false."""
 
 import psycopg
 import pytest
@@ -13,19 +13,19 @@ ROUND = 2 * RING_BYTES // 7000
 
 @pytest.fixture(scope="module")
 def tiny():
-    """With as little memory as pg_herald takes."""
+    """A server with the smallest queue memory."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST | {
         "herald.retain_size": "1MB", "herald.max_queue_size": "4MB"})
 
 
 def fill(sender: psycopg.Connection, count: int = ROUND) -> None:
-    """Sends that many, of 7 kB each."""
+    """Sends `count` notifications of 7 kB each."""
     sender.execute("DO $$ BEGIN FOR n IN 1 .. %s LOOP PERFORM pg_notify('c', n || '%s'); COMMIT; END LOOP; END $$"
                    % (count, KILOBYTES_7))
 
 
 def why(client: psycopg.Connection, token: str) -> tuple[str, str]:
-    """The detail, and what the hint says besides the usual."""
+    """The error's detail, and its hint without the usual part."""
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as error:
         client.execute("SELECT * FROM herald.read('c', %s)", (token,))
     diag = error.value.diag
@@ -38,7 +38,7 @@ def why(client: psycopg.Connection, token: str) -> tuple[str, str]:
 
 
 def test_no_position(tiny, connect):
-    """Guards: without a position herald.listen() answers with null, and listens."""
+    """Guards: without a position herald.listen() returns null, and listens."""
     listener = connect(tiny)
     assert one(listener, "SELECT herald.listen('c')") is None
     assert resume(listener, "d", None) is None
@@ -46,7 +46,7 @@ def test_no_position(tiny, connect):
 
 
 def test_by_size(tiny, connect):
-    """Guards: later notifications have taken its place."""
+    """Guards: the reason, if later notifications have replaced them."""
     client = connect(tiny)
     token = position(client)
     fill(client, 4 * ROUND)
@@ -57,7 +57,7 @@ def test_by_size(tiny, connect):
 
 
 def test_by_time(tiny, connect):
-    """Guards: herald.retain_time has passed."""
+    """Guards: the reason, if herald.retain_time has passed."""
     client = connect(tiny)
     token = position(client)
     fill(client)
@@ -69,7 +69,7 @@ def test_by_time(tiny, connect):
 
 
 def test_for_room(tiny, connect):
-    """Guards: a laggard has held more than herald.max_queue_size allows."""
+    """Guards: the reason, if a laggard has kept more than herald.max_queue_size allows."""
     client, laggard = connect(tiny), connect(tiny)
     laggard.execute("LISTEN c")
     laggard.execute("BEGIN; SELECT 1")
@@ -81,7 +81,7 @@ def test_for_room(tiny, connect):
 
 
 def test_past_the_queue(tiny, connect):
-    """Guards: one has gone the server's own way."""
+    """Guards: the reason, if a notification was sent natively."""
     client = connect(tiny)
     token = position(client)
     client.execute("SET herald.enabled = off; NOTIFY c; RESET herald.enabled")
@@ -91,14 +91,14 @@ def test_past_the_queue(tiny, connect):
 
 
 def test_of_an_earlier_extension(tiny, connect):
-    """Guards: the extension was created again."""
+    """Guards: the reason, if the extension was created again."""
     token = position(connect(tiny))
     tiny.psql("DROP EXTENSION pg_herald CASCADE; CREATE EXTENSION pg_herald")
     assert why(connect(tiny), token) == ("The extension pg_herald has been created again since.", "")
 
 
 def test_of_an_earlier_run(tiny, connect):
-    """Guards: the server was restarted."""
+    """Guards: the reason, if the server was restarted."""
     token = position(connect(tiny))
     tiny.restart()
     assert why(connect(tiny), token) == ("The server has been restarted since, or it is another one.", "")

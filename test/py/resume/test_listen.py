@@ -1,4 +1,4 @@
-"""A session that comes back goes on where another has left off: herald.position(), herald.listen()."""
+"""A session that reconnects continues where another left off: herald.position(), herald.listen()."""
 
 import re
 from itertools import pairwise
@@ -19,18 +19,18 @@ KILOBYTES_7 = "x" * 7000
 
 @pytest.fixture(scope="module")
 def tiny():
-    """With as little memory as pg_herald takes."""
+    """A server with the smallest queue memory."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST)
 
 
 def heard(listener: psycopg.Connection, sender: psycopg.Connection, channel: str = "c") -> list[str]:
-    """All that comes to the listener, up to now."""
+    """All that the listener receives, up to now."""
     notify(sender, channel, "the end")
     return hear_until(listener, "the end")
 
 
 def test_after_a_reconnect(cluster, connect):
-    """Guards: what was sent meanwhile comes first, once, in order; then what comes anew."""
+    """Guards: notifications sent meanwhile arrive first, once, in order; then later ones."""
     sender, before = connect(cluster), connect(cluster)
     before.execute("LISTEN c")
     notify(sender, "c", "heard before")
@@ -49,7 +49,7 @@ def test_after_a_reconnect(cluster, connect):
 
 
 def test_taken_before_the_first_listen(cluster, connect):
-    """Guards: a position can be taken by a session that does not listen, and used again and again."""
+    """Guards: a position can be taken by a session that does not listen, and used repeatedly."""
     sender, other = connect(cluster), connect(cluster)
     token = position(other)
     notify(sender, "c", "1")
@@ -61,7 +61,8 @@ def test_taken_before_the_first_listen(cluster, connect):
 
 @pytest.mark.parametrize("end, expected", [("COMMIT", ["away"]), ("ROLLBACK", [])])
 def test_with_its_transaction(cluster, connect, end, expected):
-    """Guards: it takes effect with its transaction, like LISTEN; after a rollback nobody listens, nor holds anything."""
+    """Guards: it takes effect with its transaction, like LISTEN; after ROLLBACK the session neither listens nor holds
+    anything in the queue."""
     sender, listener = connect(cluster), connect(cluster)
     token = position(sender)
     notify(sender, "c", "away")
@@ -88,7 +89,7 @@ def test_with_its_transaction(cluster, connect, end, expected):
     (["{resume}", "NOTIFY c, 'own'"], ["1", "2", "own"]),
 ], ids=str)
 def test_orders(cluster, connect, statements, expected):
-    """Guards: LISTEN, UNLISTEN, rollbacks and positions in one transaction, in each order: the last one counts."""
+    """Guards: LISTEN, UNLISTEN, rollbacks and positions in one transaction, in several orders: the last one counts."""
     sender, listener = connect(cluster), connect(cluster)
     tokens = {"resume": position(sender)}
     notify(sender, "c", "1")
@@ -106,8 +107,8 @@ def test_orders(cluster, connect, statements, expected):
 
 
 def test_beside_other_channels(cluster, connect):
-    """Guards: a session that resumes one channel hears the others once, and those that it resumes from where
-    each was left."""
+    """Guards: a session that resumes some channels receives everything on its other channels once, and each resumed
+    channel from its own position."""
     sender, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN a")
     tokens = []
@@ -121,13 +122,13 @@ def test_beside_other_channels(cluster, connect):
     notify(sender, "a", "a4")
     listener.execute("COMMIT")
     assert hear(listener, 5) == ["b1", "b2", "b3", "c3", "a4"]
-    assert resume(listener, "b", tokens[2])  # once more, as asked for
+    assert resume(listener, "b", tokens[2])  # delivered a second time, as requested
     assert hear(listener, 2) == ["b2", "b3"]
     assert heard(listener, sender, "a") == []
 
 
 def test_beside_an_unlisten(cluster, connect):
-    """Guards: what a channel has yet to deliver before it is dropped comes; so does all of what is resumed."""
+    """Guards: what a channel still has to deliver when UNLISTEN drops it arrives; so does all of a resumed channel."""
     sender, listener = connect(cluster), connect(cluster)
     token = position(sender)
     notify(sender, "c", "1")
@@ -143,7 +144,7 @@ def test_beside_an_unlisten(cluster, connect):
 
 
 def test_kept_from_the_call_on(tiny, connect):
-    """Guards: what will come is kept from the moment of the call, however much is sent before the commit."""
+    """Guards: notifications are kept from the moment of the call, however many are sent before the commit."""
     sender, listener = connect(tiny), connect(tiny)
     token = position(sender)
     notify(sender, "c", "first")
@@ -156,7 +157,7 @@ def test_kept_from_the_call_on(tiny, connect):
 
 
 def test_too_old(tiny, connect):
-    """Guards: if some of it is gone the answer is false, and the session listens all the same."""
+    """Guards: if some notifications are gone the answer is false, and the session listens nevertheless."""
     sender, listener = connect(tiny), connect(tiny)
     token = position(sender)
     for number in range(300):
@@ -167,7 +168,7 @@ def test_too_old(tiny, connect):
 
 
 def test_of_a_run_before(connect):
-    """Guards: after a restart, or a crash, a position of before is answered with false, not with an error."""
+    """Guards: after a restart, or a crash, an earlier position is answered with false, not with an error."""
     for server in started(preload=True, settings=SETTINGS):
         tokens = [position(connect(server))]
         server.restart()
@@ -181,8 +182,8 @@ def test_of_a_run_before(connect):
 
 
 def test_told_where_it_is(cluster, connect):
-    """Guards: a session that listens to herald_position is told its position at once, and after each delivery;
-    from each of these the rest follows."""
+    """Guards: a session that listens on herald_position is sent its position at once, and after each delivery; from
+    each of these positions a session can resume."""
     sender, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN herald_position; LISTEN c")
     told = [listener.notifies(timeout=20, stop_after=1)]
@@ -200,11 +201,11 @@ def test_told_where_it_is(cluster, connect):
 
 
 def test_told_while_it_catches_up(cluster, connect):
-    """Guards: in a long delivery a session is told its position after every thousand notifications, within large
-    transactions as well; each of these is one to go on from, with nothing missing and nothing twice."""
+    """Guards: in a long delivery a session is sent its position after every thousand notifications, also within large
+    transactions; from each of these positions a session resumes with nothing missing and nothing repeated."""
     sender, listener, laggard = (connect(cluster) for _ in range(3))
     laggard.execute("LISTEN c")
-    laggard.execute("BEGIN; SELECT 1")  # nothing goes
+    laggard.execute("BEGIN; SELECT 1")  # keeps everything in the queue
     token = position(sender)
     sender.execute("SELECT count(pg_notify('c', n::text)) FROM generate_series(1, 2500) n")
     sender.execute("SELECT count(pg_notify('c', lpad(n::text, 1500, '0'))) FROM generate_series(2501, 4500) n")  # in a file
@@ -229,8 +230,8 @@ def test_told_while_it_catches_up(cluster, connect):
 
 
 def test_told_though_it_hears_nothing(tiny, connect):
-    """Guards: a session that receives nothing is told new positions while the queue moves on, so that the last one
-    is not too old; and it does not hold back the queue, in a transaction or not."""
+    """Guards: a session that receives nothing is sent new positions while the queue advances, so that its latest one is
+    not too old; and it does not hold back the queue, whether it is in a transaction or not."""
     sender, quiet, waits = connect(tiny), connect(tiny), connect(tiny)
     for listener in (quiet, waits):
         listener.execute("LISTEN quiet")
@@ -258,8 +259,8 @@ def test_told_though_it_hears_nothing(tiny, connect):
 
 
 def test_told_beside_others_that_cannot_be(tiny, connect, wire):
-    """Guards: sessions that stand in a statement without being in a transaction of ours are not told positions, and
-    keep nobody else from being told."""
+    """Guards: sessions in the middle of a statement, in a transaction that pg_herald does not know of, are sent no
+    positions, and do not keep other sessions from receiving theirs."""
     for _ in range(20):
         client = wire(tiny)
         client.query("LISTEN herald_position")
@@ -275,7 +276,7 @@ def test_told_beside_others_that_cannot_be(tiny, connect, wire):
 
 
 def test_nobody_else_tells_it(cluster, connect):
-    """Guards: nobody can send positions to others."""
+    """Guards: no session can send positions to others."""
     sender = connect(cluster)
     for statement in ("NOTIFY herald_position, 'x'", "SELECT pg_notify('herald_position', 'x')"):
         assert outcome(sender, statement).startswith("42939: ")
@@ -283,7 +284,7 @@ def test_nobody_else_tells_it(cluster, connect):
 
 @pytest.mark.parametrize("channel", ["herald_position", "herald_reset"])
 def test_name_that_the_server_shows(cluster, connect, channel):
-    """Guards: the server knows our own channels by names that nobody can guess, and shows them."""
+    """Guards: in the server's own list, pg_herald's reserved channels have names that cannot be guessed."""
     listener = connect(cluster)
     listener.execute(f"LISTEN {channel}")
     name = one(listener, "SELECT pg_listening_channels()")
@@ -294,7 +295,7 @@ def test_name_that_the_server_shows(cluster, connect, channel):
 
 
 def test_from_within_a_transaction_of_others(cluster, connect):
-    """Guards: a position that herald.read() has returned in the middle of a transaction's notifications."""
+    """Guards: resuming from a position that herald.read() has returned in the middle of a transaction."""
     sender, listener = connect(cluster), connect(cluster)
     token = position(sender)
     sender.execute("SELECT count(pg_notify('c', n::text)) FROM generate_series(1, 10) n")
@@ -305,7 +306,7 @@ def test_from_within_a_transaction_of_others(cluster, connect):
 
 
 def test_a_session_that_cannot_commit(cluster, connect):
-    """Guards: a commit that fails after the call leaves the session as it was."""
+    """Guards: if the commit fails after the call, the session is unchanged."""
     sender, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN a")
     listener.execute("CREATE TEMP TABLE one (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
@@ -324,8 +325,8 @@ def test_a_session_that_cannot_commit(cluster, connect):
 
 
 def test_very_many_channels(cluster, connect):
-    """Guards: more channels than 19 handles quickly, in one transaction: all resume, and the server's own queue is
-    not used for that."""
+    """Guards: more channels in one transaction than PostgreSQL 19 handles quickly: all resume, and the server's own
+    queue is not used for them."""
     sender, listener = connect(cluster), connect(cluster)
     token = position(sender)
     for number in range(250):

@@ -1,5 +1,5 @@
-"""What goes past pg_herald's queue, by the server's own, cannot be read again: positions before it are no good; and
-nothing else spoils one."""
+"""Notifications that bypass pg_herald's queue cannot be read again: they invalidate earlier positions, and nothing else
+does."""
 
 import psycopg
 import pytest
@@ -15,7 +15,7 @@ PAST = "SET herald.enabled = off; NOTIFY %s, 'past'; RESET herald.enabled"
 
 @pytest.fixture(scope="module")
 def slow():
-    """A server whose commits may wait for a standby that is not there."""
+    """A server whose commits can wait for a standby that does not exist."""
     for cluster in started(preload=True, settings=SETTINGS | SLOW):
         cluster.psql("CREATE DATABASE of_a_test")
         yield cluster
@@ -26,8 +26,8 @@ def slow():
     "CALL pg_temp.nothing(pg_notify('d', 'past')::text)",
 ], ids=["switched off", "argument of CALL"])
 def test_past_the_queue(cluster, connect, past):
-    """Guards: after a notification that took the server's own way positions before it are answered with false, since
-    that cannot be read again; those taken later are good."""
+    """Guards: after a native notification earlier positions are answered with false, since it cannot be read again;
+    positions taken later are valid."""
     sender, listener = connect(cluster), connect(cluster)
     sender.execute("CREATE PROCEDURE pg_temp.nothing(x text) LANGUAGE plpgsql AS 'BEGIN END'")
     before = position(sender)
@@ -45,7 +45,7 @@ def test_past_the_queue(cluster, connect, past):
 @pytest.mark.parametrize("statement", [
     "NOTIFY c, 'past'", "SELECT pg_notify('c', 'past')", "DO $$ BEGIN PERFORM pg_notify('c', 'past'); END $$"])
 def test_begun_before_the_extension(cluster, database, connect, statement):
-    """Guards: a transaction that has notified before CREATE EXTENSION, and commits after a position was taken."""
+    """Guards: a transaction that notified before CREATE EXTENSION invalidates a position taken before its commit."""
     admin, sender, listener = (connect(cluster, database) for _ in range(3))
     sender.execute("BEGIN")
     sender.execute(statement)
@@ -57,7 +57,7 @@ def test_begun_before_the_extension(cluster, database, connect, statement):
 
 
 def test_past_the_queue_meanwhile(cluster, connect):
-    """Guards: if that is sent between the answer and the commit, the session is told that it misses something."""
+    """Guards: if a bypass happens between the answer and the commit, the session is notified that it has a gap."""
     sender, listener = connect(cluster), connect(cluster)
     token = position(sender)
     for told in (True, False):
@@ -84,7 +84,7 @@ def test_past_the_queue_meanwhile(cluster, connect):
     ["SET LOCAL herald.enabled = off", "NOTIFY c, 'rolled back'", "ROLLBACK"],
 ], ids=["LISTEN", "UNLISTEN", "savepoint", "rollback"])
 def test_nothing_was_sent(cluster, connect, statements):
-    """Guards: a transaction that could have sent something past the queue, and did not, spoils no position."""
+    """Guards: a transaction that could have bypassed the queue, but sent nothing that way, invalidates no position."""
     other, listener = connect(cluster), connect(cluster)
     if statements == ["UNLISTEN *"]:
         other.execute("; ".join(f"LISTEN c{number}" for number in range(150)))
@@ -100,7 +100,7 @@ def test_nothing_was_sent(cluster, connect, statements):
 
 
 def test_in_another_database(cluster, connect):
-    """Guards: what goes past the queue in other databases spoils no position, whatever their OIDs."""
+    """Guards: a bypass in another database invalidates no position here, whatever the OIDs."""
     here = connect(cluster)
     own = one(here, "SELECT oid FROM pg_database WHERE datname = current_database()")
     token = position(here)
@@ -115,8 +115,8 @@ def test_in_another_database(cluster, connect):
 
 
 def test_by_the_session_itself(cluster, connect):
-    """Guards: what a session sends past the queue in the transaction in which it resumes comes to it, and is no reason to
-    end it."""
+    """Guards: a session's own bypass in the transaction in which it resumes is delivered to it, and does not end its
+    connection."""
     sender, listener = connect(cluster), connect(cluster)
     token = position(sender)
     notify(sender, "c", "1")
@@ -139,7 +139,8 @@ JUNK = {
 
 @pytest.mark.parametrize("statements", JUNK.values(), ids=JUNK)
 def test_junk_spoils_junk(cluster, connect, statements):
-    """Guards: what a session with herald.enabled off notifies spoils the positions of its own channels only, and arrives."""
+    """Guards: a session with herald.enabled off invalidates positions for its own channels only; its notifications
+    arrive."""
     stranger, sender, reader, hearer = (connect(cluster) for _ in range(4))
     junk, more = apart(sender, "c", "junk"), apart(sender, "c", "more")
     hearer.execute(f"LISTEN {junk}")
@@ -161,7 +162,7 @@ def test_junk_spoils_junk(cluster, connect, statements):
 
 
 def test_other_channels(cluster, connect):
-    """Guards: an answer of false has a session hear nothing twice on its other channels, after a rollback neither."""
+    """Guards: after an answer of false a session receives nothing twice on its other channels, even after ROLLBACK."""
     sender, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN a")
     token = position(listener)
@@ -178,7 +179,7 @@ def test_other_channels(cluster, connect):
 
 @pytest.mark.parametrize("how", ["asked", "told"])
 def test_heard(cluster, connect, how):
-    """Guards: a session that has heard what went past the queue has a good position at once, asked for or told."""
+    """Guards: a session that has received a bypassing notification then has a valid position, taken or sent to it."""
     sender, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN c" if how == "asked" else "LISTEN c; LISTEN herald_position")
     assert how == "asked" or len(hear(listener, 1)) == 1
@@ -200,7 +201,7 @@ def test_heard(cluster, connect, how):
 
 
 def test_position_channel(cluster, connect):
-    """Guards: nobody tells others a position past the queue; where the extension is not created the channel is as any."""
+    """Guards: no session can send positions to others past the queue; without the extension the channel is as any."""
     for way in ("SET herald.enabled = off; NOTIFY herald_position, 'x'",
                 "SET herald.enabled = off; SELECT pg_notify('herald_position', 'x')"):
         refused = outcome(connect(cluster), way)
@@ -208,8 +209,8 @@ def test_position_channel(cluster, connect):
 
 
 def test_committing_when_the_first_position_is_taken(slow, connect, wire):
-    """Guards: a transaction that notified where the extension was not, and is past its last look for it, when that is
-    created and the first position is taken: it is counted when it can be seen."""
+    """Guards: a transaction that notified before CREATE EXTENSION, and is past its last look for the extension, when the
+    first position is taken: it counts as a bypass when its commit becomes visible."""
     admin, watcher, listener = (connect(slow, "of_a_test") for _ in range(3))
     sender = wire(slow, "of_a_test", synchronous_commit="on")
     watcher.execute("CREATE TABLE written (number integer)")
@@ -223,8 +224,8 @@ def test_committing_when_the_first_position_is_taken(slow, connect, wire):
 
 
 def test_while_a_commit_hangs(slow, connect, wire):
-    """Guards: a session that comes back does not wait for a transaction that has sent past the queue and cannot be seen
-    yet; that one it hears."""
+    """Guards: a session that resumes does not wait for a bypassing transaction that is not visible yet; it receives
+    that notification later."""
     admin, watcher, listener = (connect(slow, "of_a_test") for _ in range(3))
     admin.execute("CREATE EXTENSION IF NOT EXISTS pg_herald")
     sender = wire(slow, "of_a_test", synchronous_commit="on")

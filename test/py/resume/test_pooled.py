@@ -1,4 +1,4 @@
-"""herald.read() through PgBouncer in transaction mode, where each call may run in another session."""
+"""herald.read() through PgBouncer in transaction mode, where each call can run in another session."""
 
 import threading
 import time
@@ -17,14 +17,14 @@ NOTIFICATIONS = 500
 
 @pytest.fixture(scope="module")
 def bouncer(cluster):
-    """In front of a server, with fewer sessions than clients."""
+    """PgBouncer in front of a server, with fewer sessions than clients."""
     with Bouncer(cluster, "no password by a unix socket", pool_mode="transaction") as running:
         yield running
 
 
 @pytest.fixture
 def pooled(bouncer):
-    """Makes a client of the pool, which is closed at the end."""
+    """Opens clients of the pool, which are closed at the end."""
     clients = []
 
     def make(database: str = "postgres") -> psycopg.Connection:
@@ -38,8 +38,8 @@ def pooled(bouncer):
 
 
 def test_every_client_reads_everything(cluster, connect, pooled):
-    """Guards: clients that share sessions, and get another one with each call, each read all that was sent since their
-    position, once and in order; nothing is left in the sessions."""
+    """Guards: clients that share sessions, and may use another one for each call, each read all that was sent after
+    their position, once and in order; nothing is left in the sessions."""
     sender, first = connect(cluster), position(pooled())
     found, pids, problems = [[] for _ in range(CLIENTS)], set(), []
 
@@ -70,7 +70,7 @@ def test_every_client_reads_everything(cluster, connect, pooled):
 
 
 def test_one_session_for_two(cluster, connect, pooled):
-    """Guards: a client reads in the very session in which another one has waited before, and gets what is its own."""
+    """Guards: a client that reads in the session in which another has waited before receives its own channel's."""
     sender, one_client, other = connect(cluster), pooled(POOL_OF_ONE), pooled(POOL_OF_ONE)
     token = position(one_client)
     notify(sender, "c", "c1")
@@ -83,7 +83,7 @@ def test_one_session_for_two(cluster, connect, pooled):
 
 
 def test_client_that_goes(cluster, connect, pooled):
-    """Guards: when a client of the pool goes while it waits, so does the wait."""
+    """Guards: when a waiting client of the pool disconnects, the wait ends."""
     watcher, client = connect(cluster), pooled(POOL_OF_ONE)
     pid = one(client, "SELECT pg_backend_pid()")
     cursor = client.pgconn

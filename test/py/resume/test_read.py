@@ -1,4 +1,4 @@
-"""herald.read(): notifications as rows, without a session; and waiting for them."""
+"""herald.read(): returns notifications as rows, without a listening session; and waits for them."""
 
 import os
 import signal
@@ -23,23 +23,23 @@ LOOKERS = 40
 
 @pytest.fixture(scope="module")
 def crowded():
-    """A server with room for very many that wait."""
+    """A server that allows more than 1,000 waiting sessions."""
     yield from started(preload=True, settings=SETTINGS | {"max_connections": 1050})
 
 
 @pytest.fixture(scope="module")
 def tiny():
-    """With as little memory as pg_herald takes, and something retained in files."""
+    """A server with the smallest queue memory, which retains some files."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST | {"herald.retain_size": "64MB"})
 
 
 def rows(client, after: str, max_rows: int) -> list:
-    """As they are returned."""
+    """The rows as returned."""
     return client.execute("SELECT * FROM herald.read('c', %s, %s)", (after, max_rows)).fetchall()
 
 
 def test_rows(cluster, connect):
-    """Guards: each row has what a listener is told, the time of the commit, and a position to go on from."""
+    """Guards: each row has what a listener receives, the time of the commit, and a position to continue from."""
     sender, reader = connect(cluster), connect(cluster)
     first = position(reader)
     began = one(sender, "SELECT clock_timestamp()")
@@ -57,7 +57,7 @@ def test_rows(cluster, connect):
 
 
 def test_from_now_on(cluster, connect):
-    """Guards: without a position it begins now, and returns one to go on from."""
+    """Guards: without a position it starts now, and returns a position to continue from."""
     sender, reader = connect(cluster), connect(cluster)
     notify(sender, "c", "before")
     found, token = read(reader, "c", None)
@@ -68,7 +68,7 @@ def test_from_now_on(cluster, connect):
 
 @pytest.mark.parametrize("page", [1, 7, 1000])
 def test_pages(tiny, connect, page):
-    """Guards: page by page all of it comes, once, in order, also from within large transactions' files."""
+    """Guards: reading page by page returns everything once, in order, also from the files of large transactions."""
     sender, reader = connect(tiny), connect(tiny)
     token, expected, found = position(reader), [], []
     for number, count in enumerate((3, 400, 1, 400)):
@@ -85,8 +85,8 @@ def test_pages(tiny, connect, page):
 
 
 def test_waits(cluster, connect, wire):
-    """Guards: a call that finds nothing returns what comes next, at once; it is a listener meanwhile, and
-    nothing is left of it. What it was not asked for does not end it."""
+    """Guards: a call that finds nothing returns the next notifications at once; it is a listener meanwhile, and leaves
+    nothing behind. Notifications on other channels do not end it."""
     sender, watcher, reader = connect(cluster), connect(cluster), wire(cluster)
     token = position(sender)
     reader.send(("Q", cstring(WAITING.format(token, "20s"))))
@@ -99,8 +99,8 @@ def test_waits(cluster, connect, wire):
 
 
 def test_several_channels(cluster, connect, wire):
-    """Guards: what was sent on any of several channels comes in one order, and one position is good for all of them;
-    a call that waits returns what comes on the second one."""
+    """Guards: notifications on any of several channels are returned in one order, and a position is valid for all of
+    them; a waiting call returns a notification on its second channel."""
     reader, sender, waits = connect(cluster), connect(cluster), connect(cluster)
     names = [f"of many {number}" for number in range(50)] + ["a", "Ä", "a"]
     token = position(reader)
@@ -135,12 +135,12 @@ def test_several_channels(cluster, connect, wire):
     ("ARRAY[repeat('x', 64)]", "channel name too long"),
 ])
 def test_channels_that_are_none(cluster, connect, channels, error):
-    """Guards: these are errors."""
+    """Guards: invalid channels are errors."""
     assert outcome(connect(cluster), f"SELECT herald.read({channels})") == f"22023: {error}"
 
 
 def test_time_is_over(cluster, connect):
-    """Guards: it ends after its time, or after herald.max_read_wait if that is less."""
+    """Guards: it ends after its wait time, or after herald.max_read_wait if that is less."""
     reader = connect(cluster)
     reader.execute("SET statement_timeout = '30s'")
     for setting, wait in (("1min", "0.3s"), ("300ms", "1 month")):
@@ -155,13 +155,13 @@ def test_time_is_over(cluster, connect):
 @pytest.mark.parametrize("how, expected", [
     ("cancel", "57014"), ("timeout", "57014"), ("terminate", "57P01"), ("disconnect", None)])
 def test_ends_at_once(cluster, connect, wire, how, expected):
-    """Guards: cancel requests, timeouts, administrators and clients that go end a wait; nothing is left of it."""
+    """Guards: cancel requests, timeouts, termination and disconnected clients end a wait; it leaves nothing behind."""
     watcher, reader = connect(cluster), wire(cluster)
     token = position(watcher)
     if how == "timeout":
         reader.query("SET statement_timeout = '2s'")
     reader.send(("Q", cstring(WAITING.format(token, "60s"))))
-    if how != "timeout":  # which may be over already
+    if how != "timeout":  # the timeout may have ended the wait already
         until(lambda: state_of(watcher, reader.pid) == "idle", "it waits")
     if how == "cancel":
         reader.cancel()
@@ -178,7 +178,7 @@ def test_ends_at_once(cluster, connect, wire, how, expected):
 
 
 def test_shutdown(connect, wire):
-    """Guards: a fast shutdown does not wait for those that wait."""
+    """Guards: a fast shutdown does not wait for waiting calls."""
     for server in started(preload=True, settings=SETTINGS):
         watcher, reader = connect(server), wire(server)
         reader.send(("Q", cstring(WAITING.format(position(watcher), "60s"))))
@@ -188,8 +188,8 @@ def test_shutdown(connect, wire):
 
 
 def test_in_a_session_that_listens(cluster, connect):
-    """Guards: a session that listens, to this channel or to others, can wait as well, and hears its own all the
-    same, when the statement is over."""
+    """Guards: a session that listens, on this channel or on others, can wait as well, and is sent its own notifications
+    when the statement is over."""
     sender, reader = connect(cluster), connect(cluster)
     reader.execute("LISTEN c; LISTEN d")
     token = position(sender)
@@ -205,7 +205,7 @@ def test_in_a_session_that_listens(cluster, connect):
 
 
 def test_nothing_is_missed_while_it_begins_to_wait(cluster, connect):
-    """Guards: whatever the moment at which something is sent, the call that waits returns it."""
+    """Guards: a notification sent at any moment is returned by the waiting call."""
     sender, reader = connect(cluster), connect(cluster)
     token, found = position(reader), []
     thread = threading.Thread(target=lambda: [time.sleep(number % 7 / 3000) or notify(sender, "c", str(number))
@@ -220,8 +220,8 @@ def test_nothing_is_missed_while_it_begins_to_wait(cluster, connect):
 
 
 def test_others_send_meanwhile(cluster, tiny, connect):
-    """Guards: a reader of a quiet channel that waits while others send far more than is kept is given a new position
-    each time that its own has become old, before that is gone; and gets what comes then."""
+    """Guards: a reader that waits on a quiet channel, while other sessions send far more than is kept, is given a new
+    position each time its own has become old, before it is invalid; and receives what is sent later."""
     del cluster
     tiny.psql("ALTER SYSTEM SET herald.retain_size = 0; SELECT pg_reload_conf()")
     sender, reader = connect(tiny), connect(tiny)
@@ -254,12 +254,12 @@ def test_others_send_meanwhile(cluster, tiny, connect):
 
 
 def test_much_to_look_through(cluster, connect):
-    """Guards: readers that look through a large transaction and find nothing for them do so without a turn."""
+    """Guards: readers that search a large transaction, and find nothing for them, do so without a turn."""
     sender, listener, readers = connect(cluster), connect(cluster), [connect(cluster) for _ in range(LOOKERS)]
     listener.execute("LISTEN d")
     much = "SELECT count(pg_notify('{}', i || repeat('x', 7000))) FROM generate_series(1, {}) i"
     still_looking = []
-    while max(still_looking, default=0) <= LOOKERS / 8:  # the listener may have got no CPU meanwhile
+    while max(still_looking, default=0) <= LOOKERS / 8:  # the listener may have had no CPU meanwhile
         number = len(still_looking)
         assert number < 5, f"they had looked through it before somebody else heard: {still_looking}"
         threads = [threading.Thread(target=read, args=(reader, "m", None, 1, "50s")) for reader in readers]
@@ -277,7 +277,7 @@ def test_much_to_look_through(cluster, connect):
 
 
 def test_very_many_wait(crowded, wire, connect):
-    """Guards: 1,000 that wait are not woken for nothing, and take no CPU time; and then all of them are woken."""
+    """Guards: 1,000 waiting calls are not woken up without cause, and take no CPU time; then all are woken up."""
     watcher, sender = connect(crowded), connect(crowded)
     token = position(sender)
     readers = [wire(crowded) for _ in range(1000)]
@@ -296,7 +296,7 @@ def test_very_many_wait(crowded, wire, connect):
 
 
 def test_a_process_that_is_killed(connect, wire):
-    """Guards: a crash of a process that waits is survived as any crash."""
+    """Guards: the server recovers from the crash of a waiting process as from any crash."""
     for server in started(preload=True, settings=SETTINGS):
         watcher, reader = connect(server), wire(server)
         reader.send(("Q", cstring(WAITING.format(position(watcher), "60s"))))

@@ -1,4 +1,4 @@
-"""What is kept for clients that come back: herald.retain_size, herald.retain_time, and what the views show."""
+"""What is kept for clients that reconnect: herald.retain_size, herald.retain_time, and the columns of the views."""
 
 import pytest
 
@@ -14,25 +14,25 @@ RETAINED = 1024 * 1024
 
 @pytest.fixture
 def retaining():
-    """With as little memory as pg_herald takes, and a megabyte of files."""
+    """A server with the smallest queue memory, which retains a megabyte of files."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST | {
         "herald.retain_size": "1MB", "herald.max_queue_size": "4MB"})
 
 
 def fill(sender, count: int) -> None:
-    """Sends that many, of 7 kB each."""
+    """Sends `count` notifications of 7 kB each."""
     sender.execute("DO $$ BEGIN FOR n IN 1 .. %s LOOP PERFORM pg_notify('c', n || '%s'); COMMIT; END LOOP; END $$"
                    % (count, KILOBYTES_7))
 
 
 def queue(client, column: str) -> object:
-    """What the view shows."""
+    """A column of herald.queue."""
     return one(client, f"SELECT {column} FROM herald.queue")
 
 
 def test_size(retaining, connect):
-    """Guards: as much is kept as the memory and herald.retain_size hold, and no more; the views show it, and what
-    nobody needs does not fill the queue."""
+    """Guards: as much is kept as the memory and herald.retain_size hold, and no more; the views show it; retained
+    notifications that no listener needs do not count as usage."""
     sender = connect(retaining)
     began = one(sender, "SELECT clock_timestamp()")
     tokens = []
@@ -51,7 +51,7 @@ def test_size(retaining, connect):
 
 
 def test_time(retaining, connect):
-    """Guards: what is older than herald.retain_time is deleted, by and by; what is in memory stays."""
+    """Guards: files older than herald.retain_time are soon deleted; notifications in memory stay."""
     sender = connect(retaining)
     fill(sender, 200)
     assert queue(sender, "spilled") > 0
@@ -66,7 +66,7 @@ def test_time(retaining, connect):
 
 
 def test_switched_off(retaining, connect):
-    """Guards: after a reload with herald.retain_size = 0 no file is left."""
+    """Guards: after a reload with herald.retain_size = 0 no file remains."""
     sender = connect(retaining)
     token = position(sender)
     fill(sender, 100)
@@ -78,7 +78,7 @@ def test_switched_off(retaining, connect):
 
 
 def test_backlog_comes_first(retaining, connect):
-    """Guards: what is retained goes before anything that a laggard has not read is given up."""
+    """Guards: retained notifications are deleted before any that a laggard has not read."""
     sender, laggard = connect(retaining), connect(retaining)
     fill(sender, 300)
     for statement in ("LISTEN c", "BEGIN", "SELECT 1"):
@@ -90,7 +90,7 @@ def test_backlog_comes_first(retaining, connect):
 
 
 def test_large_transactions(retaining, connect):
-    """Guards: the file of a large transaction is retained like the rest, and counts."""
+    """Guards: the file of a large transaction is retained like others, and counts towards the limit."""
     sender, listener = connect(retaining), connect(retaining)
     token = position(sender)
     sender.execute(f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, 50) n")
@@ -104,7 +104,7 @@ def test_large_transactions(retaining, connect):
 
 
 def test_shown_at_once(retaining, connect):
-    """Guards: the views also say what is kept where there is little, or nothing."""
+    """Guards: the views show what is kept even if that is little, or nothing."""
     sender = connect(retaining)
     assert queue(sender, "kept_bytes") == 0 and queue(sender, "kept_since") is None
     began = one(sender, "SELECT clock_timestamp()")
@@ -136,14 +136,14 @@ def test_large_and_rolled_back(retaining, connect):
 
 @pytest.fixture
 def plain():
-    """With as little memory as pg_herald takes, and no files for this."""
+    """A server with the smallest queue memory, which retains no files."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST)
 
 
 @pytest.mark.parametrize("payload", [0, 100, 1000])
 def test_formula(retaining, connect, payload):
-    """Guards: a position is good for as many notifications as the formula of docs/resume.md says, of other transactions; the
-    memory may hold an eighth more or less, and so may the files."""
+    """Guards: a position is good for as many notifications as the formula of docs/resume.md gives, each in its own
+    transaction; the memory may hold a segment (an eighth) more or less, and so may the files."""
     sender = connect(retaining)
     expected = (RING * 3 / 4 + RETAINED) / (64 + payload)
     step = int(expected / 50)
@@ -157,7 +157,7 @@ def test_formula(retaining, connect, payload):
 
 
 def test_memory_alone(plain, connect):
-    """Guards: three quarters of the memory are kept at any time, also just after a part of it was used again."""
+    """Guards: three quarters of the memory are kept at any time, also just after a segment was overwritten."""
     sender = connect(plain)
     fill(sender, RING // 7000)
     kept = []
@@ -169,8 +169,8 @@ def test_memory_alone(plain, connect):
 
 
 def test_by_default(cluster, connect):
-    """Guards: with the default settings a large transaction spoils no older position, of no channel, and a client that
-    waits can read it page by page."""
+    """Guards: with the default settings a large transaction invalidates no earlier position, for any channel, and a
+    waiting client can read it page by page."""
     sender, reader = connect(cluster), connect(cluster)
     token = position(sender)
     sender.execute(f"SELECT count(pg_notify('night', n || '{KILOBYTES_7}')) FROM generate_series(1, 1500) n")
@@ -185,8 +185,8 @@ def test_by_default(cluster, connect):
 
 
 def test_large_transaction_of_others(plain, connect):
-    """Guards: where nothing is retained, a large transaction whose file is gone spoils the older positions of its own
-    channels, and of few others."""
+    """Guards: if nothing is retained, a large transaction whose file is deleted invalidates earlier positions for its
+    own channels, and for few others."""
     sender = connect(plain)
     token = position(sender)
     notify(sender, "before", "1")

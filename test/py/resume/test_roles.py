@@ -1,4 +1,4 @@
-"""Who may resume and read: whoever may listen, as long as the functions are not taken from them."""
+"""Privileges to resume and to read: all roles have them, unless EXECUTE on the functions is revoked."""
 
 import pytest
 
@@ -17,7 +17,7 @@ CALLS = {
 
 @pytest.fixture
 def ordinary(cluster, connect):
-    """A session of a role without any privileges; and of a superuser."""
+    """A session of a role without any privileges, and one of a superuser."""
     superuser, session = connect(cluster), connect(cluster)
     superuser.execute("CREATE ROLE ordinary_reader")
     session.execute("SET SESSION AUTHORIZATION ordinary_reader")
@@ -27,7 +27,7 @@ def ordinary(cluster, connect):
 
 
 def test_an_ordinary_role(ordinary):
-    """Guards: any role takes positions, resumes and reads, also after a position that another has taken."""
+    """Guards: any role can take positions, resume and read, also from a position that another role has taken."""
     session, superuser = ordinary
     tokens = position(session), position(superuser)
     notify(superuser, "c", "1")
@@ -39,7 +39,7 @@ def test_an_ordinary_role(ordinary):
 
 @pytest.mark.parametrize("function", CALLS)
 def test_taken_away(ordinary, function):
-    """Guards: a function that an administrator has taken away is refused; the others are not, nor is LISTEN."""
+    """Guards: a function on which EXECUTE was revoked is refused; the others are not, nor is LISTEN."""
     session, superuser = ordinary
     superuser.execute(f"REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC")
     try:
@@ -54,7 +54,7 @@ def test_taken_away(ordinary, function):
 
 
 def test_position_of_others(ordinary):
-    """Guards: who takes positions one after the other, while others send, cannot tell how much that was."""
+    """Guards: users who take positions in a row do not learn from them how much other sessions have sent."""
     session, superuser = ordinary
     quiet = [position(session) for _ in range(20)]
     busy = []
@@ -68,7 +68,7 @@ def test_position_of_others(ordinary):
 
 
 def test_where_functions_are_not_everybodys(cluster, connect, database):
-    """Guards: an administrator who has taken EXECUTE on new functions from everybody gets the same extension."""
+    """Guards: if default privileges deny EXECUTE on new functions to PUBLIC, the extension is the same."""
     superuser, session = connect(cluster, database), connect(cluster, database)
     superuser.execute("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
     superuser.execute("CREATE EXTENSION pg_herald; CREATE ROLE ordinary_reader")

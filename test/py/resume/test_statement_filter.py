@@ -1,4 +1,4 @@
-"""A module that answers LISTEN itself, or makes another of it (test/modules/statement_filter)."""
+"""A module that handles LISTEN itself, or replaces the channel (test/modules/statement_filter)."""
 
 import psycopg
 import pytest
@@ -19,8 +19,8 @@ def module():
 @pytest.mark.parametrize("before", ["SELECT 1", "LISTEN c", "UNLISTEN other"])
 @pytest.mark.parametrize("channel", ["refused", "renamed"])
 def test_listen_is_answered_by_another_module(cluster, connect, module, channel, before):
-    """Guards: where another module has answered the LISTEN of herald.listen(), that fails, and no position of one
-    channel becomes another's."""
+    """Guards: if another module has handled the LISTEN of herald.listen(), the function fails, and a position for one
+    channel is not used for another."""
     session, sender = connect(cluster), connect(cluster)
     session.execute(f"LOAD '{module}'")
     token = position(sender)

@@ -1,4 +1,4 @@
-"""Positions are opaque: what was made up, changed or taken elsewhere is refused."""
+"""Positions are opaque: one that was made up, changed or taken in another database is refused."""
 
 import random
 
@@ -12,14 +12,14 @@ TOKEN = "SELECT herald.listen('c', %s)"
 
 @pytest.mark.parametrize("token", ["", "x", "0/0", "A" * 84, "A" * 85, "ä" * 42, " " * 84, "=" * 84])
 def test_made_up(cluster, connect, token):
-    """Guards: what is no position is refused, by each function that takes one."""
+    """Guards: an invalid position is refused, by each function that takes one."""
     client = connect(cluster)
     for query in (TOKEN, "SELECT * FROM herald.read('c', %s)"):
         assert outcome(client, query, token) == "22023: invalid notification position"
 
 
 def test_changed(cluster, connect):
-    """Guards: a position of which a character was changed is refused, whichever it is."""
+    """Guards: a position in which any one character was changed is refused."""
     client = connect(cluster)
     token = position(client)
     for place in range(len(token)):
@@ -29,7 +29,7 @@ def test_changed(cluster, connect):
 
 
 def test_put_together(cluster, connect):
-    """Guards: parts of different positions make no other one."""
+    """Guards: parts of two positions do not make a third one."""
     client = connect(cluster)
     one, other = position(client), position(client)
     for cut in range(4, len(one), 4):
@@ -38,14 +38,14 @@ def test_put_together(cluster, connect):
 
 
 def test_tells_nothing(cluster, connect):
-    """Guards: two positions of the same place are not alike, so that nobody learns whether others have sent something."""
+    """Guards: two positions at the same place differ, so that they do not reveal whether other sessions have sent."""
     client = connect(cluster)
     assert len({position(client) for _ in range(100)}) == 100
 
 
 def test_of_another_database(cluster, connect, database):
-    """Guards: a position of another database is refused; from before the extension was created anew it is known
-    that something may be missing."""
+    """Guards: a position of another database is refused; one from before the extension was created again is answered
+    with false."""
     cluster.create_herald(database)
     here, there = connect(cluster), connect(cluster, database)
     token = position(there)
@@ -55,7 +55,7 @@ def test_of_another_database(cluster, connect, database):
 
 
 def test_bad_channels(cluster, connect):
-    """Guards: channels are checked as by NOTIFY."""
+    """Guards: channel names are checked as by NOTIFY."""
     client = connect(cluster)
     token = position(client)
     for channel in ("", None, "x" * 64):

@@ -1,5 +1,5 @@
-"""What goes past pg_herald's queue unseen by its hooks spoils positions all the same; what can be seen spoils those of its
-own channels only."""
+"""Notifications that bypass pg_herald's queue unseen by its hooks also invalidate positions; those that the hooks see
+invalidate positions for their own channels only."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from support import hear_until, one, outcome
 
 pytestmark = pytest.mark.seam
 
-# The procedure's first transaction prepares the CHECK of the domain's record, which its last one executes once more.
+# The first transaction of the procedure prepares the CHECK of the domain; the last one executes it again.
 BY_DOMAIN = """
     CREATE TYPE pg_temp.message AS (channel text, payload text);
     CREATE DOMAIN pg_temp.sending AS pg_temp.message CHECK (pg_notify((VALUE).channel, (VALUE).payload) IS NOT NULL);
@@ -43,7 +43,7 @@ def module():
 
 @pytest.fixture
 def send_unseen(connect, cluster, module):
-    """send_unseen(way, channel) has a session notify a channel past all hooks; returns a position from just before."""
+    """send_unseen(way, channel) sends a notification past all hooks; returns a position from just before."""
     def send(way: str, channel: str) -> str:
         sender = connect(cluster)
         if way in BESIDE:
@@ -65,7 +65,7 @@ def send_unseen(connect, cluster, module):
 
 @pytest.mark.parametrize("way", [*BESIDE, "domain"])
 def test_unseen(cluster, connect, send_unseen, way):
-    """Guards: a notification that passes no hook arrives, and positions before it are answered with false."""
+    """Guards: a notification that no hook sees arrives, and positions before it are answered with false."""
     listener, other = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     token = send_unseen(way, "c")
@@ -76,8 +76,8 @@ def test_unseen(cluster, connect, send_unseen, way):
 
 
 def test_before_the_first_position(cluster, connect, database):
-    """Guards: what has gone past the queue unheard is not covered by a position, though it is the first of its database: the
-    session is in a transaction."""
+    """Guards: a position taken in a transaction does not cover a bypassing notification that the session has not
+    received, though it is the first position of its database."""
     listener, sender = connect(cluster, database), connect(cluster, database)
     sender.execute("CREATE EXTENSION pg_herald")
     listener.execute("LISTEN c")
@@ -88,8 +88,8 @@ def test_before_the_first_position(cluster, connect, database):
 
 
 def test_channels_from_different_positions(cluster, connect):
-    """Guards: a channel that is resumed from an older position than another is not blamed for what only that one would have
-    missed from there."""
+    """Guards: if channels are resumed from different positions, a bypass on one of them, before its own position,
+    does not invalidate the older position of the other."""
     sender = connect(cluster)
     b = apart(sender, "a", "b")
     older = position(sender)

@@ -1,5 +1,5 @@
-"""Once the sender's client has its answer, the notification is at the listener's socket about as often as on
-the stock server: a client that looks there without waiting notices."""
+"""When the sender's client has its answer, the notification is already at the listener's socket about as often as on
+the stock server. A client that looks at its socket without waiting would notice a difference."""
 
 import time
 from select import select
@@ -9,13 +9,13 @@ import pytest
 from wire import cstring, kinds, payloads
 
 ROUNDS = 100
-ATTEMPTS = 5  # each with connections of its own: where these run decides more than anything else
-REST_S = 0.004  # the server takes itself for calm
+ATTEMPTS = 5  # each with new connections: the CPUs on which these run matter most
+REST_S = 0.004  # long enough for the server to count as idle
 
 
 @pytest.mark.alone
 def test_at_the_socket_with_the_answer(cluster, stock, wire):
-    """Guards: on an idle server the notification is there with the sender's answer, mostly."""
+    """Guards: on an idle server the notification has mostly arrived when the sender gets its answer."""
     measured = []
     while len(measured) < ATTEMPTS:
         ours, theirs = rates(cluster, stock, wire)
@@ -26,13 +26,13 @@ def test_at_the_socket_with_the_answer(cluster, stock, wire):
 
 
 def rates(cluster, stock, wire) -> tuple[float, float]:
-    """How often it is there with pg_herald, and on stock."""
+    """The share of notifications that had arrived by then, with pg_herald and on the stock server."""
     pairs = {server: (wire(server), wire(server)) for server in (stock, cluster)}
     there = dict.fromkeys(pairs, 0)
     for listener, _ in pairs.values():
         listener.query("LISTEN c")
     for number in range(ROUNDS):
-        for server, (listener, sender) in pairs.items():  # by turns: the machine may have other work
+        for server, (listener, sender) in pairs.items():  # alternating, because the machine may have other work
             time.sleep(REST_S)
             sender.send(("Q", cstring(f"NOTIFY c, '{number}'")))
             select([sender.socket], [], [])

@@ -1,7 +1,7 @@
-"""Waits behind a commit that hangs, which are cancelled or time out.
+"""Cancels and timeouts while a session waits behind a commit that hangs.
 
-A session that waits for its own notification has committed, and its answer is CommandComplete: whatever ends the
-wait, no error may follow that.
+A session that waits for its own notification has committed, and its answer is CommandComplete: however the wait ends,
+no error may follow.
 """
 
 import pytest
@@ -19,7 +19,7 @@ ATTEMPTS = 5
 
 @pytest.fixture(scope="module")
 def slow():
-    """Commits that can hang."""
+    """A server with commits that can hang."""
     yield from started(preload=True, settings=SETTINGS | SLOW)
 
 
@@ -29,12 +29,12 @@ def waits(watcher, pid: int) -> bool:
 
 
 def rows(watcher, number: int) -> int:
-    """How many rows of this number are committed."""
+    """Number of committed rows with this number."""
     return one(watcher, "SELECT count(*) FROM written WHERE number = %s", number)
 
 
 def until_readies(client: Wire, count: int) -> list[tuple[str, bytes]]:
-    """All messages up to so many ReadyForQuery."""
+    """All messages up to the given number of ReadyForQuery."""
     messages = []
     for _ in range(count):
         messages += client.until_ready()
@@ -57,16 +57,16 @@ WAYS = {
 
 
 def formatted(messages: tuple, number: int) -> list[tuple[str, bytes]]:
-    """The messages with the number in its place."""
+    """The messages with {0} replaced by the number."""
     return [(kind, body.replace(b"{0}", str(number).encode())) for kind, body in messages]
 
 
-# The server's CancelRequest signals twice, and the second signal may hit what follows in the pipeline.
+# The server's CancelRequest signals twice, and the second signal may hit the next statement of the pipeline.
 @pytest.mark.parametrize("way, cancel", [(way, cancel) for way in WAYS for cancel in CANCELS
                                          if (way, cancel) != ("pipeline", "protocol")])
 def test_canceled(slow, connect, wire, way, cancel):
-    """Guards: a cancel ends the wait and nothing else: it is no error, since all is committed, it does not
-    touch what comes next, and the notification comes when the commit before it is over, once."""
+    """Guards: a cancel ends only the wait: it causes no error, since all is committed, and does not affect the next
+    statement; the notification arrives once, when the earlier commit is finished."""
     watcher, client = connect(slow), wire(slow)
     messages, answer = WAYS[way]
     number = client.pid
@@ -87,7 +87,7 @@ def test_canceled(slow, connect, wire, way, cancel):
 
 @pytest.mark.parametrize("cancel", CANCELS.values(), ids=CANCELS)
 def test_canceled_again_and_again(slow, connect, wire, cancel):
-    """Guards: several cancels, and several statements that are cancelled in this wait, do no harm either."""
+    """Guards: repeated cancels, and several statements that are cancelled in this wait, do no harm either."""
     watcher, client = connect(slow), wire(slow)
     client.query("LISTEN c")
     with slow_commit(slow, wire, watcher, "slow") as let_go:
@@ -104,7 +104,7 @@ def test_canceled_again_and_again(slow, connect, wire, cancel):
 
 
 def test_canceled_later(slow, connect, wire):
-    """Guards: a cancel for the statement after the one whose wait was cancelled is obeyed."""
+    """Guards: after a cancelled wait, a cancel of the next statement takes effect."""
     watcher, client = connect(slow), wire(slow)
     client.query("LISTEN c")
     with slow_commit(slow, wire, watcher, "slow"):
@@ -123,8 +123,8 @@ def test_canceled_later(slow, connect, wire):
                                      "idle_in_transaction_session_timeout", "transaction_timeout"])
 @pytest.mark.parametrize("messages, answer", WAYS.values(), ids=WAYS)
 def test_timeout(slow, connect, wire, setting, messages, answer):
-    """Guards: no timeout makes an error of the wait, nor ends the connection: its transaction is over. (What comes
-    before and after the wait may be too slow, now and then.)"""
+    """Guards: no timeout turns the wait into an error or ends the connection, because the transaction is over.
+    (Statements before and after the wait may occasionally be too slow.)"""
     watcher = connect(slow)
     if not watcher.execute("SELECT FROM pg_settings WHERE name = %s", (setting,)).fetchall():
         pytest.skip(f"this server has no {setting}")
@@ -132,7 +132,7 @@ def test_timeout(slow, connect, wire, setting, messages, answer):
 
 
 def no_timeout(slow, wire, watcher, setting: str, messages: tuple, answer: str) -> bool:
-    """Whether there was no error, and the connection has not ended. If so, all is right."""
+    """The same; False as well if the connection was lost."""
     try:
         return waits_without_error(slow, wire, watcher, setting, messages, answer)
     except (ConnectionError, EOFError):

@@ -1,4 +1,4 @@
-"""How much a commit dispatches itself: not only bytes count, but the listeners of each channel."""
+"""Limits on what a commit dispatches itself: the listeners of each channel count, not only bytes."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from timing import as_fast
 
 LISTENERS = 280
 NOTIFICATIONS = 40_000
-TIMES_MAX = 4  # of the CPU time, with so many listeners; to look at each for each notification takes much more
+TIMES_MAX = 4  # factor of CPU time; visiting each of the listeners for each notification would take much more
 
 
 @pytest.fixture(scope="module")
@@ -20,14 +20,14 @@ def crowd():
 
 @pytest.mark.parametrize("channels", [2, 200], ids=["2 channels in turn", "200 channels in turn"])
 def test_cost_of_a_commit(crowd, connect, channels):
-    """Guards: a commit that notifies channels in turn, each with many listeners, does not look at all of them
-    for each notification: neither of few channels, nor of more than are remembered; and all is heard."""
+    """Guards: a commit that notifies channels in turn, each with many listeners, does not visit all of them for each
+    notification, whether the channels are few or more than are remembered; all notifications arrive."""
     listeners = [connect(crowd) for _ in range(LISTENERS)]
     hearing, sender, watcher = connect(crowd), connect(crowd), connect(crowd)
     for listener in [*listeners, hearing]:
         listener.execute(listen_to("m", 0, channels))
     hearing.execute(listen_to("its", 0, channels))
-    for listener in listeners:  # what they are to hear stays where it is
+    for listener in listeners:  # so that their notifications stay in the queue
         listener.execute("BEGIN")
         listener.execute("SELECT 1")
 

@@ -1,4 +1,4 @@
-"""Backends that go: in every way, and at every moment."""
+"""Backends that exit, in every way and at any moment."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.seam
 
 
 def test_normal_exit(cluster, connect):
-    """Guards: a listener that goes leaves no row, no channel, and nobody waiting."""
+    """Guards: a listener that exits leaves no row and no channel, and keeps no session waiting."""
     watcher = connect(cluster)
     listeners = [connect(cluster) for _ in range(10)]
     for number, listener in enumerate(listeners):
@@ -36,7 +36,7 @@ def test_normal_exit(cluster, connect):
 
 @pytest.mark.parametrize("doing", ["idle", "in a block", "in a failed block", "in a statement"])
 def test_terminated(cluster, connect, doing):
-    """Guards: a listener that is terminated with something pending leaves nothing, and others hear on."""
+    """Guards: a listener that is terminated with something pending leaves nothing, and others go on receiving."""
     watcher, victim, listener = connect(cluster), connect(cluster), connect(cluster)
     victim.execute("LISTEN c")
     listener.execute("LISTEN c")
@@ -64,7 +64,7 @@ def test_terminated(cluster, connect, doing):
 
 
 def test_terminated_with_a_turn(cluster, connect):
-    """Guards: listeners that are given all the turns, and go without using them, stall nobody."""
+    """Guards: listeners that are given all the turns, and exit without using them, block no other session."""
     watcher, listener = connect(cluster), connect(cluster)
     for _ in range(5):
         victims = [connect(cluster) for _ in range(4)]
@@ -89,7 +89,7 @@ def test_terminated_with_a_turn(cluster, connect):
 
 
 def test_sender_terminated_in_a_transaction(cluster, connect):
-    """Guards: what a sender had pending dies with it."""
+    """Guards: pending notifications of a terminated sender are discarded."""
     listener, victim, watcher = connect(cluster), connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     victim.execute("BEGIN")
@@ -100,7 +100,8 @@ def test_sender_terminated_in_a_transaction(cluster, connect):
 
 
 def test_terminated_at_random(cluster, connect):
-    """Guards: with listeners and senders terminated at any moment, those that stay hear every sender that stays."""
+    """Guards: while listeners and senders are terminated at any moment, the remaining listeners receive all of the
+    remaining senders' notifications."""
     watcher, listener, sender = connect(cluster), connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     done = threading.Event()
@@ -139,8 +140,8 @@ def test_terminated_at_random(cluster, connect):
 
 
 def test_killed(cluster, connect):
-    """Guards: after an idle listener was killed the server starts afresh: nothing of the queue survives, and all
-    works. (faults/ has every other place at which a backend can be killed, and restarts under load.)"""
+    """Guards: after an idle listener was killed the server restarts, nothing of the queue survives, and all works.
+    (faults/ covers every other place at which a backend can be killed, and restarts under load.)"""
     watcher, victim, busy, sender = (connect(cluster) for _ in range(4))
     victim.execute("LISTEN c")
     busy.execute("LISTEN c")

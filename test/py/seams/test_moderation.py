@@ -1,4 +1,4 @@
-"""Notifications that keep coming (notify/listener/moderation.c): fewer wakeups, and nobody waits for them."""
+"""Continuous notifications (notify/listener/moderation.c): fewer wakeups, without any delay."""
 
 from pathlib import Path
 from statistics import median
@@ -12,16 +12,16 @@ from timing import one_within, seconds
 from wire import Wire, kinds
 
 SENDERS = 8
-EACH = 4000     # notifications of each
+EACH = 4000     # notifications per sender
 FLOODS = 5
 
 QUERIES = 500
-HEARD_BEFORE = 5  # so that it is at work, and not just back from the query before
+HEARD_BEFORE = 5  # so that the listener is receiving, not just back from the previous query
 TIMES_MAX = 10
 
 
 def runnable() -> int:
-    """How many other processes of the machine want a CPU just now."""
+    """Number of other processes on the machine that are runnable now."""
     return int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].split("/")[0]) - 1
 
 
@@ -29,14 +29,14 @@ def runnable() -> int:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("listening", [1, 20])
 def test_flood_of_several_senders(cluster, connect, listening):
-    """Guards: while several senders notify as fast as they can, each listener hears each message once, and
-    each sender's in order, with far fewer wakeups; then single ones arrive, though nothing follows them."""
+    """Guards: while several senders notify as fast as they can, each listener receives each message once, each sender's
+    in order, with far fewer wakeups; single ones afterwards arrive, although nothing follows them."""
     sender = connect(cluster)
     script = "\\set n :n + 1\nSELECT pg_notify('flood', :client_id || ':' || :n::text);"
     messages = SENDERS * EACH
     wakeups, others = [], []
     with Listeners(cluster, listening, "flood", check_sequence=SENDERS) as listeners:
-        # Others may have taken the CPUs from the senders meanwhile, and then it was no flood.
+        # If other processes took the CPUs from the senders meanwhile, it was no flood.
         while not wakeups or len(wakeups) < 2 * FLOODS and wakeups[-1] >= listening * messages / 8:
             before = one(sender, "SELECT wakeups FROM herald.stats")
             others.append(runnable())
@@ -59,8 +59,8 @@ def test_flood_of_several_senders(cluster, connect, listening):
 
 
 def test_flood_of_one_sender(cluster, connect):
-    """Guards: commits that follow one another faster than a wakeup takes are heard each once and in order, and a
-    single one after them arrives as well."""
+    """Guards: commits that follow one another faster than a wakeup takes are received once each and in order; a single
+    one after them arrives as well."""
     sender = connect(cluster)
     with Listeners(cluster, 1, "flood", check_sequence=1) as listener:
         for heard in range(0, FLOODS * (EACH + 1), EACH + 1):
@@ -73,7 +73,7 @@ def test_flood_of_one_sender(cluster, connect):
 
 
 def query(client: Wire) -> None:
-    """One, with the notifications that come before its answer."""
+    """Runs a query; notifications may come before its answer."""
     assert kinds(client.query("SELECT 1")).replace("A", "") == "TDCZ"
 
 
@@ -86,8 +86,8 @@ def hear_some(client: Wire) -> None:
 @pytest.mark.parametrize("script, clients", [("\\sleep 50 us\nNOTIFY flood;", 4), ("NOTIFY flood;", 1)],
                          ids=["several", "one"])
 def test_query_of_a_listener_in_the_flood(cluster, connect, wire, script, clients):
-    """Guards: a listener that stays awake for what is coming answers its own client's queries meanwhile about
-    as soon as a session that does not listen."""
+    """Guards: a listener that stays awake for further notifications answers its own client's queries about as fast as a
+    session that does not listen."""
     listener, other = wire(cluster), wire(cluster)
     listener.query("LISTEN flood")
 

@@ -1,6 +1,5 @@
-"""Clients of an ordinary role that read slowly, or not at all, slow down nobody else: not more than on the stock
-server, beside which each of them is measured.
-"""
+"""Clients of an ordinary role that read slowly, or not at all, slow down other sessions no more than on the stock
+server, which is measured as well."""
 
 import threading
 import time
@@ -23,10 +22,10 @@ REST_S = 0.2
 STEP_S = 0.02
 ATTEMPTS = 3
 BACKLOG_BYTES = 6 * 1024 * 1024
-READ_BYTES = 1 << 16  # in each step
+READ_BYTES = 1 << 16  # per step
 LENGTHS = {"c": 7000, "d": 0}
 DEADLINE_S = 60
-TIMES_MAX = 3  # as late as on the stock server
+TIMES_MAX = 3  # factor of the stock server's delay
 SLOW = 150
 BURST = [("Q", cstring(f"NOTIFY c, '{number} {'x' * 7000}'")) for number in range(60)]
 
@@ -46,13 +45,13 @@ def for_many(preload: bool):
 
 @pytest.fixture(scope="module")
 def roomy():
-    """With pg_herald."""
+    """The server with pg_herald."""
     yield from for_many(True)
 
 
 @pytest.fixture(scope="module")
 def roomy_stock():
-    """Without it."""
+    """The stock server."""
     yield from for_many(False)
 
 
@@ -65,7 +64,7 @@ def ordinary(cluster: Cluster, wire, dbname: str = "postgres") -> Wire:
 
 @contextmanager
 def reading(clients: list[Wire], bytes_each: int, interval_s: float):
-    """Within, each client reads that much at such intervals, whatever it is."""
+    """Within the block, each client reads and discards bytes_each bytes every interval_s seconds."""
     stop = threading.Event()
     failures = []
 
@@ -95,14 +94,14 @@ def reading(clients: list[Wire], bytes_each: int, interval_s: float):
 
 
 def drain(clients: list[Wire], count: int) -> None:
-    """Has each client read so many notifications."""
+    """Has each client read `count` notifications."""
     for client in clients:
         assert kinds([client.receive() for _ in range(count)]) == "A" * count
 
 
 def test_mute_clients(roomy, wire):
-    """Guards: when very many clients do not read what they listen to, listeners on another channel hear theirs all
-    the same, whenever they have connected, and though nobody takes turns back: the watchdog is stopped."""
+    """Guards: when very many clients do not read their notifications, listeners on another channel still receive
+    theirs, whenever they connected, and although no turn is taken back: the watchdog is stopped."""
     sender, listeners, mute = wire(roomy), [], []
     for _ in range(PARTS):
         listeners.append(wire(roomy))
@@ -121,7 +120,7 @@ def test_mute_clients(roomy, wire):
 
 
 def takes(cluster: Cluster, wire, watcher, size: int) -> bool:
-    """Whether a client that does not read takes an answer of that many bytes."""
+    """Whether an answer of `size` bytes fits into the buffers of a client that does not read."""
     with closing(wire(cluster, user="ordinary")) as client:
         client.send(("Q", cstring(f"SELECT repeat('x', {size})")))
         return until(lambda: one(watcher, "SELECT CASE WHEN query LIKE 'SELECT repeat%%' THEN wait_event END"
@@ -130,8 +129,9 @@ def takes(cluster: Cluster, wire, watcher, size: int) -> bool:
 
 
 def test_mute_clients_with_full_buffers(roomy, connect, wire):
-    """Guards: a position, like a notification, does not wait for a client that does not read with a turn held: not even
-    if what went before has just filled the server's buffer. (One that has a turn and gets no CPU loses it as well.)"""
+    """Guards: no listener holds a turn while it waits to send a position or a notification to a client that does not
+    read, not even if earlier output has just filled the server's buffer. (One that gets no CPU loses its turn as
+    well.)"""
     watcher = connect(roomy)
     fits, does_not = 1000, 1 << 20
     while does_not - fits > 100:
@@ -156,8 +156,8 @@ def test_mute_clients_with_full_buffers(roomy, connect, wire):
 
 
 def steadily(senders: dict[str, Wire], listener: Wire, seconds: float) -> tuple[list[float], list[float]]:
-    """Has each sender notify the channel of its name at a steady rate, which does not wait for slow commits.
-    How long after its time each NOTIFY of d has been answered, and heard, in seconds, sorted."""
+    """Has each sender notify the channel of its name at a steady rate, which does not wait for slow commits. Returns
+    how long after its due time each NOTIFY of d was answered, and received, in seconds, sorted."""
     answered, heard = [], []
     unanswered = {name: deque() for name in senders}
     steps = int(seconds / STEP_S)
@@ -182,8 +182,8 @@ def steadily(senders: dict[str, Wire], listener: Wire, seconds: float) -> tuple[
 
 
 def test_slow_clients(roomy, roomy_stock, wire):
-    """Guards: when many clients read what they listen to once a second, listeners on another channel hear
-    theirs, and commits that notify take, about as long as on the stock server."""
+    """Guards: while many clients read only once a second, notifications on another channel, and commits that notify,
+    take about as long as on the stock server."""
     def latest(cluster: Cluster) -> float:
         listener, sender, flood = wire(cluster), wire(cluster), wire(cluster)
         listener.query("LISTEN d")
@@ -199,8 +199,8 @@ def test_slow_clients(roomy, roomy_stock, wire):
 
 @contextmanager
 def behind(cluster: Cluster, wire):
-    """Meanwhile, a client of an ordinary role in another database is some megabytes behind; somebody there
-    notifies about as much as it reads."""
+    """Within the block, a client of an ordinary role in another database is some megabytes behind, and is sent about as
+    much as it reads."""
     slow = ordinary(cluster, wire, "another")
     feed = f"SELECT pg_notify('c', repeat('x', {LENGTHS['c']}));"
     with reading([slow], READ_BYTES, STEP_S), \
@@ -211,14 +211,14 @@ def behind(cluster: Cluster, wire):
 
 
 def late(times: list[float], part: int) -> float:
-    """That many per cent of the times, which are sorted, are not longer."""
+    """The given percentile of the times, which are sorted."""
     parts = {f"{part} %": round(times[len(times) * part // 100] * 1000, 1) for part in (50, 90, 95)}
     print(f"{len(times)} times, in ms: {parts}, longest {[round(one * 1000, 1) for one in times[-4:]]}")
     return times[len(times) * part // 100]
 
 
 def commits(cluster: Cluster, wire, dbname: str, part: int) -> float:
-    """How long that many per cent of the commits that notify take at most in a database, beside one that is behind."""
+    """The given percentile of the time that notifying commits take in a database, beside a client that is behind."""
     with behind(cluster, wire), closing(wire(cluster, dbname)) as sender, closing(wire(cluster, dbname)) as listener:
         listener.query("LISTEN d")
         return late(steadily({"d": sender}, listener, 3)[0], part)
@@ -227,6 +227,6 @@ def commits(cluster: Cluster, wire, dbname: str, part: int) -> float:
 @pytest.mark.parametrize("part", [50, 95])
 @pytest.mark.parametrize("dbname", ["postgres", "another"])
 def test_far_behind(roomy, roomy_stock, wire, dbname, part):
-    """Guards: a client that keeps itself some megabytes behind, and reads on, does not slow down commits in other
-    databases, and not in its own."""
+    """Guards: a client that stays some megabytes behind, and reads on, slows down commits neither in other databases
+    nor in its own."""
     as_fast(lambda: commits(roomy, wire, dbname, part), lambda: commits(roomy_stock, wire, dbname, part), TIMES_MAX)

@@ -1,4 +1,4 @@
-"""A LISTEN that is refused, in a session whose client does not read what it is told."""
+"""A refused LISTEN in a session whose client does not read the error."""
 
 import resource
 from contextlib import contextmanager
@@ -19,18 +19,18 @@ REFUSED_IN_A_ROW = 40
 PRLIMIT = "/usr/bin/prlimit"
 LITTLE = 500_000  # bytes of memory, less than 30,000 channels take
 
-# What the client is sent, and does not read, before the error; one of these fills the socket to within that.
+# Sizes of the unread result before the error. With one of these, the socket becomes full while the error is sent.
 SIZES = [204_400, *range(100_000, 400_000, 4_000)]
 
 
 @pytest.fixture(scope="module")
 def little():
-    """With as little memory for channels as there can be."""
+    """A server with the smallest memory for channels."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST)
 
 
 def fill(connection: psycopg.Connection) -> None:
-    """Listens to so many channels that hardly another one finds room: whatever its name, it is refused."""
+    """Listens to channels until hardly another one fits into memory: a further LISTEN is refused, whatever the name."""
     connection.execute("LISTEN full_0; LISTEN full_1")
     names, step, refused = 2, 2048, 0
     while refused < REFUSED_IN_A_ROW:
@@ -45,7 +45,7 @@ def fill(connection: psycopg.Connection) -> None:
 
 @contextmanager
 def mute(cluster, connect, wire, sql: str, error: str):
-    """Within, a client that does not read has been sent an error, which its backend cannot get rid of."""
+    """Within the block, a backend is blocked sending an error to a client that does not read."""
     watcher = connect(cluster)
     for size in SIZES:
         client = wire(cluster)
@@ -66,7 +66,7 @@ def mute(cluster, connect, wire, sql: str, error: str):
 
 
 def has_answered(watcher: psycopg.Connection, pid: int) -> bool:
-    """The backend is through with its statement, and waits for the next one."""
+    """Whether the backend has finished its statement and waits for the next one."""
     return one(watcher, "SELECT state = 'idle' AND query <> '' FROM pg_stat_activity WHERE pid = %s", pid)
 
 
@@ -88,8 +88,8 @@ def others_go_on(cluster, connect, listener: psycopg.Connection, listen: str) ->
 
 
 def test_refused_and_not_read(little, connect, wire):
-    """Guards: the error of a LISTEN that finds no memory reaches the client with no lock of the channel map
-    held: while the client does not read it, others' NOTIFY and LISTEN go on, and they can be terminated."""
+    """Guards: when a LISTEN finds no memory, no lock of the channel map is held while its error is sent: if the client
+    does not read it, NOTIFY and LISTEN of other sessions go on, and these can be terminated."""
     listener, greedy = connect(little), connect(little)
     listener.execute("LISTEN c")
     fill(greedy)
@@ -107,16 +107,16 @@ def test_refused_and_not_read(little, connect, wire):
 
 
 def test_view_without_memory(cluster, connect, wire):
-    """Guards: herald.channels takes its memory while no lock of the channel map is held: when there is none,
-    and the client does not read the error, others go on."""
+    """Guards: herald.channels allocates its memory while no lock of the channel map is held: if there is none, and the
+    client does not read the error, other sessions go on."""
     listener, many = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     many.execute(listen_to("full", 0, 30_000))
 
     def limited(*arguments):
-        """Opens a connection whose backend gets hardly any more memory."""
+        """Opens a connection whose backend can allocate hardly any more memory."""
         client = wire(*arguments)
-        # So that what it needs for these is loaded.
+        # Loads what the backend needs for these statements.
         client.query("SELECT count(*) FROM herald.listeners WHERE pid = 0; SELECT repeat('x', 400000)")
         pages = int(Path(f"/proc/{client.pid}/statm").read_text(encoding="ascii").split()[0])
         limit = cluster.run_as_server_user(PRLIMIT, f"--pid={client.pid}",

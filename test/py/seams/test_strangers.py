@@ -1,5 +1,4 @@
-"""What an ordinary role can do to others: with large transactions, lock waits, many channels, views, and by
-not saying Sync."""
+"""How an ordinary role could disturb others: large transactions, lock waits, many channels, views, no Sync."""
 
 import time
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -18,13 +17,13 @@ from timing import as_fast, one_within, seconds
 from wire import EXECUTE, FLUSH, SYNC, Wire, bind, cstring, error, kinds, parse, payloads
 
 SETTLES_S = 20
-LONG_STATEMENT_S = 120  # it is to take long, and the machine may have other work
+LONG_STATEMENT_S = 120  # the statement takes long on purpose, and the machine may have other work
 BLOCKED = 40  # listeners that wait for a lock
 CHANNELS = 10_000
 
 
 def test_error_of_a_commit_without_sync(server, wire):
-    """Guards: a client that sends COMMIT and Flush is told why that failed, before it sends Sync."""
+    """Guards: a client that sends COMMIT and Flush gets the error of a failed COMMIT before it sends Sync."""
     first, second = wire(server), wire(server)
     first.query("CREATE TABLE IF NOT EXISTS skewed (number integer)")
     for client in (first, second):
@@ -40,8 +39,8 @@ def test_error_of_a_commit_without_sync(server, wire):
 
 
 def test_lock_wait_takes_no_turn(server, connect, wire):
-    """Guards: listeners whose statement waits for a table's lock while it is analysed, which no hook tells of,
-    keep no other listener waiting; nor do those that leave and come back meanwhile."""
+    """Guards: listeners that wait for a table lock during parse analysis, which no hook reports, keep no other listener
+    waiting; nor do listeners that leave and come back meanwhile."""
     holder, listener, sender = connect(server), wire(server), connect(server)
     holder.execute("CREATE TABLE IF NOT EXISTS strangers_locked (number integer)")
     listener.query("LISTEN d")
@@ -54,7 +53,7 @@ def test_lock_wait_takes_no_turn(server, connect, wire):
             client.send(("Q", cstring("SELECT * FROM strangers_locked")))
         until(lambda: one(sender, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'strangers_locked'::regclass")
               == BLOCKED, "all wait for the lock")
-        # Who has a turn and does not use it would keep it until the watchdog took it back.
+        # A listener that does not use its turn would keep it until the watchdog takes it back.
         with watchdog_stopped(server) if has_herald(server) else nullcontext():
             sender.execute("BEGIN; NOTIFY c; NOTIFY d; COMMIT")
             assert kinds([listener.receive()]) == "A"
@@ -63,14 +62,14 @@ def test_lock_wait_takes_no_turn(server, connect, wire):
             client.until_ready()
 
 
-QUIET_TIMES = 10  # as late as when nobody does anything else, or
-PART_OF_THE_OTHER = 1 / 4  # of the time for which it would have to wait
+QUIET_TIMES = 10  # factor of the delay without other load, or
+PART_OF_THE_OTHER = 1 / 4  # of the time that the other statement takes
 
 
 def heard_meanwhile(session: psycopg.Connection, sql: str, sender: psycopg.Connection,
                     listener: Wire) -> tuple[float, float]:
-    """Runs the statement, and has the sender notify d while it is under way: how many seconds until the listener has
-    heard that, and how many it may be."""
+    """Runs the statement, and has the sender notify d meanwhile. Returns the seconds until the listener has received
+    that, and the seconds that are allowed."""
     def hears() -> None:
         notify(sender, "d", sql)
         assert payloads([listener.receive()]) == [sql]
@@ -90,13 +89,12 @@ LARGE_FILES_MAX = 8192
 
 @pytest.fixture(scope="module")
 def tiny():
-    """As little memory for the queue as there can be."""
+    """A server with the smallest queue memory."""
     yield from started(preload=True, settings=SETTINGS | {"herald.queue_memory": "512kB"})
 
 
 def test_little_is_left_of_a_large_transaction(tiny, connect):
-    """Guards: a transaction that has notified very much, and has rolled back all but a little of it, keeps no file
-    for laggards."""
+    """Guards: a transaction that notifies very much, and rolls back almost all of it, keeps no file for laggards."""
     laggard, sender = connect(tiny), connect(tiny)
     fall_behind(laggard)
     for number in range(5):
@@ -115,7 +113,7 @@ def test_little_is_left_of_a_large_transaction(tiny, connect):
 
 @contextmanager
 def looping(cluster: Cluster, wire, statement: str):
-    """Within, a session runs a statement that does not end by itself."""
+    """Within the block, a session runs a statement that does not end by itself."""
     with closing(wire(cluster)) as client:
         client.send(("Q", cstring(statement)))
         yield
@@ -124,8 +122,8 @@ def looping(cluster: Cluster, wire, statement: str):
 
 
 def test_table_of_large_files_is_full(tiny, connect):
-    """Guards: as many files of large transactions as there can be, kept for a laggard far below the queue's limit,
-    keep nobody from a large transaction: the laggard loses the oldest."""
+    """Guards: when the table of large files is full of files kept for a laggard, far below the queue's size limit,
+    large transactions still succeed: the laggard loses the oldest."""
     laggard, sender, other = connect(tiny), connect(tiny), connect(tiny)
     laggard.execute("LISTEN herald_reset")
     fall_behind(laggard)
@@ -139,12 +137,11 @@ def test_table_of_large_files_is_full(tiny, connect):
     assert "notifications were missed" in hear(laggard, 1)[0]
 
 
-AGAIN_TIMES_MAX = 20  # of the CPU time; to go through all channels for each takes a hundred times as long
+AGAIN_TIMES_MAX = 20  # factor of CPU time; visiting all channels for each would take a hundred times as long
 
 
 def test_unlisten_again_and_again(cluster, connect):
-    """Guards: very many UNLISTEN * in one transaction, of a session with very many channels, are as quick to
-    commit as one."""
+    """Guards: very many UNLISTEN * in one transaction commit as quickly as one, in a session with many channels."""
     listener = connect(cluster)
 
     def commit(times: int) -> float:
@@ -167,8 +164,8 @@ def test_unlisten_again_and_again(cluster, connect):
 
 
 def test_very_many_invalidations(cluster, connect, wire):
-    """Guards: the commit of a transaction that has invalidated very many caches, and notifies, does not keep others'
-    notifications waiting; and what it has invalidated is invalid."""
+    """Guards: a notifying transaction with very many cache invalidations does not delay other sessions' notifications
+    by its commit; and what it has invalidated is invalid."""
     reader, sender, other = (connect(cluster) for _ in range(3))
     listener = wire(cluster)
     listener.query("LISTEN d")
@@ -193,11 +190,11 @@ LOOKED_AT = ("herald.get_listeners()", "pg_stat_get_activity(NULL)")  # ours, an
 
 @pytest.mark.alone
 def test_readers_of_views_hold_up_nobody(tiny, connect, wire):
-    """Guards: sessions that read herald.listeners again and again keep no sender from writing to files what laggards
-    have not read."""
+    """Guards: sessions that read herald.listeners in a loop do not keep a sender from spilling what laggards have not
+    read."""
     laggard, sender = connect(tiny), connect(tiny)
     fall_behind(laggard)
-    for number in range(3):  # large ones, whose files are looked through
+    for number in range(3):  # large ones: the view searches their files
         sender.execute(f"SELECT count(pg_notify('c', '{number} ' || n || '{KILOBYTES_7}')) FROM generate_series(1, 30) n")
 
     def send_beside(looked_at: str) -> float:
@@ -215,12 +212,12 @@ MANY_UNLISTENS = "DO $$ BEGIN FOR n IN 1 .. {} LOOP UNLISTEN *; END LOOP; END $$
 
 @pytest.mark.parametrize("before, within", [
     ((), (MANY_LISTENS, MANY_UNLISTENS.format(3000))),
-    ((MANY_LISTENS, "UNLISTEN *"), (MANY_UNLISTENS.format(60000),)),  # it listens to nothing any more
+    ((MANY_LISTENS, "UNLISTEN *"), (MANY_UNLISTENS.format(60000),)),  # the session listens to nothing any more
     ((MANY_LISTENS, "UNLISTEN *; LISTEN one"), (MANY_UNLISTENS.format(60000),)),
 ], ids=["in one transaction", "no channel left", "one channel left"])
 def test_very_many_listens_and_unlistens(cluster, connect, wire, before, within):
-    """Guards: very many LISTEN and UNLISTEN * beside a NOTIFY, which the server goes through at the commit (from 19
-    on), keep others' notifications waiting no longer than another; the NOTIFY arrives once."""
+    """Guards: very many LISTEN and UNLISTEN * beside a NOTIFY, which the server processes at commit (from 19 on), delay
+    other sessions' notifications no more than another transaction does; the NOTIFY arrives once."""
     listener, sender, session = wire(cluster), connect(cluster), connect(cluster)
     listener.query("LISTEN d")
 
@@ -242,8 +239,8 @@ LONG = "x" * 9000
 
 
 def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
-    """Guards: a transaction that begins to listen and notifies, while the server's own queue is full of what
-    somebody has sent past pg_herald, keeps others' notifications waiting no longer than another."""
+    """Guards: a transaction that begins to listen and notifies, while the server's own queue is full of notifications
+    sent past pg_herald, delays other sessions' notifications no more than another transaction does."""
     cluster.psql("CREATE DATABASE full_of_native")
     cluster.create_herald("full_of_native")
     listener, sender = wire(cluster), connect(cluster)
@@ -260,7 +257,7 @@ def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
             read = -read_bytes(beginner.info.backend_pid)
             times = heard_meanwhile(beginner, "BEGIN; LISTEN q; NOTIFY q, 'own'; COMMIT", sender, listener)
             read += read_bytes(beginner.info.backend_pid)
-            if sender.info.server_version < 190000:  # from 19 on a listener is moved beyond what is not for it
+            if sender.info.server_version < 190000:  # from 19 on the server moves a listener past what is not for it
                 assert read > NATIVE_MEGABYTES / 2 * 1024 * 1024, "nothing was to be read"
             assert hear(beginner, 1) == ["own"]
         until(lambda: one(sender, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'full_of_native'") == 2,
@@ -274,7 +271,8 @@ def test_listen_and_notify_behind_the_servers_queue(cluster, connect, wire):
 
 
 def test_both_ways_with_a_long_payload(connect):
-    """Guards: what the server's own way cannot carry is not sent beside what it carries, in one transaction."""
+    """Guards: a transaction that uses the server's own queue fails if it also has a payload that is too long for that
+    queue, in either order."""
     for cluster in started(preload=True, settings=SETTINGS | {"herald.max_payload": "20kB"}):
         listener, sender = connect(cluster), connect(cluster)
         listener.execute("LISTEN c")
@@ -295,8 +293,8 @@ LARGE_OBJECTS = 60_000
 
 
 def test_large_objects_left_open(cluster, connect, wire):
-    """Guards: a transaction that notifies and leaves very many large objects open for the server to close, which takes
-    long, keeps others' notifications waiting no longer than another."""
+    """Guards: a notifying transaction that leaves very many large objects open, which the server takes long to close,
+    delays other sessions' notifications no more than another transaction does."""
     listener, sender, opener = wire(cluster), connect(cluster), connect(cluster)
     listener.query("LISTEN d")
     number = one(opener, "SELECT lo_create(0)")
@@ -316,7 +314,7 @@ LOOPS = 40
 
 @pytest.mark.alone
 def test_senders_in_a_loop(cluster, stock, connect, wire):
-    """Guards: many sessions that notify in a loop on the server do not keep others' notifications waiting until each
+    """Guards: many sessions that notify in a loop on the server do not delay other sessions' notifications until each
     of them has had the CPU."""
     def heard_after(server: Cluster) -> float:
         sender = connect(server)
@@ -341,8 +339,8 @@ PART_MAX = 1 / 4
 
 @pytest.mark.parametrize("payloads", [1, 150], ids=["small transactions", "large ones"])
 def test_senders_to_many_channels_with_many_listeners(cluster, connect, wire, payloads):
-    """Guards: a sender of what takes longer to dispatch than to send waits for the dispatcher, so that others'
-    notifications are not behind all that fits into the queue's memory."""
+    """Guards: a sender whose notifications take longer to dispatch than to send waits for the dispatcher, so that those
+    of other sessions do not queue behind a full queue memory."""
     listener, sender = wire(cluster), connect(cluster)
     listener.query("LISTEN d")
     for holder in (connect(cluster) for _ in range(HOLDERS)):

@@ -1,7 +1,7 @@
 """A turn is given to a listener that can use it, and a backlog is read only while its client is connected.
 
-A turn that somebody has and does not use is taken back by the watchdog. So what is heard while that is stopped is
-heard without such a turn in the way.
+The watchdog takes back a turn that its holder does not use. So a notification that is received while the watchdog is
+stopped did not have to wait for such a turn.
 """
 
 import time
@@ -24,20 +24,20 @@ READ_BYTES_MAX = 40_000_000
 
 @pytest.fixture(scope="module", params=["stock", "pg_herald"])
 def two_turns(request):
-    """Two turns, where there are turns."""
+    """The stock server, and one with pg_herald and two turns."""
     has_herald = request.param == "pg_herald"
     yield from started(preload=has_herald,
                        settings=SETTINGS | ({"herald.wakeup_concurrency": 2} if has_herald else {}))
 
 
 def nobody_rescues(cluster: Cluster):
-    """Within, no turn is taken back."""
+    """Within the block, no turn is taken back."""
     return watchdog_stopped(cluster) if has_herald(cluster) else nullcontext()
 
 
 def test_long_call_on_the_fast_path(two_turns, connect, wire):
-    """Guards: listeners that execute a long function by the protocol's fast path, which passes no hook, do
-    not keep listeners waiting that can use a turn; they hear when they are done."""
+    """Guards: listeners that run a long function by the protocol's fast path, which calls no hook, do not delay
+    listeners that can use a turn; they receive their notifications when they are done."""
     holder, sleepers = connect(two_turns), [wire(two_turns) for _ in range(SLEEPERS)]
     waits_for_the_holder = one(holder, "SELECT 'pg_advisory_xact_lock_shared(bigint)'::regprocedure::oid")
     listener, sender = wire(two_turns), wire(two_turns)
@@ -61,8 +61,8 @@ def test_long_call_on_the_fast_path(two_turns, connect, wire):
 
 
 def test_bind_without_sync(two_turns, wire):
-    """Guards: listeners that have bound a SHOW and not said Sync, which passes no hook and leaves a transaction open,
-    keep no other listener waiting; nor do those that leave and come back meanwhile."""
+    """Guards: listeners that have bound a SHOW and not sent Sync, which calls no hook and leaves a transaction open,
+    keep no other listener waiting; nor do listeners that leave and come back meanwhile."""
     listener, sender = wire(two_turns), wire(two_turns)
     listener.query("LISTEN d")
     for number in range(ROUNDS):
@@ -84,7 +84,7 @@ def test_bind_without_sync(two_turns, wire):
 
 
 def read_after_the_end(client: Wire) -> int:
-    """Closes the connection; how much its backend has read until it has ended."""
+    """Closes the connection; returns how many bytes its backend reads until it ends."""
     last = before = read_bytes(client.pid)
     client.close()
     end = time.monotonic() + 20
@@ -95,8 +95,8 @@ def read_after_the_end(client: Wire) -> int:
 
 
 def test_told_a_position_meanwhile(cluster, connect, wire):
-    """Guards: listeners that were signalled for another reason, a position, while a transaction of theirs that has
-    passed no hook is open, keep no other listener waiting."""
+    """Guards: listeners that were signalled for another reason, a position, while a transaction of theirs is open that
+    called no hook, keep no other listener waiting."""
     listener, sender, watcher = wire(cluster), wire(cluster), connect(cluster)
     listener.query("LISTEN d")
     segment = one(watcher, "SELECT size / 8 FROM herald.queue")
@@ -121,7 +121,7 @@ def test_told_a_position_meanwhile(cluster, connect, wire):
 
 
 def test_many_that_cannot_use_their_turns(cluster, connect):
-    """Guards: of listeners that do not run at all another one does not wait for each in turn."""
+    """Guards: a listener does not wait for each in turn of many listeners that do not run at all."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN d")
     looks = []
@@ -142,8 +142,8 @@ def test_many_that_cannot_use_their_turns(cluster, connect):
 @pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"], ids=["as is", "converted"])
 @pytest.mark.parametrize("own", [False, True], ids=["of others", "own behind them"])
 def test_client_that_has_gone(cluster, connect, wire, encoding, own):
-    """Guards: a listener whose client goes away in the midst of a large backlog ends soon: it does not read
-    all of that for nobody. Also where it waits for its own notification, which is behind it."""
+    """Guards: a listener whose client disconnects in the middle of a large backlog ends soon, without reading all of
+    it. Also when it waits for its own notification, which is behind the backlog."""
     client, sender = wire(cluster, client_encoding=encoding), connect(cluster)
     client.query("LISTEN c")
     client.query("BEGIN")

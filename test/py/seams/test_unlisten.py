@@ -1,8 +1,8 @@
-"""What was notified before an UNLISTEN is heard, and nothing that was notified afterwards.
+"""A notification that is sent before an UNLISTEN is received, and none that is sent afterwards.
 
-A sender's client has its answer, and only then UNLISTEN is sent. The server has signalled the listener by
-then, which reads what there is before it takes the next command. A crowd keeps turns and CPUs busy
-meanwhile: without it the listener is mostly woken before its client has sent anything.
+UNLISTEN is sent only when the sender's client has its answer. By then the server has signalled the listener, which
+reads pending notifications before it takes the next command. A crowd keeps turns and CPUs busy meanwhile: without it
+the listener is mostly woken before its client has sent anything.
 """
 
 import pytest
@@ -18,17 +18,17 @@ SILENCE_S = 0.3
 
 @pytest.fixture(scope="module")
 def busy(server):
-    """A server with a crowd on it."""
+    """A server that a crowd keeps busy."""
     with crowd(server):
         yield server
 
 
 @pytest.fixture
 def settle(busy, wire):
-    """settle(): waits until all that has been answered so far has found its listeners.
+    """settle(): waits until all notifications that were answered so far have been dispatched.
 
-    With pg_herald it may be behind somebody's commit for a moment, and then a LISTEN would hear it that was
-    sent after the answer: these tests are not about that.
+    With pg_herald a notification may be behind another session's commit for a moment, and a LISTEN that was sent after
+    the answer would then receive it: these tests are not about that.
     """
     client = wire(busy)
     client.query("LISTEN settle")
@@ -46,7 +46,7 @@ def extended(sql: str, name: str = "") -> tuple[tuple[str, bytes], ...]:
 
 
 def ask(client: Wire, *messages: tuple[str, bytes]) -> list[tuple[str, bytes]]:
-    """Sends messages in one go; all that comes up to their last ReadyForQuery."""
+    """Sends messages in one go; returns all messages up to their last ReadyForQuery."""
     client.send(*messages)
     got = []
     for _ in range(sum(kind in "QSF" for kind, _ in messages)):
@@ -55,14 +55,14 @@ def ask(client: Wire, *messages: tuple[str, bytes]) -> list[tuple[str, bytes]]:
 
 
 def is_silent(client: Wire) -> bool:
-    """Nothing is there for the client, and nothing comes for a while."""
+    """Whether no message is there for the client, and none arrives for a while."""
     return kinds(ask(client, query(""))) == "IZ" and not client.arrived(SILENCE_S)
 
 
 def hears_each(cluster: Cluster, wire, settle, *messages: tuple[str, bytes],
                prepare: tuple[tuple[str, bytes], ...] = ()) -> None:
-    """Round after round: LISTEN; another client's NOTIFY, answered; then the messages, of which one is
-    UNLISTEN, and with whose answers each must have been heard."""
+    """Repeatedly: LISTEN; another client's NOTIFY, answered; then the messages, one of which is UNLISTEN. The
+    notification must have arrived with their answers."""
     listener, sender = wire(cluster), wire(cluster)
     if prepare:
         ask(listener, *prepare)
@@ -107,25 +107,25 @@ WAYS = {
 
 @pytest.mark.parametrize("messages", WAYS.values(), ids=WAYS)
 def test_heard_before_unlisten(busy, wire, settle, messages):
-    """Guards: what was answered before UNLISTEN was sent is heard with its answer at the latest, by every
-    protocol; and what was answered after it never is."""
+    """Guards: by every protocol, a notification that was answered before UNLISTEN was sent is received with UNLISTEN's
+    answer at the latest; one that was answered afterwards never is."""
     hears_each(busy, wire, settle, *messages)
 
 
 def test_heard_before_a_kept_unlisten(busy, wire, settle):
-    """Guards: the same by a statement that the protocol keeps, which was analysed long before."""
+    """Guards: the same for a prepared statement of the protocol, analysed long before."""
     hears_each(busy, wire, settle, bind("kept"), EXECUTE, SYNC, prepare=(parse("UNLISTEN c", "kept"), SYNC))
 
 
 def test_heard_before_unlisten_in_a_function(busy, wire, settle):
-    """Guards: the same by a function whose plan is kept, too."""
+    """Guards: the same for a function, whose plan is cached."""
     hears_each(busy, wire, settle, query("SELECT pg_temp.unlistens()"), prepare=(query(
         "CREATE FUNCTION pg_temp.unlistens() RETURNS void LANGUAGE plpgsql AS 'BEGIN UNLISTEN c; END'"),))
 
 
 @pytest.mark.parametrize("unlisten, ended", [("UNLISTEN c", "c"), ("UNLISTEN d", "d"), ("UNLISTEN *", "cd")])
 def test_heard_before_unlisten_of_several(busy, wire, settle, unlisten, ended):
-    """Guards: of two channels each is heard up to its UNLISTEN, in order, and the other goes on."""
+    """Guards: on each of two channels, notifications are received up to its UNLISTEN, in order; the other goes on."""
     listener, sender = wire(busy), wire(busy)
     missing = 0
     for number in range(ROUNDS):
@@ -147,8 +147,8 @@ def test_heard_before_unlisten_of_several(busy, wire, settle, unlisten, ended):
 
 @pytest.mark.parametrize("unlisten", ["UNLISTEN c", "UNLISTEN *"])
 def test_unlisten_in_a_block(busy, wire, settle, unlisten):
-    """Guards: what was answered before BEGIN was sent is heard, not within the block, and at the latest with
-    the COMMIT of an UNLISTEN; what was notified during the block is not."""
+    """Guards: a notification that was answered before BEGIN was sent is not received within the block, but at the
+    latest with the COMMIT of an UNLISTEN; one sent during the block is not received."""
     listener, sender = wire(busy), wire(busy)
     missing = 0
     for number in range(ROUNDS):
@@ -170,7 +170,7 @@ def test_unlisten_in_a_block(busy, wire, settle, unlisten):
 
 
 def test_unlisten_that_is_rolled_back(busy, wire, settle):
-    """Guards: what an UNLISTEN has not ended, because it was rolled back, is heard after the block."""
+    """Guards: after an UNLISTEN that was rolled back, notifications are received when the block ends."""
     listener, sender = wire(busy), wire(busy)
     ask(listener, query("LISTEN c"))
     heard, sent = [], []
@@ -187,7 +187,8 @@ def test_unlisten_that_is_rolled_back(busy, wire, settle):
 
 
 def test_unlisten_of_a_session_that_sends(busy, wire, settle):
-    """Guards: one's own notification comes before one's UNLISTEN, one's own of the same transaction does not."""
+    """Guards: a session receives its own notification if that was sent before its UNLISTEN, but not if both are in one
+    transaction."""
     client = wire(busy)
     for number in range(ROUNDS):
         ask(client, query("LISTEN c"))
@@ -199,7 +200,7 @@ def test_unlisten_of_a_session_that_sends(busy, wire, settle):
 
 @pytest.mark.parametrize("how", ["BEGIN; UNLISTEN c; LISTEN c; COMMIT", "UNLISTEN *; LISTEN c", "UNLISTEN *"])
 def test_listen_again(busy, wire, settle, how):
-    """Guards: UNLISTEN and LISTEN in one transaction, or one after the other, lose and double nothing."""
+    """Guards: UNLISTEN and LISTEN in one transaction, or one after the other, lose and duplicate nothing."""
     listener, sender = wire(busy), wire(busy)
     heard = []
     for number in range(ROUNDS):
@@ -220,7 +221,8 @@ def of_its_own(busy):
 
 
 def test_drop_extension_between(busy, wire, settle, of_its_own):
-    """Guards: what was sent through pg_herald is heard though the extension is dropped before UNLISTEN."""
+    """Guards: a notification that was sent through pg_herald is received although the extension is dropped before
+    UNLISTEN."""
     listener, sender = wire(busy, of_its_own), wire(busy, of_its_own)
     missing = 0
     for number in range(ROUNDS // 3):

@@ -18,13 +18,13 @@ QUEUE_BYTES = 4 * 1024 * 1024
 
 @pytest.fixture(scope="module")
 def slow():
-    """Two turns, and commits that can hang."""
+    """A server with two turns, and commits that can hang."""
     yield from started(preload=True, settings=SETTINGS | SLOW | {
         "herald.wakeup_concurrency": 2, "herald.queue_memory": f"{QUEUE_BYTES}B"})
 
 
 def receive_payloads(client, count: int) -> list[str]:
-    """The next payloads, which come without asking."""
+    """The next `count` payloads, without running a statement."""
     messages = [client.receive() for _ in range(count)]
     assert kinds(messages) == "A" * count
     return payloads(messages)
@@ -33,7 +33,7 @@ def receive_payloads(client, count: int) -> list[str]:
 # ---- a commit that takes long ----
 
 def test_behind_a_slow_commit_uses_no_cpu(slow, connect, wire):
-    """Guards: a session that waits for its own notification behind a slow commit sleeps, and gets it afterwards."""
+    """Guards: a session that waits for its own notification behind a slow commit sleeps, and receives it afterwards."""
     watcher, client = connect(slow), wire(slow)
     client.query("LISTEN c")
     with slow_commit(slow, wire, watcher, "slow") as let_go:
@@ -48,7 +48,7 @@ def test_behind_a_slow_commit_uses_no_cpu(slow, connect, wire):
 
 
 def test_terminated_behind_a_slow_commit(slow, connect, wire):
-    """Guards: a session that waits behind a slow commit can be terminated; others hear what it has committed."""
+    """Guards: a session that waits behind a slow commit can be terminated; others receive what it has committed."""
     watcher, client, listener = connect(slow), wire(slow), connect(slow)
     client.query("LISTEN c")
     listener.execute("LISTEN c")
@@ -63,7 +63,7 @@ def test_terminated_behind_a_slow_commit(slow, connect, wire):
 
 def test_canceled_behind_a_slow_commit(slow, connect, wire):
     """Guards: a session that has something to read, and waits behind a slow commit, can be cancelled meanwhile; it
-    loses nothing by that, and hears on."""
+    loses nothing, and goes on receiving."""
     watcher, client = connect(slow), wire(slow)
     client.query("LISTEN c")
     client.query("BEGIN")
@@ -86,8 +86,8 @@ def test_canceled_behind_a_slow_commit(slow, connect, wire):
 # ---- a client that does not read ----
 
 def test_mute_client_terminated(slow, connect, wire):
-    """Guards: a listener with a lot pending goes at once when it is terminated, though its client does not
-    read, and though it has a temporary table, which it drops in a transaction while it exits."""
+    """Guards: a listener with a lot pending exits at once when it is terminated, although its client does not read, and
+    although it has a temporary table, which it drops in a transaction while it exits."""
     mute, listener, sender = wire(slow), connect(slow), connect(slow)
     mute.query("LISTEN c")
     mute.query("CREATE TEMPORARY TABLE of_the_mute (number integer)")
@@ -106,8 +106,8 @@ def test_mute_client_terminated(slow, connect, wire):
 
 @pytest.mark.parametrize("watchdog", ["the first", "a new one"])
 def test_stopped_with_every_turn(slow, connect, watchdog):
-    """Guards: with as many stopped listeners as there are turns, listeners that can use a turn get
-    one, from the watchdog; also from one that has been terminated and started again."""
+    """Guards: when stopped listeners have all turns, listeners that can use a turn get one from the watchdog; also from
+    a watchdog that was terminated and started again."""
     stuck = [connect(slow) for _ in range(2)]
     listener, sender = connect(slow), connect(slow)
     for number, connection in enumerate(stuck):
@@ -133,14 +133,14 @@ def test_stopped_with_every_turn(slow, connect, watchdog):
 
 
 def test_own_batch_behind_a_slow_commit_takes_no_turn(slow, connect, wire):
-    """Guards: a listener that waits for its own notification, behind a commit that hangs, is given no turn for
-    what is dispatched meanwhile: the other listener hears that without help from the watchdog, which is stopped."""
+    """Guards: a listener that waits for its own notification behind a hanging commit is given no turn for what is
+    dispatched meanwhile: the other listener receives that without help from the watchdog, which is stopped."""
     own = [wire(slow) for _ in range(5)]
     watcher, listener = connect(slow), connect(slow)
     for client in own:
         client.query("LISTEN c")
     listener.execute("LISTEN c")
-    for number in range(8):  # it may be the listener's turn by chance
+    for number in range(8):  # the listener might get the turn by chance
         with slow_commit(slow, wire, watcher, f"first {number}") as first, \
                 slow_commit(slow, wire, watcher, f"second {number}") as second:
             for client in own:
@@ -159,7 +159,8 @@ def test_own_batch_behind_a_slow_commit_takes_no_turn(slow, connect, wire):
 
 
 def test_no_watchdog(connect, wire):
-    """Guards: where the server has no place for a watchdog, a mute client makes nobody else deaf."""
+    """Guards: where the server has no slot for a watchdog, a client that does not read does not block other
+    listeners."""
     for cluster in started(preload=True, settings=SETTINGS | {
             "max_worker_processes": 0, "herald.wakeup_concurrency": 4}):
         mute, listener, sender = wire(cluster), connect(cluster), connect(cluster)

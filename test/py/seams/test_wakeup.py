@@ -1,9 +1,10 @@
-"""A session that has heard of a transaction finds it over: its locks released, its changes of the catalogs known.
+"""A session that receives a transaction's notification finds that transaction finished: its locks are released, its
+catalog changes known.
 
-The listener asks as soon as it has heard, and mostly before the sender's client has its answer. Another
-session notifies elsewhere all the time, so that listeners are woken by the commit itself, not after the answer.
-(Not on the stock server: a listener that another session has woken may read there what is committed already
-and still holds its locks.)
+The listener queries as soon as it has received the notification, mostly before the sender's client has its answer.
+Another session notifies in another database all the time, so that listeners are woken by the commit itself, not after
+the answer. (Not on the stock server: a listener that another session has woken may there read a notification that is
+committed while its transaction still holds its locks.)
 """
 
 import time
@@ -32,7 +33,7 @@ REPLACE = """BEGIN; CREATE OR REPLACE FUNCTION f() RETURNS integer LANGUAGE plpg
 
 @pytest.fixture(scope="module")
 def prepared(server):
-    """A server with what the tests need, and with a session that notifies in another database."""
+    """A server with the tables and functions of the tests, and with a session that notifies in another database."""
     server.psql("CREATE DATABASE elsewhere")
     server.psql("CREATE TABLE locked (number bigint);"
                 "CREATE FUNCTION f() RETURNS integer LANGUAGE plpgsql AS 'BEGIN RETURN 0; END'")
@@ -45,8 +46,8 @@ def prepared(server):
 
 
 def wrong(cluster: Cluster, wire, send: str, ask: str, is_right: Callable[[int, str], bool]) -> str:
-    """Round after round one session sends, and another asks when it has heard; in how many of them it got a
-    wrong answer, if in any."""
+    """Repeatedly one session sends, and another queries when it has received that. Returns in how many rounds the
+    answer was wrong, if in any."""
     listener, sender = wire(cluster), wire(cluster)
     listener.query("LISTEN c")
     listener.query(ask.format(0))
@@ -64,10 +65,11 @@ def wrong(cluster: Cluster, wire, send: str, ask: str, is_right: Callable[[int, 
 
 @pytest.mark.parametrize("send", [LOCK, LOCK_AND_WRITE], ids=["only notifies", "writes"])
 def test_lock_is_released(prepared, wire, send):
-    """Guards: a lock that the sender's transaction held is free for a session that has heard of it."""
+    """Guards: a lock that the sender's transaction held is free for a session that has received its notification."""
     assert not wrong(prepared, wire, send, ALL_FREE, lambda number, value: value == "t")
 
 
 def test_function_is_replaced(prepared, wire):
-    """Guards: a function that the sender has replaced is the new one for a session that has heard of it."""
+    """Guards: a session that has received the notification runs the new version of a function that the sender
+    replaced."""
     assert not wrong(prepared, wire, REPLACE, "SELECT f()", lambda number, value: int(value) == number)

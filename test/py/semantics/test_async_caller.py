@@ -18,7 +18,7 @@ def module():
 
 @pytest.fixture
 def connect(connect, module):
-    """connect(cluster, dbname) opens a connection that has the module's functions, in pg_temp."""
+    """connect(cluster, dbname) opens a connection with the module's functions, in pg_temp."""
     def open_one(cluster: Cluster, dbname: str = "postgres") -> psycopg.Connection:
         connection = connect(cluster, dbname)
         for name, parameters in (("listen", "text"), ("unlisten", "text"), ("notify", "text, text")):
@@ -30,17 +30,17 @@ def connect(connect, module):
 
 
 def send_every_way(sender: psycopg.Connection, channel: str) -> None:
-    """Four notifications; with pg_herald the first two are its own."""
+    """Sends four notifications; with pg_herald the first two go through its queue."""
     sender.execute(f"NOTIFY {channel}, 'statement'")
     notify(sender, channel, "function")
     sender.execute(f"SELECT pg_temp.async_notify('{channel}', 'C')")
-    sender.execute("SET herald.enabled = off")  # a stock server lets anybody set it, too
+    sender.execute("SET herald.enabled = off")  # a stock server accepts this setting, too
     sender.execute(f"NOTIFY {channel}, 'switched off'")
     sender.execute("RESET herald.enabled")
 
 
 def heard_with_end(listener: psycopg.Connection, sender: psycopg.Connection) -> list[str]:
-    """What the listener has heard once a notification sent after all others has arrived by each way."""
+    """The listener's payloads, once a notification sent after all others has arrived through each of the two queues."""
     listener.execute("LISTEN ends")
     sender.execute("SELECT pg_temp.async_notify('ends', 'end of the native')")
     native = hear_until(listener, "end of the native")
@@ -56,8 +56,8 @@ NATIVE = ["C", "switched off"]
 
 @pytest.mark.parametrize("has_herald", [False, True], ids=["stock", "pg_herald"])
 def test_listen_from_c(cluster, stock, connect, has_herald):
-    """Guards: with pg_herald, a session that listens by Async_Listen() alone hears only what is sent the server's own
-    way, not even its own NOTIFY; LISTEN to another channel changes nothing; LISTEN to this one cures it."""
+    """Guards: with pg_herald, a session that listens by Async_Listen() alone receives only native notifications, not
+    even its own NOTIFY; LISTEN on another channel does not change that; LISTEN on this channel does."""
     server = cluster if has_herald else stock
     listener, sender = connect(server), connect(server)
     listener.execute("SELECT pg_temp.async_listen('c')")
@@ -80,8 +80,8 @@ def test_listen_from_c(cluster, stock, connect, has_herald):
 
 
 def test_notify_from_c(both, cluster, connect):
-    """Guards: what a C function notifies goes the server's own way: to every listener, by whatever
-    means it listens, and to the sender itself, if its transaction commits; pg_herald does not count it."""
+    """Guards: a C function's notifications are sent natively: to every listener, by whatever means it listens, and to
+    the sender itself, if its transaction commits; pg_herald does not count them."""
     def run(server: Cluster) -> list:
         by_statement, switched_off, by_c, sender = (connect(server) for _ in range(4))
         switched_off.execute("SET herald.enabled = off")
@@ -104,8 +104,7 @@ def test_notify_from_c(both, cluster, connect):
 
 @pytest.mark.parametrize("has_herald", [False, True], ids=["stock", "pg_herald"])
 def test_unlisten_from_c(cluster, stock, connect, has_herald):
-    """Guards: a C function's UNLISTEN ends with pg_herald only what comes the server's own way; UNLISTEN ends
-    the rest."""
+    """Guards: with pg_herald, Async_Unlisten() stops only native notifications; UNLISTEN stops the others."""
     server = cluster if has_herald else stock
     listener, sender = connect(server), connect(server)
     listener.execute("LISTEN c")
@@ -121,8 +120,8 @@ def test_unlisten_from_c(cluster, stock, connect, has_herald):
 
 @pytest.mark.parametrize("cure", ["LISTEN d", "UNLISTEN *"])
 def test_unlisten_of_the_last_channel_from_c(cluster, connect, cure):
-    """Guards: a session whose only channel a C function has taken away from it is not woken any more, and
-    holds the queue of pg_herald back, until it listens or unlistens by a statement."""
+    """Guards: a session whose only channel was removed by a C function is not woken up any more, and keeps pg_herald's
+    queue from being truncated, until it executes LISTEN or UNLISTEN."""
     listener, sender = connect(cluster), connect(cluster)
     pid = listener.info.backend_pid
     listener.execute("LISTEN c")
@@ -140,8 +139,8 @@ def test_unlisten_of_the_last_channel_from_c(cluster, connect, cure):
 
 @pytest.mark.parametrize("channel", ["herald_position", "herald_reset"])
 def test_own_channels_cannot_be_forged(cluster, connect, channel):
-    """Guards: on the channels where pg_herald speaks to a session, nobody else does, not even past all hooks; UNLISTEN
-    ends that."""
+    """Guards: on the channels by which pg_herald notifies one session, no other session can send, not even by a path
+    that no hook sees; UNLISTEN removes these channels."""
     listener, stranger = connect(cluster), connect(cluster)
     listener.execute(f"LISTEN {channel}")
     listener.execute("LISTEN c")
@@ -162,8 +161,8 @@ def test_own_channels_cannot_be_forged(cluster, connect, channel):
 
 @pytest.fixture
 def laggard_elsewhere(cluster, connect):
-    """laggard_elsewhere(count) leaves so many pages in the server's own queue, for a session of another database."""
-    cluster.psql("CREATE DATABASE busy_queue")  # without the extension
+    """laggard_elsewhere(count) leaves count pages in the server's own queue, for a session of another database."""
+    cluster.psql("CREATE DATABASE busy_queue")  # has no extension
     laggard, stranger = connect(cluster, "busy_queue"), connect(cluster, "busy_queue")
     for statement in ("LISTEN c", "BEGIN", "SELECT 1"):
         laggard.execute(statement)
@@ -175,8 +174,8 @@ def laggard_elsewhere(cluster, connect):
 
 
 def test_in_order_beside_a_first_listen(cluster, connect, laggard_elsewhere):
-    """Guards: a session's transactions arrive in their order, also one that begins to listen, while a stranger in
-    another database uses the server's own queue a little."""
+    """Guards: a session's transactions arrive in order, including one that executes the session's first LISTEN, while
+    a session in another database uses a little of the server's own queue."""
     listener = connect(cluster)
     listener.execute("LISTEN c")
     laggard_elsewhere(5)
@@ -188,8 +187,8 @@ def test_in_order_beside_a_first_listen(cluster, connect, laggard_elsewhere):
 
 
 def test_once_beside_the_first_listen(cluster, connect, laggard_elsewhere):
-    """Guards: what a session notifies unseen in the transaction of its first LISTEN arrives once, and in order, while
-    a stranger in another database fills the server's own queue."""
+    """Guards: a native notification that no hook sees, sent in the transaction of the session's first LISTEN, arrives
+    once, while a session in another database fills the server's own queue."""
     beginner, sender = connect(cluster), connect(cluster)
     laggard_elsewhere(150)
     with beginner.transaction():

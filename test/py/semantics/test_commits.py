@@ -1,4 +1,4 @@
-"""Commits that notify: what they wait for, and what they use up, on a stock server and with pg_herald."""
+"""Commits that notify: what they wait for, and how many transaction ids they use, on stock and with pg_herald."""
 
 import psycopg
 import pytest
@@ -23,27 +23,27 @@ def server(request):
 
 
 def waits_for(watcher: psycopg.Connection, client: Wire) -> str | None:
-    """What a backend waits for; "Client" for its next command, or nothing."""
+    """The backend's wait event; "Client" while it waits for a command, None while it runs."""
     return one(watcher, "SELECT CASE wait_event_type WHEN 'Client' THEN 'Client'"
                         " ELSE wait_event_type || ' ' || wait_event END"
                         " FROM pg_stat_activity WHERE pid = %s", client.pid)
 
 
 def stocks_lock(watcher: psycopg.Connection) -> list[bool]:
-    """For each backend that has, or wants, the lock that stock takes: whether it has it."""
+    """For each backend that holds or requests stock's lock: whether it is granted."""
     return [row[0] for row in watcher.execute(
         "SELECT granted FROM pg_locks WHERE locktype = 'object' AND database = 0 AND classid = 1262"
         " AND objid = 0 AND mode = 'AccessExclusiveLock' ORDER BY granted")]
 
 
 def begin_commit(client: Wire, payload: str) -> None:
-    """Sends a transaction that writes and notifies, and waits for no answer."""
+    """Sends a transaction that writes and notifies, and does not wait for the answer."""
     client.send(("Q", cstring(f"INSERT INTO written VALUES (1); NOTIFY c, '{payload}'")))
 
 
 def test_commits_that_notify(server, connect, wire):
-    """Guards: while one commit hangs, another that notifies waits on stock for its lock, and with pg_herald
-    for nothing of the kind: it comes as far as one that does not notify; the order is kept."""
+    """Guards: while one commit hangs, a second that notifies waits for its lock on stock; with pg_herald it gets
+    as far as a commit that does not notify. The order is kept."""
     watcher, listener = connect(server), connect(server)
     herald = has_herald(server)
     listener.execute("LISTEN c")
@@ -77,7 +77,7 @@ def test_commits_that_notify(server, connect, wire):
 
 
 def test_transactions_that_only_notify(server, connect):
-    """Guards: each takes a transaction id on stock, and none with pg_herald."""
+    """Guards: each uses a transaction id on stock, and none with pg_herald."""
     sender, listener = connect(server), connect(server)
     listener.execute("LISTEN c")
     next_id = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"

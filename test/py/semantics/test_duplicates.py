@@ -1,7 +1,7 @@
-"""Duplicates are removed within a transaction, whichever way each of them was sent; what is rolled back is not.
+"""Duplicates are removed within a transaction, through whichever queue each was sent; rolled back ones do not count.
 
-Some ways to notify pass pg_herald by. What a transaction has sent by both must arrive as on the stock server,
-where there is only one; its order is left open.
+Some ways to notify bypass pg_herald. The notifications that a transaction has sent through both queues must be those
+that arrive on a stock server, which has one queue; their order is not checked.
 """
 
 import pytest
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.seam
 OFF, ON = "SET LOCAL herald.enabled = off", "SET LOCAL herald.enabled = on"
 X, Y = "NOTIFY c, 'x'", "NOTIFY c, 'y'"
 
-# What never passes the planner goes past pg_herald.
+# Expressions that the planner never sees bypass pg_herald, as does NOTIFY while it is switched off.
 PAST = {
     "switched off": f"{OFF}; {X}; {ON}",
     "argument of CALL": "CALL takes(pg_notify('c', 'x')::text)",
@@ -29,7 +29,7 @@ MEGABYTES_3 = f"SELECT count(pg_notify('c', '{'x' * 7000} ' || g)) FROM generate
 
 @pytest.fixture(scope="module")
 def prepared(server):
-    """A server with what the statements need."""
+    """A server with the objects that the statements need."""
     server.psql("CREATE PROCEDURE takes(text) LANGUAGE plpgsql AS 'BEGIN NULL; END';"
                 "CREATE TABLE checked (payload text CHECK (pg_notify('c', payload)::text = ''));"
                 "CREATE TABLE defaulted (number integer, sent text DEFAULT pg_notify('c', 'x')::text)")
@@ -39,7 +39,7 @@ def prepared(server):
 
 @pytest.fixture
 def session(prepared, wire):
-    """A session that listens to what it sends."""
+    """A session that listens on the channel to which it sends."""
     client = wire(prepared)
     client.query("PREPARE taking(text) AS SELECT $1")
     client.query("LISTEN c")
@@ -48,8 +48,8 @@ def session(prepared, wire):
 
 @pytest.fixture
 def heard(prepared, connect, session):
-    """heard(sql, ...): runs statements in one transaction; what a listener hears of it, sorted. What comes
-    with the answer to a sender that listens itself must be the same."""
+    """heard(sql, ...): runs statements in one transaction; returns what a listener receives of it, sorted. The sender,
+    which listens as well, must receive the same with the answer."""
     listener = connect(prepared)
     listener.execute("LISTEN c; LISTEN ends")
 
@@ -76,7 +76,7 @@ def heard(prepared, connect, session):
 @pytest.mark.parametrize("past", PAST.values(), ids=PAST)
 @pytest.mark.parametrize("ours", OURS.values(), ids=OURS)
 def test_once(heard, past, ours):
-    """Guards: the same notification, sent by both ways in one transaction, arrives once; in each order."""
+    """Guards: a notification that one transaction sends through both queues, in either order, arrives once."""
     assert heard(f"{ours}; {past}") == ["x"]
     assert heard(f"{past}; {ours}") == ["x"]
     assert heard(ours, past, ours, past) == ["x"]
@@ -84,7 +84,7 @@ def test_once(heard, past, ours):
 
 
 def test_once_by_the_fast_path(heard, connect, prepared):
-    """Guards: the same, where one of the two is called by the protocol's fast path."""
+    """Guards: the same, if one of the two is sent by the protocol's fast path."""
     called = call(one(connect(prepared), "SELECT 'pg_catalog.pg_notify'::regproc::oid"), "c", "x")
     assert heard(X, called) == ["x"]
     assert heard(called, X) == ["x"]
@@ -107,14 +107,14 @@ def test_once_by_the_fast_path(heard, connect, prepared):
     ("{past}; SAVEPOINT s; {ours}; SAVEPOINT t; {past}; ROLLBACK TO s; {ours}", ["x"]),
 ])
 def test_once_with_savepoints(heard, past, steps, expected):
-    """Guards: the same with subtransactions: what is rolled back takes no other one of the same along, and is
-    not heard itself."""
+    """Guards: the same with subtransactions: one that is rolled back is not delivered, and does not suppress an equal
+    one that is kept."""
     assert heard(steps.format(ours=X, past=past)) == expected
 
 
 @pytest.mark.parametrize("many", [THOUSAND, MEGABYTES_3], ids=["a thousand", "in a file"])
 def test_once_each(heard, many):
-    """Guards: the same with very many, and with more than a segment of the queue holds."""
+    """Guards: the same with very many notifications, and with more than a segment of the queue holds."""
     one_way = heard(many)
     assert len(one_way) == len(set(one_way)) >= 450
     for steps in ((many, OFF, many), (OFF, many, ON, many)):
@@ -124,5 +124,5 @@ def test_once_each(heard, many):
 
 
 def test_twice_in_two_transactions(heard):
-    """Guards: what two transactions send is no duplicate."""
+    """Guards: equal notifications of two transactions are not duplicates."""
     assert heard(X, f"COMMIT AND CHAIN; {OFF}", X) == ["x", "x"]

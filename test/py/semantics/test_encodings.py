@@ -1,4 +1,4 @@
-"""Clients and databases with other encodings than UTF-8; each on a stock server as well."""
+"""Clients and databases in encodings other than UTF-8; each on a stock server as well."""
 
 import psycopg
 import pytest
@@ -9,12 +9,12 @@ from wire import fatal, kinds, payloads
 
 pytestmark = pytest.mark.seam
 
-OTHER_WORDS = (160002,)  # stock servers that end such a connection in another way: fixed in later minor versions
+OTHER_WORDS = (160002,)  # stock servers that end such a connection differently, which later minor versions fixed
 
 
 @pytest.fixture
 def ends_at_once(server):
-    """The server must be one that ends a connection whose notification cannot be converted at once, with the reason."""
+    """Skips stock servers that do not at once end a connection, with the reason, for an unconvertible notification."""
     if not has_herald(server) and int(server.psql("SHOW server_version_num")) in OTHER_WORDS:
         pytest.skip("this minor version of the stock server ends the connection later, without the reason")
 
@@ -34,7 +34,7 @@ def test_client_in_latin1(server, connect):
 
 @pytest.mark.usefixtures("ends_at_once")
 def test_payload_that_cannot_be_converted(server, connect, wire):
-    """Guards: it ends that client's connection with FATAL, after what came before; others hear on."""
+    """Guards: it ends that client's connection with FATAL, after earlier notifications; other listeners receive all."""
     latin1, listener, sender = wire(server, client_encoding="LATIN1"), connect(server), connect(server)
     latin1.query("LISTEN c")
     listener.execute("LISTEN c")
@@ -49,7 +49,7 @@ def test_payload_that_cannot_be_converted(server, connect, wire):
 
 
 def test_client_without_encoding(server, connect, wire):
-    """Guards: a client with SQL_ASCII gets the bytes as they are."""
+    """Guards: a client with SQL_ASCII receives the bytes unchanged."""
     ascii_client, sender = wire(server, client_encoding="SQL_ASCII"), connect(server)
     ascii_client.query("LISTEN c")
     notify(sender, "c", "日本 é")
@@ -58,7 +58,7 @@ def test_client_without_encoding(server, connect, wire):
 
 @pytest.fixture
 def database_in(server):
-    """database_in(encoding): a database in that encoding; with pg_herald switched on where it is."""
+    """database_in(encoding): creates a database in that encoding; with the extension if the server has pg_herald."""
     def create(encoding: str) -> str:
         server.psql(f"CREATE DATABASE encoded ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
         if has_herald(server):
@@ -76,7 +76,7 @@ def database_in(server):
     ("EUC_KR", "한국", ["서울"]),
 ])
 def test_database_in_another_encoding(server, database_in, connect, encoding, channel, words):
-    """Guards: in a database of another encoding what is stored is in that, and converted for the client."""
+    """Guards: a database in another encoding stores notifications in it, and converts them for the client."""
     dbname = database_in(encoding)
     listener, sender = connect(server, dbname), connect(server, dbname)
     listener.execute(f'LISTEN "{channel}"')
@@ -88,7 +88,7 @@ def test_database_in_another_encoding(server, database_in, connect, encoding, ch
 
 
 def test_length_counts_in_the_servers_encoding(server, database_in, connect):
-    """Guards: the limit of 7999 bytes is on what the server stores, not on what the client has sent."""
+    """Guards: the limit of 7999 bytes applies to the server's encoding, not to the client's."""
     euc, utf8 = connect(server, database_in("EUC_JP")), connect(server)
     for connection, bytes_each in ((euc, 2), (utf8, 3)):
         most = 7999 // bytes_each
@@ -101,8 +101,8 @@ def test_length_counts_in_the_servers_encoding(server, database_in, connect):
 
 @pytest.mark.usefixtures("ends_at_once")
 def test_database_without_encoding(server, database_in, connect, wire):
-    """Guards: a database in SQL_ASCII passes bytes on as they are; to a client that has said what it wants
-    they must be that, or its connection ends."""
+    """Guards: a database in SQL_ASCII passes bytes on unchanged; they must be valid in the encoding that the client has
+    asked for, or its connection ends."""
     dbname = database_in("SQL_ASCII")
     raw, utf8, latin1 = (wire(server, dbname, client_encoding=encoding)
                          for encoding in ("SQL_ASCII", "UTF8", "LATIN1"))
@@ -122,8 +122,8 @@ def test_database_without_encoding(server, database_in, connect, wire):
 @pytest.mark.usefixtures("ends_at_once")
 @pytest.mark.parametrize("when", ["idle", "at the end of its transaction", "after its own commit"])
 def test_when_the_conversion_fails(server, connect, wire, when):
-    """Guards: what cannot be converted ends the connection whenever it is delivered; a commit of its own,
-    after which it is, stands; nobody else notices."""
+    """Guards: a notification that cannot be converted ends the connection, whenever it is delivered; if it is delivered
+    after the session's own commit, the commit stands; other sessions are not affected."""
     client, utf8, sender = wire(server, client_encoding="LATIN1"), connect(server), connect(server)
     utf8.execute("LISTEN c")
     client.query("LISTEN c")
@@ -147,7 +147,7 @@ def test_when_the_conversion_fails(server, connect, wire, when):
 
 @pytest.mark.usefixtures("ends_at_once")
 def test_channel_that_cannot_be_converted(server, connect, wire):
-    """Guards: a channel's name ends the connection as a payload does, but only of its listeners."""
+    """Guards: a channel name that cannot be converted ends the connection, as a payload does, of its listeners only."""
     client, other, sender = wire(server, client_encoding="LATIN1"), wire(server, client_encoding="LATIN1"), \
         connect(server)
     client.query("DO $$ BEGIN EXECUTE 'LISTEN ' || chr(26085); END $$; LISTEN c")
@@ -159,7 +159,7 @@ def test_channel_that_cannot_be_converted(server, connect, wire):
 
 
 def test_encoding_changed_midway(server, connect):
-    """Guards: SET client_encoding counts for what is delivered from then on."""
+    """Guards: SET client_encoding applies to everything delivered after it."""
     listener, sender = connect(server), connect(server)
     listener.execute("LISTEN c")
     for encoding in ("latin1", "utf8", "latin1", "utf8"):

@@ -1,4 +1,4 @@
-"""What pg_herald does not take over, and where it is not: all of it works as on a stock server."""
+"""What pg_herald does not handle, and servers and databases without it: all works as on a stock server."""
 
 import psycopg
 import pytest
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.seam
 
 
 def test_tcn(cluster, connect):
-    """Guards: notifications of a C function (contrib/tcn) arrive together with ours."""
+    """Guards: notifications sent by a C function (contrib/tcn) arrive, as do those sent through pg_herald."""
     need_library("tcn")
     listener, sender = connect(cluster), connect(cluster)
     sender.execute("CREATE EXTENSION IF NOT EXISTS tcn")
@@ -36,7 +36,7 @@ def test_tcn(cluster, connect):
 @pytest.mark.parametrize("sender_on", [True, False], ids=["sender on", "sender off"])
 @pytest.mark.parametrize("listener_on", [True, False], ids=["listener on", "listener off"])
 def test_switched_off(cluster, connect, sender_on, listener_on):
-    """Guards: with herald.enabled off on either side, or switched midway, everything arrives once."""
+    """Guards: with herald.enabled off on either side, or changed while listening, everything arrives once."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute(f"SET herald.enabled = {listener_on}")
     sender.execute(f"SET herald.enabled = {sender_on}")
@@ -58,7 +58,7 @@ def test_switched_off(cluster, connect, sender_on, listener_on):
 
 
 def test_database_without_the_extension(cluster, connect, database):
-    """Guards: a database without CREATE EXTENSION works natively, and hears nothing of another database."""
+    """Guards: a database without the extension works natively, and receives nothing from another database."""
     listener, sender = connect(cluster, database), connect(cluster, database)
     other_listener, other_sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
@@ -76,7 +76,7 @@ def test_database_without_the_extension(cluster, connect, database):
 
 
 def test_two_databases(cluster, connect, database):
-    """Guards: with the extension in both, channels of the same name are still two."""
+    """Guards: with the extension in both, channels of the same name are separate."""
     here, there = connect(cluster), connect(cluster, database)
     there.execute("CREATE EXTENSION pg_herald")
     here.execute("LISTEN c")
@@ -92,7 +92,7 @@ def test_two_databases(cluster, connect, database):
 
 
 def test_create_and_drop_extension_under_listeners(cluster, connect, database):
-    """Guards: the extension may come and go while sessions listen and statements are prepared."""
+    """Guards: the extension can be created and dropped while sessions listen and statements are prepared."""
     listener, old_sender, other = (connect(cluster, database) for _ in range(3))
     listener.execute("LISTEN c")
     old_sender.execute("SET plan_cache_mode = force_generic_plan")
@@ -119,7 +119,7 @@ def test_create_and_drop_extension_under_listeners(cluster, connect, database):
 
 
 def test_drop_extension_with_notifications_pending(cluster, connect, database):
-    """Guards: what was sent before DROP EXTENSION arrives, also to a listener that is busy meanwhile."""
+    """Guards: notifications sent before DROP EXTENSION arrive, even at a listener that is busy meanwhile."""
     listener, sender = connect(cluster, database), connect(cluster, database)
     sender.execute("CREATE EXTENSION pg_herald")
     listener.execute("LISTEN c")
@@ -135,7 +135,7 @@ def test_drop_extension_with_notifications_pending(cluster, connect, database):
 
 
 def test_not_preloaded(stock, connect):
-    """Guards: without shared_preload_libraries there is an error that says so, and no other harm."""
+    """Guards: without shared_preload_libraries CREATE EXTENSION reports that, and LISTEN and NOTIFY work."""
     connection = connect(stock)
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as caught:
         connection.execute("CREATE EXTENSION pg_herald")
@@ -149,7 +149,7 @@ def test_not_preloaded(stock, connect):
 
 
 def test_server_queue_usage(cluster, connect):
-    """Guards: pg_notification_queue_usage() tells of the server's own queue, too."""
+    """Guards: pg_notification_queue_usage() includes the server's own queue."""
     laggard, sender = connect(cluster), connect(cluster)
     laggard.execute("LISTEN c")
     laggard.execute("BEGIN")
@@ -179,8 +179,8 @@ BY_CHECK = "INSERT INTO ordered VALUES (2)"
     (["SAVEPOINT s", "NOTIFY c, '1'", "SAVEPOINT t", BY_CALL, "ROLLBACK TO t", "RELEASE s", "NOTIFY c, '3'"], "13"),
 ], ids=str)
 def test_order(server, connect, statements, expected):
-    """Guards: the notifications of one transaction arrive in its order, whichever way some of them take; those of
-    subtransactions that are rolled back do not."""
+    """Guards: the notifications of one transaction arrive in order, through whichever queue each is sent; those of
+    subtransactions that are rolled back do not arrive."""
     listener, sender = connect(server), connect(server)
     sender.execute("CREATE OR REPLACE PROCEDURE ordered(x text) LANGUAGE plpgsql AS 'BEGIN END'")
     sender.execute("DROP TABLE IF EXISTS ordered")
@@ -194,7 +194,7 @@ def test_order(server, connect, statements, expected):
 
 
 def test_order_around_a_setting(cluster, connect):
-    """Guards: the same, when herald.enabled changes within the transaction."""
+    """Guards: the same, if herald.enabled changes within the transaction."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     with sender.transaction():

@@ -1,4 +1,4 @@
-"""Parallel query with notifications in it, beside it, and in its workers; each on a stock server as well."""
+"""Parallel queries that notify, that run in a listener, and whose workers notify; each on a stock server as well."""
 
 import re
 import threading
@@ -11,7 +11,7 @@ from support import hear, hear_until, notify, one, outcome
 
 pytestmark = pytest.mark.seam
 
-# Functions that say that a worker may run them, and notify all the same.
+# Functions that notify although they are declared safe to run in a worker.
 FUNCTIONS = """
     CREATE OR REPLACE FUNCTION worker_function(i integer) RETURNS integer LANGUAGE plpgsql PARALLEL SAFE AS
         $$ BEGIN PERFORM pg_notify('c', i::text); RETURN i; END $$;
@@ -32,7 +32,7 @@ WORKERS_ONLY = "SET parallel_leader_participation = off"
 
 @pytest.fixture
 def parallel(connect):
-    """parallel(cluster): a session in which everything that may be is planned for two workers."""
+    """parallel(cluster): a session that plans two workers for every query that allows them."""
     def open_one(cluster: Cluster) -> psycopg.Connection:
         connection = connect(cluster)
         version = int(one(connection, "SHOW server_version_num"))
@@ -47,7 +47,7 @@ def parallel(connect):
 
 
 def workers(connection: psycopg.Connection, sql: str) -> int:
-    """How many workers a query has had."""
+    """The number of workers launched for a query."""
     plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN (ANALYZE) {sql}").fetchall())
     return sum(int(count) for count in re.findall(r"Workers Launched: (\d+)", plan))
 
@@ -64,7 +64,7 @@ def workers(connection: psycopg.Connection, sql: str) -> int:
     "SELECT i % 3, pg_notify('c', count(*)::text) FROM big GROUP BY 1 ORDER BY 1",
 ])
 def test_sent_in_a_parallel_query(both, connect, parallel, sql):
-    """Guards: a query that notifies gets the plan, the result and the notifications that stock gives."""
+    """Guards: a query that notifies has the same plan, result and notifications as on stock."""
     def send(cluster: Cluster) -> tuple:
         listener, sender = connect(cluster), parallel(cluster)
         listener.execute("LISTEN c")
@@ -76,7 +76,7 @@ def test_sent_in_a_parallel_query(both, connect, parallel, sql):
 
     plan, _, heard = both(send)
     assert heard
-    assert any("Gather" in line for line in plan) != ("AND pg_notify" in sql)  # the leader's business
+    assert any("Gather" in line for line in plan) != ("AND pg_notify" in sql)  # such a filter runs in the leader
 
 
 @pytest.mark.parametrize("function, expected", [
@@ -89,7 +89,7 @@ def test_sent_in_a_parallel_query(both, connect, parallel, sql):
     ("worker_channels", [(0,)]),
 ])
 def test_functions_in_workers(both, connect, parallel, function, expected):
-    """Guards: what a worker must not do fails as on stock, leaves nothing, and the session can go on."""
+    """Guards: what is forbidden in a worker fails as on stock and leaves nothing behind; the session remains usable."""
     def run(cluster: Cluster) -> tuple:
         listener, sender = connect(cluster), parallel(cluster)
         sender.execute(FUNCTIONS)
@@ -106,8 +106,8 @@ def test_functions_in_workers(both, connect, parallel, function, expected):
 
 
 def test_leader_that_listens(both, connect, parallel):
-    """Guards: what comes in while a listener runs parallel queries it hears, in order, once, and the queries
-    have their workers and their results."""
+    """Guards: a listener that runs parallel queries receives each notification once, in order, and its queries have
+    their workers and correct results."""
     def run(cluster: Cluster) -> list[str]:
         leader, sender = parallel(cluster), connect(cluster)
         query = "SELECT count(*), sum(i) FROM big"
@@ -126,7 +126,7 @@ def test_leader_that_listens(both, connect, parallel):
 
 
 def test_leader_hears_after_the_query(both, parallel, connect):
-    """Guards: what comes in between parallel queries of a transaction is heard after that, not before."""
+    """Guards: a notification sent between two parallel queries of a transaction is delivered after the transaction."""
     def run(cluster: Cluster) -> list[str]:
         leader, sender = parallel(cluster), connect(cluster)
         leader.execute("LISTEN c")

@@ -1,7 +1,7 @@
-"""src/notify/sender/retarget.c knows every plan node of the server, and every field in which one has an expression.
+"""src/notify/sender/retarget.c handles every plan node of the server, and every field of a node that has expressions.
 
-The server's own header says which there are. A node or a field that a new version brings fails here by its name; then
-retarget.c learns it, or it is entered in NODES as one in which no call of a volatile function can be.
+The list of nodes comes from the server's own header. A node or field that is new in a version fails the test by its
+name; then retarget.c must handle it, or NODES must list it as one that cannot contain a volatile function call.
 """
 
 import re
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.seam
 
 WALKED_IN = ("src/notify/sender/retarget.c", "src/base/compat.h")
 
-# Each node, with its fields that point to nodes. retarget.c goes through them; but not through those with a minus:
-#   lists of numbers, names or ranges, target lists that only describe, and what is another module's own;
+# Each node, with its fields that point to nodes. retarget.c walks them, except those with a minus:
+#   lists of numbers, names or ranges, target lists that only describe a tuple, and data private to another module;
 #   clauses for indexes, hashes, merges, tids, run conditions, pruning and memoizing: the planner puts nothing volatile there;
 #   the further grouping sets of an Agg, whose expressions are those of the Agg.
 NODES = """
@@ -75,25 +75,25 @@ WorkTableScan:
 STRUCT = re.compile(r"^typedef struct (?P<name>\w+)\s*\{(?P<fields>.*?)^\}\s*(?P=name)\s*;", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 ATTRIBUTES = re.compile(r"\bpg_node_attr\((?:[^()]|\([^()]*\))*\)")
-# A pointer to a structure or a list; not to numbers, names and sets of numbers.
+# A pointer to a structure or a list; not to numbers, names or sets of numbers.
 POINTER = re.compile(r"(?:const )?(?:struct )?(?P<type>[A-Z]\w*) \*\s*(?P<name>\w+)$")
 NO_NODES = {"AttrNumber", "Oid", "Bitmapset"}
 
 
 def known() -> dict[str, dict[str, bool]]:
-    """NODES, with whether each field is walked."""
+    """NODES as a dict: node, field, and whether retarget.c walks the field."""
     lines = re.sub(r"\n +", " ", NODES).strip().splitlines()
     return {name: {field.lstrip("-"): not field.startswith("-") for field in fields.split()}
             for name, fields in (line.split(":") for line in lines)}
 
 
 def of_server(header: str) -> dict[str, set[str]]:
-    """The plan nodes in the text of plannodes.h, PlannedStmt included, with their fields that point to nodes."""
+    """The plan nodes in the text of plannodes.h, and PlannedStmt, with their fields that point to nodes."""
     structs = {}
     for match in STRUCT.finditer(ATTRIBUTES.sub("", COMMENT.sub("", header))):
         structs[match["name"]] = [" ".join(field.split()) for field in match["fields"].split(";") if field.strip()]
     plans, before = {"Plan"}, set()
-    while plans != before:  # a node begins with the one that it is a kind of
+    while plans != before:  # the first field of a node is its base node
         before = set(plans)
         plans |= {name for name, fields in structs.items() if fields and fields[0].split()[0] in before}
     return {name: {match["name"] for field in structs[name]
@@ -108,7 +108,7 @@ def header() -> str:
 
 
 def unknown(header: str) -> list[str]:
-    """What the header has, and NODES has not."""
+    """Nodes and fields that are in the header and not in NODES."""
     ours, found = known(), []
     for name, fields in of_server(header).items():
         found += [name] if name not in ours else [f"{name}.{field}" for field in fields - ours[name].keys()]
@@ -116,13 +116,13 @@ def unknown(header: str) -> list[str]:
 
 
 def test_the_server_has_no_other_nodes(header):
-    """Guards: a new node, or a new field in one, is noticed here, not by a notification that goes another way."""
+    """Guards: the header has no node and no field that NODES does not list."""
     assert len(of_server(header)) > 40
     assert unknown(header) == []
 
 
 def test_a_new_node_would_be_found(header):
-    """Guards: the test above can fail: by a node, and by a field."""
+    """Guards: the test above fails if there is a new node or a new field."""
     assert unknown(header + "\ntypedef struct NewScan\n{\n\tScan scan;\n\tList *exprs;\n} NewScan;\n") == ["NewScan"]
     with_field = re.sub(r"(typedef struct Limit\n\{\s*(?:pg_node_attr.*\n)?)(.*?)(\n\} Limit;)",
                         r"\1\2\n\tNode *limitStep;\n\3", header, flags=re.DOTALL)
@@ -130,7 +130,7 @@ def test_a_new_node_would_be_found(header):
 
 
 def test_what_is_walked():
-    """Guards: each field that NODES says is walked is in the source."""
+    """Guards: the source refers to each field that NODES lists as walked."""
     source = "".join(COMMENT.sub("", (TOP / name).read_text()) for name in WALKED_IN)
     missing = [f"{name}.{field}" for name, fields in known().items() for field, walked in fields.items()
                if walked and not re.search(rf"->{field}\b", source)]
@@ -138,7 +138,7 @@ def test_what_is_walked():
 
 
 def test_condition_of_merge(cluster, connect):
-    """Guards: a call in the condition of a MERGE, which is checked once more for NOT MATCHED BY SOURCE (from 17 on)."""
+    """Guards: pg_notify() in a MERGE condition, which is checked again for NOT MATCHED BY SOURCE (from 17 on)."""
     session = connect(cluster)
     taken = "SELECT notifications FROM herald.stats"
     session.execute("CREATE TEMPORARY TABLE target AS SELECT 1 AS id")

@@ -1,4 +1,4 @@
-"""PREPARE TRANSACTION after NOTIFY, when that is not the only reason to refuse it."""
+"""PREPARE TRANSACTION after NOTIFY, if there is another reason to refuse it as well."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.seam
 NOTIFIED = "0A000: cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY"
 LONG = "x" * 200
 
-# Within the transaction, its name, and stock's reason.
+# The statements in the transaction, its name, and the reason that stock gives.
 REASONS = {
     "name in use": ("", "used", '42710: transaction identifier "used" is already in use'),
     "name too long": ("", LONG, f'22023: transaction identifier "{LONG}" is too long'),
@@ -30,7 +30,7 @@ def preparing(request):
 
 
 def prepared(session, notify: str, further: str, name: str) -> object:
-    """What comes of PREPARE TRANSACTION; the transaction is over then."""
+    """The outcome of PREPARE TRANSACTION; afterwards the transaction is rolled back."""
     session.execute(f"BEGIN; {notify}; {further}")
     result = outcome(session, f"PREPARE TRANSACTION '{name}'")
     session.execute("ROLLBACK" if result is not None else f"ROLLBACK PREPARED '{name}'")
@@ -39,8 +39,8 @@ def prepared(session, notify: str, further: str, name: str) -> object:
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_prepare_after_notify(preparing, connect, reason):
-    """Guards: with pg_herald it is refused because of the NOTIFY, whatever else is wrong; on stock the other
-    reason is given. Without a NOTIFY both give that one, and nothing is ever sent, or left behind."""
+    """Guards: with pg_herald it is refused because of the NOTIFY, whatever else is wrong; stock gives the other reason.
+    Without a NOTIFY both give the other reason. Nothing is sent or left behind."""
     listener, session = connect(preparing), connect(preparing)
     listener.execute("LISTEN c")
     further, name, on_stock = REASONS[reason]
@@ -58,7 +58,7 @@ def test_prepare_after_notify(preparing, connect, reason):
 
 
 def test_prepare_after_notify_with_no_place_left(preparing, connect):
-    """Guards: the same, if max_prepared_transactions are there already."""
+    """Guards: the same, with max_prepared_transactions transactions already prepared."""
     session = connect(preparing)
     session.execute("BEGIN; PREPARE TRANSACTION 'second'")
     try:
@@ -70,7 +70,7 @@ def test_prepare_after_notify_with_no_place_left(preparing, connect):
 
 
 def test_prepare_after_notify_where_it_is_disabled(cluster, stock, connect):
-    """Guards: the same, if max_prepared_transactions is zero, as it is by default."""
+    """Guards: the same, with max_prepared_transactions = 0, the default."""
     disabled = "55000: prepared transactions are disabled"
     for server in (stock, cluster):
         session = connect(server)

@@ -1,4 +1,4 @@
-"""Roles that may not execute pg_notify(): when it is refused, on a stock server and with pg_herald."""
+"""Roles without the privilege to execute pg_notify(): when it is refused, on a stock server and with pg_herald."""
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ PREPARATIONS = """
         $$ DECLARE empty text; BEGIN empty := pg_notify('c', 'expression'); RETURN 1; END $$;
     PREPARE prepared AS SELECT pg_notify('c', 'prepared')"""
 
-# Refused by both, and with the same words: the call is reached.
+# Refused by both with the same message: the call is executed.
 CALLED = [
     "SELECT pg_notify('c', 'one row')",
     "SELECT pg_notify('c', i::text) FROM generate_series(1, 3) i",
@@ -31,7 +31,7 @@ CALLED = [
     "DECLARE held CURSOR WITH HOLD FOR SELECT pg_notify('c', 'held')",
 ]
 
-# Refused by stock all the same; what pg_herald, which never comes to the call, makes of it.
+# Refused by stock as well; the result with pg_herald, which checks the privilege only when the call is executed.
 NOT_CALLED = {
     "SELECT pg_notify('c', 'no row') FROM nothing": [],
     "SELECT pg_notify('c', 'never') WHERE false": [],
@@ -52,7 +52,7 @@ DATABASE = "without_pg_notify"
 
 @pytest.fixture(params=[False, True], ids=["stock", "pg_herald"])
 def has_herald(request):
-    """Which of the two servers."""
+    """Whether the server has pg_herald."""
     return request.param
 
 
@@ -73,7 +73,7 @@ def server(cluster, stock, has_herald):
 
 @pytest.fixture
 def ordinary(server, connect) -> psycopg.Connection:
-    """The ordinary user's session, with some functions of his own."""
+    """The ordinary user's session, which owns the functions and the table."""
     session = connect(server, DATABASE)
     session.execute("SET SESSION AUTHORIZATION ordinary_user")
     session.execute(PREPARATIONS)
@@ -81,8 +81,8 @@ def ordinary(server, connect) -> psycopg.Connection:
 
 
 def test_execute_revoked(server, has_herald, ordinary, connect):
-    """Guards: a role that may not execute pg_notify() is refused at the first call, with the words and the SQLSTATE of
-    stock, which refuses when the executor starts; NOTIFY is for every role; a GRANT ends it."""
+    """Guards: a role that may not execute pg_notify() is refused at the first call, with the message and SQLSTATE of
+    stock, which refuses when the executor starts. NOTIFY is allowed to every role; a GRANT allows pg_notify()."""
     listener = connect(server, DATABASE)
     listener.execute("LISTEN c")
 
@@ -111,8 +111,8 @@ OPEN = """
 
 @pytest.mark.parametrize("opener", ["privileged", "not privileged"])
 def test_execute_revoked_and_a_cursor_handed_over(server, has_herald, ordinary, connect, opener):
-    """Guards: one user opens a cursor, by a function with SECURITY DEFINER, and another reads it: with pg_herald the
-    privilege of the user that reads counts; on stock, of the user that opens."""
+    """Guards: one user opens a cursor, by a function with SECURITY DEFINER, and another reads it: pg_herald checks the
+    privilege of the user that reads, stock that of the user that opens."""
     superuser = connect(server, DATABASE)
     owner, reader = (superuser, ordinary) if opener == "privileged" else (ordinary, superuser)
     owner.execute(OPEN)

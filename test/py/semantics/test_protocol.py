@@ -1,4 +1,4 @@
-"""Which message comes before which, in every variant of the protocol."""
+"""The order of messages, in every variant of the protocol."""
 
 import time
 
@@ -16,7 +16,7 @@ ROUNDS_MIN = 50
 
 
 def test_own_notification_before_ready(cluster, wire):
-    """Guards: one's own notification stands between the answer and ReadyForQuery."""
+    """Guards: a session's own notification arrives between its answer and ReadyForQuery."""
     client = wire(cluster)
     client.query("LISTEN c")
     assert kinds(client.query("NOTIFY c, 'x'")) == "CAZ"
@@ -31,7 +31,7 @@ def test_own_notification_before_ready(cluster, wire):
 
 
 def test_own_notification_with_an_error(cluster, wire):
-    """Guards: a statement that fails after a commit in the same string does not hold it back."""
+    """Guards: if a later statement of the same query string fails, notifications committed before it still arrive."""
     client = wire(cluster)
     client.query("LISTEN c")
     messages = client.query("BEGIN; NOTIFY c, 'committed'; COMMIT; NOTIFY c, 'lost'; SELECT 1 / 0")
@@ -41,7 +41,7 @@ def test_own_notification_with_an_error(cluster, wire):
 
 @pytest.mark.parametrize("size", [100, 7900])
 def test_own_notification_before_ready_far_behind(cluster, connect, wire, size):
-    """Guards: it does so, too, behind more than a listener reads in one turn (256 kB)."""
+    """Guards: the same, if the client has more unread notifications than a listener reads in one turn (256 kB)."""
     client, sender = wire(cluster), connect(cluster)
     client.query("LISTEN c")
     client.query("BEGIN")
@@ -54,7 +54,7 @@ def test_own_notification_before_ready_far_behind(cluster, connect, wire, size):
 
 
 def test_own_notification_before_ready_under_load(cluster, wire):
-    """Guards: it does so, too, while others notify, and may be dispatching our batch."""
+    """Guards: the same, while other sessions notify, and may be dispatching this session's batch."""
     client = wire(cluster)
     client.query("LISTEN own; LISTEN load")
     heard_of_load = 0
@@ -70,7 +70,7 @@ def test_own_notification_before_ready_under_load(cluster, wire):
 
 
 def test_others_arrive_between_queries(cluster, connect, wire):
-    """Guards: an idle client gets notifications without asking, and no ReadyForQuery with them."""
+    """Guards: an idle client receives notifications without a query, and no ReadyForQuery with them."""
     client = wire(cluster)
     client.query("LISTEN c")
     notify(connect(cluster), "c", "1", "2", "3")
@@ -79,7 +79,7 @@ def test_others_arrive_between_queries(cluster, connect, wire):
 
 
 def test_messages_of_every_length(cluster, connect):
-    """Guards: however notifications fill the buffer that they leave in (frames.c), each arrives whole, in order."""
+    """Guards: however notifications fill the output buffer (frames.c), each arrives whole, in order."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     fills = [(length, 20_000 // length) for length in range(4, 100)]
@@ -91,7 +91,7 @@ def test_messages_of_every_length(cluster, connect):
 
 
 def test_parse_and_describe_only(cluster, connect, wire):
-    """Guards: a Sync after Parse and Describe, with nothing executed, leaves delivery in order."""
+    """Guards: Sync after Parse and Describe, with nothing executed, keeps the order of delivery."""
     client, sender = wire(cluster), connect(cluster)
     client.query("LISTEN c")
     for number in range(20):
@@ -123,7 +123,7 @@ def test_parse_and_describe_only(cluster, connect, wire):
 ], ids=["sync", "empty", "bind", "empty query", "comment", "error", "show", "empty block", "failed block",
         "failed subtransaction", "failed block, commit", "failed block, chain", "chain"])
 def test_hears_after(cluster, connect, wire, messages, answer):
-    """Guards: whatever a client did last, it hears what comes next without doing anything more."""
+    """Guards: whatever message a client sent last, it receives later notifications without sending another."""
     client, sender = wire(cluster), connect(cluster)
     client.query("LISTEN c")
     client.send(*messages)
@@ -149,8 +149,8 @@ POLLS = {
 
 @pytest.mark.parametrize("messages", POLLS.values(), ids=POLLS)
 def test_poll(cluster, connect, wire, messages):
-    """Guards: what was committed before a client polls, by any message that does nothing or fails, comes before the answer,
-    also to a listener that still waits for its turn. (No other session is committing.)"""
+    """Guards: a client that polls, by any message that does nothing or fails, receives before the answer all that was
+    committed earlier, even while it waits for its turn. (No other session is committing.)"""
     client, sender = wire(cluster), connect(cluster)
     for listener in (client, *(wire(cluster) for _ in range(40))):
         listener.query("LISTEN c")
@@ -163,8 +163,8 @@ def test_poll(cluster, connect, wire, messages):
 
 
 def test_client_is_told_after_the_commit(cluster, connect):
-    """Guards: messages that come between the place in the queue and the commit reach the client as well; what
-    becomes of others if it does not read, faults/test_messages.py has."""
+    """Guards: messages reported between adding the batch to the queue and the commit reach the client. For clients that
+    do not read, see faults/test_messages.py."""
     client = connect(cluster)
     told = []
     client.add_notice_handler(lambda notice: told.append(notice.message_primary))
@@ -179,7 +179,7 @@ def test_client_is_told_after_the_commit(cluster, connect):
 
 
 def test_pipeline(cluster, connect):
-    """Guards: in a pipeline each transaction's notifications come, in order, once."""
+    """Guards: in a pipeline the notifications of every transaction arrive, in order, once."""
     client, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     client.execute("LISTEN c")
@@ -194,7 +194,7 @@ def test_pipeline(cluster, connect):
 
 
 def test_pipeline_with_an_error(cluster, connect):
-    """Guards: an error takes back what stands between two Syncs, and no more."""
+    """Guards: an error in a pipeline rolls back the statements between its two Syncs, and no others."""
     client, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     with pytest.raises(psycopg.errors.DivisionByZero):
@@ -208,7 +208,7 @@ def test_pipeline_with_an_error(cluster, connect):
 
 
 def test_prepared_statements(cluster, connect):
-    """Guards: a statement prepared in the protocol notifies each time, with a generic plan as well."""
+    """Guards: a statement prepared in the protocol notifies each time, also with a generic plan."""
     client, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     before = one(client, "SELECT notifications FROM herald.stats")
@@ -221,7 +221,7 @@ def test_prepared_statements(cluster, connect):
 
 
 def test_fast_path(cluster, connect, wire):
-    """Guards: the fast path knows no plan; the built-in function called by it goes the server's way, and arrives."""
+    """Guards: the fast path has no plan: pg_catalog.pg_notify() called by it notifies natively, and it arrives."""
     client, listener = wire(cluster), connect(cluster)
     listener.execute("LISTEN c")
     oid = one(listener, "SELECT 'pg_catalog.pg_notify'::regproc::oid")
@@ -234,7 +234,8 @@ def test_fast_path(cluster, connect, wire):
 
 @pytest.mark.parametrize("listens", [False, True], ids=["sender", "listener"])
 def test_fast_path_to_pg_herald(cluster, connect, wire, listens):
-    """Guards: what a function called by the fast path notifies through pg_herald is sent, by a session that listens and by one that does not."""
+    """Guards: a function called by the fast path that notifies through pg_herald is sent, whether or not the session
+    listens."""
     client, listener = wire(cluster), connect(cluster)
     listener.execute("LISTEN c")
     listener.execute("""CREATE OR REPLACE FUNCTION sends(text) RETURNS text LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
-"""What else a session that listens or notifies may be doing; each on a stock server as well."""
+"""Other activities of sessions that listen or notify; each on a stock server as well."""
 
 import struct
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.seam
 
 
 def heard_by_another(connect, cluster: Cluster, *statements: str) -> tuple:
-    """What the statements come to, what another session hears of them, and what this one, which listens."""
+    """The outcomes of the statements, and what another session and this session, which both listen, receive."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     sender.execute("LISTEN c")
@@ -40,7 +40,7 @@ LOOP = """
 
 
 def test_ten_thousand_exception_blocks(both, connect):
-    """Guards: of 10,000 subtransactions in a loop, those rolled back send nothing, others do, in order."""
+    """Guards: of 10,000 subtransactions in a loop, those rolled back send nothing, the others all, in order."""
     _, heard, own = both(lambda cluster: heard_by_another(connect, cluster, LOOP, "CALL pg_temp.loop(10000)"))
     assert heard == own
     assert len(heard) == 6667 + 1 + 1666
@@ -48,7 +48,7 @@ def test_ten_thousand_exception_blocks(both, connect):
 
 
 def test_nested_exception_blocks(both, connect):
-    """Guards: exception blocks within each other, hundreds deep, keep what they should."""
+    """Guards: of exception blocks nested hundreds deep, only those not rolled back send their notifications."""
     def run(cluster: Cluster) -> tuple:
         return heard_by_another(
             connect, cluster,
@@ -70,8 +70,8 @@ def test_nested_exception_blocks(both, connect):
 
 
 def test_savepoints_two_thousand_deep(both, connect):
-    """Guards: with 2,000 savepoints open, rolling back to one in the middle and releasing another is as on
-    stock, duplicates across them included."""
+    """Guards: with 2,000 savepoints open, rolling back to one in the middle and releasing another sends the same as on
+    stock, also for duplicates across savepoints."""
     def run(cluster: Cluster) -> tuple:
         opened = [f"SAVEPOINT s{i}; NOTIFY c, '{i}'; NOTIFY c, 'of all'" for i in range(2000)]
         again = [f"SAVEPOINT t{i}; NOTIFY c, '{i}'" for i in range(400, 1200)]
@@ -82,11 +82,11 @@ def test_savepoints_two_thousand_deep(both, connect):
     assert heard == ["0", "of all"] + [str(i) for i in range(1, 1200)] + ["last"]
 
 
-# ---- what is under way while notifications come in, or go out ----
+# ---- during other operations ----
 
 def test_cursor_with_hold(both, connect):
-    """Guards: a cursor WITH HOLD that notifies does so when its transaction commits, all of it, once; and a
-    listener that keeps one open hears, and reads on."""
+    """Guards: a cursor WITH HOLD that notifies sends all of it, once, when its transaction commits; a listener that
+    keeps one open receives notifications, and can fetch more rows."""
     def run(cluster: Cluster) -> tuple:
         return heard_by_another(
             connect, cluster, "BEGIN",
@@ -101,7 +101,7 @@ def test_cursor_with_hold(both, connect):
 
 
 def test_large_objects(both, connect):
-    """Guards: notifications between the reads and writes of a large object come at the transaction's end."""
+    """Guards: notifications between reads and writes of a large object arrive at the end of the transaction."""
     def run(cluster: Cluster) -> tuple:
         return heard_by_another(
             connect, cluster, "SELECT lo_create(4711)", "BEGIN", "SELECT lo_open(4711, 131072 + 262144)",
@@ -114,7 +114,7 @@ def test_large_objects(both, connect):
 
 
 def test_copy_in_by_a_listener(both, connect, wire):
-    """Guards: what comes in during COPY FROM a listener hears after it, not within."""
+    """Guards: a listener receives notifications that are sent during COPY FROM after it, not within."""
     def run(cluster: Cluster) -> tuple:
         client, sender = wire(cluster), connect(cluster)
         client.query("LISTEN c; CREATE TEMP TABLE copied (i integer)")
@@ -132,13 +132,13 @@ def test_copy_in_by_a_listener(both, connect, wire):
 
 
 def test_copy_out_by_a_listener(both, connect, wire):
-    """Guards: what comes in during COPY TO a listener hears after its data, not among it."""
+    """Guards: a listener receives notifications that are sent during COPY TO after its data, not in between."""
     def run(cluster: Cluster) -> tuple:
         client, sender = wire(cluster), connect(cluster)
         client.query("LISTEN c")
         client.send(("Q", b"COPY (SELECT i, repeat('x', 1000) FROM generate_series(1, 20000) i) TO STDOUT\0"))
         assert client.receive()[0] == "H"
-        # The server is far from the end: it waits until we read.
+        # COPY is far from its end: the server waits until the client reads.
         notify(sender, "c", *map(str, range(10)))
         messages = client.until_ready()
         return kinds(messages).lstrip("d"), payloads(messages)
@@ -147,7 +147,7 @@ def test_copy_out_by_a_listener(both, connect, wire):
 
 
 def test_copy_that_notifies(both, connect):
-    """Guards: COPY FROM into a table with a trigger, and COPY TO of a query, that notify."""
+    """Guards: COPY FROM into a table whose trigger notifies, and COPY TO of a query that notifies."""
     def run(cluster: Cluster) -> tuple:
         listener, sender = connect(cluster), connect(cluster)
         listener.execute("LISTEN c")
@@ -170,7 +170,7 @@ def test_copy_that_notifies(both, connect):
 
 
 def call_with_integers(function: int, *arguments: int) -> tuple[str, bytes]:
-    """FunctionCall, the fast path, with binary integers and a binary result."""
+    """A FunctionCall message (fast path) with binary integer arguments and a binary result."""
     body = struct.pack("!IHHH", function, 1, 1, len(arguments))
     for argument in arguments:
         body += struct.pack("!II", 4, argument)
@@ -178,7 +178,7 @@ def call_with_integers(function: int, *arguments: int) -> tuple[str, bytes]:
 
 
 def test_fast_path_of_others(both, connect, wire):
-    """Guards: functions called by the fast path, as libpq does for large objects, leave it hearing."""
+    """Guards: a listener that calls functions by the fast path, as libpq does for large objects, receives as usual."""
     def run(cluster: Cluster) -> list:
         client, sender = wire(cluster), connect(cluster)
         oid = one(sender, "SELECT 'int4pl(int, int)'::regprocedure::oid")
@@ -239,7 +239,7 @@ WAYS_TO_LISTEN = {
 
 @pytest.mark.parametrize("way", WAYS_TO_LISTEN)
 def test_listen_from_code(both, connect, way):
-    """Guards: LISTEN and UNLISTEN in functions, blocks and procedures come to what they do on stock."""
+    """Guards: LISTEN and UNLISTEN in functions, blocks and procedures have the same effect as on stock."""
     def run(cluster: Cluster) -> tuple:
         listener, sender = connect(cluster), connect(cluster)
         listener.execute("LISTEN c")
@@ -266,8 +266,8 @@ LIMITS = {
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_statement_limits(both, connect, limit):
-    """Guards: a listener's statement is cut off by its time limit as on stock, though notifications come in;
-    and none of them is lost."""
+    """Guards: a time limit cancels a listener's statement as on stock, although notifications come in; none of them
+    is lost."""
     def run(cluster: Cluster) -> tuple:
         listener, sender, gate = connect(cluster), connect(cluster), connect(cluster)
         gate.execute("SELECT pg_advisory_lock(77)")
@@ -286,7 +286,7 @@ def test_statement_limits(both, connect, limit):
 
 
 def test_statement_timeout_between_statements(both, connect):
-    """Guards: a listener that is idle for longer than statement_timeout, and hears, is not cut off."""
+    """Guards: a listener that is idle for longer than statement_timeout, and receives, is not cut off."""
     def run(cluster: Cluster) -> tuple:
         listener, sender = connect(cluster), connect(cluster)
         listener.execute("LISTEN c")
@@ -302,7 +302,7 @@ def test_statement_timeout_between_statements(both, connect):
 
 
 def notified_until_gone(sender: psycopg.Connection, pid: int) -> bool:
-    """Notifies c every 20 ms until that backend is gone, but not for ever; True if it is gone."""
+    """Notifies c every 20 ms until that backend is gone, up to 1000 times; True if it is gone."""
     for _ in range(1000):
         notify(sender, "c", "x")
         if one(sender, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = %s", pid):
@@ -317,10 +317,10 @@ def notified_until_gone(sender: psycopg.Connection, pid: int) -> bool:
     ("idle_session_timeout", "SELECT 1", "terminating connection due to idle-session timeout", True),
 ])
 def test_idle_limits(both, connect, wire, limit, begin, message, hears):
-    """Guards: a listener that sends nothing is idle, however much it hears: the limit ends it."""
+    """Guards: a listener that sends nothing is idle, even while it receives notifications: the limit ends it."""
     def run(cluster: Cluster) -> tuple:
         sender = connect(cluster)
-        for _ in range(5):  # it may have got no CPU until the time was over
+        for _ in range(5):  # the client may have had no CPU before the limit ended it
             client = wire(cluster)
             client.query(f"LISTEN c; SET {limit} = '1s'; {begin}")
             gone = notified_until_gone(sender, client.pid)
@@ -333,7 +333,7 @@ def test_idle_limits(both, connect, wire, limit, begin, message, hears):
 
 
 def test_client_connection_check(both, connect, wire):
-    """Guards: a statement of a listener whose client has gone ends soon, though notifications come in."""
+    """Guards: if a listener's client disconnects, its running statement soon ends, although notifications come in."""
     def run(cluster: Cluster) -> bool:
         client, sender = wire(cluster), connect(cluster)
         client.query("LISTEN c; SET client_connection_check_interval = '50ms'")

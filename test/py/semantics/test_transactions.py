@@ -1,4 +1,4 @@
-"""Transactions, procedures and poolers, as a listener and as a sender."""
+"""Listeners and senders in transactions and procedures, and behind poolers."""
 
 import threading
 from contextlib import suppress
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.seam
 
 
 def test_listener_in_a_failed_block(cluster, connect):
-    """Guards: a block that failed holds notifications back until ROLLBACK, and no longer."""
+    """Guards: a failed transaction block holds notifications back until ROLLBACK, and no longer."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     for number in range(5):
@@ -43,8 +43,8 @@ FAILURES = {
 
 @pytest.mark.parametrize("statements, end", FAILURES.values(), ids=FAILURES)
 def test_failed_block_takes_no_turn(cluster, connect, statements, end):
-    """Guards: listeners whose block has failed are given no turn, which they could not use: nobody waits
-    for the watchdog, which is stopped. They hear all of it once the block ends."""
+    """Guards: listeners whose block has failed are given no turn, as they could not use it, so that no listener waits
+    for the watchdog, which is stopped. They receive everything once the block ends."""
     failed = [connect(cluster) for _ in range(8)]
     listener, sender = connect(cluster), connect(cluster)
     for connection in failed:
@@ -70,7 +70,7 @@ def test_failed_block_takes_no_turn(cluster, connect, statements, end):
     "CALL pg_temp.fails()",
 ], ids=["COMMIT fails", "implicit block", "after a block", "chain", "procedure"])
 def test_failure_that_leaves_no_block(cluster, connect, failure):
-    """Guards: a failure after which no block remains does not make a listener deaf, nor does it wait for the
+    """Guards: after a failure that leaves no block, a listener still receives notifications, without waiting for the
     watchdog."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("""
@@ -90,7 +90,7 @@ def test_failure_that_leaves_no_block(cluster, connect, failure):
 
 
 def test_listener_in_a_chain(cluster, connect):
-    """Guards: between the transactions of a chain nothing is delivered; at its end all is, in order."""
+    """Guards: between the transactions of a chain nothing is delivered; at its end everything is, in order."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     listener.execute("BEGIN")
@@ -103,7 +103,7 @@ def test_listener_in_a_chain(cluster, connect):
 
 
 def test_listen_in_an_aborted_subtransaction(cluster, connect):
-    """Guards: of a LISTEN that was rolled back nothing is left, in the session or in shared memory."""
+    """Guards: a LISTEN that was rolled back leaves nothing behind in the session or in shared memory."""
     listener, sender = connect(cluster), connect(cluster)
     with listener.transaction():
         with listener.transaction() as savepoint:
@@ -123,7 +123,7 @@ def test_listen_in_an_aborted_subtransaction(cluster, connect):
 
 
 def test_discard_all_as_poolers_do(cluster, connect):
-    """Guards: after DISCARD ALL a session hears nothing, has no row, and can listen again; many times."""
+    """Guards: after DISCARD ALL a session receives nothing, has no row, and can listen again; many times."""
     pooled, sender = connect(cluster), connect(cluster)
     for number in range(20):
         pooled.execute("LISTEN c")
@@ -139,7 +139,7 @@ def test_discard_all_as_poolers_do(cluster, connect):
 
 
 def test_procedure_with_commits(cluster, connect):
-    """Guards: others hear each transaction of a procedure when it commits, not at the procedure's end."""
+    """Guards: other sessions receive each transaction of a procedure when it commits, not at the procedure's end."""
     listener, sender, gate = connect(cluster), connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     sender.execute("""CREATE OR REPLACE PROCEDURE steps() LANGUAGE plpgsql AS $$
@@ -167,7 +167,8 @@ def test_procedure_with_commits(cluster, connect):
 
 
 def test_order_across_senders(cluster, connect):
-    """Guards: every listener hears a transaction before the notification of a session that had seen its commit."""
+    """Guards: if a session has seen a commit before it notifies, every listener receives that commit's notification
+    first."""
     listeners = [connect(cluster) for _ in range(4)]
     first, second = connect(cluster), connect(cluster)
     first.execute("CREATE TABLE IF NOT EXISTS step (number integer)")
@@ -195,7 +196,7 @@ def test_order_across_senders(cluster, connect):
 
 
 def test_many_listeners_and_senders(cluster, connect):
-    """Guards: with everybody sending to everybody, all hear all in one order, and the figures add up."""
+    """Guards: if all sessions send to each other, all receive the same, in one order, and the statistics add up."""
     clients = [connect(cluster) for _ in range(30)]
     watcher = connect(cluster)
     for client in clients:
@@ -216,7 +217,7 @@ def test_many_listeners_and_senders(cluster, connect):
     assert sorted(heard[0]) == sorted(f"{number} {repeat}" for number in range(30) for repeat in range(20))
     assert all(one_heard == heard[0] for one_heard in heard)
 
-    # A listener counts when its client may have heard already.
+    # A listener updates its counters after delivery, when its client may already have everything.
     listeners = "SELECT count(*), sum(delivered), max(channels), sum(pending_bytes) FROM herald.listeners"
     until(lambda: watcher.execute(listeners).fetchone() == (30, 18000, 1, 0), "all listeners have counted")
     assert watcher.execute("SELECT notifications, batches, duplicates_removed, delivered, overruns"

@@ -1,4 +1,4 @@
-"""Notifications and LISTENs that come by ways on which few statements, or none, are seen; and own ones."""
+"""NOTIFY and LISTEN where the hooks see few statements, or none; and delivery to the sending session itself."""
 
 import psycopg
 import pytest
@@ -12,15 +12,15 @@ pytestmark = pytest.mark.seam
 
 @pytest.fixture(scope="module")
 def preparing():
-    """With prepared transactions."""
+    """A server that allows prepared transactions."""
     yield from started(preload=True, settings=SETTINGS | {"max_prepared_transactions": 4})
 
 
-# ---- no statement is seen ----
+# ---- no statement is seen by the hooks ----
 
 @pytest.fixture
 def steps(cluster, connect):
-    """Procedure steps(): three transactions, each of which notifies c by an expression alone."""
+    """Procedure steps(): three transactions that each notify c by an expression only."""
     connect(cluster).execute("""CREATE OR REPLACE PROCEDURE steps() LANGUAGE plpgsql AS $$
         DECLARE nothing text;
         BEGIN
@@ -34,8 +34,8 @@ def steps(cluster, connect):
 @pytest.mark.parametrize("listens", [False, True], ids=["sender", "listener"])
 @pytest.mark.parametrize("protocol", ["simple", "extended"])
 def test_procedure_that_notifies_by_expressions(cluster, connect, wire, steps, protocol, listens):
-    """Guards: transactions of a procedure in which nothing but an expression of PL/pgSQL runs are no idle
-    ones: what they notify is sent, and comes to the session itself before it is ready."""
+    """Guards: transactions of a procedure that run only a PL/pgSQL expression do not count as idle: their notifications
+    are sent, and arrive at the session itself before ReadyForQuery."""
     client, listener = wire(cluster), connect(cluster)
     listener.execute("LISTEN c")
     if listens:
@@ -55,8 +55,8 @@ def test_procedure_that_notifies_by_expressions(cluster, connect, wire, steps, p
 
 @pytest.mark.parametrize("function", ["herald.pg_notify", "pg_catalog.pg_notify"])
 def test_fast_path_of_a_listener(cluster, connect, wire, function):
-    """Guards: what a listener notifies by the fast path, of our function or the built-in, is sent to all, and
-    comes to the session itself before it is ready."""
+    """Guards: a notification of a listener by the fast path, of our function or the built-in, is sent to all listeners,
+    and arrives at the session itself before ReadyForQuery."""
     client, listener = wire(cluster), connect(cluster)
     client.query("LISTEN c")
     listener.execute("LISTEN c")
@@ -70,11 +70,11 @@ def test_fast_path_of_a_listener(cluster, connect, wire, function):
     assert hear(listener, 1) == ["end"]
 
 
-# ---- one's own, before ReadyForQuery ----
+# ---- own notifications, before ReadyForQuery ----
 
 def test_own_notifications_of_many(cluster, wire):
-    """Guards: of many that notify their own channels at once, and dispatch for each other, each has its own
-    notification before it is ready, and only its own."""
+    """Guards: of many sessions that notify their own channels at once, and dispatch for each other, each receives its
+    own notification before ReadyForQuery, and no other."""
     clients = [wire(cluster) for _ in range(8)]
     for number, client in enumerate(clients):
         client.query(f"LISTEN own_{number}")
@@ -92,8 +92,8 @@ def test_own_notifications_of_many(cluster, wire):
 
 @pytest.mark.parametrize("outcome", ["COMMIT", "ROLLBACK"])
 def test_prepare_after_a_listen_rolled_back(preparing, connect, outcome):
-    """Guards: a transaction that is prepared after its LISTENs were rolled back leaves none of them behind,
-    and the session can go on to listen, and hears."""
+    """Guards: a transaction that is prepared after its LISTENs were rolled back leaves none of them behind, and the
+    session can listen, and receives, afterwards."""
     listener, sender = connect(preparing), connect(preparing)
     for count in (1, 200):
         rolled_back = ";".join(f"LISTEN lost_{number}" for number in range(count))
@@ -113,7 +113,7 @@ def test_prepare_after_a_listen_rolled_back(preparing, connect, outcome):
 
 
 def test_prepare_by_a_listener(preparing, connect):
-    """Guards: what comes in while a listener prepares a transaction it hears afterwards, without asking."""
+    """Guards: what is sent while a listener prepares a transaction is delivered afterwards, without a query."""
     listener, sender = connect(preparing), connect(preparing)
     listener.execute("LISTEN c")
     for number in range(3):
@@ -126,13 +126,13 @@ def test_prepare_by_a_listener(preparing, connect):
         assert hear(listener, 2) == [f"within {number}", f"after {number}"]
 
 
-# ---- is the extension there? ----
+# ---- does the database have the extension? ----
 
 @pytest.mark.parametrize("statement", ["SELECT pg_notify('c', 'x')", "NOTIFY c, 'x'"], ids=["function", "statement"])
 @pytest.mark.parametrize("known", [False, True], ids=["first", "again"])
 def test_look_up_fails(cluster, connect, statement, known):
-    """Guards: a look-up of the extension that fails leaves nothing behind: the next statement looks again,
-    and notifies by pg_herald as before."""
+    """Guards: a failed look-up of the extension leaves nothing behind: the next statement looks again, and notifies
+    through pg_herald."""
     listener, sender, locker = connect(cluster), connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     if known:
@@ -143,9 +143,9 @@ def test_look_up_fails(cluster, connect, statement, known):
     before = one(listener, "SELECT notifications FROM herald.stats")
     sender.execute("SET statement_timeout = '200ms'")
     locker.execute("CREATE FUNCTION announced() RETURNS integer LANGUAGE sql RETURN 1")
-    locker.execute("DROP FUNCTION announced()")  # everybody has to look again
+    locker.execute("DROP FUNCTION announced()")  # every session has to look again
     with locker.transaction():
-        # Both are read for it; the first is cached from PostgreSQL 18 on.
+        # The look-up reads both tables; the first is cached from PostgreSQL 18 on.
         locker.execute("LOCK TABLE pg_extension, pg_depend IN ACCESS EXCLUSIVE MODE")
         for _ in range(2):
             with pytest.raises(psycopg.errors.QueryCanceled):
@@ -158,8 +158,8 @@ def test_look_up_fails(cluster, connect, statement, known):
 
 
 def test_default_privileges_taken_away(cluster, connect, database):
-    """Guards: pg_herald is for everybody, even where functions are not by default: ordinary users notify by
-    it, hear, and see the views; the counters they cannot reset."""
+    """Guards: all users can use pg_herald, even where default privileges exclude functions: ordinary users notify
+    through it, receive, and see the views; they cannot reset the counters."""
     owner, ordinary = connect(cluster, database), connect(cluster, database)
     owner.execute("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
     owner.execute("CREATE EXTENSION pg_herald")

@@ -17,12 +17,12 @@ from support import hear, load, notify, one, outcome, read_bytes, until
 pytestmark = pytest.mark.seam
 
 SEGMENT = 64 * 1024  # of the 512 kB queue
-MANY = 5000  # notifications that do not fit into it: each takes 40 bytes and more
+MANY = 5000  # notifications that do not fit into a segment: each takes 40 bytes or more
 
 
 @pytest.fixture(scope="module")
 def small():
-    """With as little memory as pg_herald takes, and with transactions that can be prepared."""
+    """A server with the smallest memory settings, and with prepared transactions."""
     for cluster in started(preload=True, settings=SETTINGS | SMALLEST | {"max_prepared_transactions": 2}):
         yield cluster
         no_leak(cluster)
@@ -34,22 +34,22 @@ def files(cluster: Cluster) -> list[str]:
 
 
 def send_many(sender: psycopg.Connection, channel: str, prefix: str = "") -> list[str]:
-    """Notifies MANY times in one statement; the payloads."""
+    """Notifies MANY times in one statement; returns the payloads."""
     sender.execute("SELECT count(pg_notify(%s, %s || n)) FROM generate_series(1, %s) n", (channel, prefix, MANY))
     return [f"{prefix}{n}" for n in range(1, MANY + 1)]
 
 
 @pytest.fixture
 def settled(small):
-    """Afterwards no file is left."""
+    """After the test, waits until no file is left."""
     yield
     until(lambda: not files(small) and small.psql("SELECT spilled FROM herald.queue").strip() == "0",
           "the files are deleted")
 
 
 def test_in_order_with_others(small, connect, settled):
-    """Guards: it arrives whole, once, and between those that were committed before and after it; also at a
-    laggard, for which it is kept."""
+    """Guards: a large transaction arrives complete, once, and between those that were committed before and after it;
+    also at a laggard, for which it is kept."""
     laggard, listener, sender = connect(small), connect(small), connect(small)
     for connection in (laggard, listener):
         connection.execute("LISTEN c")
@@ -65,8 +65,8 @@ def test_in_order_with_others(small, connect, settled):
 
 
 def test_only_listeners_of_its_channels(small, connect, settled):
-    """Guards: a listener to one of its channels hears that one only, and no other listener anything; not even in
-    another database, and not if its channels are more than a reference can name."""
+    """Guards: a listener to one of its channels receives only the notifications of that channel, and other listeners
+    nothing; not in another database either, nor if its channels are more than a reference can name."""
     small.psql("CREATE DATABASE elsewhere")
     on_c, on_d, silent, elsewhere = connect(small), connect(small), connect(small), connect(small, "elsewhere")
     sender = connect(small)
@@ -86,7 +86,7 @@ def test_only_listeners_of_its_channels(small, connect, settled):
 
 
 def test_lost_file_of_others(small, connect, settled):
-    """Guards: whoever listens to none of a transaction's channels misses nothing when its file is gone."""
+    """Guards: a session that listens to none of a transaction's channels misses nothing when its file is lost."""
     concerned, other, sender = connect(small), connect(small), connect(small)
     for connection, channel in ((concerned, "c"), (other, "d")):
         connection.execute(f"LISTEN {channel}")
@@ -105,7 +105,7 @@ def test_lost_file_of_others(small, connect, settled):
 
 
 def test_hears_itself(small, connect, settled):
-    """Guards: a sender that listens has its own before its statement is answered, in order."""
+    """Guards: a sender that listens receives its own notifications, in order, before its statement is answered."""
     client = connect(small)
     client.execute("LISTEN c")
     for round in range(3):
@@ -115,8 +115,8 @@ def test_hears_itself(small, connect, settled):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_savepoints_and_duplicates(small, connect, settled, seed):
-    """Guards: what is rolled back is not sent, and what is repeated is sent once, wherever the file's end is;
-    as a model of the transaction says."""
+    """Guards: notifications that are rolled back are not sent, and repeated ones are sent once, wherever the file ends;
+    a model of the transaction gives the expected result."""
     rng = random.Random(seed)
     listener, sender = connect(small), connect(small)
     listener.execute("LISTEN c")
@@ -148,8 +148,8 @@ def test_savepoints_and_duplicates(small, connect, settled, seed):
 
 @pytest.mark.parametrize("end", ["ROLLBACK", "ROLLBACK TO s; COMMIT", "SELECT 1 / 0", "COMMIT", "terminate"])
 def test_not_committed(small, connect, settled, end):
-    """Guards: of a transaction that fails, even at its COMMIT, and of one all of whose notifications are
-    rolled back, nothing arrives and no file is left."""
+    """Guards: a transaction that fails, even at its COMMIT, or all of whose notifications are rolled back, sends
+    nothing and leaves no file."""
     listener, sender = connect(small), connect(small)
     listener.execute("LISTEN c")
     sender.execute("""
@@ -177,7 +177,7 @@ def test_not_committed(small, connect, settled, end):
 
 @pytest.mark.parametrize("end", ["ROLLBACK", "ROLLBACK TO s"])
 def test_rollback_does_not_read(small, connect, settled, end):
-    """Guards: what is rolled back is not read from its file once more: of a large transaction that takes seconds."""
+    """Guards: a rollback does not read the file again, which would take seconds for a large transaction."""
     sender = connect(small)
     pid = sender.info.backend_pid
     sender.execute("BEGIN; SAVEPOINT s")
@@ -200,8 +200,8 @@ def test_rolled_back_and_prepared(small, connect, settled):
 
 
 def test_fails_with_its_place_in_the_queue(small, connect, settled):
-    """Guards: transactions that fail after their references have got places in the queue, while others send and
-    files are deleted: each file goes once, and nobody hears any of it."""
+    """Guards: when transactions fail after their references have got places in the queue, while others send and files
+    are deleted, each file is deleted once, and nothing of them is delivered."""
     rounds = 400
     listener, another = connect(small), connect(small)
     listener.execute("LISTEN c")
@@ -234,7 +234,7 @@ def test_fails_with_its_place_in_the_queue(small, connect, settled):
 
 
 def test_many_senders(small, connect, settled):
-    """Guards: large and small transactions at the same time: each arrives whole and in one piece, at all."""
+    """Guards: of large and small transactions at the same time, each arrives complete and in one piece everywhere."""
     listeners = [connect(small) for _ in range(4)]
     senders = [connect(small) for _ in range(4)]
     for listener in listeners:
@@ -266,7 +266,7 @@ def test_many_senders(small, connect, settled):
 
 @pytest.fixture
 def limit(small):
-    """limit(value) sets herald.max_queue_size until the test ends, for sessions that are told of it."""
+    """limit(value, *sessions) sets herald.max_queue_size until the test ends, and waits until these sessions see it."""
     def set_limit(value: str | None, *sessions: psycopg.Connection) -> None:
         small.psql(f"ALTER SYSTEM SET herald.max_queue_size = '{value}'" if value else
                    "ALTER SYSTEM RESET herald.max_queue_size")
@@ -280,7 +280,7 @@ def limit(small):
 
 
 def test_too_large(small, connect, limit):
-    """Guards: more than the queue may hold is refused at once and clearly; the session goes on."""
+    """Guards: a transaction beyond the limit is refused at once with a clear error; the session goes on."""
     listener, sender = connect(small), connect(small)
     limit("1MB", sender)
     listener.execute("LISTEN c")
@@ -298,8 +298,8 @@ def test_too_large(small, connect, limit):
 
 
 def test_limit_is_lowered_meanwhile(small, connect, settled, limit):
-    """Guards: a lower limit gives up what is beyond it; but what an open transaction has notified already is
-    committed and heard."""
+    """Guards: lowering the limit discards what exceeds it; but what an open transaction has notified already is
+    committed and received."""
     listener, laggard, sender = connect(small), connect(small), connect(small)
     for connection in (listener, laggard):
         connection.execute("LISTEN c")
@@ -322,8 +322,8 @@ def test_limit_is_lowered_meanwhile(small, connect, settled, limit):
 # ---- payloads ----
 
 def test_long_payload(small, connect, settled):
-    """Guards: with herald.max_payload raised a payload of many segments arrives whole, alone, among others
-    and twice; the default is the server's limit."""
+    """Guards: with herald.max_payload raised a payload of many segments arrives complete, alone, among others and when
+    it is repeated; the default is the server's limit."""
     listener, sender = connect(small), connect(small)
     listener.execute("LISTEN c")
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="payload string too long"):
@@ -351,8 +351,8 @@ def test_longest_payload(small, connect, settled):
 
 
 def test_payloads_longer_than_a_turn(cluster, connect):
-    """Guards: in the ring of a usual size, payloads of more than is read in a turn arrive, and so does what
-    comes after them, a backlog of small ones."""
+    """Guards: in a ring of the default size, payloads longer than what is read in one turn arrive, and so does a
+    backlog of small ones after them."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     sender.execute("SET herald.max_payload = '1MB'")
@@ -365,7 +365,7 @@ def test_payloads_longer_than_a_turn(cluster, connect):
 
 
 def test_long_payload_leaves_no_memory(small, connect, settled):
-    """Guards: a listener does not keep the memory that one long payload took."""
+    """Guards: a listener releases the memory that one long payload took."""
     def own_memory() -> int:
         status = Path(f"/proc/{listener.info.backend_pid}/status").read_text(encoding="ascii")
         return int(re.search(r"RssAnon:\s+(\d+)", status).group(1))

@@ -1,4 +1,4 @@
-"""How much the files of large transactions may take, of one transaction and of all."""
+"""Limits on the files of large transactions, of one transaction and of all."""
 
 import random
 import threading
@@ -21,7 +21,7 @@ LIMIT = 4 * MEGABYTE  # of the queue, memory and files: a transaction may have 2
 
 @pytest.fixture(scope="module")
 def limited():
-    """With as little memory as pg_herald takes, and a low limit for all of the queue."""
+    """A server with the smallest memory settings, and a low limit for the whole queue."""
     for cluster in started(preload=True, settings=SETTINGS | SMALLEST | {"herald.max_queue_size": "4MB"}):
         yield cluster
         no_leak(cluster)
@@ -29,14 +29,14 @@ def limited():
 
 @pytest.fixture
 def watcher(limited, connect):
-    """A session that notifies nothing, when the last test's files have gone."""
+    """A session that notifies nothing, once the previous test's files are gone."""
     watcher = connect(limited)
     no_files_left(limited, watcher)
     return watcher
 
 
 def grow(sender: psycopg.Connection, size: float, name: str = "") -> int:
-    """Notifies c that many bytes, more or less, in the transaction that is open; how many notifications."""
+    """Notifies c of about `size` bytes in the open transaction; returns the number of notifications."""
     count = int(size / len(KILOBYTES_7))
     sender.execute("SELECT count(pg_notify('c', %s || n || %s)) FROM generate_series(1, %s) n",
                    (name, KILOBYTES_7, count))
@@ -49,7 +49,7 @@ def uncommitted(watcher: psycopg.Connection) -> int:
 
 
 def sizes(cluster) -> dict[Path, int]:
-    """Of all files, one after the other."""
+    """The size of each file, read one after the other."""
     found = {}
     for path in files(cluster.data):
         try:
@@ -60,18 +60,18 @@ def sizes(cluster) -> dict[Path, int]:
 
 
 def on_disk(cluster) -> int:
-    """Bytes of all files."""
+    """The total size of all files."""
     return sum(sizes(cluster).values())
 
 
 def at_one_moment(cluster) -> int:
-    """Bytes that were there together, between two looks: files come and go meanwhile."""
+    """Bytes that existed together, between two looks: files come and go meanwhile."""
     before, after = sizes(cluster), sizes(cluster)
     return sum(min(size, after.get(path, 0)) for path, size in before.items())
 
 
 def laggard_behind(count: int, laggard: psycopg.Connection, sender: psycopg.Connection) -> psycopg.Connection:
-    """The laggard, which has so many notifications of 7 kB to read when its transaction ends."""
+    """Puts the laggard `count` notifications of 7 kB behind, to be read when its transaction ends; returns it."""
     fall_behind(laggard)
     for number in range(count):
         notify(sender, "c", f"{number} {KILOBYTES_7}")
@@ -81,8 +81,8 @@ def laggard_behind(count: int, laggard: psycopg.Connection, sender: psycopg.Conn
 # ---- temp_file_limit ----
 
 def test_temp_file_limit(limited, connect, watcher):
-    """Guards: the file of an open transaction counts for temp_file_limit, together with those of queries; past
-    it the NOTIFY fails with the server's error, and what was notified before a savepoint can be committed."""
+    """Guards: the file of an open transaction counts for temp_file_limit, together with those of queries; beyond it
+    NOTIFY fails with the server's error, and what was notified before a savepoint can be committed."""
     listener, sender = connect(limited), connect(limited)
     listener.execute("LISTEN c")
     sender.execute("SET temp_file_limit = '1MB'; SET work_mem = '64kB'")
@@ -97,7 +97,7 @@ def test_temp_file_limit(limited, connect, watcher):
     sender.execute("ROLLBACK TO s; COMMIT")
     assert len(hear(listener, before)) == before
 
-    # What it has committed, or rolled back, counts for it no longer.
+    # Committed or rolled-back notifications no longer count for the session.
     for end in ("ROLLBACK", "COMMIT", "COMMIT"):
         sender.execute("BEGIN")
         count = grow(sender, 0.9 * MEGABYTE)
@@ -111,8 +111,8 @@ def test_temp_file_limit(limited, connect, watcher):
 
 
 def test_savepoints_use_the_same_room(limited, connect, watcher):
-    """Guards: what is rolled back is written over: neither limit is passed by many savepoints; the rest of the
-    file is given back when the transaction commits."""
+    """Guards: space of rolled-back notifications is written over: many savepoints exceed neither limit; the rest of the
+    file is freed when the transaction commits."""
     listener, laggard, sender = connect(limited), connect(limited), connect(limited)
     listener.execute("LISTEN c")
     fall_behind(laggard)
@@ -136,9 +136,9 @@ def test_savepoints_use_the_same_room(limited, connect, watcher):
 # ---- herald.max_queue_size ----
 
 def test_open_transactions_count(limited, connect, watcher):
-    """Guards: the files of open transactions count for herald.max_queue_size as they grow. One for which there
-    is no room fails, and says what takes it; small ones are not concerned, nor what was written before; with room
-    again it can be repeated."""
+    """Guards: the files of open transactions count for herald.max_queue_size as they grow. One without room fails, with
+    an error that shows what takes it; small ones and earlier notifications are not affected; with room again it can be
+    repeated."""
     listener = connect(limited)
     first, second, third = (connect(limited) for _ in range(3))
     listener.execute("LISTEN c")
@@ -177,7 +177,7 @@ def test_open_transactions_count(limited, connect, watcher):
 
 
 def test_half_for_one(limited, connect, watcher):
-    """Guards: one transaction may have half of herald.max_queue_size: it cannot take all from the others; and its
+    """Guards: one transaction may have half of herald.max_queue_size, so that it cannot take all from the others; its
     session goes on."""
     listener, sender, other = connect(limited), connect(limited), connect(limited)
     listener.execute("LISTEN c")
@@ -194,8 +194,8 @@ def test_half_for_one(limited, connect, watcher):
 
 
 def test_laggards_give_way(limited, connect, watcher):
-    """Guards: what laggards have yet to read gives way to an open transaction, the oldest first, and no more of it
-    than has to."""
+    """Guards: notifications that laggards have not read give way to an open transaction, the oldest first, and no more
+    than necessary."""
     laggard, late, sender = connect(limited), connect(limited), connect(limited)
     laggard.execute("LISTEN herald_reset")
     fall_behind(laggard)
@@ -217,8 +217,7 @@ def test_laggards_give_way(limited, connect, watcher):
 
 
 def test_nothing_is_given_up_in_vain(limited, connect, watcher):
-    """Guards: an open transaction for which there would be no room, whatever laggards lose, takes nothing from
-    them."""
+    """Guards: an open transaction that would have no room whatever laggards lose takes nothing from them."""
     laggard = laggard_behind(110, connect(limited), watcher)
     senders = [connect(limited) for _ in range(3)]
     overruns = counted(watcher)[2]
@@ -237,7 +236,7 @@ def test_nothing_is_given_up_in_vain(limited, connect, watcher):
 
 
 def test_open_transactions_take_nothing(limited, connect, watcher):
-    """Guards: open transactions, however many, make no listener lose what fits into the last quarter."""
+    """Guards: open transactions, however many, make no listener lose what fits into the last quarter of the limit."""
     laggard = laggard_behind(100, connect(limited), watcher)
     senders = [connect(limited) for _ in range(4)]
     overruns = counted(watcher)[2]
@@ -256,8 +255,8 @@ def test_open_transactions_take_nothing(limited, connect, watcher):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_many_at_once(limited, connect, watcher, seed):
-    """Guards: many large transactions at the same time, some of which fail, and a laggard: together the files never
-    take more than the limit and what is being written and deleted just then; nothing stays counted."""
+    """Guards: of many concurrent large transactions, some of which fail, and a laggard, the files together never exceed
+    the limit by more than what is being written and deleted at that moment; nothing stays counted."""
     rng = random.Random(seed)
     laggard = connect(limited)
     laggard.execute("LISTEN herald_reset")
@@ -276,7 +275,8 @@ def test_many_at_once(limited, connect, watcher, seed):
             sender.execute(end)
 
     def watch() -> None:
-        # A file that is being deleted is on the disk, and not counted any more; and each sender may write one batch.
+        # A file that is being deleted is still on the disk, but no longer counted; and each sender may be writing one
+        # batch.
         most = LIMIT - RING_BYTES + SEGMENT_BYTES * (len(senders) + 1) + 2 * MEGABYTE
         while not done.is_set():
             if (size := at_one_moment(limited)) > most:

@@ -1,4 +1,4 @@
-"""Small memory, much to send, and clients that do not listen."""
+"""Small memory and large loads: a ring full of commits, many channels and listeners, payloads of all sizes."""
 
 from contextlib import contextmanager
 
@@ -16,20 +16,20 @@ from timing import as_fast
 from wire import cstring, kinds
 
 SEGMENTS = 8  # of the ring
-TIMES_MAX = 4  # of the stock server's CPU time
+TIMES_MAX = 4  # factor of the stock server's CPU time
 
-# Takes more than half of a segment, so that each takes a segment of its own.
+# Takes more than half of a segment, so that each transaction takes a segment of its own.
 SEGMENT_FULL = f"SELECT pg_notify('c', '{{prefix}} ' || n || ' {KILOBYTES_7}') FROM generate_series(1, 8) n"
 
 
 @pytest.fixture(scope="module")
 def small():
-    """With as little memory as pg_herald takes, and commits that can hang."""
+    """A server with the smallest memory settings, and commits that can hang."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST | SLOW)
 
 
 def test_sequence_over_many_laps(small):
-    """Guards: while a small ring is overwritten many times, each listener hears each sender's numbers once, in order."""
+    """Guards: while a small ring is overwritten many times, listeners receive each sender's numbers once, in order."""
     before = int(small.psql("SELECT head FROM herald.queue"))
     clients, transactions, each = 8, 3000, 10
     with Listeners(small, 20, check_sequence=clients) as listeners:
@@ -45,9 +45,9 @@ def test_sequence_over_many_laps(small):
 
 @contextmanager
 def full_of_commits(cluster: Cluster, wire, watcher: psycopg.Connection):
-    """Within, the ring is full of transactions that hang in their commits; afterwards they are committed.
+    """Within the block, the ring is full of transactions that hang in their commits; afterwards they are committed.
 
-    Gives a function by which they go on earlier, which returns what they have notified to c.
+    Yields a function that lets them commit earlier, and returns what they have notified to c.
     """
     watcher.execute("CREATE TABLE IF NOT EXISTS written (number integer)")
     clients = [wire(cluster, synchronous_commit="on") for _ in range(SEGMENTS)]
@@ -71,13 +71,13 @@ def full_of_commits(cluster: Cluster, wire, watcher: psycopg.Connection):
 
 
 def waits_for_room(watcher: psycopg.Connection, pid: int) -> bool:
-    """The backend waits, and nothing of its transaction is in the queue."""
-    return wait_event(watcher, pid) in ("Extension", "HeraldQueueRoom")  # without a name before 17
+    """Whether the backend waits for room, with nothing of its transaction in the queue."""
+    return wait_event(watcher, pid) in ("Extension", "HeraldQueueRoom")  # the event has no name before 17
 
 
 def test_sender_waits_for_commits(small, connect, wire):
-    """Guards: a sender that finds the ring full of unfinished transactions waits, and goes on when they
-    are finished; so do others, laggards are not concerned, and all is heard in order."""
+    """Guards: a sender that finds the ring full of unfinished transactions waits, and goes on when they are finished;
+    so do other senders, laggards are not affected, and all is received in order."""
     listener, laggard, watcher = connect(small), connect(small), connect(small)
     waiting = [wire(small) for _ in range(3)]
     listener.execute("LISTEN c")
@@ -139,10 +139,11 @@ def test_waiting_senders_hold_up_no_others(small, connect, wire):
     assert len(hear(other, 8 * SEGMENTS)) == 8 * SEGMENTS
 
 
-# ---- what is too large ----
+# ---- sizes of payloads, numbers of channels and listeners ----
 
 def test_payloads_of_every_size(small, connect):
-    """Guards: sizes around every border of the layout, and the greatest, arrive whole; one more is refused."""
+    """Guards: payloads of sizes around every boundary of the layout, and of the maximum size, arrive complete; one byte
+    more is refused."""
     listener, sender = connect(small), connect(small)
     listener.execute("LISTEN c")
     for size in [*range(0, 300), *range(1000, 8000, 333), *range(7900, 8000)]:
@@ -154,8 +155,8 @@ def test_payloads_of_every_size(small, connect):
 
 
 def test_registry_used_up(small, connect):
-    """Guards: too many channels are refused with a clear error; what was listened to before is not lost, and
-    after UNLISTEN there is room again."""
+    """Guards: too many channels are refused with a clear error; earlier LISTENs stay in effect, and after UNLISTEN
+    there is room again."""
     listener, greedy, sender = connect(small), connect(small), connect(small)
     listener.execute("LISTEN c")
     greedy.execute("LISTEN c")
@@ -186,8 +187,8 @@ def test_registry_used_up(small, connect):
 
 
 def test_many_channels_in_one_transaction(cluster, stock, connect):
-    """Guards: 30,000 channels can be listened to in one transaction, at about the cost on the stock server, and each is
-    heard."""
+    """Guards: a session can listen to 30,000 channels in one transaction, at about the stock server's cost, and
+    receives on each."""
     listener, theirs, sender = connect(cluster), connect(stock), connect(cluster)
 
     def listen(session: psycopg.Connection) -> float:
@@ -223,7 +224,7 @@ def test_many_listeners_on_one_channel(cluster, connect):
 
 @pytest.mark.parametrize("wanted, shown", [("100MB", "64MB"), ("1535kB", "1MB")])
 def test_queue_memory_in_use_is_shown(connect, wanted, shown):
-    """Guards: the ring's size is a power of two, and SHOW tells the one that is in use."""
+    """Guards: the ring's size is a power of two, and SHOW displays the size in use."""
     for cluster in started(preload=True, settings=SETTINGS | {"herald.queue_memory": wanted}):
         session = connect(cluster)
         assert one(session, "SHOW herald.queue_memory") == shown

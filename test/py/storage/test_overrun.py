@@ -1,4 +1,4 @@
-"""Listeners that fall too far behind: one that misses something is told, and no other session is concerned."""
+"""Listeners that fall too far behind: one that misses notifications is informed, and no other session is affected."""
 
 import pytest
 
@@ -18,7 +18,7 @@ GONE = "a missing or unreadable temporary file"
 
 @pytest.fixture(scope="module")
 def limited():
-    """One megabyte of the queue is kept: half of it in files. Commits can hang."""
+    """A server that keeps one megabyte of the queue, half of it in files; commits can hang."""
     for cluster in started(preload=True, settings=SETTINGS | SMALLEST | SLOW | {"herald.max_queue_size": "1MB"}):
         yield cluster
         no_leak(cluster)
@@ -27,7 +27,7 @@ def limited():
 
 @pytest.fixture
 def watcher(limited, connect):
-    """A session that listens to nothing. Before and after the test there are no files."""
+    """A session that listens to nothing; the test begins without files."""
     return watcher_at_rest(limited, connect)
 
 
@@ -47,14 +47,14 @@ def limit(watcher):
 
 @pytest.fixture
 def logged(limited):
-    """logged() gives the PIDs of the listeners that have missed something since the test began, as the log has it, and
+    """logged() returns, from the log, the PIDs of the listeners that have missed something since the test began, and
     why."""
     before = len(limited.log())
     return lambda: [(int(pid), reason) for pid, reason in LOGGED.findall(limited.log()[before:])]
 
 
 def is_disconnected(client) -> bool:
-    """The client is told why, in the words that are documented, and then that was all."""
+    """Whether the client gets the documented error, and nothing after it."""
     messages = client.until_ready()
     assert kinds(messages).lstrip("CA") == "E", kinds(messages)
     error = fields(next(body for kind, body in messages if kind == "E"))
@@ -67,11 +67,11 @@ def is_disconnected(client) -> bool:
     return True
 
 
-# ---- which listeners are told, and how ----
+# ---- which listeners are informed, and how ----
 
 def test_disconnected(limited, wire, connect, watcher, logged):
-    """Guards: a listener past the limit is disconnected at the end of its transaction, with a clear error;
-    one within it, and one that keeps up, hear everything."""
+    """Guards: a listener past the limit is disconnected at the end of its transaction, with a clear error; one within
+    it, and one that keeps up, receive everything."""
     laggard, within, listener, sender = wire(limited), connect(limited), connect(limited), connect(limited)
     fall_behind(laggard)
     listener.execute("LISTEN c")
@@ -97,7 +97,7 @@ def test_disconnected(limited, wire, connect, watcher, logged):
 
 
 def test_told_on_its_channel(limited, connect, watcher, logged):
-    """Guards: a listener to herald_reset is told there, once, and goes on with what comes next."""
+    """Guards: a listener to herald_reset is notified there, once, and goes on with the next notifications."""
     laggard, sender = connect(limited), connect(limited)
     laggard.execute("LISTEN herald_reset")
     fall_behind(laggard)
@@ -113,7 +113,7 @@ def test_told_on_its_channel(limited, connect, watcher, logged):
 
 
 def test_told_only_while_it_listens(limited, wire, connect, watcher):
-    """Guards: a LISTEN herald_reset that was rolled back, or taken back, does not count."""
+    """Guards: a LISTEN herald_reset that was rolled back, or undone by UNLISTEN, does not count."""
     sender = connect(limited)
     for statements in (["BEGIN", "LISTEN herald_reset", "ROLLBACK"],
                        ["LISTEN herald_reset", "UNLISTEN herald_reset"]):
@@ -127,7 +127,7 @@ def test_told_only_while_it_listens(limited, wire, connect, watcher):
 
 
 def test_overrun_twice(limited, connect, watcher, logged):
-    """Guards: a listener that is overrun again is told again, and logged again."""
+    """Guards: a listener that is overrun again is notified again, and logged again."""
     laggard, sender = connect(limited), connect(limited)
     laggard.execute("LISTEN herald_reset")
     for times in (1, 2, 3):
@@ -142,8 +142,8 @@ def test_overrun_twice(limited, connect, watcher, logged):
 
 @pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK", "a failed block"])
 def test_at_the_end_of_its_transaction(limited, connect, watcher, ends):
-    """Guards: a listener in a transaction is told at its end, however it ends; its own notifications and
-    those of others that come after that are heard."""
+    """Guards: a listener in a transaction is notified when the transaction ends, in whatever way; later notifications,
+    its own and those of others, are received."""
     laggard, sender = connect(limited), connect(limited)
     laggard.execute("LISTEN herald_reset")
     fall_behind(laggard, failed=ends == "a failed block")
@@ -167,7 +167,7 @@ def test_idle_listener_that_does_not_run(limited, wire, connect, watcher, logged
 
 
 def test_client_that_does_not_read(limited, wire, connect, watcher, logged):
-    """Guards: a client that does not read gets what comes before the gap, in order, and is told then."""
+    """Guards: a client that does not read gets what comes before the gap, in order, and then the notice or error."""
     plain, listener, sender = wire(limited), connect(limited), connect(limited)
     told = wire(limited)
     told.query("LISTEN herald_reset")
@@ -187,8 +187,8 @@ def test_client_that_does_not_read(limited, wire, connect, watcher, logged):
 
 
 def test_told_once_while_it_reads(limited, wire, connect, watcher, logged):
-    """Guards: a listener that is overrun while it is blocked in the midst of reading is told once, though
-    what it was about to read up to is long gone as well."""
+    """Guards: a listener that is overrun while it is blocked in the middle of reading is notified once, although the
+    position up to which it was about to read is long gone as well."""
     mute, sender = wire(limited), connect(limited)
     mute.query("LISTEN herald_reset")
     fall_behind(mute)
@@ -210,7 +210,7 @@ def test_told_once_while_it_reads(limited, wire, connect, watcher, logged):
 
 
 def test_several_at_once(limited, wire, connect, watcher, logged):
-    """Guards: each of many listeners that are overrun is told, and logged once."""
+    """Guards: each of many listeners that are overrun is informed, and logged once."""
     laggards, told = [wire(limited) for _ in range(10)], [connect(limited) for _ in range(10)]
     sender = connect(limited)
     for connection in told:
@@ -231,7 +231,7 @@ def test_several_at_once(limited, wire, connect, watcher, logged):
 
 
 def test_laggard_on_other_channels(limited, connect, watcher, logged):
-    """Guards: a listener that sits in a transaction with nothing for it on its channels misses nothing."""
+    """Guards: a listener that stays in a transaction misses nothing while nothing is sent on its channels."""
     laggard, sender = connect(limited), connect(limited)
     fall_behind(laggard)
     for number in range(1000):
@@ -245,14 +245,14 @@ def test_laggard_on_other_channels(limited, connect, watcher, logged):
 # ---- transactions that are larger than a segment ----
 
 def send_large(sender, prefix: str) -> list[str]:
-    """Notifies c in one transaction, of more than a third of what may be in files; the payloads."""
+    """Notifies c of more than a third of what may be in files, in one transaction; returns the payloads."""
     sender.execute("SELECT count(pg_notify('c', %s || n)) FROM generate_series(1, 5000) n", (prefix,))
     return [f"{prefix}{n}" for n in range(1, 5001)]
 
 
 def test_large_transactions(limited, wire, connect, watcher, logged):
-    """Guards: the files of large transactions count for the limit; the oldest is given up, and a listener that
-    needed it is told when it gets there; one that came later hears all."""
+    """Guards: the files of large transactions count for the limit; the oldest is discarded, and a listener that needed
+    it is disconnected when it gets there; one that came later receives all."""
     laggard, within, sender = wire(limited), connect(limited), connect(limited)
     fall_behind(laggard)
     send_large(sender, "first ")
@@ -271,8 +271,8 @@ def test_large_transactions(limited, wire, connect, watcher, logged):
 
 
 def test_large_transactions_elsewhere(limited, connect, watcher, logged):
-    """Guards: large transactions that are given up cost a listener nothing if they are not for it, in
-    another database say, however far behind it is."""
+    """Guards: large transactions that are discarded cost a listener nothing if they are not for it, e.g. in another
+    database, however far behind it is."""
     watcher.execute("CREATE DATABASE elsewhere")
     limited.create_herald("elsewhere")
     with connect(limited, "elsewhere") as laggard, connect(limited, "elsewhere") as neighbour:
@@ -289,8 +289,8 @@ def test_large_transactions_elsewhere(limited, connect, watcher, logged):
 
 @pytest.mark.parametrize("end", ["committed", "rolled back"])
 def test_not_while_it_is_being_committed(limited, wire, connect, watcher, logged, end):
-    """Guards: the file of a large transaction is not given up while its commit is under way, whose listeners
-    cannot be known yet; and that commit may still fail."""
+    """Guards: the file of a large transaction is not discarded during its commit, because its listeners cannot be known
+    yet, and the commit may still fail."""
     laggard, sender, holder, hangs = connect(limited), connect(limited), wire(limited), wire(limited)
     fall_behind(laggard)
 
@@ -321,8 +321,7 @@ def test_not_while_it_is_being_committed(limited, wire, connect, watcher, logged
 # ---- the limit ----
 
 def test_no_files_at_all(limited, wire, connect, watcher, limit, logged):
-    """Guards: with a limit of 0 nothing is written, the ring alone is kept; a listener that keeps up loses
-    nothing."""
+    """Guards: with a limit of 0 no file is written, and only the ring is kept; a listener that keeps up loses none."""
     limit("0")
     laggard, listener, sender = wire(limited), connect(limited), connect(limited)
     fall_behind(laggard)
@@ -339,7 +338,7 @@ def test_no_files_at_all(limited, wire, connect, watcher, limit, logged):
 
 
 def test_nothing_is_dropped_without_laggards(limited, watcher, limit):
-    """Guards: what nobody has yet to read is not counted as dropped, however many want its room at once."""
+    """Guards: data that no listener needs is not counted as dropped, however many senders want its room at once."""
     limit("0")
     limited.client("pgbench", "-n", "-c16", "-t1000", "-f", "/dev/stdin", timeout_s=100,
                    stdin="SELECT pg_notify('c', n || repeat('x', 7000)) FROM generate_series(1, 3) n;\n")
@@ -347,7 +346,8 @@ def test_nothing_is_dropped_without_laggards(limited, watcher, limit):
 
 
 def test_limit_is_lowered(limited, wire, connect, watcher, limit, logged):
-    """Guards: once the limit is lowered, files beyond it are deleted, without anything being sent; only listeners that needed them are concerned."""
+    """Guards: once the limit is lowered, files beyond it are deleted even if nothing is sent; only listeners that
+    needed them are affected."""
     limit("1GB")
     early, late, sender = wire(limited), connect(limited), connect(limited)
     fall_behind(early)

@@ -1,4 +1,4 @@
-"""Listeners that fall behind: what they have yet to read waits in temporary files, and nobody else does."""
+"""Listeners that fall behind: their unread notifications are kept in temporary files, and no other session waits."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from wire import cstring, payloads
 
 @pytest.fixture(scope="module")
 def spilling():
-    """With as little memory as pg_herald takes."""
+    """A server with the smallest memory settings."""
     for cluster in started(preload=True, settings=SETTINGS | SMALLEST):
         yield cluster
         no_leak(cluster)
@@ -30,16 +30,16 @@ def spilling():
 
 @pytest.fixture
 def watcher(spilling, connect):
-    """A session that listens to nothing. Before and after the test there are no files."""
+    """A session that listens to nothing; the test begins without files."""
     return watcher_at_rest(spilling, connect)
 
 
-# ---- one laggard, and what becomes of the files ----
+# ---- one laggard, and its files ----
 
 @pytest.mark.parametrize("failed", [False, True], ids=["idle in a block", "in a failed block"])
 def test_laggard_in_a_transaction(spilling, connect, watcher, failed):
-    """Guards: a listener that sits in a transaction for many laps of the ring holds up nobody, and hears
-    everything once and in order when it ends; then the files are gone."""
+    """Guards: a listener that stays in a transaction for many laps of the ring blocks no other session, and receives
+    everything once and in order when the transaction ends; then the files are deleted."""
     laggard, listener, sender = connect(spilling), connect(spilling), connect(spilling)
     fall_behind(laggard, failed=failed)
     listener.execute("LISTEN c")
@@ -57,7 +57,7 @@ def test_laggard_in_a_transaction(spilling, connect, watcher, failed):
 
 
 def test_views(spilling, connect, watcher):
-    """Guards: the views and pg_notification_queue_usage() tell of a laggard whose position is in a file."""
+    """Guards: the views and pg_notification_queue_usage() show a laggard whose position is in a file."""
     laggard, sender = connect(spilling), connect(spilling)
     fall_behind(laggard)
     assert one(watcher, "SELECT pending_bytes FROM herald.listeners") == 0
@@ -81,7 +81,7 @@ def test_views(spilling, connect, watcher):
 
 @pytest.mark.parametrize("how", ["terminated", "closed", "unlisten"])
 def test_laggard_goes(spilling, connect, watcher, how):
-    """Guards: the files that only one listener needs are deleted when it goes."""
+    """Guards: the files that only one listener needs are deleted when it exits or stops listening."""
     laggard, listener, sender = connect(spilling), connect(spilling), connect(spilling)
     fall_behind(laggard)
     listener.execute("LISTEN c")
@@ -104,8 +104,8 @@ def test_laggard_goes(spilling, connect, watcher, how):
 
 
 def test_terminated_while_it_reads(spilling, connect, wire, watcher):
-    """Guards: a listener that is terminated on its way through the files, blocked on its client, leaves
-    nothing; and it keeps no file open meanwhile, which would fill the disk however much is deleted."""
+    """Guards: a listener that is terminated while it reads the files, blocked on its client, leaves nothing; meanwhile
+    it keeps no file open, so that deleted files free their disk space."""
     mute, sender = wire(spilling), connect(spilling)
     fall_behind(mute)
     send(sender, 10)
@@ -117,7 +117,7 @@ def test_terminated_while_it_reads(spilling, connect, wire, watcher):
 
 
 def test_laggard_is_killed(spilling, connect, watcher):
-    """Guards: after a crash of the server nothing of the files is left, and new ones can be made."""
+    """Guards: after a crash of the server no file is left, and new ones can be created."""
     laggard, sender = connect(spilling), connect(spilling)
     fall_behind(laggard)
     send(sender, 3)
@@ -129,7 +129,7 @@ def test_laggard_is_killed(spilling, connect, watcher):
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_restart(spilling, connect, watcher, mode):
-    """Guards: a restart of the server leaves nothing of the files, and new ones can be made."""
+    """Guards: after a restart of the server no file is left, and new ones can be created."""
     laggard, sender = connect(spilling), connect(spilling)
     fall_behind(laggard)
     send(sender, 3)
@@ -139,7 +139,7 @@ def test_restart(spilling, connect, watcher, mode):
 
 
 def works_afresh(cluster, connect) -> None:
-    """There are no files, and a laggard is served by new ones."""
+    """Checks that there are no files, and that a laggard is served by new ones."""
     watcher = reconnect(cluster, connect)
     assert files(cluster.data) == [] and spilled(watcher) == 0
     laggard = connect(cluster)
@@ -154,7 +154,7 @@ def works_afresh(cluster, connect) -> None:
 # ---- several laggards ----
 
 def test_twenty_laggards_share_the_files(spilling, connect, watcher):
-    """Guards: what twenty laggards have yet to read is written once, as for one."""
+    """Guards: what twenty laggards have not read is written once, as for one."""
     sender = connect(spilling)
     written = []
     for count in (1, 20):
@@ -173,7 +173,7 @@ def test_twenty_laggards_share_the_files(spilling, connect, watcher):
 
 
 def test_laggards_at_different_positions(spilling, connect, watcher):
-    """Guards: each laggard hears all since it began to listen; a file goes when the last has read it."""
+    """Guards: each laggard receives all since it began to listen; a file is deleted when the last one has read it."""
     sender, laggards, sent = connect(spilling), [connect(spilling) for _ in range(5)], []
     for laggard in laggards:
         fall_behind(laggard)
@@ -182,14 +182,14 @@ def test_laggards_at_different_positions(spilling, connect, watcher):
         assert spilled(watcher) > (len(laggards) - number) * 2 * RING_BYTES
         laggard.execute("COMMIT")
         hear_all(laggard, [payload for part in sent[number:] for payload in part])
-        # The watchdog deletes one file after the other: what the others have yet to read is left in the end.
+        # The watchdog deletes one file after the other: in the end only what the others have not read is left.
         left = (len(laggards) - number - 1) * (3 * RING_BYTES + SEGMENT_BYTES)
         until(lambda: spilled(watcher) <= left, "files are deleted")
         until(lambda: spilled(watcher) == len(files(spilling.data)) * SEGMENT_BYTES, "they have gone")
 
 
 def test_furthest_behind_goes_last(spilling, connect, watcher):
-    """Guards: a laggard that catches up does not take away what one further behind has yet to read."""
+    """Guards: a laggard that catches up does not remove what one further behind still has to read."""
     sender, first, second = connect(spilling), connect(spilling), connect(spilling)
     fall_behind(first)
     sent = send(sender, 4)
@@ -207,8 +207,8 @@ def test_furthest_behind_goes_last(spilling, connect, watcher):
 # ---- clients that do not read ----
 
 def test_client_that_does_not_read(spilling, connect, wire, watcher):
-    """Guards: with tens of megabytes pending for a client that does not read its socket, others are not
-    held up; when it reads, it finds all, in order."""
+    """Guards: tens of megabytes pending for a client that does not read its socket block no other session; when it
+    reads, it receives all, in order."""
     mute, listener, sender = wire(spilling), connect(spilling), connect(spilling)
     mute.query("LISTEN c")
     listener.execute("LISTEN c")
@@ -226,8 +226,8 @@ def test_client_that_does_not_read(spilling, connect, wire, watcher):
 
 
 def test_clients_that_stop_and_go_on(spilling, watcher):
-    """Guards: clients that are stopped for many laps find every sender's numbers once, in order; those
-    that were not stopped have heard all by then."""
+    """Guards: clients that are stopped for many laps receive every sender's numbers once, in order; those that were not
+    stopped have received all by then."""
     clients, transactions, each = 8, 2000, 20
     total = clients * transactions * each
     with Listeners(spilling, 5, check_sequence=clients) as mute, \
@@ -243,7 +243,8 @@ def test_clients_that_stop_and_go_on(spilling, watcher):
 
 @pytest.fixture
 def fail_at_commit(spilling, connect, watcher):
-    """fail_at_commit(): a transaction that notifies c and channel_1 fails in its commit, its batch in the queue already."""
+    """fail_at_commit(): a transaction that notifies c and channel_1 fails in its commit, with its batch in the
+    queue."""
     committed, failing = connect(spilling), connect(spilling)
     watcher.execute("CREATE TABLE skew (number integer)")
 
@@ -272,8 +273,8 @@ def other(spilling, watcher):
 
 
 def test_catches_up_at_full_speed(spilling, watcher, other, fail_at_commit):
-    """Guards: laggards that catch up, from file to memory, while senders in several databases go on, and
-    transactions fail between, hear each sender's numbers once and in order, and nothing else."""
+    """Guards: laggards that catch up, from file to memory, while senders in several databases go on, and transactions
+    fail in between, receive each sender's numbers once and in order, and nothing else."""
     clients, transactions, each = 4, 2500, 20
     total = clients * transactions * each
     dbnames = ("postgres", other)
@@ -318,11 +319,10 @@ def test_catches_up_at_full_speed(spilling, watcher, other, fail_at_commit):
     assert counted(watcher)[1:] == (0, 0)
 
 
-# ---- what goes through the files ----
+# ---- contents of the files ----
 
 def test_every_size_through_files(spilling, connect, watcher, other, fail_at_commit):
-    """Guards: batches of every size, those that failed, and those of other databases, are read from files
-    as from memory."""
+    """Guards: batches of every size, failed ones, and those of other databases are read from files as from memory."""
     laggard, sender, elsewhere = connect(spilling), connect(spilling), connect(spilling, other)
     fall_behind(laggard)
     sent = []
@@ -339,7 +339,7 @@ def test_every_size_through_files(spilling, connect, watcher, other, fail_at_com
 
 
 def test_floods_of_other_databases(spilling, connect, watcher, other):
-    """Guards: a listener reads what others have sent in their databases, however much it is. It hears what is its
+    """Guards: a listener reads what others have sent in their databases, however much it is. It receives what is its
     own, before, within and after the flood."""
     laggard, sender, elsewhere = connect(spilling), connect(spilling), connect(spilling, other)
     fall_behind(laggard)
@@ -354,8 +354,8 @@ def test_floods_of_other_databases(spilling, connect, watcher, other):
 
 
 def test_behind_what_was_rolled_back(spilling, connect, watcher, fail_at_commit):
-    """Guards: to tell since when a listener lags does not take the longer, the more transactions that were rolled back
-    come first. The watchdog does it, while nobody else takes back turns."""
+    """Guards: finding out since when a listener lags does not take longer the more rolled-back transactions come first.
+    The watchdog does this too, and meanwhile no process takes back turns."""
     (token,), = watcher.execute("SELECT herald.position()").fetchall()
     for _ in range(300):
         fail_at_commit()
@@ -373,7 +373,7 @@ def test_behind_what_was_rolled_back(spilling, connect, watcher, fail_at_commit)
 
 
 def test_other_channels_and_encodings(spilling, connect, watcher):
-    """Guards: from files too a listener hears only its own channels, in its client's encoding."""
+    """Guards: from files too, a listener receives only its own channels, in its client's encoding."""
     laggard, other, sender = connect(spilling), connect(spilling, client_encoding="LATIN1"), connect(spilling)
     fall_behind(laggard, other)
     other.execute("LISTEN d")

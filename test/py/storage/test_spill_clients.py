@@ -1,4 +1,4 @@
-"""Senders that write and delete files for others, and what their own clients have to do with it."""
+"""Senders that write and delete files for other sessions, and the effect on and of their own clients."""
 
 import re
 
@@ -16,7 +16,7 @@ SEND = "PERFORM pg_notify('c', n || repeat('x', 7000)) FROM generate_series({}) 
 
 
 def server(**settings):
-    """Each file is reported when it is deleted: a server may have that on."""
+    """Servers that report each file when it is deleted, as a user may have configured (log_temp_files)."""
     for cluster in started(preload=True, settings=SETTINGS | SMALLEST | {"log_temp_files": 0} | settings):
         cluster.psql("CREATE DATABASE elsewhere")
         cluster.create_herald("elsewhere")
@@ -26,19 +26,19 @@ def server(**settings):
 
 @pytest.fixture(scope="module")
 def reporting():
-    """With a watchdog, which deletes."""
+    """With a watchdog, which deletes the files."""
     yield from server()
 
 
 @pytest.fixture(scope="module", params=[8, 0], ids=["watchdog", "no watchdog"])
 def with_or_without(request):
-    """Without a watchdog the sender deletes."""
+    """With a watchdog, and without one: then the sender deletes the files."""
     yield from server(max_worker_processes=request.param)
 
 
 def test_mute_client_of_one_who_deletes(reporting, connect, wire):
-    """Guards: a session that deletes files, and whose client has all of the server's messages sent to it but does
-    not read, holds up nobody: in another database files are written, and read, and deleted."""
+    """Guards: a session that deletes files, and whose client requests all of the server's messages but does not read,
+    blocks no other session: in another database files are written, read and deleted."""
     mute, watcher = wire(reporting), connect(reporting)
     laggard, sender = (connect(reporting, "elsewhere") for _ in range(2))
     mute.query("SET client_min_messages = log")
@@ -60,7 +60,7 @@ def test_mute_client_of_one_who_deletes(reporting, connect, wire):
 
 
 def test_reports_are_not_for_the_client(with_or_without, connect, wire):
-    """Guards: a sender is not told of files that it deletes; the server's log is."""
+    """Guards: the deletion of a file is reported in the server's log, not to the client of the sender that does it."""
     sender, watcher = wire(with_or_without), connect(with_or_without)
     sender.query("SET client_min_messages = log")
     before = with_or_without.log().count("temporary file: path")
@@ -72,7 +72,7 @@ def test_reports_are_not_for_the_client(with_or_without, connect, wire):
 
 
 def test_messages_reach_the_client_again(with_or_without, connect, wire):
-    """Guards: after a sender has deleted a file, its client gets the messages that it has asked for."""
+    """Guards: after a sender has deleted a file, its client again gets the messages that it has asked for."""
     sender = wire(with_or_without)
     sender.query("SET client_min_messages = debug1")
     sender.query("BEGIN; DO $$ BEGIN " + SEND.format("1, 12") + "; END $$; ROLLBACK")
@@ -81,8 +81,8 @@ def test_messages_reach_the_client_again(with_or_without, connect, wire):
 
 
 def test_giving_up_is_not_for_the_client(reporting, connect, wire):
-    """Guards: nor is a sender told of what others lose for herald.max_queue_size, and of the files that it deletes
-    for that."""
+    """Guards: a sender's client gets no message about what others lose because of herald.max_queue_size, nor about the
+    files that the sender deletes for that."""
     watcher, sender = connect(reporting), wire(reporting)
     laggards = [connect(reporting) for _ in range(20)]
     watcher.execute("ALTER SYSTEM SET herald.max_queue_size = '1MB'")
@@ -108,7 +108,8 @@ def test_giving_up_is_not_for_the_client(reporting, connect, wire):
 
 
 def test_large_file_is_deleted_in_steps(with_or_without, connect):
-    """Guards: the watchdog deletes 16 MB at a time, and has other duties between; a sender, all at once."""
+    """Guards: the watchdog deletes a large file 16 MB at a time, with other duties in between; a sender deletes it all
+    at once."""
     sender = connect(with_or_without)
     sender.execute("BEGIN")
     sender.execute("SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, 6000) n")

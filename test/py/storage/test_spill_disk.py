@@ -26,7 +26,7 @@ WRITE_ERROR = "an error while writing temporary files"
 
 @contextmanager
 def server(**settings: object):
-    """A cluster of its own, with as little memory as pg_herald takes."""
+    """A separate cluster with the smallest memory settings."""
     for cluster in started(preload=True, settings=SETTINGS | SMALLEST | settings):
         yield cluster
         no_leak(cluster)
@@ -34,7 +34,7 @@ def server(**settings: object):
 
 @pytest.fixture
 def folder():
-    """folder() makes one that is the server's user's."""
+    """folder() creates a folder that belongs to the server's user."""
     made = []
 
     def make() -> Path:
@@ -47,13 +47,13 @@ def folder():
 
 
 def create_tablespace(cluster: Cluster, name: str, path: Path) -> Path:
-    """Makes a tablespace; its folder."""
+    """Creates a tablespace; returns its folder."""
     cluster.psql(f"CREATE TABLESPACE {name} LOCATION '{path}'")
     return path
 
 
 def logged_why(cluster: Cluster) -> list[tuple[int, str]]:
-    """The PIDs of the listeners that have missed something, as the log has it, and why."""
+    """From the log, the PIDs of the listeners that have missed something, and why."""
     return [(int(pid), reason) for pid, reason in LOGGED.findall(cluster.log())]
 
 
@@ -69,8 +69,8 @@ def logged_why(cluster: Cluster) -> list[tuple[int, str]]:
     ("pg_default", ["default"]),
 ])
 def test_temp_tablespaces(folder, connect, value, used):
-    """Guards: the files are spread over the tablespaces that the server's own setting names, as far as they
-    exist, else they are in the default one; a restart of the server finds and deletes them there."""
+    """Guards: the files are spread over the tablespaces in the server's own setting, as far as they exist, else they
+    are in the default one; a restart of the server finds and deletes them there."""
     with server(temp_tablespaces=value) as cluster:
         places = {"fast": create_tablespace(cluster, "fast", folder()),
                   "odd": create_tablespace(cluster, '"Odd, ""name"""', folder()),
@@ -94,8 +94,8 @@ def test_temp_tablespaces(folder, connect, value, used):
 
 
 def test_setting_of_a_session(folder, connect):
-    """Guards: neither temp_tablespaces nor temp_file_limit of the session that happens to write for others matters;
-    nor does what was set for its role or database."""
+    """Guards: a session that writes files for others uses neither its own temp_tablespaces nor its own temp_file_limit,
+    nor those set for its role or database."""
     with server() as cluster:
         own = create_tablespace(cluster, "own", folder())
         cluster.psql("ALTER ROLE postgres SET temp_tablespaces = own;"
@@ -112,7 +112,8 @@ def test_setting_of_a_session(folder, connect):
         hear_all(laggard, sent)
         assert counted(sender)[1:] == (0, 0)
 
-        # A transaction that is too large for memory has its file there, too; test_temp_file_limit has the rest.
+        # A transaction that is too large for memory has its file in the same place; test_temp_file_limit covers the
+        # limit.
         sender.execute("SET temp_file_limit = '10MB'; BEGIN")
         sender.execute("SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, 1000) n")
         assert files(own) == [] and files(cluster.data)
@@ -132,7 +133,7 @@ def test_tablespaces_after_reload(folder, connect):
 
 
 def spills_into(path: Path, laggard, sender) -> bool:
-    """Is that where what the laggard has yet to read is written?"""
+    """Whether the laggard's unread notifications are written to this folder."""
     fall_behind(laggard)
     sent = send(sender, 3)
     found = len(files(path))
@@ -160,8 +161,8 @@ def test_tablespace_is_dropped(folder, connect):
 
 @pytest.mark.parametrize("files_before", [False, True], ids=["from the start", "later"])
 def test_folder_not_writable(connect, wire, files_before):
-    """Guards: where files cannot be written the laggards are overrun, told and logged, with the reason;
-    senders and other listeners notice nothing; once it is possible again all is as before."""
+    """Guards: where files cannot be written, the laggards are overrun, informed, and logged with the reason; senders
+    and other listeners notice nothing; once it is possible again all is as before."""
     with server() as cluster:
         laggard, listener, sender = wire(cluster), connect(cluster), connect(cluster)
         told = connect(cluster)
@@ -201,14 +202,14 @@ def test_folder_not_writable(connect, wire, files_before):
 
 @pytest.fixture
 def disk():
-    """A disk that is soon full."""
+    """A small disk, which is soon full."""
     with small_disk() as path:
         yield path
 
 
 def test_disk_is_full(disk, connect, wire):
-    """Guards: on a full disk the oldest files make room, at the cost of the listeners that need them alone; when there is
-    no room at all, of all laggards; senders notice nothing, and with room again all is as before."""
+    """Guards: on a full disk the oldest files make room, at the cost of only the listeners that need them; when there
+    is no room at all, at the cost of all laggards; senders notice nothing, and with room again all is as before."""
     with server(temp_tablespaces=NAME) as cluster:
         use(cluster, disk)
         early, told, listener, sender = wire(cluster), connect(cluster), connect(cluster), connect(cluster)
@@ -247,9 +248,9 @@ def test_disk_is_full(disk, connect, wire):
 
 
 def test_large_transaction_on_a_full_disk(disk, connect, wire):
-    """Guards: a transaction too large for memory takes the room of what laggards have yet to read; if that is
-    not enough it fails, says so and leaves nothing, and what it had notified before a savepoint can still be
-    committed; with room again all is as before."""
+    """Guards: a transaction too large for memory takes the room of laggards' files; if that is not enough it fails with
+    an error and leaves nothing, and what it had notified before a savepoint can still be committed; with room again all
+    is as before."""
     with server(temp_tablespaces=NAME) as cluster:
         use(cluster, disk)
         laggard, listener, sender = wire(cluster), connect(cluster), connect(cluster)
@@ -280,8 +281,8 @@ def test_large_transaction_on_a_full_disk(disk, connect, wire):
 
 
 def test_large_transaction_without_a_place(connect):
-    """Guards: where no file can be made, a transaction too large for memory fails; but not what it had notified
-    before a savepoint, to which it is rolled back, and which fits into memory."""
+    """Guards: where no file can be created, a transaction too large for memory fails; but after a rollback to a
+    savepoint, earlier notifications that fit into memory can still be committed."""
     with server() as cluster:
         listener, sender = connect(cluster), connect(cluster)
         listener.execute("LISTEN c")
@@ -302,7 +303,7 @@ def test_large_transaction_without_a_place(connect):
 
 
 def test_file_cannot_be_read(connect, wire):
-    """Guards: a laggard whose file is gone, by whatever hand, is told so; others go on."""
+    """Guards: a laggard whose file is gone, for whatever reason, is informed; others go on."""
     with server() as cluster:
         laggard, told, sender = wire(cluster), connect(cluster), connect(cluster)
         told.execute("LISTEN herald_reset")

@@ -13,7 +13,7 @@ MEGABYTE = 1024 * 1024
 
 @pytest.fixture(scope="module")
 def small_queue():
-    """A queue of 64 MB, a second database, and roles."""
+    """A server with a queue of 64 MB, a second database, and two roles."""
     for cluster in started(preload=True, settings=SETTINGS | SMALLEST | {"herald.max_queue_size": "64MB"}):
         cluster.psql("CREATE DATABASE another")
         cluster.create_herald("another")
@@ -24,7 +24,7 @@ def small_queue():
 
 @pytest.fixture
 def of_role(small_queue):
-    """of_role(role, dbname) opens a session of that role; afterwards all of them have gone, and no file is left."""
+    """of_role(role, dbname) opens a session of that role; after the test all are closed, and no file is left."""
     opened = []
 
     def open_one(role: str, dbname: str = "postgres") -> psycopg.Connection:
@@ -39,14 +39,14 @@ def of_role(small_queue):
 
 
 def notify_megabytes(connection: psycopg.Connection, count: int) -> str:
-    """In the open transaction; an error as "SQLSTATE: message"."""
+    """Notifies c of `count` megabytes in the open transaction; returns an error as "SQLSTATE: message"."""
     return outcome(connection, f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}'))"
                                f" FROM generate_series(1, {count * MEGABYTE // len(KILOBYTES_7)}) n")
 
 
 def test_others_have_room(small_queue, of_role, connect):
-    """Guards: what sessions of one role have not committed takes half of the queue at most, in all databases
-    together; a stranger's large transaction finds room, so does a superuser's, and so does the role's when it has given room back."""
+    """Guards: sessions of one role can have at most half of the queue uncommitted, in all databases together; another
+    role's large transaction finds room, as does a superuser's, and the role's own once it has freed room."""
     first, second, third = of_role("greedy"), of_role("greedy", "another"), of_role("greedy")
     stranger, superuser = of_role("modest"), connect(small_queue)
     for session in (first, second, third):
@@ -66,7 +66,7 @@ def test_others_have_room(small_queue, of_role, connect):
 
 
 def test_setting(small_queue, of_role, connect):
-    """Guards: superusers set it, for a role; 0 refuses large transactions, and no others."""
+    """Guards: only superusers can set it, for a role; 0 refuses large transactions, and no others."""
     superuser = connect(small_queue)
     superuser.execute("ALTER ROLE greedy SET herald.max_uncommitted_per_role = 0")
     session = of_role("greedy")

@@ -1,5 +1,5 @@
-"""What ./check says of a run: skipped tests, what was running when the time was over, what is left out and why; and that
-whatever ends it ends what it has started."""
+"""What ./check reports of a run: skipped tests, what was running when the time was over, what is left out and why; and
+that whatever ends it ends what it has started."""
 
 import os
 import shutil
@@ -57,7 +57,7 @@ def named(name):
 
 @pytest.fixture
 def tree(tmp_path):
-    """tree(seconds, options) makes a tree of its own, with history, whose ./check has a stage that takes so long."""
+    """tree(seconds, options) creates a tree, with history, whose ./check has a stage that takes this time."""
     def make(sleep_s: float, options: str = "") -> Path:
         shutil.copy(TOP / "check", tmp_path)
         shutil.copytree(TOP / "test/check", tmp_path / "test/check", ignore=shutil.ignore_patterns("__pycache__"))
@@ -83,7 +83,7 @@ def tree(tmp_path):
 
 
 def check(tree: Path, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Its status and its output."""
+    """Runs ./check; returns its status and its output."""
     result = subprocess.run([tree / "check", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             env=os.environ | environment)
     return result.returncode, result.stdout
@@ -107,9 +107,10 @@ def test_skipped_tests_are_told(tree, options):
 
 @pytest.mark.parametrize("options", ["", "-n 2 --dist loadfile"])
 def test_time_is_over(tree, options):
-    """Guards: a stage that takes too long is ended, has failed, and tells the setting and the test that was running."""
+    """Guards: a stage that takes too long is ended, counts as failed, and reports the setting and the test that was
+    running."""
     here = tree(600, options)
-    for limit in ("10", "40", "160"):  # a busy machine may not have begun with the test
+    for limit in ("10", "40", "160"):  # on a busy machine the test may not have begun
         status, output = check(here, "pytest", CHECK_STAGE_S=limit)
         assert status == 1
         if (here / "pid").exists():
@@ -121,7 +122,7 @@ def test_time_is_over(tree, options):
 
 
 def test_longer_than_its_budget(tree):
-    """Guards: that a stage outgrew its budget is told, and is no failure."""
+    """Guards: a stage that exceeds its budget is reported, but does not fail."""
     status, output = check(tree(6))
     assert status == 0
     assert row(output, "pytest")[-4:] == ["longer", "than", "its", "budget"]
@@ -157,7 +158,7 @@ def commit_all(tree: Path) -> None:
 
 
 def test_what_has_not_changed_is_left_out(tree):
-    """Guards: a stage with guards runs without a note, after a change, committed or not; else it is left out."""
+    """Guards: a stage with guards runs if no run is noted, or after a change, committed or not; else it is left out."""
     here = tree(0)
 
     def has_run(*arguments: str) -> bool:

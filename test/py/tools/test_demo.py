@@ -20,7 +20,7 @@ FIGURE = re.compile(r"([\d,]+)( NOT ALL)? *(/s|us)?$")
 
 
 class Recorder(demo_view.TerminalView):
-    """The view, which notes each frame as text: one string for each side."""
+    """The view, which also records each frame as text: one string for each side."""
 
     def __init__(self):
         super().__init__(Console(file=io.StringIO(), force_terminal=True, width=WIDTH), 10, "a version")
@@ -51,7 +51,7 @@ def shown(cluster, stock, monkeypatch):
 
 
 def test_in_80_columns(shown):
-    """Guards: nothing is cut, no figure stands for what is not known yet, and the bar says what it is."""
+    """Guards: nothing is cut off, no figure is shown before it is known, and the bar has a label."""
     frames, _, printed = shown
     panels = [panel for _, sides in frames for panel in sides]
     assert not any("…" in panel or re.search(r"NOTIFY +0 /s", panel) for panel in panels)

@@ -1,4 +1,4 @@
-"""Ctrl-C while ./demo installs packages: with apt and dpkg, on a package database and an archive of the test's own."""
+"""Ctrl-C while ./demo installs packages, with apt and dpkg, on the test's own package database and archive."""
 
 import os
 import re
@@ -23,7 +23,7 @@ SLOW = "gcc"
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves the archive; a package is kept back until the test lets it go."""
+    """Serves the archive; a package is held back until the test releases it."""
 
     asked = threading.Event()
     go = threading.Event()
@@ -41,7 +41,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 def make_package(archive: Path, name: str, begun: Path) -> str:
-    """Puts an empty package in the archive; its entry in the archive's index."""
+    """Puts an empty package into the archive; returns its entry in the archive's index."""
     folder = archive / name
     (folder / "DEBIAN").mkdir(parents=True)
     control = f"Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: none <none@localhost>\nDescription: none\n"
@@ -101,7 +101,7 @@ class Machine:
 
     def demo(self) -> subprocess.Popen:
         """Starts ./demo as from a terminal: all that it starts is in its process group, and is interrupted by Ctrl-C,
-        which a background job of a script, as we may be one, ignores."""
+        although we may be the background job of a script, which ignores SIGINT."""
         command = [str(self.tree / "demo")]
         if os.geteuid() != 0:
             command = ["unshare", "--map-root-user", *command]
@@ -145,7 +145,7 @@ def wait_until(condition, process: subprocess.Popen | None = None) -> None:
 
 
 def interrupt(process: subprocess.Popen) -> str:
-    """Ctrl-C; what was printed in all."""
+    """Sends Ctrl-C; returns all that was printed."""
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=120)
     return output
@@ -163,7 +163,7 @@ def test_interrupt_while_downloading(machine):
 
 
 def test_interrupt_while_installing(machine):
-    """What dpkg has begun it ends, all of it: no package is left half installed."""
+    """dpkg completes all that it has begun: no package is left half installed."""
     Handler.go.set()
     process = machine.demo()
     wait_until(machine.begun.exists, process)
@@ -178,7 +178,7 @@ def test_interrupt_while_installing(machine):
 
 
 def test_killed_while_installing(machine):
-    """As by ./check, if a stage does not end: dpkg goes on alone, and nothing forbids services afterwards."""
+    """As ./check does if a stage does not end: dpkg goes on alone, and nothing forbids services afterwards."""
     Handler.go.set()
     process = machine.demo()
     wait_until(machine.begun.exists, process)
@@ -204,7 +204,7 @@ def test_nothing_is_installed_twice(machine):
 
 
 def test_who_may_not_install_is_told(machine):
-    """Guards: a user whom sudo refuses learns what to run as root, and nothing about the network."""
+    """Guards: a user that sudo refuses is shown what to run as root, and nothing about the network."""
     refusing = machine.root / "refusing"
     refusing.mkdir()
     (refusing / "sudo").symlink_to("/bin/false")

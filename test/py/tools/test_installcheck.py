@@ -1,4 +1,4 @@
-"""`make installcheck`, as packages are tested: on a server that is given, or on a temporary one."""
+"""`make installcheck`, as packages are tested: on a given server, or on a temporary one."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ NEED_MORE = ("prepare_transaction", "cache", "no_xid")  # than a server has by d
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of what it needs, in which it may write."""
+    """A writable copy of what `make installcheck` needs."""
     folder = tmp_path_factory.mktemp("tree")
     for name in ("harness", "test/regress", "test/isolation"):
         shutil.copytree(TOP / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -27,7 +27,7 @@ def tree(tmp_path_factory):
 
 
 def installcheck(tree, server: Cluster | None) -> tuple[int, str]:
-    """Its status and its output."""
+    """Runs `make installcheck`; returns its status and its output."""
     environment = server.environment() if server else {
         name: value for name, value in os.environ.items() if not name.startswith("PG")}
     result = subprocess.run(["make", "installcheck", f"PG_CONFIG={find_installation().pg_config}"], cwd=tree,
@@ -36,13 +36,13 @@ def installcheck(tree, server: Cluster | None) -> tuple[int, str]:
 
 
 def scheduled(tree) -> int:
-    """How many SQL tests there are."""
+    """The number of SQL tests."""
     lines = [line for path in tree.glob("test/*/schedule_*") for line in path.read_text(encoding="utf-8").splitlines()]
     return len([line for line in lines if line and not line.startswith("#")])
 
 
 def passed(output: str) -> list[str]:
-    """Of both kinds; from PostgreSQL 16 on, pg_regress speaks TAP."""
+    """The passed tests, of both kinds; from PostgreSQL 16 on, pg_regress prints TAP."""
     return [line for line in output.splitlines()
             if line.startswith("test ") and "... ok" in line or line.startswith("ok ")]
 
@@ -55,7 +55,7 @@ def test_temporary_server(tree):
 
 
 def test_given_server(tree):
-    """Guards: a server as it is by default, but for what it preloads, passes; what cannot run there is named."""
+    """Guards: a server with default settings, which preloads pg_herald, passes; tests that cannot run are named."""
     for server in started(preload=True, settings=SETTINGS | {"autovacuum": True}):
         status, output = installcheck(tree, server)
         assert status == 0, output
@@ -65,7 +65,7 @@ def test_given_server(tree):
 
 
 def test_stock_server(tree, stock):
-    """Guards: a server that does not preload pg_herald is refused, with what is missing."""
+    """Guards: a server that does not preload pg_herald is refused, with a message about what is missing."""
     status, output = installcheck(tree, stock)
     assert status != 0
     assert "does not preload pg_herald" in output and "unset PGHOST" in output

@@ -40,7 +40,7 @@ def headers(source: Path) -> list[str]:
 
 
 def test_no_header_of_kerberos():
-    """No development package of the server depends on these."""
+    """The server's header files for Kerberos are not needed: no development package of the server depends on them."""
     read = {header: source for source in SERVER_SOURCES for header in headers(source)}
     assert any(header.endswith("/libpq/libpq-be.h") for header in read)  # which would include them
     assert [f"{source}: {header}" for header, source in read.items() if re.search(r"/(gssapi|krb5)[./]", header)] == []
@@ -49,7 +49,7 @@ def test_no_header_of_kerberos():
 def test_missing_header(build):
     status, output = build(f"PG_CONFIG={find_installation().pg_config}", "CPPFLAGS=-nostdinc", "src/hooks.o")
     assert status != 0 and re.search(r"<?\w+\.h>?: No such file", output) and "libc6-dev" in output
-    assert "-c -o src/hooks.o" not in output  # told before anything was compiled
+    assert "-c -o src/hooks.o" not in output  # reported before anything is compiled
 
 
 def test_missing_development_files(build, tmp_path):

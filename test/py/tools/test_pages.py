@@ -1,4 +1,4 @@
-"""The pages of docs/resume/ as a reader follows them, whom they tell to install a driver. Those in other languages are
+"""The pages of docs/resume/ that have a reader install a driver, followed as by a reader. Those in other languages are
 followed in test/drivers."""
 
 import pytest
@@ -17,5 +17,5 @@ def site():
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", ["psycopg", "asyncpg", "browser"])
 def test_page(site, tmp_path, page):
-    """Guards: who follows a page to the letter sees the order's bill, or the order in the browser."""
+    """Guards: a user who follows a page to the letter sees the order's bill, or the order in the browser."""
     follow(site, page, tmp_path, site.tcp_environment(site.port))

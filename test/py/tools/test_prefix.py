@@ -1,4 +1,4 @@
-"""The installation that ./demo, ./check and bench/run use: pg_herald is there, and the system's is as before."""
+"""The installation that ./demo, ./check and bench/run use: it has pg_herald, and the system's is unchanged."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from harness.prefix import Prefix
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """A prefix that stays, in a folder that root's server cannot reach, with pg_herald."""
+    """A prefix that is kept, in a folder that the server's user cannot reach if we are root, with pg_herald."""
     folder = tmp_path_factory.mktemp("kept") / "installation"
     prefix = Prefix()
     prefix.keep(folder)
@@ -45,7 +45,7 @@ def test_everything_of_ours_is_inside(kept):
 
 
 def test_all_programs_are_there(kept):
-    """Some look for others beside themselves, or for a library by where they are."""
+    """All programs are there: some look for others beside themselves, or for a library relative to their own folder."""
     _, prefix = kept
     theirs = {path.name for path in find_installation().bindir.iterdir()}
     assert {"pg_basebackup", "pgbench", "pg_dump", "pg_rewind"} <= theirs
@@ -72,14 +72,14 @@ def test_used_again(kept):
     library = asked(prefix.pg_config, "pkglibdir") / "pg_herald.so"
     compiled = {path: path.stat().st_mtime_ns for path in prefix.folder.glob("build/src/**/*.o")}
     assert compiled
-    for pg_config in (None, prefix.pg_config):  # also if somebody names the prefix itself
+    for pg_config in (None, prefix.pg_config):  # also if a user names the prefix itself
         second = again(folder, pg_config)
         assert (second.pg_config, second.install()) == (prefix.pg_config, library)
     assert {path: path.stat().st_mtime_ns for path in compiled} == compiled
 
 
 def test_another_trees_newer_files(kept):
-    """As where two checkouts are copied to the same place: what has been built there is newer than all of ours."""
+    """As when two checkouts are copied to the same place: what has been built there is newer than all of ours."""
     _, prefix = kept
     source, note = prefix.folder / "build/src/pg_herald.c", prefix.folder / "installed"
     ours, library = source.read_text(encoding="utf-8"), asked(prefix.pg_config, "pkglibdir") / "pg_herald.so"

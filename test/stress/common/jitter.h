@@ -3,10 +3,10 @@
  * jitter.h
  *	  Random pauses before every atomic access of core/, for the stress.
  *
- * Included before everything else (-include).  A race needs two steps of one
- * thread with another's in between; left alone, that happens once in a
- * million.  Here each atomic access may first let others run, by chance, in
- * a sequence that follows from the thread's seed.
+ * Included before everything else (-include).  A race needs a step of one
+ * thread between two of another, which by itself happens once in a million
+ * times.  Here each atomic access may first let other threads run, at random,
+ * in a sequence that follows from the thread's seed.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,12 +18,12 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* One access in so many pauses: loops over words of the log want it rarer. */
+/* One access in this number pauses; loops over words of the log need fewer pauses. */
 #ifndef JITTER_ONE_IN
 #define JITTER_ONE_IN	32
 #endif
 
-/* Each thread says its seed first; then it pauses once in so many times, or at once. */
+/* Each thread sets its seed first; then it pauses once in `one_in` calls, or at once. */
 extern void herald_jitter_seed(uint64_t seed);
 extern void herald_jitter(uint32_t one_in);
 extern void herald_jitter_pause(uint64_t chance);

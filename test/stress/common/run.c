@@ -5,9 +5,8 @@
  *
  *	  stress [--seed N] [--seconds N] [--hang-seconds N]
  *
- * The seed decides what each thread does and where it pauses; the machine's
- * scheduler has its say too, so that a failure may need several runs to come
- * again.
+ * The seed decides what each thread does and where it pauses.  The machine's
+ * scheduler matters, too, so it may take several runs to reproduce a failure.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -26,7 +25,7 @@
 #include "run.h"
 
 #define THREADS_MAX			16
-#define COVERAGE_SECONDS	10	/* a run that long must have tried everything */
+#define COVERAGE_SECONDS	10	/* a run of this length must have tried everything */
 #define POLL_US				100
 #define NS_PER_SECOND		UINT64_C(1000000000)
 
@@ -46,7 +45,7 @@ static unsigned hang_seconds = 20;
 static Thread threads[THREADS_MAX];
 static int	thread_count;
 static int	worker_count;
-static pthread_barrier_t barrier;	/* all threads', and main's */
+static pthread_barrier_t barrier;	/* of all threads, and main */
 
 static void parse_arguments(int argc, char **argv);
 static void start_threads(void);
@@ -153,7 +152,7 @@ thread_main(void *arg)
 	}
 }
 
-/* Everybody active, then to rest, then verify. */
+/* All threads are active, then come to rest, then the world is verified. */
 static void
 run_round(uint64_t *random)
 {
@@ -197,7 +196,7 @@ fail(const char *format, ...)
 	static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
 	va_list		args;
 
-	pthread_mutex_lock(&once);	/* and never let go: the first one ends it */
+	pthread_mutex_lock(&once);	/* and never unlock: the first failure ends the program */
 	fprintf(stderr, "FAILED, seed %llu, round %llu: ", (unsigned long long) run.seed,
 			(unsigned long long) atomic_load(&run.rounds));
 	va_start(args, format);
@@ -208,7 +207,7 @@ fail(const char *format, ...)
 	_exit(1);
 }
 
-/* Print the counts.  False: something that was to be tried never happened. */
+/* Print the counts.  False: something that must be tried never happened. */
 static bool
 report(double seconds_taken)
 {

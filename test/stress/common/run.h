@@ -3,12 +3,13 @@
  * run.h
  *	  A run of a stress: threads that act as backends, in rounds.
  *
- * In each round the workers do so much, while the other threads do as they
- * like.  Then everything comes to rest by itself, or the run fails; and all
- * is looked at.  Short rounds find what the next one would have covered up.
+ * In each round the workers do a limited amount of work, while the other
+ * threads act freely.  Then everything must come to rest by itself, or the run
+ * fails; and the result is verified.  Short rounds find errors that the next
+ * round would have covered up.
  *
- * run.c has main().  What the threads do, and how it is with a world at rest,
- * is the program's: see the end of this file.
+ * run.c has main().  Each program defines what its threads do, and how a world
+ * at rest is verified: see the end of this file.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -24,9 +25,9 @@
 
 typedef enum Phase
 {
-	PHASE_ACTIVE,				/* everybody does as he likes */
+	PHASE_ACTIVE,				/* all threads act freely */
 	PHASE_QUIESCE,				/* no new work: only what is under way */
-	PHASE_VERIFY,				/* all to the barrier */
+	PHASE_VERIFY,				/* all threads go to the barrier */
 	PHASE_EXIT
 } Phase;
 
@@ -44,50 +45,50 @@ extern Run	run;
 extern void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 /*
- * A thread that does `act` in each round, from barrier to barrier.  A worker's
- * comes to an end when it has done its part; any other's goes on until the
- * phase is PHASE_VERIFY.  By world_init() only.
+ * A thread that calls `act` in each round, from barrier to barrier.  A worker's
+ * `act` returns when it has done its part; any other goes on until the phase is
+ * PHASE_VERIFY.  Called by world_init() only.
  */
 extern void run_add_worker(void (*act) (void *), void *arg, uint64_t jitter_seed);
 extern void run_add_thread(void (*act) (void *), void *arg, uint64_t jitter_seed);
 
-/* Where a sequence of random numbers begins that follows from the run's seed. */
+/* The start of a sequence of random numbers that follows from the run's seed. */
 extern uint64_t run_random(uint64_t sequence);
 
 extern uint64_t now_ns(void);
 
 /*
- * A semaphore stands for SIGUSR1.  Wait for it, or for so long, less than a
- * second: false, nobody has signalled us.
+ * A semaphore stands for SIGUSR1.  Wait for it, or for at most `ns`, less than a
+ * second; false: we were not signalled.
  */
 extern void signal_wait(sem_t *signal);
 extern bool signal_wait_for(sem_t *signal, uint64_t ns);
 
-/* What the program has, in stress.c if nothing else is said. */
+/* Defined by each program, in stress.c unless noted otherwise. */
 
-/* What happened how often, and what it is called; NULL comes last. */
+/* How often each thing happened, and its name; NULL comes last. */
 extern _Atomic uint64_t counts[];
 extern const char *const count_names[];
 
-/* The world, and its threads. */
+/* Create the world, and its threads. */
 extern void world_init(void);
 
-/* What a round will be like: all threads are at the barrier. */
+/* Choose the settings of a round, with all threads at the barrier. */
 extern void world_plan_round(uint64_t *random);
 
-/* Is nobody awake, and nothing left that would wake anyone?  In PHASE_QUIESCE. */
+/* Are all threads asleep, with nothing left that would wake one?  In PHASE_QUIESCE. */
 extern bool world_is_quiet(void);
 
-/* PHASE_VERIFY has come: wake whoever waits for a signal. */
+/* PHASE_VERIFY has come: wake the threads that wait for a signal. */
 extern void world_wake_all(void);
 
-/* With all threads at the barrier: is all as it should be? */
+/* Verify the world, with all threads at the barrier. */
 extern void world_verify(void);
 
-/* Everything that helps to understand a failure. */
+/* Print everything that helps to understand a failure. */
 extern void world_print(void);
 
-/* What there is to say of a run beyond its counts. */
+/* Print the results of a run other than its counts. */
 extern void world_report(double seconds);
 
 static inline void

@@ -3,9 +3,9 @@
  * inserter.c
  *	  Inserting in the stress of the queue of invalidations.
  *
- * Around each insert, while the lock keeps others from moving the head and from
- * resetting, it is checked which readers were reset: those that need what has
- * been overwritten, no others, and none of them keeps the turn.
+ * Around each insert, while the lock keeps other inserters from moving the head
+ * and resetting readers, it is checked that exactly the readers that needed an
+ * overwritten message were reset, and that none of them keeps the turn.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -3,9 +3,9 @@
  * reader.c
  *	  Reading in the stress of the queue of invalidations.
  *
- * A reader reads by itself, or sleeps until it is signalled, sticks in the
- * middle, leaves with or without the turn, and comes back in another slot.
- * Whatever it reads has to be the very next message.
+ * A reader reads by itself, or sleeps until it is signalled, gets stuck in the
+ * middle of reading, leaves with or without the turn, and comes back in another
+ * slot.  Each message that it reads must be the very next one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -82,7 +82,7 @@ wait_for_signal(Reader *reader)
 	return true;
 }
 
-/* Anew, or once more: everything up to now is missed, and nothing after. */
+/* For the first time, or again: it misses everything up to now, and nothing after. */
 static void
 join(Reader *reader)
 {
@@ -98,7 +98,7 @@ join(Reader *reader)
 	count(COUNT_JOINS);
 }
 
-/* As a slot at exit: it is free for the next one only when we have left. */
+/* As at a backend's exit: the slot is free for the next reader only when we have left. */
 static void
 leave(Reader *reader)
 {
@@ -141,7 +141,7 @@ read_pass(Reader *reader)
 	count(COUNT_PASSES);
 }
 
-/* One read, checked.  Returns what read() does. */
+/* One read, checked.  Returns what herald_inval_read() does. */
 static int
 read_some(Reader *reader)
 {
@@ -182,7 +182,7 @@ hand_on(Reader *reader)
 	send_signal(next);
 }
 
-/* Any free one: it may get the late signals of its last owner. */
+/* Any free slot: late signals to its last owner may arrive there. */
 static void
 take_slot(Reader *reader)
 {

@@ -75,8 +75,8 @@ world_plan_round(uint64_t *random)
 }
 
 /*
- * No thread acts by itself any more, and then, no signal is out.  A thread that
- * acts upon one counts the next before it lets go of its own.
+ * First no thread acts by itself any more, and then no signal is out.  A thread
+ * that handles a signal counts those that it sends before its own is handled.
  */
 bool
 world_is_quiet(void)
@@ -101,7 +101,7 @@ world_wake_all(void)
 		wake(&world.readers[i]);
 }
 
-/* Whatever is left can be read, and after that all are at rest once more. */
+/* All messages that are left can be read, and after that all readers are at rest again. */
 void
 world_verify(void)
 {
@@ -110,7 +110,7 @@ world_verify(void)
 	check_at_rest();
 }
 
-/* With nothing under way, nobody has the turn, and nobody should have it. */
+/* With nothing under way, no reader has the turn, and none should have it. */
 static void
 check_at_rest(void)
 {
@@ -162,7 +162,7 @@ wake(Reader *reader)
 	sem_post(&reader->signal);
 }
 
-/* A turn begins with a number of its own, when nobody has it; it ends with that number. */
+/* A turn begins with a new serial, when the turn is free, and ends with that serial. */
 bool
 trace_exchange(const void *word, uint64_t old, uint64_t next, bool done)
 {

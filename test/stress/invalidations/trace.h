@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * trace.h
- *	  Sees every exchange of the turn, for the stress of the queue of invalidations.
+ *	  Checks every exchange of the turn, for the stress of the queue of invalidations.
  *
  * Included before everything else, after jitter.h.  Each change of the turn
- * is an exchange of what was for what shall be: if each of them is one that
- * may be, then there were never two holders.
+ * is a compare-and-exchange: if each of them is a valid one, then there were
+ * never two holders.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,7 +18,7 @@
 
 #include "jitter.h"
 
-/* One exchange in so many pauses before: what was seen is old by then. */
+/* One exchange in this number pauses first, so that the value it expects may be out of date. */
 #define TRACE_JITTER_ONE_IN		8
 
 /* In stress.c.  Returns `done`. */
@@ -36,7 +36,7 @@ traced_exchange(_Atomic uint64_t *word, uint64_t *seen, uint64_t next, memory_or
 																 failure));
 }
 
-/* For canaries: a wait in which others get on. */
+/* For canaries: a wait in which other threads make progress. */
 static inline void
 herald_dawdle(void)
 {

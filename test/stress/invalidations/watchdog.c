@@ -4,7 +4,7 @@
  *	  The background worker in the stress of the queue of invalidations.
  *
  * Takes back turns that have been out for long, in some rounds only, and never
- * while things come to rest: what the core loses must not be found here.
+ * while things come to rest: it must not hide what the core loses.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,7 +14,7 @@
 
 #include "stress.h"
 
-/* The turn that was seen last, and how often. */
+/* The turn that was seen last, and the number of looks at it. */
 static uint64_t watched;
 static uint32_t looks;
 
@@ -55,7 +55,7 @@ rescue(uint64_t turn)
 	if (herald_inval_turn(world.queue) == turn)
 		fail("slot %u has its turn still", slot);
 
-	/* To the same one only if it has moved meanwhile. */
+	/* The same reader may get the next turn only if it has moved meanwhile. */
 	if (next == (int32_t) slot && moves % 2 == 0 && atomic_load(&world.moves[slot]) == moves)
 		fail("slot %u was stuck, and gets the next turn as well", slot);
 	count(next != HERALD_INVAL_NOBODY ? COUNT_RESCUES : COUNT_RESCUES_FOR_NOBODY);

@@ -3,8 +3,8 @@
  * channels.c
  *	  The stress test's channel map, dispatch calls and signals.
  *
- * A plain table under locks stands for the map.  Within a run a listener is
- * marked once, whoever dispatches: publishing comes first, so it reads all of the run.
+ * A plain table under locks stands for the map.  Within a run a listener is marked
+ * once, even by several dispatchers: the run is published first, so it reads all of it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -140,7 +140,7 @@ send_signal(uint32_t slot, void *arg)
 		else
 			count(COUNT_SAVED);
 
-		/* Now and then one that is at something else. */
+		/* Now and then the listener cannot act now. */
 		return atomic_fetch_add(&calls, 1) % 8 != 0;
 	}
 	fail("a signal for slot %u, where nobody ever listened", slot);

@@ -3,10 +3,10 @@
  * large.c
  *	  The stress test's large transactions: src/notify/storage/large_files.c, in memory.
  *
- * What core/retention knows as "others".  The table is written under the
- * spiller's lock; readers look a file up by its number, and keep what they
- * have open though it is deleted.  As for segments, only the core's memory
- * ordering is between the writing and the reading of the bytes.
+ * core/retention calls them "others".  The table is written under the spiller's
+ * lock; readers look a file up by its number, and can read an open file after it
+ * was deleted.  As for segments, only the core's memory ordering separates writing
+ * the bytes from reading them.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -17,7 +17,7 @@
 
 #include "stress.h"
 
-#define TABLE_SIZE	24			/* so few that the oldest has to make room now and then */
+#define TABLE_SIZE	24			/* few, so that the oldest must make room now and then */
 #define NOT_PLACED	UINT64_MAX
 #define FAIL_ONE_IN	4			/* writes, when the disk is full */
 
@@ -31,10 +31,10 @@ typedef struct LargeFile
 } LargeFile;
 
 static pthread_mutex_t files_mutex = PTHREAD_MUTEX_INITIALIZER;
-static LargeFile *table[TABLE_SIZE];	/* under both */
+static LargeFile *table[TABLE_SIZE];	/* written under both locks */
 static uint64_t last_number;
 
-/* Numbers of those that were given up, by their remainders: to check by. */
+/* Numbers of the files that were given up, by their remainders: for the checks. */
 #define GIVEN_UP_SIZE	4096
 static _Atomic uint64_t given_up[GIVEN_UP_SIZE];
 
@@ -58,7 +58,7 @@ large_write(const char *bytes, uint64_t length, uint64_t *random)
 			dawdle(random);		/* all of them are under way */
 	}
 
-	/* A full disk: what laggards have yet to read gives way. */
+	/* A full disk: files that laggards have not read yet are given up. */
 	while (world.disk_fills && one_in(random, FAIL_ONE_IN) && spill_give_up_oldest())
 		count(COUNT_DISK_FULL);
 	memcpy(file->bytes, bytes, length);
@@ -71,7 +71,7 @@ large_write(const char *bytes, uint64_t length, uint64_t *random)
 	return file->number;
 }
 
-/* Without the lock, as nobody else takes it out of the table before its batch is finished. */
+/* Without the lock: no other thread removes the file before its batch is finished. */
 void
 large_place(uint64_t number, HeraldPosition position)
 {
@@ -141,8 +141,8 @@ large_oldest(void)
 }
 
 /*
- * What is at or above the position that somebody needs is given up; and so is all that
- * goes without the border lock: a session may come back for it at this moment.
+ * A file at or above the position that is needed counts as given up; so does any file that
+ * is deleted without the border lock, as a session may come back for it at this moment.
  */
 void
 large_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNEL_SETS])

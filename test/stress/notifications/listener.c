@@ -3,11 +3,11 @@
  * listener.c
  *	  Listening in the stress test, step by step as a backend does it.
  *
- * A listener sleeps until it is signalled, takes the mask of reasons, and only
- * if that says so begins to read.  While everybody is active it also runs
+ * A listener sleeps until it is signalled, takes the mask of reasons, and begins
+ * to read only if that has a reason to.  In the active phase it also runs
  * transactions (sending to itself, adding channels), leaves and comes back,
- * and sticks in the middle of a pass; while things come to rest it does
- * nothing that it was not signalled for.
+ * and gets stuck in the middle of a pass; while things come to rest it acts
+ * only when it is signalled.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -106,8 +106,8 @@ wait_for_signal(Listener *listener)
 }
 
 /*
- * A transaction that LISTENs to a new set of channels.  It may end with the
- * session closed again, if its first pass finds itself overrun.
+ * A transaction that LISTENs to a new set of channels.  The session may be closed
+ * again at its end, if the first pass was overrun.
  */
 static void
 open_session(Listener *listener)
@@ -128,7 +128,7 @@ open_session(Listener *listener)
 		process(listener);
 }
 
-/* Leave, having read everything up to here, in whatever state we are. */
+/* Leave, in any state, having read everything up to `stop`. */
 static void
 close_session(Listener *listener, HeraldPosition stop)
 {
@@ -141,7 +141,7 @@ close_session(Listener *listener, HeraldPosition stop)
 	pump(HERALD_ALL_TURNS);
 }
 
-/* What has been received of it is for the books. */
+/* Keep what the session has received, for the verification. */
 static void
 end_session(Listener *listener, HeraldPosition stop)
 {
@@ -152,7 +152,7 @@ end_session(Listener *listener, HeraldPosition stop)
 	listener->ended[listener->ended_count++] = listener->session;
 }
 
-/* Enter the map first, then look where the queue is [C1]. */
+/* Enter the map first, then read the queue's position [C1]. */
 static void
 listen(Listener *listener, uint32_t channel)
 {
@@ -173,7 +173,7 @@ run_transaction(Listener *listener)
 	if (one_in(&listener->random, RESUME_ONE_IN))
 		resume(listener, listener->read_before[herald_random(&listener->random) % READ_BEFORE]);
 
-	/* As herald.read() tells it: then nothing is to be read again, and nothing left out. */
+	/* A position as herald.read() returns it: nothing is read again, and nothing left out. */
 	if (one_in(&listener->random, 3 * RESUME_ONE_IN))
 		resume(listener, atomic_load(&world.queue->dispatched));
 	if (one_in(&listener->random, 8))
@@ -189,8 +189,8 @@ run_transaction(Listener *listener)
 }
 
 /*
- * Some channels are to begin once more at a batch of this round that we have read;
- * the others have had what we have read so far.
+ * Some channels begin again at a batch of this round that we have read; the others
+ * go on after what we have read so far.
  */
 static void
 resume(Listener *listener, HeraldPosition position)
@@ -208,7 +208,7 @@ resume(Listener *listener, HeraldPosition position)
 		return;
 	}
 
-	/* If we are behind already, what we have read is before that. */
+	/* If we have not read up to there yet, there is nothing to read again. */
 	if (had_read <= position)
 		return;
 	count(COUNT_HOLDS);
@@ -248,7 +248,7 @@ hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read)
 	return result;
 }
 
-/* Our turn to read, or we took it ourselves. */
+/* It is our turn to read, or we read by ourselves. */
 static void
 process(Listener *listener)
 {
@@ -322,7 +322,7 @@ read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to)
 	}
 }
 
-/* Read to the end, or so many batches.  False: overrun, and not listening any more. */
+/* Read to the end, or *batches_left batches.  False: overrun, and not listening any more. */
 static bool
 read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
 {
@@ -363,10 +363,10 @@ read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
 }
 
 /*
- * Only a listener that is, or was, below `lost` may be told so, and the spiller
- * must have reported it [F2], unless it has come back to there while the spiller did so; or
- * else it has got to a large transaction whose file was given up.  All that it had not read is missing; what was sent later
- * is not.  False: it took that as a reason to leave.
+ * A listener is lapped only if it is, or was, below `lost`, and the spiller must have
+ * reported it [F2], unless it came back to there while the spiller did so; or if it
+ * has got to a large transaction whose file was given up.  It misses all that it had not
+ * read, but nothing that was sent later.  False: the listener has left because of it.
  */
 static bool
 tell_overrun(Listener *listener, HeraldReader *reader)
@@ -381,7 +381,7 @@ tell_overrun(Listener *listener, HeraldReader *reader)
 		fail("listener %u: lapped at %llu, and nobody has said so", listener->index,
 			 (unsigned long long) at);
 
-	/* Half a batch is none. */
+	/* A batch that was read in part does not count. */
 	if (listener->last_batch == at)
 		listener->batch_count = listener->batch_digest = 0;
 	if (one_in(&listener->random, 4))
@@ -403,8 +403,8 @@ tell_overrun(Listener *listener, HeraldReader *reader)
 }
 
 /*
- * Our word has moved.  If it was below `lost` until then, others may have
- * recycled without us, as far as was settled.
+ * Our word has moved.  If it was below `lost` until then, other threads may have
+ * recycled regardless of us, up to `settled`.
  */
 static void
 note_moved(Listener *listener, HeraldPosition position)
@@ -434,7 +434,7 @@ listens_to(const HeraldEntry *entry, HeraldPosition batch)
 	return reading->session.start[channel] <= batch;
 }
 
-/* Check all that can be seen of one message; count it if we listen to it. */
+/* Check everything in one message; count it if we listen to its channel. */
 static void
 receive(Listener *listener, const HeraldMessage *message)
 {
@@ -479,7 +479,7 @@ receive(Listener *listener, const HeraldMessage *message)
 	}
 }
 
-/* What was received of the last batch is whole: it counts. */
+/* The last batch was received as a whole: it counts. */
 static void
 settle_batch(Listener *listener)
 {
@@ -496,7 +496,7 @@ stick(Listener *listener)
 		usleep((useconds_t) (herald_random(&listener->random) % STICK_US));
 }
 
-/* One that does not for so long that the others are laps ahead. */
+/* A client that does not until the head is laps further on. */
 static void
 lag(Listener *listener)
 {

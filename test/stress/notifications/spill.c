@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * spill.c
- *	  The stress test's spiller: src/notify/storage/spill.c, with memory for files.
+ *	  The stress test's spiller: src/notify/storage/spill.c, with memory in place of files.
  *
- * A file is memory that is found by its segment's number.  As with real ones,
+ * A file is memory that is found by its segment's number.  As with real files,
  * creating, opening and deleting are atomic (a mutex), writing and reading are
- * not, and a reader that has a file open keeps it though it is deleted.  So the core's
- * memory ordering alone is between the writing and the reading of the bytes.
- * Files are deleted when the spiller has let go of its lock, as in the module.
+ * not, and a reader that has a file open can read it after it was deleted.  So
+ * only the core's memory ordering separates writing the bytes from reading them.
+ * Files are deleted when the spiller has released its lock, as in the module.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -40,7 +40,7 @@ static struct
 	bool		has_file;
 }			doomed[FILES_MAX];
 static int	doomed_count;
-static int	doomed_files;		/* those that there are */
+static int	doomed_files;		/* those that exist */
 
 static pthread_mutex_t spill_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -63,7 +63,7 @@ static File *file_open(HeraldPosition segment);
 static void file_close(File *file);
 static File **file_place(HeraldPosition segment);
 
-/* The linker has core/ call these. */
+/* The linker (--wrap) makes core/ call these. */
 extern bool __real_herald_queue_lock_border(HeraldQueue *queue);
 extern void __real_herald_queue_unlock_border(HeraldQueue *queue);
 extern bool __wrap_herald_queue_lock_border(HeraldQueue *queue);
@@ -141,7 +141,7 @@ spill_lock(void)
 	pthread_mutex_lock(&spill_mutex);
 }
 
-/* What has been doomed is deleted by this thread, or left to others, as it comes. */
+/* This thread deletes doomed files each second time, or if there are many; else others do. */
 void
 spill_unlock(void)
 {
@@ -214,7 +214,7 @@ spill_end_reading(void)
 	reading = NULL;
 }
 
-/* By the spiller, or with everybody at the barrier. */
+/* Called by the spiller, or with all threads at the barrier. */
 int
 spill_count_files(void)
 {
@@ -226,8 +226,8 @@ spill_count_files(void)
 }
 
 /*
- * Every segment of the stretch has its file, no other has but those that are to be
- * deleted, and they are not too many.
+ * Every segment of the saved stretch has its file, all other files are to be deleted,
+ * and the limit is kept.
  */
 static void
 verify_files(bool made_room)
@@ -259,7 +259,7 @@ save(HeraldPosition segment)
 	return written;
 }
 
-/* Under spill_mutex.  There may be none, if saving has failed. */
+/* Under spill_mutex.  There may be no file, if saving has failed. */
 static void
 doom(HeraldPosition segment)
 {
@@ -305,7 +305,7 @@ delete_one(void)
 	return found;
 }
 
-/* Atomic loads, because others may recycle the segment meanwhile. */
+/* Atomic loads, because another thread may recycle the segment meanwhile. */
 static bool
 write_whole(File *file, HeraldPosition segment)
 {
@@ -410,7 +410,7 @@ delete_file(HeraldPosition segment, bool was_counted)
 		file_close(file);
 }
 
-/* Its place: there are more than can be in use, and it must be free of older ones. */
+/* A file's place: there are more than files in use, so no older file may be in it. */
 static File **
 file_place(HeraldPosition segment)
 {

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * stress.h
- *	  The world of the stress of notifications: threads that act as backends.
+ *	  The stress of notifications: its world, with threads that act as backends.
  *
- * In a round senders send, listeners listen, run transactions, leave and come
- * back.  With everything at rest, what each listener got is compared with what
- * was sent.
+ * In a round senders send, and listeners listen, run transactions, leave and
+ * come back.  With everything at rest, the messages that each listener received
+ * are compared with those that were sent.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,11 +30,11 @@
 #define DATABASES		2
 #define SLOTS			130		/* three words of the wakeup set */
 #define SESSIONS_MAX	32		/* that one listener ends by itself in one round */
-#define RESETS_MAX		4096	/* and that end for it */
-#define READ_BEFORE		16		/* batches that a listener may read once more */
+#define RESETS_MAX		4096	/* and that an overrun ends */
+#define READ_BEFORE		16		/* batches that a listener may read again */
 #define NOT_LISTENING	UINT64_MAX
 
-/* What stands at the head of a payload; a pattern follows. */
+/* The head of a payload; a pattern follows. */
 typedef struct Stamp
 {
 	uint32_t	writer;
@@ -53,13 +53,13 @@ typedef struct Sent
 	uint64_t	digest;
 } Sent;
 
-/* The owner's; main reads it between the barriers. */
+/* Used by the owner; main reads it between the barriers. */
 typedef struct Writer
 {
 	uint32_t	id;
 	uint64_t	random;
 	uint32_t	seq;
-	Sent	   *sent;			/* this round's */
+	Sent	   *sent;			/* in this round */
 	size_t		sent_count;
 	size_t		sent_size;
 	char	   *bytes;			/* room for the largest batch */
@@ -74,7 +74,7 @@ typedef struct Session
 	HeraldPosition start[CHANNELS]; /* or NOT_LISTENING */
 	HeraldPosition stop;		/* everything before it has been read */
 	uint64_t	count;			/* messages received */
-	uint64_t	digest;			/* sum of theirs */
+	uint64_t	digest;			/* sum of their digests */
 } Session;
 
 typedef struct Listener
@@ -86,28 +86,28 @@ typedef struct Listener
 	sem_t		signal;			/* stands for SIGUSR1 */
 	HeraldReasons reasons;
 	_Atomic uint32_t parked;	/* asleep until signalled, in PHASE_QUIESCE */
-	_Atomic uint32_t woken;		/* how often it stopped being so */
+	_Atomic uint32_t woken;		/* how often it was woken from that */
 	_Atomic uint32_t reported;	/* as overrun, and it has not noticed yet */
 
-	/* The owner's; main reads it between the barriers. */
+	/* Used by the owner; main reads it between the barriers. */
 	bool		joined;
 	Session		session;
 	HeraldPosition last_batch;	/* the message read last, in the queue's order */
 	uint32_t	last_entry;
 	uint32_t	last_seq[WRITERS];
-	HeraldPosition read_before[READ_BEFORE];	/* of this round, at random; 0: none */
+	HeraldPosition read_before[READ_BEFORE];	/* random batches of this round; 0: none */
 	uint64_t	batch_count;	/* received of last_batch, not in session yet */
 	uint64_t	batch_digest;
 	Session		ended[SESSIONS_MAX + RESETS_MAX];
 	int			ended_count;
-	HeraldPosition pinned;		/* what our word says, or said until just now */
-	bool		came_back;		/* to an older place, and has not read to the end since */
+	HeraldPosition pinned;		/* the position in our word, or the one before */
+	bool		came_back;		/* to an older position, and has not read to the end since */
 	HeraldPosition excused;		/* below this we may be lapped, as we were overrun */
 	char	   *buffer;
 	size_t		buffer_size;
 } Listener;
 
-/* What happened how often: a run in which something never did proves little. */
+/* How often each thing happened: a run in which something never happened proves little. */
 typedef enum Count
 {
 	COUNT_BATCHES, COUNT_ABORTS, COUNT_RECEIVED, COUNT_PASSES, COUNT_AGAIN,
@@ -125,13 +125,13 @@ typedef struct World
 	HeraldWakeup *wakeup;
 	HeraldRetention retention;
 
-	/* Main's, between the barriers. */
+	/* Set by main, between the barriers. */
 	uint32_t	batches_per_sender;
 	bool		rescues;		/* does the watchdog take back turns? */
 	bool		paced;			/* do senders wait for listeners? */
 	bool		lags;			/* do listeners fall behind by laps? */
 	bool		disk_fills;		/* do writes fail? */
-	bool		alternates;		/* is a segment mostly of one database? */
+	bool		alternates;		/* are most segments of one database each? */
 	HeraldRetentionLimits limits;	/* past bytes_max the oldest are dropped */
 
 	_Atomic int leftovers;		/* for the watchdog to dispatch */
@@ -140,9 +140,9 @@ typedef struct World
 	pthread_rwlock_t map_lock[CHANNELS];
 	bool		map[CHANNELS][LISTENERS];
 
-	/* The dispatcher's. */
-	HeraldPosition run;			/* which ends there */
-	bool		marked[LISTENERS];	/* in it */
+	/* Used by the dispatcher. */
+	HeraldPosition run;			/* where it ends */
+	bool		marked[LISTENERS];	/* in this run */
 	uint32_t	entries_marked; /* of the batch that is being marked */
 
 	Writer		writers[WRITERS];
@@ -160,12 +160,12 @@ extern void pump(uint32_t turns);
 extern void writer_init(Writer *writer, uint32_t id);
 extern void writer_send(Writer *writer);
 
-/* Now and then, let others run for a while. */
+/* Now and then, let other threads run for a while. */
 extern void dawdle(uint64_t *random);
 
 extern void sender_act(void *arg);
 
-/* The payload's pattern: fill it in, and see whether it is still there. */
+/* The payload's pattern: fill it in, and check that it is intact. */
 extern void pattern_fill(char *payload, const Stamp *stamp);
 extern bool pattern_is_intact(const char *payload, const Stamp *stamp);
 extern uint64_t stamp_digest(const Stamp *stamp);
@@ -173,7 +173,7 @@ extern uint64_t stamp_digest(const Stamp *stamp);
 /* listener.c */
 extern void listener_act(void *arg);
 
-/* spill.c: as src/notify/storage/spill.h has it. */
+/* spill.c: as in src/notify/storage/spill.h. */
 extern bool spill_make_room(uint64_t *random);
 extern void spill_trim(void);
 extern bool spill_read(HeraldPosition from, uint64_t length, char *to);
@@ -186,7 +186,7 @@ extern void spill_lock(void);
 extern void spill_unlock(void);
 extern void spill_leave_room(uint64_t bytes);	/* under the lock */
 
-/* large.c: as src/notify/storage/large_files.h has it. */
+/* large.c: as in src/notify/storage/large_files.h. */
 extern uint64_t large_write(const char *bytes, uint64_t length, uint64_t *random);
 extern void large_place(uint64_t number, HeraldPosition position);
 extern void large_forget(uint64_t number);
@@ -197,7 +197,7 @@ extern uint64_t large_bytes_between(HeraldPosition from, HeraldPosition to);
 extern void large_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNEL_SETS]);
 extern bool large_read(uint64_t number, uint64_t offset, uint64_t length, char *to);
 
-/* Did the caller's last reading end at a file that was given up? */
+/* Did the calling thread's last read end at a file that was given up? */
 extern bool large_take_missed(void);
 
 /* watchdog.c */

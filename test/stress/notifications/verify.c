@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * verify.c
- *	  Has everything come to rest, and did everybody get what was sent?
+ *	  Has everything come to rest, and did each listener receive what was sent?
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -25,8 +25,8 @@ static void verify_session(const Listener *listener, const Session *session, con
 
 
 /*
- * Nobody is awake, and nothing is left that would wake anyone.  All listeners
- * must have slept through the whole look.
+ * All listeners are asleep, and nothing is left that would wake one.  None may
+ * have been woken during the check.
  */
 bool
 world_is_quiet(void)
@@ -85,7 +85,7 @@ set_is_empty(void)
 	return true;
 }
 
-/* The books must balance. */
+/* Nothing is left over, and each listener received what was sent. */
 void
 world_verify(void)
 {
@@ -119,7 +119,7 @@ world_verify(void)
 		listener->session.stop = head;
 		verify_session(listener, &listener->session, "open");
 
-		/* What is asked of it in the next round. */
+		/* For the next round's check. */
 		listener->ended_count = 0;
 		memset(listener->read_before, 0, sizeof(listener->read_before));
 		listener->session.count = listener->session.digest = 0;
@@ -131,7 +131,7 @@ world_verify(void)
 		world.writers[i].sent_count = 0;
 }
 
-/* From where all is said to be kept, it is. */
+/* Everything from herald_retention_kept_from() on can be read. */
 static void
 verify_kept(uint32_t database)
 {
@@ -141,14 +141,14 @@ verify_kept(uint32_t database)
 	HeraldMessage message;
 	HeraldReadResult result;
 
-	/* The first word of a batch whose file is gone, and no more of it, comes before. */
+	/* One word behind the start of a batch whose file is gone: skip the rest of the batch. */
 	if (from == atomic_load(&world.retention.complete_from[0]) && from > 0)
 	{
 		HeraldBatchHeader header;
 
 		if (!herald_queue_copy(world.queue, from - HERALD_ALIGN, sizeof(header), (char *) &header) &&
 			!spill_read(from - HERALD_ALIGN, sizeof(header), (char *) &header))
-			return;				/* the segment is gone, and the next one is next */
+			return;				/* the segment is gone: the next one follows */
 		from += header.length - HERALD_ALIGN;
 	}
 	herald_reader_begin(&reader, world.queue, database, from,

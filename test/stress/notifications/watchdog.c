@@ -5,7 +5,7 @@
  *	  dispatches leftovers, deletes files.
  *
  * Turns are rescued in some rounds only, and never while things come to rest:
- * whatever the core loses must not be found by the watchdog.
+ * the watchdog must not hide what the core loses.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -16,7 +16,7 @@
 #include "stress.h"
 
 #define LOOK_EVERY_US	500
-#define RESCUE_LOOKS	5		/* a turn may be out for that many looks */
+#define RESCUE_LOOKS	5		/* looks at a turn before it is taken back */
 
 typedef struct Watched
 {
@@ -44,7 +44,7 @@ watchdog_act(void *arg)
 	}
 }
 
-/* While some are taken back there are more and more of them. */
+/* While turns are taken back, turns_max is doubled each time. */
 static void
 look_at_turns(void)
 {

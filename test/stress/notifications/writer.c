@@ -135,7 +135,7 @@ build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, 
 	return used;
 }
 
-/* The channels, or all listeners; then the file. */
+/* Entries for the channels, or for all listeners; then the file. */
 static uint64_t
 build_reference(Writer *writer, uint64_t number, uint64_t length, HeraldBatch *batch,
 				const Sent *sent)
@@ -157,7 +157,7 @@ build_reference(Writer *writer, uint64_t number, uint64_t length, HeraldBatch *b
 	return used;
 }
 
-/* A notification, whose payload is left to the caller. */
+/* A notification; the caller fills in the payload. */
 static HeraldEntry *
 put_entry(char *at, const char *channel, uint64_t payload_length)
 {
@@ -172,7 +172,7 @@ put_entry(char *at, const char *channel, uint64_t payload_length)
 	return entry;
 }
 
-/* Mostly small ones, some large, and a few that fill the segment. */
+/* Mostly small payloads, some large, and a few that fill the segment. */
 static uint64_t
 payload_length(Writer *writer, uint64_t room)
 {
@@ -191,7 +191,7 @@ payload_length(Writer *writer, uint64_t room)
 	return length < max ? length : max;
 }
 
-/* Whichever listeners lag, there is room in the end: no writer gives up. */
+/* No writer gives up: even if listeners lag, there is room in the end. */
 static void
 reserve(Writer *writer, const HeraldBatch *batch, uint64_t length, HeraldPosition *position)
 {
@@ -212,7 +212,7 @@ wait_for_readers(Writer *writer)
 {
 	uint64_t	enough = world.queue->ring_size / 4;
 
-	/* Without it listeners fall behind, which is what spilling needs. */
+	/* Unless this round is paced listeners fall behind, as spilling needs it. */
 	for (int i = 0; i < PACES_MAX && world.paced; i++)
 	{
 		if (atomic_load(&world.queue->dispatched) -

@@ -1,1 +1,1 @@
-"""An app whose orders are heard."""
+"""An app that is notified of new orders."""

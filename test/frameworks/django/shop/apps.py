@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class ShopConfig(AppConfig):
-    """Its listeners are registered when it is ready, as django-pgpubsub's documentation has it."""
+    """Registers the listeners in ready(), as django-pgpubsub's documentation describes."""
 
     name = "shop"
 

@@ -1,4 +1,4 @@
-"""What can be listened to."""
+"""The channels."""
 
 from dataclasses import dataclass
 

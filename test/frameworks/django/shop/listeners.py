@@ -1,4 +1,4 @@
-"""What is done about it."""
+"""The listeners of the channels."""
 
 import os
 
@@ -10,5 +10,5 @@ from shop.models import Order
 
 @pgpubsub.post_insert_listener(OrderChannel)
 def tell(old: None, new: Order) -> None:  # pylint: disable=unused-argument
-    """The text in one piece: the scenario reads it."""
+    """Prints the text in one write, for the scenario to read."""
     os.write(1, f"heard {new.text}\n".encode())

@@ -1,9 +1,9 @@
-"""What is stored."""
+"""The models."""
 
 from django.db import models
 
 
 class Order(models.Model):
-    """Its text is heard when it is inserted."""
+    """Its text is sent when it is inserted."""
 
     text = models.TextField()
