@@ -4,7 +4,7 @@ import os
 import select
 import socket
 
-from psycopg import pq
+from psycopg import OperationalError, pq
 
 from harness.cluster import SUPERUSER, Cluster
 
@@ -37,7 +37,10 @@ class Link:
 
     def run(self, sql: str) -> list[tuple[str, ...]]:
         """Runs statements; returns the rows of the last one."""
-        result = self._connection.exec_(sql.encode())
+        try:
+            result = self._connection.exec_(sql.encode())
+        except OperationalError:  # PQexec() gives no result if it finds the connection lost
+            raise Lost(self._message()) from None
         if result.status in RESULTS:
             return [tuple((result.get_value(row, column) or b"").decode() for column in range(result.nfields))
                     for row in range(result.ntuples)]
