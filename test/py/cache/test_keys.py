@@ -23,7 +23,7 @@ OBJECTS = {
     "regrole": ("", "keys_role", "", "ROLE"),
 }
 
-# Types of text, of which one counts blanks at the end and others do not.
+# Types of text: char(5) ignores blanks at the end, the others count them.
 BLANKS = ["char(5)", "varchar", "text", "name"]
 
 SETUP = """

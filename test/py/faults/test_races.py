@@ -333,8 +333,8 @@ def test_empty_transactions_that_always_fail(scene):
 
 
 def test_a_stranger_in_the_slot(scene):
-    """Guards: a session that comes into the slot of another role's while herald.channels is read is taken for that
-    role's, and its channel is shown."""
+    """Guards: a session of another role that gets the slot of a session that has ended, while herald.channels is read,
+    is not taken for one of the reader's role: its channel is not shown."""
     scene.watcher.execute("CREATE ROLE visitor LOGIN")
     own, reader = scene.connect(), scene.connect()
     try:

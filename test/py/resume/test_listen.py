@@ -128,7 +128,7 @@ def test_beside_other_channels(cluster, connect):
 
 
 def test_beside_an_unlisten(cluster, connect):
-    """Guards: what a channel still has to deliver when UNLISTEN drops it arrives; so does all of a resumed channel."""
+    """Guards: everything on a resumed channel arrives, once, if the same transaction drops another channel."""
     sender, listener = connect(cluster), connect(cluster)
     token = position(sender)
     notify(sender, "c", "1")
@@ -139,8 +139,9 @@ def test_beside_an_unlisten(cluster, connect):
     notify(sender, "c", "2")
     listener.execute("UNLISTEN a")
     listener.execute("COMMIT")
-    assert sorted(hear(listener, 2)) in (["1", "2"], ["1", "a1"])
-    assert set(heard(listener, sender)) <= {"2", "a1"}
+    received = hear(listener, 2) + heard(listener, sender)
+    assert sorted(payload for payload in received if payload != "a1") == ["1", "2"]
+    assert received.count("a1") <= 1
 
 
 def test_kept_from_the_call_on(tiny, connect):

@@ -201,7 +201,7 @@ def test_heard(cluster, connect, how):
 
 
 def test_position_channel(cluster, connect):
-    """Guards: no session can send positions to others past the queue; without the extension the channel is as any."""
+    """Guards: no session can send positions to others past the queue."""
     for way in ("SET herald.enabled = off; NOTIFY herald_position, 'x'",
                 "SET herald.enabled = off; SELECT pg_notify('herald_position', 'x')"):
         refused = outcome(connect(cluster), way)

@@ -339,8 +339,8 @@ def test_every_size_through_files(spilling, connect, watcher, other, fail_at_com
 
 
 def test_floods_of_other_databases(spilling, connect, watcher, other):
-    """Guards: a listener reads what others have sent in their databases, however much it is. It receives what is its
-    own, before, within and after the flood."""
+    """Guards: a listener that is behind does not read the files of other databases' floods, and receives its own
+    notifications from between them."""
     laggard, sender, elsewhere = connect(spilling), connect(spilling), connect(spilling, other)
     fall_behind(laggard)
     for number in range(3):
