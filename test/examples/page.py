@@ -56,7 +56,7 @@ def follow(cluster: TcpCluster, name: str, folder: Path, environment: dict[str, 
         shell(*prepare)
         with Consumer(["bash", "-c", "\n".join([*exports, run])], environment, folder / "log") as consumer:
             shell(order)
-            consumer.until(is_seen, f"what {name}.md promises")
+            consumer.until(is_seen, f"what {name}.md promises", COMMAND_TIMEOUT_S)  # Go's command compiles first
     finally:
         shell(f"dropdb --if-exists --force {DATABASE}")
 

@@ -91,13 +91,13 @@ class Consumer:
         if self.process and self.process.poll() is not None:
             raise TrialError(f"the consumer has ended with {self.process.returncode}:\n{self.said()}")
 
-    def until(self, condition: Callable[[], object], what: str) -> None:
+    def until(self, condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
         """Waits for a condition while the consumer runs."""
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + deadline_s
         while not condition():
             self.check()
             if time.monotonic() > end:
-                raise TrialError(f"not within {DEADLINE_S} s: {what}\n{self.said()}")
+                raise TrialError(f"not within {deadline_s} s: {what}\n{self.said()}")
             time.sleep(POLL_S)
 
 
