@@ -54,10 +54,10 @@
 /* So a turn is taken back after 10 to 20 ms without progress. */
 #define LOOK_EVERY_MS		10
 
-/* Of a listener that has not moved for so long the log says that it makes no progress. */
+/* The log says of a listener that has not moved for this time that it makes no progress. */
 #define STALLED_AFTER_MS	100
 
-/* After so long without a turn out, it goes to sleep. */
+/* The watchdog goes to sleep when no turn was out for this time. */
 #define AWAKE_MS			1000
 
 /*

@@ -120,7 +120,7 @@ herald_publish_reserve(void)
 	HERALD_STOP_POINT("publish-reserved");
 	herald_shared_count(HERALD_COUNT_BATCHES, 1);
 
-	/* A new segment: the last positions of some sessions age, and perhaps nobody listens to what comes. */
+	/* A new segment: the last positions of sessions become old, even if no session listens to this batch. */
 	if ((batch.position & (herald_queue->segment_size - 1)) == 0 &&
 		atomic_load_explicit(&herald_control->tells_positions, memory_order_relaxed) != 0)
 		herald_bell_ring();

@@ -37,14 +37,14 @@
 #include "core/retention.h"
 #include "notify/storage/room.h"
 
-/* The first in line that has waited for so long starves. */
+/* The first in line starves when it has waited for this time. */
 #define STARVES_AFTER_MS	10
 
-/* For each so many bytes a sender counts as if it had come 1 ms later; but not for more than that. */
+/* A batch is queued 1 ms later for each LATER_BYTES of its length, at most LATER_MAX_MS. */
 #define LATER_BYTES			((uint64) 32 * 1024)
 #define LATER_MAX_MS		100
 
-/* The first in line is passed over if it has not taken room for so long. */
+/* The first in line is passed over if it has not taken room for this time. */
 #define PASSED_OVER_MS		100
 
 /*

@@ -201,11 +201,18 @@ def test_heard(cluster, connect, how):
 
 
 def test_position_channel(cluster, connect):
-    """Guards: no session can send positions to others past the queue."""
+    """Guards: no session can send positions to others past the queue; in a database without the extension the channel is
+    like any other."""
     for way in ("SET herald.enabled = off; NOTIFY herald_position, 'x'",
                 "SET herald.enabled = off; SELECT pg_notify('herald_position', 'x')"):
         refused = outcome(connect(cluster), way)
         assert refused == '42939: channel name "herald_position" is reserved', way
+    cluster.psql("CREATE DATABASE without_extension")
+    with connect(cluster, "without_extension") as session:
+        session.execute("LISTEN herald_position")
+        notify(session, "herald_position", "x")
+        assert hear(session, 1) == ["x"]
+    cluster.psql("DROP DATABASE without_extension")
 
 
 def test_committing_when_the_first_position_is_taken(slow, connect, wire):
