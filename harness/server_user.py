@@ -9,7 +9,8 @@ from pathlib import Path
 from harness.installation import InstallationError
 
 NAMES = ("postgres", "nobody")  # of the other user: the first that exists
-TEMPORARY_FOLDER = "/var/tmp"  # on disk, and accessible to every user
+# Where their folders are: accessible to every user, and on disk unless ./check says otherwise (test/check/lanes.py).
+TEMPORARY_FOLDER = os.environ.get("CHECK_TMPDIR", "/var/tmp")
 
 
 def _user() -> pwd.struct_passwd | None:

@@ -14,8 +14,6 @@ from servers import SETTINGS, started
 from slow_commits import SLOW
 from support import one, outcome, reset, until, wait_event
 
-pytestmark = pytest.mark.seam
-
 FIGURES = "SELECT hits, misses FROM herald.caches WHERE pid = pg_backend_pid()"
 
 
@@ -61,6 +59,7 @@ def hanging_commit(watcher: psycopg.Connection, connection: psycopg.Connection, 
         connection.execute("RESET synchronous_commit")
 
 
+@pytest.mark.seam
 def test_overrun_while_a_commit_takes_long(caching, connect, session, other):
     """Guards: while a commit waits, its invalidations are already in the queue; a session that is overrun meanwhile,
     and begins to read only behind them, does not keep the old value. (test_commit_waits_for_a_standby covers sessions
@@ -78,6 +77,7 @@ def test_overrun_while_a_commit_takes_long(caching, connect, session, other):
     assert one(watcher, "SELECT resets FROM herald.caches WHERE pid = %s", session.info.backend_pid) == 1
 
 
+@pytest.mark.seam
 def test_truncate_under_an_older_snapshot(caching, connect, session, other):
     """Guards: a truncated table looks empty to older snapshots as well; so does the cache, although what is found with
     these snapshots must not be kept."""
@@ -118,6 +118,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_whatever_changes_the_table(session, other, change):
     """Guards: every way to change rows fires the trigger, for the session itself and for others."""
@@ -155,6 +156,7 @@ def test_whatever_changes_the_table(session, other, change):
 
 # ---- queries ----
 
+@pytest.mark.seam
 def test_queries_within_queries(session, other):
     """Guards: a query that calls cache_through() for many other queries does not lose its own plan."""
     other.execute("""
@@ -173,6 +175,7 @@ def test_queries_within_queries(session, other):
         session.execute("SELECT herald.cache_clear('one')")
 
 
+@pytest.mark.seam
 def test_query_that_sets_search_path(session):
     """Guards: a query that sets search_path itself, when the earlier value is large enough for its memory to be freed
     at once."""
@@ -184,6 +187,7 @@ def test_query_that_sets_search_path(session):
     assert one(session, "SHOW search_path") == "public"
 
 
+@pytest.mark.seam
 def test_trigger_with_too_many_arguments(session, other):
     """Guards: a trigger with more than 32,767 arguments, for which an older CREATE TRIGGER stored a negative number,
     and none of them."""
@@ -195,6 +199,7 @@ def test_trigger_with_too_many_arguments(session, other):
     session.execute("UPDATE pg_trigger SET tgnargs = 2 WHERE tgrelid = 'too_many'::regclass; DROP TABLE too_many")
 
 
+@pytest.mark.seam
 def test_query_that_fails(session):
     """Guards: a query that fails, or is cancelled, keeps nothing and harms nothing."""
     for number in range(200):
@@ -207,6 +212,7 @@ def test_query_that_fails(session):
     assert one(session, "SELECT entries FROM herald.caches WHERE pid = pg_backend_pid()") == 0
 
 
+@pytest.mark.seam
 def test_plan_follows_the_table(session, other):
     """Guards: after a change of the table's columns, or of search_path, the cached plan is made again."""
     other.execute("""
@@ -223,6 +229,7 @@ def test_plan_follows_the_table(session, other):
     assert one(session, look) == "7.00"
 
 
+@pytest.mark.seam
 def test_parallel_query(session, other):
     """Guards: within a parallel plan only the leader looks into its cache."""
     other.execute("DROP TABLE IF EXISTS many_rows; CREATE TABLE many_rows AS"
@@ -239,6 +246,7 @@ def test_parallel_query(session, other):
 
 # ---- standby, databases, the extension ----
 
+@pytest.mark.seam
 def test_standby(connect):
     """Guards: a standby has no caches, and computes each value; once it is promoted it caches, in old sessions too, and
     changes invalidate."""
@@ -275,6 +283,7 @@ def test_standby(connect):
             assert [one(session, LOOK), one(other, LOOK)] == ["4", "4"]
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII"])
 def test_databases_are_apart(caching, connect, session, encoding):
     """Guards: the same cache and key in another database is a different one; in any encoding, for any bytes."""
@@ -301,6 +310,7 @@ def test_databases_are_apart(caching, connect, session, encoding):
         session.execute("DROP DATABASE apart WITH (FORCE)")
 
 
+@pytest.mark.seam
 def test_extension_is_dropped_and_created(caching, connect):
     """Guards: values that a session cached before the extension, and its triggers with it, were dropped are not found
     after it was created again."""
@@ -432,6 +442,7 @@ def test_pooler(session, other):
     assert one(session, LOOK) == "5"
 
 
+@pytest.mark.seam
 def test_cancelled_commit(session, other):
     """Guards: the invalidations of a transaction that fails as it commits have no effect; its own values are gone."""
     other.execute("""

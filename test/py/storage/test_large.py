@@ -14,8 +14,6 @@ from laggards import SMALLEST, no_leak
 from servers import SETTINGS, started
 from support import hear, load, notify, one, outcome, read_bytes, until
 
-pytestmark = pytest.mark.seam
-
 SEGMENT = 64 * 1024  # of the 512 kB queue
 MANY = 5000  # notifications that do not fit into a segment: each takes 40 bytes or more
 
@@ -47,6 +45,7 @@ def settled(small):
           "the files are deleted")
 
 
+@pytest.mark.seam
 def test_in_order_with_others(small, connect, settled):
     """Guards: a large transaction arrives complete, once, and between those that were committed before and after it;
     also at a laggard, for which it is kept."""
@@ -104,6 +103,7 @@ def test_lost_file_of_others(small, connect, settled):
     assert hear(concerned, 1) == ["notifications were missed"]
 
 
+@pytest.mark.seam
 def test_hears_itself(small, connect, settled):
     """Guards: a sender that listens receives its own notifications, in order, before its statement is answered."""
     client = connect(small)
@@ -113,6 +113,7 @@ def test_hears_itself(small, connect, settled):
         assert hear(client, MANY, 0.01) == sent
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("seed", range(6))
 def test_savepoints_and_duplicates(small, connect, settled, seed):
     """Guards: notifications that are rolled back are not sent, and repeated ones are sent once, wherever the file ends;
@@ -146,6 +147,7 @@ def test_savepoints_and_duplicates(small, connect, settled, seed):
     assert hear(listener, len(sent) + 1) == [*sent, "end"]
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("end", ["ROLLBACK", "ROLLBACK TO s; COMMIT", "SELECT 1 / 0", "COMMIT", "terminate"])
 def test_not_committed(small, connect, settled, end):
     """Guards: a transaction that fails, even at its COMMIT, or all of whose notifications are rolled back, sends
@@ -175,6 +177,7 @@ def test_not_committed(small, connect, settled, end):
     assert hear(listener, 1) == ["heard"]
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("end", ["ROLLBACK", "ROLLBACK TO s"])
 def test_rollback_does_not_read(small, connect, settled, end):
     """Guards: a rollback does not read the file again, which would take seconds for a large transaction."""
@@ -188,6 +191,7 @@ def test_rollback_does_not_read(small, connect, settled, end):
     sender.execute("ROLLBACK")
 
 
+@pytest.mark.seam
 def test_rolled_back_and_prepared(small, connect, settled):
     """Guards: a transaction all of whose notifications are rolled back can be prepared, and leaves no file."""
     sender = connect(small)
@@ -279,6 +283,7 @@ def limit(small):
     until(lambda: small.psql("SHOW herald.max_queue_size") == "8GB", "the setting is taken back")
 
 
+@pytest.mark.seam
 def test_too_large(small, connect, limit):
     """Guards: a transaction beyond the limit is refused at once with a clear error; the session goes on."""
     listener, sender = connect(small), connect(small)
@@ -321,6 +326,7 @@ def test_limit_is_lowered_meanwhile(small, connect, settled, limit):
 
 # ---- payloads ----
 
+@pytest.mark.seam
 def test_long_payload(small, connect, settled):
     """Guards: with herald.max_payload raised a payload of many segments arrives complete, alone, among others and when
     it is repeated; the default is the server's limit."""
@@ -364,6 +370,7 @@ def test_payloads_longer_than_a_turn(cluster, connect):
         assert hear(listener, count) == sent
 
 
+@pytest.mark.seam
 def test_long_payload_leaves_no_memory(small, connect, settled):
     """Guards: a listener releases the memory that one long payload took."""
     def own_memory() -> int:
