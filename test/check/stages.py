@@ -12,9 +12,13 @@ PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
 PYTEST = ".venv/bin/python -m pytest -v -rfEs --durations=40 --durations-min=1"
 # Files of tests, each with its own servers, in parallel.
 PARALLEL = "-n {workers} --dist loadfile"
+# All of test/py that has no stage of its own.
+REST = "test/py --ignore=test/py/test_bench.py --ignore=test/py/faults --ignore=test/py/tools"
 UNIT = "make -C test/unit check CC=gcc && make -C test/unit check CC=clang BUILD=../results/unit_clang"
 # The log is that of a test that fails, as it must.
 FALSIFIED = "! test/soak/run --seconds 6 --falsify {0} >test/results/soak_falsified.log 2>&1 && echo test falsified_{0} ... ok"
+# A compiler's analysis of a file depends on nothing but the file and what it includes.
+ANALYSED = "export CHECK_ANALYSED=$(test/check/analysed.py {0}); "
 CORE = ("src/core/",)
 TOOLS = ("check", "demo", "Makefile", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/", "test/run_sql.py",
          "test/given_server", "sql/", "docs/resume/", "examples/", "test/examples/")
@@ -72,10 +76,13 @@ STAGES = (
           "make -C test/stress check CC=gcc", "make -C test/stress plain tsan asan CC=gcc SECONDS_RUN=120"),
     Stage("fuzz", "readers of damaged notifications, with libFuzzer (test/fuzz)", COMPUTE, 30,
           "make -C test/fuzz queue SECONDS_RUN=3", "make -C test/fuzz queue SECONDS_RUN=600"),
-    Stage("analysis", "clang-tidy, gcc's analyzer, valgrind (test/analysis)", COMPUTE, 240, "test/analysis/run",
-          "test/analysis/run tidy analyzer valgrind cassert sanitize"),
+    Stage("analysis", "clang-tidy, gcc's analyzer, valgrind (test/analysis)", COMPUTE, 240,
+          ANALYSED.format("analysis") + "test/analysis/run", "test/analysis/run"),
     Stage("analysis-17", "the same with the compilers of Debian's stable, where PostgreSQL 17 is", COMPUTE, 300,
+          ANALYSED.format("analysis-17") + "python3 test/check/majors.py --analysis 17",
           "python3 test/check/majors.py --analysis 17"),
+    Stage("sanitize", "the tests, in a server with assertions, and with gcc's sanitizers (test/analysis)", COMPUTE, 3600,
+          "test/analysis/run cassert sanitize", only_at_length=True),
     Stage("model", "models of src/core/, searched to the end (test/model)", COMPUTE, 240, "test/model/run",
           "test/model/run && test/model/run --large", guards=(*CORE, "test/model/")),
     Stage("canaries", "bugs put in on purpose, which unit tests, stress and fuzzer must find (test/canary)", COMPUTE, 300,
@@ -88,8 +95,7 @@ STAGES = (
     Stage("isolation", "concurrent sessions, on both servers as well (test/isolation)", SERVERS, 15,
           "python3 test/run_sql.py isolation herald && python3 test/run_sql.py isolation stock"),
     Stage("pytest", "many clients, exits, crashes, protocol (test/py)", SERVERS, 240,
-          f"{PYTEST} {PARALLEL} -m 'not alone' test/py --ignore=test/py/test_bench.py --ignore=test/py/faults"
-          " --ignore=test/py/tools"),
+          f"{PYTEST} {PARALLEL} -m 'not alone and not long' {REST}", f"{PYTEST} {PARALLEL} -m 'not alone' {REST}"),
     Stage("faults", "kill -9, SIGSTOP and errors in every stage (test/py/faults)", SERVERS, 120,
           f"{PYTEST} {PARALLEL} -m 'not alone' test/py/faults",
           f"export HERALD_FAULTS_S=60; {PYTEST} {PARALLEL} -m 'not alone' test/py/faults"),

@@ -414,6 +414,7 @@ def test_large_value(session, other):
     assert not found(session, look)
 
 
+@pytest.mark.long
 def test_largest_value(session, other):
     """Guards: a value that with its key takes more than 1 GB, which is more than the server's palloc() allows, is kept
     if the setting allows that: it is no error."""

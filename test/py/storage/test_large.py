@@ -343,6 +343,7 @@ def test_long_payload(small, connect, settled):
     assert hear(listener, 4) == ["short", "y" * 300_000, "z" * 300_000, "last"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_longest_payload(small, connect, settled):
     """Guards: 256 MB arrive, and a byte more is refused."""

@@ -195,3 +195,27 @@ def test_only_what_has_passed_is_noted(tree):
     status, output = check(here, "--everything", "model", "pytest")
     assert status == 1 and "noted in test/last-everything" in output
     assert before != now and noted(here) == {"lint": before, "model": now}
+
+
+def test_what_the_analyses_look_at(tree):
+    """Guards: an analysis looks at the files that have changed since it last passed, and at those that include a header
+    that has, also by way of another; at all if that is not known, or if the analysis itself has changed."""
+    here = tree(0)
+    for name, text in {"low.h": "", "high.h": '#include "low.h"\n', "user.c": '#include "high.h"\n', "other.c": ""}.items():
+        (here / "src" / name).write_text(text, encoding="utf-8")
+    commit_all(here)
+
+    def analysed() -> list[str]:
+        return subprocess.run([here / "test/check/analysed.py", "lint"], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout.split()
+
+    everything = ["src/file.c", "src/other.c", "src/user.c"]
+    assert analysed() == everything
+    assert check(here, "--everything", "lint")[0] == 0
+    assert analysed() == []
+    (here / "src/file.c").write_text("2", encoding="utf-8")
+    assert analysed() == ["src/file.c"]
+    (here / "src/low.h").write_text("int number;\n", encoding="utf-8")
+    assert analysed() == ["src/file.c", "src/user.c"]
+    (here / "Makefile").touch()
+    assert analysed() == everything
