@@ -31,8 +31,8 @@ Each stage's output goes to test/results/<stage>.log. The last lines are a table
 budget is marked there, and does not fail by it. A stage that takes ten times its budget is ended; CHECK_STAGE_S sets
 another limit. Stages of the lane `compute` run at idle priority beside those of the lane `servers`.
 
-The data of the tests' servers is in memory (/dev/shm) if 6 GB are free there, with --everything on disk (/var/tmp);
-CHECK_TMPDIR sets another folder, which must be accessible to every user.
+The data of the tests' servers is in memory (/dev/shm) if 6 GB are free there; with --everything, and for
+stage `alone`, on disk (/var/tmp). CHECK_TMPDIR sets another folder, which must be accessible to every user.
 
 PG_CONFIG chooses the PostgreSQL to test with; PG_MAJOR, one of Debian's. It is not changed: the tests run on an
 installation of their own that takes after it, in .installation/.

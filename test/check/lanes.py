@@ -14,7 +14,7 @@ import results
 from changed import TOP
 from harness.installation import find_installation
 from results import Result
-from stages import COMPUTE, MAJORS, PREPARE, SERVERS, Stage
+from stages import COMPUTE, DISK, MAJORS, PREPARE, SERVERS, Stage
 
 RESULTS = TOP / "test/results"
 MAJORS_AT_ONCE = 2
@@ -23,7 +23,7 @@ END_S = 60  # for a stage to stop its servers
 PATIENCE = 10
 PATIENCE_S_MIN = 900
 PATIENCE_S_AT_LENGTH = 4 * 3600
-DISK, MEMORY = "/var/tmp", "/dev/shm"
+MEMORY = "/dev/shm"
 MEMORY_BYTES_MIN = 6 * 1024 ** 3  # a run uses less than 2 GB
 
 

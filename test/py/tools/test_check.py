@@ -48,6 +48,7 @@ STAGES = (
 )
 NAMES_PREPARE = NAMES_SEAM = NAMES_WHOLE = ()
 PYTEST = "{python}"
+DISK = "/var/tmp"
 
 
 def named(name):
