@@ -51,11 +51,10 @@ _surplus: WeakKeyDictionary[psycopg.Connection, list[str]] = WeakKeyDictionary()
 
 
 def hear(connection: psycopg.Connection, count: int, deadline_s: float = DEADLINE_S) -> list[str]:
-    """The next `count` payloads, without running any statement; fewer if the deadline comes first."""
+    """The next `count` payloads, without running any statement; fewer if none comes for as long as the deadline says."""
     heard = _surplus.pop(connection, [])
-    end = time.monotonic() + deadline_s
-    while len(heard) < count and (left := end - time.monotonic()) > 0:
-        heard += [n.payload for n in connection.notifies(timeout=left, stop_after=count - len(heard))]
+    while len(heard) < count and (got := [n.payload for n in connection.notifies(timeout=deadline_s, stop_after=1)]):
+        heard += got
     _surplus[connection] = heard[count:]
     return heard[:count]
 

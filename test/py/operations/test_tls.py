@@ -87,7 +87,7 @@ def test_ten_thousand_over_tls(secured, dial, connect):
     sending.start()
     try:
         for listener in listeners:
-            heard = hear(listener, NOTIFICATIONS, 40)
+            heard = hear(listener, NOTIFICATIONS)
             assert len(heard) == NOTIFICATIONS and heard == words
     finally:
         sending.join()
