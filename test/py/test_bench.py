@@ -27,6 +27,7 @@ from bench.measuring.measure import DBNAME, MeasureError, heard_exactly  # noqa:
 from bench.measuring.readers import WAYS, Readers, read  # noqa: E402
 from bench.measuring.resume import Reconnecting, alone, reconnect  # noqa: E402
 from bench.reporting import figures, raw  # noqa: E402
+from harness import server_user  # noqa: E402
 from harness.installation import OWN  # noqa: E402
 from harness.listeners import Listeners  # noqa: E402
 
@@ -83,7 +84,8 @@ def temporary_folders(mark: str) -> set[str]:
     """Our temporary folders in the command lines of marked processes. The installation does not count, although it is
     in such a folder if the server's user cannot read the tree."""
     return {found[0] for words in marked(mark).values() for word in words
-            for found in [re.match(r"/(var/)?tmp/herald-[^/]+", word)] if found} - {str(OWN.resolve())}
+            for found in [re.match(rf"({re.escape(server_user.TEMPORARY_FOLDER)}|/tmp)/herald-[^/]+", word)]
+            if found} - {str(OWN.resolve())}
 
 
 @pytest.fixture
