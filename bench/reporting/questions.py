@@ -71,11 +71,11 @@ TOPOLOGIES = {
     "one_to_one": "1 → 1", "eight_to_one": "8 → 1", "thirtytwo_to_one": "32 → 1", "hundred_to_one": "100 → 1",
     "one_to_hundred": "1 → 100", "hundred_to_hundred": "100 → 100", "eight_to_three_hundred": "8 → 300",
     "thousand_listeners": "1 → 1,000", "hundred_to_hundred_own_channels": "100 → 100, a channel for each",
-    "hundred_thousand_channels": "8 → 100 of 1,000 channels each, a random one",
+    "seventy_thousand_channels": "8 → 100 of 700 channels each, a random one",
 }
 MANY_TO_ONE = ("one_to_one", "eight_to_one", "thirtytwo_to_one", "hundred_to_one")
 ONE_TO_MANY = ("one_to_hundred", "hundred_to_hundred", "eight_to_three_hundred", "thousand_listeners")
-OWN_CHANNELS = ("hundred_to_hundred_own_channels", "hundred_thousand_channels")
+OWN_CHANNELS = ("hundred_to_hundred_own_channels", "seventy_thousand_channels")
 
 
 def _scenarios(lines: list[dict], names: Iterable[str]) -> list[tuple[targets.Scenario, list[dict], list[float]]]:
@@ -135,9 +135,9 @@ def _bystanders(lines: list[dict]) -> list[Table]:
     cases = (targets.NOBODY_LISTENS, *SERVERS)
     rows = [(names[scenario.name], *(_spread(own, scenario.figure, case) for case in cases),
              *_held(scenario, own, ratios)) for scenario, own, ratios in _scenarios(lines, names)]
-    alone = [("median, 300 listeners / nobody", "", "", "", *_held(*found))
+    alone = [("median, 300 listeners / none", "", "", "", *_held(*found))
              for found in _scenarios(lines, ("bystander_alone",))]
-    return [Table("", ("a `SELECT 1` of somebody else takes", "nobody listens, µs", "stock, µs", "pg_herald, µs",
+    return [Table("", ("a `SELECT 1` of another session takes", "without listeners, µs", "stock, µs", "pg_herald, µs",
                        "pg_herald / stock", "target"), rows + alone)]
 
 
@@ -503,6 +503,6 @@ def summary(run: raw.Run) -> Table:
             ("INSERT + NOTIFY, stock", "INSERT + NOTIFY, herald"), "tps"),
         row("commit_latency", "commit of a NOTIFY with 300 listeners",
             ("300 listeners, stock", "300 listeners, herald"), "µs", faster=False),
-        row("last_listener_latency", "until the last of 300 listeners hears a single NOTIFY", SERVERS, "µs",
+        row("last_listener_latency", "until the last of 300 listeners receives a single NOTIFY", SERVERS, "µs",
             faster=False),
     ])

@@ -1,2 +1,2 @@
-\set channel random(0, 99999)
+\set channel random(0, 69999)
 NOTIFY channel_:channel;
