@@ -15,7 +15,7 @@ from servers import SETTINGS, started
 from support import (
     context_switches, cpu_s, hear, left_nothing, notify, one, outcome, reconnect, state_of, until, until_crashed,
 )
-from wire import cstring, error, kinds
+from wire import Wire, cstring, error, kinds
 
 WAITING = "SELECT payload FROM herald.read('c', '{}', 1000, '{}')"
 LOOKERS = 40
@@ -276,6 +276,13 @@ def test_much_to_look_through(cluster, connect):
             thread.join()
 
 
+def in_two_seconds(readers: list[Wire]) -> tuple[int, float]:
+    """How often the servers of these clients are woken up in this time, and their CPU time in seconds."""
+    woken, used_s = (-sum(count(reader.pid) for reader in readers) for count in (context_switches, cpu_s))
+    time.sleep(2)
+    return woken + sum(context_switches(reader.pid) for reader in readers), used_s + sum(cpu_s(reader.pid) for reader in readers)
+
+
 def test_very_many_wait(crowded, wire, connect):
     """Guards: 1,000 waiting calls are not woken up without cause, and take no CPU time; then all are woken up."""
     watcher, sender = connect(crowded), connect(crowded)
@@ -284,11 +291,10 @@ def test_very_many_wait(crowded, wire, connect):
     for reader in readers:
         reader.send(("Q", cstring(WAITING.format(token, "50s"))))
     until(lambda: one(watcher, "SELECT count(*) FROM herald.listeners WHERE state = 'idle'") == 1000, "all wait")
-    used_s, woken = (-sum(count(reader.pid) for reader in readers) for count in (cpu_s, context_switches))
-    time.sleep(2)
-    used_s += sum(cpu_s(reader.pid) for reader in readers)
-    woken += sum(context_switches(reader.pid) for reader in readers)
-    assert woken < len(readers) / 10 and used_s < 0.5, f"woken {woken} times, {used_s:.2f} s of CPU time"
+    seen = []
+    while not seen or seen[-1][0] >= len(readers) / 10 or seen[-1][1] >= 0.5:  # at first some are on their way to sleep
+        assert len(seen) < 5, f"woken so many times in two seconds, and their CPU time in seconds: {seen}"
+        seen.append(in_two_seconds(readers))
     notify(sender, "c", "heard")
     for reader in readers:
         assert kinds(reader.until_ready()) == "TDCZ"
