@@ -13,10 +13,10 @@ MODULE_big = pg_herald
 OBJS = \
 	src/hooks.o src/memory.o src/pg_herald.o src/transaction.o \
 	src/views/caches.o src/views/row.o src/views/views.o \
-	src/watchdog/lag.o src/watchdog/watchdog.o \
+	src/watchdog/housekeeper.o src/watchdog/lag.o src/watchdog/watchdog.o \
 	src/api/api.o src/api/reason_names.o \
 	src/notify/sender/entry.o src/notify/sender/large_transaction.o \
-	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \
+	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/admission.o src/notify/sender/publish.o \
 	src/notify/sender/retarget.o \
 	src/notify/dispatch/channel_map.o src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o \
 	src/notify/dispatch/turns.o \
@@ -25,7 +25,7 @@ OBJS = \
 	src/notify/listener/session.o src/notify/listener/subscriptions.o src/notify/listener/token.o \
 	src/notify/resume/gone.o src/notify/resume/read.o src/notify/resume/resume.o \
 	src/notify/storage/bypass.o src/notify/storage/files.o src/notify/storage/kept.o \
-	src/notify/storage/large_files.o src/notify/storage/large_writer.o src/notify/storage/room.o src/notify/storage/spill.o \
+	src/notify/storage/large_files.o src/notify/storage/large_writer.o src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
 	src/cache/invalidation/catch_up.o src/cache/invalidation/invalidate.o src/cache/invalidation/reader.o \
 	src/cache/invalidation/subscribers.o \

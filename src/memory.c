@@ -27,11 +27,10 @@
 #include "notify/dispatch/channel_map.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_files.h"
-#include "notify/storage/room.h"
 #include "notify/storage/spill.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
-#define LOCKS			5
+#define LOCKS			6
 
 typedef struct SharedStructure
 {
@@ -59,7 +58,6 @@ static const SharedStructure structures[] = {
 	{"pg_herald slots", (void **) &herald_slots, slots_size, slots_init},
 	{"pg_herald files", (void **) &herald_files, herald_files_shared_size, herald_files_shared_init},
 	{"pg_herald spill", (void **) &herald_spill, herald_spill_shared_size, herald_spill_shared_init},
-	{"pg_herald room", (void **) &herald_room, herald_room_shared_size, herald_room_shared_init},
 	{"pg_herald large", (void **) &herald_large_files, herald_large_files_shared_size, herald_large_files_shared_init},
 	{"pg_herald control", (void **) &herald_control, control_size, control_init},
 	{"pg_herald reasons", (void **) &herald_reason_names, herald_reasons_shared_size, herald_reasons_shared_init},
@@ -144,7 +142,7 @@ wakeup_init(void)
 static Size
 slots_size(void)
 {
-	return mul_size(MaxBackends + 1, sizeof(HeraldSlot));
+	return mul_size(MaxBackends + HERALD_WORKERS, sizeof(HeraldSlot));
 }
 
 static void
@@ -177,7 +175,7 @@ control_init(void)
 	LWLockPadded *locks = GetNamedLWLockTranche(LOCKS_TRANCHE);
 
 	memset((void *) herald_control, 0, control_size());
-	herald_control->slots = MaxBackends + 1;
+	herald_control->slots = MaxBackends + HERALD_WORKERS;
 	if (!pg_strong_random(&herald_control->run, sizeof(herald_control->run)) ||
 		!pg_strong_random(herald_control->token_key, sizeof(herald_control->token_key)))
 		elog(FATAL, "could not generate random bytes");
@@ -185,11 +183,11 @@ control_init(void)
 	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
 	atomic_init(&herald_control->watchdog, -1);
 	ConditionVariableInit(&herald_control->dispatched);
-	ConditionVariableInit(&herald_control->spill_lock_released);
 	herald_control->reset_lock = &locks[0].lock;
 	herald_control->spill_lock = &locks[1].lock;
 	herald_control->invalidation_lock = &locks[2].lock;
 	herald_control->reasons_lock = &locks[3].lock;
 	herald_control->scan_lock = &locks[4].lock;
+	herald_control->deletion_lock = &locks[5].lock;
 	herald_control->reset_time = GetCurrentTimestamp();
 }

@@ -74,6 +74,7 @@
 #include "memory.h"
 #include "notify/listener/frames.h"
 #include "transaction.h"
+#include "watchdog/housekeeper.h"
 #include "watchdog/watchdog.h"
 
 PG_MODULE_MAGIC;
@@ -97,5 +98,6 @@ _PG_init(void)
 	herald_frames_init();
 	herald_outbox_init();
 	herald_watchdog_register();
+	herald_housekeeper_register();
 	herald_api_publish();
 }

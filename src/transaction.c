@@ -48,7 +48,6 @@
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
 #include "notify/storage/bypass.h"
-#include "notify/storage/room.h"
 #include "transaction.h"
 
 /*
@@ -295,10 +294,7 @@ at_end(bool committed)
 {
 	herald_invalidate_end();
 	if (!committed)
-	{
 		herald_dispatch_cancel_wait();
-		herald_room_leave();
-	}
 
 	/*
 	 * Before the server closes the transaction's open files; and as long as its batch is not

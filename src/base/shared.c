@@ -19,17 +19,24 @@ HeraldControl *herald_control;
 HeraldInvalQueue *herald_inval_queue;
 HeraldFiles *herald_files;
 HeraldSpill *herald_spill;
-HeraldRoom *herald_room;
 HeraldLargeFiles *herald_large_files;
 HeraldReasonNames *herald_reason_names;
 void	   *herald_channel_area;
 
+/* The number of this worker, from 1; 0: this process is none. */
+static uint32 worker;
+
+void
+herald_shared_set_worker(uint32 number)
+{
+	worker = number;
+}
 
 uint32
 herald_shared_my_slot(void)
 {
-	/* A process that has no backend number (15, 16: the watchdog) has the last slot. */
-	return Min(herald_my_slot(), herald_control->slots - 1);
+	/* 15, 16: a process that is not connected to a database has no backend number. */
+	return worker > 0 ? herald_control->slots - worker : Min(herald_my_slot(), herald_control->slots - 1);
 }
 
 void

@@ -60,7 +60,10 @@ typedef struct HeraldCacheUse
 	_Atomic uint64_t resets;
 } HeraldCacheUse;
 
-/* One per backend, and one for the watchdog.  Any process may read the fields. */
+/* pg_herald's own background workers: the watchdog and the housekeeper. */
+#define HERALD_WORKERS		2
+
+/* One per backend, and one per worker.  Any process may read the fields. */
 typedef struct HeraldSlot
 {
 	/* Other processes set bits, the backend clears them. */
@@ -79,7 +82,7 @@ typedef struct HeraldSlot
 	_Atomic uint64_t told;		/* the last position sent to its client; 0: it sends none */
 	_Atomic uint64_t counters[HERALD_COUNTERS];
 
-	/* Written by the watchdog, and by the backend before it joins. */
+	/* Written by the housekeeper, and by the backend before it joins. */
 	_Atomic int64_t lagging_since;	/* a TimestampTz; 0: it does not lag */
 
 	/*
@@ -122,7 +125,8 @@ typedef struct HeraldControl
 	uint64		channel_seed;	/* secret seed of the hashes of channels */
 	uint64		run;			/* drawn at random when shared memory is set up */
 	uint8		token_key[32];	/* secret key, for notify/listener/token.c */
-	LWLock	   *spill_lock;		/* taken only by notify/storage/spill.c */
+	LWLock	   *spill_lock;		/* these two are taken only by notify/storage/spill.c */
+	LWLock	   *deletion_lock;	/* before spill_lock */
 	LWLock	   *scan_lock;		/* for going through the channel map */
 	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
 	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue, and joining it */
@@ -143,15 +147,11 @@ typedef struct HeraldControl
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;
 
-	/*
-	 * The position at which the dispatch hangs: a process has waited for it without success
-	 * (notify/dispatch/dispatch.c).
-	 */
-	_Atomic uint64_t stuck_at;
+	/* For notify/sender/admission.c: a sender waits for room; the end of the latest large batch. */
+	_Atomic bool room_is_awaited;
+	_Atomic uint64_t large_end;
 
-	/* Number of backends that wait for spill_lock. */
-	_Atomic uint32_t spill_lock_waiters;
-	ConditionVariable spill_lock_released;
+	_Atomic bool housekeeper_runs;
 
 	HeraldBypass bypasses[HERALD_BYPASSES];
 
@@ -168,15 +168,16 @@ extern HeraldControl *herald_control;
 extern HeraldInvalQueue *herald_inval_queue;
 typedef struct HeraldFiles HeraldFiles;
 typedef struct HeraldSpill HeraldSpill;
-typedef struct HeraldRoom HeraldRoom;
 typedef struct HeraldLargeFiles HeraldLargeFiles;
 typedef struct HeraldReasonNames HeraldReasonNames;
 extern HeraldFiles *herald_files;	/* used only by notify/storage/files.c */
 extern HeraldSpill *herald_spill;	/* used only by notify/storage/spill.c */
-extern HeraldRoom *herald_room;	/* used only by notify/storage/room.c */
 extern HeraldLargeFiles *herald_large_files;	/* used only by notify/storage/large_files.c */
 extern HeraldReasonNames *herald_reason_names;	/* used only by api/reason_names.c */
 extern void *herald_channel_area;	/* a DSA area, created in place */
+
+/* This process is a worker, with a number from 1 to HERALD_WORKERS: once, before it uses its slot. */
+extern void herald_shared_set_worker(uint32 number);
 
 /* This process's slot, below herald_control->slots. */
 extern uint32 herald_shared_my_slot(void);

@@ -20,9 +20,9 @@
 
 static const char *const names[HERALD_WAITS] = {
 	[HERALD_WAIT_DISPATCH] = "HeraldDispatch",
+	[HERALD_WAIT_HOUSEKEEPER] = "HeraldHousekeeper",
 	[HERALD_WAIT_MODERATION] = "HeraldModeration",
 	[HERALD_WAIT_NOTIFICATION] = "HeraldNotification",
-	[HERALD_WAIT_QUEUE_ROOM] = "HeraldQueueRoom",
 	[HERALD_WAIT_SPILL_READ] = "HeraldSpillRead",
 	[HERALD_WAIT_SPILL_WRITE] = "HeraldSpillWrite",
 	[HERALD_WAIT_WATCHDOG] = "HeraldWatchdog",
@@ -69,7 +69,6 @@ herald_wait_sleep(HeraldWait wait, long timeout_ms)
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 timeout_ms, herald_wait(wait));
 	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
 }
 
 void

@@ -18,9 +18,9 @@
 typedef enum HeraldWait
 {
 	HERALD_WAIT_DISPATCH,		/* for listeners to be marked, behind other commits */
+	HERALD_WAIT_HOUSEKEEPER,	/* for the next look */
 	HERALD_WAIT_MODERATION,		/* for more messages, so that a wakeup carries more */
 	HERALD_WAIT_NOTIFICATION,	/* herald.read(): for a notification */
-	HERALD_WAIT_QUEUE_ROOM,		/* for room in the ring, or for spill_lock */
 	HERALD_WAIT_SPILL_READ,		/* for a temporary file */
 	HERALD_WAIT_SPILL_WRITE,
 	HERALD_WAIT_WATCHDOG,		/* for something to do */
@@ -38,8 +38,8 @@ extern uint32 herald_wait(HeraldWait wait);
 
 /*
  * To wait at one of our condition variables, in a loop: prepare, check the condition, sleep.
- * Like the server's own functions, except that every set latch ends the sleep, a cancel
- * request too.  May throw the errors of interrupts.
+ * Like the server's own functions, except that every set latch ends the sleep, and that
+ * interrupts are not served.  Never fails.
  */
 extern void herald_wait_prepare(HeraldWait wait, ConditionVariable *variable);
 extern void herald_wait_sleep(HeraldWait wait, long timeout_ms);

@@ -22,7 +22,7 @@
  *	 step each if that is more.
  *
  * A single notification is never held back: both begin only if more arrive during a pass, or
- * at most RECENT_US after one.
+ * at most CIRCLE_US after one.
  *
  * This file only computes the decisions.  The code that sleeps and reads clocks is
  * notify/listener/moderation.c.
@@ -60,21 +60,20 @@
  */
 #define LEAVE_OUT_MAX	63
 
-/* Maximum delay of a full circle of turns, and of one turn. */
-#define CIRCLE_US		10000
-#define TURN_US			500
-
 /*
- * After this time since the previous pass, the number of arrivals does not predict the next
- * ones.
+ * Maximum delay of a full circle of turns.  After this time since the previous pass, the number
+ * of arrivals does not predict the next ones.
  */
-#define RECENT_US		10000
+#define CIRCLE_US		10000
+
+/* Maximum delay of one turn. */
+#define TURN_US			500
 
 
 bool
 herald_moderation_expects(const HeraldPass *pass)
 {
-	return pass->since_us < RECENT_US && pass->batches < BATCHES_PLENTY &&
+	return pass->since_us < CIRCLE_US && pass->batches < BATCHES_PLENTY &&
 		pass->batches * STEP_TAKES_US >= pass->since_us;
 }
 
@@ -86,7 +85,7 @@ herald_moderation_linger(const HeraldPass *pass, uint32_t waiting, HeraldRestrai
 
 	if (!pass->several || waiting > 0 || pass->lingers >= LINGERS_MAX ||
 		gathered < (pass->lingers == 0 ? BATCHES_BEGIN : BATCHES_GO_ON) ||
-		pass->since_us >= RECENT_US ||
+		pass->since_us >= CIRCLE_US ||
 		pass->batches * STEP_TAKES_US < pass->since_us)
 		return 0;
 	if (restraint->left_out < restraint->to_leave_out)

@@ -115,10 +115,7 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 		 * [L1] acquire: pairs with the release in herald_queue_recycle(); the ring has been
 		 * zeroed up to this limit.
 		 */
-		if (start + length + batch->room_left > atomic_load_explicit(&queue->limit, memory_order_acquire))
-			return false;
-		if (batch->unsettled_max > 0 &&
-			head > atomic_load_explicit(&queue->settled, memory_order_relaxed) + batch->unsettled_max)
+		if (start + length > atomic_load_explicit(&queue->limit, memory_order_acquire))
 			return false;
 
 		/*
@@ -219,30 +216,11 @@ finish(HeraldQueue *queue, HeraldPosition position, HeraldBatchState state)
 }
 
 bool
-herald_queue_lock_border(HeraldQueue *queue)
-{
-	/* [L4] acquire: pairs with the release in herald_queue_unlock_border(). */
-	if (atomic_exchange_explicit(&queue->border_lock, 1, memory_order_acquire) != 0)
-		return false;
-	HERALD_TRY_LOCKED();
-	return true;
-}
-
-void
-herald_queue_unlock_border(HeraldQueue *queue)
-{
-	/* [L4] release: pairs with the acquire in herald_queue_lock_border(). */
-	atomic_store_explicit(&queue->border_lock, 0, memory_order_release);
-	HERALD_TRY_UNLOCKED();
-}
-
-bool
 herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed)
 {
 	HeraldPosition new_tail = needed & ~(queue->segment_size - 1);
 	HeraldPosition old_tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 
-	assert(atomic_load_explicit(&queue->border_lock, memory_order_relaxed) != 0);
 	if (new_tail <= old_tail)
 		return false;
 

@@ -44,13 +44,12 @@ typedef struct HeraldQueue
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;
 
 	/*
-	 * Under the border lock.  tail <= head <= limit == tail + ring_size.  Bytes below the tail
+	 * Written by the spiller (retention.h).  tail <= head <= limit == tail + ring_size.  Bytes below the tail
 	 * may be overwritten at any moment; bytes from head to limit are zero, except for what
 	 * senders have written.
 	 */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t limit;
 	_Atomic uint64_t tail;
-	_Atomic uint32_t border_lock;
 
 	/*
 	 * Everything below was given up although a listener may have needed it.  Never decreases.
@@ -81,8 +80,6 @@ typedef struct HeraldBatch
 	uint32_t	count;			/* entries */
 	uint32_t	database;
 	int32_t		sender_pid;
-	uint64_t	unsettled_max;	/* maximum of unsettled bytes before it; 0: no limit */
-	uint64_t	room_left;		/* minimum of free bytes after it */
 } HeraldBatch;
 
 /* A ring size in bytes that herald_queue_init() accepts: rounded down, within limits. */
@@ -99,8 +96,7 @@ extern uint64_t herald_queue_batch_max(const HeraldQueue *queue);
 /*
  * Reserve room for a batch with entries_length bytes of entries (a multiple of 8, at most
  * herald_queue_batch_max()).  On success the batch is RESERVED and the caller owns it until it
- * calls herald_queue_commit() or herald_queue_abort().  False: the ring has no room for the
- * batch and room_left, or more than unsettled_max is unsettled; recycle, dispatch and try
+ * calls herald_queue_commit() or herald_queue_abort().  False: the ring is full; recycle and try
  * again, or give up.
  */
 extern bool herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
@@ -110,23 +106,14 @@ extern bool herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 extern void herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
 							  const void *entries, uint64_t entries_length);
 
-/* Finish a batch, exactly once, by its owner [Q2].  Then dispatch. */
+/* Finish a batch, exactly once, by its owner.  Then dispatch. */
 extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);
 extern void herald_queue_abort(HeraldQueue *queue, HeraldPosition position);
 
 /*
- * The border lock: while a process holds it, no other process recycles or deletes unneeded
- * messages, and no session begins to need older ones.  These functions never wait: false means
- * that another process has the lock.  It is held for a moment only; its holder neither throws
- * nor waits.
- */
-extern bool herald_queue_lock_border(HeraldQueue *queue);
-extern void herald_queue_unlock_border(HeraldQueue *queue);
-
-/*
  * Give senders the segments that lie wholly below `needed`: a position from
  * herald_wakeup_needed(), or one up to which all segments have been saved or given up; never
- * above `settled`.  Under the border lock.  True if that made room.
+ * above `settled`.  By the spiller.  True if that made room.
  */
 extern bool herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed);
 

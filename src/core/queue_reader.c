@@ -212,7 +212,7 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 	entry = (const HeraldEntry *) (reader->buffer + (reader->position - reader->copied_from));
 
 	/*
-	 * [Q4] Check the length first: it determines how many bytes must be copied before the rest
+	 * Check the length first: it determines how many bytes must be copied before the rest
 	 * is used.
 	 */
 	if (entry->length < sizeof(*entry) || entry->length > room)

@@ -113,7 +113,7 @@ extern HeraldReadResult herald_reader_next(HeraldReader *reader, HeraldMessage *
 
 /*
  * Copy bytes of the queue out, within one segment.  False if they were
- * overwritten, or might have been, while we copied [Q5].
+ * overwritten, or might have been, while we copied.
  */
 extern bool herald_queue_copy(HeraldQueue *queue, HeraldPosition from, uint64_t length, char *to);
 

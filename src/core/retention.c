@@ -14,14 +14,11 @@
  * `lost` moves up: a listener below it has missed messages, is notified of that, and no longer
  * holds the queue back.
  *
+ * One process at a time does this: the spiller, which holds a lock of the module's.
+ *
  * [F1] Readers take no lock: a segment is saved completely before `to` covers it, and its
  * memory is recycled only after that.  So a reader that finds its bytes overwritten finds them
  * saved, unless they have been given up.
- *
- * A listener below `lost` may not miss anything: it may be about to move on, or may have no
- * message there.  But other processes have recycled past it meanwhile, perhaps while the
- * spiller was saving the segment.  So a segment counts as saved only if it was still in the
- * ring afterwards.
  *
  * Deleting a file takes long, so it is done later, mostly by other processes.  They delete by
  * name, so a name that is queued for deletion must never be used again: the file of a segment
@@ -34,12 +31,9 @@
  *
  * A session that resumes may ask for messages that were sent earlier.  So some data that no
  * listener needs is retained: it precedes the data that listeners need, and is deleted before
- * any of that is given up.  [F4] Data that no listener needs is recycled or deleted under the
- * border lock, after checking the words.  A session that begins to need older data holds that
- * lock while it checks that the data exists and changes its word.  So either the other process
- * sees the session's word, or the session sees that the data is gone.  Giving up data needs no
- * lock: a session that begins to need it meanwhile is below `lost` like any other laggard, and
- * is notified of that.
+ * any of that is given up.  [F4] A session that begins to need older data is the spiller while
+ * it checks that the data exists and changes its word.  So either the next spiller sees the
+ * session's word, or the session sees that the data is gone.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -58,31 +52,19 @@ typedef struct Spiller
 	const HeraldRetentionCalls *calls;
 } Spiller;
 
-/* A range of whole segments. */
-typedef struct Segments
-{
-	HeraldPosition from;
-	HeraldPosition to;
-} Segments;
-
-static bool let_go(Spiller *spiller, uint64_t bytes, HeraldPosition *tail);
+static void delete_unneeded(Spiller *spiller, uint64_t bytes);
 static HeraldPosition retained_from(const Spiller *spiller, HeraldPosition needed, uint64_t bytes);
 static HeraldPosition oldest_kept(const Spiller *spiller);
 static uint64_t bytes_between(const Spiller *spiller, HeraldPosition from, HeraldPosition to);
 static bool keep_within_limit(Spiller *spiller, uint64_t bytes);
 static uint64_t bytes_kept(const Spiller *spiller);
-static HeraldRetentionResult save_needed(Spiller *spiller, HeraldPosition segment, bool *is_left);
 static bool save_unneeded(Spiller *spiller, HeraldPosition segment);
 static bool save(Spiller *spiller, HeraldPosition segment);
-static bool recycle(Spiller *spiller, HeraldPosition segment);
 static bool give_up_oldest(Spiller *spiller, HeraldOverrunReason reason);
 static bool give_up_other(Spiller *spiller, HeraldPosition oldest);
 static void give_up_below(Spiller *spiller, HeraldPosition position,
 						  HeraldOverrunReason reason);
-static Segments retire_unneeded(Spiller *spiller, HeraldPosition position);
 static void delete_below(Spiller *spiller, HeraldPosition position);
-static Segments retire_below(Spiller *spiller, HeraldPosition position);
-static void remove_segments(Spiller *spiller, Segments retired);
 static void remove_others(Spiller *spiller, HeraldPosition below);
 
 
@@ -102,56 +84,36 @@ herald_retention_may_have_room(HeraldQueue *queue)
 	return !herald_queue_is_short(queue) || herald_retention_can_move(queue);
 }
 
-bool
-herald_retention_recycle(HeraldQueue *queue, HeraldWakeup *wakeup)
-{
-	HeraldPosition needed;
-	HeraldPosition next;
-	bool		made_room;
-
-	if (!herald_queue_lock_border(queue))
-		return false;
-	needed = herald_wakeup_needed(wakeup, queue);
-	next = herald_queue_next_segment(queue, atomic_load_explicit(&queue->tail, memory_order_relaxed));
-	made_room = herald_queue_recycle(queue, needed < next ? needed : next);
-	herald_queue_unlock_border(queue);
-	return made_room;
-}
-
 HeraldRetentionResult
 herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
 					  const HeraldRetentionLimits *limits, const HeraldRetentionCalls *calls)
 {
 	Spiller		spiller = {retention, queue, wakeup, limits, calls};
-	HeraldPosition segment;
-	HeraldPosition next;
-	bool		is_left = false;	/* an incomplete file is left */
-	bool		made_room;
+	HeraldPosition segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+	HeraldPosition next = segment + queue->segment_size;
+	bool		is_left;		/* an incomplete file is left */
 
-	/*
-	 * The saved range must end at the tail before a segment is added: see retire_below().  So
-	 * use the tail as of let_go(): if other processes recycle more, this segment is not saved.
-	 */
-	if (!let_go(&spiller, queue->segment_size, &segment))
-		return HERALD_RETENTION_NO_ROOM;
-	next = segment + queue->segment_size;
+	/* Even if nothing can move: the saved range must end at the tail before one is added. */
+	delete_unneeded(&spiller, queue->segment_size);
 	if (!herald_retention_can_move(queue))
 		return herald_queue_is_short(queue) ? HERALD_RETENTION_NO_ROOM : HERALD_RETENTION_ROOM;
 
-	/* If the segment is saved already, an earlier attempt could not recycle it. */
-	if (!herald_retention_has(retention, segment))
+	if (herald_wakeup_needed(wakeup, queue) < next && !keep_within_limit(&spiller, queue->segment_size))
+		give_up_below(&spiller, next, HERALD_OVERRUN_LIMIT);
+	if (herald_wakeup_needed(wakeup, queue) >= next)
+		is_left = !save_unneeded(&spiller, segment);
+	else
 	{
-		if (herald_wakeup_needed(wakeup, queue) < next && !keep_within_limit(&spiller, queue->segment_size))
-			give_up_below(&spiller, next, HERALD_OVERRUN_LIMIT);
-		if (herald_wakeup_needed(wakeup, queue) >= next)
-			is_left = !save_unneeded(&spiller, segment);
-		else if (save_needed(&spiller, segment, &is_left) == HERALD_RETENTION_AGAIN)
+		is_left = !save(&spiller, segment);
+		if (is_left && (calls->removing() || give_up_oldest(&spiller, HERALD_OVERRUN_ERROR)))
 			return HERALD_RETENTION_AGAIN;
+		if (is_left)
+			give_up_below(&spiller, next, HERALD_OVERRUN_ERROR);
 	}
-	made_room = recycle(&spiller, segment);
-	if (is_left && atomic_load_explicit(&queue->tail, memory_order_relaxed) != segment)
+	(void) herald_queue_recycle(queue, next);
+	if (is_left)
 		calls->remove(segment);
-	return made_room ? HERALD_RETENTION_ROOM : HERALD_RETENTION_NO_ROOM;
+	return HERALD_RETENTION_ROOM;
 }
 
 bool
@@ -161,7 +123,7 @@ herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue, Hera
 {
 	Spiller		spiller = {retention, queue, wakeup, limits, calls};
 
-	(void) let_go(&spiller, bytes, NULL);
+	delete_unneeded(&spiller, bytes);
 	return keep_within_limit(&spiller, bytes);
 }
 
@@ -170,15 +132,9 @@ herald_retention_expire(HeraldRetention *retention, HeraldQueue *queue, HeraldWa
 						HeraldPosition position, const HeraldRetentionCalls *calls)
 {
 	Spiller		spiller = {retention, queue, wakeup, NULL, calls};
-	HeraldPosition needed;
-	Segments	retired;
+	HeraldPosition needed = herald_wakeup_needed(wakeup, queue);
 
-	if (!herald_queue_lock_border(queue))
-		return;
-	needed = herald_wakeup_needed(wakeup, queue);
-	retired = retire_unneeded(&spiller, position < needed ? position : needed);
-	herald_queue_unlock_border(queue);
-	remove_segments(&spiller, retired);
+	delete_below(&spiller, position < needed ? position : needed);
 }
 
 bool
@@ -205,16 +161,16 @@ herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint6
 	/*
 	 * [F5] The order of these loads matters.  `to` after the tail: a segment is saved before
 	 * it leaves the ring, and an older `to` would not cover it.  `from` after `to`, since
-	 * retire_below() stores `from` first: an older `from` could be taken for the start of a
+	 * delete_below() stores `from` first: an older `from` could be taken for the start of a
 	 * range that has begun since.  `lost` after `from`: `lost` moves up before segments are
-	 * retired.
+	 * deleted.
 	 */
 	HeraldPosition tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
 	HeraldPosition to = atomic_load_explicit(&retention->to, memory_order_acquire);
 	HeraldPosition from = atomic_load_explicit(&retention->from, memory_order_acquire);
 	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
 
-	/* If the saved range ends before the tail, other processes have recycled more. */
+	/* If the saved range ends before the tail, more was recycled without being saved. */
 	if (from > tail || to < tail)
 		from = tail;
 	if (from < lost)
@@ -232,26 +188,20 @@ herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint6
 	return from;
 }
 
-HeraldHoldResult
+bool
 herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
 					  uint32_t slot, uint64_t sets, HeraldPosition position,
 					  HeraldPosition *had_read)
 {
-	bool		is_there;
-
-	/* [F4] A process that recycles or deletes checks the words under the same lock. */
-	if (!herald_queue_lock_border(queue))
-		return HERALD_HOLD_AGAIN;
-	is_there = position >= herald_retention_kept_from(retention, queue, sets) &&
+	/* [F4] */
+	return position >= herald_retention_kept_from(retention, queue, sets) &&
 		herald_wakeup_hold(wakeup, queue, slot, position, had_read);
-	herald_queue_unlock_border(queue);
-	return is_there ? HERALD_HOLD_DONE : HERALD_HOLD_GONE;
 }
 
 bool
 herald_retention_has(HeraldRetention *retention, HeraldPosition segment)
 {
-	/* [F1] acquire: pairs with save() and retire_below(). */
+	/* [F1] acquire: pairs with save() and delete_below(). */
 	return segment < atomic_load_explicit(&retention->to, memory_order_acquire) &&
 		segment >= atomic_load_explicit(&retention->from, memory_order_acquire);
 }
@@ -267,29 +217,18 @@ herald_retention_bytes(HeraldRetention *retention)
 
 /*
  * Delete data that no listener needs, except for the latest that may be retained, so that
- * `bytes` more bytes fit.  *tail, if not NULL: the ring's tail after that.  False: another
- * process has the border lock.
+ * `bytes` more bytes fit.
  */
-static bool
-let_go(Spiller *spiller, uint64_t bytes, HeraldPosition *tail)
+static void
+delete_unneeded(Spiller *spiller, uint64_t bytes)
 {
-	Segments	retired;
-
-	if (!herald_queue_lock_border(spiller->queue))
-		return false;
-
 	/*
 	 * Files of transactions that rolled back belong to the very first position, and to no
 	 * channel.
 	 */
 	remove_others(spiller, HERALD_ALIGN);
-	retired = retire_unneeded(spiller,
-							  retained_from(spiller, herald_wakeup_needed(spiller->wakeup, spiller->queue), bytes));
-	if (tail != NULL)
-		*tail = atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed);
-	herald_queue_unlock_border(spiller->queue);
-	remove_segments(spiller, retired);
-	return true;
+	delete_below(spiller,
+				 retained_from(spiller, herald_wakeup_needed(spiller->wakeup, spiller->queue), bytes));
 }
 
 /*
@@ -375,29 +314,6 @@ bytes_kept(const Spiller *spiller)
 }
 
 /*
- * AGAIN: saving failed, but deleting removed files may make room for a second attempt; if
- * there were none, the oldest data was given up for that.  NO_ROOM: the segment itself was
- * given up, or is no longer in the ring, so it need not be saved.
- */
-static HeraldRetentionResult
-save_needed(Spiller *spiller, HeraldPosition segment, bool *is_left)
-{
-	HeraldPosition next = segment + spiller->queue->segment_size;
-
-	if (save(spiller, segment))
-		return HERALD_RETENTION_ROOM;
-
-	/* It is no longer in the ring: no listener has needed it. */
-	*is_left = true;
-	if (atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed) != segment)
-		return HERALD_RETENTION_NO_ROOM;
-	if (spiller->calls->removing() || give_up_oldest(spiller, HERALD_OVERRUN_ERROR))
-		return HERALD_RETENTION_AGAIN;
-	give_up_below(spiller, next, HERALD_OVERRUN_ERROR);
-	return HERALD_RETENTION_NO_ROOM;
-}
-
-/*
  * No listener needs this segment, so nothing is given up to make room for it.  If the segment
  * itself was given up, its name must not be used again.  False: an incomplete file may be
  * left.
@@ -409,54 +325,28 @@ save_unneeded(Spiller *spiller, HeraldPosition segment)
 	uint64_t	size = spiller->queue->segment_size;
 
 	if (size > limits->retain_max ||
-		segment < atomic_load_explicit(&spiller->queue->lost, memory_order_relaxed) ||
-		!let_go(spiller, size, NULL) ||
-		bytes_kept(spiller) + size > limits->bytes_max)
+		segment < atomic_load_explicit(&spiller->queue->lost, memory_order_relaxed))
 		return true;
-	return save(spiller, segment);
+	delete_unneeded(spiller, size);
+	return bytes_kept(spiller) + size > limits->bytes_max || save(spiller, segment);
 }
 
 /*
- * False: saving failed, or the segment is no longer in the ring.  The caller removes an
- * incomplete file when it is certain that there is no second attempt.
+ * False: saving failed.  The caller removes an incomplete file when it is certain that there is
+ * no second attempt.
  */
 static bool
 save(Spiller *spiller, HeraldPosition segment)
 {
-	HeraldPosition next = segment + spiller->queue->segment_size;
-
-	/*
-	 * As in herald_queue_copy(): if the segment was recycled meanwhile, our copy may be torn.
-	 */
-	if (!spiller->calls->save(segment) ||
-		atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed) != segment)
+	if (!spiller->calls->save(segment))
 		return false;
 	HERALD_HOLD_POINT("spill-saved");
 
 	/* [F1] release: pairs with the acquire in herald_retention_has(). */
-	atomic_store_explicit(&spiller->retention->to, next, memory_order_release);
+	atomic_store_explicit(&spiller->retention->to, segment + spiller->queue->segment_size,
+						  memory_order_release);
 	HERALD_HOLD_POINT("spill-published");
 	return true;
-}
-
-/*
- * False: a session has begun to need the segment meanwhile, or another process has the border
- * lock.
- */
-static bool
-recycle(Spiller *spiller, HeraldPosition segment)
-{
-	HeraldQueue *queue = spiller->queue;
-	HeraldPosition next = segment + queue->segment_size;
-	bool		result;
-
-	if (!herald_queue_lock_border(queue))
-		return false;
-	result = (herald_retention_has(spiller->retention, segment) ||
-			  herald_wakeup_needed(spiller->wakeup, queue) >= next) &&
-		herald_queue_recycle(queue, next);
-	herald_queue_unlock_border(queue);
-	return result;
 }
 
 /* False: there is nothing to give up. */
@@ -496,8 +386,7 @@ give_up_other(Spiller *spiller, HeraldPosition oldest)
 /*
  * A listener that has not read up to `position` misses messages.  Below `lost` its word no
  * longer holds the queue back.  So it is reported before `lost` moves up: after that it may
- * find at any moment that other processes have recycled past it.  A listener that moves back
- * below `position` in between is not reported; it notices by itself.
+ * find at any moment that its messages are gone.
  */
 static void
 give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
@@ -527,60 +416,33 @@ give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason rea
 }
 
 /*
- * Under the border lock.  A saved segment may still be in the ring.  There a session could
- * begin to need it, and it would be saved again under the same name: so recycle it first.
+ * Stop keeping what is below a position.  If no segment is left, the next one that is saved
+ * begins a new range.
  */
-static Segments
-retire_unneeded(Spiller *spiller, HeraldPosition position)
-{
-	HeraldPosition saved_to = atomic_load_explicit(&spiller->retention->to, memory_order_relaxed);
-
-	(void) herald_queue_recycle(spiller->queue, position < saved_to ? position : saved_to);
-	return retire_below(spiller, position);
-}
-
 static void
 delete_below(Spiller *spiller, HeraldPosition position)
-{
-	remove_segments(spiller, retire_below(spiller, position));
-}
-
-/*
- * Stop keeping what is below a position; the caller removes the segments.  If no segment is
- * left, the next one that is saved begins a new range.
- */
-static Segments
-retire_below(Spiller *spiller, HeraldPosition position)
 {
 	HeraldRetention *retention = spiller->retention;
 	uint64_t	size = spiller->queue->segment_size;
 	HeraldPosition from = atomic_load_explicit(&retention->from, memory_order_relaxed);
 	HeraldPosition to = atomic_load_explicit(&retention->to, memory_order_relaxed);
 	HeraldPosition tail = atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed);
-	Segments	retired = {from, from};
+	HeraldPosition left = from;
 
-	/*
-	 * Other processes have recycled past `to`, so no listener needs anything before the tail.
-	 */
+	/* What was recycled without being saved was not needed, so nothing before it is. */
 	if (to < tail && position < tail)
 		position = tail;
-	while (retired.to < to && retired.to + size <= position)
-		retired.to += size;
-	atomic_store_explicit(&retention->from, retired.to, memory_order_release);
-	if (retired.to >= to)
+	while (left < to && left + size <= position)
+		left += size;
+	atomic_store_explicit(&retention->from, left, memory_order_release);
+	if (left >= to)
 	{
 		/* [F5] `to` last: a process that sees the new one sees the new `from` too. */
 		atomic_store_explicit(&retention->from, tail, memory_order_release);
 		atomic_store_explicit(&retention->to, tail, memory_order_release);
 	}
 	remove_others(spiller, position);
-	return retired;
-}
-
-static void
-remove_segments(Spiller *spiller, Segments retired)
-{
-	for (HeraldPosition segment = retired.from; segment < retired.to; segment += spiller->queue->segment_size)
+	for (HeraldPosition segment = from; segment < left; segment += size)
 	{
 		HERALD_HOLD_POINT("spill-retired");
 		spiller->calls->remove(segment);

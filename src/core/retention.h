@@ -18,7 +18,7 @@
 
 /*
  * The saved range of the queue.  Written by the spiller: the one process that holds
- * spill_lock.
+ * spill_lock.  The tail of the ring is moved by the spiller as well.
  */
 typedef struct HeraldRetention
 {
@@ -54,11 +54,7 @@ typedef enum HeraldRetentionResult
 /* Storage for segments.  Called by the spiller; none of these functions may throw. */
 typedef struct HeraldRetentionCalls
 {
-	/*
-	 * Save this segment of the ring.  False: saving failed.  The segment may be recycled
-	 * meanwhile, which makes the saved copy useless; therefore all loads from the ring must
-	 * come before the return (a read barrier, or acquire).
-	 */
+	/* Save this segment of the ring.  False: saving failed. */
 	bool		(*save) (HeraldPosition segment);
 
 	/*
@@ -95,15 +91,9 @@ extern bool herald_retention_can_move(HeraldQueue *queue);
 extern bool herald_retention_may_have_room(HeraldQueue *queue);
 
 /*
- * Give senders the oldest segment of the ring, if no listener needs it.  Only one segment at a
- * time: clients that reconnect can still read the others.  By any process.  True: this made
- * room.
- */
-extern bool herald_retention_recycle(HeraldQueue *queue, HeraldWakeup *wakeup);
-
-/*
  * Give senders the oldest segment of the ring.  If a listener needs it, or if it may be
- * retained, it is saved first, within the limits.  By the spiller.
+ * retained, it is saved first, within the limits.  Only one segment at a time: clients that
+ * reconnect can still read the others.  By the spiller.
  */
 extern HeraldRetentionResult herald_retention_move(HeraldRetention *retention, HeraldQueue *queue,
 												   HeraldWakeup *wakeup,
@@ -140,29 +130,21 @@ extern bool herald_retention_give_up_oldest_other(HeraldRetention *retention, He
 
 /*
  * The position from which all messages on channels of these sets still exist, in the ring or
- * in files; with no sets: all segments, whatever other files are missing.  By any process.
- * Under the border lock messages stay unless they are given up; without it the result is a
- * hint.
+ * in files; with no sets: all segments, whatever other files are missing.  By any process; a
+ * hint, unless by the spiller.
  */
 extern HeraldPosition herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue,
 												 uint64_t sets);
 
-typedef enum HeraldHoldResult
-{
-	HERALD_HOLD_DONE,			/* everything from the position on will be delivered */
-	HERALD_HOLD_GONE,			/* some of it no longer exists: nothing has changed */
-	HERALD_HOLD_AGAIN			/* another process has the border lock: call again */
-} HeraldHoldResult;
-
 /*
  * A listener in a transaction wants to read channels of these sets from an older position,
- * where a batch begins.  On success *had_read is the position up to which it had read all of
- * its channels.
+ * where a batch begins.  True: everything from there on will be delivered; *had_read is the
+ * position up to which the listener had read all of its channels.  False: some of it no longer
+ * exists, and nothing has changed.  By the spiller, which need not be the listener.
  */
-extern HeraldHoldResult herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue,
-											  HeraldWakeup *wakeup, uint32_t slot,
-											  uint64_t sets, HeraldPosition position,
-											  HeraldPosition *had_read);
+extern bool herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
+								  uint32_t slot, uint64_t sets, HeraldPosition position,
+								  HeraldPosition *had_read);
 
 /* Has this segment been saved completely?  By any process; it can be deleted at any moment. */
 extern bool herald_retention_has(HeraldRetention *retention, HeraldPosition segment);

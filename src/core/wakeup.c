@@ -46,9 +46,7 @@
 
 #define BITS_PER_WORD	64
 
-static void note_progress(HeraldWakeup *wakeup, uint32_t slot);
 static bool is_distrusted(HeraldWakeup *wakeup, uint32_t slot);
-static void distrust_more(HeraldWakeup *wakeup, uint32_t slot);
 static void regain_trust(HeraldWakeup *wakeup, uint32_t slot);
 static bool take_turn(HeraldWakeup *wakeup);
 static void return_turn(HeraldWakeup *wakeup);
@@ -101,7 +99,6 @@ herald_wakeup_join(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition start)
 												  memory_order_seq_cst,
 												  memory_order_relaxed))
 		;
-	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->stalled, 0, memory_order_relaxed);
 	herald_listener_join(herald_wakeup_word(wakeup, slot), start);
 }
 
@@ -272,7 +269,6 @@ herald_wakeup_begin(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 
 	/* If we started without a signal, none is needed any more. */
 	set_remove(wakeup, slot);
-	note_progress(wakeup, slot);
 	regain_trust(wakeup, slot);
 
 	/* [W1] after the word has changed: pairs with the store in herald_sequencer_run() */
@@ -284,7 +280,6 @@ void
 herald_wakeup_advance(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
 {
 	herald_listener_advance(herald_wakeup_word(wakeup, slot), position);
-	note_progress(wakeup, slot);
 }
 
 bool
@@ -329,7 +324,7 @@ herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial)
 {
 	if (serial == 0 || !take_back(wakeup, slot, serial))
 		return false;
-	distrust_more(wakeup, slot);
+	atomic_store_explicit(&herald_wakeup_turn(wakeup, slot)->distrust, HERALD_DISTRUST, memory_order_relaxed);
 	return true;
 }
 
@@ -363,33 +358,12 @@ herald_wakeup_needed(HeraldWakeup *wakeup, HeraldQueue *queue)
 	return needed;
 }
 
-static void
-note_progress(HeraldWakeup *wakeup, uint32_t slot)
-{
-	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
-
-	if (atomic_load_explicit(&turn->stalled, memory_order_relaxed) != 0)
-		atomic_store_explicit(&turn->stalled, 0, memory_order_relaxed);
-}
-
 /* A hint, as are the stores: one wakeup more or less with a turn does no harm. */
 static bool
 is_distrusted(HeraldWakeup *wakeup, uint32_t slot)
 {
 	return atomic_load_explicit(&herald_wakeup_turn(wakeup, slot)->distrust,
 								memory_order_relaxed) != 0;
-}
-
-/* A listener that fails to use its turn repeatedly is distrusted for longer each time. */
-static void
-distrust_more(HeraldWakeup *wakeup, uint32_t slot)
-{
-	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
-	uint32_t	distrust = 2u * atomic_load_explicit(&turn->distrust, memory_order_relaxed) +
-		HERALD_DISTRUST;
-
-	atomic_store_explicit(&turn->distrust, (uint8_t) (distrust < UINT8_MAX ? distrust : UINT8_MAX),
-						  memory_order_relaxed);
 }
 
 static void

@@ -17,15 +17,14 @@
 typedef struct HeraldTurn
 {
 	_Atomic uint32_t serial;	/* the turn that it holds; 0: none */
-	_Atomic uint8_t stalled;	/* it has made no progress since its last wakeup */
 	_Atomic uint8_t distrust;	/* number of wakeups without a turn that still follow; see
 								 * HERALD_DISTRUST */
-	uint16_t	unused;
+	uint8_t		unused[3];
 } HeraldTurn;
 
 /*
  * A listener that did not use a turn may not use the next one either.  It is woken without a
- * turn for this number of wakeups, or for more if it was distrusted already.
+ * turn for this number of wakeups.
  */
 #define HERALD_DISTRUST	8
 
@@ -129,8 +128,8 @@ extern bool herald_wakeup_rest(HeraldWakeup *wakeup, uint32_t slot);
 /*
  * The listener, in a transaction, will read from `position`, which it may have passed, or from
  * its current position if that is earlier.  *had_read is the position up to which it has read
- * all of its channels.  False: its present state does not allow this.  Under the border lock:
- * see core/retention.c.
+ * all of its channels.  False: its present state does not allow this.  By the spiller: see
+ * core/retention.c.
  */
 extern bool herald_wakeup_hold(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 							   HeraldPosition position, HeraldPosition *had_read);

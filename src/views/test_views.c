@@ -18,7 +18,6 @@
 #include "base/shared.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/large_writer.h"
-#include "notify/storage/room.h"
 
 PG_FUNCTION_INFO_V1(herald_stop_state);
 PG_FUNCTION_INFO_V1(herald_stop_turns);
@@ -33,10 +32,10 @@ Datum
 herald_stop_state(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
-		"turns %u, to be woken %u, dispatching %u, recycling %u, waiting for dispatch %u, in line %u, large files %d",
+		"turns %u, to be woken %u, dispatching %u, waiting for dispatch %u, room awaited %u, large files %d",
 		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
-		atomic_load(&herald_queue->dispatching), atomic_load(&herald_queue->border_lock),
-		atomic_load(&herald_control->dispatch_waiters), herald_room_in_line(), herald_large_files_count())));
+		atomic_load(&herald_queue->dispatching),
+		atomic_load(&herald_control->dispatch_waiters), atomic_load(&herald_control->room_is_awaited), herald_large_files_count())));
 }
 
 /* herald_stop_turns() → integer: the current maximum number of turns */

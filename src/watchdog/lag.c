@@ -3,14 +3,13 @@
  * lag.c
  *	  How far listeners are behind, and a log line about each that is far behind.
  *
- * A listener lags from when it has been more than herald.log_min_lag behind for a
- * second, until it is less than half of that behind: so it is logged once,
- * even if it hovers about the limit, and not at all for a burst that it reads
- * at once.  The second also gives the watchdog time to tell a listener that
- * does not move from one that is slow.
+ * A listener lags when it is more than herald.log_min_lag behind at two looks in a row, until
+ * it is less than half of that behind: so it is logged once, even if it moves around the limit,
+ * and not at all for a burst that it reads at once.  If it has read nothing between the two
+ * looks, the line says that it makes no progress.
  *
- * A listener from which something was given up is not behind any more: it is told
- * so when it reads, and goes on at the end of the queue.
+ * A listener whose messages were given up is not behind any more: it is notified of that when it
+ * reads, and goes on at the end of the queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -27,12 +26,11 @@
 #include "notify/storage/large_files.h"
 #include "watchdog/lag.h"
 
-#define LAGS_AFTER_MS		1000
+/* In the housekeeper: the word of each listener that was beyond the limit at the last look, or 0. */
+static uint64 *beyond;
 
-/* In the watchdog: since when each listener has been beyond the limit; 0: it is not. */
-static uint64 *beyond_since_ms;
-
-static void report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since);
+static void look_at(uint32 slot);
+static void report(uint32 slot, uint64 word, bool is_stalled);
 static const char *application_of(int pid, char *buffer, size_t size);
 
 
@@ -42,41 +40,15 @@ herald_lag_since(uint64 word, TimestampTz *since)
 	return herald_listener_is_pending(word) && herald_kept_since(herald_word_position(word), since);
 }
 
-HeraldLag
-herald_lag_look(uint32 slot, uint64 word, uint64 now_ms)
+void
+herald_lag_look(void)
 {
-	_Atomic int64_t *lagging_since = &herald_slots[slot].lagging_since;
-	bool		is_lagging = atomic_load_explicit(lagging_since, memory_order_relaxed) != 0;
-	uint64		limit = (uint64) Max(herald_log_min_lag_kb, 0) * 1024;
-	TimestampTz since;
-	uint64		bytes;
+	uint32		used = atomic_load_explicit(&herald_wakeup->slots_used, memory_order_relaxed);
 
-	if (beyond_since_ms == NULL)
-		beyond_since_ms = MemoryContextAllocZero(TopMemoryContext,
-											  herald_wakeup->slots * sizeof(uint64));
-	bytes = herald_lag_bytes(word);
-	if (bytes == 0 || herald_log_min_lag_kb < 0 || bytes <= (is_lagging ? limit / 2 : limit))
-	{
-		beyond_since_ms[slot] = 0;
-		if (is_lagging)
-			atomic_store_explicit(lagging_since, 0, memory_order_relaxed);
-		return HERALD_LAG_NONE;
-	}
-	if (is_lagging)
-		return HERALD_LAG_NONE;
-
-	if (beyond_since_ms[slot] == 0)
-		beyond_since_ms[slot] = now_ms;
-	if (now_ms - beyond_since_ms[slot] < LAGS_AFTER_MS)
-		return HERALD_LAG_MAY_BEGIN;
-
-	/* First of all: after an error we would come here again and again. */
-	since = GetCurrentTimestamp();
-	atomic_store_explicit(lagging_since, since, memory_order_relaxed);
-	(void) herald_lag_since(word, &since);
-	atomic_store_explicit(lagging_since, since, memory_order_relaxed);
-	report(slot, word, bytes, since);
-	return HERALD_LAG_REPORTED;
+	if (beyond == NULL)
+		beyond = MemoryContextAllocZero(TopMemoryContext, herald_wakeup->slots * sizeof(uint64));
+	for (uint32 slot = 0; slot < used; slot++)
+		look_at(slot);
 }
 
 bool
@@ -98,14 +70,40 @@ herald_lag_bytes(uint64 word)
 }
 
 static void
-report(uint32 slot, uint64 word, uint64 bytes, TimestampTz since)
+look_at(uint32 slot)
+{
+	_Atomic int64_t *lagging_since = &herald_slots[slot].lagging_since;
+	uint64		word = atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot), memory_order_relaxed);
+	bool		is_lagging = atomic_load_explicit(lagging_since, memory_order_relaxed) != 0;
+	uint64		limit = (uint64) Max(herald_log_min_lag_kb, 0) * 1024;
+	uint64		bytes = herald_lag_bytes(word);
+	uint64		before = beyond[slot];
+
+	if (bytes == 0 || herald_log_min_lag_kb < 0 || bytes <= (is_lagging ? limit / 2 : limit))
+	{
+		beyond[slot] = 0;
+		if (is_lagging)
+			atomic_store_explicit(lagging_since, 0, memory_order_relaxed);
+		return;
+	}
+	beyond[slot] = word;
+	if (!is_lagging && before != 0)
+		report(slot, word, word == before);
+}
+
+static void
+report(uint32 slot, uint64 word, bool is_stalled)
 {
 	int			pid = atomic_load(&herald_slots[slot].pid);
-	unsigned	state = herald_word_state(word);
-	bool		is_busy = state == HERALD_LISTENER_BUSY_PENDING;
-	bool		is_stalled = atomic_load_explicit(&herald_wakeup_turn(herald_wakeup, slot)->stalled,
-												  memory_order_relaxed) != 0;
+	bool		is_busy = herald_word_state(word) == HERALD_LISTENER_BUSY_PENDING;
+	uint64		bytes = herald_lag_bytes(word);
+	TimestampTz since = GetCurrentTimestamp();
 	char		application[NAMEDATALEN];
+
+	/* First of all: after an error the worker starts again, and must not report it again. */
+	atomic_store_explicit(&herald_slots[slot].lagging_since, since, memory_order_relaxed);
+	(void) herald_lag_since(word, &since);
+	atomic_store_explicit(&herald_slots[slot].lagging_since, since, memory_order_relaxed);
 
 	ereport(LOG_SERVER_ONLY,
 			(errmsg("listener with PID %d is %llu kB of notifications behind",

@@ -62,6 +62,6 @@ def can_be_noted() -> str | None:
 
 
 def note(seconds: dict[str, float], commit: str) -> None:
-    """These stages have passed at length at this commit, and took so many seconds each."""
+    """These stages have passed at length at this commit, and took this number of seconds each."""
     lines = noted() | {stage: [commit, date.today().isoformat(), f"{took:.0f}", "s"] for stage, took in seconds.items()}
     NOTE.write_text("".join(f"{' '.join([stage, *words])}\n" for stage, words in sorted(lines.items())), encoding="utf-8")

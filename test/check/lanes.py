@@ -165,7 +165,7 @@ def _temporary_folder(at_length: bool) -> str:
     """Where servers have their data: in memory, if there is enough of it and programs may run from there, as those of
     private installations do; at length on disk, so that commits wait for it.
 
-    A run makes and removes hundreds of data folders. On ext4, whoever creates a file passes over all inodes that were
+    A run makes and removes hundreds of data folders. On ext4, a process that creates a file passes over all inodes that were
     freed in the last minute, and so a new data folder takes ten times as long.
     """
     try:

@@ -10,7 +10,7 @@ from harness.prefix import TOP
 from program import CARGO_NEEDS, GO_ENVIRONMENT, NPM_CI, PYTHON_NEEDS, Program, cargo_build, pip_install
 
 # The numbers of the scenario; each program has its own constants.
-HEARD = 4 * (400 + 100) * 10 + 5  # large, own, committed, heard again, after reconnecting
+HEARD = 4 * (400 + 100) * 10 + 5  # large, own, committed, received again, after reconnecting
 ISSUED = HEARD + 3  # rolled back, unheard, missed
 STEPS = ["waiting", "busy", "large", "own", "rollback", "unlisten", "reconnect"]
 

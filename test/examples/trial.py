@@ -23,7 +23,7 @@ from proxy import Proxy
 EXAMPLES = TOP / "examples"
 DEADLINE_S = 60
 POLL_S = 0.05
-ROUNDS = 2  # the number of times that each way to break a connection is used
+ROUNDS = 2  # how often each way to break a connection is used
 NOTICED_AFTER_S = 0.5
 LATE_S = 0.7
 PAUSE_S_MAX = 0.2

@@ -13,7 +13,7 @@
  * not ask for more memory than there can be data.  The same holds for the
  * dispatcher.
  *
- * The ring is far smaller than a server's, so that many accesses are near a
+ * The ring is far smaller than a server's: most accesses are near a
  * border.  All memory is allocated to the byte, for the address sanitizer.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -240,9 +240,7 @@ spill(void)
 	to->length = SEGMENT_BYTES;
 	memcpy(to->at, (const void *) herald_queue_at(log_, segment), SEGMENT_BYTES);
 	saved_count++;
-	must(herald_queue_lock_border(log_), "nobody else has the lock");
 	must(herald_queue_recycle(log_, segment + SEGMENT_BYTES), "a segment can be recycled");
-	herald_queue_unlock_border(log_);
 	return true;
 }
 

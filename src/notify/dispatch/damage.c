@@ -33,6 +33,7 @@
 
 #include "miscadmin.h"
 
+#include "base/waits.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/turns.h"
 
@@ -69,4 +70,7 @@ herald_damage_tell(void)
 	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
 		(void) herald_wakeup_mark(herald_wakeup, slot, position);
 	herald_turns_pump();
+
+	/* A damaged queue dispatches nothing, so there is nothing to wait for. */
+	herald_wait_tell(&herald_control->dispatched);
 }

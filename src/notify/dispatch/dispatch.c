@@ -22,40 +22,27 @@
 #include "base/compat.h"
 #include "base/shared.h"
 #include "base/waits.h"
-#include "core/retention.h"
 #include "core/sequencer.h"
 #include "core/stop_point.h"
 #include "notify/dispatch/channel_map.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
-#include "notify/storage/room.h"
 
 /*
- * A committing backend dispatches at most that many bytes, its own and others',
- * or as much as costs the same: 131,072 listeners, or 16,384 channels to look up.  What is
- * left is the watchdog's, which has no client that waits.
+ * Maximum bytes that a committing backend dispatches, its own and others', or as much as costs
+ * the same: 131,072 listeners, or 16,384 channels to look up.  The watchdog does the rest: no
+ * client waits for it.
  */
 #define DISPATCH_BUDGET			(UINT64CONST(1024) * 1024)
 
-/* How long to rely on being told that the dispatch has got further. */
-#define WAIT_STEP_MS			1000
-#define STEP_MS					10
-
 /*
- * A dispatcher may have lost its CPU, and a commit takes a flush: these are waited
- * for.  But if one is stopped, or waits for a standby, nobody stands still with it.
+ * A dispatcher may have lost its CPU, and a commit takes a flush: these are worth a wait.  But a
+ * commit may wait for a standby for any length of time.
  */
-#define CATCH_UP_MS				100
 #define WHILE_MS				1000
 
-/* So many bytes are more than a dispatcher leaves behind that has lost its CPU. */
-#define FAR_BEHIND_BYTES		((uint64) 32 * 1024)
-
-/* See herald_dispatch_pace(): a dispatcher may wait for a CPU for a while. */
-#define PACE_STUCK_MS			200
-
-/* To look up a channel costs a dispatcher as much as that many bytes of the queue. */
+/* Cost of looking up a channel, in bytes of the queue that take a dispatcher as long. */
 #define COST_OF_LOOKUP			64
 
 /* How many of the channels that were marked in a run are remembered; a power of two. */
@@ -104,8 +91,8 @@ static void count_repeats(void);
 static void mark_database(Oid database, HeraldPosition position, HeraldChannelMarks *marks);
 static bool is_settled(HeraldPosition position);
 static bool is_not_settled(HeraldPosition position);
-static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 timeout_ms,
-					   uint64 step_ms);
+static void wait_without_error(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 end_ms);
+static bool wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 end_ms);
 static void announce_wait(void);
 static void forget_cancel(void);
 static void tell_waiters(void);
@@ -120,8 +107,8 @@ herald_dispatch_run(void)
 }
 
 /*
- * As herald_dispatch_run().  *is_left: the budget is spent, and the watchdog has been told
- * that there is more.
+ * As herald_dispatch_run().  *is_left: the budget is spent, and the watchdog has been woken for
+ * the rest.
  */
 static bool
 dispatch_some(bool *is_left)
@@ -164,17 +151,12 @@ mark_finished(bool *is_left)
 		herald_bell_ring();
 	}
 	if (marking.runs > 0)
-	{
 		tell_waiters();
-		if (herald_retention_may_have_room(herald_queue))
-			herald_room_announce();
-	}
 	return marking.marks.entered > 0;
 }
 
 /*
- * The row is committed and the client has been told so: an error now would say
- * that it is not.
+ * The transaction is committed and the client knows: an error now would say that it is not.
  */
 void
 herald_dispatch_wait(HeraldPosition position)
@@ -183,66 +165,28 @@ herald_dispatch_wait(HeraldPosition position)
 		return;
 
 	herald_disable_transaction_timeout();
-	HOLD_CANCEL_INTERRUPTS();
-	if (!wait_while(is_not_settled, position, PG_INT64_MAX, WAIT_STEP_MS))
-		forget_cancel();
-	RESUME_CANCEL_INTERRUPTS();
+	wait_without_error(is_not_settled, position, PG_UINT64_MAX);
 }
 
 void
 herald_dispatch_catch_up(HeraldPosition position)
 {
-	HOLD_CANCEL_INTERRUPTS();
-	if (!wait_while(herald_dispatch_is_behind, position, CATCH_UP_MS, STEP_MS))
-		forget_cancel();
-	RESUME_CANCEL_INTERRUPTS();
+	wait_without_error(herald_dispatch_is_behind, position, herald_clock_ms() + HERALD_SETTLES_MS);
 }
 
 void
 herald_dispatch_wait_a_while(HeraldPosition position)
 {
-	if (!wait_while(is_not_settled, position, WHILE_MS, STEP_MS))
+	uint64		end_ms = herald_clock_ms() + WHILE_MS;
+
+	while (!herald_dispatch_await(position, end_ms) && herald_clock_ms() < end_ms)
 		CHECK_FOR_INTERRUPTS();
 }
 
-/*
- * A sender that has lost its CPU between its reservation and the end of its commit has
- * everybody's notifications wait, the longer the more processes want the CPU.  If each has
- * one batch under way at most, those that send again and again leave it the CPU,
- * as they would at a lock.  So do senders of large batches, if little is unsettled
- * before each.  What hangs for another reason is not waited for twice.
- */
 bool
-herald_dispatch_pace(HeraldPosition position, uint64 end_ms)
+herald_dispatch_await(HeraldPosition position, uint64 end_ms)
 {
-	HeraldPosition progress = herald_sequencer_progress(herald_queue);
-	uint64		now_ms = herald_clock_ms();
-	uint64		moved_ms = now_ms;
-
-	while (is_not_settled(position) && now_ms < end_ms &&
-		   progress != atomic_load_explicit(&herald_control->stuck_at, memory_order_relaxed))
-	{
-		HeraldPosition before = progress;
-
-		if (!wait_while(is_not_settled, position, STEP_MS, STEP_MS))
-			CHECK_FOR_INTERRUPTS();
-		now_ms = herald_clock_ms();
-		progress = herald_sequencer_progress(herald_queue);
-		if (progress != before)
-			moved_ms = now_ms;
-		else if (now_ms - moved_ms >= PACE_STUCK_MS)
-			atomic_store_explicit(&herald_control->stuck_at, progress, memory_order_relaxed);
-	}
-	return is_settled(position);
-}
-
-bool
-herald_dispatch_is_far_behind(void)
-{
-	HeraldPosition settled = atomic_load_explicit(&herald_queue->settled, memory_order_relaxed);
-
-	return atomic_load_explicit(&herald_queue->head, memory_order_relaxed) > settled + FAR_BEHIND_BYTES &&
-		herald_sequencer_is_under_way(herald_queue);
+	return wait_while(is_not_settled, position, end_ms);
 }
 
 bool
@@ -271,7 +215,7 @@ run_begins(HeraldPosition end, void *arg)
 /*
  * The queue holds what a sender wrote, so a length that is wrong can only mean
  * that memory was overwritten.  Which listeners the rest of the batch concerns is not known
- * then, and no listener could be told of it otherwise [Q4].
+ * then, so all listeners are notified.
  */
 static uint64
 mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg)
@@ -401,49 +345,48 @@ is_not_settled(HeraldPosition position)
 	return !is_settled(position);
 }
 
-/*
- * Wait for at most that long.  False: a cancel request has ended the wait.
- *
- * Others' progress may wake us any number of times: a step that ends early does not
- * count for more than the time that it took.
- */
-static bool
-wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 timeout_ms,
-		   uint64 step_ms)
+/* A cancel request ends the wait, and is forgotten then. */
+static void
+wait_without_error(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 end_ms)
 {
-	bool		canceled = false;
+	HOLD_CANCEL_INTERRUPTS();
+	while (!wait_while(must_wait, position, end_ms) && herald_clock_ms() < end_ms)
+	{
+		if (QueryCancelPending)
+		{
+			forget_cancel();
+			break;
+		}
+		CHECK_FOR_INTERRUPTS();
+	}
+	RESUME_CANCEL_INTERRUPTS();
+}
+
+/* False: it is end_ms (herald_clock_ms()), or an interrupt is to be served. */
+static bool
+wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 end_ms)
+{
 	uint64		now_ms;
-	uint64		timeout_at_ms;
 
 	if (!must_wait(position))
 		return true;
-
 	announce_wait();
-	now_ms = herald_clock_ms();
-	timeout_at_ms = now_ms + timeout_ms;
-	while (now_ms < timeout_at_ms && !canceled)
+	while ((now_ms = herald_clock_ms()) < end_ms && !InterruptPending)
 	{
-		uint64		end_ms = Min(now_ms + step_ms, timeout_at_ms);
 		bool		is_left;
 
 		/* We have the time, and the watchdog may be waiting for a CPU. */
-		do
-			(void) dispatch_some(&is_left);
-		while (is_left && must_wait(position) && !InterruptPending && herald_clock_ms() < end_ms);
-
+		(void) dispatch_some(&is_left);
 		herald_wait_prepare(HERALD_WAIT_DISPATCH, &herald_control->dispatched);
 		if (!must_wait(position))
 			break;
 		HERALD_STOP_POINT("await-dispatch");
-		canceled = QueryCancelPending;
-		now_ms = herald_clock_ms();
-		if (!canceled && now_ms < end_ms)
-			herald_wait_sleep(HERALD_WAIT_DISPATCH, (long) (end_ms - now_ms));
-		now_ms = herald_clock_ms();
+		if (!is_left && !InterruptPending)
+			herald_wait_sleep(HERALD_WAIT_DISPATCH, (long) Min(end_ms - now_ms, INT_MAX));
 	}
 	herald_wait_end();
 	herald_dispatch_cancel_wait();
-	return !canceled;
+	return !must_wait(position);
 }
 
 /* [D3] Announced before looking: pairs with tell_waiters() */

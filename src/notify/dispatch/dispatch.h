@@ -23,6 +23,9 @@
  */
 extern bool herald_dispatch_run(void);
 
+/* How long a session waits for commits of other sessions that are in progress. */
+#define HERALD_SETTLES_MS	100
+
 /*
  * Wait until the listeners of everything below this position have been marked,
  * however long an earlier batch takes to be finished; or until the queue is
@@ -47,14 +50,10 @@ extern void herald_dispatch_catch_up(HeraldPosition position);
 extern void herald_dispatch_wait_a_while(HeraldPosition position);
 
 /*
- * A sender that is quicker than the dispatch waits until it has got to this position:
- * only while it gets further, and until this time (herald_clock_ms()) at most.  False:
- * it has not got there.  Throws if it is cancelled.
+ * The same until this time (herald_clock_ms()) at most; but when an interrupt is pending, which
+ * this function does not serve, it returns.  True: the listeners have been marked.
  */
-extern bool herald_dispatch_pace(HeraldPosition position, uint64 end_ms);
-
-/* Is there more to dispatch than a moment's worth?  What is still committing is none of it.  A hint. */
-extern bool herald_dispatch_is_far_behind(void);
+extern bool herald_dispatch_await(HeraldPosition position, uint64 end_ms);
 
 /* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
 extern bool herald_dispatch_is_behind(HeraldPosition position);

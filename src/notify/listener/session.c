@@ -141,8 +141,6 @@ herald_session_leave(void)
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
 	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 	herald_turns_pump();
-	if (herald_spill_has_files())
-		herald_bell_ring();	/* perhaps no listener needs them any more */
 }
 
 void

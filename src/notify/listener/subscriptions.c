@@ -8,7 +8,7 @@
  *
  * LISTEN and UNLISTEN take effect when their transaction commits.  Their net effect is
  * computed before the commit, where an error is still possible.  New channels are entered in
- * the map (a dispatcher that finds them there counts them [C1]), and then the dispatched
+ * the map, where a dispatcher finds them from then on, and then the dispatched [W1]
  * position is taken as their start.  Everything dispatched later finds them in the map.  After
  * the commit only removals are left, which cannot fail.
  *
@@ -38,7 +38,7 @@
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/storage/bypass.h"
-#include "notify/storage/kept.h"
+#include "notify/storage/spill.h"
 
 /*
  * The server (19) takes up to some microseconds for each step, and many sessions may do this
@@ -170,7 +170,7 @@ herald_subscriptions_resume(HeraldToken token)
 	herald_is_involved = true;
 	herald_session_statement();
 	HERALD_STOP_POINT("resume-joined");
-	if (!herald_kept_hold(hash, token.place.position, &had_read))
+	if (!herald_spill_hold(hash, token.place.position, &had_read))
 		return false;
 
 	/* The word has moved, even if we return false below. */

@@ -6,10 +6,9 @@
  * Reading rows does not hold the queue back: each chunk is checked after it has been copied,
  * as by any reader, and if messages no longer exist, the caller gets an error.
  *
- * While it waits, the session is a listener of the channel like any other: it is marked, gets
- * its turn and its signal, and does not poll.  A session that listens anyway cannot do this,
- * because its word is needed for the delivery after the statement.  It polls: waking it for
- * every dispatched batch would cost other sessions more.
+ * While it waits, the session is a listener of the channels like any other: it is marked, gets
+ * its turn and its signal, and does not poll.  A session that listens anyway cannot wait,
+ * because its word is needed for the delivery after the statement.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -54,9 +53,6 @@ PG_FUNCTION_INFO_V1(herald_read);
 PG_FUNCTION_INFO_V1(herald_read_channels);
 
 #define BUFFER_SIZE		((size_t) 64 * 1024)
-
-/* Interval at which a listening session polls. */
-#define LOOK_EVERY_MS	20
 
 /*
  * Maximum number of rows that a call returns after it has waited; the next call returns the
@@ -111,7 +107,6 @@ static void keep_row(Reading *reading, const HeraldMessage *message);
 static void store_row(Reading *reading, HeraldPlace after);
 static void store_position(Reading *reading);
 static void wait_and_read(Reading *reading, uint64 deadline_ms);
-static void watch_and_read(Reading *reading, uint64 deadline_ms);
 static bool wait_for_turn(HeraldPosition begin, uint64 deadline_ms);
 static void rest(long timeout_ms);
 static void read_in_turn(Reading *reading);
@@ -186,10 +181,16 @@ compare_hashes(const void *one, const void *other)
 static Datum
 read_channels(FunctionCallInfo fcinfo, Reading *reading)
 {
-	uint64		deadline_ms = herald_clock_ms() + wait_ms(fcinfo, 3);
+	uint64		begin_ms = herald_clock_ms();
+	uint64		waits_ms = wait_ms(fcinfo, 3);
 	HeraldToken token;
 
 	PreventCommandDuringRecovery("herald.read()");
+	if (waits_ms > 0 && herald_session_is_listener())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("herald.read() cannot wait in a session that listens"),
+				 errhint("Set \"wait\" to 0, or call the function in another session.")));
 	reading->rows_max = PG_ARGISNULL(2) ? 0 : PG_GETARG_INT32(2);
 	if (reading->rows_max < 1)
 		ereport(ERROR,
@@ -215,8 +216,8 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	reading->row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
 												ALLOCSET_DEFAULT_SIZES);
 	read_on(reading);
-	if (reading->rows == 0 && herald_clock_ms() < deadline_ms && !is_past_queue(reading))
-		wait_and_read(reading, deadline_ms);
+	if (reading->rows == 0 && waits_ms > 0 && !is_past_queue(reading))
+		wait_and_read(reading, begin_ms + waits_ms);
 
 	/* If no transaction has bypassed the queue by now, the rows are complete. */
 	herald_bypass_await_counting();
@@ -425,27 +426,9 @@ store_position(Reading *reading)
 static void
 wait_and_read(Reading *reading, uint64 deadline_ms)
 {
-	uint64		now_ms;
-
-	reading->rows_max = Min(reading->rows_max, ROWS_AFTER_WAIT);
-	if (!herald_session_is_listener())
-	{
-		watch_and_read(reading, deadline_ms);
-		return;
-	}
-	while (reading->rows == 0 && !herald_position_channel_is_old(reading->begin, reading->at.position) &&
-		   (now_ms = herald_clock_ms()) < deadline_ms)
-	{
-		rest((long) Min(deadline_ms - now_ms, LOOK_EVERY_MS));
-		read_on(reading);
-	}
-}
-
-static void
-watch_and_read(Reading *reading, uint64 deadline_ms)
-{
 	uint32		slot = herald_shared_my_slot();
 
+	reading->rows_max = Min(reading->rows_max, ROWS_AFTER_WAIT);
 	PG_TRY();
 	{
 		herald_subscriptions_watch(reading->channels, reading->channels_used);

@@ -101,7 +101,7 @@ herald_large_transaction_read(uint64 offset, uint64 end)
 
 		if (offset >= overflow.cached_from && offset + needed <= overflow.cached_to)
 		{
-			/* [Q4] The entry comes from a file, so check it. */
+			/* The entry comes from a file, so check it. */
 			if (entry->length < sizeof(HeraldEntry) || entry->length > end - offset)
 				return NULL;
 			if (offset + entry->length <= overflow.cached_to)
@@ -271,12 +271,12 @@ note_channels(const char *entries, uint64 length)
 static void
 write_bytes(const char *bytes, uint64 length, uint64 offset)
 {
-	uint32		deletions = herald_files_deletions();
+	uint32		deleted = herald_files_deleted();
 
 	while (!herald_files_write(overflow.file, bytes, length, offset))
 	{
 		/* Giving up data helps against no other error. */
-		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_free_disk(&deletions))
+		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_free_disk(&deleted))
 			ereport(ERROR,
 					(errcode(ERRCODE_DISK_FULL),
 					 errmsg("could not write the notifications of this transaction to a temporary file"),

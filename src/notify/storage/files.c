@@ -9,10 +9,9 @@
  * would be deleted together with one of a later backend that gets the same process id.
  *
  * Deleting a large file takes long: half a second for gigabytes.  So a file that is not needed
- * any more is only noted in shared memory, and the watchdog deletes it, some megabytes at a
- * time, between its other duties.  Until then the file exists, and its name is not used again.
- * Two processes may delete the same file: the second finds nothing.  A file that could not be
- * deleted is tried again with the folder.
+ * any more is only noted in shared memory, and the housekeeper deletes it.  Until then the file
+ * exists, and its name is not used again.  A file that could not be deleted is tried again with
+ * the folder.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -45,11 +44,17 @@
  */
 #define DOOMED_MAX		(2 * (HERALD_LARGE_FILES_MAX + 64))
 
-/* Bytes that are deleted at a time. */
-#define DELETE_STEP		((uint64) 16 * 1024 * 1024)
-
 /* Room for a file's name. */
 #define NAME_MAX_BYTES	48
+
+/* A range of files to delete: `count` files from number `from` on, of `bytes` bytes each. */
+typedef struct DoomedFiles
+{
+	uint32		kind;			/* HeraldFileKind */
+	uint32		count;
+	uint64		from;
+	uint64		bytes;
+} DoomedFiles;
 
 struct HeraldFiles
 {
@@ -62,24 +67,13 @@ struct HeraldFiles
 	/* Files to delete; written under spill_lock. */
 	_Atomic uint64_t doomed_bytes;
 	_Atomic int doomed_count;
-	HeraldDoomedFiles doomed[DOOMED_MAX];
+	DoomedFiles doomed[DOOMED_MAX];
 
-	/* Number of deletions that any process has begun, and ended. */
-	_Atomic uint32_t deletions_begun;
-	_Atomic uint32_t deletions_ended;
+	/* Number of files that have been deleted. */
+	_Atomic uint32_t deleted;
 };
 
-/* A deletion by this process. */
-typedef struct Deletion
-{
-	FileSet		set;
-	HeraldDoomedFiles files;
-	bool		in_steps;
-	uint64		left;			/* bytes of a file that is not deleted yet */
-} Deletion;
-
-static bool delete_some(void *arg);
-static uint64 cut_off(const FileSet *set, const char *name);
+static bool delete_file(void *arg);
 static bool delete_folders(void *arg);
 static void make_name(char *name, HeraldFileKind kind, uint64 number);
 static int	resolve_tablespaces(const char *names, Oid *oids, int max);
@@ -212,11 +206,11 @@ herald_files_truncate(File file, uint64 length)
 void
 herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes)
 {
-	HeraldDoomedFiles *doomed = herald_files->doomed;
+	DoomedFiles *doomed = herald_files->doomed;
 	int			count = atomic_load(&herald_files->doomed_count);
 
 	if (count > 0 && doomed[count - 1].kind == kind && doomed[count - 1].bytes == bytes &&
-		bytes <= DELETE_STEP && doomed[count - 1].from + doomed[count - 1].count == number)
+		doomed[count - 1].from + doomed[count - 1].count == number)
 		doomed[count - 1].count++;
 	else
 	{
@@ -224,7 +218,7 @@ herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes)
 		Assert(count < DOOMED_MAX);
 		if (count == DOOMED_MAX)
 			return;
-		doomed[count] = (HeraldDoomedFiles) {
+		doomed[count] = (DoomedFiles) {
 			.kind = kind,
 			.count = 1,
 			.from = number,
@@ -249,85 +243,46 @@ herald_files_too_many_doomed(uint64 bytes_max)
 }
 
 bool
-herald_files_next_doomed(HeraldDoomedFiles *files, FileSet *set)
+herald_files_next_doomed(HeraldDoomedFile *file)
 {
-	int			count = atomic_load(&herald_files->doomed_count);
-
-	if (count == 0)
+	if (!herald_files_any_doomed())
 		return false;
-	*files = herald_files->doomed[count - 1];
-	*set = herald_files->set;
-	if (files->count > 1)
-		files->count = Min(files->count, Max(DELETE_STEP / Max(files->bytes, 1), 1));
+	*file = (HeraldDoomedFile) {
+		.kind = herald_files->doomed[0].kind,
+		.number = herald_files->doomed[0].from,
+		.set = herald_files->set,
+	};
 	return true;
 }
 
-uint64
-herald_files_delete(const HeraldDoomedFiles *files, const FileSet *set, bool in_steps)
+void
+herald_files_delete(HeraldDoomedFile *file)
 {
-	Deletion	deletion = {.set = *set,.files = *files,.in_steps = in_steps};
-
 	HERALD_HOLD_POINT("files-delete");
-
-	atomic_fetch_add(&herald_files->deletions_begun, 1);
-	if (!herald_hushed(delete_some, &deletion))
-	{
-		/*
-		 * The file could not be opened.  If it cannot be deleted either, it is deleted with
-		 * its folder.
-		 */
-		deletion.in_steps = false;
-		deletion.left = 0;
-		(void) herald_hushed(delete_some, &deletion);
-	}
+	(void) herald_hushed(delete_file, file);
 	HERALD_HOLD_POINT("files-deleted");
-	atomic_fetch_add(&herald_files->deletions_ended, 1);
-	return deletion.left;
-}
-
-bool
-herald_files_are_being_deleted(void)
-{
-	return atomic_load(&herald_files->deletions_begun) != atomic_load(&herald_files->deletions_ended);
+	atomic_fetch_add(&herald_files->deleted, 1);
 }
 
 uint32
-herald_files_deletions(void)
+herald_files_deleted(void)
 {
-	return atomic_load(&herald_files->deletions_ended);
+	return atomic_load(&herald_files->deleted);
 }
 
-/* Another process may have done this already. */
+/* Others only add files meanwhile, at the end. */
 void
-herald_files_forget_doomed(const HeraldDoomedFiles *files, uint64 left)
+herald_files_forget_doomed(void)
 {
+	DoomedFiles *first = &herald_files->doomed[0];
 	int			last = atomic_load(&herald_files->doomed_count) - 1;
-	int			i = last;
-	HeraldDoomedFiles *found;
 
-	while (i >= 0 && (herald_files->doomed[i].kind != files->kind ||
-					  herald_files->doomed[i].from != files->from))
-		i--;
-	if (i < 0)
-		return;
-
-	found = &herald_files->doomed[i];
-	if (left > 0)
+	first->from++;
+	first->count--;
+	atomic_fetch_sub(&herald_files->doomed_bytes, first->bytes);
+	if (first->count == 0)
 	{
-		if (left < found->bytes)
-		{
-			atomic_fetch_sub(&herald_files->doomed_bytes, found->bytes - left);
-			found->bytes = left;
-		}
-		return;
-	}
-	Assert(found->count >= files->count);
-	found->from += files->count;
-	found->count -= files->count;
-	atomic_fetch_sub(&herald_files->doomed_bytes, files->count * found->bytes);
-	if (found->count == 0)
-	{
-		*found = herald_files->doomed[last];
+		*first = herald_files->doomed[last];
 		atomic_store(&herald_files->doomed_count, last);
 	}
 }
@@ -346,42 +301,14 @@ herald_files_delete_folders(void)
 }
 
 static bool
-delete_some(void *arg)
+delete_file(void *arg)
 {
-	Deletion   *deletion = arg;
-	HeraldDoomedFiles *files = &deletion->files;
+	HeraldDoomedFile *file = arg;
 	char		name[NAME_MAX_BYTES];
 
-	for (uint32 i = 0; i < files->count; i++)
-	{
-		make_name(name, files->kind, files->from + i);
-		if (deletion->in_steps && files->bytes > DELETE_STEP)
-		{
-			deletion->left = cut_off(&deletion->set, name);
-			if (deletion->left > 0)
-				return true;
-		}
-		(void) FileSetDelete(&deletion->set, name, false);
-	}
+	make_name(name, file->kind, file->number);
+	(void) FileSetDelete(&file->set, name, false);
 	return true;
-}
-
-/*
- * Cut off the end of a file.  Returns the bytes that are left; 0: that was all, or it failed.
- */
-static uint64
-cut_off(const FileSet *set, const char *name)
-{
-	File		file = FileSetOpen(unconstify(FileSet *, set), name, O_RDWR);
-	int64		left;
-
-	if (file <= 0)
-		return 0;
-	left = FileSize(file) - (int64) DELETE_STEP;
-	if (left > 0 && !herald_files_truncate(file, left))
-		left = 0;
-	FileClose(file);
-	return Max(left, 0);
 }
 
 /* The folders are empty, or contain files that could not be deleted before. */

@@ -37,7 +37,7 @@ extern void herald_files_shared_init(void);
 
 /*
  * The names of the tablespaces for temporary files: the server's own setting of
- * temp_tablespaces, as the watchdog knows it.  Under spill_lock.
+ * temp_tablespaces, as the housekeeper knows it.  Under spill_lock.
  */
 extern void herald_files_set_tablespaces(const char *names);
 extern void herald_files_get_tablespaces(char *names);
@@ -70,14 +70,13 @@ extern bool herald_files_read(File file, char *bytes, uint64 length, uint64 offs
 /* Truncate the file.  False: it failed. */
 extern bool herald_files_truncate(File file, uint64 length);
 
-/* A range of files to delete: `count` files from number `from` on, of `bytes` bytes each. */
-typedef struct HeraldDoomedFiles
+/* A file to delete, with its tablespaces. */
+typedef struct HeraldDoomedFile
 {
-	uint32		kind;			/* HeraldFileKind */
-	uint32		count;
-	uint64		from;
-	uint64		bytes;
-} HeraldDoomedFiles;
+	HeraldFileKind kind;
+	uint64		number;
+	FileSet		set;
+} HeraldDoomedFile;
 
 /*
  * Note a file for deletion, if it exists.  It must not be needed any more.  Under spill_lock.
@@ -90,28 +89,17 @@ extern void herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes);
 extern bool herald_files_any_doomed(void);
 extern bool herald_files_too_many_doomed(uint64 bytes_max);
 
-/*
- * The next group of files to delete, and their tablespaces.  False: there are none.  Under
- * spill_lock.
- */
-extern bool herald_files_next_doomed(HeraldDoomedFiles *files, FileSet *set);
+/* The next file to delete.  False: there is none.  Under deletion_lock and spill_lock. */
+extern bool herald_files_next_doomed(HeraldDoomedFile *file);
 
-/*
- * Delete these files, with no lock held: that can take long, unless it is done in steps, which
- * needs a resource owner.  Returns the number of bytes of a large file that are left for
- * further steps; 0: the files are deleted.  Never throws.
- */
-extern uint64 herald_files_delete(const HeraldDoomedFiles *files, const FileSet *set, bool in_steps);
+/* Delete it, which can take long.  Under deletion_lock.  Never throws. */
+extern void herald_files_delete(HeraldDoomedFile *file);
 
-/*
- * Is a process deleting files?  Their names may be gone already while they still occupy disk
- * space.  And the number of deletions that have ended.
- */
-extern bool herald_files_are_being_deleted(void);
-extern uint32 herald_files_deletions(void);
+/* Then note that it is deleted.  Under deletion_lock and spill_lock. */
+extern void herald_files_forget_doomed(void);
 
-/* Note the result of herald_files_delete().  Under spill_lock. */
-extern void herald_files_forget_doomed(const HeraldDoomedFiles *files, uint64 left);
+/* Number of files that have been deleted since the server started. */
+extern uint32 herald_files_deleted(void);
 
 /* Are there folders, which must be deleted when there are no files? */
 extern bool herald_files_have_folders(void);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * kept.c
- *	  What of the queue can still be read: from where on, and since when.
+ *	  What can still be read of the queue: from which position and which time on.
  *
  * The ring is recycled only when senders are short of room, so the last of the queue
  * is always there; herald.retain_size keeps more of it, in files (spill.c).
@@ -18,12 +18,11 @@
 #include "base/settings.h"
 #include "base/shared.h"
 #include "core/queue_reader.h"
-#include "core/stop_point.h"
 #include "notify/storage/kept.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
-/* So much is read at once, and so often, to pass over batches that were rolled back. */
+/* Bytes of a read, and maximum number of reads, to pass over batches that were rolled back. */
 #define CHUNK_BYTES			8192
 #define CHUNKS_MAX			16
 
@@ -33,10 +32,6 @@ typedef enum Sought
 	SOUGHT_FURTHER_ON,
 	SOUGHT_NOWHERE				/* what was read is not what a sender writes */
 } Sought;
-
-/* The border lock is held for the time that it takes to clear a segment of the ring. */
-#define HOLD_STEP_US		100
-#define HOLD_STEPS			20000
 
 static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,
 						 TimestampTz *since);
@@ -68,8 +63,8 @@ herald_kept_begin(TimestampTz *since)
 }
 
 /*
- * By the watchdog too, and for each listener: so it ends soon, even if somebody has made
- * thousands of batches that were rolled back.
+ * For each listener in a view: so it ends soon, even behind thousands of batches that were
+ * rolled back.
  */
 bool
 herald_kept_since(HeraldPosition position, TimestampTz *since)
@@ -88,28 +83,6 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 		sought = seek_commit(chunk, length, &position, since);
 	}
 	return sought == SOUGHT_FOUND;
-}
-
-/* A process that has the border lock for so long is stopped: then the answer is "no", not a hang. */
-bool
-herald_kept_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read)
-{
-	for (int i = 0; i < HOLD_STEPS && !herald_shared_is_damaged(); i++)
-	{
-		switch (herald_spill_hold(channel_hash, position, had_read))
-		{
-			case HERALD_HOLD_DONE:
-				return true;
-			case HERALD_HOLD_GONE:
-				return false;
-			case HERALD_HOLD_AGAIN:
-				break;
-		}
-		HERALD_STOP_POINT("hold-again");
-		pg_usleep(HOLD_STEP_US);
-		CHECK_FOR_INTERRUPTS();
-	}
-	return false;
 }
 
 /*

@@ -42,14 +42,7 @@ extern bool herald_kept_begin(TimestampTz *since);
  */
 extern bool herald_kept_since(HeraldPosition position, TimestampTz *since);
 
-/*
- * This listener, in a transaction, wants to read a channel once more from a position that a token
- * named.  True: everything from there on will come, or it will be told that some is
- * missing; *had_read is where it had got to.  False: some of it is gone already.  May throw.
- */
-extern bool herald_kept_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read);
-
-/* Delete what nobody needs and is older than herald.retain_time.  By the watchdog, now and then. */
+/* Delete what no listener needs and is older than herald.retain_time.  By the housekeeper, now and then. */
 extern void herald_kept_expire(void);
 
 #endif							/* HERALD_KEPT_H */

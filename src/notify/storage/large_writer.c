@@ -85,7 +85,6 @@ herald_large_writer_complete(uint64 number, uint64 bytes)
 {
 	if (!herald_large_files_complete(number, bytes))
 		report_lost(number);
-	herald_bell_ring();			/* as after writing a segment */
 }
 
 void
@@ -102,13 +101,9 @@ herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelS
 void
 herald_large_writer_forget(uint64 number)
 {
-	/* A position below all others: the next backend that checks deletes the file. */
+	/* A position below all others: the next process that looks has it deleted. */
 	if (!herald_large_files_place(number, 0, 0))
 		log_lost(number);
-
-	herald_spill_trim();
-	if (herald_spill_needs_trim())
-		herald_bell_ring();		/* the lock was not free */
 }
 
 static uint64

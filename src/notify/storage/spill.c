@@ -3,24 +3,19 @@
  * spill.c
  *	  The queue's older part, in temporary files.
  *
- * What is saved, deleted or given up is decided by core/retention.c; here it goes
- * into files, one per segment.  A listener that finds its position below the
- * ring's tail goes on in the files, and from there into memory, without a gap.
- * One whose files were deleted, because there would have been more than
- * herald.max_queue_size, or the disk is full, has missed something, and is told
- * so (deliver.c).
+ * core/retention.c decides what is saved, deleted or given up; here it goes into files, one per
+ * segment.  A listener that finds its position below the ring's tail reads on in the files, and
+ * from there in memory, without a gap.  A listener whose files were deleted, because of
+ * herald.max_queue_size or a full disk, is notified that it has missed messages (deliver.c).
  *
- * One process at a time writes, and says what is to be deleted, under a lock that
- * others only try for; readers take none [F1].  The watchdog deletes (files.c).
- * Another process deletes only what it must: where the disk is full, or the limit
- * is reached, or if there is no watchdog.
+ * One process at a time writes, and says what is to be deleted, under spill_lock; readers
+ * take no lock [F1].  The housekeeper deletes (files.c).  Another process deletes only what
+ * it must: where the disk is full, or the limit is reached, or if there is no housekeeper.
+ * One process at a time deletes, under deletion_lock, so that one whose disk is full waits for
+ * what is being deleted.
  *
- * [F3] A process that waits for the lock says so first, and tries once more; one that
- * releases it looks for waiters after that.
- *
- * Of a damaged queue nothing is saved, deleted or recycled any more: its
- * positions cannot be relied on, and nobody reads it.  The server deletes the
- * files when it starts.
+ * Nothing is saved, deleted or recycled of a damaged queue: its positions cannot be relied on,
+ * and no process reads it.  The server deletes the files when it starts.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -36,25 +31,15 @@
 #include "utils/resowner.h"
 
 #include "base/bell.h"
-#include "base/clock.h"
 #include "base/compat.h"
 #include "base/hush.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "base/waits.h"
 #include "core/retention.h"
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_files.h"
-#include "notify/storage/room.h"
 #include "notify/storage/spill.h"
-
-/* The release of the lock is announced; in case that this was missed. */
-#define LOCK_WAIT_MS	1000
-
-/* How long to wait for others that are deleting something, and between two looks. */
-#define DELETION_WAIT_MS	1000
-#define DELETION_POLL_MS	1
 
 struct HeraldSpill
 {
@@ -72,13 +57,8 @@ typedef struct Saving
 } Saving;
 
 static HeraldRetentionLimits limits_now(void);
-static bool retains_segments(void);
-static bool trim_to(uint64 bytes_max);
+static void trim_to(uint64 bytes_max);
 static bool must_delete(void);
-static bool delete_some(void);
-static void tidy(void);
-static void release_lock(void);
-static void forget_wait(int code, Datum arg);
 static bool write_segment(HeraldPosition segment);
 static bool create_and_write(void *arg);
 static bool close_file(void *arg);
@@ -113,73 +93,65 @@ herald_spill_shared_init(void)
 }
 
 bool
-herald_spill_make_room(void)
+herald_spill_make_room(bool waits)
 {
 	HeraldRetentionLimits limits = limits_now();
-	HeraldRetentionResult result;
+	HeraldRetentionResult result = HERALD_RETENTION_AGAIN;
 
 	if (herald_shared_is_damaged())
 		return false;
-	if (!retains_segments() && herald_retention_recycle(herald_queue, herald_wakeup))
-		herald_room_announce();
-	if (!herald_queue_is_short(herald_queue))
-		return true;
-
-	/* Before the lock: hundreds may be waiting for one commit, and would wake one another. */
-	if (!herald_retention_can_move(herald_queue))
-		return false;
-
-	do
+	while (result == HERALD_RETENTION_AGAIN && herald_retention_can_move(herald_queue))
 	{
 		herald_spill_choose_place();
-		if (!herald_spill_try_lock())
+		if (waits)
+			herald_spill_lock();
+		else if (!herald_spill_try_lock())
 			return false;
 		result = herald_retention_move(&herald_spill->spilled, herald_queue, herald_wakeup,
 									   &limits, &calls);
 		herald_spill_unlock();
-	} while (result == HERALD_RETENTION_AGAIN && delete_some());
-
-	/* Somebody is far behind: have it noticed how far. */
-	if (herald_spill_has_files())
-		herald_bell_ring();
-	return result == HERALD_RETENTION_ROOM;
+		if (result == HERALD_RETENTION_AGAIN)
+			(void) herald_spill_delete_one();
+	}
+	return !herald_queue_is_short(herald_queue);
 }
 
 void
 herald_spill_trim(void)
 {
-	if (herald_shared_is_damaged())
-		return;
-	if (!herald_spill_has_files())
-	{
-		tidy();
-		return;
-	}
-	(void) trim_to(PG_UINT64_MAX);
+	if (!herald_shared_is_damaged() && herald_spill_has_files())
+		trim_to(PG_UINT64_MAX);
 }
 
 /* Not whenever files are deleted: a large transaction that was accepted may be beyond the limit. */
-bool
+void
 herald_spill_apply_limit(void)
 {
-	if (herald_shared_is_damaged() || !herald_spill_has_files())
-		return true;
-	return trim_to(herald_spill_bytes_max());
+	if (!herald_shared_is_damaged() && herald_spill_has_files())
+		trim_to(herald_spill_bytes_max());
 }
 
 bool
-herald_spill_delete_some(void)
+herald_spill_delete_one(void)
 {
-	if (!herald_files_any_doomed() || !delete_some())
+	HeraldDoomedFile file;
+	bool		found;
+
+	if (!herald_files_any_doomed())
 		return false;
-	tidy();
-	return true;
-}
-
-bool
-herald_spill_needs_trim(void)
-{
-	return herald_spill_has_files() || herald_files_have_folders();
+	LWLockAcquire(herald_control->deletion_lock, LW_EXCLUSIVE);
+	herald_spill_lock();
+	found = herald_files_next_doomed(&file);
+	LWLockRelease(herald_control->spill_lock);
+	if (found)
+	{
+		herald_files_delete(&file);
+		herald_spill_lock();
+		herald_files_forget_doomed();
+		LWLockRelease(herald_control->spill_lock);
+	}
+	LWLockRelease(herald_control->deletion_lock);
+	return found;
 }
 
 bool
@@ -191,7 +163,7 @@ herald_spill_leave_room(uint64 bytes)
 	if (herald_shared_is_damaged())
 		return false;
 
-	/* Nobody is to lose anything in vain: what is not settled cannot be given up. */
+	/* Do not drop what listeners need if that would not free enough: unsettled files stay. */
 	if (herald_large_files_bytes_from(settled) + bytes > herald_spill_bytes_max())
 		return false;
 	return herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, bytes,
@@ -199,32 +171,25 @@ herald_spill_leave_room(uint64 bytes)
 }
 
 bool
-herald_spill_free_disk(uint32 *deletions)
+herald_spill_free_disk(uint32 *deleted)
 {
-	uint64		end_ms = herald_clock_ms() + DELETION_WAIT_MS;
-	uint32		before = *deletions;
+	uint32		before = *deleted;
 	bool		result;
 
 	if (herald_shared_is_damaged())
 		return false;
 
-	/* Nobody is to lose anything in vain.  But the process that deletes may be stopped. */
-	while (herald_files_are_being_deleted() && herald_files_deletions() == before &&
-		   herald_clock_ms() < end_ms)
+	/* This waits for a process that is deleting, so that nothing is given up needlessly. */
+	if (herald_spill_delete_one() || herald_files_deleted() != before)
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 DELETION_POLL_MS, herald_wait(HERALD_WAIT_SPILL_WRITE));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-	*deletions = herald_files_deletions();
-	if (*deletions != before)
+		*deleted = herald_files_deleted();
 		return true;
+	}
 	herald_spill_lock();
-	result = herald_files_any_doomed() ||
-		herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);
+	result = herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);
 	herald_spill_unlock();
-	(void) delete_some();
+	(void) herald_spill_delete_one();
+	*deleted = herald_files_deleted();
 	return result;
 }
 
@@ -254,17 +219,18 @@ herald_spill_expired_to(void)
 	return atomic_load(&herald_spill->expired_to);
 }
 
-HeraldHoldResult
+bool
 herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read)
 {
-	HeraldHoldResult result = herald_retention_hold(&herald_spill->spilled, herald_queue, herald_wakeup,
-													herald_shared_my_slot(),
-													herald_channel_set(channel_hash),
-													position, had_read);
+	bool		result;
 
-	/* A sender that found the border lock taken may be waiting. */
-	if (result != HERALD_HOLD_AGAIN)
-		herald_room_announce();
+	if (herald_shared_is_damaged())
+		return false;
+	herald_spill_lock();
+	result = herald_retention_hold(&herald_spill->spilled, herald_queue, herald_wakeup,
+								   herald_shared_my_slot(), herald_channel_set(channel_hash),
+								   position, had_read);
+	herald_spill_unlock();
 	return result;
 }
 
@@ -273,8 +239,9 @@ herald_spill_oldest_file(void)
 {
 	HeraldPosition oldest;
 
-	if (herald_large_files_count() == 0 || !herald_spill_try_lock())
+	if (herald_large_files_count() == 0)
 		return PG_UINT64_MAX;
+	herald_spill_lock();
 	oldest = herald_large_files_oldest();
 	herald_spill_unlock();
 	return oldest;
@@ -283,21 +250,20 @@ herald_spill_oldest_file(void)
 void
 herald_spill_expire(HeraldPosition position)
 {
-	if (herald_shared_is_damaged() || !herald_spill_try_lock())
+	if (herald_shared_is_damaged())
 		return;
+	herald_spill_lock();
 	atomic_store(&herald_spill->expired_to, position);
 	herald_retention_expire(&herald_spill->spilled, herald_queue, herald_wakeup, position, &calls);
 	herald_spill_unlock();
 }
 
-bool
+void
 herald_spill_set_tablespaces(const char *names)
 {
-	if (!herald_spill_try_lock())
-		return false;
+	herald_spill_lock();
 	herald_files_set_tablespaces(names);
 	herald_spill_unlock();
-	return true;
 }
 
 /*
@@ -310,20 +276,15 @@ herald_spill_choose_place(void)
 	char		names[HERALD_TABLESPACES_MAX];
 	FileSet		set;
 
-	/*
-	 * A process that holds the lock now has chosen already.  Shared: one that only
-	 * reads the names has not, and must not keep another from choosing.
-	 */
-	if (herald_spill_has_files() || herald_files_have_folders() ||
-		!LWLockConditionalAcquire(herald_control->spill_lock, LW_SHARED))
+	if (herald_spill_has_files() || herald_files_have_folders())
 		return;
+	herald_spill_lock();
 	herald_files_get_tablespaces(names);
 	herald_spill_unlock();
 	HERALD_STOP_POINT("files-choose-place");
 	set = herald_files_resolve(names);
 
-	if (!herald_spill_try_lock())
-		return;
+	herald_spill_lock();
 	if (!herald_spill_has_files() && !herald_files_have_folders())
 		herald_files_set_place(&set);
 	herald_spill_unlock();
@@ -338,37 +299,15 @@ herald_spill_try_lock(void)
 void
 herald_spill_lock(void)
 {
-	ConditionVariable *released = &herald_control->spill_lock_released;
-
-	if (herald_spill_try_lock())
-		return;
-	atomic_fetch_add(&herald_control->spill_lock_waiters, 1);
-	PG_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
-	{
-		for (;;)
-		{
-			/* [F3] announced before looking once more: pairs with release_lock() */
-			herald_wait_prepare(HERALD_WAIT_QUEUE_ROOM, released);
-			if (herald_spill_try_lock())
-				break;
-			herald_wait_sleep(HERALD_WAIT_QUEUE_ROOM, LOCK_WAIT_MS);
-		}
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(forget_wait, (Datum) 0);
-	herald_wait_end();
-	forget_wait(0, (Datum) 0);
+	LWLockAcquire(herald_control->spill_lock, LW_EXCLUSIVE);
 }
 
 void
 herald_spill_unlock(void)
 {
-	release_lock();
-	if (!herald_files_any_doomed())
-		return;
-	herald_bell_ring();
-	while (must_delete() && delete_some())
+	LWLockRelease(herald_control->spill_lock);
+	while (must_delete() && herald_spill_delete_one())
 		;
-	tidy();
 }
 
 bool
@@ -405,7 +344,7 @@ herald_spill_segment_bytes(void)
 	return herald_retention_bytes(&herald_spill->spilled);
 }
 
-/* That many may be in files: herald.max_queue_size, less what is in memory. */
+/* Maximum bytes in files: herald.max_queue_size, less what is in memory. */
 uint64
 herald_spill_bytes_max(void)
 {
@@ -423,15 +362,7 @@ limits_now(void)
 	};
 }
 
-/* Is what nobody needs to be saved before its memory is used again? */
-static bool
-retains_segments(void)
-{
-	return (uint64) herald_retain_size_kb * 1024 >= herald_queue->segment_size;
-}
-
-/* False: another process has the lock. */
-static bool
+static void
 trim_to(uint64 bytes_max)
 {
 	HeraldRetentionLimits limits = {
@@ -439,12 +370,10 @@ trim_to(uint64 bytes_max)
 		.retain_max = limits_now().retain_max
 	};
 
-	if (!herald_spill_try_lock())
-		return false;
+	herald_spill_lock();
 	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
 									   &limits, &calls);
 	herald_spill_unlock();
-	return true;
 }
 
 /* The files are never more than herald.max_queue_size allows, those included that are to be deleted. */
@@ -454,61 +383,19 @@ must_delete(void)
 	uint64		bytes_max = herald_spill_bytes_max();
 	uint64		bytes = herald_spill_bytes();
 
-	return !herald_bell_watchdog_runs() ||
+	return !atomic_load_explicit(&herald_control->housekeeper_runs, memory_order_relaxed) ||
 		herald_files_too_many_doomed(bytes_max > bytes ? bytes_max - bytes : 0);
 }
 
-/* False: there is nothing to delete, or another process has the lock. */
-static bool
-delete_some(void)
+void
+herald_spill_tidy(void)
 {
-	bool		in_steps = herald_bell_watchdog_runs() && CurrentResourceOwner != NULL;
-	HeraldDoomedFiles files;
-	FileSet		set;
-	uint64		left;
-	bool		found;
-
-	if (!herald_spill_try_lock())
-		return false;
-	found = herald_files_next_doomed(&files, &set);
-	release_lock();
-	if (!found)
-		return false;
-	left = herald_files_delete(&files, &set, in_steps);
-	if (!herald_spill_try_lock())
-		return false;			/* found out the next time */
-	herald_files_forget_doomed(&files, left);
-	release_lock();
-	return true;
-}
-
-/* When there are no files left: the folders go as well. */
-static void
-tidy(void)
-{
-	if (herald_spill_has_files() || herald_files_any_doomed() || !herald_files_have_folders() ||
-		!herald_spill_try_lock())
+	if (herald_spill_has_files() || herald_files_any_doomed() || !herald_files_have_folders())
 		return;
+	herald_spill_lock();
 	if (!herald_spill_has_files() && !herald_files_any_doomed())
 		herald_files_delete_folders();
-	release_lock();
-}
-
-static void
-release_lock(void)
-{
-	LWLockRelease(herald_control->spill_lock);
-
-	/* [F3] after the release, a full barrier: pairs with herald_spill_lock() */
-	if (atomic_load(&herald_control->spill_lock_waiters) > 0)
-		herald_wait_tell(&herald_control->spill_lock_released);
-	herald_room_announce();
-}
-
-static void
-forget_wait(int code, Datum arg)
-{
-	atomic_fetch_sub(&herald_control->spill_lock_waiters, 1);
+	herald_spill_unlock();
 }
 
 /*
@@ -529,8 +416,6 @@ write_segment(HeraldPosition segment)
 	temp_file_limit = limit;
 	CurrentResourceOwner = caller;	/* the current one cannot be deleted */
 
-	/* The ring was read before this: the caller looks whether it was still there. */
-	pg_read_barrier();
 	if (saving.is_complete)
 		herald_shared_count(HERALD_COUNT_SEGMENTS_SPILLED, 1);
 	(void) herald_hushed(close_file, &saving);

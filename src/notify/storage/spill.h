@@ -22,18 +22,17 @@ extern void herald_spill_shared_init(void);
  * Make room in the ring: let senders have the oldest segment, if need be after
  * writing it to a file, or, past herald.max_queue_size or when it cannot be
  * written, at the expense of the listeners that have not read it.  True: there
- * is room.  False: another process is at it, or the oldest segment is still
- * being written or dispatched.  By a sender, in its transaction, before it
- * publishes: may throw, and can block on the disk.
+ * is room.  False: the oldest segment is not settled yet; or another process has
+ * spill_lock, and the caller does not wait for it.  By a sender, in its transaction,
+ * before it publishes: may throw, and can block on the disk.
  */
-extern bool herald_spill_make_room(void);
+extern bool herald_spill_make_room(bool waits);
 
 /*
- * The watchdog says where temporary files go: the server's own setting of
- * temp_tablespaces.  At its start and after a reload.  False: a file is being
- * written; try again later.
+ * Set where temporary files go: the server's own setting of temp_tablespaces.  By the
+ * housekeeper, at its start and after a reload.
  */
-extern bool herald_spill_set_tablespaces(const char *names);
+extern void herald_spill_set_tablespaces(const char *names);
 
 /*
  * Choose where the next files go, if there are none now.  By a sender, in its
@@ -41,37 +40,36 @@ extern bool herald_spill_set_tablespaces(const char *names);
  */
 extern void herald_spill_choose_place(void);
 
-/* Find the files that nobody needs, to have them deleted.  By anybody, now and then.  Never throws. */
+/* Find the files that are not needed, to have them deleted.  By the housekeeper.  Never throws. */
 extern void herald_spill_trim(void);
 
 /*
- * Delete some of them, which takes some milliseconds.  By the watchdog.  False: there
- * are none, or another process is writing.  Never throws.
+ * Delete one of them, which can take long, or wait for a process that does.  By any process.
+ * False: there was none to delete.  Never throws.
  */
-extern bool herald_spill_delete_some(void);
+extern bool herald_spill_delete_one(void);
+
+/* If there are no files left, delete the folders as well.  By the housekeeper.  Never throws. */
+extern void herald_spill_tidy(void);
 
 /*
  * herald.max_queue_size may have been lowered: give up what is beyond it.  By the
- * watchdog, after a reload.  False: another process is writing; try again later.
- * Never throws.
+ * housekeeper, after a reload.  Never throws.
  */
-extern bool herald_spill_apply_limit(void);
-
-/* Is there something that it will have to delete? */
-extern bool herald_spill_needs_trim(void);
+extern void herald_spill_apply_limit(void);
 
 /*
- * Leave room for that many bytes besides segments within herald.max_queue_size,
- * at the expense of what is oldest.  Under spill_lock.  False: that is not enough.
+ * Make `bytes` more bytes fit into herald.max_queue_size, and give up the oldest data for that if
+ * necessary.  Under spill_lock.  False: not enough can be given up.
  */
 extern bool herald_spill_leave_room(uint64 bytes);
 
 /*
- * The disk is full: delete some of what is not needed, or of what is oldest, unless others
- * have done so since *deletions, which herald_files_deletions() told before the disk was
- * found full.  False: there is nothing.  May throw.
+ * The disk is full: delete a file that is not needed, or the oldest, unless other processes
+ * have deleted some since *deleted, the result of herald_files_deleted() before the disk was
+ * full.  False: there is nothing to delete.  Never throws.
  */
-extern bool herald_spill_free_disk(uint32 *deletions);
+extern bool herald_spill_free_disk(uint32 *deleted);
 
 /*
  * There is no place for one more large transaction's file: delete the oldest of these.
@@ -87,15 +85,16 @@ extern HeraldPosition herald_spill_expired_to(void);
 
 /*
  * This listener, in a transaction, wants to read a channel from an older position, which is where
- * a batch begins; *had_read is where it had got to.  Never throws, nor waits.
+ * a batch begins.  True: everything from there on will be delivered, or the listener is
+ * notified that some is missing; *had_read is the position up to which it had read.  False: some of it
+ * is gone already.  Never throws.
  */
-extern HeraldHoldResult herald_spill_hold(uint32 channel_hash, HeraldPosition position,
-										  HeraldPosition *had_read);
+extern bool herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read);
 
-/* The reference of the oldest large transaction's file; PG_UINT64_MAX: none, or another process is writing. */
+/* The position of the oldest large transaction's file; PG_UINT64_MAX: there is none. */
 extern HeraldPosition herald_spill_oldest_file(void);
 
-/* Delete what nobody needs below this position, if nobody is writing.  Never throws. */
+/* Delete what is not needed below this position.  Never throws. */
 extern void herald_spill_expire(HeraldPosition position);
 
 /*
@@ -105,10 +104,8 @@ extern void herald_spill_expire(HeraldPosition position);
 extern bool herald_spill_read(HeraldPosition from, uint64 length, char *to);
 
 /*
- * spill_lock.  Its holder may be writing to a disk that hangs: so to wait for it
- * can be cancelled, and throws then.  Under it nothing may be thrown, nor reach a
- * client.  Its release calls the watchdog to delete what was doomed under it
- * (files.h), and tells the processes that wait.
+ * spill_lock.  Its holder may be writing to the disk.  Under it nothing may be thrown, nor reach
+ * a client.  Its release deletes files if there are too many to delete.
  */
 extern bool herald_spill_try_lock(void);
 extern void herald_spill_lock(void);

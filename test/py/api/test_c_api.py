@@ -325,7 +325,7 @@ def test_names_of_caches(session):
 
 # ---- notifications ----
 
-def test_notify(session):
+def test_notify_by_the_api(session):
     """Guards: a module's notifications go through pg_herald, without duplicates, with their transaction or savepoint; a
     NULL payload is sent as an empty one."""
     sender, listener = session(), session()
@@ -440,7 +440,7 @@ def test_invalidated_before_a_prepare(loaded, connect, first):
 
 # ---- elsewhere ----
 
-def test_standby(pg_config, connect):
+def test_api_on_a_standby(pg_config, connect):
     """Guards: on a standby everything can be called: nothing is kept, writing is refused, signals work. After promotion
     values are kept, but not while a prepared transaction is about to change them."""
     for primary in with_client(pg_config, LOADED["preloaded last"], max_prepared_transactions=4):
@@ -484,7 +484,7 @@ def parallel(session):
     connection.execute("DROP TABLE big")
 
 
-def test_parallel_query(session, parallel):
+def test_api_in_a_parallel_query(session, parallel):
     """Guards: the leader of a parallel query reads its cache, keeps values, and notifies; an invalidation is refused
     with an error."""
     listener = session()

@@ -328,7 +328,7 @@ def test_too_many_in_the_postmaster(with_reasons):
 
 
 @pytest.mark.parametrize("first", ["notification", "reason"])
-def test_listener(server, session, sender, first):
+def test_reason_of_a_listener(server, session, sender, first):
     """Guards: an idle listener receives a notification and a reason, in either order: its client gets the notification
     without a query, and the handler runs."""
     target = session()

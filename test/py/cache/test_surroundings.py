@@ -230,7 +230,7 @@ def test_plan_follows_the_table(session, other):
 
 
 @pytest.mark.seam
-def test_parallel_query(session, other):
+def test_caches_in_a_parallel_query(session, other):
     """Guards: within a parallel plan only the leader looks into its cache."""
     other.execute("DROP TABLE IF EXISTS many_rows; CREATE TABLE many_rows AS"
                   " SELECT n % 100 AS n FROM generate_series(1, 50000) n; ANALYZE many_rows")
@@ -247,7 +247,7 @@ def test_parallel_query(session, other):
 # ---- standby, databases, the extension ----
 
 @pytest.mark.seam
-def test_standby(connect):
+def test_caches_on_a_standby(connect):
     """Guards: a standby has no caches, and computes each value; once it is promoted it caches, in old sessions too, and
     changes invalidate."""
     for primary in started(preload=True, settings=SETTINGS | {"wal_retrieve_retry_interval": "100ms"}):

@@ -209,7 +209,7 @@ def is_prepared(cluster: Cluster, database: str) -> bool:
     return cluster.psql(f"SELECT count(*) FROM pg_prepared_xacts WHERE database = '{database}'") != "0"
 
 
-def test_logical_replication(subscriber, connect, writer):
+def test_caches_and_logical_replication(subscriber, connect, writer):
     """Guards: a subscription with two_phase = on replicates to a table whose trigger invalidates, and what a
     subscriber's sessions cache is never stale: while a transaction is prepared there, and once it is finished."""
     session = connect(subscriber, "subscriber")

@@ -102,7 +102,7 @@ class Load(Actors):
 
 
 @pytest.mark.parametrize("with_points", [False, True], ids=["terminate and cancel", "stand still as well"])
-def test_at_any_moment(caches, with_points):
+def test_caches_end_at_any_moment(caches, with_points):
     """Guards: sessions are terminated, cancelled, timed out and held at random; no session ever finds what is not in
     the table, none hangs, and afterwards all is kept, and all are caught up."""
     rng = random.Random(SEED)
@@ -189,7 +189,7 @@ def test_value_is_too_large(caches):
 # ---- kill -9 ----
 
 @pytest.mark.parametrize("point", [*POINTS, "the watchdog"])
-def test_killed(faulty, connect, point):
+def test_killed_with_caches(faulty, connect, point):
     """Guards: after kill -9 of a backend at any point the server restarts with nothing cached, and all works."""
     scene = CacheScene(faulty, connect)
     if point == "the watchdog":

@@ -81,7 +81,7 @@ def damaged(stop_points, connect):
 
 
 @pytest.mark.parametrize("point, part", DAMAGES)
-def test_switched_off(damaged, connect, wire, point, part):
+def test_damaged_queue_is_switched_off(damaged, connect, wire, point, part):
     """Guards: a queue whose memory was overwritten crashes no process. Idle listeners are informed at once, on
     herald_reset or by disconnection; notifications go on through the server's own queue; the view and the log show the
     damage, once; a restart ends it."""

@@ -304,7 +304,7 @@ def test_reload_while_a_spiller_stands_still(scene):
 
 @pytest.mark.parametrize("action", ["terminate", "cancel", "error"])
 @pytest.mark.parametrize("point", OVERFLOWING)
-def test_large_transaction(scene, point, action):
+def test_file_of_a_large_transaction(scene, point, action):
     """Guards: a large transaction that fails or exits at any stage before its commit sends nothing and leaves no file;
     if its session still exists, it can send again."""
     victim = scene.connect()
@@ -400,7 +400,7 @@ def test_reader(scene, content, action):
 
 @pytest.mark.parametrize("point", ["spill-create", "spill-written", "spill-published", "tail-moved",
                                    "large-transaction-write", "large-transaction-complete", "publish-reserved", "files-open"])
-def test_killed(faulty, connect, point):
+def test_killed_with_files(faulty, connect, point):
     """Guards: after kill -9 of a process that writes or reads files, and the server's restart, no file is left, and all
     works."""
     watcher, laggard, sender = connect(faulty), connect(faulty), connect(faulty)

@@ -117,7 +117,7 @@ def test_the_check_can_fail(talk):
     until_crashed(talk.watcher)  # otherwise it would end the next test's session, too
 
 
-def test_notify(talk):
+def test_notify_with_all_messages(talk):
     """Guards: NOTIFY, with its trace, its errors, and a session's own notifications, in transactions of all kinds."""
     session = talk.connect("LISTEN c")
     assert outcome(session, "NOTIFY c, 'x'") is None
@@ -210,7 +210,7 @@ def test_caches(talk):
     one(reader, "SELECT count(*) FROM herald.caches")
 
 
-def test_views(talk):
+def test_views_with_all_messages(talk):
     """Guards: the views, and resetting what they show."""
     session = talk.connect("LISTEN d")
     session.execute(VIEWS)

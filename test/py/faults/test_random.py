@@ -137,7 +137,7 @@ def steady(connection: psycopg.Connection, done: threading.Event, name: str,
 
 
 @pytest.mark.parametrize("with_points", [False, True], ids=["terminate and cancel", "stand still as well"])
-def test_at_any_moment(scene, with_points):
+def test_sessions_end_at_any_moment(scene, with_points):
     """Guards: sessions are terminated, cancelled, timed out and held at random; the others receive what was committed,
     once and in order, and none hangs."""
     rng = random.Random(SEED)

@@ -165,7 +165,7 @@ def test_reserved_stands_still(scene):
 # ---- a listener ----
 
 @pytest.mark.parametrize("point, action", with_actions(LISTENING), ids=ids)
-def test_listener(scene, point, action):
+def test_stages_of_a_listener(scene, point, action):
     """Guards: a listener that fails or exits while it delivers takes nothing from the others, nor a turn; one that
     still exists receives all."""
     victim = scene.listener()
@@ -328,7 +328,7 @@ def mortal(faulty, connect):
 
 
 @pytest.mark.parametrize("point", KILLED)
-def test_killed(mortal, connect, point):
+def test_killed_in_each_stage(mortal, connect, point):
     """Guards: after kill -9 of a backend at any stage the server restarts, and all works."""
     watcher, listener, victim = connect(mortal), connect(mortal), connect(mortal)
     listener.execute("LISTEN c")

@@ -84,7 +84,7 @@ def test_many_in_one_transaction(cluster, connect, channels):
           "each is counted")
 
 
-def test_large_transaction(cluster, connect):
+def test_counters_of_a_large_transaction(cluster, connect):
     """Guards: notifications in the file of a large transaction are counted by channel, too."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute("LISTEN a; LISTEN b")
@@ -97,7 +97,7 @@ def test_large_transaction(cluster, connect):
     assert one(sender, "SELECT size / 8 FROM herald.queue") < count * 2000, "a segment does not hold it"
 
 
-def test_many_senders(cluster, connect):
+def test_counters_of_many_senders(cluster, connect):
     """Guards: no count is lost when many sessions dispatch for each other, while channels are added and removed."""
     listeners, sender, passing = [connect(cluster) for _ in range(3)], connect(cluster), connect(cluster)
     for listener in listeners:

@@ -116,7 +116,7 @@ def marker(cluster, connect, sender, logged) -> None:
     other.close()
 
 
-def test_client_that_does_not_read(watched, connect, wire, watcher, logged):
+def test_client_that_does_not_read_is_shown(watched, connect, wire, watcher, logged):
     """Guards: the log distinguishes a client that does not read from a listener in a transaction."""
     mute, sender = wire(watched, application_name="mute"), connect(watched)
     mute.query("LISTEN c")

@@ -54,7 +54,7 @@ def followed(standby: Standby) -> bool:
     return standby.psql(f"SELECT pg_last_wal_replay_lsn() >= '{position}'") == "t"
 
 
-def test_standby(primary, item, connect):
+def test_notify_and_listen_on_a_standby(primary, item, connect):
     """Guards: a standby replays, gives stock's answers during recovery, and notifies once it is promoted."""
     listener, sender, laggard = connect(primary), connect(primary), connect(primary)
     listener.execute("LISTEN c")

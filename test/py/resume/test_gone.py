@@ -80,7 +80,7 @@ def test_for_room(tiny, connect):
         "Free disk space, or increase herald.max_queue_size.")
 
 
-def test_past_the_queue(tiny, connect):
+def test_gone_past_the_queue(tiny, connect):
     """Guards: the reason, if a notification was sent natively."""
     client = connect(tiny)
     token = position(client)

@@ -25,7 +25,7 @@ def slow():
     "SET herald.enabled = off; NOTIFY c, 'past'; RESET herald.enabled",
     "CALL pg_temp.nothing(pg_notify('d', 'past')::text)",
 ], ids=["switched off", "argument of CALL"])
-def test_past_the_queue(cluster, connect, past):
+def test_sent_past_the_queue(cluster, connect, past):
     """Guards: after a native notification earlier positions are answered with false, since it cannot be read again;
     positions taken later are valid."""
     sender, listener = connect(cluster), connect(cluster)

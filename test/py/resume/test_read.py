@@ -139,7 +139,7 @@ def test_channels_that_are_none(cluster, connect, channels, error):
     assert outcome(connect(cluster), f"SELECT herald.read({channels})") == f"22023: {error}"
 
 
-def test_time_is_over(cluster, connect):
+def test_waiting_time_is_over(cluster, connect):
     """Guards: it ends after its wait time, or after herald.max_read_wait if that is less."""
     reader = connect(cluster)
     reader.execute("SET statement_timeout = '30s'")

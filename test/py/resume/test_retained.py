@@ -65,7 +65,7 @@ def test_time(retaining, connect):
     until(lambda: not files(retaining.data), "the large transaction's file has expired")
 
 
-def test_switched_off(retaining, connect):
+def test_retaining_is_switched_off(retaining, connect):
     """Guards: after a reload with herald.retain_size = 0 no file remains."""
     sender = connect(retaining)
     token = position(sender)
@@ -89,7 +89,7 @@ def test_backlog_comes_first(retaining, connect):
     assert len(hear(laggard, 480)) == 480
 
 
-def test_large_transactions(retaining, connect):
+def test_large_transactions_are_retained(retaining, connect):
     """Guards: the file of a large transaction is retained like others, and counts towards the limit."""
     sender, listener = connect(retaining), connect(retaining)
     token = position(sender)

@@ -139,7 +139,7 @@ def test_terminated_at_random(cluster, connect):
     assert watcher.execute("SELECT channel, listeners FROM herald.channels").fetchall() == [("c", 1)]
 
 
-def test_killed(cluster, connect):
+def test_killed_client(cluster, connect):
     """Guards: after an idle listener was killed the server restarts, nothing of the queue survives, and all works.
     (faults/ covers every other place at which a backend can be killed, and restarts under load.)"""
     watcher, victim, busy, sender = (connect(cluster) for _ in range(4))

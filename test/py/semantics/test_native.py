@@ -35,7 +35,7 @@ def test_tcn(cluster, connect):
 
 @pytest.mark.parametrize("sender_on", [True, False], ids=["sender on", "sender off"])
 @pytest.mark.parametrize("listener_on", [True, False], ids=["listener on", "listener off"])
-def test_switched_off(cluster, connect, sender_on, listener_on):
+def test_session_switched_off(cluster, connect, sender_on, listener_on):
     """Guards: with herald.enabled off on either side, or changed while listening, everything arrives once."""
     listener, sender = connect(cluster), connect(cluster)
     listener.execute(f"SET herald.enabled = {listener_on}")

@@ -237,7 +237,7 @@ def test_fails_with_its_place_in_the_queue(small, connect, settled):
     assert hear(listener, 1) == ["last"]
 
 
-def test_many_senders(small, connect, settled):
+def test_many_senders_of_large_transactions(small, connect, settled):
     """Guards: of large and small transactions at the same time, each arrives complete and in one piece everywhere."""
     listeners = [connect(small) for _ in range(4)]
     senders = [connect(small) for _ in range(4)]

@@ -166,7 +166,7 @@ def test_idle_listener_that_does_not_run(limited, wire, connect, watcher, logged
     assert is_disconnected(laggard)
 
 
-def test_client_that_does_not_read(limited, wire, connect, watcher, logged):
+def test_client_that_does_not_read_is_overrun(limited, wire, connect, watcher, logged):
     """Guards: a client that does not read gets what comes before the gap, in order, and then the notice or error."""
     plain, listener, sender = wire(limited), connect(limited), connect(limited)
     told = wire(limited)
@@ -250,7 +250,7 @@ def send_large(sender, prefix: str) -> list[str]:
     return [f"{prefix}{n}" for n in range(1, 5001)]
 
 
-def test_large_transactions(limited, wire, connect, watcher, logged):
+def test_large_transactions_are_given_up(limited, wire, connect, watcher, logged):
     """Guards: the files of large transactions count for the limit; the oldest is discarded, and a listener that needed
     it is disconnected when it gets there; one that came later receives all."""
     laggard, within, sender = wire(limited), connect(limited), connect(limited)

@@ -56,7 +56,7 @@ def test_laggard_in_a_transaction(spilling, connect, watcher, failed):
     assert segments_spilled > 18 * 8 and others == [0, 0]
 
 
-def test_views(spilling, connect, watcher):
+def test_views_of_files(spilling, connect, watcher):
     """Guards: the views and pg_notification_queue_usage() show a laggard whose position is in a file."""
     laggard, sender = connect(spilling), connect(spilling)
     fall_behind(laggard)
@@ -206,7 +206,7 @@ def test_furthest_behind_goes_last(spilling, connect, watcher):
 
 # ---- clients that do not read ----
 
-def test_client_that_does_not_read(spilling, connect, wire, watcher):
+def test_files_for_a_client_that_does_not_read(spilling, connect, wire, watcher):
     """Guards: tens of megabytes pending for a client that does not read its socket block no other session; when it
     reads, it receives all, in order."""
     mute, listener, sender = wire(spilling), connect(spilling), connect(spilling)

@@ -107,7 +107,7 @@ def test_skipped_tests_are_told(tree, options):
 
 
 @pytest.mark.parametrize("options", ["", "-n 2 --dist loadfile"])
-def test_time_is_over(tree, options):
+def test_time_of_a_stage_is_over(tree, options):
     """Guards: a stage that takes too long is ended, counts as failed, and reports the setting and the test that was
     running."""
     here = tree(600, options)

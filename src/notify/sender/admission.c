@@ -1,0 +1,222 @@
+/*-------------------------------------------------------------------------
+ *
+ * admission.c
+ *	  Reserves a batch: at once, or after a wait as for a lock.
+ *
+ * While the ring has room, a sender reserves without any lock.  Otherwise senders queue at a
+ * heavyweight lock of the server, as they do on a stock server at the lock of its own NOTIFY:
+ * in the order of their arrival, visible in pg_locks, with lock_timeout, cancel requests and
+ * log_lock_waits.  The holder of the lock waits for room; meanwhile, new senders queue
+ * behind it instead of taking that room.
+ *
+ * A session has at most one batch that is not settled.  A sender that lost its CPU between its
+ * reservation and the end of its commit delays all notifications after its own; senders
+ * that notify in a loop wait for it here, instead of taking the CPU from it.  Of the large
+ * batches, at most one is not settled: so another session's notification has few bytes before
+ * it, however many sessions send.  Each of these waits is bounded, because a commit may hang.
+ *
+ * The lock's holder waits neither for a client nor for another lock: it releases the lock before
+ * it serves an interrupt, which may have to send an error to a client that does not read.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/timeout.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/shared.h"
+#include "core/stop_point.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/sender/admission.h"
+#include "notify/storage/spill.h"
+
+/* A batch with more bytes of entries is large. */
+#define LARGE_BYTES		((uint64) 32 * 1024)
+
+/* The server's own NOTIFY uses number 0 of the same object, and no user can lock either. */
+#define LOCK_NUMBER		1
+
+/* The arguments of herald_admission_reserve(), and when it was called. */
+typedef struct Request
+{
+	const HeraldBatch *info;
+	uint64		length;
+	HeraldPosition *position;
+	uint64		begin_ms;		/* for lock_timeout */
+} Request;
+
+static bool is_large(const Request *request);
+static bool reserve(const Request *request);
+static bool queue_up(const Request *request);
+static void wait_until_settled(const Request *request, HeraldPosition position);
+static bool wait_for_room(const Request *request);
+static HeraldPosition first_segment_end(void);
+static void serve_interrupts(const Request *request);
+static void lock(const Request *request);
+static void unlock(void);
+static void release_before_report(void *arg);
+static bool is_holder(void);
+static LOCKTAG the_lock(void);
+
+
+bool
+herald_admission_reserve(const HeraldBatch *info, uint64 length, HeraldPosition previous,
+						 HeraldPosition *position)
+{
+	Request		request = {info, length, position, herald_clock_ms()};
+
+	wait_until_settled(&request, previous);
+	if (herald_shared_is_damaged())
+		return false;
+	if (!is_large(&request) &&
+		!atomic_load_explicit(&herald_control->room_is_awaited, memory_order_relaxed) && reserve(&request))
+		return true;
+	return queue_up(&request);
+}
+
+static bool
+is_large(const Request *request)
+{
+	return request->length > LARGE_BYTES;
+}
+
+static bool
+reserve(const Request *request)
+{
+	return herald_queue_reserve(herald_queue, request->info, request->length, request->position);
+}
+
+static bool
+queue_up(const Request *request)
+{
+	bool		success;
+	ErrorContextCallback before_report = {
+		.previous = error_context_stack,
+		.callback = release_before_report,
+	};
+
+	HERALD_STOP_POINT("publish-no-room");
+	error_context_stack = &before_report;
+	lock(request);
+	if (is_large(request))
+		wait_until_settled(request, atomic_load_explicit(&herald_control->large_end, memory_order_relaxed));
+	success = wait_for_room(request);
+	if (success && is_large(request))
+		atomic_store_explicit(&herald_control->large_end,
+							  *request->position + sizeof(HeraldBatchHeader) + request->length,
+							  memory_order_relaxed);
+	unlock();
+	error_context_stack = before_report.previous;
+	return success;
+}
+
+static void
+wait_until_settled(const Request *request, HeraldPosition position)
+{
+	uint64		end_ms = herald_clock_ms() + HERALD_SETTLES_MS;
+
+	while (!herald_dispatch_await(position, end_ms) && herald_clock_ms() < end_ms)
+		serve_interrupts(request);
+}
+
+/*
+ * False: the queue is damaged.  Room is made from the oldest segment of the ring, so there is
+ * none to be had until that is settled; senders that come meanwhile queue behind us.
+ */
+static bool
+wait_for_room(const Request *request)
+{
+	while (!herald_shared_is_damaged())
+	{
+		if (reserve(request))
+			return true;
+		atomic_store_explicit(&herald_control->room_is_awaited, true, memory_order_relaxed);
+		if (herald_spill_make_room(true))
+			continue;
+		HERALD_STOP_POINT("await-room");
+		(void) herald_dispatch_await(first_segment_end(), PG_UINT64_MAX);
+		serve_interrupts(request);
+	}
+	return false;
+}
+
+static HeraldPosition
+first_segment_end(void)
+{
+	return herald_queue_next_segment(herald_queue, atomic_load(&herald_queue->tail));
+}
+
+/* Without the lock, because an error may have to wait for the client. */
+static void
+serve_interrupts(const Request *request)
+{
+	bool		was_holder = is_holder();
+
+	if (!INTERRUPTS_PENDING_CONDITION())
+		return;
+	unlock();
+	CHECK_FOR_INTERRUPTS();
+	if (was_holder)
+		lock(request);
+}
+
+/* lock_timeout limits the wait for the lock and the wait as its holder together. */
+static void
+lock(const Request *request)
+{
+	LOCKTAG		tag = the_lock();
+
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	if (LockTimeout > 0)
+		enable_timeout_after(LOCK_TIMEOUT,
+							 Max(1, LockTimeout - (int) (herald_clock_ms() - request->begin_ms)));
+}
+
+static void
+unlock(void)
+{
+	LOCKTAG		tag = the_lock();
+
+	if (!is_holder())
+		return;
+	if (LockTimeout > 0)
+		disable_timeout(LOCK_TIMEOUT, true);
+	atomic_store_explicit(&herald_control->room_is_awaited, false, memory_order_relaxed);
+	(void) LockRelease(&tag, ExclusiveLock, false);
+}
+
+/*
+ * Before any message: it may reach a client that does not read.  So an error releases the lock,
+ * also one that comes after the server has granted it and before lock() returns.  After another
+ * message the process goes on without the lock.
+ */
+static void
+release_before_report(void *arg)
+{
+	unlock();
+}
+
+static bool
+is_holder(void)
+{
+	LOCKTAG		tag = the_lock();
+
+	return herald_lock_held_by_me(&tag, ExclusiveLock);
+}
+
+static LOCKTAG
+the_lock(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, LOCK_NUMBER);
+	return tag;
+}
