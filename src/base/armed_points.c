@@ -149,9 +149,11 @@ lock_held(void)
 	if (herald_control == NULL)
 		return NULL;
 	if (try_locks_held > 0)
-		return "a try-lock of the queue";
+		return "the dispatch lock";
 	if (LWLockHeldByMe(herald_control->spill_lock))
 		return "spill_lock";
+	if (LWLockHeldByMe(herald_control->deletion_lock))
+		return "deletion_lock";
 	if (LWLockHeldByMe(herald_control->scan_lock))
 		return "scan_lock";
 	if (LWLockHeldByMe(herald_control->reset_lock))

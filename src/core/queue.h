@@ -44,9 +44,9 @@ typedef struct HeraldQueue
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;
 
 	/*
-	 * Written by the spiller (retention.h).  tail <= head <= limit == tail + ring_size.  Bytes below the tail
-	 * may be overwritten at any moment; bytes from head to limit are zero, except for what
-	 * senders have written.
+	 * Written by the spiller (retention.h).  tail <= head <= limit == tail + ring_size.  Bytes
+	 * below the tail may be overwritten at any moment; bytes from head to limit are zero, except
+	 * for what senders have written.
 	 */
 	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t limit;
 	_Atomic uint64_t tail;

@@ -200,7 +200,7 @@ herald_entry_has_strings(const HeraldEntry *entry)
 }
 
 /*
- * Is the entry complete and well formed, given that `room` bytes of its batch are left? 
+ * Is the entry complete and well formed, given that `room` bytes of its batch are left?
  * No length is used before this returns true.
  */
 static inline bool

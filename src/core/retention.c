@@ -91,6 +91,7 @@ herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWake
 	Spiller		spiller = {retention, queue, wakeup, limits, calls};
 	HeraldPosition segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 	HeraldPosition next = segment + queue->segment_size;
+	bool		is_needed;		/* by a listener */
 	bool		is_left;		/* an incomplete file is left */
 
 	/* Even if nothing can move: the saved range must end at the tail before one is added. */
@@ -98,9 +99,13 @@ herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWake
 	if (!herald_retention_can_move(queue))
 		return herald_queue_is_short(queue) ? HERALD_RETENTION_NO_ROOM : HERALD_RETENTION_ROOM;
 
-	if (herald_wakeup_needed(wakeup, queue) < next && !keep_within_limit(&spiller, queue->segment_size))
+	is_needed = herald_wakeup_needed(wakeup, queue) < next;
+	if (is_needed && !keep_within_limit(&spiller, queue->segment_size))
+	{
 		give_up_below(&spiller, next, HERALD_OVERRUN_LIMIT);
-	if (herald_wakeup_needed(wakeup, queue) >= next)
+		is_needed = false;
+	}
+	if (!is_needed)
 		is_left = !save_unneeded(&spiller, segment);
 	else
 	{

@@ -33,7 +33,7 @@ typedef enum HeraldStopPointKind
 extern void herald_stop_point(const char *name, HeraldStopPointKind kind);
 
 /*
- * This process takes or releases one of the queue's try-locks: no message may be sent while it
+ * This process takes or releases the dispatch lock: no message may be sent while it
  * holds one.
  */
 extern void herald_stop_try_lock(bool is_held);

@@ -3,7 +3,7 @@
  * retention_support.h
  *	  Shared by the tests of retention.c: a full ring, and a place to save segments in.
  *
- * The test is the spiller: nobody else moves the ring's tail.
+ * The test is the spiller: only it moves the ring's tail.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

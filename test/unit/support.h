@@ -56,19 +56,6 @@ log_new(void)
 	return queue;
 }
 
-/* Let senders have the memory below `needed`, if the border lock is free. */
-static inline bool
-recycle(HeraldQueue *queue, HeraldPosition needed)
-{
-	bool		made_room;
-
-	if (!herald_queue_lock_border(queue))
-		return false;
-	made_room = herald_queue_recycle(queue, needed);
-	herald_queue_unlock_border(queue);
-	return made_room;
-}
-
 /* An empty queue that has advanced to `position`, a multiple of the ring size. */
 static inline HeraldQueue *
 log_new_at(HeraldPosition position)

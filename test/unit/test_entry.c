@@ -4,7 +4,7 @@
  *	  Unit tests of queue_layout.h: words, entries and the hash.
  *
  * Guards: a length or a kind from shared memory is never used before it has
- * been checked [Q4].
+ * been checked.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

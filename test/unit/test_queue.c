@@ -4,7 +4,7 @@
  *	  Unit tests of queue.c: reserving, finishing, the ring's wrap, recycling.
  *
  * Guards: a batch is whole, inside one segment, and below the limit; bytes of
- * an older lap are never taken for a header [Q1]; recycling gives away only
+ * an older lap are never taken for a header; recycling gives away only
  * what is not needed.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -88,43 +88,6 @@ test_reserve_and_fill(void **state UNUSED)
 	assert_memory_equal(header + 1, entries, sizeof(entries));
 	assert_int_equal(header->word, herald_word_make(position, HERALD_BATCH_RESERVED));
 	assert_all_zero(queue, position + header->length, first + queue->ring_size);
-	free(queue);
-}
-
-/* Guards: with unsettled_max a sender gets no room while more bytes are unsettled before it. */
-static void
-test_unsettled_max(void **state UNUSED)
-{
-	HeraldQueue  *queue = log_new();
-	HeraldBatch paced = {.unsettled_max = 1000};
-	HeraldPosition start = atomic_load(&queue->head);
-	HeraldPosition position;
-
-	assert_true(herald_queue_reserve(queue, &paced, 1000 - HEADER_SIZE, &position));
-	assert_true(herald_queue_reserve(queue, &paced, 8, &position));
-	assert_int_equal(position, start + 1000);
-	assert_false(herald_queue_reserve(queue, &paced, 8, &position));
-	assert_true(reserve(queue, 8, &position));
-	atomic_store(&queue->settled, start + 1000);
-	assert_true(herald_queue_reserve(queue, &paced, 8, &position));
-	free(queue);
-}
-
-/* Guards: a sender with room_left leaves this number of bytes before the limit to others. */
-static void
-test_room_left(void **state UNUSED)
-{
-	HeraldQueue  *queue = log_new();
-	HeraldBatch leaving = {.room_left = 1000};
-	HeraldPosition position = atomic_load(&queue->limit) - 1000 - 2 * HEADER_SIZE;
-
-	atomic_store(&queue->head, position);
-	assert_false(herald_queue_reserve(queue, &leaving, HEADER_SIZE + 8, &position));
-	assert_int_equal(atomic_load(&queue->head), position);
-	assert_true(herald_queue_reserve(queue, &leaving, HEADER_SIZE, &position));
-	assert_int_equal(atomic_load(&queue->head), atomic_load(&queue->limit) - 1000);
-	assert_false(herald_queue_reserve(queue, &leaving, 8, &position));
-	assert_true(reserve(queue, 8, &position));
 	free(queue);
 }
 
@@ -262,7 +225,7 @@ test_recycle_alignments(void **state UNUSED)
 			atomic_store(&queue->head, first + queue->ring_size);
 			assert_false(reserve(queue, 0, &position));
 
-			assert_int_equal(recycle(queue, needed), tail > first);
+			assert_int_equal(herald_queue_recycle(queue, needed), tail > first);
 			if (tail < first)
 				tail = first;
 			assert_int_equal(atomic_load(&queue->tail), tail);
@@ -272,28 +235,21 @@ test_recycle_alignments(void **state UNUSED)
 				assert_int_equal(word_at(queue, at), at | HERALD_BATCH_COMMITTED);
 			assert_int_equal(reserve(queue, 0, &position), tail > first);
 
-			assert_false(recycle(queue, needed));
-			assert_int_equal(atomic_load(&queue->border_lock), 0);
+			assert_false(herald_queue_recycle(queue, needed));
 			free(queue);
 		}
 }
 
-/* Guards: one recycler at a time, and one with an older position takes nothing back. */
+/* Guards: recycling with an older position takes nothing back. */
 static void
-test_recycle_alone(void **state UNUSED)
+test_recycle_older(void **state UNUSED)
 {
 	HeraldQueue  *queue = log_new();
 	HeraldPosition first = atomic_load(&queue->head);
 
 	atomic_store(&queue->head, first + queue->ring_size);
-	atomic_store(&queue->border_lock, 1);
-	assert_false(recycle(queue, first + queue->segment_size));
-	assert_int_equal(atomic_load(&queue->tail), first);
-	assert_int_equal(atomic_load(&queue->border_lock), 1);
-	atomic_store(&queue->border_lock, 0);
-
-	assert_true(recycle(queue, first + 3 * queue->segment_size));
-	assert_false(recycle(queue, first + 2 * queue->segment_size));
+	assert_true(herald_queue_recycle(queue, first + 3 * queue->segment_size));
+	assert_false(herald_queue_recycle(queue, first + 2 * queue->segment_size));
 	assert_int_equal(atomic_load(&queue->tail), first + 3 * queue->segment_size);
 	assert_int_equal(atomic_load(&queue->limit), first + 3 * queue->segment_size + queue->ring_size);
 	free(queue);
@@ -362,7 +318,7 @@ test_wrap_with_crafted_payloads(void **state UNUSED)
 		Recorder	recorder = {0};
 
 		while (send_crafted(queue, length) == 0)
-			assert_true(recycle(queue, atomic_load(&queue->settled)));
+			assert_true(herald_queue_recycle(queue, atomic_load(&queue->settled)));
 		assert_int_equal(dispatch_all(queue), 1);
 
 		dispatched = atomic_load(&queue->dispatched);
@@ -389,7 +345,7 @@ test_far_positions(void **state UNUSED)
 	for (int i = 0; i < 3 * HERALD_SEGMENTS; i++)
 	{
 		while (!reserve(queue, herald_queue_batch_max(queue) - 64, &position))
-			assert_true(recycle(queue, atomic_load(&queue->settled)));
+			assert_true(herald_queue_recycle(queue, atomic_load(&queue->settled)));
 		herald_queue_commit(queue, position, 0);
 		assert_int_equal(dispatch_all(queue), 1);
 	}
@@ -404,14 +360,12 @@ main(void)
 		cmocka_unit_test(test_ring_size),
 		cmocka_unit_test(test_init),
 		cmocka_unit_test(test_reserve_and_fill),
-		cmocka_unit_test(test_unsettled_max),
-		cmocka_unit_test(test_room_left),
 		cmocka_unit_test(test_finish),
 		cmocka_unit_test(test_segment_border),
 		cmocka_unit_test(test_whole_segment),
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_recycle_alignments),
-		cmocka_unit_test(test_recycle_alone),
+		cmocka_unit_test(test_recycle_older),
 		cmocka_unit_test(test_is_short),
 		cmocka_unit_test(test_wrap_with_crafted_payloads),
 		cmocka_unit_test(test_far_positions),

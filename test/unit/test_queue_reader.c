@@ -4,8 +4,8 @@
  *	  Unit tests of queue_reader.c: copy, validate, then use.
  *
  * Guards: a reader finds every message, with chunks of any size; it notices when
- * its bytes were recycled [Q5]; and damaged bytes never lead it out of its
- * buffer or the ring [Q4].
+ * its bytes were recycled; and damaged bytes never lead it out of its
+ * buffer or the ring.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -202,7 +202,7 @@ test_across_laps(void **state UNUSED)
 			leave_in_segment(queue, left);
 		}
 		dispatch_all(queue);
-		assert_true(recycle(queue, from));
+		assert_true(herald_queue_recycle(queue, from));
 		batch_send(queue, "behind");
 		dispatch_all(queue);
 
@@ -233,7 +233,7 @@ test_lapped(void **state UNUSED)
 	copied = reader_new(queue, first, 4096);
 	assert_next(&copied, "gone");
 
-	assert_true(recycle(queue, second));
+	assert_true(herald_queue_recycle(queue, second));
 	assert_result(&reader, HERALD_READ_LAPPED);
 	assert_result(&reader, HERALD_READ_LAPPED);
 

@@ -5,7 +5,7 @@
  *
  * Guards: a reader finds the file's messages in their place among the others; it
  * notices that a file is gone; and an entry that no sender would have put where
- * it is does not lead it astray [Q4].
+ * it is does not lead it astray.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -73,7 +73,7 @@ spill(HeraldQueue *queue)
 	memcpy(bytes, (const void *) herald_queue_at(queue, segment), queue->segment_size);
 	saved.bytes[saved.count] = bytes;
 	saved.segments[saved.count++] = segment;
-	assert_true(recycle(queue, segment + queue->segment_size));
+	assert_true(herald_queue_recycle(queue, segment + queue->segment_size));
 }
 
 static HeraldReader
@@ -359,7 +359,7 @@ test_nowhere_else(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: damaged bytes are noticed in saved segments as in memory [Q4]. */
+/* Guards: damaged bytes are noticed in saved segments as in memory. */
 static void
 test_damaged(void **state UNUSED)
 {

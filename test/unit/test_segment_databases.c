@@ -171,7 +171,7 @@ test_gone(void **state UNUSED)
 	fill_with_others(queue);
 	batch_send(queue, "mine");
 	dispatch_all(queue);
-	assert_true(recycle(queue, first + queue->segment_size));
+	assert_true(herald_queue_recycle(queue, first + queue->segment_size));
 	reader = reader_new(queue, first);
 	assert_next(&reader, "mine");
 	assert_int_equal(read_next(&reader, &message), HERALD_READ_END);

@@ -455,7 +455,7 @@ test_ring_end(void **state UNUSED)
 	for (int i = 0; i < HERALD_SEGMENTS; i++)
 		leave_in_segment(queue, i == HERALD_SEGMENTS - 1 ? 8 : 0);
 	assert_int_equal(dispatch_all(queue), HERALD_SEGMENTS);
-	assert_true(recycle(queue, atomic_load(&queue->settled)));
+	assert_true(herald_queue_recycle(queue, atomic_load(&queue->settled)));
 	batch_send(queue, "next lap");
 	assert_int_equal(dispatch_all(queue), 1);
 	assert_true(atomic_load(&queue->dispatched) > 2 * queue->ring_size);

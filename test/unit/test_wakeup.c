@@ -495,11 +495,11 @@ test_needed_and_recycle(void **state UNUSED)
 	assert_true(herald_wakeup_mark(wakeup, 1, start + 2 * queue->segment_size));
 	assert_true(herald_wakeup_mark(wakeup, 2, start));
 	assert_int_equal(herald_wakeup_needed(wakeup, queue), start);
-	assert_false(recycle(queue, herald_wakeup_needed(wakeup, queue)));
+	assert_false(herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue)));
 
 	assert_true(herald_wakeup_begin(wakeup, queue, 2, &from, &to));
 	herald_listener_advance(herald_wakeup_word(wakeup, 2), start + queue->segment_size + 8);
-	assert_true(recycle(queue, herald_wakeup_needed(wakeup, queue)));
+	assert_true(herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue)));
 	assert_int_equal(atomic_load(&queue->tail), start + queue->segment_size);
 	assert_true(herald_wakeup_finish(wakeup, queue, 2, &to));
 	assert_int_equal(herald_wakeup_needed(wakeup, queue), start + 2 * queue->segment_size);
@@ -528,28 +528,6 @@ test_slots_used(void **state UNUSED)
 	assert_false(herald_wakeup_mark(wakeup, 199, start + 64));
 	assert_int_equal(herald_wakeup_needed(wakeup, queue), start + 64);
 	assert_true(herald_wakeup_rest(wakeup, 199));
-	free(wakeup);
-	free(queue);
-}
-
-/* Guards: `stalled` is cleared with the first step, and for a new owner. */
-static void
-test_stalled_is_reset(void **state UNUSED)
-{
-	HeraldQueue  *queue = log_new();
-	HeraldWakeup *wakeup = wakeup_new_idle(2, 1, 4096);
-	_Atomic uint8_t *stalled = &herald_wakeup_turn(wakeup, 1)->stalled;
-	HeraldPosition from;
-	HeraldPosition to;
-
-	signal_slot(wakeup, 1, 4096);
-	atomic_store(stalled, 1);
-	assert_true(herald_wakeup_begin(wakeup, queue, 1, &from, &to));
-	assert_int_equal(atomic_load(stalled), 0);
-	atomic_store(stalled, 1);
-	herald_wakeup_leave(wakeup, 1);
-	herald_wakeup_join(wakeup, 1, 4096);
-	assert_int_equal(atomic_load(stalled), 0);
 	free(wakeup);
 	free(queue);
 }
@@ -615,7 +593,6 @@ main(void)
 		cmocka_unit_test(test_needed_lost),
 		cmocka_unit_test(test_needed_and_recycle),
 		cmocka_unit_test(test_slots_used),
-		cmocka_unit_test(test_stalled_is_reset),
 	};
 
 	return cmocka_run_group_tests_name("wakeup", tests, NULL, NULL);

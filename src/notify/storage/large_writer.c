@@ -36,7 +36,7 @@ static void log_lost(uint64 number);
 File
 herald_large_writer_create(uint64 *number)
 {
-	herald_spill_choose_place();
+	herald_spill_choose_place(true);
 	*number = enter();
 	HERALD_STOP_POINT("large-entered");
 	return herald_files_create(HERALD_FILE_LARGE, *number);
@@ -72,6 +72,7 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 		taken = herald_large_files_grow(number, bytes, PG_UINT64_MAX);
 	if (!taken)
 		report_full(herald_large_files_size(number));
+	herald_spill_delete_excess();
 }
 
 uint64

@@ -57,6 +57,7 @@ typedef struct Saving
 } Saving;
 
 static HeraldRetentionLimits limits_now(void);
+static bool take_lock(bool waits);
 static void trim_to(uint64 bytes_max);
 static bool must_delete(void);
 static bool write_segment(HeraldPosition segment);
@@ -102,10 +103,8 @@ herald_spill_make_room(bool waits)
 		return false;
 	while (result == HERALD_RETENTION_AGAIN && herald_retention_can_move(herald_queue))
 	{
-		herald_spill_choose_place();
-		if (waits)
-			herald_spill_lock();
-		else if (!herald_spill_try_lock())
+		herald_spill_choose_place(waits);
+		if (!take_lock(waits))
 			return false;
 		result = herald_retention_move(&herald_spill->spilled, herald_queue, herald_wakeup,
 									   &limits, &calls);
@@ -271,29 +270,23 @@ herald_spill_set_tablespaces(const char *names)
  * temp_tablespaces be changed, in the meantime.
  */
 void
-herald_spill_choose_place(void)
+herald_spill_choose_place(bool waits)
 {
 	char		names[HERALD_TABLESPACES_MAX];
 	FileSet		set;
 
-	if (herald_spill_has_files() || herald_files_have_folders())
+	if (herald_spill_has_files() || herald_files_have_folders() || !take_lock(waits))
 		return;
-	herald_spill_lock();
 	herald_files_get_tablespaces(names);
 	herald_spill_unlock();
 	HERALD_STOP_POINT("files-choose-place");
 	set = herald_files_resolve(names);
 
-	herald_spill_lock();
+	if (!take_lock(waits))
+		return;
 	if (!herald_spill_has_files() && !herald_files_have_folders())
 		herald_files_set_place(&set);
 	herald_spill_unlock();
-}
-
-bool
-herald_spill_try_lock(void)
-{
-	return LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE);
 }
 
 void
@@ -306,6 +299,13 @@ void
 herald_spill_unlock(void)
 {
 	LWLockRelease(herald_control->spill_lock);
+	herald_spill_delete_excess();
+}
+
+/* The files are never more than herald.max_queue_size allows, those included that are to be deleted. */
+void
+herald_spill_delete_excess(void)
+{
 	while (must_delete() && herald_spill_delete_one())
 		;
 }
@@ -362,6 +362,15 @@ limits_now(void)
 	};
 }
 
+static bool
+take_lock(bool waits)
+{
+	if (!waits)
+		return LWLockConditionalAcquire(herald_control->spill_lock, LW_EXCLUSIVE);
+	herald_spill_lock();
+	return true;
+}
+
 static void
 trim_to(uint64 bytes_max)
 {
@@ -376,7 +385,6 @@ trim_to(uint64 bytes_max)
 	herald_spill_unlock();
 }
 
-/* The files are never more than herald.max_queue_size allows, those included that are to be deleted. */
 static bool
 must_delete(void)
 {

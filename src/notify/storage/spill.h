@@ -35,10 +35,10 @@ extern bool herald_spill_make_room(bool waits);
 extern void herald_spill_set_tablespaces(const char *names);
 
 /*
- * Choose where the next files go, if there are none now.  By a sender, in its
- * transaction; may throw.
+ * Choose where the next files go, if there are none now and spill_lock is free, or the caller
+ * waits for it.  By a sender, in its transaction; may throw.
  */
-extern void herald_spill_choose_place(void);
+extern void herald_spill_choose_place(bool waits);
 
 /* Find the files that are not needed, to have them deleted.  By the housekeeper.  Never throws. */
 extern void herald_spill_trim(void);
@@ -51,6 +51,12 @@ extern bool herald_spill_delete_one(void);
 
 /* If there are no files left, delete the folders as well.  By the housekeeper.  Never throws. */
 extern void herald_spill_tidy(void);
+
+/*
+ * Delete as many of them as is necessary for all files to be within herald.max_queue_size.  By a
+ * process that has taken room for files.  Never throws.
+ */
+extern void herald_spill_delete_excess(void);
 
 /*
  * herald.max_queue_size may have been lowered: give up what is beyond it.  By the
@@ -107,7 +113,6 @@ extern bool herald_spill_read(HeraldPosition from, uint64 length, char *to);
  * spill_lock.  Its holder may be writing to the disk.  Under it nothing may be thrown, nor reach
  * a client.  Its release deletes files if there are too many to delete.
  */
-extern bool herald_spill_try_lock(void);
 extern void herald_spill_lock(void);
 extern void herald_spill_unlock(void);
 

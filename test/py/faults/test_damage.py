@@ -224,8 +224,8 @@ def test_nobody_waits(damaged):
     own = Doing(hears_itself, "NOTIFY c, 'its own'")
     damaged.points.arm("publish-no-room", "wait", pid_of(greedy))
     filling = Doing(greedy, f"DO $$ BEGIN FOR n IN 1..{MANY} LOOP"
-                            " PERFORM pg_notify('d', n || repeat('x', CASE WHEN n < 60 THEN 7000 ELSE 0 END));"
-                            " COMMIT; END LOOP; END $$")
+                            " PERFORM pg_notify('d', n || repeat('x', CASE WHEN n < 100 THEN 7000 ELSE 0 END));"
+                            " IF n % 4 = 0 THEN COMMIT; END IF; END LOOP; END $$")
     damaged.points.waiter("publish-no-room")
     damaged.points.arm("publish-no-room", "wait", pid_of(large))
     many = Doing(large, f"SELECT count(pg_notify('e', n::text)) FROM generate_series(1, {MANY}) n")

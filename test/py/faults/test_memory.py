@@ -1,4 +1,4 @@
-"""No memory left for channels; and failures of the background worker."""
+"""No memory left for channels; and failures of the background workers."""
 
 import os
 import signal
@@ -7,7 +7,8 @@ import psycopg
 import pytest
 
 from faults import CHANNELS, Doing, listen_to, pid_of
-from support import hear, notify, one, until, watchdog_pid
+from laggards import files
+from support import hear, housekeeper_pid, notify, one, until, watchdog_pid
 
 
 def test_registry_is_full(scene):
@@ -76,3 +77,19 @@ def test_watchdog_fails(scene, how):
     finally:
         for victim in victims:
             os.kill(pid_of(victim), signal.SIGCONT)
+
+
+@pytest.mark.parametrize("how", ["error", "terminate"])
+def test_housekeeper_fails(scene, how):
+    """Guards: a housekeeper that fails, or is terminated, is started again, and deletes files as before."""
+    before, victim = housekeeper_pid(scene.cluster), scene.connect()
+    scene.points.arm("housekeeper-look", how)
+    scene.points.reached("housekeeper-look")
+    scene.goes_on()
+    until(lambda: housekeeper_pid(scene.cluster) not in (None, before), "there is a new one")
+    victim.execute("BEGIN")
+    victim.execute("SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, 20) n")
+    assert len(files(scene.cluster.data)) == 1
+    victim.execute("ROLLBACK")
+    until(lambda: files(scene.cluster.data) == [], "it is deleted")
+    scene.goes_on()

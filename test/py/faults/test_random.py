@@ -26,11 +26,12 @@ pytestmark = pytest.mark.timeout(90 + 2 * LOAD_S)
 
 # Points at which any process may be held for a moment.
 MOMENTS = [
-    "publish-reserve", "publish-reserved", "publish-no-room", "publish-committed", "publish-finished",
+    "publish-reserve", "publish-reserved", "publish-no-room", "await-room", "publish-committed", "publish-finished",
     "dispatch-try", "dispatch-locked", "dispatch-published", "dispatch-marked", "dispatch-unlock",
     "dispatch-unlocked", "dispatch-done", "turn-taken", "turn-in-slot", "turn-handed-out", "reason-added",
     "deliver-begin", "deliver-read", "deliver-message", "deliver-all-read", "deliver-done",
     "turn-given-back", "exit", "exit-word-free", "listen-joined", "listen-entered", "watchdog-look",
+    "housekeeper-look",
     "requeued", "spill-saved", "spill-published", "tail-moved", "spill-retired", "large-transaction-write",
     "large-transaction-complete",
 ]

@@ -103,32 +103,6 @@ def test_reader_stands_still(scene):
     assert [row[0] for row in victim.execute("SELECT payload FROM came")] == [f"number {n}" for n in range(5)]
 
 
-@pytest.mark.parametrize("action", [None, "terminate", "cancel", "error"])
-def test_border_is_locked(scene, action):
-    """Guards: a session that resumes while another process holds the border lock does not wait for it for ever: it can
-    be cancelled, goes on when the lock is free, or is informed after two seconds that it may have missed something."""
-    victim, spiller = scene.connect(), scene.connect()
-    token = position(scene.watcher)
-    (*sent, last), sending = scene.send_until_standing("tail-moved", spiller, "c")
-    for listener in scene.listeners:
-        assert hear(listener, len(sent)) == sent
-    scene.points.arm("hold-again", action or "wait", pid_of(victim))
-    doing = Doing(victim, f"CREATE TEMP TABLE came AS SELECT herald.listen('c', '{token}')")
-    if action is None:
-        assert scene.points.waiter("hold-again") == pid_of(victim)
-        scene.points.release("hold-again")
-        assert doing.end() is None
-        assert one(victim, "SELECT listen FROM came") is False
-        scene.points.release("tail-moved")
-        assert sending.end() is None
-        scene.goes_on([last], also=[victim])
-    else:
-        assert isinstance(doing.end(), psycopg.Error)
-        scene.points.release("tail-moved")
-        assert sending.end() is None
-        scene.goes_on([last])
-
-
 @pytest.mark.parametrize("asks", ["herald.listen", "herald.read", "the commit"])
 def test_seen_and_not_counted(scene, asks):
     """Guards: a transaction that bypassed the queue can be visible, but not counted yet. A session that comes back at

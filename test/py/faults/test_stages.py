@@ -162,6 +162,27 @@ def test_reserved_stands_still(scene):
     scene.goes_on(["of the victim", *sent, patient])
 
 
+@pytest.mark.parametrize("ending", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_first_that_waits_for_room(scene, ending):
+    """Guards: when the sender that waits for room first is cancelled or terminated, the next takes its place."""
+    victim, first, second = (scene.connect() for _ in range(3))
+    scene.points.arm("publish-reserved", "wait", pid_of(victim))
+    doing = Doing(victim, "NOTIFY c, 'of the victim'")
+    scene.points.waiter("publish-reserved")
+    (*sent, _), waits = scene.send_until_standing("await-room", first, "c")
+    patient = f"has waited {'x' * 7000}"
+    behind = Doing(second, f"NOTIFY c, '{patient}'")
+    until(lambda: one(scene.watcher, "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND classid = 1262 AND"
+                                     " objsubid = 1 AND NOT granted") == 1, "the second waits behind it")
+    scene.watcher.execute(f"SELECT {ending}(%s)", (pid_of(first),))
+    scene.points.release("await-room")
+    assert isinstance(waits.end(), psycopg.errors.QueryCanceled if ending == "pg_cancel_backend" else psycopg.OperationalError)
+    assert behind.runs()
+    scene.points.release("publish-reserved")
+    assert doing.end() is None and behind.end() is None
+    scene.goes_on(["of the victim", *sent, patient])
+
+
 # ---- a listener ----
 
 @pytest.mark.parametrize("point, action", with_actions(LISTENING), ids=ids)

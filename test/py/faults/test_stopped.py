@@ -14,8 +14,6 @@ from support import DEADLINE_S, hear, let_watchdog_fall_asleep, notify, one, sto
 
 STOPPED_S = float(os.environ.get("HERALD_STOPPED_S", "1"))
 PAUSE_S = 0.02
-STOPPED = 20  # from two turns, 2, 4 and 8 are taken back, then there are 16 at the most
-TURNS_TIMES_MAX = 8
 
 pytestmark = pytest.mark.timeout(60 + 3 * STOPPED_S)
 
@@ -97,26 +95,6 @@ def test_every_turn(scene):
     for victim in victims:
         assert hear(victim, 2 + len(sent)) == ["of the victim"] * 2 + sent
     scene.goes_on(also=victims)
-
-
-def test_more_turns_for_a_while(scene):
-    """Guards: while turns are taken back there are more of them, up to a limit; afterwards as many as before."""
-    before = scene.points.turns()
-    seen = set()
-
-    def are_calm() -> bool:
-        seen.add(scene.points.turns())
-        return len(seen) > 1 and scene.points.turns() == before
-
-    with ExitStack() as stack:
-        for _ in range(STOPPED):
-            stack.enter_context(stopped(pid_of(scene.listener())))
-        sent = scene.send(1)
-        until(are_calm, "no turn is taken back any more")
-        for listener in scene.listeners:
-            assert hear(listener, 1) == sent
-    assert max(seen) == TURNS_TIMES_MAX * before
-    scene.goes_on()
 
 
 def test_watchdog(scene):

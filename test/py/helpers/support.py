@@ -135,12 +135,22 @@ def load(cluster: Cluster, script: str, clients: int, *options: str):
 
 
 def watchdog_pid(cluster: Cluster) -> int | None:
-    """The pid of the background worker, which is in no view of the server: it is connected to no database."""
+    """The pid of the watchdog; None: there is none."""
+    return _worker_pid(cluster, b"pg_herald watchdog")
+
+
+def housekeeper_pid(cluster: Cluster) -> int | None:
+    """The pid of the housekeeper; None: there is none."""
+    return _worker_pid(cluster, b"pg_herald housekeeper")
+
+
+def _worker_pid(cluster: Cluster, name: bytes) -> int | None:
+    """The workers are in no view of the server: they are connected to no database."""
     postmaster = cluster.postmaster_pid()
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="ascii")
     for pid in children.split():
         try:
-            if b"pg_herald watchdog" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if name in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
         except FileNotFoundError:
             pass

@@ -207,22 +207,6 @@ def test_large_transaction_counts(watched, connect, watcher, logged):
     until(lambda: one(watcher, "SELECT used FROM herald.queue") == 0, "the file is deleted")
 
 
-def test_laggards_are_logged_one_after_the_other(watched, connect, watcher):
-    """Guards: the watchdog logs one of many laggards at a time, since that takes time, and takes turns back in between;
-    each is logged."""
-    before = len(watched.log())
-    laggards = [connect(watched) for _ in range(8)]
-    fall_behind(*laggards)
-    send(connect(watched), LAPS)
-
-    def times() -> list[float]:
-        found = re.findall(r"^(\S+ \S+) UTC .*LOG:  listener with PID \d+ is", watched.log()[before:], re.MULTILINE)
-        return sorted(datetime.fromisoformat(moment).timestamp() for moment in found)
-
-    until(lambda: len(times()) == len(laggards), "all are logged")
-    assert min(later - earlier for earlier, later in pairwise(times())) > 0.004
-
-
 def test_log_lag_takes_effect(watched, connect, watcher, logged):
     """Guards: -1 disables the log, and listeners are not marked as lagging either; a new limit applies from the reload
     on, also to a listener that is already behind."""

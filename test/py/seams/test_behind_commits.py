@@ -92,8 +92,10 @@ def test_canceled_again_and_again(slow, connect, wire, cancel):
     client.query("LISTEN c")
     with slow_commit(slow, wire, watcher, "slow") as let_go:
         for number in range(6):
+            before = one(watcher, "SELECT head FROM herald.queue")
             client.send(("Q", cstring(f"NOTIFY c, 'own {number}'")))
-            until(lambda: waits(watcher, client.pid), "it waits for its own notification")
+            until(lambda: one(watcher, "SELECT head FROM herald.queue") > before and waits(watcher, client.pid),  # pylint: disable=cell-var-from-loop
+                  "it waits for its own notification")
             for _ in range(number):
                 cancel(watcher, client)
             cancel(watcher, client)

@@ -58,7 +58,7 @@ def waiting(watcher: psycopg.Connection) -> int:
     """How many wait for a place."""
     return one(watcher, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND"
                         " (wait_event_type, wait_event) IN (('Lock', 'object'), ('Extension', 'Extension'),"
-                        " ('Extension', 'HeraldQueueRoom'))")
+                        " ('Extension', 'HeraldDispatch'))")
 
 
 def waits_on(watcher: psycopg.Connection, has_herald: bool) -> bool:

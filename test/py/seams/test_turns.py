@@ -5,19 +5,17 @@ stopped did not have to wait for such a turn.
 """
 
 import time
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import nullcontext
 
 import pytest
 
 from harness.cluster import Cluster
 from servers import SETTINGS, has_herald, started
-from support import context_switches, hear, notify, one, read_bytes, stopped, until, watchdog_pid, watchdog_stopped
+from support import one, read_bytes, until, watchdog_stopped
 from wire import EXECUTE, FLUSH, SYNC, Wire, bind, call, cstring, kinds, parse, payloads
 
 ROUNDS = 50
 SLEEPERS = 4
-STOPPED = 60
-LOOKS_MAX = 30  # the watchdog's, one every 10 ms
 BACKLOG = 40_000  # notifications of 7,000 bytes
 READ_BYTES_MAX = 40_000_000
 
@@ -118,25 +116,6 @@ def test_told_a_position_meanwhile(cluster, connect, wire):
             assert payloads([listener.receive()]) == [str(number)]
         for holder in holders:
             holder.close()
-
-
-def test_many_that_cannot_use_their_turns(cluster, connect):
-    """Guards: a listener does not wait for each in turn of many listeners that do not run at all."""
-    listener, sender = connect(cluster), connect(cluster)
-    listener.execute("LISTEN d")
-    looks = []
-    for number in range(3):
-        with ExitStack() as stack:
-            for _ in range(STOPPED):
-                session = stack.enter_context(closing(connect(cluster)))
-                session.execute("LISTEN c")
-                stack.enter_context(stopped(session.info.backend_pid))
-            notify(sender, "c", "")
-            before = context_switches(watchdog_pid(cluster))
-            notify(sender, "d", str(number))
-            assert hear(listener, 1) == [str(number)]
-            looks.append(context_switches(watchdog_pid(cluster)) - before)
-    assert min(looks) < LOOKS_MAX, looks
 
 
 @pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"], ids=["as is", "converted"])

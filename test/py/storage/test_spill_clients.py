@@ -30,12 +30,6 @@ def reporting():
     yield from server()
 
 
-@pytest.fixture(scope="module", params=[8, 0], ids=["watchdog", "no watchdog"])
-def with_or_without(request):
-    """With a watchdog, and without one: then the sender deletes the files."""
-    yield from server(max_worker_processes=request.param)
-
-
 def test_mute_client_of_one_who_deletes(reporting, connect, wire):
     """Guards: a session that deletes files, and whose client requests all of the server's messages but does not read,
     blocks no other session: in another database files are written, read and deleted."""
@@ -59,25 +53,16 @@ def test_mute_client_of_one_who_deletes(reporting, connect, wire):
     no_files_left(reporting, watcher)
 
 
-def test_reports_are_not_for_the_client(with_or_without, connect, wire):
-    """Guards: the deletion of a file is reported in the server's log, not to the client of the sender that does it."""
-    sender, watcher = wire(with_or_without), connect(with_or_without)
+def test_reports_are_not_for_the_client(reporting, connect, wire):
+    """Guards: the deletion of a file is reported in the server's log, not to the sender's client."""
+    sender, watcher = wire(reporting), connect(reporting)
     sender.query("SET client_min_messages = log")
-    before = with_or_without.log().count("temporary file: path")
+    before = reporting.log().count("temporary file: path")
     for _ in range(20):
         messages = sender.query("BEGIN; DO $$ BEGIN " + SEND.format("1, 12") + "; END $$; ROLLBACK")
         assert kinds(messages) == "CCCZ", messages
-    no_files_left(with_or_without, watcher)
-    until(lambda: with_or_without.log().count("temporary file: path") == before + 20, "all are reported")
-
-
-def test_messages_reach_the_client_again(with_or_without, connect, wire):
-    """Guards: after a sender has deleted a file, its client again gets the messages that it has asked for."""
-    sender = wire(with_or_without)
-    sender.query("SET client_min_messages = debug1")
-    sender.query("BEGIN; DO $$ BEGIN " + SEND.format("1, 12") + "; END $$; ROLLBACK")
-    assert kinds(sender.query("DO $$ BEGIN RAISE DEBUG 'a word'; END $$")) == "NCZ"
-    assert one(connect(with_or_without), "SELECT spilled FROM herald.queue") == 0
+    no_files_left(reporting, watcher)
+    until(lambda: reporting.log().count("temporary file: path") == before + 20, "all are reported")
 
 
 def test_giving_up_is_not_for_the_client(reporting, connect, wire):
@@ -105,18 +90,3 @@ def test_giving_up_is_not_for_the_client(reporting, connect, wire):
         watcher.execute("ALTER SYSTEM RESET herald.max_queue_size")
         watcher.execute("SELECT pg_reload_conf()")
     no_files_left(reporting, watcher)
-
-
-def test_large_file_is_deleted_in_steps(with_or_without, connect):
-    """Guards: the watchdog deletes a large file 16 MB at a time, with other duties in between; a sender deletes it all
-    at once."""
-    sender = connect(with_or_without)
-    sender.execute("BEGIN")
-    sender.execute("SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, 6000) n")
-    size = one(sender, "SELECT uncommitted FROM herald.queue")
-    assert size > 40_000_000
-    sender.execute("ROLLBACK")
-    no_files_left(with_or_without, sender)
-    last = int(re.findall(r"temporary file: path \".*herald.large.*\", size (\d+)", with_or_without.log())[-1])
-    watched = one(sender, "SHOW max_worker_processes") != "0"
-    assert 0 < last <= 16 * 1024 * 1024 if watched else last == size

@@ -5,7 +5,6 @@
 #   CHECK_SECONDS         how long `make check` runs it
 #   CHECK_CANARIES        which canaries `make some-canaries` tries: all if there is nothing
 #   LIMITS                flags that lower limits of src/core/
-#   WRAPPED               flags for the linker, for functions that are called through the program's own
 #   CANARY_JITTER         what the canaries' files are compiled with instead
 #
 # CORE, BUILD and JITTER, the header that comes before everything else, have defaults.
@@ -18,7 +17,7 @@ SEED ?=
 CANARIES ?=
 
 JITTER ?= -include jitter.h
-FLAGS = -std=gnu11 -g -Wall -Wextra -Werror -UNDEBUG -pthread -I../common $(LIMITS) $(WRAPPED)
+FLAGS = -std=gnu11 -g -Wall -Wextra -Werror -UNDEBUG -pthread -I../common $(LIMITS)
 RUN_ARGS = --seconds $(SECONDS_RUN) $(if $(SEED),--seed $(SEED))
 
 OBJECTS = $(patsubst %.c,%.o,$(notdir $(wildcard *.c ../common/*.c)) $(CORE_FILES))

@@ -140,15 +140,14 @@ large_oldest(void)
 	return oldest;
 }
 
-/*
- * A file at or above the position that is needed counts as given up; so does any file that
- * is deleted without the border lock, as a session may come back for it at this moment.
- */
+/* A file at or above the position that is needed counts as given up. */
 void
 large_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNEL_SETS])
 {
 	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.queue);
 
+	if (!spill_has_lock())
+		fail("files are deleted by a thread that is not the spiller");
 	for (int i = 0; i < TABLE_SIZE; i++)
 	{
 		HeraldPosition at = table[i] != NULL ? atomic_load(&table[i]->position) : NOT_PLACED;
@@ -158,7 +157,7 @@ large_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNE
 		if (at >= atomic_load(&world.queue->settled))
 			fail("large file %llu is deleted before its listeners are marked",
 				 (unsigned long long) table[i]->number);
-		if (at >= needed || !spill_has_border_lock())
+		if (at >= needed)
 			atomic_store(&given_up[table[i]->number % GIVEN_UP_SIZE], table[i]->number);
 		for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
 			removed[set] = at > removed[set] ? at : removed[set];

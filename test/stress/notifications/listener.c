@@ -46,7 +46,7 @@ static void end_session(Listener *listener, HeraldPosition stop);
 static void listen(Listener *listener, uint32_t channel);
 static void run_transaction(Listener *listener);
 static void resume(Listener *listener, HeraldPosition position);
-static HeraldHoldResult hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read);
+static bool hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read);
 static void process(Listener *listener);
 static Pass read_pass(Listener *listener, HeraldReader *reader, HeraldPosition to);
 static bool read_to_end(Listener *listener, HeraldReader *reader, int *batches_left);
@@ -119,7 +119,6 @@ open_session(Listener *listener)
 	for (uint32_t channel = 0; channel < CHANNELS; channel++)
 		listener->session.start[channel] = NOT_LISTENING;
 	listener->joined = true;
-	listener->came_back = false;
 	herald_wakeup_join(world.wakeup, listener->slot, start);
 	for (uint32_t channel = 0; channel < CHANNELS; channel++)
 		if (one_in(&listener->random, 2))
@@ -152,7 +151,7 @@ end_session(Listener *listener, HeraldPosition stop)
 	listener->ended[listener->ended_count++] = listener->session;
 }
 
-/* Enter the map first, then read the queue's position [C1]. */
+/* Enter the map first, then read the queue's position [W1]. */
 static void
 listen(Listener *listener, uint32_t channel)
 {
@@ -199,7 +198,7 @@ resume(Listener *listener, HeraldPosition position)
 
 	if (position == 0 || listener->ended_count >= SESSIONS_MAX - 2)
 		return;
-	if (hold(listener, position, &had_read) != HERALD_HOLD_DONE)
+	if (!hold(listener, position, &had_read))
 	{
 		count(COUNT_GONE);
 		if (position >= herald_retention_kept_from(&world.retention, world.queue, UINT64_MAX))
@@ -229,22 +228,21 @@ resume(Listener *listener, HeraldPosition position)
 	}
 	listener->last_batch = 0;
 	memset(listener->last_seq, 0, sizeof(listener->last_seq));
-	listener->came_back = true;
 	note_moved(listener, position);
 	lag(listener);
 }
 
-static HeraldHoldResult
+/* A session that begins to need older data is the spiller meanwhile [F4]. */
+static bool
 hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read)
 {
-	HeraldHoldResult result;
+	bool		result;
 
-	do
-	{
-		dawdle(&listener->random);
-		result = herald_retention_hold(&world.retention, world.queue, world.wakeup,
-									   listener->slot, UINT64_MAX, position, had_read);
-	} while (result == HERALD_HOLD_AGAIN);
+	dawdle(&listener->random);
+	spill_lock();
+	result = herald_retention_hold(&world.retention, world.queue, world.wakeup,
+								   listener->slot, UINT64_MAX, position, had_read);
+	spill_unlock();
 	return result;
 }
 
@@ -340,7 +338,6 @@ read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
 					return true;
 				break;
 			case HERALD_READ_END:
-				listener->came_back = false;
 				return true;
 			case HERALD_READ_REFILLED:
 				herald_listener_advance(word, reader->checkpoint);
@@ -364,9 +361,9 @@ read_to_end(Listener *listener, HeraldReader *reader, int *batches_left)
 
 /*
  * A listener is lapped only if it is, or was, below `lost`, and the spiller must have
- * reported it [F2], unless it came back to there while the spiller did so; or if it
- * has got to a large transaction whose file was given up.  It misses all that it had not
- * read, but nothing that was sent later.  False: the listener has left because of it.
+ * reported it [F2]; or if it has got to a large transaction whose file was given up.  It
+ * misses all that it had not read, but nothing that was sent later.  False: the listener has
+ * left because of it.
  */
 static bool
 tell_overrun(Listener *listener, HeraldReader *reader)
@@ -377,7 +374,7 @@ tell_overrun(Listener *listener, HeraldReader *reader)
 	if (listener->pinned >= atomic_load(&world.queue->lost) && !is_excused)
 		fail("listener %u: lapped at %llu, though it was not overrun", listener->index,
 			 (unsigned long long) at);
-	if (atomic_exchange(&listener->reported, 0) == 0 && !is_excused && !listener->came_back)
+	if (atomic_exchange(&listener->reported, 0) == 0 && !is_excused)
 		fail("listener %u: lapped at %llu, and nobody has said so", listener->index,
 			 (unsigned long long) at);
 

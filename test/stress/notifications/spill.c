@@ -20,7 +20,7 @@
 
 #define FILES_MAX	1024
 #define FAIL_ONE_IN	4			/* writes, when the disk is full */
-#define WORDS_AT_ONCE	512		/* then the disk may make us wait */
+#define BYTES_AT_ONCE	4096	/* then the disk may make us wait */
 
 typedef struct File
 {
@@ -42,13 +42,14 @@ static struct
 static int	doomed_count;
 static int	doomed_files;		/* those that exist */
 
+/* The thread that has it is the spiller. */
 static pthread_mutex_t spill_mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local bool has_lock;
 
 /* The file that this thread reads. */
 static _Thread_local File *reading;
 
-static _Thread_local bool has_border_lock;
-
+static bool try_lock(void);
 static void verify_files(bool made_room);
 static void doom(HeraldPosition segment);
 static bool is_any_doomed(void);
@@ -63,12 +64,6 @@ static File *file_open(HeraldPosition segment);
 static void file_close(File *file);
 static File **file_place(HeraldPosition segment);
 
-/* The linker (--wrap) makes core/ call these. */
-extern bool __real_herald_queue_lock_border(HeraldQueue *queue);
-extern void __real_herald_queue_unlock_border(HeraldQueue *queue);
-extern bool __wrap_herald_queue_lock_border(HeraldQueue *queue);
-extern void __wrap_herald_queue_unlock_border(HeraldQueue *queue);
-
 static const HeraldRetentionCalls spill_calls = {
 	.save = save,
 	.remove = doom,
@@ -82,54 +77,40 @@ static const HeraldRetentionCalls spill_calls = {
 };
 
 
-bool
-__wrap_herald_queue_lock_border(HeraldQueue *queue)
-{
-	has_border_lock = __real_herald_queue_lock_border(queue);
-	return has_border_lock;
-}
-
-void
-__wrap_herald_queue_unlock_border(HeraldQueue *queue)
-{
-	has_border_lock = false;
-	__real_herald_queue_unlock_border(queue);
-}
-
-bool
-spill_has_border_lock(void)
-{
-	return has_border_lock;
-}
-
+/* As in the module some wait for the lock, and others do not. */
 bool
 spill_make_room(uint64_t *random)
 {
-	HeraldRetentionResult result;
+	HeraldRetentionResult result = HERALD_RETENTION_AGAIN;
 
 	dawdle(random);
-	if (world.limits.retain_max == 0 && herald_retention_recycle(world.queue, world.wakeup))
-		count(COUNT_RECYCLES);
-	if (!herald_queue_is_short(world.queue))
-		return true;
-	do
+	while (result == HERALD_RETENTION_AGAIN && herald_retention_can_move(world.queue))
 	{
-		if (pthread_mutex_trylock(&spill_mutex) != 0)
+		HeraldPosition segment;
+
+		if (one_in(random, 2))
+			spill_lock();
+		else if (!try_lock())
 			return false;
+		segment = atomic_load(&world.queue->tail);
 		result = herald_retention_move(&world.retention, world.queue, world.wakeup,
 									   &world.limits, &spill_calls);
+		if (segment < atomic_load(&world.queue->tail) && !herald_retention_has(&world.retention, segment))
+			count(COUNT_RECYCLES);
 		verify_files(result == HERALD_RETENTION_ROOM);
 		spill_unlock();
-	} while (result == HERALD_RETENTION_AGAIN && delete_one());
-	return result == HERALD_RETENTION_ROOM;
+		if (result == HERALD_RETENTION_AGAIN)
+			(void) delete_one();
+	}
+	return !herald_queue_is_short(world.queue);
 }
 
 void
 spill_trim(void)
 {
-	if ((herald_retention_bytes(&world.retention) == 0 && large_count() == 0) ||
-		pthread_mutex_trylock(&spill_mutex) != 0)
+	if (herald_retention_bytes(&world.retention) == 0 && large_count() == 0)
 		return;
+	spill_lock();
 	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0,
 									   &(HeraldRetentionLimits) {UINT64_MAX, world.limits.retain_max}, &spill_calls);
 	spill_unlock();
@@ -139,6 +120,22 @@ void
 spill_lock(void)
 {
 	pthread_mutex_lock(&spill_mutex);
+	has_lock = true;
+}
+
+static bool
+try_lock(void)
+{
+	if (pthread_mutex_trylock(&spill_mutex) != 0)
+		return false;
+	has_lock = true;
+	return true;
+}
+
+bool
+spill_has_lock(void)
+{
+	return has_lock;
 }
 
 /* This thread deletes doomed files each second time, or if there are many; else others do. */
@@ -151,6 +148,7 @@ spill_unlock(void)
 	pthread_mutex_lock(&files_mutex);
 	deletes = ++unlocked % 2 == 0 || doomed_count > FILES_MAX / 2;
 	pthread_mutex_unlock(&files_mutex);
+	has_lock = false;
 	pthread_mutex_unlock(&spill_mutex);
 	if (deletes)
 		spill_delete_doomed();
@@ -305,32 +303,28 @@ delete_one(void)
 	return found;
 }
 
-/* Atomic loads, because another thread may recycle the segment meanwhile. */
+/* No atomic loads, as in the module: no other thread may recycle the segment meanwhile. */
 static bool
 write_whole(File *file, HeraldPosition segment)
 {
-	_Atomic uint64_t *words = herald_queue_at(world.queue, segment);
-	uint64_t	count_words = world.queue->segment_size / HERALD_ALIGN;
+	const char *bytes = (const char *) herald_queue_at(world.queue, segment);
 	uint64_t	full_at = UINT64_MAX;
 	static uint64_t random;		/* under spill_mutex */
 
 	if (random == 0)
 		random = run.seed | 1;
 	if (world.disk_fills && one_in(&random, FAIL_ONE_IN))
-		full_at = herald_random(&random) % count_words;
+		full_at = herald_random(&random) % (world.queue->segment_size / BYTES_AT_ONCE) * BYTES_AT_ONCE;
 
-	for (uint64_t i = 0; i < count_words; i++)
+	for (uint64_t at = 0; at < world.queue->segment_size; at += BYTES_AT_ONCE)
 	{
-		uint64_t	word = atomic_load_explicit(&words[i], memory_order_acquire);
-
-		if (i == full_at)
+		if (at == full_at)
 		{
 			count(COUNT_DISK_FULL);
 			return false;
 		}
-		if (i % WORDS_AT_ONCE == 0)
-			dawdle(&random);
-		memcpy(file->bytes + i * HERALD_ALIGN, &word, HERALD_ALIGN);
+		dawdle(&random);
+		memcpy(file->bytes + at, bytes + at, BYTES_AT_ONCE);
 	}
 	return true;
 }

@@ -101,7 +101,6 @@ typedef struct Listener
 	Session		ended[SESSIONS_MAX + RESETS_MAX];
 	int			ended_count;
 	HeraldPosition pinned;		/* the position in our word, or the one before */
-	bool		came_back;		/* to an older position, and has not read to the end since */
 	HeraldPosition excused;		/* below this we may be lapped, as we were overrun */
 	char	   *buffer;
 	size_t		buffer_size;
@@ -179,11 +178,11 @@ extern void spill_trim(void);
 extern bool spill_read(HeraldPosition from, uint64_t length, char *to);
 extern void spill_end_reading(void);
 extern int	spill_count_files(void);
-extern bool spill_has_border_lock(void);	/* this thread */
 extern void spill_delete_doomed(void);
 extern bool spill_give_up_oldest(void);
 extern void spill_lock(void);
 extern void spill_unlock(void);
+extern bool spill_has_lock(void);	/* this thread */
 extern void spill_leave_room(uint64_t bytes);	/* under the lock */
 
 /* large.c: as in src/notify/storage/large_files.h. */

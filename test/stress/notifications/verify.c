@@ -200,10 +200,9 @@ world_print(void)
 			(unsigned long long) atomic_load(&queue->dispatched),
 			(unsigned long long) atomic_load(&queue->head),
 			(unsigned long long) atomic_load(&queue->limit));
-	fprintf(stderr, "word at dispatched %llx, dispatching %u, recycling %u, leftovers %d\n",
+	fprintf(stderr, "word at dispatched %llx, dispatching %u, leftovers %d\n",
 			(unsigned long long) atomic_load(herald_queue_at(queue, atomic_load(&queue->dispatched))),
-			atomic_load(&queue->dispatching), atomic_load(&queue->border_lock),
-			atomic_load(&world.leftovers));
+			atomic_load(&queue->dispatching), atomic_load(&world.leftovers));
 	fprintf(stderr, "spilled %llu to %llu, lost %llu, in files at most %llu, the disk %s\n",
 			(unsigned long long) atomic_load(&world.retention.from),
 			(unsigned long long) atomic_load(&world.retention.to),

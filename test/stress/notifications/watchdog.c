@@ -55,19 +55,15 @@ look_at_turns(void)
 	for (uint32_t i = 0; i < LISTENERS; i++)
 	{
 		uint32_t	slot = world.listeners[i].slot;
-		HeraldTurn *turn = herald_wakeup_turn(world.wakeup, slot);
-		uint32_t	serial = atomic_load(&turn->serial);
+		uint32_t	serial = atomic_load(&herald_wakeup_turn(world.wakeup, slot)->serial);
 
 		if (serial == 0 || serial != watched[i].serial)
 			watched[i] = (Watched) {.serial = serial};
-		else if (++watched[i].looks >= RESCUE_LOOKS)
+		else if (++watched[i].looks >= RESCUE_LOOKS &&
+				 herald_wakeup_rescue(world.wakeup, slot, serial))
 		{
-			atomic_store(&turn->stalled, 1);
-			if (herald_wakeup_rescue(world.wakeup, slot, serial))
-			{
-				count(COUNT_RESCUES);
-				rescued = true;
-			}
+			count(COUNT_RESCUES);
+			rescued = true;
 		}
 	}
 	if (rescued)
