@@ -10,7 +10,7 @@
  *
  * A step is one access to shared memory, with what is local to the process
  * around it. Interleaving such steps is sequential consistency, which is what
- * the code asks for at [D1], [W1] and [C1].
+ * the code asks for at [D1] and [W1].
  *
  * The queue is endless here and its words are CLEAR at first; ring.pml checks
  * that a word of an older lap is never seen. A segment has SEGMENT words, so
@@ -324,7 +324,7 @@ proctype subscriber(byte me)
 	position = dispatched;
 	is_listed[me] = 1;
 #else
-	/* [C1] entered first */
+	/* [W1] entered first */
 	is_listed[me] = 1;
 	/* [W1] after the entries are in the map: pairs with herald_sequencer_run() */
 	position = dispatched;

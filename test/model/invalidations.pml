@@ -1,7 +1,7 @@
 /*
  * invalidations.pml
  *	  The queue of invalidations: src/core/inval_queue.c, and how
- *	  src/invalidation/ uses it.
+ *	  src/cache/invalidation/ uses it.
  *
  * Processes: INSERTERS, which insert INSERTS times altogether, COUNT messages each
  * time; READERS, one per slot, which read when they are signalled, and up to READS

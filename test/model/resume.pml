@@ -2,15 +2,19 @@
  * resume.pml
  *	  A session that wants to read from an older position: herald_retention_hold() of
  *	  retention.c, herald_wakeup_has_read() of wakeup.c, with the subscriptions of
- *	  src/notify/listener/subscriptions.c, while batches are sent, recycled and saved.
+ *	  src/notify/listener/subscriptions.c, while batches are sent, saved, recycled and
+ *	  deleted.
  *
  * Processes: a sender, whose BATCHES batches are each on two channels, and are
- * dispatched in three steps (published, marked, settled); two processes that make room, one
- * by recycling, one by saving segments that are needed, and RETAIN segments that are not;
- * and the session. It listens to the first channel all the time. At some moment it takes a
- * position, its own or that of herald.read(), then goes on for a while, runs a transaction,
- * and resumes the second channel at that position, or at an earlier one it has had. KEPT
- * segments may be in files; FAILS writes of segments that are not needed fail.
+ * dispatched in three steps (published, marked, settled); a spiller, which deletes at any time
+ * what is not needed, and makes room by saving segments that are needed, and RETAIN segments
+ * that are not; and the session. It listens to the first channel all the time. At some moment
+ * it takes a position, its own or that of herald.read(), then goes on for a while, runs a
+ * transaction, and resumes the second channel at that position, or at an earlier one it has
+ * had. KEPT segments may be in files; FAILS writes of segments that are not needed fail.
+ *
+ * All that spillers do is done under spill_lock, so one process stands for all of them, whether
+ * they are senders or the housekeeper.
  *
  * Simpler than in C: a batch takes a whole segment, and the ring is two segments. A copy is
  * made and checked in one step (ring.pml and retention.pml separate the two). There is one
@@ -48,7 +52,7 @@ byte head = RING;				/* one lap up */
 byte dispatched = RING, settled = RING;
 byte tail = RING;
 byte lost;
-bit border_lock, spill_lock;
+bit spill_lock;
 byte from = RING, to = RING;	/* HeraldRetention */
 
 mtype state = IDLE;				/* the session's word */
@@ -59,9 +63,8 @@ bit sent;						/* all batches are sent */
 
 /* Only in the model, for the checks. */
 byte next[2];					/* a channel's next batch; a later one if some were missed */
-byte expected;					/* where the second channel begins */
 bit was_overrun;				/* it was below `lost` */
-bit told;						/* it has missed something, and that was reported to it */
+bit has_missed;					/* some batches, and was notified of that */
 bit has_resumed;				/* its transaction is over */
 byte failures;
 byte removed;					/* segments below it are to be deleted, by name */
@@ -106,32 +109,6 @@ active proctype sender()
 	sent = 1
 }
 
-/* herald_retention_recycle() */
-active proctype recycler()
-{
-	byte needed;
-
-	do
-#if RETAIN == 0
-	:: !sent && head == tail + RING ->
-#ifdef NEEDED_BEFORE_LOCK
-		needed = NEEDED;
-		atomic { border_lock == 0 -> border_lock = 1 };
-#else
-		atomic { border_lock == 0 -> border_lock = 1 };		/* [F4] */
-		needed = NEEDED;
-#endif
-		if
-		:: needed > tail -> tail = needed
-		:: else
-		fi;
-		border_lock = 0;
-		needed = 0
-#endif
-	:: sent -> break
-	od
-}
-
 /* Deletes saved segments that end at or before `below`. */
 inline delete_below(below)
 {
@@ -163,37 +140,35 @@ inline give_up_below(above)
 	}
 }
 
-inline lock_border()
-{
-	atomic { border_lock == 0 -> border_lock = 1 }
-}
+#define LOCK	atomic { !spill_lock -> spill_lock = 1 }
+#define UNLOCK	spill_lock = 0
 
-/* herald_retention_move() */
+/* herald_retention_move(), herald_retention_leave_room(), herald_retention_expire() */
 active proctype spiller()
 {
 	byte needed, segment;
 
 	do
-	:: !sent && head == tail + RING && settled > tail ->
-		/* let_go() */
-#ifndef LETS_GO_UNLOCKED
-		lock_border();				/* [F4] */
+	:: !sent ->
+#if !defined(NEEDED_BEFORE_LOCK) && !defined(DELETES_UNLOCKED)
+		LOCK;						/* [F4] */
 #endif
 		needed = NEEDED;
-		needed = (needed > from + RETAIN -> needed - RETAIN : (RETAIN > 0 -> from : needed));
-#ifndef DELETES_FROM_RING
-		if
-		:: to > tail && needed > tail -> tail = (needed < to -> needed : to)
-		:: else
-		fi;
+#ifdef NEEDED_BEFORE_LOCK
+		LOCK;
 #endif
+		/* delete_unneeded(), or what has expired */
+		if
+		:: needed = (needed > from + RETAIN -> needed - RETAIN : (RETAIN > 0 -> from : needed))
+		:: RETAIN > 0
+		fi;
 		delete_below(needed);
-#ifndef LETS_GO_UNLOCKED
-		border_lock = 0;
+#ifdef DELETES_UNLOCKED
+		LOCK;
 #endif
 		segment = tail;
 		if
-		:: head == segment + RING && settled > segment && !IS_SAVED(segment) ->
+		:: head == segment + RING && settled > segment ->
 			needed = NEEDED;
 			if
 			:: needed <= segment && to - from >= KEPT ->
@@ -202,40 +177,22 @@ active proctype spiller()
 				:: from < to -> give_up_below(from + 1)
 				:: else -> give_up_below(segment + 1)
 				fi;
-				needed = lost;
-				delete_below(needed)
+				needed = (lost > segment -> lost : needed);
+				delete_below(lost)
 			:: else
 			fi;
-			needed = NEEDED;
 			if
 			:: needed <= segment || (RETAIN > 0 && to - from < KEPT && segment >= lost) ->
 				if
-				:: needed > segment && failures < FAILS -> failures++
-				:: atomic { segment == tail && to == tail -> assert(segment >= removed); to = segment + 1 }
-				:: atomic { segment != tail || to != tail }
+				:: needed > segment && failures < FAILS -> failures++; removed = segment + 1
+				:: atomic { assert(to == segment && segment >= removed); to = segment + 1 }
 				fi
 			:: else
-			fi
+			fi;
+			tail = segment + 1
 		:: else
 		fi;
-
-		/* recycle(), unless another process has the lock: then in the next pass */
-		if
-		:: atomic { border_lock == 0 -> border_lock = 1 };
-#ifdef RECYCLES_UNCHECKED
-			if
-			:: tail == segment -> tail = segment + 1
-			:: else
-			fi;
-#else
-			if
-			:: tail == segment && (IS_SAVED(segment) || NEEDED > segment) -> tail = segment + 1
-			:: else
-			fi;
-#endif
-			border_lock = 0
-		:: border_lock == 1
-		fi;
+		UNLOCK;
 		needed = 0;
 		segment = 0
 	:: sent -> break
@@ -249,9 +206,9 @@ inline deliver(channel, batch)
 {
 	if
 	:: start[channel] <= batch ->
-		assert(next[channel] <= batch || told);			/* once, and in order */
+		assert(next[channel] <= batch || has_missed);			/* once, and in order */
 		if
-		:: !told -> assert(next[channel] == batch)		/* and nothing left out */
+		:: !has_missed -> assert(next[channel] == batch)		/* and nothing left out */
 		:: else
 		fi;
 		next[channel] = batch + 1
@@ -277,7 +234,7 @@ inline read_all()
 				at++
 			:: else ->
 				assert(was_overrun || at < lost);	/* only if it was given up */
-				told = 1;
+				has_missed = 1;
 				at = dispatched
 			fi;
 			position = at				/* herald_wakeup_advance() */
@@ -324,7 +281,7 @@ active proctype session()
 
 		/* herald_retention_hold() */
 #ifndef HOLDS_UNLOCKED
-		lock_border();				/* [F4] */
+		LOCK;						/* [F4] */
 #endif
 		if
 		:: token >= KEPT_FROM ->
@@ -340,8 +297,7 @@ active proctype session()
 #endif
 #ifndef HOLDS_AT_COMMIT
 				position = (state == BUSY_PENDING && position < hold_at -> position : hold_at);
-				state = BUSY_PENDING;
-				was_overrun = was_overrun || position < lost	/* since KEPT_FROM was read */
+				state = BUSY_PENDING
 #endif
 			};
 			is_held = 1;
@@ -349,7 +305,7 @@ active proctype session()
 		:: else
 		fi;
 #ifndef HOLDS_UNLOCKED
-		border_lock = 0;
+		UNLOCK;
 #endif
 #ifndef STARTS_ARE_FORGOTTEN
 		/* herald_subscriptions_pass() */
@@ -371,7 +327,6 @@ active proctype session()
 #endif
 		start[1] = (is_held -> token : dispatched);		/* [W1] */
 		next[1] = start[1];
-		expected = start[1];
 		atomic {
 			if
 			:: state == BUSY -> state = IDLE
@@ -385,5 +340,5 @@ active proctype session()
 		is_held = 0
 	:: sent && has_resumed && state == IDLE -> break
 	od;
-	assert(told || (next[0] == END && next[1] == END))
+	assert(has_missed || (next[0] == END && next[1] == END))
 }

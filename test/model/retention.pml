@@ -9,7 +9,7 @@
  * Processes: SENDERS, each with BATCHES transactions, and LARGE more, with one
  * large transaction each, which commits or fails; each sender makes room by itself.
  * LISTENERS, which read at any time, and so fall behind by any distance.
- * A watchdog that trims TRIMS times. KEPT segments may be in files, counting
+ * A housekeeper that trims TRIMS times. KEPT segments may be in files, counting
  * each large file as one; FAILS writes fail. With DIES, a spiller may once get an
  * error before it has written: its transaction is aborted, which releases the
  * lock, and this or another process starts again.
@@ -26,11 +26,11 @@
  *
  * Simpler than in C: a batch takes a whole segment, and the ring is two
  * segments, so that each batch needs memory that was used before; with FULL both are
- * full from the start, and no listener has begun to read. A file is whole, or torn.
+ * full from the start, and no listener has begun to read. A file is whole, or is being written.
  * Finishing, dispatching and marking are one step, and so are zeroing and moving
- * the limit (ring.pml separates them, dispatch.pml has the try-lock). A listener's
- * transitions are single steps, as wakeup.pml allows; how it is woken is left
- * out.
+ * the limit (ring.pml separates them, dispatch.pml has the try-lock). How a sender waits
+ * for room is in admission.pml. A listener's transitions are single steps, as wakeup.pml
+ * allows; how it is woken is left out.
  *
  * Checked, always: a copy that a reader accepts is what was sent, from memory as
  * from a file; a listener that is notified of a gap was overrun, and the queue
@@ -43,7 +43,7 @@
  *
  * Must fail: the variants of the table in `run`.
  *
- * Size: 0.2 to 3 million states.
+ * Size: 0.1 to 2 million states.
  *
  * Copyright (c) 2026, the pg_herald contributors
  */
@@ -81,7 +81,6 @@ byte ring[RING];				/* 0, or the position of the batch there */
 byte head = RING;				/* one lap up */
 byte tail = RING;
 byte limit = RING + RING;
-bit border_lock;
 byte lost;
 byte settled = RING;			/* `dispatched` as well */
 
@@ -127,36 +126,21 @@ byte done;						/* senders that have ended */
 inline look_at_word(l)
 {
 	if
-	:: atomic { IS_PENDING(l) && position[l] < needed && position[l] >= lost_seen ->
-		needed = position[l] }
+	:: atomic { IS_PENDING(l) && position[l] < needed && position[l] >= lost -> needed = position[l] }
 	:: else fi
 }
 
 inline herald_wakeup_needed()
 {
 	needed = settled;			/* [L5] */
-#ifdef LOST_AFTER_WORD
-	/* As a relaxed load of `lost` could be reordered, for one listener. */
-	seen = (IS_PENDING(0) -> position[0] : NONE);
-	lost_seen = lost;
-	needed = (seen < needed && seen >= lost_seen -> seen : needed);
-	seen = 0;
-#else
-	lost_seen = lost;			/* [F2] */
 	look_at_word(0);			/* [L6] */
 #if LISTENERS > 1
 	look_at_word(1);
 #endif
-#endif
-	lost_seen = 0
 }
 
 /* ---- queue.c ---- */
 
-/* Sets `found` if another process has the lock. */
-#define TRY_BORDER	atomic { found = border_lock; border_lock = 1 }		/* [L4] */
-
-/* Under the border lock; sets `made_room` if it made room. */
 inline herald_queue_recycle(up_to)
 {
 	atomic {
@@ -167,7 +151,7 @@ inline herald_queue_recycle(up_to)
 	/* zero() */
 	d_step {
 		do
-		:: at != 0 && at < up_to -> AT(at) = 0; at++; made_room = 1
+		:: at != 0 && at < up_to -> AT(at) = 0; at++
 		:: else -> break
 		od;
 		at = 0;
@@ -185,9 +169,9 @@ inline herald_queue_recycle(up_to)
 
 /* Is a removed file not deleted yet? */
 #if LARGE > 0
-#define REMOVING		(doomed || doomed_large)
+#define REMOVING		(doomed != 0 || doomed_large)
 #else
-#define REMOVING		doomed
+#define REMOVING		(doomed != 0)
 #endif
 
 /* Without the lock; by any process, or left to another one. */
@@ -225,7 +209,7 @@ inline others_remove(below)
 inline delete_below()
 {
 	seen = tail;
-	/* Other processes have recycled more, which no listener needed. */
+	/* What was recycled without being saved was not needed, so nothing before it is. */
 	if
 #ifdef BELOW_GOES_BACK
 	:: to < seen -> below = seen
@@ -249,58 +233,15 @@ inline delete_below()
 	below = 0
 }
 
-/*
- * Deletes files that no listener needs, and recycles the ring as far as it is saved and not
- * needed.  Sets `segment` to the ring's tail, or `found` if another process has the border lock.
- */
-inline let_go()
+/* Deletes files that no listener needs. */
+inline delete_unneeded()
 {
-	TRY_BORDER;
-	if
-	:: found
-	:: else ->
-		herald_wakeup_needed();
-		atomic { below = needed; needed = 0; segment = (below < to -> below : to) };
-		herald_queue_recycle(segment);
-		delete_below();
-		segment = tail;
-		border_lock = 0
-	fi
+	herald_wakeup_needed();
+	atomic { below = needed; needed = 0 };
+	delete_below()
 }
 
-/* By any process. */
-inline herald_retention_recycle()
-{
-	made_room = 0;
-	TRY_BORDER;
-	if
-	:: found -> found = 0
-	:: else ->
-		herald_wakeup_needed();
-		herald_queue_recycle(needed);
-		needed = 0;
-		border_lock = 0
-	fi
-}
-
-/* Recycles `segment`, unless a session has begun to need it (here none does; see resume.pml). */
-inline recycle()
-{
-	TRY_BORDER;
-	if
-	:: found -> found = 0
-	:: else ->
-		herald_wakeup_needed();
-		if
-		:: IS_SAVED(segment) || needed > segment -> herald_queue_recycle(segment + 1)
-		:: else
-		fi;
-		needed = 0;
-		border_lock = 0
-	fi
-}
-
-inline tell_overrun(l)
+inline report_overrun(l)
 {
 	if
 	:: atomic { IS_PENDING(l) && position[l] >= lost && position[l] < given_up ->
@@ -310,27 +251,24 @@ inline tell_overrun(l)
 
 inline report_overruns()
 {
-	tell_overrun(0)
+	report_overrun(0)
 #if LISTENERS > 1
-	; tell_overrun(1)
+	; report_overrun(1)
 #endif
 }
 
 /* Gives up everything below `given_up`. */
 inline give_up_below()
 {
-#ifdef LOST_BEFORE_REPORT
-	atomic { seen = lost; lost = given_up };
-	/* A listener that is no longer below it is not reported. */
-	if
-	:: atomic { IS_PENDING(0) && position[0] >= seen && position[0] < given_up ->
-		is_reported[0] = 1 }
-	:: else fi;
-#else
-	report_overruns();			/* [F2] */
+#ifdef DELETES_FIRST
+	below = given_up;
+	delete_below();
+#endif
+#ifndef NOT_REPORTED
+	report_overruns();
+#endif
 #ifndef LOST_STAYS
 	atomic { assert(given_up > lost); lost = given_up };
-#endif
 #endif
 	atomic { below = given_up; given_up = 0 };
 	delete_below()
@@ -398,7 +336,7 @@ inline keep_within_limit()
 /* An error, out of memory for example: the transaction is aborted. */
 #define MAY_DIE \
 	if \
-	:: atomic { !has_died -> has_died = 1; needed = 0; seen = 0; found = 0; segment = 0 }; \
+	:: atomic { !has_died -> has_died = 1; segment = 0 }; \
 		LET_GO; \
 		goto again \
 	:: true \
@@ -412,122 +350,101 @@ inline keep_within_limit()
 #define MAY_DIE	skip
 #endif
 
-/* Clears `found` if it was given up, or is no longer there, or if `is_to_come_back` is set. */
-inline save_segment()
+/* Clears `found` if saving failed. */
+inline save()
 {
 	MAY_DIE;
 	/* write_segment(), which reads the ring between these two steps */
 	atomic { files = files | BIT(segment); whole = whole & ~BIT(segment) };
 	if
-	:: atomic { AT(segment) == segment -> whole = whole | BIT(segment); found = 1 }
-	:: AT(segment) != segment -> found = 1
+	:: atomic { true -> assert(AT(segment) == segment); whole = whole | BIT(segment); found = 1 }
 	:: atomic { failures < FAILS -> failures++; found = 0; files = files & ~BIT(segment) }
 	fi;
+#ifndef RECYCLED_FIRST
 	if
-	:: !found ->
-#ifdef DOOMED_TOO_EARLY
-		remove(segment);
+	:: atomic { found ->
+		to = segment + 1;			/* [F1] */
+		assert(BYTES_KEPT <= KEPT + (LARGE > 0)) }
+	:: else fi
 #endif
-		if
-		:: REMOVING -> is_to_come_back = 1
-		:: else ->
-			give_up_oldest();
-			is_to_come_back = found;
-			found = 0;
-			if
-			:: is_to_come_back
-			:: else ->
-				given_up = segment + 1;
-				give_up_below();
-				remove(segment)
-			fi
-		fi
-	:: else
-#ifndef SAVED_UNCHECKED
-		/* It was recycled meanwhile, so our copy may be torn. */
-		if
-		:: tail != segment -> found = 0; remove(segment)
-		:: else fi
-#endif
-	fi
 }
 
-/* Sets `made_room` if it made room. */
+/* herald_retention_can_move() */
+#define CAN_MOVE	(head == limit && settled > tail)
+
 inline herald_retention_move()
 {
-	made_room = 0;
-	let_go();
+	segment = tail;
+	delete_unneeded();
 	if
-	:: found -> found = 0
-	:: !found && settled > segment ->
+	:: CAN_MOVE ->
 		herald_wakeup_needed();
+		atomic { is_needed = (needed <= segment); needed = 0 };
 		if
-		:: needed <= segment && !IS_SAVED(segment) ->
+		:: is_needed ->
 			keep_within_limit();
 			if
-			:: found
-			:: else -> given_up = segment + 1; give_up_below()
-			fi;
-			herald_wakeup_needed();
-			found = 0;
-			if
-			:: needed <= segment ->
-				save_segment();
-#ifdef RECYCLED_FIRST
-				if
-				:: segment + 1 > tail -> herald_queue_recycle(segment + 1)
-				:: else
-				fi;
-				to = segment + 1
-#else
-				if
-				:: atomic { found ->
-					found = 0;
-					to = segment + 1;			/* [F1] */
-					assert(BYTES_KEPT <= KEPT + (LARGE > 0)) }
-				:: else fi
-#endif
-			:: else fi
+			:: found -> found = 0
+			:: else -> given_up = segment + 1; give_up_below(); is_needed = 0
+			fi
 		:: else fi;
-		needed = 0;
 		if
-		:: is_to_come_back -> is_to_come_back = 0
-		:: else -> recycle()
+		:: is_needed ->
+			is_needed = 0;
+			save();
+			if
+			:: found -> found = 0
+			:: else ->
+#ifdef DOOMED_TOO_EARLY
+				remove(segment);
+#endif
+				is_again = REMOVING;
+				if
+				:: is_again
+				:: else -> give_up_oldest(); atomic { is_again = found; found = 0 }
+				fi;
+				if
+				:: is_again
+				:: else -> given_up = segment + 1; give_up_below(); is_left = 1
+				fi
+			fi
+		:: else fi;
+		if
+		:: is_again -> is_again = 0
+		:: else ->
+			herald_queue_recycle(segment + 1);
+#ifdef RECYCLED_FIRST
+			to = segment + 1;
+#endif
+			if
+			:: is_left -> is_left = 0; remove(segment)
+			:: else fi
 		fi
-	:: !found && settled <= segment
-	fi;
-	segment = 0
+	:: else fi
 }
 
 /* ---- notify/storage/spill.c ---- */
 
-#define TRY_LOCK	atomic { found = spill_lock; spill_lock = 1 }
+#ifdef NO_LOCK
+#define LOCK		skip
+#else
 #define LOCK		atomic { !spill_lock -> spill_lock = 1 }
-#define UNLOCK		atomic { CHECK_FILES; spill_lock = 0; found = 0; segment = 0 }
+#endif
+#define UNLOCK		atomic { CHECK_FILES; spill_lock = 0; segment = 0 }
 
 inline herald_spill_make_room()
 {
-	herald_retention_recycle();
-	if
-	:: head < limit
-	:: else ->
-		TRY_LOCK;
-		if
-		:: found -> found = 0
-		:: else ->
-			herald_retention_move();
-			UNLOCK;
-			delete_doomed()
-		fi
-	fi;
-	made_room = 0
+	LOCK;
+	herald_retention_move();
+	UNLOCK;
+	delete_doomed()
 }
 
 /* ---- the processes ---- */
 
 #define LOCALS_OF_SPILLER \
-	byte needed, lost_seen, seen, below, given_up, segment, at; \
-	bit found, made_room, is_to_come_back
+	byte needed, seen, below, given_up, segment, at; \
+	bit found, is_needed, is_again, is_left
 
 /* Finish, and dispatch what is finished: publish, mark, settle. */
 inline mark_for(l)
@@ -567,10 +484,7 @@ inline herald_queue_reserve()
 		assert(AT(start) == 0);
 		AT(start) = start };
 		break
-	:: head >= limit ->
-		herald_spill_make_room();
-		/* If that made no room, trying again makes none before one of these holds. */
-		head < limit || (!spill_lock && !border_lock && settled > tail)
+	:: CAN_MOVE -> herald_spill_make_room()
 	od
 }
 
@@ -612,12 +526,19 @@ again:
 		:: else ->
 			seen = 0;
 			LOCK;
-			/* herald_retention_leave_room() */
-			let_go();
-			keep_within_limit();
-			if
-			:: atomic { BYTES_KEPT < KEPT -> is_complete[me] = 1 }
-			:: else fi;
+			do
+			:: !is_complete[me] ->
+				/* herald_retention_leave_room() */
+				delete_unneeded();
+				keep_within_limit();
+				if
+				:: atomic { found ->
+					found = 0;
+					is_complete[me] = (BYTES_KEPT < KEPT) }
+				:: else -> break
+				fi
+			:: else -> break
+			od;
 			UNLOCK;
 			delete_doomed()
 		fi
@@ -657,7 +578,7 @@ over:
 }
 #endif
 
-/* Moves a listener's word. If it was below `lost`, others may have recycled regardless of it. */
+/* Moves a listener's word. While it was below `lost`, a spiller may have seen that nothing is needed. */
 inline move_to(to_there)
 {
 	d_step {
@@ -759,7 +680,7 @@ end_idle:
 	od
 }
 
-proctype watchdog()
+proctype housekeeper()
 {
 	LOCALS_OF_SPILLER;
 	byte n;
@@ -769,14 +690,10 @@ end_asleep:
 	:: n < TRIMS && (from < to || LARGE_BYTES > 0) ->
 		n++;
 		/* herald_spill_trim() */
-		TRY_LOCK;
-		if
-		:: found -> found = 0
-		:: else ->
-			let_go();
-			UNLOCK;
-			delete_doomed()
-		fi
+		LOCK;
+		delete_unneeded();
+		UNLOCK;
+		delete_doomed()
 	od
 }
 
@@ -813,7 +730,7 @@ init
 		:: else -> break
 		od;
 		i = 0;
-		run watchdog()
+		run housekeeper()
 	};
 	timeout;
 	assert(done == SENDERS + LARGE && settled == head);
@@ -821,10 +738,10 @@ init
 #if LISTENERS > 1
 	assert(IS_DONE(1));
 #endif
-	/* The watchdog trims once more. */
-#ifndef NOBODY_TRIMS
+	/* The housekeeper trims once more. */
+#ifndef NOT_TRIMMED
 	LOCK;
-	let_go();
+	delete_unneeded();
 	UNLOCK;
 	atomic { files = files & ~doomed; doomed = 0 };
 #endif

@@ -28,7 +28,7 @@
  * Checked: a sender finds zeros where it writes; a dispatcher takes a batch for
  * finished only if its sender has finished it, and finds its run unchanged when
  * it marks; a listener is never lapped; a copy that a reader accepts is what was
- * sent [Q5]; segments that the listener passes over have nothing of its database
+ * sent; segments that the listener passes over have nothing of its database
  * [L7]; once no process can move any more, the listener has read everything.
  *
  * Must fail: the variants of the table in `run`.
@@ -62,7 +62,7 @@ byte ring[RING];
 byte head = RING;				/* one lap up */
 byte tail = RING;
 byte limit = RING + RING;
-bit recycling;
+bit spill_lock;
 byte dispatched = RING;
 byte settled = RING;
 bit dispatching;
@@ -83,7 +83,7 @@ byte read_to = RING;
 
 inline look_at_word()
 {
-#ifdef NOBODY_IS_PINNED
+#ifdef NOT_PINNED
 	skip
 #else
 	needed = (IS_PENDING && position < needed -> position : needed)		/* [L6] */
@@ -117,38 +117,39 @@ inline zero()
 inline herald_queue_recycle()
 {
 	needed = needed / SEGMENT * SEGMENT;
+	old_tail = tail;
 	if
-	:: needed > tail ->
-		atomic { found = recycling; recycling = 1 };		/* [L4] */
-		if
-		:: found
-		:: else ->
-			old_tail = tail;
-			if
-			:: needed > old_tail ->
+	:: needed > old_tail ->
 #if defined(TAIL_AFTER_ZERO)
-				zero();
-				tail = needed;
-				limit = needed + RING
+		zero();
+		tail = needed;
+		limit = needed + RING
 #elif defined(LIMIT_BEFORE_ZERO)
-				tail = needed;
-				limit = needed + RING;
-				zero()
+		tail = needed;
+		limit = needed + RING;
+		zero()
 #elif defined(NO_ZERO)
-				tail = needed;
-				limit = needed + RING
+		tail = needed;
+		limit = needed + RING
 #else
-				tail = needed;			/* [L3] */
-				zero();
-				limit = needed + RING	/* [L1] */
+		tail = needed;			/* [L3] */
+		zero();
+		limit = needed + RING	/* [L1] */
 #endif
-			:: else
-			fi;
-			recycling = 0
-		fi
-	:: needed <= tail
+	:: else
 	fi;
-	atomic { needed = 0; old_tail = 0; found = 0 }
+	atomic { needed = 0; old_tail = 0 }
+}
+
+/* Recycles what the listener has read; retention.pml has the rest. */
+inline herald_spill_make_room()
+{
+#ifndef NO_LOCK
+	atomic { !spill_lock -> spill_lock = 1 };
+#endif
+	herald_wakeup_needed();
+	herald_queue_recycle();
+	spill_lock = 0
 }
 
 inline herald_queue_reserve()
@@ -160,8 +161,7 @@ inline herald_queue_reserve()
 		if
 		:: start + size > limit ->			/* [L1] */
 			start = 0;
-			herald_wakeup_needed();
-			herald_queue_recycle();
+			herald_spill_make_room();
 			seen = head
 		:: start + size <= limit ->
 			d_step {						/* [L2] */
@@ -360,7 +360,7 @@ proctype straggler()
 	first = AT(from);
 	if :: from + 1 < end_of_copy -> second = AT(from + 1) :: else fi;
 	if
-	:: from >= tail					/* [Q5] */
+	:: from >= tail
 	:: from < tail -> goto lapped
 	fi;
 #endif

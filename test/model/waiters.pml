@@ -9,12 +9,12 @@
  *
  * OWN_BATCH   SENDERS backends finish a batch each, and wait until it is
  *			   settled. The dispatch is a try-lock with a last look, as proved in
- *			   dispatch.pml; DISPATCH_WAIT_STEP_MS, after which the sleep ends by
- *			   itself, is left out: the broadcast alone must be enough. The condition
- *			   variable is a bit per sleeper, set before looking, cleared by a broadcast.
+ *			   dispatch.pml. The condition variable is a bit per sleeper, set before
+ *			   looking, cleared by a broadcast. In admission.pml senders wait in the
+ *			   same way for earlier batches.
  * WATCHDOG	   WAKERS hand out a turn each, which its holder keeps; the watchdog
- *			   takes turns back, and sleeps when it has seen none. SLEEP_MS is
- *			   left out; AWAKE_MS is any time.
+ *			   takes turns back, and sleeps when it has seen none for any time. Its
+ *			   looks while it sleeps are left out.
  * SIGNALS	   WAKERS make the owner of a slot SIGNALLED and signal it; it reads,
  *			   may run a statement, and may leave; then the slot gets a new owner.
  *			   With FAILING, the empty transaction may fail before our callback.

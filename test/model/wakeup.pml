@@ -1,7 +1,7 @@
 /*
  * wakeup.pml
  *	  The listener's word, the wakeup set, and turns: src/core/listener_word.c,
- *	  src/core/wakeup.c, and how src/dispatch/ and src/listener/ use them.
+ *	  src/core/wakeup.c, and how src/notify/dispatch/ and src/notify/listener/ use them.
  *
  * Processes: COMMITTERS, each of which dispatches BATCHES batches and hands out
  * one turn after each; LISTENERS, one per slot, which wait for a signal and read,
@@ -24,7 +24,7 @@
  *	 smallest number that no process remembers, so that states do not differ
  *	 by their serials alone.
  *
- * Left out, soundly: homes and the cursor (any member of the set may be taken:
+ * Left out, soundly: the cursor (any member of the set may be taken:
  * more than the code can do), time (the watchdog may take back any turn as soon
  * as it has seen it), the pump that the watchdog runs at each look (it would
  * hide the errors searched for), the try-lock (dispatch.pml), the bytes
@@ -286,8 +286,8 @@ inline set_claim(s)
 }
 
 /*
- * set_take_near() and set_take_next(), which scan the set at least twice, each
- * time from any place. Nothing found: slot == NONE.
+ * set_take_next(), which begins at any place, and visits the word there twice.
+ * Nothing found: slot == NONE.
  */
 inline set_take()
 {
@@ -499,7 +499,7 @@ inline end_transaction()
 
 #ifdef REMAINS
 /*
- * COMMIT AND CHAIN, or a block that may have failed (may_remain, of session.c):
+ * COMMIT AND CHAIN, or a block that may have failed (may_fail_in_block(), of session.c):
  * the listener stays BUSY, and signals itself. The empty transaction that follows
  * ends as any other.
  */
@@ -647,7 +647,7 @@ leave:	/* herald_session_leave(): leaves the map first */
 		from = dispatched;
 		atomic { assert(STATE(word[me]) == FREE); word[me] = WORD(from, BUSY); from = 0 };
 		listens[me] = 1;
-		/* [C1] batches that are dispatched already are not for it; see dispatch.pml */
+		/* [W1] batches that are dispatched already are not for it; see dispatch.pml */
 		d_step { start[me] = dispatched; due[me] = due[me] & ~BITS(0, dispatched) };
 		end_transaction()
 #endif
@@ -664,7 +664,7 @@ end_stuck:
 /* ---- watchdog.c ---- */
 
 #ifdef WATCHDOG
-/* look_at(), twice, and herald_wakeup_rescue() */
+/* look(), twice, and herald_wakeup_rescue() */
 #define LOOK_AT(s) \
 	atomic { HOLDS(s) -> remembered = serial[s] }; \
 	d_step { \
