@@ -13,24 +13,25 @@ MODULE_big = pg_herald
 OBJS = \
 	src/hooks.o src/memory.o src/pg_herald.o src/transaction.o \
 	src/views/caches.o src/views/row.o src/views/views.o \
-	src/watchdog/housekeeper.o src/watchdog/lag.o src/watchdog/watchdog.o \
+	src/workers/housekeeper.o src/workers/laggards.o src/workers/watchdog.o \
 	src/api/api.o src/api/reason_names.o \
-	src/notify/sender/entry.o src/notify/sender/large_transaction.o \
-	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/admission.o src/notify/sender/publish.o \
+	src/notify/sender/admission.o src/notify/sender/entry.o src/notify/sender/large_transaction.o \
+	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \
 	src/notify/sender/retarget.o \
-	src/notify/dispatch/channel_map.o src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o \
-	src/notify/dispatch/turns.o \
 	src/notify/listener/deliver.o src/notify/listener/frames.o src/notify/listener/moderation.o \
-	src/notify/listener/position_channel.o src/notify/listener/quota.o src/notify/listener/read_buffer.o \
-	src/notify/listener/session.o src/notify/listener/subscriptions.o src/notify/listener/token.o \
+	src/notify/listener/position_channel.o src/notify/listener/read_buffer.o src/notify/listener/server_steps.o \
+	src/notify/listener/session.o src/notify/listener/subscriptions.o \
 	src/notify/resume/gone.o src/notify/resume/read.o src/notify/resume/resume.o \
-	src/notify/storage/bypass.o src/notify/storage/files.o src/notify/storage/kept.o \
-	src/notify/storage/large_files.o src/notify/storage/large_writer.o src/notify/storage/spill.o \
+	src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o src/notify/dispatch/turns.o \
+	src/notify/channels/channel_map.o src/notify/channels/quota.o \
+	src/notify/position/bypass.o src/notify/position/kept.o src/notify/position/lag.o src/notify/position/token.o \
+	src/notify/storage/files.o src/notify/storage/large_files.o src/notify/storage/large_writer.o \
+	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
-	src/cache/invalidation/catch_up.o src/cache/invalidation/invalidate.o src/cache/invalidation/reader.o \
-	src/cache/invalidation/subscribers.o \
-	src/base/activation.o src/base/attention.o src/base/bell.o src/base/hush.o src/base/involvement.o src/base/levels.o \
-	src/base/outbox.o src/base/own_channels.o src/base/settings.o src/base/shared.o src/base/signal.o src/base/waits.o \
+	src/inval/catch_up.o src/inval/invalidate.o src/inval/reader.o src/inval/subscribers.o \
+	src/base/activation.o src/base/channel_hash.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
+	src/base/served_reasons.o src/base/settings.o src/base/shared.o src/base/signal.o \
+	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \
 	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o
@@ -46,7 +47,7 @@ PG_CONFIG ?= pg_config
 
 # For tests: named places at which a process can be made to wait, fail or die.
 ifdef STOP_POINTS
-OBJS += src/base/armed_points.o src/views/test_views.o
+OBJS += src/testing/armed_points.o src/testing/test_views.o
 PG_CPPFLAGS += -DHERALD_STOP_POINTS
 endif
 

@@ -23,10 +23,10 @@
 #include "utils/fmgroids.h"
 
 #include "base/activation.h"
-#include "base/attention.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/own_channels.h"
+#include "base/served_reasons.h"
 #include "hooks.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"

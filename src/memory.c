@@ -18,13 +18,13 @@
 #include "storage/shmem.h"
 
 #include "api/reason_names.h"
-#include "base/armed_points.h"
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "base/waits.h"
+#include "testing/armed_points.h"
 #include "memory.h"
-#include "notify/dispatch/channel_map.h"
+#include "notify/channels/channel_map.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
@@ -177,6 +177,7 @@ control_init(void)
 	memset((void *) herald_control, 0, control_size());
 	herald_control->slots = MaxBackends + HERALD_WORKERS;
 	if (!pg_strong_random(&herald_control->run, sizeof(herald_control->run)) ||
+		!pg_strong_random(&herald_control->channel_seed, sizeof(herald_control->channel_seed)) ||
 		!pg_strong_random(herald_control->token_key, sizeof(herald_control->token_key)))
 		elog(FATAL, "could not generate random bytes");
 	herald_control->area_tranche = herald_tranche_new("pg_herald channel memory");

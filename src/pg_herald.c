@@ -29,14 +29,14 @@
  *
  * 5. The dispatcher takes finished batches in the queue's order, up to the first
  *	  one that is still being committed (core/sequencer.c).  It looks up each
- *	  channel (notify/dispatch/channel_map.c) and marks the channel's listeners:
+ *	  channel (notify/channels/channel_map.c) and marks the channel's listeners:
  *	  a mark changes the listener's word (core/listener_word.c) and puts the
  *	  listener into the wakeup set (core/wakeup.c).
  *
  * 6. A listener is signalled when it gets a turn, and there are only as many turns as CPUs
  *	  (notify/dispatch/turns.c, base/signal.c).  The dispatcher hands out the first turn.  A
  *	  listener that has read its messages returns its turn and hands out all free turns.  The
- *	  watchdog takes back a turn whose listener makes no progress (watchdog/watchdog.c).
+ *	  watchdog takes back a turn whose listener makes no progress (workers/watchdog.c).
  *
  * 7. The signal makes the server run an empty transaction in an idle backend.
  *	  Our callback recognizes it (notify/listener/session.c), reads the queue
@@ -52,8 +52,8 @@
  *
  * An invalidation of cached values has a queue of its own (core/inval_queue.c).
  * It comes from cache/ or api/, is put into that queue before the commit
- * (cache/invalidation/invalidate.c), and is read by each backend that uses a
- * cache (cache/invalidation/reader.c).
+ * (inval/invalidate.c), and is read by each backend that uses a
+ * cache (inval/reader.c).
  *
  * docs/internals/ARCHITECTURE.md has the full description.
  *
@@ -74,8 +74,8 @@
 #include "memory.h"
 #include "notify/listener/frames.h"
 #include "transaction.h"
-#include "watchdog/housekeeper.h"
-#include "watchdog/watchdog.h"
+#include "workers/housekeeper.h"
+#include "workers/watchdog.h"
 
 PG_MODULE_MAGIC;
 

@@ -33,21 +33,22 @@
 #include "utils/resowner.h"
 
 #include "api/reason_names.h"
-#include "base/attention.h"
 #include "base/compat.h"
 #include "base/involvement.h"
-#include "cache/invalidation/invalidate.h"
+#include "base/served_reasons.h"
 #include "cache/store.h"
 #include "core/stop_point.h"
+#include "inval/invalidate.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/listener/deliver.h"
+#include "notify/listener/server_steps.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/position/bypass.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
-#include "notify/storage/bypass.h"
 #include "transaction.h"
 
 /*
@@ -205,7 +206,7 @@ before_commit(void)
 	 * session waits for us.
 	 */
 	if (herald_pending_count() > 0 &&
-		(herald_subscriptions_take_long() || (herald_subscriptions_are_first() && server_queue_is_long())))
+		(herald_server_steps_take_long() || (herald_subscriptions_are_first() && server_queue_is_long())))
 		herald_notify_go_native();
 	if (has_pending_syncs())
 		herald_notify_end_natively();
@@ -336,7 +337,7 @@ after_locks(void)
 	else
 		herald_subscriptions_abort();
 	if (finished && committed && hears_itself())
-		herald_session_await(end);
+		herald_session_owed()->own_batch = end;
 	herald_pending_reset();
 	herald_notify_end();
 	herald_large_transaction_end();

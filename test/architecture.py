@@ -22,19 +22,23 @@ GROUND = {"base", "core"}
 LEADS = {
     "core": set(),
     "base": {"core"},
+    "inval": GROUND,
+    "cache": GROUND | {"inval"},
     "notify/storage": GROUND,
-    "notify/dispatch": GROUND | {"notify/storage"},
-    "notify/sender": GROUND | {"notify/dispatch", "notify/storage"},
-    "notify/listener": GROUND | {"notify/dispatch", "notify/storage"},
-    "notify/resume": GROUND | {"notify/listener", "notify/sender", "notify/dispatch", "notify/storage"},
-    "cache/invalidation": GROUND,
-    "cache": GROUND | {"cache/invalidation"},
+    "notify/channels": GROUND,
+    "notify/position": GROUND | {"notify/storage"},
+    "notify/dispatch": GROUND | {"notify/channels", "notify/storage"},
+    "notify/sender": GROUND | {"notify/dispatch", "notify/position", "notify/storage"},
+    "notify/listener": GROUND | {"notify/channels", "notify/dispatch", "notify/position", "notify/storage"},
+    "notify/resume": GROUND | {"notify/channels", "notify/dispatch", "notify/listener", "notify/position", "notify/sender",
+                               "notify/storage"},
 }
 WINGS = set(LEADS)
 LEADS |= {
     "api": WINGS,
-    "watchdog": WINGS,
-    "views": WINGS | {"watchdog"},
+    "workers": WINGS,
+    "views": WINGS,
+    "testing": WINGS,
 }
 LEADS["."] = set(LEADS)  # the roof
 

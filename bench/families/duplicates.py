@@ -91,7 +91,7 @@ def tables(lines: list[dict]) -> list[Table]:
               "pg_notify() in a loop of PL/pgSQL, timed by the server, the loop included; medians "
               f"(least–most) of the rounds, each of {REPEAT_MAX} transactions up to n = "
               f"{REPEATED_MAX:,}, of one beyond. "
-              "Nobody listens. A commit's time includes a round trip of the client. Above m = "
+              "There is no listener. A commit's time includes a round trip of the client. Above m = "
               f"{FITS_MEMORY_MAX:,} a transaction does not fit an eighth of herald.queue_memory, and herald "
               "writes it to a temporary file."),
         Table("Memory of the notifying backend at its peak", memory_columns,

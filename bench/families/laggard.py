@@ -106,7 +106,7 @@ def afterwards_row(lines: list[dict], point: dict, name: str, first: str) -> tup
 
 
 AFTERWARDS_COLUMNS = ("server", "behind for, s", "notifications", "in the queue, MB", "on disk, MB",
-                      "on disk / in the queue", "caught up in, s", "heard/s, all together",
+                      "on disk / in the queue", "caught up in, s", "received/s, all together",
                       "once each and in order")
 
 
@@ -123,16 +123,16 @@ def tables(lines: list[dict]) -> list[Table]:
     steady = [point for point in points_of if point["load"] == STEADY]
     found = [Table(
         f"{NOTIFIERS} connections notify one listener, while others are idle in a transaction",
-        ("behind", "load", "server", "NOTIFY/s, nobody behind", "NOTIFY/s", "kept", "aim", "",
-         "server's CPU, µs per NOTIFY, nobody behind", "with"),
+        ("behind", "load", "server", "NOTIFY/s, none behind", "NOTIFY/s", "kept", "aim", "",
+         "server's CPU, µs per NOTIFY, none behind", "with"),
         [_cost_row(compared, point, name) for point, name in _pairs(compared, points_of)],
         f"NOTIFY/s: until the one listener has every one. Before, {FILL_MB} MB are sent to those who are "
         "behind: more than herald.queue_memory, so that pg_herald writes to files from the first moment on.")]
     if steady:
         found.append(Table(
             f"The same at {STEADY}: how late it made the others",
-            ("behind", "server", "a transaction, ms, nobody behind", "with",
-             "the latest begin, ms, nobody behind", "with"),
+            ("behind", "server", "a transaction, ms, none behind", "with",
+             "the latest begin, ms, none behind", "with"),
             [_late_row(compared, point, name) for point, name in _pairs(compared, steady)],
             "pgbench --rate; both from when the transaction was due."))
     rows = [afterwards_row(of, point, name, ", ".join(map(str, point.values())))
@@ -141,7 +141,7 @@ def tables(lines: list[dict]) -> list[Table]:
         "What they received, once their transactions had ended", ("behind, load", *AFTERWARDS_COLUMNS), rows,
         "Their client checks the number in each payload: of each sender every one, once, in order. On disk: "
         "just before. In the queue: with what pg_herald puts around each notification; what is not on disk "
-        "is in memory. A hundred have to hear a hundred times as much: after full speed they end instead, "
+        "is in memory. A hundred have to receive a hundred times as much: after full speed they end instead, "
         "and so they do after ten minutes."))
     return found
 

@@ -72,7 +72,7 @@ def _single_table(lines: list[dict]) -> Table:
     samples = max((len(_pooled(lines, "commit_us", case, point["listeners"]))
                    for point in figures.points(single) for case in ("stock", "herald")), default=0)
     return Table(
-        "One NOTIFY every 20 ms: µs until its commit is known, and the first and last listener have heard",
+        "One NOTIFY every 20 ms: µs until its commit is known, and the first and last listener have received it",
         ("listeners", "until", "stock p50", "p99", "p99.9", "herald p50", "p99", "p99.9",
          "herald / stock, p50"),
         rows, f"Of all rounds together, up to {samples:,} notifications; of fewer than 1,000 p99.9 is the "

@@ -66,7 +66,7 @@ OPERATIONS = (
     Operation("mark_pending", "listeners", "mark one that has something pending", "0", "0"),
     Operation("mark_reading", "listeners", "mark one that is reading", "1", "1: word"),
     Operation("mark_busy", "listeners", "mark one that is in a transaction", "1", "1: word"),
-    Operation("pump_empty", "listeners", "look for somebody to wake, and find nobody", "0", "0"),
+    Operation("pump_empty", "listeners", "look for a listener to wake, and find none", "0", "0"),
     Operation("wake_one", "listeners", "one of all is notified: mark, signal, read, hand over", "11",
               "4: word, turn, set, wakers'"),
     Operation("wake_all", "listeners", "all are notified and hand their turns on, for each", "11",

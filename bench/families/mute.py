@@ -74,5 +74,5 @@ def plots_of(lines: list[dict]) -> list[Plot]:
 FAMILY = Family(
     name="mute",
     title="A client that does not read",
-    question="Does a client that stops reading its socket, with much to read, hold up anybody?",
+    question="Does a client that stops reading its socket, with much to read, delay other sessions?",
     points=points, tables=tables, plots=plots_of, seconds=2, quick_seconds=1)

@@ -56,13 +56,13 @@ def tables(lines: list[dict]) -> list[Table]:
     """Writes a second; and the time until a reader is notified."""
     found = figures.points(lines)
     return [
-        Table("Rows inserted a second, one a transaction, until all readers have been told of all",
+        Table("Rows inserted a second, one a transaction, until all readers have received all",
               ("readers", "writers", TRIGGER, BATCHED, HERALD, "herald / trigger", "herald / batched"),
               [_fastest_row(lines, point) for point in found if point["load"] == FASTEST],
               "trigger: pg_notify() by a trigger, in the transaction. batched: the application notes each row that it "
               f"has committed, and one connection notifies of all of them every {BATCH_MS} ms; what has been noted is "
               "lost when the application ends. One client process holds all connections, on the same machine."),
-        Table(f"Until a reader has been told, ms, at {RATE} rows a second from {WRITERS[0]} writers",
+        Table(f"Until a reader has the notification, ms, at {RATE} rows a second from {WRITERS[0]} writers",
               ("readers", "", "p50", "p99", "until the writer knows its commit, p50"),
               [_paced_row(lines, point, case) for point in found if point["load"] == PACED
                for case in (TRIGGER, BATCHED, HERALD)],

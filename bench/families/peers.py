@@ -129,7 +129,7 @@ def _limits(lines: list[dict]) -> Table:
              *(figures.middle(figures.values(lines, "cpu_server_us_per_publish", name, **point))
                for name in LIMITS))
             for point, rates in figures.group(lines, "publishes_per_s")]
-    return Table("The limit: what the connections that publish make when nobody hears it", (
+    return Table("The limit: what the connections that publish make without subscribers", (
         "publishers", "requests", *(f"{name}, per second" for name in LIMITS),
         *(f"{name}, server's CPU, µs" for name in LIMITS)), rows,
         "By the same client, over a unix socket, with pg_herald.")
@@ -163,7 +163,7 @@ def _guarantees(lines: list[dict]) -> Table:
     return Table("What is compared", (
         "system", "transactional", "durable", "kept for subscribers that are away"), rows,
         "PUBLISH of Redis and core NATS, not their streams. With neither, nor with NOTIFY, does a message "
-        "outlive a crash of the server, or wait for somebody who is not connected.")
+        "outlive a crash of the server, or wait for a client that is not connected.")
 
 
 def tables(lines: list[dict]) -> list[Table]:

@@ -116,12 +116,12 @@ def tables(lines: list[dict]) -> list[Table]:
               "WHERE id > … ORDER BY id, one statement for all; herald.read(): the same, up to 100,000 "
               "deliveries. What lies above 10,000,000 is measured with --full only, a billion not at all."),
         Table(f"Meanwhile {SENDERS} other connections notify {OTHERS} listeners on another channel",
-              ("clients", "missed by each", "load", "NOTIFY/s, nobody reconnects", "kept, herald.listen()", "aim", "",
-               "kept, table", "delivery, p99, ms: nobody reconnects", "herald.listen()", "table"),
+              ("clients", "missed by each", "load", "NOTIFY/s, without reconnections", "kept, herald.listen()", "aim", "",
+               "kept, table", "delivery, p99, ms: without reconnections", "herald.listen()", "table"),
               [_kept_row(lines, point) for point in figures.points(lines)],
               "The clients come back again and again while the others notify, and UNLISTEN between. All of it is "
               "one server, so that the table shows what the CPUs allow: at full speed they are used up before "
-              "anybody reconnects, and what is kept is the scheduler's share. A delivery's time begins when the "
+              "any client reconnects, and what is kept is the scheduler's share. A delivery's time begins when the "
               "notification was due. NOTIFY/s: until the last one is delivered."),
     ]
 

@@ -94,7 +94,7 @@ def _idle(lines: list[dict]) -> Table:
     return Table("Ping-pong of two connections beside idle listeners on other channels", (
         "idle listeners", "round trips/s (stock)", "round trips/s (herald)", "ratio", "p50 µs (stock)",
         "p50 µs (herald)", "p99 µs (stock)", "p99 µs (herald)"), rows,
-        "A round trip is two notifications, each sent when the one before was heard.")
+        "A round trip is two notifications, each sent when the one before was received.")
 
 
 def _profiles(lines: list[dict], scenario: str) -> list[Table]:

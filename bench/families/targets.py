@@ -155,7 +155,7 @@ def _bystander() -> tuple[Scenario, ...]:
                  rounds=BYSTANDER_ROUNDS, figure="p50_us"),
         *(Scenario(f"bystander_{name}", f"the same, {name}", "µs", "stock", "herald", cases, at_most_stock,
                    figure=f"{name}_us", measured_with="bystander") for name in ("p90", "p99")),
-        Scenario("bystander_alone", "the same, median, against nobody listening", "µs", NOBODY_LISTENS, "herald",
+        Scenario("bystander_alone", "the same, median, against no listener", "µs", NOBODY_LISTENS, "herald",
                  (), Target(1.2, at_least=False), figure="p50_us", measured_with="bystander"),
     )
 
@@ -188,7 +188,7 @@ SCENARIOS = (
     _commit_latency_beside(),
     _busy_client(),
     *_bystander(),
-    _both("last_listener_latency", "the last of 300 listeners hears it, median", "µs", measure.latency,
+    _both("last_listener_latency", "the last of 300 listeners receives it, median", "µs", measure.latency,
           Target(1.0, at_least=False), rounds=LATENCY_ROUNDS, together=True, when="normal", listeners=300,
           of="last_us", interval_ms=TOGETHER_INTERVAL_MS),
     _unused("idle_cost", "select", "pgbench -S -M prepared", Target(0.99), IDLE_ROUNDS),

@@ -92,7 +92,7 @@ def plots_of(lines: list[dict]) -> list[Plot]:
         Plot("wakeups_throughput", "Throughput by the number of listeners woken at a time",
              partial(_draw, lines=lines, figure="tps", ylabel="NOTIFY per second"),
              "Each line ends at all listeners at once: the thundering herd."),
-        Plot("wakeups_latency", "Until the last listener hears a single notification",
+        Plot("wakeups_latency", "Until the last listener receives a single notification",
              partial(_draw, lines=lines, figure="last_us_p50", ylabel="µs, median")),
     ]
 

@@ -97,7 +97,7 @@ def tables(lines: list[dict]) -> list[Table]:
         ("commit", "clients", "stock, no trigger", "stock, NOTIFY", "kept", "herald, no trigger",
          "herald, NOTIFY", "kept", "herald / stock"),
         [_row(lines, point) for point in figures.points(lines)],
-        "One listener, which must have heard every row's notification. on, off: synchronous_commit. standby: "
+        "One listener, which must have received every row's notification. on, off: synchronous_commit. standby: "
         "on, and a synchronous standby on the same machine must have flushed as well. flush 2 ms longer: "
         "commit_delay = 2000, commit_siblings = 0, set for the database: the backend that flushes for all "
         "who wait sleeps first, holding the WAL write lock, so a flush takes that much longer, as on a "

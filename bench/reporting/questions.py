@@ -112,7 +112,7 @@ def _last_listener(lines: list[dict]) -> list[Table]:
     """Times of commit, first and last of 300 listeners, from the same measurements; the target is for the last."""
     rows = []
     for scenario, own, ratios in _scenarios(lines, ("last_listener_latency",)):
-        for time, until in (("commit_us", "commit"), ("first_us", "the first hears it"), ("last_us", "the last does")):
+        for time, until in (("commit_us", "commit"), ("first_us", "the first receives it"), ("last_us", "the last does")):
             timed = [line | {"figures": {"us": line["figures"]["probe"][time]["p50"]}} for line in own]
             judged = _held(scenario, own, ratios) if time == "last_us" else (
                 _judged(figures.ratio(figures.ratios(timed, "us")), less=True), figures.NOTHING)
@@ -270,7 +270,7 @@ def _huge(lines: list[dict]) -> list[Table]:
                      ("pg_notify() in a loop, s", "the calls, s"), ("commit, s", "commit, s"),
                      ("arrived after, s", "arrived after, s"), ("of that its own, MB", "sender's memory, MB"),
                      ("listening backend's own peak, MB", "listening backend's, MB"),
-                     ("once each and in order", "heard, once each and in order"))]
+                     ("once each and in order", "received, once each and in order"))]
 
 
 def _memory(lines: list[dict]) -> list[Table]:
@@ -308,7 +308,7 @@ def _afterwards(table: Table) -> Table:
     return _columns(table, (behind, behind), ("server", "server"), ("notifications", "notifications"),
                     ("in the queue, MB", "in the queue, MB"), ("on disk, MB", "on disk, MB"),
                     ("caught up in, s", "caught up in, s"),
-                    ("once each and in order", "heard, once each and in order"), title="When they go on")
+                    ("once each and in order", "received, once each and in order"), title="When they go on")
 
 
 def _mute(lines: list[dict]) -> list[Table]:
@@ -340,7 +340,7 @@ def _resume(lines: list[dict]) -> list[Table]:
                      ("MB/s: herald.listen()", "MB/s"), title="Until the last client is up to date"),
             Table("What the others keep of their throughput meanwhile", (
                 "clients", "missed by each", "the others' load", "`herald.listen()`: kept", "target", "table: kept",
-                "delivery to the others, p99, ms: nobody reconnects", "`herald.listen()`", "table"), rows)]
+                "delivery to the others, p99, ms: without reconnections", "`herald.listen()`", "table"), rows)]
 
 
 def _retain(lines: list[dict]) -> list[Table]:
@@ -358,7 +358,7 @@ def _readers(lines: list[dict]) -> list[Table]:
 
 def _wakeups(lines: list[dict]) -> list[Table]:
     return [_columns(table, ("server", "server"), ("woken at a time", "woken at a time"), ("NOTIFY/s", "tps"),
-                     ("last listener, µs, p50", "the last hears it after, µs"),
+                     ("last listener, µs, p50", "the last receives it after, µs"),
                      ("signals sent per NOTIFY", "signals for each NOTIFY"),
                      ("messages per wakeup", "messages for each wakeup"), title=table.title)
             for table in wakeups.tables(lines)]
@@ -401,7 +401,7 @@ def _peers(lines: list[dict]) -> list[Table]:
     rows = [(str(point["publishers"]), point["mode"],
              *(figures.with_spread(rates.get(name, [])) for name in peers.LIMITS))
             for point, rates in figures.group(limits, "publishes_per_s")]
-    return [*found, Table("The limit: pg_herald when nobody listens", (
+    return [*found, Table("The limit: pg_herald without listeners", (
         "publishers", "requests", *(f"`{name}`, a second" for name in peers.LIMITS)), rows)]
 
 

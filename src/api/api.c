@@ -20,10 +20,10 @@
 #include "api/api.h"
 #include "api/pg_herald_api.h"
 #include "api/reason_names.h"
-#include "cache/invalidation/invalidate.h"
-#include "cache/invalidation/reader.h"
-#include "cache/invalidation/subscribers.h"
 #include "core/inval_queue.h"
+#include "inval/invalidate.h"
+#include "inval/reader.h"
+#include "inval/subscribers.h"
 #include "notify/sender/notify.h"
 
 struct HeraldCache

@@ -19,8 +19,8 @@
 #include "utils/memutils.h"
 
 #include "api/reason_names.h"
-#include "base/attention.h"
 #include "base/involvement.h"
+#include "base/served_reasons.h"
 #include "base/shared.h"
 #include "base/signal.h"
 #include "core/reasons.h"

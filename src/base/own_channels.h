@@ -16,7 +16,7 @@
 
 /*
  * The position up to which the session has received everything, as a token
- * (notify/listener/token.h).
+ * (notify/position/token.h).
  */
 #define HERALD_POSITION_CHANNEL	"herald_position"
 

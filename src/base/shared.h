@@ -98,7 +98,7 @@ typedef struct HeraldSlot
 
 /*
  * Transactions whose notifications bypassed our queue, in one database.  The last entry is for
- * all databases that have no entry of their own.  Used only by notify/storage/bypass.c.
+ * all databases that have no entry of their own.  Used only by notify/position/bypass.c.
  */
 #define HERALD_BYPASSES		128
 
@@ -124,7 +124,7 @@ typedef struct HeraldControl
 	dshash_table_handle channels;
 	uint64		channel_seed;	/* secret seed of the hashes of channels */
 	uint64		run;			/* drawn at random when shared memory is set up */
-	uint8		token_key[32];	/* secret key, for notify/listener/token.c */
+	uint8		token_key[32];	/* secret key, for notify/position/token.c */
 	LWLock	   *spill_lock;		/* these two are taken only by notify/storage/spill.c */
 	LWLock	   *deletion_lock;	/* before spill_lock */
 	LWLock	   *scan_lock;		/* for going through the channel map */
@@ -133,7 +133,7 @@ typedef struct HeraldControl
 
 	/*
 	 * The watchdog's process number, or -1; and whether it is in a long sleep, which
-	 * herald_bell_ring() ends.
+	 * herald_wake_watchdog_if_asleep() ends.
 	 */
 	_Alignas(HERALD_CACHE_LINE) _Atomic int32_t watchdog;
 	_Atomic uint32_t watchdog_sleeps;

@@ -13,8 +13,8 @@
 #include "funcapi.h"
 
 #include "base/compat.h"
-#include "cache/invalidation/invalidate.h"
 #include "cache/key.h"
+#include "inval/invalidate.h"
 
 PG_FUNCTION_INFO_V1(herald_cache_invalidate);
 PG_FUNCTION_INFO_V1(herald_cache_clear);

@@ -33,10 +33,10 @@
 #include "base/involvement.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "cache/invalidation/invalidate.h"
-#include "cache/invalidation/subscribers.h"
 #include "cache/store.h"
 #include "core/inval_queue.h"
+#include "inval/invalidate.h"
+#include "inval/subscribers.h"
 
 /* Approximate bytes of an entry in the server's hash table. */
 #define PLACE_BYTES		64

@@ -22,9 +22,9 @@
 
 #include "base/compat.h"
 #include "base/shared.h"
-#include "cache/invalidation/reader.h"
 #include "cache/key.h"
 #include "cache/store.h"
+#include "inval/reader.h"
 
 PG_FUNCTION_INFO_V1(herald_cache_through);
 

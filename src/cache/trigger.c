@@ -29,9 +29,9 @@
 #include "utils/rel.h"
 
 #include "base/compat.h"
-#include "cache/invalidation/invalidate.h"
 #include "cache/key.h"
 #include "core/inval_queue.h"
+#include "inval/invalidate.h"
 
 PG_FUNCTION_INFO_V1(herald_invalidate_cache);
 PG_FUNCTION_INFO_V1(herald_cache_watch);

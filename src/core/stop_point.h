@@ -5,7 +5,7 @@
  *
  * Some races need one process to stop between two of its steps while another process does
  * something; without help that happens once in a million runs.  A stop point names such a
- * place.  A test arms it from SQL (base/armed_points.c), and the next process that reaches it
+ * place.  A test arms it from SQL (testing/armed_points.c), and the next process that reaches it
  * performs the armed action.
  *
  * Stop points exist only if the module was built with `make STOP_POINTS=1`.  In a release

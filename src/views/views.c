@@ -20,17 +20,17 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "base/bell.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "base/wake_watchdog.h"
 #include "core/stop_point.h"
-#include "notify/dispatch/channel_map.h"
-#include "notify/storage/kept.h"
+#include "notify/channels/channel_map.h"
+#include "notify/position/kept.h"
+#include "notify/position/lag.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 #include "views/row.h"
 #include "views/visible.h"
-#include "watchdog/lag.h"
 
 PG_FUNCTION_INFO_V1(herald_view_listeners);
 PG_FUNCTION_INFO_V1(herald_view_channels);
@@ -262,7 +262,7 @@ herald_reset_stats(PG_FUNCTION_ARGS)
 Datum
 herald_watchdog_process(PG_FUNCTION_ARGS)
 {
-	int			pid = herald_bell_watchdog_pid();
+	int			pid = herald_watchdog_pid();
 
 	if (pid == 0)
 		PG_RETURN_NULL();

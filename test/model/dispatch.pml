@@ -261,7 +261,7 @@ inline herald_dispatch_run()
 	:: true ->
 		herald_sequencer_run();
 #ifdef WATCHDOG
-		if :: result == MORE -> latch = 1 :: else fi;	/* herald_bell_wake() */
+		if :: result == MORE -> latch = 1 :: else fi;	/* herald_wake_watchdog() */
 		break
 #else
 #ifdef MORE_IS_NOBODYS

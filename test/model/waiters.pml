@@ -156,7 +156,7 @@ end_checked:
 byte turns_out;
 bit watchdog_sleeps, latch;
 
-inline herald_bell_ring()
+inline herald_wake_watchdog_if_asleep()
 {
 	/* [D4] pairs with the exchange in herald_watchdog_main() */
 	if
@@ -172,11 +172,11 @@ proctype waker()
 	bit found;
 
 #ifdef ALERT_BEFORE_TURN
-	herald_bell_ring();
+	herald_wake_watchdog_if_asleep();
 	turns_out++
 #else
 	turns_out++;					/* herald_wakeup_pump() */
-	herald_bell_ring()
+	herald_wake_watchdog_if_asleep()
 #endif
 }
 
@@ -195,7 +195,7 @@ proctype watchdog()
 			is_active = turns_out > 0;
 			watchdog_sleeps = 1;
 #else
-			/* [D4] Announce the sleep, and look once more: pairs with herald_bell_ring() */
+			/* [D4] Announce the sleep, and look once more: pairs with herald_wake_watchdog_if_asleep() */
 			watchdog_sleeps = 1;
 #ifndef NO_SECOND_LOOK
 			is_active = turns_out > 0;

@@ -17,14 +17,14 @@
 #include "port/pg_bitutils.h"
 #include "utils/timeout.h"
 
-#include "base/bell.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/shared.h"
 #include "base/waits.h"
+#include "base/wake_watchdog.h"
 #include "core/sequencer.h"
 #include "core/stop_point.h"
-#include "notify/dispatch/channel_map.h"
+#include "notify/channels/channel_map.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
@@ -98,6 +98,12 @@ static void forget_cancel(void);
 static void tell_waiters(void);
 
 
+void
+herald_dispatch_attach(void)
+{
+	herald_channels_attach();
+}
+
 bool
 herald_dispatch_run(void)
 {
@@ -132,7 +138,7 @@ mark_finished(bool *is_left)
 	/* Without the watchdog what is left is ours as well. */
 	do
 		result = herald_sequencer_run(herald_queue, DISPATCH_BUDGET, &calls);
-	while (result == HERALD_SEQUENCER_MORE && !herald_bell_wake());
+	while (result == HERALD_SEQUENCER_MORE && !herald_wake_watchdog());
 	*is_left = result == HERALD_SEQUENCER_MORE;
 	count_repeats();
 
@@ -148,7 +154,7 @@ mark_finished(bool *is_left)
 	if (marking.marks.entered == 0 && marking.concerned > 0)
 	{
 		/* The process that marked them before may be stopped: then the watchdog wakes them. */
-		herald_bell_ring();
+		herald_wake_watchdog_if_asleep();
 	}
 	if (marking.runs > 0)
 		tell_waiters();

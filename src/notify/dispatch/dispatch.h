@@ -14,6 +14,9 @@
 
 #include "core/queue_layout.h"
 
+/* Before the first dispatch of this process, where an error is allowed.  Harmless to repeat. */
+extern void herald_dispatch_attach(void);
+
 /*
  * Dispatch what is finished and wake the first of the listeners that it
  * concerns, unless another process is at it.  Never fails.  To be called after a

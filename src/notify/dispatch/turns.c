@@ -11,9 +11,9 @@
  */
 #include "postgres.h"
 
-#include "base/bell.h"
 #include "base/shared.h"
 #include "base/signal.h"
+#include "base/wake_watchdog.h"
 #include "notify/dispatch/turns.h"
 
 static void pump(uint32 turns_at_most);
@@ -40,7 +40,7 @@ herald_turns_pump_all(void)
 void
 herald_turns_begin(void)
 {
-	pump(herald_bell_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
+	pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);
 }
 
 void
@@ -54,5 +54,5 @@ static void
 pump(uint32 turns_at_most)
 {
 	if (herald_wakeup_pump(herald_wakeup, turns_at_most, herald_signal_notifications, NULL))
-		herald_bell_ring();
+		herald_wake_watchdog_if_asleep();
 }

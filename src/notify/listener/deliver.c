@@ -36,7 +36,7 @@
 #include "notify/listener/read_buffer.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/listener/token.h"
+#include "notify/position/bypass.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
@@ -61,7 +61,11 @@
 /* The word keeps its position, whatever we read: see herald_deliver_earlier(). */
 static bool keeps_place;
 
-static void await_dispatch(HeraldPosition own_batch);
+/* The present delivery still owes the session's position. */
+static bool owes_position;
+
+static void await_dispatch(const HeraldDelivery *owed);
+static bool has_missed(const HeraldDelivery *owed);
 static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to);
 static void read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
 static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch,
@@ -82,9 +86,9 @@ void
 herald_deliver(void)
 {
 	uint32		slot = herald_shared_my_slot();
-	bool		own_signal = herald_session_take_own_signal();
+	bool		is_requested = herald_session_owed()->is_requested;
 	bool		save_exit_on_any_error = ExitOnAnyError;
-	HeraldPosition own_batch = herald_session_take_awaited();
+	HeraldDelivery owed;
 	HeraldPosition position;
 	HeraldPosition from;
 	HeraldPosition to;
@@ -97,24 +101,26 @@ herald_deliver(void)
 	 * those.  If one of our signals is pending, it flushes after the empty transaction that it
 	 * runs, or is about to run, for that signal.
 	 */
-	if (herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY) == 0 && !own_signal)
+	if (herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY) == 0 && !is_requested)
 		return;
 	HERALD_STOP_POINT("deliver-begin");
-	await_dispatch(own_batch);
-	if (herald_session_take_missed())
+	ExitOnAnyError = true;		/* what is owed would be lost */
+	owed = herald_session_take_owed();
+	owes_position = owed.position;
+	await_dispatch(&owed);
+	if (has_missed(&owed))
 		report_missed("They went through the server's own queue while this session resumed a channel.");
 
 	if (herald_wakeup_begin(herald_wakeup, herald_queue, slot, &from, &to))
 	{
-		herald_moderation_begin(herald_session_take_statement());
-		ExitOnAnyError = true;
+		herald_moderation_begin(owed.follows_statement);
 		HERALD_FAULT_POINT("deliver-read");
-		read_and_send(from, to, own_batch);
-		ExitOnAnyError = save_exit_on_any_error;
+		read_and_send(from, to, owed.own_batch);
 	}
 	position = herald_wakeup_has_read(herald_wakeup, herald_queue, slot);
-	if (herald_session_take_owed_position() || herald_position_channel_is_due(slot, position))
+	if (owes_position || herald_position_channel_is_due(slot, position))
 		tell_position((HeraldPlace) {position, 0});
+	ExitOnAnyError = save_exit_on_any_error;
 	HERALD_HOLD_POINT("deliver-done");
 	(void) herald_wakeup_yield(herald_wakeup, slot);
 	HERALD_HOLD_POINT("turn-given-back");
@@ -167,21 +173,34 @@ herald_deliver_earlier(void)
  * could not use a turn.
  */
 static void
-await_dispatch(HeraldPosition own_batch)
+await_dispatch(const HeraldDelivery *owed)
 {
 	uint32		slot = herald_shared_my_slot();
-	HeraldPosition answer_up_to = herald_session_take_answer_up_to();
 
-	if (own_batch == 0 && !herald_dispatch_is_behind(answer_up_to))
+	if (owed->own_batch == 0 && !herald_dispatch_is_behind(owed->answer_up_to))
 		return;
 
 	if (herald_wakeup_busy(herald_wakeup, slot))
 		herald_turns_pump();
-	if (own_batch != 0)
-		herald_dispatch_wait(own_batch);
+	if (owed->own_batch != 0)
+		herald_dispatch_wait(owed->own_batch);
 	else
-		herald_dispatch_catch_up(answer_up_to);
+		herald_dispatch_catch_up(owed->answer_up_to);
 	(void) herald_wakeup_rest(herald_wakeup, slot);
+}
+
+/* Has this session missed notifications on a channel that it has resumed? */
+static bool
+has_missed(const HeraldDelivery *owed)
+{
+	if (owed->has_missed || owed->resumed_sets == 0)
+		return owed->has_missed;
+
+	/* The statement has been answered: a cancel request is not meant for this. */
+	HOLD_CANCEL_INTERRUPTS();
+	herald_bypass_await_counting();
+	RESUME_CANCEL_INTERRUPTS();
+	return herald_bypass_since(owed->bypasses, owed->resumed_sets);
 }
 
 static void
@@ -363,7 +382,7 @@ tell_position(HeraldPlace place)
 {
 	if (keeps_place)
 		return;
-	(void) herald_session_take_owed_position();
+	owes_position = false;
 	herald_position_channel_tell(place);
 }
 

@@ -24,7 +24,7 @@
 #include "notify/listener/position_channel.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/listener/token.h"
+#include "notify/position/token.h"
 
 
 void

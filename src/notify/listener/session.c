@@ -32,11 +32,11 @@
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 
-#include "base/bell.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/shared.h"
 #include "base/signal.h"
+#include "base/wake_watchdog.h"
 #include "core/session_state.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
@@ -47,17 +47,10 @@
 static struct
 {
 	HeraldSessionState state;
-	bool		statement_before;	/* see herald_session_take_statement() */
-	bool		own_signal;		/* see herald_session_take_own_signal() */
+	HeraldDelivery owed;
 	TimestampTz message_time;	/* arrival of the client's last message that passed a hook */
 	HeraldPosition message_at;	/* the end of the queue at that time */
 	HeraldPosition began_at;	/* the same for the first message since we were idle */
-	HeraldPosition answer_up_to;	/* see herald_session_take_answer_up_to() */
-	HeraldPosition awaited;		/* see herald_session_await(); 0: nothing */
-	bool		position_owed;	/* see herald_session_owe_position() */
-	bool		has_missed;		/* see herald_session_note_missed() */
-	uint32		resumed_bypasses;	/* see herald_session_look_for_missed() */
-	HeraldChannelSets resumed_sets;
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
 	uint32		bypasses_at_end;	/* the number when the last transaction ended */
 	bool		wants_positions;	/* the session has requested a position */
@@ -132,10 +125,8 @@ herald_session_leave(void)
 		return;
 
 	(void) step(HERALD_SESSION_LEAVES);
-	session.own_signal = session.position_owed = session.has_missed = false;
-	session.resumed_sets = 0;
+	session.owed = (HeraldDelivery) {0};
 	session.wants_positions = session.hears_again = false;
-	session.answer_up_to = 0;
 	herald_wakeup_leave(herald_wakeup, slot);
 	atomic_store_explicit(&herald_slots[slot].told, 0, memory_order_relaxed);
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
@@ -169,7 +160,7 @@ herald_session_statement(void)
 	if (!herald_session_is_listener() || IsAbortedTransactionBlockState())
 		return;
 
-	session.statement_before = true;
+	session.owed.follows_statement = true;
 	is_new = note_message();
 	if (step(HERALD_SESSION_STATEMENT) != HERALD_SESSION_IDLE)
 		return;
@@ -209,11 +200,11 @@ herald_session_end_transaction(bool committed)
 	}
 	if (must_hear_natively(was_idle))
 	{
-		session.own_signal = true;
+		session.owed.is_requested = true;
 		herald_signal_self();
 	}
 	if (!herald_session_is_listener() ||
-		(committed && was_idle && !polled && session.awaited == 0))
+		(committed && was_idle && !polled && !herald_delivery_is_owed(&session.owed)))
 		return;
 
 	/*
@@ -227,7 +218,7 @@ herald_session_end_transaction(bool committed)
 	if (herald_session_state_is_busy(session.state) || rest() || polled ||
 		herald_dispatch_is_behind(up_to))
 	{
-		session.answer_up_to = herald_session_state_is_busy(session.state) ? HERALD_QUEUE_END : up_to;
+		session.owed.answer_up_to = herald_session_state_is_busy(session.state) ? HERALD_QUEUE_END : up_to;
 
 		/*
 		 * Code of the server or of another module fails each time before we can deliver:
@@ -235,7 +226,7 @@ herald_session_end_transaction(bool committed)
 		 */
 		if (!committed && was_idle && ++session.failures >= FAILURES_MAX)
 			ExitOnAnyError = true;
-		session.own_signal = true;
+		session.owed.is_requested = true;
 		herald_signal_self();
 	}
 }
@@ -338,7 +329,7 @@ rest(void)
 	 * word is still SIGNALLED, and no process sends another signal.
 	 */
 	return herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
-		session.awaited != 0 ||
+		herald_delivery_is_owed(&session.owed) ||
 		herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED;
 }
 
@@ -349,52 +340,27 @@ herald_session_is_idle_transaction(void)
 		debug_query_string == NULL && !proc_exit_inprogress;
 }
 
-bool
-herald_session_take_statement(void)
-{
-	bool		result = session.statement_before;
-
-	session.statement_before = false;
-	return result;
-}
-
 HeraldPosition
 herald_session_began_at(void)
 {
 	return herald_session_state_is_busy(session.state) ? session.began_at : 0;
 }
 
-HeraldPosition
-herald_session_take_answer_up_to(void)
+HeraldDelivery *
+herald_session_owed(void)
 {
-	HeraldPosition result = session.answer_up_to;
-
-	session.answer_up_to = 0;
-	return result == HERALD_QUEUE_END ? queue_end() : result;
+	return &session.owed;
 }
 
-void
-herald_session_await(HeraldPosition position)
+HeraldDelivery
+herald_session_take_owed(void)
 {
-	session.awaited = position;
-}
+	HeraldDelivery owed = session.owed;
 
-HeraldPosition
-herald_session_take_awaited(void)
-{
-	HeraldPosition result = session.awaited;
-
-	session.awaited = 0;
-	return result;
-}
-
-bool
-herald_session_take_own_signal(void)
-{
-	bool		result = session.own_signal;
-
-	session.own_signal = false;
-	return result;
+	session.owed = (HeraldDelivery) {0};
+	if (owed.answer_up_to == HERALD_QUEUE_END)
+		owed.answer_up_to = queue_end();
+	return owed;
 }
 
 HeraldToken
@@ -419,58 +385,6 @@ herald_session_hears_natively(void)
 {
 	if (!session.hears_again || notifyInterruptPending)
 		return;
-	session.position_owed = session.position_owed || session.bypasses_heard != session.bypasses_at_end;
+	session.owed.position = session.owed.position || session.bypasses_heard != session.bypasses_at_end;
 	session.bypasses_heard = session.bypasses_at_end;
-}
-
-/* Awaiting a position that was dispatched long ago makes an empty transaction follow. */
-void
-herald_session_owe_position(void)
-{
-	session.position_owed = true;
-	session.awaited = Max(session.awaited, HERALD_ALIGN);
-}
-
-bool
-herald_session_take_owed_position(void)
-{
-	bool		result = session.position_owed;
-
-	session.position_owed = false;
-	return result;
-}
-
-/* The empty transaction that follows checks this: see herald_session_owe_position(). */
-void
-herald_session_note_missed(void)
-{
-	session.has_missed = true;
-	session.awaited = Max(session.awaited, HERALD_ALIGN);
-}
-
-void
-herald_session_look_for_missed(uint32 bypasses, HeraldChannelSets sets)
-{
-	if (session.resumed_sets == 0)
-		session.resumed_bypasses = bypasses;
-	session.resumed_sets |= sets;
-	session.awaited = Max(session.awaited, HERALD_ALIGN);
-}
-
-bool
-herald_session_take_missed(void)
-{
-	bool		result = session.has_missed;
-
-	if (session.resumed_sets != 0)
-	{
-		/* The statement has been answered: a cancel request is not meant for this. */
-		HOLD_CANCEL_INTERRUPTS();
-		herald_bypass_await_counting();
-		RESUME_CANCEL_INTERRUPTS();
-		result = result || herald_bypass_since(session.resumed_bypasses, session.resumed_sets);
-	}
-	session.has_missed = false;
-	session.resumed_sets = 0;
-	return result;
 }

@@ -12,8 +12,9 @@
 
 #include "postgres.h"
 
-#include "notify/listener/token.h"
-#include "notify/storage/bypass.h"
+#include "notify/listener/delivery.h"
+#include "notify/position/bypass.h"
+#include "notify/position/token.h"
 
 /*
  * Become a listener, inside a transaction, before the first channel is entered
@@ -48,30 +49,17 @@ extern void herald_session_end_transaction(bool committed);
 extern bool herald_session_is_idle_transaction(void);
 
 /*
- * Has the client run a statement since the last call?  Then it may be waiting for
- * ReadyForQuery.
- */
-extern bool herald_session_take_statement(void);
-
-/*
  * The end of the queue when we were last idle, before the current transaction; 0: there is
  * none, or we did not listen yet.
  */
 extern HeraldPosition herald_session_began_at(void);
 
 /*
- * Finished batches before this position must be delivered before ReadyForQuery: their commits
- * were answered before the client's last message arrived.  Resets the value.
+ * What the next delivery owes: to fill in; and to deliver, which resets it.  The session's
+ * transaction ends, or is the empty one that delivers.  Never fail.
  */
-extern HeraldPosition herald_session_take_answer_up_to(void);
-
-/*
- * Before ReadyForQuery, deliver everything up to this position: the end of a batch that this
- * session has sent and listens to.  take: returns the position, 0 if there is none, and resets
- * it.
- */
-extern void herald_session_await(HeraldPosition position);
-extern HeraldPosition herald_session_take_awaited(void);
+extern HeraldDelivery *herald_session_owed(void);
+extern HeraldDelivery herald_session_take_owed(void);
 
 /*
  * Everything before the returned position has been sent to the client, or is not for it; in a
@@ -85,25 +73,5 @@ extern HeraldToken herald_session_position(void);
  * transaction ended.
  */
 extern void herald_session_hears_natively(void);
-
-/*
- * Send the client the session's position at the next opportunity.  take: is a position owed?
- * Resets the flag.
- */
-extern void herald_session_owe_position(void);
-extern bool herald_session_take_owed_position(void);
-
-/*
- * The session has resumed channels but has missed notifications (note_missed), or must check
- * whether it has: whether more than `bypasses` transactions have bypassed our queue on
- * channels of these sets (look_for_missed).  The client must be notified before anything else.
- * take: has it missed any?  Resets this.  In a transaction; may throw.
- */
-extern void herald_session_note_missed(void);
-extern void herald_session_look_for_missed(uint32 bypasses, HeraldChannelSets sets);
-extern bool herald_session_take_missed(void);
-
-/* Has the end of our own transaction requested a delivery?  Resets the flag. */
-extern bool herald_session_take_own_signal(void);
 
 #endif							/* HERALD_SESSION_H */

@@ -30,21 +30,16 @@
 #include "utils/memutils.h"
 
 #include "base/involvement.h"
-#include "base/levels.h"
 #include "base/own_channels.h"
 #include "base/shared.h"
+#include "base/subtransaction_levels.h"
 #include "core/stop_point.h"
-#include "notify/listener/quota.h"
+#include "notify/channels/quota.h"
+#include "notify/listener/server_steps.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/storage/bypass.h"
+#include "notify/position/bypass.h"
 #include "notify/storage/spill.h"
-
-/*
- * The server (19) takes up to some microseconds for each step, and many sessions may do this
- * at once.
- */
-#define STEPS_MAX		100
 
 typedef enum ActionKind
 {
@@ -100,19 +95,10 @@ static struct
 /* Levels of the actions. */
 static HeraldLevels levels;
 
-/*
- * Number of steps that the server takes for channels at the end of this transaction, including
- * parts that were rolled back: one for each LISTEN and UNLISTEN, and for UNLISTEN * the
- * largest size that its table of channels ever had, since the table does not shrink.
- */
-static uint64 steps;
-static uint64 listens_run;
-static uint64 channels_most;
-
 static Subscription *find_active(const HeraldEntry *entry);
 static bool is_before(HeraldPlace one, HeraldPlace other);
-static void count_steps(ActionKind kind);
 static void add_action(ActionKind kind, const char *channel);
+static Action *find_listen(const char *channel);
 static bool any_action(bool listens);
 static int	last_unlisten_all(void);
 static void apply_to_wishes(const Action *action);
@@ -148,21 +134,15 @@ herald_subscriptions_unlisten_all(void)
 }
 
 bool
-herald_subscriptions_noted_last(const char *channel)
+herald_subscriptions_any_to_add(const char *channel)
 {
-	const Action *last;
-
-	if (transaction.actions_used == 0)
-		return false;
-	last = &transaction.actions[transaction.actions_used - 1];
-	return last->kind == ACTION_LISTEN && strcmp(last->channel, channel) == 0;
+	return find_listen(channel) != NULL;
 }
 
 bool
-herald_subscriptions_resume(HeraldToken token)
+herald_subscriptions_resume(const char *channel, HeraldToken token)
 {
-	const char *channel = transaction.actions[transaction.actions_used - 1].channel;
-	uint32		hash = herald_channels_hash(channel, strlen(channel));
+	uint32		hash = herald_channel_hash(channel, strlen(channel));
 	HeraldPosition had_read;
 
 	join();
@@ -180,7 +160,7 @@ herald_subscriptions_resume(HeraldToken token)
 	herald_bypass_await_counting();
 	if (herald_bypass_since(token.bypasses, herald_channel_set(hash)))
 		return false;
-	transaction.actions[transaction.actions_used - 1].after = token;
+	find_listen(channel)->after = token;
 	HERALD_STOP_POINT("resume-held");
 	return true;
 }
@@ -256,12 +236,6 @@ herald_subscriptions_are_first(void)
 	return any_action(true) && (subscriptions == NULL || hash_get_num_entries(subscriptions) == 0);
 }
 
-bool
-herald_subscriptions_take_long(void)
-{
-	return steps > STEPS_MAX;
-}
-
 void
 herald_subscriptions_prepare(void)
 {
@@ -313,6 +287,8 @@ herald_subscriptions_prepare(void)
 void
 herald_subscriptions_look_for_missed(bool is_counted)
 {
+	HeraldDelivery *owed = herald_session_owed();
+
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
 		const Subscription *subscription = transaction.touched[i];
@@ -329,9 +305,9 @@ herald_subscriptions_look_for_missed(bool is_counted)
 		 */
 		now = herald_bypass_count();
 		if (herald_bypass_since(subscription->bypasses, set))
-			herald_session_note_missed();
+			owed->has_missed = true;
 		else if (!is_counted)
-			herald_session_look_for_missed(now, set);
+			herald_delivery_look_for_missed(owed, now, set);
 	}
 }
 
@@ -348,7 +324,7 @@ herald_subscriptions_commit(void)
 			if (subscription->resumes || !subscription->is_active)
 				subscription->start = subscription->next_start;
 			if (!subscription->is_active && strcmp(subscription->channel, HERALD_POSITION_CHANNEL) == 0)
-				herald_session_owe_position();
+				herald_session_owed()->position = true;
 			subscription->resumes = false;
 			subscription->is_active = true;
 		}
@@ -427,25 +403,19 @@ find_active(const HeraldEntry *entry)
 }
 
 static void
-count_steps(ActionKind kind)
-{
-	herald_is_involved = true;	/* so that the end of the transaction resets it */
-	listens_run += kind == ACTION_LISTEN;
-	channels_most = Max(channels_most, listens_run + (subscriptions == NULL ? 0 :
-												  hash_get_num_entries(subscriptions)));
-	steps += kind == ACTION_UNLISTEN_ALL ? channels_most + 1 : 1;
-}
-
-static void
 add_action(ActionKind kind, const char *channel)
 {
 	Action	   *action;
+	uint64		channels = subscriptions == NULL ? 0 : hash_get_num_entries(subscriptions);
 
-	count_steps(kind);
+	herald_is_involved = true;	/* so that the end of the transaction resets the steps */
+	if (kind == ACTION_UNLISTEN_ALL)
+		herald_server_steps_add_all(channels);
+	else
+		herald_server_steps_add(kind == ACTION_LISTEN, channels);
 
 	/* A session without channels has nothing to unlisten. */
-	if (kind != ACTION_LISTEN && transaction.actions_used == 0 &&
-		(subscriptions == NULL || hash_get_num_entries(subscriptions) == 0))
+	if (kind != ACTION_LISTEN && transaction.actions_used == 0 && channels == 0)
 		return;
 
 	if (transaction.actions_used == transaction.actions_size)
@@ -468,6 +438,20 @@ add_action(ActionKind kind, const char *channel)
 }
 
 /* listens: is there a LISTEN among the actions?  Else: is there an UNLISTEN or UNLISTEN *? */
+/* The latest action for the channel, if that is a LISTEN. */
+static Action *
+find_listen(const char *channel)
+{
+	for (int i = transaction.actions_used; i-- > 0;)
+	{
+		Action	   *action = &transaction.actions[i];
+
+		if (action->kind == ACTION_UNLISTEN_ALL || strcmp(action->channel, channel) == 0)
+			return action->kind == ACTION_LISTEN ? action : NULL;
+	}
+	return NULL;
+}
+
 static bool
 any_action(bool listens)
 {
@@ -544,7 +528,7 @@ enter(const char *channel)
 		return subscription;
 	memset((char *) subscription + sizeof(subscription->channel), 0,
 		   sizeof(*subscription) - sizeof(subscription->channel));
-	subscription->channel_hash = herald_channels_hash(channel, strlen(channel));
+	subscription->channel_hash = herald_channel_hash(channel, strlen(channel));
 	return subscription;
 }
 
@@ -617,7 +601,7 @@ find(const char *channel, size_t length, HASHACTION action, bool *found)
 
 	/* Use the hash that the queue's entries contain. */
 	return hash_search_with_hash_value(subscriptions, channel,
-									   herald_channels_hash(channel, length), action, found);
+									   herald_channel_hash(channel, length), action, found);
 }
 
 static void
@@ -639,7 +623,7 @@ finish(void)
 
 	memset(&transaction, 0, sizeof(transaction));
 	herald_levels_reset(&levels);
-	steps = listens_run = 0;
+	herald_server_steps_reset();
 	if (!had_actions)
 		return;
 

@@ -13,8 +13,8 @@
 #include "postgres.h"
 
 #include "core/queue_reader.h"
-#include "notify/dispatch/channel_map.h"
-#include "notify/listener/token.h"
+#include "notify/channels/channel_map.h"
+#include "notify/position/token.h"
 
 /*
  * Note a LISTEN, UNLISTEN or UNLISTEN * (or DISCARD ALL), which takes effect when the
@@ -25,17 +25,17 @@ extern void herald_subscriptions_unlisten(const char *channel);
 extern void herald_subscriptions_unlisten_all(void);
 
 /*
- * Is a LISTEN of this channel the last action that was noted?  Another module's hook may
- * handle LISTEN itself, without passing it on.
+ * Will this transaction listen to the channel?  Another module's hook may handle LISTEN itself,
+ * without passing it on.
  */
-extern bool herald_subscriptions_noted_last(const char *channel);
+extern bool herald_subscriptions_any_to_add(const char *channel);
 
 /*
  * If so: let the channel begin at the token's place.  From now on the messages after it are
  * kept for this session.  False: some of them no longer exist, and the channel begins at the
  * commit.  May throw.
  */
-extern bool herald_subscriptions_resume(HeraldToken token);
+extern bool herald_subscriptions_resume(const char *channel, HeraldToken token);
 
 /*
  * Does this transaction hold messages for a channel that will resume?  Then the session's word
@@ -53,12 +53,6 @@ extern bool herald_subscriptions_any_to_drop(void);
 
 /* The same for LISTEN, in a session that has no channels yet. */
 extern bool herald_subscriptions_are_first(void);
-
-/*
- * Does this transaction do enough LISTENs and UNLISTENs for the server, which repeats them
- * after our callback, to take long?
- */
-extern bool herald_subscriptions_take_long(void);
 
 /*
  * Before the commit: enter the new channels in the channel map.  May throw;

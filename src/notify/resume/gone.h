@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-#include "notify/storage/kept.h"
+#include "notify/position/kept.h"
 
 /* Throw 55000, with a hint for the user. */
 herald_noreturn extern void herald_gone_report(HeraldGone reason);

@@ -35,17 +35,17 @@
 #include "base/waits.h"
 #include "core/queue_reader.h"
 #include "core/stop_point.h"
-#include "notify/dispatch/channel_map.h"
+#include "notify/channels/channel_map.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/position_channel.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/listener/token.h"
+#include "notify/position/bypass.h"
+#include "notify/position/kept.h"
+#include "notify/position/token.h"
 #include "notify/resume/gone.h"
 #include "notify/sender/notify.h"
-#include "notify/storage/bypass.h"
-#include "notify/storage/kept.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
@@ -165,7 +165,7 @@ add_channel(Reading *reading, const char *name)
 
 	herald_check_channel(strlen(name));
 	strlcpy(channel->name, name, NAMEDATALEN);
-	channel->hash = herald_channels_hash(name, strlen(name));
+	channel->hash = herald_channel_hash(name, strlen(name));
 	reading->sets |= herald_channel_set(channel->hash);
 }
 

@@ -20,7 +20,7 @@
 #include "base/shared.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/listener/token.h"
+#include "notify/position/token.h"
 #include "notify/sender/notify.h"
 
 PG_FUNCTION_INFO_V1(herald_position);
@@ -68,7 +68,7 @@ herald_listen(PG_FUNCTION_ARGS)
 	is_known = !PG_ARGISNULL(1) &&
 		herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token) == HERALD_TOKEN_READ;
 	execute_listen(channel);
-	if (!herald_subscriptions_noted_last(channel))
+	if (!herald_subscriptions_any_to_add(channel))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("could not listen to channel \"%s\"", channel),
@@ -76,7 +76,7 @@ herald_listen(PG_FUNCTION_ARGS)
 				 errhint("Look for a module that filters statements in shared_preload_libraries and session_preload_libraries.")));
 	if (PG_ARGISNULL(1))
 		PG_RETURN_NULL();
-	PG_RETURN_BOOL(is_known && herald_subscriptions_resume(token));
+	PG_RETURN_BOOL(is_known && herald_subscriptions_resume(channel, token));
 }
 
 /*

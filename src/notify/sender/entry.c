@@ -12,7 +12,7 @@
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
 
-#include "notify/dispatch/channel_map.h"
+#include "base/channel_hash.h"
 #include "notify/sender/entry.h"
 
 static uint64 write_strings(HeraldEntry *entry, HeraldEntryKind kind, uint32 number,
@@ -60,7 +60,7 @@ write_strings(HeraldEntry *entry, HeraldEntryKind kind, uint32 number,
 	char	   *body = entry->body;
 
 	write_head(entry, kind, HERALD_BODY_PID + channel_length + 1 + payload_length + 1);
-	entry->channel_hash = herald_channels_hash(channel, channel_length);
+	entry->channel_hash = herald_channel_hash(channel, channel_length);
 	entry->channel_length = channel_length;
 
 	memcpy(body, &number, HERALD_BODY_PID);

@@ -21,16 +21,17 @@
 #include "utils/fmgroids.h"
 
 #include "base/activation.h"
+#include "base/channel_hash.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/own_channels.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "notify/dispatch/channel_map.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/position/bypass.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
-#include "notify/storage/bypass.h"
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
@@ -76,7 +77,7 @@ herald_notify(const char *channel, const char *payload)
 		elog(DEBUG1, "herald_notify(%s)", channel);
 
 	/* The commit looks listeners up, and must not fail. */
-	herald_channels_attach();
+	herald_dispatch_attach();
 
 	herald_is_involved = true;
 	ends_natively = ends_natively || !herald_enabled;

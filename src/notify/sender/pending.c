@@ -33,9 +33,9 @@
 #include "utils/memutils.h"
 
 #include "base/compat.h"
-#include "base/levels.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "base/subtransaction_levels.h"
 #include "core/queue.h"
 #include "core/stop_point.h"
 #include "notify/sender/entry.h"

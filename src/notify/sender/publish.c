@@ -19,18 +19,18 @@
 #include "storage/proc.h"
 #include "utils/timestamp.h"
 
-#include "base/bell.h"
 #include "base/compat.h"
 #include "base/outbox.h"
 #include "base/shared.h"
+#include "base/wake_watchdog.h"
 #include "core/stop_point.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
+#include "notify/position/bypass.h"
 #include "notify/sender/admission.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
-#include "notify/storage/bypass.h"
 #include "notify/storage/spill.h"
 
 static struct
@@ -103,7 +103,7 @@ herald_publish_reserve(void)
 	/* A new segment: the last positions of sessions become old, even if no session listens to this batch. */
 	if ((batch.position & (herald_queue->segment_size - 1)) == 0 &&
 		atomic_load_explicit(&herald_control->tells_positions, memory_order_relaxed) != 0)
-		herald_bell_ring();
+		herald_wake_watchdog_if_asleep();
 }
 
 void

@@ -29,8 +29,8 @@
 #include "utils/varlena.h"
 
 #include "base/compat.h"
-#include "base/hush.h"
 #include "base/shared.h"
+#include "base/suppress_messages.h"
 #include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
@@ -259,7 +259,7 @@ void
 herald_files_delete(HeraldDoomedFile *file)
 {
 	HERALD_HOLD_POINT("files-delete");
-	(void) herald_hushed(delete_file, file);
+	(void) herald_with_messages_suppressed(delete_file, file);
 	HERALD_HOLD_POINT("files-deleted");
 	atomic_fetch_add(&herald_files->deleted, 1);
 }
@@ -296,7 +296,7 @@ herald_files_have_folders(void)
 void
 herald_files_delete_folders(void)
 {
-	(void) herald_hushed(delete_folders, NULL);
+	(void) herald_with_messages_suppressed(delete_folders, NULL);
 	atomic_store(&herald_files->has_folders, false);
 }
 

@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-#include "base/channel_sets.h"
+#include "base/channel_hash.h"
 #include "core/retention.h"
 
 /* The position of a reference that has no place in the queue yet. */

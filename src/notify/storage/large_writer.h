@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-#include "base/channel_sets.h"
+#include "base/channel_hash.h"
 #include "core/queue.h"
 #include "storage/fd.h"
 

@@ -30,11 +30,11 @@
 #include "utils/guc.h"
 #include "utils/resowner.h"
 
-#include "base/bell.h"
 #include "base/compat.h"
-#include "base/hush.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "base/suppress_messages.h"
+#include "base/wake_watchdog.h"
 #include "core/retention.h"
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
@@ -420,13 +420,13 @@ write_segment(HeraldPosition segment)
 
 	/* The file is neither this transaction's, nor any query's. */
 	temp_file_limit = -1;
-	saving.is_complete = herald_hushed(create_and_write, &saving);
+	saving.is_complete = herald_with_messages_suppressed(create_and_write, &saving);
 	temp_file_limit = limit;
 	CurrentResourceOwner = caller;	/* the current one cannot be deleted */
 
 	if (saving.is_complete)
 		herald_shared_count(HERALD_COUNT_SEGMENTS_SPILLED, 1);
-	(void) herald_hushed(close_file, &saving);
+	(void) herald_with_messages_suppressed(close_file, &saving);
 	return saving.is_complete;
 }
 

@@ -1,6 +1,6 @@
 """No message is sent to a client while a lock of pg_herald's is held: if the client does not read it, all others wait.
 
-The build with stop points checks each message just before it is sent (src/base/armed_points.c); the first part runs
+The build with stop points checks each message just before it is sent (src/testing/armed_points.c); the first part runs
 every place that sends a message. In the second part there is a client that does not read, and a release build.
 """
 

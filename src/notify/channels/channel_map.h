@@ -20,7 +20,7 @@
 typedef struct HeraldChannelKey
 {
 	Oid			database;
-	uint32		channel_hash;	/* herald_channels_hash() of the name */
+	uint32		channel_hash;	/* herald_channel_hash() of the name */
 	char		name[NAMEDATALEN];
 } HeraldChannelKey;
 
@@ -60,12 +60,6 @@ extern void herald_channels_create(void);
  * allowed, before any other function of this file.
  */
 extern void herald_channels_attach(void);
-
-/*
- * The hash of a channel in this file, in the queue and in the listener's own table.  It
- * changes with each start of the server.
- */
-extern uint32 herald_channels_hash(const char *channel, size_t length);
 
 /*
  * Enter a listener, which must not be in the map yet.  Throws ERRCODE_OUT_OF_MEMORY when

@@ -28,7 +28,7 @@
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "notify/dispatch/channel_map.h"
+#include "notify/channels/channel_map.h"
 
 #define SLOTS_IN_ENTRY	6
 
@@ -100,11 +100,6 @@ herald_channels_create(void)
 	dshash_table *table;
 	dsa_area   *created;
 
-	if (!pg_strong_random(&herald_control->channel_seed, sizeof(herald_control->channel_seed)))
-		ereport(FATAL,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate a random number for pg_herald")));
-
 	created = dsa_create_in_place(herald_channel_area, herald_channels_memory_size(),
 								  herald_control->area_tranche, NULL);
 	dsa_pin(created);
@@ -136,17 +131,6 @@ herald_channels_attach(void)
 	}
 	channels = dshash_attach(area, &parameters, herald_control->channels, NULL);
 	MemoryContextSwitchTo(oldcontext);
-}
-
-/*
- * One process looks up channels for all sessions.  A user that knew the seed could choose
- * channel names with equal hashes, and so make each lookup compare all of them.
- */
-uint32
-herald_channels_hash(const char *channel, size_t length)
-{
-	return (uint32) hash_bytes_extended((const unsigned char *) channel, (int) length,
-										herald_control->channel_seed);
 }
 
 /*

@@ -23,8 +23,8 @@
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "notify/dispatch/channel_map.h"
-#include "notify/listener/quota.h"
+#include "notify/channels/channel_map.h"
+#include "notify/channels/quota.h"
 
 static uint64 channels_of(uint32 role);
 static uint64 limit(void);

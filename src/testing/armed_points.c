@@ -30,10 +30,10 @@
 #include "storage/spin.h"
 #include "utils/builtins.h"
 
-#include "base/armed_points.h"
 #include "base/outbox.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "testing/armed_points.h"
 
 PG_FUNCTION_INFO_V1(herald_stop_arm);
 PG_FUNCTION_INFO_V1(herald_stop_release);

@@ -23,10 +23,10 @@
 #include "base/shared.h"
 #include "base/waits.h"
 #include "core/stop_point.h"
-#include "notify/storage/kept.h"
+#include "notify/position/kept.h"
 #include "notify/storage/spill.h"
-#include "watchdog/housekeeper.h"
-#include "watchdog/lag.h"
+#include "workers/housekeeper.h"
+#include "workers/laggards.h"
 
 #define LOOK_EVERY_MS		1000
 
@@ -74,7 +74,7 @@ herald_housekeeper_main(Datum arg)
 		while (!InterruptPending && !ShutdownRequestPending && herald_spill_delete_one())
 			;
 		herald_spill_tidy();
-		herald_lag_look();
+		herald_laggards_look();
 
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					  LOOK_EVERY_MS, herald_wait(HERALD_WAIT_HOUSEKEEPER)) & WL_LATCH_SET)

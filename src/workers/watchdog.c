@@ -29,19 +29,19 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "base/bell.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "base/waits.h"
-#include "cache/invalidation/catch_up.h"
+#include "base/wake_watchdog.h"
 #include "core/stop_point.h"
-#include "notify/dispatch/channel_map.h"
+#include "inval/catch_up.h"
+#include "notify/channels/channel_map.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/position_channel.h"
-#include "watchdog/watchdog.h"
+#include "workers/watchdog.h"
 
 /* So a turn is taken back after 10 to 20 ms without progress. */
 #define LOOK_EVERY_MS		10
@@ -123,7 +123,7 @@ herald_watchdog_main(Datum arg)
 		sleep_ms = sleep_time(last_look_ms, last_active_ms);
 		if (sleep_ms == IDLE_MS)
 		{
-			/* [D4] Say so, and look once more: pairs with herald_bell_ring() */
+			/* [D4] Say so, and look once more: pairs with herald_wake_watchdog_if_asleep() */
 			atomic_exchange_explicit(&herald_control->watchdog_sleeps, 1, memory_order_seq_cst);
 			if (is_anything_awaited())
 				sleep_ms = LOOK_EVERY_MS;

@@ -36,7 +36,7 @@
 #include "base/compat.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
-#include "notify/storage/bypass.h"
+#include "notify/position/bypass.h"
 
 /* Interval between two checks whether a transaction has been counted. */
 #define COUNTING_STEP_US	100

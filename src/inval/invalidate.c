@@ -27,12 +27,12 @@
 
 #include "base/compat.h"
 #include "base/involvement.h"
-#include "base/levels.h"
 #include "base/shared.h"
-#include "cache/invalidation/catch_up.h"
-#include "cache/invalidation/invalidate.h"
-#include "cache/invalidation/subscribers.h"
+#include "base/subtransaction_levels.h"
 #include "core/stop_point.h"
+#include "inval/catch_up.h"
+#include "inval/invalidate.h"
+#include "inval/subscribers.h"
 
 /* A transaction that invalidates more keys of one cache than this invalidates all of it. */
 #define KEYS_MAX		1024

@@ -28,14 +28,14 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "base/attention.h"
+#include "base/served_reasons.h"
 #include "base/shared.h"
-#include "cache/invalidation/catch_up.h"
-#include "cache/invalidation/invalidate.h"
-#include "cache/invalidation/reader.h"
-#include "cache/invalidation/subscribers.h"
 #include "core/freshness.h"
 #include "core/stop_point.h"
+#include "inval/catch_up.h"
+#include "inval/invalidate.h"
+#include "inval/reader.h"
+#include "inval/subscribers.h"
 
 static HeraldFreshness *freshness;	/* NULL: we have never joined */
 static bool must_join;			/* some messages have not been applied */

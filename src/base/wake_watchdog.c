@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * bell.c
+ * wake_watchdog.c
  *	  Wakes the watchdog.
  *
  * The watchdog sleeps while there is no work for it.  A process that leaves work to it rings
@@ -14,21 +14,21 @@
 
 #include "storage/latch.h"
 
-#include "base/bell.h"
 #include "base/compat.h"
 #include "base/shared.h"
+#include "base/wake_watchdog.h"
 
 static bool set_latch(void);
 
 
 bool
-herald_bell_watchdog_runs(void)
+herald_watchdog_runs(void)
 {
 	return atomic_load_explicit(&herald_control->watchdog, memory_order_relaxed) >= 0;
 }
 
 int
-herald_bell_watchdog_pid(void)
+herald_watchdog_pid(void)
 {
 	int32		number = atomic_load_explicit(&herald_control->watchdog, memory_order_relaxed);
 
@@ -36,14 +36,14 @@ herald_bell_watchdog_pid(void)
 }
 
 bool
-herald_bell_wake(void)
+herald_wake_watchdog(void)
 {
 	atomic_store_explicit(&herald_control->watchdog_sleeps, 0, memory_order_relaxed);
 	return set_latch();
 }
 
 void
-herald_bell_ring(void)
+herald_wake_watchdog_if_asleep(void)
 {
 	/* [D4] pairs with the exchange in herald_watchdog_main() */
 	if (atomic_load_explicit(&herald_control->watchdog_sleeps, memory_order_seq_cst) != 0 &&

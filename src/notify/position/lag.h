@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * lag.h
- *	  How far listeners are behind, and a log line about each that is far behind.
+ *	  How far a listener is behind.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -25,8 +25,5 @@ extern uint64 herald_lag_bytes(uint64 word);
  * resource owner; may throw.
  */
 extern bool herald_lag_since(uint64 word, TimestampTz *since);
-
-/* Log each listener that has begun to lag.  By the housekeeper, about every second. */
-extern void herald_lag_look(void);
 
 #endif							/* HERALD_LAG_H */

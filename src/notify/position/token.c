@@ -30,7 +30,7 @@
 #include "base/activation.h"
 #include "base/compat.h"
 #include "base/shared.h"
-#include "notify/listener/token.h"
+#include "notify/position/token.h"
 
 #define VERSION			1
 #define TAG_BYTES		14

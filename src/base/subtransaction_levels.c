@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * levels.c
+ * subtransaction_levels.c
  *	  Where each open subtransaction began to append to a list.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -13,7 +13,7 @@
 #include "utils/memutils.h"
 
 #include "base/compat.h"
-#include "base/levels.h"
+#include "base/subtransaction_levels.h"
 
 static HeraldLevel *current(HeraldLevels *levels);
 

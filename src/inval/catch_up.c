@@ -9,11 +9,11 @@
  */
 #include "postgres.h"
 
-#include "base/bell.h"
 #include "base/shared.h"
 #include "base/signal.h"
-#include "cache/invalidation/catch_up.h"
+#include "base/wake_watchdog.h"
 #include "core/stop_point.h"
+#include "inval/catch_up.h"
 
 
 void
@@ -21,7 +21,7 @@ herald_invalidation_wake(int32 slot)
 {
 	if (slot == HERALD_INVAL_NOBODY)
 		return;
-	herald_bell_ring();
+	herald_wake_watchdog_if_asleep();
 	herald_shared_count(HERALD_COUNT_CATCH_UPS, 1);
 	HERALD_HOLD_POINT("catch-up-handed-out");
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * lag.c
- *	  How far listeners are behind, and a log line about each that is far behind.
+ * laggards.c
+ *	  Logs listeners that are far behind.
  *
  * A listener lags when it is more than herald.log_min_lag behind at two looks in a row, until
  * it is less than half of that behind: so it is logged once, even if it moves around the limit,
@@ -22,9 +22,8 @@
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "notify/storage/kept.h"
-#include "notify/storage/large_files.h"
-#include "watchdog/lag.h"
+#include "notify/position/lag.h"
+#include "workers/laggards.h"
 
 /* In the housekeeper: the word of each listener that was beyond the limit at the last look, or 0. */
 static uint64 *beyond;
@@ -34,14 +33,8 @@ static void report(uint32 slot, uint64 word, bool is_stalled);
 static const char *application_of(int pid, char *buffer, size_t size);
 
 
-bool
-herald_lag_since(uint64 word, TimestampTz *since)
-{
-	return herald_listener_is_pending(word) && herald_kept_since(herald_word_position(word), since);
-}
-
 void
-herald_lag_look(void)
+herald_laggards_look(void)
 {
 	uint32		used = atomic_load_explicit(&herald_wakeup->slots_used, memory_order_relaxed);
 
@@ -49,24 +42,6 @@ herald_lag_look(void)
 		beyond = MemoryContextAllocZero(TopMemoryContext, herald_wakeup->slots * sizeof(uint64));
 	for (uint32 slot = 0; slot < used; slot++)
 		look_at(slot);
-}
-
-bool
-herald_lag_has_missed(uint64 word)
-{
-	return herald_listener_is_pending(word) &&
-		herald_word_position(word) < atomic_load(&herald_queue->lost);
-}
-
-uint64
-herald_lag_bytes(uint64 word)
-{
-	HeraldPosition position = herald_word_position(word);
-	HeraldPosition dispatched = atomic_load(&herald_queue->dispatched);
-
-	if (!herald_listener_is_pending(word) || position >= dispatched || herald_lag_has_missed(word))
-		return 0;
-	return dispatched - position + herald_large_files_bytes_between(position, dispatched);
 }
 
 static void

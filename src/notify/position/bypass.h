@@ -13,7 +13,7 @@
 
 #include "postgres.h"
 
-#include "base/channel_sets.h"
+#include "base/channel_hash.h"
 
 /*
  * Before the commit: the server has no notifications of this transaction except those that are

@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * hush.h
+ * suppress_messages.h
  *	  Runs a function with client messages suppressed.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_HUSH_H
-#define HERALD_HUSH_H
+#ifndef HERALD_SUPPRESS_MESSAGES_H
+#define HERALD_SUPPRESS_MESSAGES_H
 
 #include "postgres.h"
 
@@ -17,6 +17,6 @@
  * under a lock, or at the end of a transaction.  Messages go to the server's log only;
  * interrupts are held off.  False: the function returned false or threw an error.
  */
-extern bool herald_hushed(bool (*function) (void *), void *arg);
+extern bool herald_with_messages_suppressed(bool (*function) (void *), void *arg);
 
-#endif							/* HERALD_HUSH_H */
+#endif							/* HERALD_SUPPRESS_MESSAGES_H */

@@ -1,21 +1,27 @@
 /*-------------------------------------------------------------------------
  *
- * channel_sets.h
- *	  The channels of all databases, divided into a few sets by their hashes.  Facts that
+ * channel_hash.h
+ *	  The hash of a channel, and the set of channels that it belongs to.
  *	  cannot be stored for each channel are stored for each set.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_CHANNEL_SETS_H
-#define HERALD_CHANNEL_SETS_H
+#ifndef HERALD_CHANNEL_HASH_H
+#define HERALD_CHANNEL_HASH_H
 
 #include "postgres.h"
 
 #include "miscadmin.h"
 
 #include "core/retention.h"
+
+/*
+ * The hash of a channel in the queue, in the channel map and in the listener's own table.  It
+ * changes with each start of the server.
+ */
+extern uint32 herald_channel_hash(const char *channel, size_t length);
 
 /* A subset of the HERALD_CHANNEL_SETS: a bit for each. */
 typedef uint64 HeraldChannelSets;
@@ -31,4 +37,4 @@ herald_channel_set(uint32 channel_hash)
 	return UINT64CONST(1) << (channel_hash ^ MyDatabaseId * 2654435769U) % HERALD_CHANNEL_SETS;
 }
 
-#endif							/* HERALD_CHANNEL_SETS_H */
+#endif							/* HERALD_CHANNEL_HASH_H */

@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "cache/invalidation/subscribers.h"
+#include "inval/subscribers.h"
 
 /* Enough for the SQL caches and those of some other modules. */
 #define SUBSCRIBERS_MAX		32

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * levels.h
+ * subtransaction_levels.h
  *	  Where each open subtransaction began to append to a list.
  *
  * Subtransactions nest strictly, so the items of the innermost one are the end of the list.
@@ -15,8 +15,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_LEVELS_H
-#define HERALD_LEVELS_H
+#ifndef HERALD_SUBTRANSACTION_LEVELS_H
+#define HERALD_SUBTRANSACTION_LEVELS_H
 
 #include "postgres.h"
 
@@ -49,4 +49,4 @@ extern uint64 herald_levels_subabort(HeraldLevels *levels, uint64 length);
 /* The transaction is over. */
 extern void herald_levels_reset(HeraldLevels *levels);
 
-#endif							/* HERALD_LEVELS_H */
+#endif							/* HERALD_SUBTRANSACTION_LEVELS_H */

@@ -18,7 +18,7 @@
 #include "base/settings.h"
 #include "base/shared.h"
 #include "core/queue_reader.h"
-#include "notify/storage/kept.h"
+#include "notify/position/kept.h"
 #include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 

@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * attention.h
+ * served_reasons.h
  *	  Handlers in this backend for signals other than those for notifications.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_ATTENTION_H
-#define HERALD_ATTENTION_H
+#ifndef HERALD_SERVED_REASONS_H
+#define HERALD_SERVED_REASONS_H
 
 #include "postgres.h"
 
@@ -36,4 +36,4 @@ extern void herald_attention_serve(void);
  */
 extern void herald_attention_end_transaction(bool committed);
 
-#endif							/* HERALD_ATTENTION_H */
+#endif							/* HERALD_SERVED_REASONS_H */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * hush.c
+ * suppress_messages.c
  *	  Runs a function with client messages suppressed.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -13,13 +13,13 @@
 #include "utils/guc.h"
 
 #include "base/compat.h"
-#include "base/hush.h"
+#include "base/suppress_messages.h"
 
 static void log_error(MemoryContext context);
 
 
 bool
-herald_hushed(bool (*function) (void *), void *arg)
+herald_with_messages_suppressed(bool (*function) (void *), void *arg)
 {
 	int			before = client_min_messages;
 	MemoryContext context = CurrentMemoryContext;

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * attention.c
+ * served_reasons.c
  *	  Handlers in this backend for signals other than those for notifications.
  *
  * A signal handler could not do this work, so the handlers here run at safe points: an idle
@@ -19,8 +19,8 @@
 #include "storage/ipc.h"
 #include "storage/sinval.h"
 
-#include "base/attention.h"
 #include "base/involvement.h"
+#include "base/served_reasons.h"
 #include "base/shared.h"
 
 static struct
