@@ -32,7 +32,7 @@ OBJS = \
 	src/base/activation.o src/base/channel_hash.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
 	src/base/served_reasons.o src/base/settings.o src/base/shared.o src/base/signal.o \
 	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
-	src/core/freshness.o src/core/inval_queue.o src/core/listener_word.o src/core/moderation_rules.o \
+	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \
 	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o
 

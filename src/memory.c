@@ -26,7 +26,6 @@
 #include "memory.h"
 #include "notify/channels/channel_map.h"
 #include "notify/storage/files.h"
-#include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
@@ -48,6 +47,8 @@ static Size slots_size(void);
 static void slots_init(void);
 static Size inval_size(void);
 static void inval_init(void);
+static Size large_size(void);
+static void large_init(void);
 static Size control_size(void);
 static void control_init(void);
 
@@ -58,7 +59,7 @@ static const SharedStructure structures[] = {
 	{"pg_herald slots", (void **) &herald_slots, slots_size, slots_init},
 	{"pg_herald files", (void **) &herald_files, herald_files_shared_size, herald_files_shared_init},
 	{"pg_herald spill", (void **) &herald_spill, herald_spill_shared_size, herald_spill_shared_init},
-	{"pg_herald large", (void **) &herald_large_files, herald_large_files_shared_size, herald_large_files_shared_init},
+	{"pg_herald large", (void **) &herald_large_table, large_size, large_init},
 	{"pg_herald control", (void **) &herald_control, control_size, control_init},
 	{"pg_herald reasons", (void **) &herald_reason_names, herald_reasons_shared_size, herald_reasons_shared_init},
 	{"pg_herald invalidations", (void **) &herald_inval_queue, inval_size, inval_init},
@@ -161,6 +162,18 @@ static void
 inval_init(void)
 {
 	herald_inval_init(herald_inval_queue, HERALD_INVAL_SIZE, MaxBackends);
+}
+
+static Size
+large_size(void)
+{
+	return sizeof(HeraldLargeTable);
+}
+
+static void
+large_init(void)
+{
+	herald_large_table_init(herald_large_table);
 }
 
 static Size

@@ -4,7 +4,7 @@ from importlib import import_module
 
 from bench.family import Family
 
-NAMES = ("targets", "signalling", "scalability", "duplicates", "huge", "writers", "outbox", "latency",
+NAMES = ("targets", "signalling", "scalability", "strangers", "duplicates", "huge", "writers", "outbox", "latency",
          "wakeups", "laggard", "mute", "resume", "retain", "readers", "memory", "caches", "invalidation", "peers",
          "micro")
 

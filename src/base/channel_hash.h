@@ -15,7 +15,7 @@
 
 #include "miscadmin.h"
 
-#include "core/retention.h"
+#include "core/large_table.h"
 
 /*
  * The hash of a channel in the queue, in the channel map and in the listener's own table.  It

@@ -19,7 +19,7 @@ HeraldControl *herald_control;
 HeraldInvalQueue *herald_inval_queue;
 HeraldFiles *herald_files;
 HeraldSpill *herald_spill;
-HeraldLargeFiles *herald_large_files;
+HeraldLargeTable *herald_large_table;
 HeraldReasonNames *herald_reason_names;
 void	   *herald_channel_area;
 

@@ -168,11 +168,10 @@ extern HeraldControl *herald_control;
 extern HeraldInvalQueue *herald_inval_queue;
 typedef struct HeraldFiles HeraldFiles;
 typedef struct HeraldSpill HeraldSpill;
-typedef struct HeraldLargeFiles HeraldLargeFiles;
 typedef struct HeraldReasonNames HeraldReasonNames;
 extern HeraldFiles *herald_files;	/* used only by notify/storage/files.c */
 extern HeraldSpill *herald_spill;	/* used only by notify/storage/spill.c */
-extern HeraldLargeFiles *herald_large_files;	/* used only by notify/storage/large_files.c */
+extern HeraldLargeTable *herald_large_table;
 extern HeraldReasonNames *herald_reason_names;	/* used only by api/reason_names.c */
 extern void *herald_channel_area;	/* a DSA area, created in place */
 

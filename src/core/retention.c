@@ -43,29 +43,21 @@
 
 #include "stop_point.h"
 
-typedef struct Spiller
-{
-	HeraldRetention *retention;
-	HeraldQueue  *queue;
-	HeraldWakeup *wakeup;
-	const HeraldRetentionLimits *limits;
-	const HeraldRetentionCalls *calls;
-} Spiller;
-
-static void delete_unneeded(Spiller *spiller, uint64_t bytes);
-static HeraldPosition retained_from(const Spiller *spiller, HeraldPosition needed, uint64_t bytes);
-static HeraldPosition oldest_kept(const Spiller *spiller);
-static uint64_t bytes_between(const Spiller *spiller, HeraldPosition from, HeraldPosition to);
-static bool keep_within_limit(Spiller *spiller, uint64_t bytes);
-static uint64_t bytes_kept(const Spiller *spiller);
-static bool save_unneeded(Spiller *spiller, HeraldPosition segment);
-static bool save(Spiller *spiller, HeraldPosition segment);
-static bool give_up_oldest(Spiller *spiller, HeraldOverrunReason reason);
-static bool give_up_other(Spiller *spiller, HeraldPosition oldest);
-static void give_up_below(Spiller *spiller, HeraldPosition position,
+static void delete_unneeded(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits);
+static HeraldPosition retained_from(const HeraldSpiller *spiller, HeraldPosition needed, uint64_t bytes,
+			  const HeraldRetentionLimits *limits);
+static HeraldPosition oldest_kept(const HeraldSpiller *spiller);
+static uint64_t bytes_between(const HeraldSpiller *spiller, HeraldPosition from, HeraldPosition to);
+static bool keep_within_limit(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits);
+static uint64_t bytes_kept(const HeraldSpiller *spiller);
+static bool save_unneeded(const HeraldSpiller *spiller, HeraldPosition segment, const HeraldRetentionLimits *limits);
+static bool save(const HeraldSpiller *spiller, HeraldPosition segment);
+static bool give_up_oldest(const HeraldSpiller *spiller, HeraldOverrunReason reason);
+static bool give_up_large(const HeraldSpiller *spiller, HeraldPosition oldest);
+static void give_up_below(const HeraldSpiller *spiller, HeraldPosition position,
 						  HeraldOverrunReason reason);
-static void delete_below(Spiller *spiller, HeraldPosition position);
-static void remove_others(Spiller *spiller, HeraldPosition below);
+static void delete_below(const HeraldSpiller *spiller, HeraldPosition position);
+static void remove_large(const HeraldSpiller *spiller, HeraldPosition below);
 
 
 /* Below `settled` no process writes any more, and all listeners concerned are marked. */
@@ -78,86 +70,68 @@ herald_retention_can_move(HeraldQueue *queue)
 		atomic_load_explicit(&queue->settled, memory_order_acquire) >= segment + queue->segment_size;
 }
 
-bool
-herald_retention_may_have_room(HeraldQueue *queue)
-{
-	return !herald_queue_is_short(queue) || herald_retention_can_move(queue);
-}
-
 HeraldRetentionResult
-herald_retention_move(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-					  const HeraldRetentionLimits *limits, const HeraldRetentionCalls *calls)
+herald_retention_move(const HeraldSpiller *spiller, const HeraldRetentionLimits *limits)
 {
-	Spiller		spiller = {retention, queue, wakeup, limits, calls};
+	HeraldQueue *queue = spiller->queue;
+	HeraldWakeup *wakeup = spiller->wakeup;
 	HeraldPosition segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 	HeraldPosition next = segment + queue->segment_size;
 	bool		is_needed;		/* by a listener */
 	bool		is_left;		/* an incomplete file is left */
 
 	/* Even if nothing can move: the saved range must end at the tail before one is added. */
-	delete_unneeded(&spiller, queue->segment_size);
+	delete_unneeded(spiller, queue->segment_size, limits);
 	if (!herald_retention_can_move(queue))
 		return herald_queue_is_short(queue) ? HERALD_RETENTION_NO_ROOM : HERALD_RETENTION_ROOM;
 
 	is_needed = herald_wakeup_needed(wakeup, queue) < next;
-	if (is_needed && !keep_within_limit(&spiller, queue->segment_size))
+	if (is_needed && !keep_within_limit(spiller, queue->segment_size, limits))
 	{
-		give_up_below(&spiller, next, HERALD_OVERRUN_LIMIT);
+		give_up_below(spiller, next, HERALD_OVERRUN_LIMIT);
 		is_needed = false;
 	}
 	if (!is_needed)
-		is_left = !save_unneeded(&spiller, segment);
+		is_left = !save_unneeded(spiller, segment, limits);
 	else
 	{
-		is_left = !save(&spiller, segment);
-		if (is_left && (calls->removing() || give_up_oldest(&spiller, HERALD_OVERRUN_ERROR)))
+		is_left = !save(spiller, segment);
+		if (is_left && (spiller->calls->removing() || give_up_oldest(spiller, HERALD_OVERRUN_ERROR)))
 			return HERALD_RETENTION_AGAIN;
 		if (is_left)
-			give_up_below(&spiller, next, HERALD_OVERRUN_ERROR);
+			give_up_below(spiller, next, HERALD_OVERRUN_ERROR);
 	}
 	(void) herald_queue_recycle(queue, next);
 	if (is_left)
-		calls->remove(segment);
+		spiller->calls->remove(segment);
 	return HERALD_RETENTION_ROOM;
 }
 
 bool
-herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-							uint64_t bytes, const HeraldRetentionLimits *limits,
-							const HeraldRetentionCalls *calls)
+herald_retention_leave_room(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits)
 {
-	Spiller		spiller = {retention, queue, wakeup, limits, calls};
-
-	delete_unneeded(&spiller, bytes);
-	return keep_within_limit(&spiller, bytes);
+	delete_unneeded(spiller, bytes, limits);
+	return keep_within_limit(spiller, bytes, limits);
 }
 
 void
-herald_retention_expire(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-						HeraldPosition position, const HeraldRetentionCalls *calls)
+herald_retention_expire(const HeraldSpiller *spiller, HeraldPosition position)
 {
-	Spiller		spiller = {retention, queue, wakeup, NULL, calls};
-	HeraldPosition needed = herald_wakeup_needed(wakeup, queue);
+	HeraldPosition needed = herald_wakeup_needed(spiller->wakeup, spiller->queue);
 
-	delete_below(&spiller, position < needed ? position : needed);
+	delete_below(spiller, position < needed ? position : needed);
 }
 
 bool
-herald_retention_give_up_oldest(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-								const HeraldRetentionCalls *calls)
+herald_retention_give_up_oldest(const HeraldSpiller *spiller)
 {
-	Spiller		spiller = {retention, queue, wakeup, NULL, calls};
-
-	return give_up_oldest(&spiller, HERALD_OVERRUN_ERROR);
+	return give_up_oldest(spiller, HERALD_OVERRUN_ERROR);
 }
 
 bool
-herald_retention_give_up_oldest_other(HeraldRetention *retention, HeraldQueue *queue,
-									  HeraldWakeup *wakeup, const HeraldRetentionCalls *calls)
+herald_retention_give_up_oldest_large(const HeraldSpiller *spiller)
 {
-	Spiller		spiller = {retention, queue, wakeup, NULL, calls};
-
-	return give_up_other(&spiller, calls->others_oldest());
+	return give_up_large(spiller, herald_large_table_oldest(spiller->large));
 }
 
 HeraldPosition
@@ -194,13 +168,12 @@ herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint6
 }
 
 bool
-herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-					  uint32_t slot, uint64_t sets, HeraldPosition position,
+herald_retention_hold(const HeraldSpiller *spiller, uint32_t slot, uint64_t sets, HeraldPosition position,
 					  HeraldPosition *had_read)
 {
 	/* [F4] */
-	return position >= herald_retention_kept_from(retention, queue, sets) &&
-		herald_wakeup_hold(wakeup, queue, slot, position, had_read);
+	return position >= herald_retention_kept_from(spiller->retention, spiller->queue, sets) &&
+		herald_wakeup_hold(spiller->wakeup, spiller->queue, slot, position, had_read);
 }
 
 bool
@@ -225,15 +198,15 @@ herald_retention_bytes(HeraldRetention *retention)
  * `bytes` more bytes fit.
  */
 static void
-delete_unneeded(Spiller *spiller, uint64_t bytes)
+delete_unneeded(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits)
 {
 	/*
 	 * Files of transactions that rolled back belong to the very first position, and to no
 	 * channel.
 	 */
-	remove_others(spiller, HERALD_ALIGN);
+	remove_large(spiller, HERALD_ALIGN);
 	delete_below(spiller,
-				 retained_from(spiller, herald_wakeup_needed(spiller->wakeup, spiller->queue), bytes));
+				 retained_from(spiller, herald_wakeup_needed(spiller->wakeup, spiller->queue), bytes, limits));
 }
 
 /*
@@ -241,9 +214,9 @@ delete_unneeded(Spiller *spiller, uint64_t bytes)
  * it.
  */
 static HeraldPosition
-retained_from(const Spiller *spiller, HeraldPosition needed, uint64_t bytes)
+retained_from(const HeraldSpiller *spiller, HeraldPosition needed, uint64_t bytes,
+			  const HeraldRetentionLimits *limits)
 {
-	const HeraldRetentionLimits *limits = spiller->limits;
 	uint64_t	size = spiller->queue->segment_size;
 	uint64_t	besides = bytes_kept(spiller) - bytes_between(spiller, 0, needed) + bytes;
 	HeraldPosition position = oldest_kept(spiller);
@@ -264,31 +237,26 @@ retained_from(const Spiller *spiller, HeraldPosition needed, uint64_t bytes)
 	return position < needed ? position : needed;
 }
 
-/* The oldest position that a saved segment or other file belongs to; UINT64_MAX: none. */
+/* The oldest position that a saved segment or large file belongs to; UINT64_MAX: none. */
 static HeraldPosition
-oldest_kept(const Spiller *spiller)
+oldest_kept(const HeraldSpiller *spiller)
 {
-	HeraldPosition oldest = UINT64_MAX;
-	HeraldPosition other = UINT64_MAX;
+	HeraldPosition oldest = herald_large_table_oldest(spiller->large);
+	HeraldPosition from = atomic_load_explicit(&spiller->retention->from, memory_order_relaxed);
 
-	if (herald_retention_bytes(spiller->retention) > 0)
-		oldest = atomic_load_explicit(&spiller->retention->from, memory_order_relaxed);
-	if (spiller->calls->others_oldest)
-		other = spiller->calls->others_oldest();
-	return other < oldest ? other : oldest;
+	return herald_retention_bytes(spiller->retention) > 0 && from < oldest ? from : oldest;
 }
 
 /*
- * Bytes of saved segments and other files that belong to a range; only whole segments count.
+ * Bytes of saved segments and large files that belong to a range; only whole segments count.
  */
 static uint64_t
-bytes_between(const Spiller *spiller, HeraldPosition from, HeraldPosition to)
+bytes_between(const HeraldSpiller *spiller, HeraldPosition from, HeraldPosition to)
 {
 	uint64_t	size = spiller->queue->segment_size;
 	HeraldPosition saved_from = atomic_load_explicit(&spiller->retention->from, memory_order_relaxed);
 	HeraldPosition saved_to = atomic_load_explicit(&spiller->retention->to, memory_order_relaxed);
-	uint64_t	bytes = spiller->calls->others_bytes_between ?
-		spiller->calls->others_bytes_between(from, to) : 0;
+	uint64_t	bytes = herald_large_table_bytes_between(spiller->large, from, to);
 
 	if (saved_from < from)
 		saved_from = from;
@@ -301,9 +269,9 @@ bytes_between(const Spiller *spiller, HeraldPosition from, HeraldPosition to)
 
 /* Give up data until `bytes` more bytes are within the limit.  False: they cannot be. */
 static bool
-keep_within_limit(Spiller *spiller, uint64_t bytes)
+keep_within_limit(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits)
 {
-	while (bytes_kept(spiller) + bytes > spiller->limits->bytes_max)
+	while (bytes_kept(spiller) + bytes > limits->bytes_max)
 	{
 		if (!give_up_oldest(spiller, HERALD_OVERRUN_LIMIT))
 			return false;
@@ -312,10 +280,9 @@ keep_within_limit(Spiller *spiller, uint64_t bytes)
 }
 
 static uint64_t
-bytes_kept(const Spiller *spiller)
+bytes_kept(const HeraldSpiller *spiller)
 {
-	return herald_retention_bytes(spiller->retention) +
-		(spiller->calls->others_bytes ? spiller->calls->others_bytes() : 0);
+	return herald_retention_bytes(spiller->retention) + herald_large_table_bytes(spiller->large);
 }
 
 /*
@@ -324,15 +291,14 @@ bytes_kept(const Spiller *spiller)
  * left.
  */
 static bool
-save_unneeded(Spiller *spiller, HeraldPosition segment)
+save_unneeded(const HeraldSpiller *spiller, HeraldPosition segment, const HeraldRetentionLimits *limits)
 {
-	const HeraldRetentionLimits *limits = spiller->limits;
 	uint64_t	size = spiller->queue->segment_size;
 
 	if (size > limits->retain_max ||
 		segment < atomic_load_explicit(&spiller->queue->lost, memory_order_relaxed))
 		return true;
-	delete_unneeded(spiller, size);
+	delete_unneeded(spiller, size, limits);
 	return bytes_kept(spiller) + size > limits->bytes_max || save(spiller, segment);
 }
 
@@ -341,7 +307,7 @@ save_unneeded(Spiller *spiller, HeraldPosition segment)
  * no second attempt.
  */
 static bool
-save(Spiller *spiller, HeraldPosition segment)
+save(const HeraldSpiller *spiller, HeraldPosition segment)
 {
 	if (!spiller->calls->save(segment))
 		return false;
@@ -356,7 +322,7 @@ save(Spiller *spiller, HeraldPosition segment)
 
 /* False: there is nothing to give up. */
 static bool
-give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
+give_up_oldest(const HeraldSpiller *spiller, HeraldOverrunReason reason)
 {
 	HeraldPosition oldest = oldest_kept(spiller);
 	HeraldPosition segment = UINT64_MAX;
@@ -364,7 +330,7 @@ give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
 	if (herald_retention_bytes(spiller->retention) > 0)
 		segment = atomic_load_explicit(&spiller->retention->from, memory_order_relaxed);
 	if (oldest < segment)
-		return give_up_other(spiller, oldest);
+		return give_up_large(spiller, oldest);
 	if (segment != UINT64_MAX)
 		give_up_below(spiller, segment + spiller->queue->segment_size, reason);
 	return segment != UINT64_MAX;
@@ -376,13 +342,13 @@ give_up_oldest(Spiller *spiller, HeraldOverrunReason reason)
  * fail, and its listeners are not marked yet.
  */
 static bool
-give_up_other(Spiller *spiller, HeraldPosition oldest)
+give_up_large(const HeraldSpiller *spiller, HeraldPosition oldest)
 {
 	bool		is_needed = oldest >= herald_wakeup_needed(spiller->wakeup, spiller->queue);
 
 	if (oldest >= atomic_load_explicit(&spiller->queue->settled, memory_order_acquire))
 		return false;
-	remove_others(spiller, oldest + HERALD_ALIGN);
+	remove_large(spiller, oldest + HERALD_ALIGN);
 	if (is_needed)
 		spiller->calls->dropped();
 	return true;
@@ -394,7 +360,7 @@ give_up_other(Spiller *spiller, HeraldPosition oldest)
  * find at any moment that its messages are gone.
  */
 static void
-give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
+give_up_below(const HeraldSpiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
 {
 	HeraldPosition before = atomic_load_explicit(&spiller->queue->lost, memory_order_relaxed);
 	HeraldPosition needed = herald_wakeup_needed(spiller->wakeup, spiller->queue);
@@ -425,7 +391,7 @@ give_up_below(Spiller *spiller, HeraldPosition position, HeraldOverrunReason rea
  * begins a new range.
  */
 static void
-delete_below(Spiller *spiller, HeraldPosition position)
+delete_below(const HeraldSpiller *spiller, HeraldPosition position)
 {
 	HeraldRetention *retention = spiller->retention;
 	uint64_t	size = spiller->queue->segment_size;
@@ -446,7 +412,7 @@ delete_below(Spiller *spiller, HeraldPosition position)
 		atomic_store_explicit(&retention->from, tail, memory_order_release);
 		atomic_store_explicit(&retention->to, tail, memory_order_release);
 	}
-	remove_others(spiller, position);
+	remove_large(spiller, position);
 	for (HeraldPosition segment = from; segment < left; segment += size)
 	{
 		HERALD_HOLD_POINT("spill-retired");
@@ -455,13 +421,11 @@ delete_below(Spiller *spiller, HeraldPosition position)
 }
 
 static void
-remove_others(Spiller *spiller, HeraldPosition below)
+remove_large(const HeraldSpiller *spiller, HeraldPosition below)
 {
 	HeraldPosition removed[HERALD_CHANNEL_SETS] = {0};
 
-	if (spiller->calls->others_remove == NULL)
-		return;
-	spiller->calls->others_remove(below, removed);
+	herald_large_table_remove_below(spiller->large, below, removed, spiller->calls->remove_large);
 	for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
 	{
 		_Atomic uint64_t *complete_from = &spiller->retention->complete_from[set];

@@ -10,11 +10,9 @@
 #ifndef HERALD_RETENTION_H
 #define HERALD_RETENTION_H
 
+#include "large_table.h"
 #include "queue.h"
 #include "wakeup.h"
-
-/* Number of sets that the channels of all databases are divided into; each set is a bit. */
-#define HERALD_CHANNEL_SETS		64
 
 /*
  * The saved range of the queue.  Written by the spiller: the one process that holds
@@ -25,7 +23,7 @@ typedef struct HeraldRetention
 	_Atomic uint64_t from;
 	_Atomic uint64_t to;
 
-	/* For each set of channels: from this position on, no file besides segments is missing. */
+	/* For each set of channels: from this position on, no large transaction's file is missing. */
 	_Atomic uint64_t complete_from[HERALD_CHANNEL_SETS];
 } HeraldRetention;
 
@@ -71,66 +69,54 @@ typedef struct HeraldRetentionCalls
 	void		(*dropped) (void);
 	void		(*overrun) (uint32_t slot, HeraldOverrunReason reason);
 
-	/*
-	 * Other files that count for the same limits (of large transactions): their total bytes;
-	 * the bytes of files that belong to a range of the queue; the position that the oldest
-	 * file belongs to (UINT64_MAX: there is none).  others_remove() deletes, as remove() does,
-	 * the files that belong below a position, and stores the highest of their positions for
-	 * each set of channels in the zeroed array `removed`.  NULL: there are no such files.
-	 */
-	uint64_t	(*others_bytes) (void);
-	uint64_t	(*others_bytes_between) (HeraldPosition from, HeraldPosition to);
-	HeraldPosition (*others_oldest) (void);
-	void		(*others_remove) (HeraldPosition below, HeraldPosition removed[HERALD_CHANNEL_SETS]);
+	/* The same for the file of a large transaction. */
+	void		(*remove_large) (uint64_t number, uint64_t bytes);
 } HeraldRetentionCalls;
+
+/* What the spiller works with.  Constant. */
+typedef struct HeraldSpiller
+{
+	HeraldRetention *retention;
+	HeraldQueue  *queue;
+	HeraldWakeup *wakeup;
+	HeraldLargeTable *large;
+	const HeraldRetentionCalls *calls;
+} HeraldSpiller;
 
 /* Is the ring short of room, and is its oldest segment settled?  By any process; a hint. */
 extern bool herald_retention_can_move(HeraldQueue *queue);
-
-/* Is there room, or can it be made?  By any process; a hint. */
-extern bool herald_retention_may_have_room(HeraldQueue *queue);
 
 /*
  * Give senders the oldest segment of the ring.  If a listener needs it, or if it may be
  * retained, it is saved first, within the limits.  Only one segment at a time: clients that
  * reconnect can still read the others.  By the spiller.
  */
-extern HeraldRetentionResult herald_retention_move(HeraldRetention *retention, HeraldQueue *queue,
-												   HeraldWakeup *wakeup,
-												   const HeraldRetentionLimits *limits,
-												   const HeraldRetentionCalls *calls);
+extern HeraldRetentionResult herald_retention_move(const HeraldSpiller *spiller,
+												   const HeraldRetentionLimits *limits);
 
 /*
  * Delete data that no listener needs beyond the limit, and make room for `bytes` bytes of
- * other files, giving up the oldest data if necessary.  By the spiller.  False: not enough can
+ * large transactions' files, giving up the oldest data if necessary.  By the spiller.  False: not enough can
  * be given up.
  */
-extern bool herald_retention_leave_room(HeraldRetention *retention, HeraldQueue *queue,
-										HeraldWakeup *wakeup, uint64_t bytes,
-										const HeraldRetentionLimits *limits,
-										const HeraldRetentionCalls *calls);
+extern bool herald_retention_leave_room(const HeraldSpiller *spiller, uint64_t bytes,
+										const HeraldRetentionLimits *limits);
 
 /* Delete data below a position that no listener needs.  By the spiller. */
-extern void herald_retention_expire(HeraldRetention *retention, HeraldQueue *queue,
-									HeraldWakeup *wakeup, HeraldPosition position,
-									const HeraldRetentionCalls *calls);
+extern void herald_retention_expire(const HeraldSpiller *spiller, HeraldPosition position);
 
 /*
  * Give up the oldest data, because saving failed.  By the spiller.  False: there is none to
  * give up.
  */
-extern bool herald_retention_give_up_oldest(HeraldRetention *retention, HeraldQueue *queue,
-											HeraldWakeup *wakeup,
-											const HeraldRetentionCalls *calls);
+extern bool herald_retention_give_up_oldest(const HeraldSpiller *spiller);
 
-/* Give up the oldest of the other files, because there is no place for another one. */
-extern bool herald_retention_give_up_oldest_other(HeraldRetention *retention, HeraldQueue *queue,
-												  HeraldWakeup *wakeup,
-												  const HeraldRetentionCalls *calls);
+/* Give up the oldest file of a large transaction, because there is no place for another one. */
+extern bool herald_retention_give_up_oldest_large(const HeraldSpiller *spiller);
 
 /*
  * The position from which all messages on channels of these sets still exist, in the ring or
- * in files; with no sets: all segments, whatever other files are missing.  By any process; a
+ * in files; with no sets: all segments, whatever large transactions' files are missing.  By any process; a
  * hint, unless by the spiller.
  */
 extern HeraldPosition herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue,
@@ -142,9 +128,8 @@ extern HeraldPosition herald_retention_kept_from(HeraldRetention *retention, Her
  * position up to which the listener had read all of its channels.  False: some of it no longer
  * exists, and nothing has changed.  By the spiller, which need not be the listener.
  */
-extern bool herald_retention_hold(HeraldRetention *retention, HeraldQueue *queue, HeraldWakeup *wakeup,
-								  uint32_t slot, uint64_t sets, HeraldPosition position,
-								  HeraldPosition *had_read);
+extern bool herald_retention_hold(const HeraldSpiller *spiller, uint32_t slot, uint64_t sets,
+								  HeraldPosition position, HeraldPosition *had_read);
 
 /* Has this segment been saved completely?  By any process; it can be deleted at any moment. */
 extern bool herald_retention_has(HeraldRetention *retention, HeraldPosition segment);

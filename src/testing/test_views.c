@@ -16,7 +16,6 @@
 #include "utils/builtins.h"
 
 #include "base/shared.h"
-#include "notify/storage/large_files.h"
 #include "notify/storage/large_writer.h"
 
 PG_FUNCTION_INFO_V1(herald_stop_state);
@@ -35,7 +34,7 @@ herald_stop_state(PG_FUNCTION_ARGS)
 		"turns %u, to be woken %u, dispatching %u, waiting for dispatch %u, room awaited %u, large files %d",
 		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
 		atomic_load(&herald_queue->dispatching),
-		atomic_load(&herald_control->dispatch_waiters), atomic_load(&herald_control->room_is_awaited), herald_large_files_count())));
+		atomic_load(&herald_control->dispatch_waiters), atomic_load(&herald_control->room_is_awaited), herald_large_table_count(herald_large_table))));
 }
 
 /* herald_stop_turns() → integer: the current maximum number of turns */

@@ -27,7 +27,6 @@
 #include "notify/channels/channel_map.h"
 #include "notify/position/kept.h"
 #include "notify/position/lag.h"
-#include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 #include "views/row.h"
 #include "views/visible.h"
@@ -206,7 +205,7 @@ herald_view_queue(PG_FUNCTION_ARGS)
 	herald_row_add(&row, "spilled", INT8OID, UInt64GetDatum(herald_spill_bytes()));
 	herald_row_add(&row, "used", INT8OID, UInt64GetDatum(used));
 	herald_row_add(&row, "usage", FLOAT8OID, Float8GetDatum(usage(used)));
-	herald_row_add(&row, "uncommitted", INT8OID, UInt64GetDatum(herald_large_files_bytes_open()));
+	herald_row_add(&row, "uncommitted", INT8OID, UInt64GetDatum(herald_large_table_bytes_open(herald_large_table)));
 	herald_row_add(&row, "kept_bytes", INT8OID, UInt64GetDatum(herald_kept_bytes()));
 	is_known = herald_kept_begin(&kept_since);
 	herald_row_add_or_null(&row, "kept_since", TIMESTAMPTZOID, TimestampTzGetDatum(kept_since), !is_known);
@@ -379,7 +378,7 @@ queue_used(void)
 {
 	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_queue);
 
-	return atomic_load(&herald_queue->head) - needed + herald_large_files_bytes_from(needed);
+	return atomic_load(&herald_queue->head) - needed + herald_large_table_bytes_from(herald_large_table, needed);
 }
 
 /* As a fraction of the queue's maximum size. */

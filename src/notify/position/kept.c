@@ -19,7 +19,6 @@
 #include "base/shared.h"
 #include "core/queue_reader.h"
 #include "notify/position/kept.h"
-#include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
 /* Bytes of a read, and maximum number of reads, to pass over batches that were rolled back. */
@@ -45,7 +44,7 @@ herald_kept_bytes(void)
 	HeraldPosition from = herald_spill_kept_from();
 	HeraldPosition to = atomic_load(&herald_queue->dispatched);
 
-	return from < to ? to - from + herald_large_files_bytes_between(from, to) : 0;
+	return from < to ? to - from + herald_large_table_bytes_between(herald_large_table, from, to) : 0;
 }
 
 HeraldGone

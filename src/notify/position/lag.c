@@ -12,7 +12,6 @@
 #include "base/shared.h"
 #include "notify/position/kept.h"
 #include "notify/position/lag.h"
-#include "notify/storage/large_files.h"
 
 
 bool
@@ -30,7 +29,7 @@ herald_lag_bytes(uint64 word)
 
 	if (!herald_listener_is_pending(word) || position >= dispatched || herald_lag_has_missed(word))
 		return 0;
-	return dispatched - position + herald_large_files_bytes_between(position, dispatched);
+	return dispatched - position + herald_large_table_bytes_between(herald_large_table, position, dispatched);
 }
 
 bool

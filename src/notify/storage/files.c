@@ -32,6 +32,7 @@
 #include "base/shared.h"
 #include "base/suppress_messages.h"
 #include "base/waits.h"
+#include "core/large_table.h"
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
 

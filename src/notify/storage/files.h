@@ -15,9 +15,6 @@
 #include "storage/fd.h"
 #include "storage/fileset.h"
 
-/* Maximum number of files at a time, besides those of segments. */
-#define HERALD_LARGE_FILES_MAX	8192
-
 /* Maximum bytes that are stored of temp_tablespaces. */
 #define HERALD_TABLESPACES_MAX	1024
 

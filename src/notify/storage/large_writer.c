@@ -21,7 +21,6 @@
 #include "base/wake_watchdog.h"
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
-#include "notify/storage/large_files.h"
 #include "notify/storage/large_writer.h"
 #include "notify/storage/spill.h"
 
@@ -48,7 +47,7 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 	uint64		open_max = (uint64) herald_max_queue_size_kb * 1024 / 4 * 3;
 	bool		taken;
 
-	if (!herald_large_files_has(number))
+	if (!herald_large_table_has(herald_large_table, number))
 		report_lost(number);
 
 	if (!forced)
@@ -58,8 +57,8 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 	 * The last quarter is reserved for committed notifications: open transactions cannot
 	 * displace these.
 	 */
-	if (!forced && herald_large_files_bytes_open() + bytes > open_max)
-		report_full(herald_large_files_size(number));
+	if (!forced && herald_large_table_bytes_open(herald_large_table) + bytes > open_max)
+		report_full(herald_large_table_size(herald_large_table, number));
 	taken = take(number, bytes);
 	if (!taken)
 	{
@@ -69,9 +68,9 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 		herald_spill_unlock();
 	}
 	if (!taken && forced)
-		taken = herald_large_files_grow(number, bytes, PG_UINT64_MAX);
+		taken = herald_large_table_grow(herald_large_table, number, bytes, PG_UINT64_MAX);
 	if (!taken)
-		report_full(herald_large_files_size(number));
+		report_full(herald_large_table_size(herald_large_table, number));
 	herald_spill_delete_excess();
 }
 
@@ -84,7 +83,7 @@ herald_large_writer_bytes_max(void)
 void
 herald_large_writer_complete(uint64 number, uint64 bytes)
 {
-	if (!herald_large_files_complete(number, bytes))
+	if (!herald_large_table_complete(herald_large_table, number, bytes))
 		report_lost(number);
 }
 
@@ -95,7 +94,7 @@ herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelS
 	 * Without the entry, listeners that reach the reference are notified that they have missed
 	 * messages.
 	 */
-	if (!herald_large_files_place(number, position, sets))
+	if (!herald_large_table_place(herald_large_table, number, position, sets))
 		log_lost(number);
 }
 
@@ -103,7 +102,7 @@ void
 herald_large_writer_forget(uint64 number)
 {
 	/* A position below all others: the next process that looks has it deleted. */
-	if (!herald_large_files_place(number, 0, 0))
+	if (!herald_large_table_place(herald_large_table, number, 0, 0))
 		log_lost(number);
 }
 
@@ -116,7 +115,7 @@ enter(void)
 	{
 		CHECK_FOR_INTERRUPTS();
 		herald_spill_lock();
-		number = herald_large_files_enter(GetSessionUserId());
+		number = herald_large_table_enter(herald_large_table, GetSessionUserId());
 		herald_spill_unlock();
 	} while (number == 0 && herald_spill_give_up_oldest_file());
 	if (number == 0)
@@ -137,7 +136,7 @@ claim(uint64 bytes)
 	Oid			role = GetSessionUserId();
 	uint64		limit = herald_max_uncommitted_per_role_kb >= 0 ?
 		(uint64) herald_max_uncommitted_per_role_kb * 1024 : (uint64) herald_max_queue_size_kb * 1024 / 2;
-	uint64		before = herald_large_files_bytes_open_of(role);
+	uint64		before = herald_large_table_bytes_open_of(herald_large_table, role);
 
 	if (before + bytes <= limit || superuser_arg(role))
 		return;
@@ -157,7 +156,7 @@ take(uint64 number, uint64 bytes)
 	uint64		max = herald_spill_bytes_max();
 	uint64		segments = herald_spill_segment_bytes();
 
-	return segments <= max && herald_large_files_grow(number, bytes, max - segments);
+	return segments <= max && herald_large_table_grow(herald_large_table, number, bytes, max - segments);
 }
 
 /* There is no room for this transaction's file, which has `own` bytes up to now. */
@@ -165,7 +164,7 @@ static void
 report_full(uint64 own)
 {
 	uint64		all = herald_spill_bytes();
-	uint64		open = herald_large_files_bytes_open();
+	uint64		open = herald_large_table_bytes_open(herald_large_table);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

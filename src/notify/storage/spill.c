@@ -38,7 +38,6 @@
 #include "core/retention.h"
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
-#include "notify/storage/large_files.h"
 #include "notify/storage/spill.h"
 
 struct HeraldSpill
@@ -56,6 +55,7 @@ typedef struct Saving
 	bool		is_complete;
 } Saving;
 
+static const HeraldSpiller *spiller(void);
 static HeraldRetentionLimits limits_now(void);
 static bool take_lock(bool waits);
 static void trim_to(uint64 bytes_max);
@@ -65,6 +65,7 @@ static bool create_and_write(void *arg);
 static bool close_file(void *arg);
 static uint64 number_of(HeraldPosition segment);
 static void delete_segment(HeraldPosition segment);
+static void delete_large(uint64 number, uint64 bytes);
 static void count_dropped(void);
 static void report_overrun(uint32 slot, HeraldOverrunReason reason);
 
@@ -74,10 +75,7 @@ static const HeraldRetentionCalls calls = {
 	.removing = herald_files_any_doomed,
 	.dropped = count_dropped,
 	.overrun = report_overrun,
-	.others_bytes = herald_large_files_bytes,
-	.others_bytes_between = herald_large_files_bytes_between,
-	.others_oldest = herald_large_files_oldest,
-	.others_remove = herald_large_files_delete_below,
+	.remove_large = delete_large,
 };
 
 
@@ -106,8 +104,7 @@ herald_spill_make_room(bool waits)
 		herald_spill_choose_place(waits);
 		if (!take_lock(waits))
 			return false;
-		result = herald_retention_move(&herald_spill->spilled, herald_queue, herald_wakeup,
-									   &limits, &calls);
+		result = herald_retention_move(spiller(), &limits);
 		herald_spill_unlock();
 		if (result == HERALD_RETENTION_AGAIN)
 			(void) herald_spill_delete_one();
@@ -163,10 +160,9 @@ herald_spill_leave_room(uint64 bytes)
 		return false;
 
 	/* Do not drop what listeners need if that would not free enough: unsettled files stay. */
-	if (herald_large_files_bytes_from(settled) + bytes > herald_spill_bytes_max())
+	if (herald_large_table_bytes_from(herald_large_table, settled) + bytes > herald_spill_bytes_max())
 		return false;
-	return herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, bytes,
-									   &limits, &calls);
+	return herald_retention_leave_room(spiller(), bytes, &limits);
 }
 
 bool
@@ -185,7 +181,7 @@ herald_spill_free_disk(uint32 *deleted)
 		return true;
 	}
 	herald_spill_lock();
-	result = herald_retention_give_up_oldest(&herald_spill->spilled, herald_queue, herald_wakeup, &calls);
+	result = herald_retention_give_up_oldest(spiller());
 	herald_spill_unlock();
 	(void) herald_spill_delete_one();
 	*deleted = herald_files_deleted();
@@ -200,8 +196,7 @@ herald_spill_give_up_oldest_file(void)
 	if (herald_shared_is_damaged())
 		return false;
 	herald_spill_lock();
-	result = herald_retention_give_up_oldest_other(&herald_spill->spilled, herald_queue,
-												   herald_wakeup, &calls);
+	result = herald_retention_give_up_oldest_large(spiller());
 	herald_spill_unlock();
 	return result;
 }
@@ -226,8 +221,7 @@ herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *
 	if (herald_shared_is_damaged())
 		return false;
 	herald_spill_lock();
-	result = herald_retention_hold(&herald_spill->spilled, herald_queue, herald_wakeup,
-								   herald_shared_my_slot(), herald_channel_set(channel_hash),
+	result = herald_retention_hold(spiller(), herald_shared_my_slot(), herald_channel_set(channel_hash),
 								   position, had_read);
 	herald_spill_unlock();
 	return result;
@@ -238,10 +232,10 @@ herald_spill_oldest_file(void)
 {
 	HeraldPosition oldest;
 
-	if (herald_large_files_count() == 0)
+	if (herald_large_table_count(herald_large_table) == 0)
 		return PG_UINT64_MAX;
 	herald_spill_lock();
-	oldest = herald_large_files_oldest();
+	oldest = herald_large_table_oldest(herald_large_table, );
 	herald_spill_unlock();
 	return oldest;
 }
@@ -253,7 +247,7 @@ herald_spill_expire(HeraldPosition position)
 		return;
 	herald_spill_lock();
 	atomic_store(&herald_spill->expired_to, position);
-	herald_retention_expire(&herald_spill->spilled, herald_queue, herald_wakeup, position, &calls);
+	herald_retention_expire(spiller(), position);
 	herald_spill_unlock();
 }
 
@@ -329,13 +323,13 @@ herald_spill_read(HeraldPosition from, uint64 length, char *to)
 bool
 herald_spill_has_files(void)
 {
-	return herald_retention_bytes(&herald_spill->spilled) > 0 || herald_large_files_count() > 0;
+	return herald_retention_bytes(&herald_spill->spilled) > 0 || herald_large_table_count(herald_large_table) > 0;
 }
 
 uint64
 herald_spill_bytes(void)
 {
-	return herald_spill_segment_bytes() + herald_large_files_bytes();
+	return herald_spill_segment_bytes() + herald_large_table_bytes(herald_large_table);
 }
 
 uint64
@@ -351,6 +345,21 @@ herald_spill_bytes_max(void)
 	uint64		limit = (uint64) herald_max_queue_size_kb * 1024;
 
 	return limit > herald_queue->ring_size ? limit - herald_queue->ring_size : 0;
+}
+
+static const HeraldSpiller *
+spiller(void)
+{
+	static HeraldSpiller result;
+
+	result = (HeraldSpiller) {
+		.retention = &herald_spill->spilled,
+		.queue = herald_queue,
+		.wakeup = herald_wakeup,
+		.large = herald_large_table,
+		.calls = &calls,
+	};
+	return &result;
 }
 
 static HeraldRetentionLimits
@@ -380,8 +389,7 @@ trim_to(uint64 bytes_max)
 	};
 
 	herald_spill_lock();
-	(void) herald_retention_leave_room(&herald_spill->spilled, herald_queue, herald_wakeup, 0,
-									   &limits, &calls);
+	(void) herald_retention_leave_room(spiller(), 0, &limits);
 	herald_spill_unlock();
 }
 
@@ -473,6 +481,12 @@ static void
 delete_segment(HeraldPosition segment)
 {
 	herald_files_doom(HERALD_FILE_SEGMENT, number_of(segment), herald_queue->segment_size);
+}
+
+static void
+delete_large(uint64 number, uint64 bytes)
+{
+	herald_files_doom(HERALD_FILE_LARGE, number, bytes);
 }
 
 static uint64

@@ -1,0 +1,118 @@
+"""How long a stranger's notification takes while others do what any role may do."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from bench.measuring.laggard import Laggards
+from bench.measuring.measure import (
+    DBNAME, DRAIN_TIMEOUT_S, PGBENCH_TIMEOUT_S, PROBE_INTERVAL_MS, MeasureError, pgbench_arguments, script_load)
+from harness.cluster import Cluster
+from harness.listeners import Listeners, probe
+
+SENDERS = 85
+FEW = 4
+HOLDERS = 90
+CHANNELS = 400  # of bench/scripts/notify_many_channels.sql
+MUTE = 20
+SETTLES_S = 1
+POLL_S = 0.02
+LISTEN_TO_ALL = """
+CREATE OR REPLACE FUNCTION listen_to_all() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    FOR n IN 0 .. {} LOOP EXECUTE format('LISTEN channel_%s', n); END LOOP;
+END $$;
+"""
+
+
+@contextmanager
+def _pgbench(cluster: Cluster, script: str, clients: int) -> Iterator[None]:
+    """So many sessions run one of bench/scripts again and again within."""
+    command = [cluster.installation.program("pgbench"), *pgbench_arguments(clients, *script_load(
+        script, PGBENCH_TIMEOUT_S))]
+    load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                            env=cluster.environment(DBNAME))
+    try:
+        yield
+        if load.poll() is not None:
+            raise MeasureError(f"pgbench, which runs {script}, has ended by itself")
+    finally:
+        load.kill()
+        load.wait()
+
+
+@contextmanager
+def _senders(cluster: Cluster, script: str, senders: int = SENDERS) -> Iterator[None]:
+    with Listeners(cluster, 1, dbname=DBNAME), _pgbench(cluster, script, senders):
+        yield
+
+
+@contextmanager
+def _to_listeners_in_a_transaction(cluster: Cluster) -> Iterator[None]:
+    cluster.psql(LISTEN_TO_ALL.format(CHANNELS - 1), DBNAME)
+    with _pgbench(cluster, "listen_to_all_and_begin", HOLDERS):
+        _until(cluster, f"state = 'idle in transaction' AND application_name = 'pgbench'", HOLDERS)
+        with _pgbench(cluster, "notify_many_channels", FEW):
+            yield
+
+
+@contextmanager
+def _to_listeners_that_wait_for_a_lock(cluster: Cluster) -> Iterator[None]:
+    cluster.psql("CREATE TABLE IF NOT EXISTS locked (number integer)", DBNAME)
+    with _pgbench(cluster, "lock_a_table", 1):
+        _until(cluster, "state = 'idle in transaction' AND application_name = 'pgbench'", 1)
+        with _pgbench(cluster, "listen_and_wait_for_lock", HOLDERS):
+            _until(cluster, "wait_event_type = 'Lock' AND query LIKE '%locked%'", HOLDERS)
+            with _pgbench(cluster, "notify_channel_1", FEW):
+                yield
+
+
+@contextmanager
+def _to_clients_that_do_not_read(cluster: Cluster) -> Iterator[None]:
+    with Laggards(cluster, MUTE) as mute:
+        mute.stop()
+        with _pgbench(cluster, "notify_large_batch", FEW):
+            yield
+
+
+# What the others do, by a text for people: each is a context in which they do it.
+ATTACKS = {
+    "nothing": lambda cluster: ExitStack(),
+    "a NOTIFY in each transaction": lambda cluster: _senders(cluster, "notify_channel_1"),
+    "the same, to 90 listeners that wait for a table's lock": _to_listeners_that_wait_for_a_lock,
+    "loops of NOTIFY and COMMIT on the server": lambda cluster: _senders(cluster, "notify_in_a_loop"),
+    "100 × 7,000 bytes in each transaction": lambda cluster: _senders(cluster, "notify_large_batch"),
+    "the same, to 20 clients that do not read": _to_clients_that_do_not_read,
+    "2,000 notifications to 400 channels in each transaction":
+        lambda cluster: _senders(cluster, "notify_many_channels"),
+    "these, to 90 listeners that are in a transaction": _to_listeners_in_a_transaction,
+    "20 MB in each transaction": lambda cluster: _senders(cluster, "notify_20_mb", FEW),
+}
+
+
+def _until(cluster: Cluster, condition: str, count: int) -> None:
+    """Waits until so many sessions are in that state."""
+    end_s = time.monotonic() + DRAIN_TIMEOUT_S
+    while int(cluster.psql(f"SELECT count(*) FROM pg_stat_activity WHERE {condition}", DBNAME)) < count:
+        if time.monotonic() > end_s:
+            raise MeasureError(f"fewer than {count} sessions: {condition}")
+        time.sleep(POLL_S)
+
+
+def stranger(cluster: Cluster, seconds: float, *, attack: str) -> dict:
+    """A NOTIFY every 20 ms to one listener, on a channel of their own, beside one of ATTACKS; µs.
+
+    received_us_p50, _p99   from the NOTIFY until the listener has it
+    commit_us_p50, _p99     until the sender's commit is known
+    """
+    with ATTACKS[attack](cluster):
+        time.sleep(SETTLES_S)
+        count = max(10, int(seconds * 1000 / PROBE_INTERVAL_MS))
+        times = probe(cluster, 1, count, interval_ms=PROBE_INTERVAL_MS, channel="stranger", dbname=DBNAME)
+    _until(cluster, "NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pgbench')", 1)
+    found = {"delivered": times["complete"] == count}
+    for name, of in (("received", "last_us"), ("commit", "commit_us")):
+        found |= {f"{name}_us_{part}": times[of][part] for part in ("p50", "p99")}
+    return found

@@ -1,0 +1,2 @@
+LISTEN channel_1;
+SELECT * FROM locked;

@@ -1,0 +1,4 @@
+BEGIN;
+LOCK TABLE locked;
+\sleep 600 s
+COMMIT;
