@@ -29,7 +29,7 @@ END $$;
 
 @contextmanager
 def _pgbench(cluster: Cluster, script: str, clients: int) -> Iterator[None]:
-    """So many sessions run one of bench/scripts again and again within."""
+    """Within, this number of sessions run one of bench/scripts again and again."""
     command = [cluster.installation.program("pgbench"), *pgbench_arguments(clients, *script_load(
         script, PGBENCH_TIMEOUT_S))]
     load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -93,7 +93,7 @@ ATTACKS = {
 
 
 def _until(cluster: Cluster, condition: str, count: int) -> None:
-    """Waits until so many sessions are in that state."""
+    """Wait until this number of sessions are in that state."""
     end_s = time.monotonic() + DRAIN_TIMEOUT_S
     while int(cluster.psql(f"SELECT count(*) FROM pg_stat_activity WHERE {condition}", DBNAME)) < count:
         if time.monotonic() > end_s:

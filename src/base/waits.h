@@ -38,8 +38,8 @@ extern uint32 herald_wait(HeraldWait wait);
 
 /*
  * To wait at one of our condition variables, in a loop: prepare, check the condition, sleep.
- * Like the server's own functions, except that every set latch ends the sleep, and that
- * interrupts are not served.  Never fails.
+ * Like the server's own functions, except that every set latch ends the sleep.  Preparing serves
+ * interrupts from the second time on, so it may throw.
  */
 extern void herald_wait_prepare(HeraldWait wait, ConditionVariable *variable);
 extern void herald_wait_sleep(HeraldWait wait, long timeout_ms);

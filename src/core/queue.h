@@ -120,6 +120,16 @@ extern bool herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed);
 /* Is less than a segment free before the limit? */
 extern bool herald_queue_is_short(HeraldQueue *queue);
 
+/*
+ * The end of the segment that gives up its memory next.  Not by the tail: while that segment is
+ * being recycled, the tail is past it already, but senders do not have it yet.
+ */
+static inline HeraldPosition
+herald_queue_oldest_end(HeraldQueue *queue)
+{
+	return atomic_load_explicit(&queue->limit, memory_order_acquire) - queue->ring_size + queue->segment_size;
+}
+
 /* The word of the ring in which a position lies. */
 static inline _Atomic uint64_t *
 herald_queue_at(HeraldQueue *queue, HeraldPosition position)

@@ -26,8 +26,8 @@
  * full, files that were given up must be deleted before there is room: the spiller ensures
  * that, and tries again.
  *
- * [F2] A listener that no longer holds the queue back has been reported before: `lost` moves
- * up after the reports, and a process that recycles loads `lost` before the words.
+ * [F2] A listener that finds its messages gone also finds itself below `lost`, and was reported
+ * before: reports, `lost` and deleting follow in this order.
  *
  * A session that resumes may ask for messages that were sent earlier.  So some data that no
  * listener needs is retained: it precedes the data that listeners need, and is deleted before
@@ -64,10 +64,8 @@ static void remove_large(const HeraldSpiller *spiller, HeraldPosition below);
 bool
 herald_retention_can_move(HeraldQueue *queue)
 {
-	HeraldPosition segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
-
 	return herald_queue_is_short(queue) &&
-		atomic_load_explicit(&queue->settled, memory_order_acquire) >= segment + queue->segment_size;
+		atomic_load_explicit(&queue->settled, memory_order_acquire) >= herald_queue_oldest_end(queue);
 }
 
 HeraldRetentionResult
@@ -375,10 +373,7 @@ give_up_below(const HeraldSpiller *spiller, HeraldPosition position, HeraldOverr
 			spiller->calls->overrun(slot, reason);
 	}
 
-	/*
-	 * [F2] release: pairs with the acquire in herald_wakeup_needed().  Segments are given up
-	 * in order.
-	 */
+	/* [F2] release: before deleting.  Segments are given up in order. */
 	assert(position > before);
 	atomic_store_explicit(&spiller->queue->lost, position, memory_order_seq_cst);
 	if (position > needed)

@@ -338,8 +338,8 @@ herald_wakeup_needed(HeraldWakeup *wakeup, HeraldQueue *queue)
 {
 	HeraldPosition needed = atomic_load_explicit(&queue->settled, memory_order_acquire);
 
-	/* [F2] acquire: pairs with give_up_below(), which has reported each word below `lost`. */
-	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
+	/* Only the spiller needs an exact answer, and it is the one that writes this. */
+	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_relaxed);
 	uint32_t	used = atomic_load_explicit(&wakeup->slots_used, memory_order_seq_cst);
 
 	for (uint32_t slot = 0; slot < used; slot++)

@@ -4,7 +4,7 @@
  *	  herald_queue_recycle() of queue.c, herald_wakeup_needed() of wakeup.c, the
  *	  listener that reads from memory or else from a file (copy_from_log() of
  *	  queue_reader.c, src/notify/storage/spill.c), and the files of large transactions
- *	  (src/notify/storage/large_files.c, called "others" in core/retention.c).
+ *	  (src/core/large_table.c).
  *
  * Processes: SENDERS, each with BATCHES transactions, and LARGE more, with one
  * large transaction each, which commits or fails; each sender makes room by itself.
@@ -193,7 +193,7 @@ inline remove_large(i)
 }
 
 /* herald_large_files_delete_below() */
-inline others_remove(below)
+inline remove_large(below)
 {
 #if LARGE > 0
 	d_step {
@@ -229,7 +229,7 @@ inline delete_below()
 	:: from >= to -> from = seen; to = seen
 	:: else fi;
 	seen = 0;
-	others_remove(below);
+	remove_large(below);
 	below = 0
 }
 
@@ -283,7 +283,7 @@ inline give_up_large()
 		below = given_up + 1;
 		given_up = 0
 	};
-	others_remove(below);
+	remove_large(below);
 	below = 0
 #else
 	skip

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * retention_support.h
- *	  Shared by the tests of retention.c: a full ring, and a place to save segments in.
+ *	  Shared by the tests of retention.c: a full ring, a place to save segments in, and
+ *	  large transactions' files.
  *
  * The test is the spiller: only it moves the ring's tail.
  *
@@ -24,7 +25,9 @@ static struct
 {
 	HeraldQueue  *queue;
 	HeraldWakeup *wakeup;
+	HeraldLargeTable *large;
 	HeraldRetention retention;
+	HeraldSpiller spiller;
 	HeraldRetentionLimits limits;
 	HeraldPosition start;
 	uint64_t	size;			/* of a segment */
@@ -39,6 +42,7 @@ static struct
 	int			dropped;
 	int			overruns[2];	/* by reason */
 	uint32_t	overrun_slot;
+	uint64_t	large_bytes;	/* of large files that were removed */
 }			world;
 
 static bool
@@ -103,13 +107,20 @@ note_overrun(uint32_t slot, HeraldOverrunReason reason)
 	world.overrun_slot = slot;
 }
 
-/* There are no files besides segments, unless a test adds them. */
-static HeraldRetentionCalls calls = {
+static void
+forget_large(uint64_t number, uint64_t bytes)
+{
+	assert_true(number > 0);
+	world.large_bytes += bytes;
+}
+
+static const HeraldRetentionCalls calls = {
 	.save = save,
 	.remove = forget,
 	.removing = is_removing,
 	.dropped = note_dropped,
 	.overrun = note_overrun,
+	.remove_large = forget_large,
 };
 
 /*
@@ -125,6 +136,12 @@ setup(void **state UNUSED)
 	world.start = atomic_load(&world.queue->tail);
 	world.limits.bytes_max = NO_LIMIT;
 	world.wakeup = wakeup_new_idle(SLOTS, 1, world.start);
+	world.large = memory_new(sizeof(HeraldLargeTable));
+	herald_large_table_init(world.large);
+	world.spiller = (HeraldSpiller) {
+		.retention = &world.retention,.queue = world.queue,.wakeup = world.wakeup,
+		.large = world.large,.calls = &calls
+	};
 	for (int i = 0; i < HERALD_SEGMENTS - 1; i++)
 		leave_in_segment(world.queue, 0);
 	batch_send(world.queue, "a little more");
@@ -138,6 +155,7 @@ setup(void **state UNUSED)
 static int
 teardown(void **state UNUSED)
 {
+	free(world.large);
 	free(world.wakeup);
 	free(world.queue);
 	return 0;
@@ -164,8 +182,7 @@ move(void)
 
 	do
 	{
-		result = herald_retention_move(&world.retention, world.queue, world.wakeup,
-									   &world.limits, &calls);
+		result = herald_retention_move(&world.spiller, &world.limits);
 		assert_true(result != HERALD_RETENTION_AGAIN || world.removed > 0);
 		world.removed = 0;		/* deleted by now */
 	} while (result == HERALD_RETENTION_AGAIN);
@@ -182,8 +199,17 @@ move(void)
 static void
 trim(void)
 {
-	assert_true(herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0,
-											&world.limits, &calls));
+	assert_true(herald_retention_leave_room(&world.spiller, 0, &world.limits));
+}
+
+/* A large transaction's file of this size, on channels of these sets. */
+static UNUSED void
+add_large(HeraldPosition position, uint64_t bytes, uint64_t sets)
+{
+	uint64_t	number = herald_large_table_enter(world.large, 0);
+
+	assert_true(herald_large_table_grow(world.large, number, bytes, UINT64_MAX));
+	assert_true(herald_large_table_place(world.large, number, position, sets));
 }
 
 #endif							/* RETENTION_SUPPORT_H */

@@ -14,64 +14,11 @@
 #include "retention_support.h"
 
 #define ME			7u
-#define OTHERS_MAX	8
 
-/* Files besides segments, in order. */
-static struct
-{
-	HeraldPosition position;
-	uint64_t	bytes;
-}			others[OTHERS_MAX];
-static int	others_used;
-static int	others_removed;
-
-static uint64_t
-others_bytes_between(HeraldPosition from, HeraldPosition to)
-{
-	uint64_t	bytes = 0;
-
-	for (int i = 0; i < others_used; i++)
-		if (others[i].position >= from && others[i].position < to)
-			bytes += others[i].bytes;
-	return bytes;
-}
-
-static uint64_t
-others_bytes(void)
-{
-	return others_bytes_between(0, UINT64_MAX);
-}
-
-static HeraldPosition
-others_oldest(void)
-{
-	return others_used > 0 ? others[0].position : UINT64_MAX;
-}
-
-/*
- * The first one removed is on channels of the first set, each later one on those of the
- * next set.
- */
-static void
-others_remove(HeraldPosition below, HeraldPosition removed[HERALD_CHANNEL_SETS])
-{
-	while (others_used > 0 && others[0].position < below)
-	{
-		removed[others_removed++] = others[0].position;
-		memmove(&others[0], &others[1], sizeof(others) - sizeof(others[0]));
-		others_used--;
-	}
-}
-
-/* Three segments may be retained, and files besides them. */
+/* Three segments may be retained, or large files in place of them. */
 static int
 setup_retained(void **state)
 {
-	others_used = others_removed = 0;
-	calls.others_bytes = others_bytes;
-	calls.others_bytes_between = others_bytes_between;
-	calls.others_oldest = others_oldest;
-	calls.others_remove = others_remove;
 	(void) setup(state);
 	world.limits.retain_max = 3 * world.size;
 	return 0;
@@ -82,21 +29,13 @@ hold(uint32_t slot, HeraldPosition position)
 {
 	HeraldPosition had_read;
 
-	return herald_retention_hold(&world.retention, world.queue, world.wakeup, slot, UINT64_MAX,
-								 position, &had_read);
+	return herald_retention_hold(&world.spiller, slot, UINT64_MAX, position, &had_read);
 }
 
 static HeraldPosition
 kept_from(void)
 {
 	return herald_retention_kept_from(&world.retention, world.queue, UINT64_MAX);
-}
-
-static void
-add_other(HeraldPosition position, uint64_t bytes)
-{
-	others[others_used].position = position;
-	others[others_used++].bytes = bytes;
 }
 
 /* Guards: if retain_max is 0 only the ring is retained. */
@@ -185,8 +124,7 @@ test_hold(void **state UNUSED)
 
 	for (int i = 0; i < 3; i++)
 		assert_true(move());
-	assert_true(herald_retention_hold(&world.retention, world.queue, world.wakeup, ME, UINT64_MAX,
-									  border(1), &had_read));
+	assert_true(herald_retention_hold(&world.spiller, ME, UINT64_MAX,   border(1), &had_read));
 	assert_int_equal(had_read, atomic_load(&world.queue->settled));
 	assert_int_equal(atomic_load(herald_wakeup_word(world.wakeup, ME)), border(1) | HERALD_LISTENER_BUSY_PENDING);
 
@@ -212,8 +150,7 @@ test_hold_beyond(void **state UNUSED)
 	HeraldPosition had_read = 0;
 
 	atomic_store(&world.queue->dispatched, settled + 8);
-	assert_true(herald_retention_hold(&world.retention, world.queue, world.wakeup, ME, UINT64_MAX,
-									  settled + 8, &had_read));
+	assert_true(herald_retention_hold(&world.spiller, ME, UINT64_MAX,   settled + 8, &had_read));
 	assert_int_equal(had_read, settled);
 	assert_int_equal(atomic_load(herald_wakeup_word(world.wakeup, ME)), settled | HERALD_LISTENER_BUSY_PENDING);
 }
@@ -233,20 +170,20 @@ test_too_late(void **state UNUSED)
 }
 
 /*
- * Guards: other files are retained with segments; where one is removed, its channels are
+ * Guards: large files are retained with segments; where one is removed, its channels are
  * complete only after it.
  */
 static void
-test_others(void **state UNUSED)
+test_large(void **state UNUSED)
 {
-	add_other(border(0) + 8, world.size);
-	add_other(border(2) + 8, world.size);
+	add_large(border(0) + 8, world.size, 1);
+	add_large(border(2) + 8, world.size, 2);
 	trim();
-	assert_int_equal(others_used, 2);
+	assert_int_equal(herald_large_table_count(world.large), 2);
 	assert_int_equal(kept_from(), border(0));
 	world.limits.retain_max = 2 * world.size;
 	trim();
-	assert_int_equal(others_used, 1);
+	assert_int_equal(herald_large_table_count(world.large), 1);
 	assert_int_equal(kept_from(), border(0) + 16);
 	assert_int_equal(herald_retention_kept_from(&world.retention, world.queue, 1), border(0) + 16);
 	assert_int_equal(herald_retention_kept_from(&world.retention, world.queue, ~UINT64_C(1)), border(0));
@@ -257,11 +194,11 @@ test_others(void **state UNUSED)
 	/* It is needed now, so it is not deleted; but it is given up to make place for another. */
 	world.limits.retain_max = 0;
 	trim();
-	assert_int_equal(others_used, 1);
-	assert_true(herald_retention_give_up_oldest_other(&world.retention, world.queue, world.wakeup, &calls));
+	assert_int_equal(herald_large_table_count(world.large), 1);
+	assert_true(herald_retention_give_up_oldest_large(&world.spiller));
 	assert_int_equal(world.dropped, 1);
 	assert_int_equal(kept_from(), border(2) + 16);
-	assert_false(herald_retention_give_up_oldest_other(&world.retention, world.queue, world.wakeup, &calls));
+	assert_false(herald_retention_give_up_oldest_large(&world.spiller));
 }
 
 /* Guards: expired segments are deleted, as far as no listener needs them. */
@@ -270,10 +207,10 @@ test_expire(void **state UNUSED)
 {
 	for (int i = 0; i < 3; i++)
 		assert_true(move());
-	herald_retention_expire(&world.retention, world.queue, world.wakeup, border(1), &calls);
+	herald_retention_expire(&world.spiller, border(1));
 	assert_int_equal(kept_from(), border(1));
 	assert_true(hold(ME, border(2)));
-	herald_retention_expire(&world.retention, world.queue, world.wakeup, border(3), &calls);
+	herald_retention_expire(&world.spiller, border(3));
 	assert_int_equal(kept_from(), border(2));
 }
 
@@ -290,7 +227,7 @@ main(void)
 		retained_test(test_hold),
 		retained_test(test_hold_beyond),
 		retained_test(test_too_late),
-		retained_test(test_others),
+		retained_test(test_large),
 		retained_test(test_expire),
 	};
 

@@ -28,6 +28,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "utils/resowner.h"
 #include "utils/timeout.h"
 
 #include "base/clock.h"
@@ -51,6 +52,7 @@ typedef struct Request
 	uint64		length;
 	HeraldPosition *position;
 	uint64		begin_ms;		/* for lock_timeout */
+	ResourceOwner owner;		/* of the lock; saving a segment has another one meanwhile */
 } Request;
 
 static bool is_large(const Request *request);
@@ -58,10 +60,9 @@ static bool reserve(const Request *request);
 static bool queue_up(const Request *request);
 static void wait_until_settled(const Request *request, HeraldPosition position);
 static bool wait_for_room(const Request *request);
-static HeraldPosition first_segment_end(void);
 static void serve_interrupts(const Request *request);
 static void lock(const Request *request);
-static void unlock(void);
+static void unlock(const Request *request);
 static void release_before_report(void *arg);
 static bool is_holder(void);
 static LOCKTAG the_lock(void);
@@ -71,7 +72,7 @@ bool
 herald_admission_reserve(const HeraldBatch *info, uint64 length, HeraldPosition previous,
 						 HeraldPosition *position)
 {
-	Request		request = {info, length, position, herald_clock_ms()};
+	Request		request = {info, length, position, herald_clock_ms(), CurrentResourceOwner};
 
 	wait_until_settled(&request, previous);
 	if (herald_shared_is_damaged())
@@ -101,6 +102,7 @@ queue_up(const Request *request)
 	ErrorContextCallback before_report = {
 		.previous = error_context_stack,
 		.callback = release_before_report,
+		.arg = (void *) request,
 	};
 
 	HERALD_STOP_POINT("publish-no-room");
@@ -113,7 +115,7 @@ queue_up(const Request *request)
 		atomic_store_explicit(&herald_control->large_end,
 							  *request->position + sizeof(HeraldBatchHeader) + request->length,
 							  memory_order_relaxed);
-	unlock();
+	unlock(request);
 	error_context_stack = before_report.previous;
 	return success;
 }
@@ -136,22 +138,19 @@ wait_for_room(const Request *request)
 {
 	while (!herald_shared_is_damaged())
 	{
+		/* Before the attempt: if that fails, what it lacked comes from this segment or a later one. */
+		HeraldPosition oldest_end = herald_queue_oldest_end(herald_queue);
+
 		if (reserve(request))
 			return true;
 		atomic_store_explicit(&herald_control->room_is_awaited, true, memory_order_relaxed);
 		if (herald_spill_make_room(true))
 			continue;
 		HERALD_STOP_POINT("await-room");
-		(void) herald_dispatch_await(first_segment_end(), PG_UINT64_MAX);
+		(void) herald_dispatch_await(oldest_end, PG_UINT64_MAX);
 		serve_interrupts(request);
 	}
 	return false;
-}
-
-static HeraldPosition
-first_segment_end(void)
-{
-	return herald_queue_next_segment(herald_queue, atomic_load(&herald_queue->tail));
 }
 
 /* Without the lock, because an error may have to wait for the client. */
@@ -162,7 +161,7 @@ serve_interrupts(const Request *request)
 
 	if (!INTERRUPTS_PENDING_CONDITION())
 		return;
-	unlock();
+	unlock(request);
 	CHECK_FOR_INTERRUPTS();
 	if (was_holder)
 		lock(request);
@@ -181,16 +180,19 @@ lock(const Request *request)
 }
 
 static void
-unlock(void)
+unlock(const Request *request)
 {
 	LOCKTAG		tag = the_lock();
+	ResourceOwner current = CurrentResourceOwner;
 
 	if (!is_holder())
 		return;
 	if (LockTimeout > 0)
 		disable_timeout(LOCK_TIMEOUT, true);
 	atomic_store_explicit(&herald_control->room_is_awaited, false, memory_order_relaxed);
+	CurrentResourceOwner = request->owner;
 	(void) LockRelease(&tag, ExclusiveLock, false);
+	CurrentResourceOwner = current;
 }
 
 /*
@@ -201,7 +203,7 @@ unlock(void)
 static void
 release_before_report(void *arg)
 {
-	unlock();
+	unlock(arg);
 }
 
 static bool

@@ -30,6 +30,7 @@
 #include "utils/guc.h"
 #include "utils/resowner.h"
 
+#include "base/channel_hash.h"
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
@@ -97,7 +98,8 @@ herald_spill_make_room(bool waits)
 	HeraldRetentionLimits limits = limits_now();
 	HeraldRetentionResult result = HERALD_RETENTION_AGAIN;
 
-	if (herald_shared_is_damaged())
+	/* Deleting can take long, or wait for another process that deletes. */
+	if (herald_shared_is_damaged() || (!waits && must_delete()))
 		return false;
 	while (result == HERALD_RETENTION_AGAIN && herald_retention_can_move(herald_queue))
 	{
@@ -105,9 +107,12 @@ herald_spill_make_room(bool waits)
 		if (!take_lock(waits))
 			return false;
 		result = herald_retention_move(spiller(), &limits);
-		herald_spill_unlock();
+		LWLockRelease(herald_control->spill_lock);
+		if (!waits)
+			break;
 		if (result == HERALD_RETENTION_AGAIN)
 			(void) herald_spill_delete_one();
+		herald_spill_delete_excess();
 	}
 	return !herald_queue_is_short(herald_queue);
 }
@@ -235,7 +240,7 @@ herald_spill_oldest_file(void)
 	if (herald_large_table_count(herald_large_table) == 0)
 		return PG_UINT64_MAX;
 	herald_spill_lock();
-	oldest = herald_large_table_oldest(herald_large_table, );
+	oldest = herald_large_table_oldest(herald_large_table);
 	herald_spill_unlock();
 	return oldest;
 }

@@ -22,8 +22,8 @@ extern void herald_spill_shared_init(void);
  * Make room in the ring: let senders have the oldest segment, if need be after
  * writing it to a file, or, past herald.max_queue_size or when it cannot be
  * written, at the expense of the listeners that have not read it.  True: there
- * is room.  False: the oldest segment is not settled yet; or another process has
- * spill_lock, and the caller does not wait for it.  By a sender, in its transaction,
+ * is room.  False: the oldest segment is not settled yet; or a caller that does not wait would
+ * have to wait for spill_lock or for files to be deleted.  By a sender, in its transaction,
  * before it publishes: may throw, and can block on the disk.
  */
 extern bool herald_spill_make_room(bool waits);
