@@ -271,6 +271,21 @@ test_is_short(void **state UNUSED)
 	free(queue);
 }
 
+/* Guards: the oldest segment is the one that senders get next, not the one at the tail. */
+static void
+test_oldest_end(void **state UNUSED)
+{
+	HeraldQueue *queue = log_new();
+	HeraldPosition first = atomic_load(&queue->head);
+
+	assert_int_equal(herald_queue_oldest_end(queue), first + queue->segment_size);
+	atomic_store(&queue->tail, first + queue->segment_size);	/* it is being recycled */
+	assert_int_equal(herald_queue_oldest_end(queue), first + queue->segment_size);
+	assert_true(herald_queue_recycle(queue, first + 3 * queue->segment_size));
+	assert_int_equal(herald_queue_oldest_end(queue), first + 4 * queue->segment_size);
+	free(queue);
+}
+
 /*
  * Fill a batch with words that would look, at the same place one lap later,
  * like a committed header, an aborted one, or a filler.
@@ -367,6 +382,7 @@ main(void)
 		cmocka_unit_test(test_recycle_alignments),
 		cmocka_unit_test(test_recycle_older),
 		cmocka_unit_test(test_is_short),
+		cmocka_unit_test(test_oldest_end),
 		cmocka_unit_test(test_wrap_with_crafted_payloads),
 		cmocka_unit_test(test_far_positions),
 	};

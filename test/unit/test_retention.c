@@ -56,6 +56,30 @@ test_not_yet(void **state UNUSED)
 	assert_int_equal(world.saves, 0);
 }
 
+/*
+ * Guards: while a segment is being recycled, a process that looks finds room in the making: it
+ * does not take the next segment, which may settle much later, for the one to wait for.
+ */
+static void
+test_being_recycled(void **state UNUSED)
+{
+	atomic_store(&world.queue->settled, border(2) - 8);
+	assert_true(herald_retention_can_move(world.queue));
+
+	/* As herald_queue_recycle() does it: the tail, then zeros, then the limit. */
+	atomic_store(&world.queue->tail, border(1));
+	assert_true(herald_queue_is_short(world.queue));
+	assert_true(herald_retention_can_move(world.queue));
+	atomic_store(&world.queue->limit, border(1) + world.queue->ring_size);
+	assert_false(herald_retention_can_move(world.queue));
+
+	/* The next segment, in which something is not settled. */
+	atomic_store(&world.queue->head, border(9));
+	assert_false(herald_retention_can_move(world.queue));
+	atomic_store(&world.queue->settled, border(2));
+	assert_true(herald_retention_can_move(world.queue));
+}
+
 /* Guards: each segment is kept for a laggard until it has read it. */
 static void
 test_laggard(void **state UNUSED)
@@ -108,9 +132,12 @@ test_limit(void **state UNUSED)
 	assert_int_equal(world.overrun_slot, 99);
 	assert_int_equal(atomic_load(&world.queue->lost), border(1));
 
-	/* The listener is not counted twice; and then none is left that needs a saved segment. */
+	/*
+	 * The listener is not counted twice.  Then none is left that needs a saved segment, but the
+	 * segment for which there is room now is saved.
+	 */
 	assert_true(move());
-	assert_saved(2, 4);
+	assert_saved(2, 5);
 	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 2);
 	assert_int_equal(world.overrun_slot, 98);
 
@@ -200,6 +227,59 @@ test_full_disk(void **state UNUSED)
 	assert_int_equal(world.overrun_slot, 98);
 }
 
+/*
+ * Guards: the oldest large file is given up for the limit, and only listeners that get there
+ * miss it; not before all of its listeners are marked.
+ */
+static void
+test_large_file(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	world.limits.bytes_max = 3 * world.size;
+	add_large(border(0) + 8, world.size, 1);
+	add_large(atomic_load(&world.queue->settled), world.size, 1);
+	trim();
+	assert_int_equal(world.large_bytes, 0);
+
+	assert_true(herald_retention_leave_room(&world.spiller, world.size + 8, &world.limits));
+	assert_int_equal(world.large_bytes, world.size);
+	assert_int_equal(world.dropped, 1);
+	assert_int_equal(atomic_load(&world.queue->lost), 0);
+	assert_false(herald_retention_leave_room(&world.spiller, 2 * world.size + 8, &world.limits));
+	assert_false(herald_retention_give_up_oldest(&world.spiller));
+	assert_false(herald_retention_give_up_oldest_large(&world.spiller));
+	assert_int_equal(world.large_bytes, world.size);
+
+	/* It counts for the limit, so that segments have the rest. */
+	assert_true(move());
+	assert_true(move());
+	assert_saved(0, 2);
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 0);
+	assert_true(move());
+	assert_int_equal(world.overruns[HERALD_OVERRUN_LIMIT], 1);
+	assert_int_equal(herald_large_table_count(world.large), 1);
+}
+
+/* Guards: files of open transactions stay; those of transactions that rolled back do not. */
+static void
+test_large_rolled_back(void **state UNUSED)
+{
+	set_listener(99, border(0), HERALD_LISTENER_PENDING);
+	add_large(HERALD_NOT_PLACED, 16, 0);
+	add_large(0, 32, 0);
+	trim();
+	assert_int_equal(world.large_bytes, 32);
+	assert_int_equal(herald_large_table_count(world.large), 1);
+	assert_int_equal(herald_retention_kept_from(&world.retention, world.queue, UINT64_MAX), border(0));
+	assert_int_equal(world.dropped, 0);
+
+	world.limits.bytes_max = 16;
+	trim();
+	world.limits.bytes_max = 8;
+	assert_false(herald_retention_leave_room(&world.spiller, 0, &world.limits));
+	assert_int_equal(world.large_bytes, 32);
+}
+
 #define world_test(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -208,11 +288,14 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		world_test(test_nobody),
 		world_test(test_not_yet),
+		world_test(test_being_recycled),
 		world_test(test_laggard),
 		world_test(test_limit),
 		world_test(test_no_room_at_all),
 		world_test(test_errors),
 		world_test(test_full_disk),
+		world_test(test_large_file),
+		world_test(test_large_rolled_back),
 	};
 
 	return cmocka_run_group_tests_name("retention", tests, NULL, NULL);

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * large.c
- *	  The stress test's large transactions: src/notify/storage/large_files.c, in memory.
+ *	  The stress test's large transactions: src/notify/storage/large_writer.c, with memory in
+ *	  place of files.
  *
- * core/retention calls them "others".  The table is written under the spiller's
- * lock; readers look a file up by its number, and can read an open file after it
- * was deleted.  As for segments, only the core's memory ordering separates writing
- * the bytes from reading them.
+ * The table is the core's.  A file is memory that is found by its number; a reader that has a
+ * file open can read it after it was deleted.  As for segments, only the core's memory
+ * ordering separates writing the bytes from reading them.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -17,169 +17,113 @@
 
 #include "stress.h"
 
-#define TABLE_SIZE	24			/* few, so that the oldest must make room now and then */
-#define NOT_PLACED	UINT64_MAX
 #define FAIL_ONE_IN	4			/* writes, when the disk is full */
 
 typedef struct LargeFile
 {
 	uint64_t	number;
-	uint64_t	length;			/* that counts for the limit, under spill_lock */
-	_Atomic HeraldPosition position;	/* of the reference */
-	int			users;			/* under files_mutex; the table counts as one */
+	uint64_t	length;
+	_Atomic HeraldPosition position;	/* of the reference, for the checks */
+	int			users;			/* under files_mutex; the name counts as one */
 	char		bytes[];
 } LargeFile;
 
+/* The file system.  A file exists only while its number is in the table. */
 static pthread_mutex_t files_mutex = PTHREAD_MUTEX_INITIALIZER;
-static LargeFile *table[TABLE_SIZE];	/* written under both locks */
-static uint64_t last_number;
+static LargeFile *files[HERALD_LARGE_FILES_MAX];
 
 /* Numbers of the files that were given up, by their remainders: for the checks. */
 #define GIVEN_UP_SIZE	4096
 static _Atomic uint64_t given_up[GIVEN_UP_SIZE];
 
+static _Thread_local LargeFile *own;	/* of this thread's transaction */
 static _Thread_local bool missed_one;	/* see large_take_missed() */
 
-static LargeFile *enter(uint64_t length);
-static LargeFile **find(uint64_t number);
-static void remove_file(LargeFile **place);
+static uint64_t enter(Writer *writer);
+static void grow(uint64_t number, uint64_t bytes);
+static bool take(uint64_t number, uint64_t bytes);
+static LargeFile *file_create(uint64_t number, uint64_t length);
+static LargeFile *file_open(uint64_t number);
 static void file_close(LargeFile *file);
+static LargeFile **find(uint64_t number);
 
 
-/* herald_large_writer_create(), herald_large_writer_complete() */
+/* It takes more room than it needs in the end. */
 uint64_t
-large_write(const char *bytes, uint64_t length, uint64_t *random)
+large_write(Writer *writer, uint64_t length)
 {
-	LargeFile  *file;
+	uint64_t	number = enter(writer);
 
-	while ((file = enter(length)) == NULL)
-	{
-		if (!spill_give_up_oldest())
-			dawdle(random);		/* all of them are under way */
-	}
+	own = file_create(number, length);
 
 	/* A full disk: files that laggards have not read yet are given up. */
-	while (world.disk_fills && one_in(random, FAIL_ONE_IN) && spill_give_up_oldest())
+	while (world.disk_fills && one_in(&writer->random, FAIL_ONE_IN) &&
+		   spill_give_up(herald_retention_give_up_oldest))
 		count(COUNT_DISK_FULL);
-	memcpy(file->bytes, bytes, length);
+	grow(number, length / 2);
+	grow(number, length);
+	memcpy(own->bytes, writer->bytes, length);
 
-	spill_lock();
-	spill_leave_room(length);
-	file->length = length;
-	spill_unlock();
+	if (!herald_large_table_complete(&world.large, number, length) ||
+		herald_large_table_size(&world.large, number) != length ||
+		herald_large_table_bytes_open_of(&world.large, writer->id) != length)
+		fail("large file %llu of writer %u does not count with its %llu bytes",
+			 (unsigned long long) number, writer->id, (unsigned long long) length);
 	count(COUNT_LARGE);
-	return file->number;
+	return number;
 }
 
 /* Without the lock: no other thread removes the file before its batch is finished. */
 void
-large_place(uint64_t number, HeraldPosition position)
+large_place(uint64_t number, HeraldPosition position, uint64_t sets)
 {
-	pthread_mutex_lock(&files_mutex);
-	atomic_store(&(*find(number))->position, position);
-	pthread_mutex_unlock(&files_mutex);
-}
-
-void
-large_forget(uint64_t number)
-{
-	LargeFile **place;
-
-	pthread_mutex_lock(&files_mutex);
-	place = find(number);
-	if (place == NULL)
+	atomic_store(&own->position, position);
+	if (!herald_large_table_place(&world.large, number, position, sets))
 		fail("large file %llu is gone before its transaction has ended", (unsigned long long) number);
-	atomic_store(&(*place)->position, 0);
-	pthread_mutex_unlock(&files_mutex);
 }
 
 int
-large_count(void)
+large_count_files(void)
 {
 	int			found = 0;
 
 	pthread_mutex_lock(&files_mutex);
-	for (int i = 0; i < TABLE_SIZE; i++)
-		found += table[i] != NULL;
+	for (int i = 0; i < HERALD_LARGE_FILES_MAX; i++)
+		found += files[i] != NULL;
 	pthread_mutex_unlock(&files_mutex);
 	return found;
 }
 
-uint64_t
-large_bytes(void)
-{
-	uint64_t	bytes = 0;
-
-	for (int i = 0; i < TABLE_SIZE; i++)
-		bytes += table[i] != NULL ? table[i]->length : 0;
-	return bytes;
-}
-
-uint64_t
-large_bytes_between(HeraldPosition from, HeraldPosition to)
-{
-	uint64_t	bytes = 0;
-
-	for (int i = 0; i < TABLE_SIZE; i++)
-	{
-		HeraldPosition at = table[i] != NULL ? atomic_load(&table[i]->position) : NOT_PLACED;
-
-		bytes += at >= from && at < to ? table[i]->length : 0;
-	}
-	return bytes;
-}
-
-HeraldPosition
-large_oldest(void)
-{
-	HeraldPosition oldest = NOT_PLACED;
-
-	for (int i = 0; i < TABLE_SIZE; i++)
-		if (table[i] != NULL && table[i]->position < oldest)
-			oldest = table[i]->position;
-	return oldest;
-}
-
 /* A file at or above the position that is needed counts as given up. */
 void
-large_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNEL_SETS])
+large_remove(uint64_t number, uint64_t bytes)
 {
-	HeraldPosition needed = herald_wakeup_needed(world.wakeup, world.queue);
+	LargeFile  *file = file_open(number);
+	HeraldPosition position;
 
 	if (!spill_has_lock())
 		fail("files are deleted by a thread that is not the spiller");
-	for (int i = 0; i < TABLE_SIZE; i++)
-	{
-		HeraldPosition at = table[i] != NULL ? atomic_load(&table[i]->position) : NOT_PLACED;
-
-		if (at >= position)
-			continue;
-		if (at >= atomic_load(&world.queue->settled))
-			fail("large file %llu is deleted before its listeners are marked",
-				 (unsigned long long) table[i]->number);
-		if (at >= needed)
-			atomic_store(&given_up[table[i]->number % GIVEN_UP_SIZE], table[i]->number);
-		for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
-			removed[set] = at > removed[set] ? at : removed[set];
-		remove_file(&table[i]);
-	}
+	if (file == NULL || file->length != bytes)
+		fail("large file %llu, to be deleted, is not there, or has not %llu bytes",
+			 (unsigned long long) number, (unsigned long long) bytes);
+	position = atomic_load(&file->position);
+	if (position >= atomic_load(&world.queue->settled))
+		fail("large file %llu is deleted before its listeners are marked", (unsigned long long) number);
+	if (position >= herald_wakeup_needed(world.wakeup, world.queue))
+		atomic_store(&given_up[number % GIVEN_UP_SIZE], number);
+	pthread_mutex_lock(&files_mutex);
+	*find(number) = NULL;
+	file->users--;
+	pthread_mutex_unlock(&files_mutex);
+	file_close(file);
 }
 
 /* A HeraldReadFile. */
 bool
 large_read(uint64_t number, uint64_t offset, uint64_t length, char *to)
 {
-	LargeFile  *file = NULL;
-	LargeFile **place;
+	LargeFile  *file = file_open(number);
 
-	pthread_mutex_lock(&files_mutex);
-	place = find(number);
-	if (place != NULL)
-	{
-		file = *place;
-		file->users++;
-	}
-	pthread_mutex_unlock(&files_mutex);
 	if (file == NULL)
 	{
 		missed_one = atomic_load(&given_up[number % GIVEN_UP_SIZE]) == number;
@@ -200,47 +144,79 @@ large_take_missed(void)
 	return result;
 }
 
-/* NULL: the table is full. */
+static uint64_t
+enter(Writer *writer)
+{
+	uint64_t	number;
+
+	for (;;)
+	{
+		spill_lock();
+		number = herald_large_table_enter(&world.large, writer->id);
+		spill_unlock();
+		if (number != 0)
+			return number;
+		if (!spill_give_up(herald_retention_give_up_oldest_large))
+			dawdle(&writer->random);	/* all of them are under way */
+	}
+}
+
+/* If nothing can be given up, beyond the limit. */
+static void
+grow(uint64_t number, uint64_t bytes)
+{
+	bool		taken;
+
+	if (world.takes_unlocked && take(number, bytes))
+		return;
+	spill_lock();
+	do
+		taken = spill_leave_room(bytes);
+	while (taken && !take(number, bytes));
+	if (!taken && !herald_large_table_grow(&world.large, number, bytes, UINT64_MAX))
+		fail("large file %llu is gone while it is written", (unsigned long long) number);
+	spill_unlock();
+}
+
+static bool
+take(uint64_t number, uint64_t bytes)
+{
+	uint64_t	segments = herald_retention_bytes(&world.retention);
+
+	return segments <= world.limits.bytes_max &&
+		herald_large_table_grow(&world.large, number, bytes, world.limits.bytes_max - segments);
+}
+
 static LargeFile *
-enter(uint64_t length)
+file_create(uint64_t number, uint64_t length)
 {
 	LargeFile  *file = malloc(sizeof(LargeFile) + length);
-	int			i = 0;
 
-	spill_lock();
-	*file = (LargeFile) {.number = ++last_number,.position = NOT_PLACED,.users = 1};
+	*file = (LargeFile) {.number = number,.length = length,.position = HERALD_NOT_PLACED,.users = 1};
 	pthread_mutex_lock(&files_mutex);
-	while (i < TABLE_SIZE && table[i] != NULL)
-		i++;
-	if (i < TABLE_SIZE)
-		table[i] = file;
+	if (find(number) != NULL)
+		fail("large file %llu is to be created, and exists", (unsigned long long) number);
+	*find(0) = file;
 	pthread_mutex_unlock(&files_mutex);
-	spill_unlock();
-	if (i < TABLE_SIZE)
-		return file;
-	free(file);
-	return NULL;
+	return file;
 }
 
-/* Under one of the locks.  NULL: it is not there. */
-static LargeFile **
-find(uint64_t number)
+/* NULL: it does not exist. */
+static LargeFile *
+file_open(uint64_t number)
 {
-	for (int i = 0; i < TABLE_SIZE; i++)
-		if (table[i] != NULL && table[i]->number == number)
-			return &table[i];
-	return NULL;
-}
-
-static void
-remove_file(LargeFile **place)
-{
-	LargeFile  *file = *place;
+	LargeFile **found;
+	LargeFile  *file = NULL;
 
 	pthread_mutex_lock(&files_mutex);
-	*place = NULL;
+	found = find(number);
+	if (found != NULL)
+	{
+		file = *found;
+		file->users++;
+	}
 	pthread_mutex_unlock(&files_mutex);
-	file_close(file);
+	return file;
 }
 
 static void
@@ -253,4 +229,14 @@ file_close(LargeFile *file)
 	pthread_mutex_unlock(&files_mutex);
 	if (is_last)
 		free(file);
+}
+
+/* Under files_mutex.  The file's place, or a free one for number 0.  NULL: there is none. */
+static LargeFile **
+find(uint64_t number)
+{
+	for (int i = 0; i < HERALD_LARGE_FILES_MAX; i++)
+		if ((files[i] == NULL ? 0 : files[i]->number) == number)
+			return &files[i];
+	return NULL;
 }

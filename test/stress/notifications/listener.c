@@ -240,8 +240,7 @@ hold(Listener *listener, HeraldPosition position, HeraldPosition *had_read)
 
 	dawdle(&listener->random);
 	spill_lock();
-	result = herald_retention_hold(&world.retention, world.queue, world.wakeup,
-								   listener->slot, UINT64_MAX, position, had_read);
+	result = herald_retention_hold(&world.spiller, listener->slot, UINT64_MAX, position, had_read);
 	spill_unlock();
 	return result;
 }

@@ -70,12 +70,19 @@ static const HeraldRetentionCalls spill_calls = {
 	.removing = is_any_doomed,
 	.dropped = count_dropped,
 	.overrun = note_overrun,
-	.others_bytes = large_bytes,
-	.others_bytes_between = large_bytes_between,
-	.others_oldest = large_oldest,
-	.others_remove = large_delete_below,
+	.remove_large = large_remove,
 };
 
+
+void
+spill_init(void)
+{
+	herald_large_table_init(&world.large);
+	world.spiller = (HeraldSpiller) {
+		.retention = &world.retention,.queue = world.queue,.wakeup = world.wakeup,
+		.large = &world.large,.calls = &spill_calls
+	};
+}
 
 /* As in the module some wait for the lock, and others do not. */
 bool
@@ -93,8 +100,7 @@ spill_make_room(uint64_t *random)
 		else if (!try_lock())
 			return false;
 		segment = atomic_load(&world.queue->tail);
-		result = herald_retention_move(&world.retention, world.queue, world.wakeup,
-									   &world.limits, &spill_calls);
+		result = herald_retention_move(&world.spiller, &world.limits);
 		if (segment < atomic_load(&world.queue->tail) && !herald_retention_has(&world.retention, segment))
 			count(COUNT_RECYCLES);
 		verify_files(result == HERALD_RETENTION_ROOM);
@@ -108,11 +114,11 @@ spill_make_room(uint64_t *random)
 void
 spill_trim(void)
 {
-	if (herald_retention_bytes(&world.retention) == 0 && large_count() == 0)
+	if (herald_retention_bytes(&world.retention) == 0 && herald_large_table_count(&world.large) == 0)
 		return;
 	spill_lock();
-	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, 0,
-									   &(HeraldRetentionLimits) {UINT64_MAX, world.limits.retain_max}, &spill_calls);
+	(void) herald_retention_leave_room(&world.spiller, 0,
+									   &(HeraldRetentionLimits) {UINT64_MAX, world.limits.retain_max});
 	spill_unlock();
 }
 
@@ -161,24 +167,29 @@ spill_delete_doomed(void)
 		;
 }
 
-void
+/* As long as there are segments, there is something to give up. */
+bool
 spill_leave_room(uint64_t bytes)
 {
-	(void) herald_retention_leave_room(&world.retention, world.queue, world.wakeup, bytes,
-									   &world.limits, &spill_calls);
+	bool		result = herald_retention_leave_room(&world.spiller, bytes, &world.limits);
+	uint64_t	segments = herald_retention_bytes(&world.retention);
+
 	verify_files(true);
-	if (herald_retention_bytes(&world.retention) > 0 &&
-		herald_retention_bytes(&world.retention) + large_bytes() + bytes > world.limits.bytes_max)
+	if (segments > 0 && !result)
+		fail("there are segments, and none can be given up for %llu bytes", (unsigned long long) bytes);
+	if (segments > 0 && !world.takes_unlocked &&
+		segments + herald_large_table_bytes(&world.large) + bytes > world.limits.bytes_max)
 		fail("there is no room for %llu bytes more", (unsigned long long) bytes);
+	return result;
 }
 
 bool
-spill_give_up_oldest(void)
+spill_give_up(bool (*oldest) (const HeraldSpiller *spiller))
 {
 	bool		result;
 
 	spill_lock();
-	result = herald_retention_give_up_oldest(&world.retention, world.queue, world.wakeup, &spill_calls);
+	result = oldest(&world.spiller);
 	verify_files(false);
 	spill_unlock();
 	return result;

@@ -43,6 +43,7 @@ world_init(void)
 	world.wakeup = aligned_alloc(HERALD_CACHE_LINE, wakeup_memory & ~(size_t) (HERALD_CACHE_LINE - 1));
 	herald_queue_init(world.queue, HERALD_RING_MIN);
 	herald_wakeup_init(world.wakeup, SLOTS, 2);
+	spill_init();
 	for (int i = 0; i < CHANNELS; i++)
 		pthread_rwlock_init(&world.map_lock[i], NULL);
 	for (uint32_t i = 0; i < WRITERS; i++)
@@ -79,6 +80,7 @@ world_plan_round(uint64_t *random)
 	world.lags = one_in(random, 2);
 	world.disk_fills = one_in(random, 4);
 	world.alternates = one_in(random, 2);
+	world.takes_unlocked = one_in(random, 2);
 	world.limits.bytes_max = one_in(random, 2) ? UINT64_MAX :
 		herald_random(random) % HERALD_SEGMENTS * world.queue->segment_size;
 	world.limits.retain_max = one_in(random, 2) ? 0 :

@@ -123,6 +123,8 @@ typedef struct World
 	HeraldQueue  *queue;
 	HeraldWakeup *wakeup;
 	HeraldRetention retention;
+	HeraldLargeTable large;
+	HeraldSpiller spiller;		/* all of these */
 
 	/* Set by main, between the barriers. */
 	uint32_t	batches_per_sender;
@@ -131,6 +133,7 @@ typedef struct World
 	bool		lags;			/* do listeners fall behind by laps? */
 	bool		disk_fills;		/* do writes fail? */
 	bool		alternates;		/* are most segments of one database each? */
+	bool		takes_unlocked; /* do large files take room without the lock? */
 	HeraldRetentionLimits limits;	/* past bytes_max the oldest are dropped */
 
 	_Atomic int leftovers;		/* for the watchdog to dispatch */
@@ -173,27 +176,24 @@ extern uint64_t stamp_digest(const Stamp *stamp);
 extern void listener_act(void *arg);
 
 /* spill.c: as in src/notify/storage/spill.h. */
+extern void spill_init(void);
 extern bool spill_make_room(uint64_t *random);
 extern void spill_trim(void);
 extern bool spill_read(HeraldPosition from, uint64_t length, char *to);
 extern void spill_end_reading(void);
 extern int	spill_count_files(void);
 extern void spill_delete_doomed(void);
-extern bool spill_give_up_oldest(void);
+extern bool spill_give_up(bool (*oldest) (const HeraldSpiller *spiller));
 extern void spill_lock(void);
 extern void spill_unlock(void);
 extern bool spill_has_lock(void);	/* this thread */
-extern void spill_leave_room(uint64_t bytes);	/* under the lock */
+extern bool spill_leave_room(uint64_t bytes);	/* under the lock */
 
-/* large.c: as in src/notify/storage/large_files.h. */
-extern uint64_t large_write(const char *bytes, uint64_t length, uint64_t *random);
-extern void large_place(uint64_t number, HeraldPosition position);
-extern void large_forget(uint64_t number);
-extern int	large_count(void);
-extern uint64_t large_bytes(void);
-extern HeraldPosition large_oldest(void);
-extern uint64_t large_bytes_between(HeraldPosition from, HeraldPosition to);
-extern void large_delete_below(HeraldPosition position, HeraldPosition removed[HERALD_CHANNEL_SETS]);
+/* large.c: as in src/notify/storage/large_writer.h, large_files.h. */
+extern uint64_t large_write(Writer *writer, uint64_t length);	/* of its bytes */
+extern void large_place(uint64_t number, HeraldPosition position, uint64_t sets);
+extern int	large_count_files(void);
+extern void large_remove(uint64_t number, uint64_t bytes);	/* by the spiller */
 extern bool large_read(uint64_t number, uint64_t offset, uint64_t length, char *to);
 
 /* Did the calling thread's last read end at a file that was given up? */

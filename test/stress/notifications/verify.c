@@ -104,9 +104,13 @@ world_verify(void)
 	world.limits.retain_max = 0;
 	spill_trim();
 	spill_delete_doomed();
-	if (herald_retention_bytes(&world.retention) != 0 || spill_count_files() != 0 || large_count() != 0)
+	if (herald_retention_bytes(&world.retention) != 0 || spill_count_files() != 0 || large_count_files() != 0)
 		fail("%d files and %d large ones are left, with nobody to read them",
-			 spill_count_files(), large_count());
+			 spill_count_files(), large_count_files());
+	if (herald_large_table_count(&world.large) != 0 || herald_large_table_bytes(&world.large) != 0)
+		fail("%d large files with %llu bytes are in the table, and none exists",
+			 herald_large_table_count(&world.large),
+			 (unsigned long long) herald_large_table_bytes(&world.large));
 
 	for (int i = 0; i < LISTENERS; i++)
 	{
@@ -208,6 +212,9 @@ world_print(void)
 			(unsigned long long) atomic_load(&world.retention.to),
 			(unsigned long long) atomic_load(&queue->lost),
 			(unsigned long long) world.limits.bytes_max, world.disk_fills ? "fills" : "is empty");
+	fprintf(stderr, "large files %d, %llu bytes, the oldest of %llu\n",
+			herald_large_table_count(&world.large), (unsigned long long) herald_large_table_bytes(&world.large),
+			(unsigned long long) herald_large_table_oldest(&world.large));
 	fprintf(stderr, "rescues %d, lags %d\n", world.rescues, world.lags);
 	fprintf(stderr, "turns out %u of %u, cursor %u\n", atomic_load(&world.wakeup->turns_out),
 			atomic_load(&world.wakeup->turns_max), atomic_load(&world.wakeup->cursor));

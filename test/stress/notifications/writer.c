@@ -71,13 +71,13 @@ writer_send(Writer *writer)
 
 	if (is_large)
 	{
-		number = large_write(writer->bytes, length, &writer->random);
+		number = large_write(writer, length);
 		length = build_reference(writer, number, length, &batch, sent);
 	}
 	reserve(writer, &batch, length, &position);
 	dawdle(&writer->random);
 	if (is_large)
-		large_place(number, position);
+		large_place(number, position, UINT64_MAX);
 	dawdle(&writer->random);
 	herald_queue_fill(world.queue, position, writer->bytes, length);
 	dawdle(&writer->random);
@@ -85,7 +85,7 @@ writer_send(Writer *writer)
 	{
 		count(COUNT_ABORTS);
 		if (is_large)
-			large_forget(number);
+			large_place(number, 0, 0);
 		dawdle(&writer->random);
 		herald_queue_abort(world.queue, position);
 	}
