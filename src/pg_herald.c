@@ -18,9 +18,10 @@
  *
  * 3. Before the commit record is written (transaction.c), the sender reserves a
  *	  place in the queue by moving its head, and copies the notifications there
- *	  as one batch (notify/sender/publish.c, core/queue.c).  An error is allowed
- *	  up to this point, and no lock is held after it: other transactions
- *	  reserve, flush and commit at the same time.
+ *	  as one batch (notify/sender/publish.c, core/queue.c).  If the memory of the
+ *	  queue is full, it waits until there is room (notify/sender/admission.c).  An
+ *	  error is allowed up to this point, and no lock is held after it: other
+ *	  transactions reserve, flush and commit at the same time.
  *
  * 4. When the commit is visible, the sender's locks are released and its catalog changes are
  *	  announced, the sender sets the state of its batch and tries to become the dispatcher
@@ -55,7 +56,9 @@
  * (inval/invalidate.c), and is read by each backend that uses a
  * cache (inval/reader.c).
  *
- * docs/internals/ARCHITECTURE.md has the full description.
+ * docs/internals/ARCHITECTURE.md has the full description.  A tag in a comment, such as [W1],
+ * stands at places that depend on the order of each other's memory accesses;
+ * docs/internals/LOCKS.md has a list of the tags.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

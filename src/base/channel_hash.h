@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * channel_hash.h
- *	  The hash of a channel, and the set of channels that it belongs to.
- *	  cannot be stored for each channel are stored for each set.
+ *	  The hash of a channel, and its set.
+ *
+ * What is too much to store for each channel is stored for each set of channels.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

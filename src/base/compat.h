@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * compat.h
- *	  The differences between PostgreSQL 15 and 19, and nothing else.
+ *	  The differences between PostgreSQL 15 and 19, and macros for other processes.
  *
  * Code elsewhere is written for the newest server; what older ones call or
  * declare differently is mapped here, each with the upstream change it
@@ -34,14 +34,16 @@
 #include "utils/wait_event.h"
 
 /*
- * 16: varlenas have a header of their own, and the header for a relation's file has another
- * name.
+ * 16: varlenas have a header of their own.  The identifier of a relation's file, and its header,
+ * have other names.
  */
 #if PG_VERSION_NUM >= 160000
 #include "storage/relfilelocator.h"
 #include "varatt.h"
+typedef RelFileLocator HeraldRelFile;
 #else
 #include "storage/relfilenode.h"
+typedef RelFileNode HeraldRelFile;
 #endif
 
 /*
@@ -132,13 +134,6 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 #define HERALD_ANALYZE_PARAMS	ParseState *pstate, Query *query, JumbleState *jstate
 #endif
 #define HERALD_ANALYZE_ARGS		pstate, query, jstate
-
-/* 16: the identifier of a relation's file has another name. */
-#if PG_VERSION_NUM >= 160000
-typedef RelFileLocator HeraldRelFile;
-#else
-typedef RelFileNode HeraldRelFile;
-#endif
 
 /* 16: one aclcheck and one ownercheck function replace those of each kind of object. */
 #if PG_VERSION_NUM < 160000

@@ -14,7 +14,8 @@
 
 /*
  * Runs with an open transaction in any state: at the beginning of a statement, or before a
- * commit.  Must not throw.
+ * commit.  Should not throw.  If it does, the transaction fails, this reason counts as handled,
+ * and others that came with it are lost.
  */
 typedef void (*HeraldAttention) (void *arg);
 

@@ -141,8 +141,9 @@ typedef struct HeraldControl
 										 * the queue advances */
 
 	/*
-	 * Number of backends that wait for a batch to be dispatched: their own, or one that their
-	 * client knows of.
+	 * Number of backends that wait until batches are settled: their own, those that their client
+	 * knows of, or, to get room in the ring, those of its oldest segment.  While there are any, the
+	 * dispatcher announces at the condition variable that `settled` has moved.
 	 */
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable dispatched;

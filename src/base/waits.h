@@ -17,7 +17,7 @@
 /* docs/troubleshooting.md explains each to users. */
 typedef enum HeraldWait
 {
-	HERALD_WAIT_DISPATCH,		/* for listeners to be marked, behind other commits */
+	HERALD_WAIT_DISPATCH,		/* for batches to be settled: also for room in the ring */
 	HERALD_WAIT_HOUSEKEEPER,	/* for the next look */
 	HERALD_WAIT_MODERATION,		/* for more messages, so that a wakeup carries more */
 	HERALD_WAIT_NOTIFICATION,	/* herald.read(): for a notification */

@@ -3,8 +3,8 @@
  * wake_watchdog.c
  *	  Wakes the watchdog.
  *
- * The watchdog sleeps while there is no work for it.  A process that leaves work to it rings
- * the bell; that costs one load while the watchdog is awake.
+ * The watchdog sleeps while there is no work for it.  A process that leaves work to it wakes it;
+ * while the watchdog is awake, that costs one load.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

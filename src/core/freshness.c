@@ -45,8 +45,8 @@
  *
  * The cost.  If only xmin is known, one long transaction keeps ranges from being emptied.
  * They grow, and every other transaction of some duration is inside most of them.  With 100
- * concurrent short transactions and 10,000 invalidations/s of 1,000 keys, this part of the
- * values that could be kept is kept:
+ * concurrent short transactions and 10,000 invalidations/s of 1,000 keys, this share of
+ * the values that could be kept is kept:
  *
  *									 by xmin		 by snapshot
  *	 nothing else					 84 %			 99.9 %

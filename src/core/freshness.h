@@ -64,7 +64,8 @@ typedef struct HeraldFreshness
 	bool		is_worn_out;	/* nothing may be kept, until the next join */
 
 	/*
-	 * So are snapshots older than the one with these values: see herald_freshness_note_seen().
+	 * Snapshots older than the one with these values are refused too: see
+	 * herald_freshness_note_seen().
 	 */
 	uint32_t	floor_xmax;		/* 0: not yet, or no longer */
 	uint32_t	floor_count;

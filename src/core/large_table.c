@@ -212,9 +212,9 @@ herald_large_table_bytes_between(HeraldLargeTable *table, HeraldPosition from, H
 }
 
 /*
- * The entry with this number.  The caller owns it, and no other process removes it before its
- * batch is finished, so it exists unless memory was damaged.  Or, for the spiller, a free
- * entry, with number 0.  NULL: there is none.
+ * The entry with this number, by its owner; or, by the spiller, a free entry, with number 0.
+ * NULL: there is none.  An owner's entry exists until its batch is finished, unless memory was
+ * damaged.
  */
 static HeraldLargeFile *
 find(HeraldLargeTable *table, uint64_t number)

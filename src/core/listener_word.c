@@ -8,10 +8,10 @@
  * signalled later, in its turn), BUSY so that a backend in the middle of a transaction needs
  * no signal at all.
  *
- * Every transition is sequentially consistent.  [W1] No wakeup is lost only if the
- * dispatcher's "publish the position, then look at the word" and the listener's "change the
- * word, then look at the position" are in one order that both agree on.  [L6] Each transition
- * also releases the positions that the listener has read: pairs with the load in
+ * Every transition is sequentially consistent [W1].  The dispatcher publishes the position,
+ * then looks at the word; the listener changes the word, then looks at the position.  A wakeup
+ * could be lost if the two saw these steps in different orders.  [L6] Each transition also
+ * releases the positions that the listener has read: pairs with the load in
  * herald_wakeup_needed().
  *
  * Copyright (c) 2026, the pg_herald contributors

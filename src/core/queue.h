@@ -96,8 +96,8 @@ extern uint64_t herald_queue_batch_max(const HeraldQueue *queue);
 /*
  * Reserve room for a batch with entries_length bytes of entries (a multiple of 8, at most
  * herald_queue_batch_max()).  On success the batch is RESERVED and the caller owns it until it
- * calls herald_queue_commit() or herald_queue_abort().  False: the ring is full; recycle and try
- * again, or give up.
+ * calls herald_queue_commit() or herald_queue_abort().  False: the batch does not fit below
+ * `limit`.  It fits if a whole segment is free (herald_queue_is_short()).
  */
 extern bool herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 								 uint64_t entries_length, HeraldPosition *position);

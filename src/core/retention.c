@@ -78,7 +78,7 @@ herald_retention_move(const HeraldSpiller *spiller, const HeraldRetentionLimits 
 	bool		is_needed;		/* by a listener */
 	bool		is_left;		/* an incomplete file is left */
 
-	/* Even if nothing can move: the saved range must end at the tail before one is added. */
+	/* Also if no segment can move.  The saved range must end at the tail before one is added to it. */
 	delete_unneeded(spiller, queue->segment_size, limits);
 	if (!herald_retention_can_move(queue))
 		return herald_queue_is_short(queue) ? HERALD_RETENTION_NO_ROOM : HERALD_RETENTION_ROOM;
@@ -336,8 +336,8 @@ give_up_oldest(const HeraldSpiller *spiller, HeraldOverrunReason reason)
 
 /*
  * Only listeners that reach the file's position miss it; they notice that themselves.  False:
- * the position is not settled yet, so no laggard needs the file: its transaction may still
- * fail, and its listeners are not marked yet.
+ * there is no file, or its position is not settled yet: its transaction may still be
+ * committing, so the file must stay.
  */
 static bool
 give_up_large(const HeraldSpiller *spiller, HeraldPosition oldest)

@@ -16,8 +16,8 @@ typedef enum HeraldSessionState
 {
 	HERALD_SESSION_ABSENT,		/* it is not a listener */
 	HERALD_SESSION_IDLE,		/* the client has sent no statement in this transaction */
-	HERALD_SESSION_HELD,		/* the same, but it cannot deliver: an earlier transaction
-								 * still blocks delivery */
+	HERALD_SESSION_HELD,		/* the same, but it cannot deliver: it has just joined, or an
+								 * earlier transaction still blocks delivery */
 	HERALD_SESSION_BUSY,		/* in a transaction of the client */
 	HERALD_SESSION_CHAINED		/* the same, and its end will begin another transaction */
 } HeraldSessionState;
@@ -26,7 +26,7 @@ typedef enum HeraldSessionState
 
 typedef enum HeraldSessionEvent
 {
-	HERALD_SESSION_JOINS,		/* it becomes a listener, at the end of a transaction */
+	HERALD_SESSION_JOINS,		/* it becomes a listener, in a transaction */
 	HERALD_SESSION_LEAVES,
 	HERALD_SESSION_STATEMENT,	/* outside of a failed transaction block */
 	HERALD_SESSION_CHAIN,		/* COMMIT AND CHAIN, ROLLBACK AND CHAIN */

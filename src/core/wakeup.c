@@ -16,8 +16,8 @@
  * number for 0. Only the process that took the number out of the slot lowers the count of
  * turns [W2].
  *
- * The committer hands out one turn.  The listener that got it hands out the other free turns
- * when it passes on its own.  No listener is forgotten while one turn is held and its holder
+ * The committer hands out one turn.  The listener that got it reads, returns the turn, and then
+ * hands out all free turns.  No listener is forgotten while one turn is held and its holder
  * makes progress or is rescued; without a watchdog, the committer hands out all turns.
  *
  * A listener that does not use its turn delays the others until the watchdog takes the turn
@@ -31,7 +31,7 @@
  *	 entering the set, then looking for a turn	(mark, requeue → pump)
  *	 giving back a turn, then looking into the set	(yield, leave → pump)
  *
- *	 publishing a position, then looking at the word	(herald_dispatch → mark)
+ *	 publishing a position, then looking at the word	(publish_run → mark)
  *	 changing the word, then looking at the position	(begin, finish)
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -271,7 +271,7 @@ herald_wakeup_begin(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 	set_remove(wakeup, slot);
 	regain_trust(wakeup, slot);
 
-	/* [W1] after the word has changed: pairs with the store in herald_sequencer_run() */
+	/* [W1] after the word has changed: pairs with publish_run() of sequencer.c */
 	*to = atomic_load_explicit(&queue->dispatched, memory_order_seq_cst);
 	return true;
 }

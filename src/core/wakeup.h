@@ -182,8 +182,8 @@ extern bool herald_wakeup_yield(HeraldWakeup *wakeup, uint32_t slot);
 extern bool herald_wakeup_rescue(HeraldWakeup *wakeup, uint32_t slot, uint32_t serial);
 
 /*
- * No present or future listener needs the queue below this position.  (Future listeners start
- * at `dispatched`.)
+ * No listener needs the queue below this position now.  New ones start at `dispatched`.  (A
+ * session that resumes may begin to need more: [F4].)
  */
 extern HeraldPosition herald_wakeup_needed(HeraldWakeup *wakeup, HeraldQueue *queue);
 

@@ -3,8 +3,9 @@
  * housekeeper.c
  *	  The background worker that deletes files and logs laggards.
  *
- * Nothing waits for it: when there are too many files, or the disk is full, other processes
- * delete them (notify/storage/spill.c).
+ * No process relies on it: when there are too many files, or the disk is full, other processes
+ * delete them (notify/storage/spill.c).  Only such a process waits while the housekeeper deletes
+ * a file.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

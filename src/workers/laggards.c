@@ -75,7 +75,7 @@ report(uint32 slot, uint64 word, bool is_stalled)
 	TimestampTz since = GetCurrentTimestamp();
 	char		application[NAMEDATALEN];
 
-	/* First of all: after an error the worker starts again, and must not report it again. */
+	/* Store this first: if an error restarts the worker, it must not log this listener again. */
 	atomic_store_explicit(&herald_slots[slot].lagging_since, since, memory_order_relaxed);
 	(void) herald_lag_since(word, &since);
 	atomic_store_explicit(&herald_slots[slot].lagging_since, since, memory_order_relaxed);

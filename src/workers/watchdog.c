@@ -5,14 +5,15 @@
  *
  * A listener that got a turn may be unable to use it: its client does not read, its transaction
  * has failed and waits for ROLLBACK, it is stopped in a debugger.  The watchdog looks every few
- * milliseconds; a turn that it finds out twice in a row, with a listener that has not moved
- * between, goes to the next one, so that no chain stalls [W2].
+ * milliseconds.  If two looks find the same turn, and its listener has not moved, the turn goes
+ * to the next listener, so that no chain stalls [W2].
  *
  * It also dispatches what committing backends left over, gives positions to sessions that ask
  * for them, and looks after the turn to catch up with invalidations.  It does no I/O: what may
  * take long is done by the housekeeper.
  *
- * While nothing is going on it sleeps until a turn is handed out.
+ * When nothing is going on, it looks once a second, and is woken for a turn, for batches that are
+ * left over, or for old positions.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -178,7 +179,7 @@ look(Seen *seen)
 	return is_active;
 }
 
-/* Each look goes on with the slots where the last one ended.  True: there may be more. */
+/* Each look goes on with the slots where the last one ended.  True: a session was signalled. */
 static bool
 tell_positions(uint32 used)
 {

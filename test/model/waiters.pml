@@ -47,7 +47,7 @@ byte done;
 
 inline tell_waiters()
 {
-	/* [D3] after the position has moved: pairs with herald_dispatch_wait() */
+	/* [D3] after the position has moved: pairs with announce_wait() */
 	if
 	:: dispatch_waiters > 0 ->
 		/* ConditionVariableBroadcast() */

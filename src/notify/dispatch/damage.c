@@ -15,9 +15,8 @@
  * - each listener is notified, once, that it may have missed messages, like one that was
  *	 overrun.
  *
- * A transaction that has reserved its batch before may commit at any time afterwards.  That
- * batch reaches no listener.  A listener that was notified before that commit does not know of
- * it, so the sender notifies all listeners again.
+ * A batch that was reserved before the damage was found may be committed later.  It reaches no
+ * listener, so its sender notifies all listeners again that they may have missed messages.
  *
  * If a listener finds damage in its own copy (deliver.c), only this session ends.  The damage
  * may be in a file that other sessions do not read, and a listener that reads the same bytes
@@ -41,11 +40,12 @@
 void
 herald_damage_found(HeraldPosition position)
 {
+	HOLD_INTERRUPTS();			/* ereport() would serve them */
+
 	/*
 	 * [D5] Before the words are marked: pairs with herald_shared_is_damaged().  A listener
 	 * that does not see the flag is marked afterwards, and checks it again.
 	 */
-	HOLD_INTERRUPTS();			/* ereport() would serve them */
 	if (atomic_exchange(&herald_control->is_damaged, 1) == 0)
 		ereport(LOG_SERVER_ONLY,
 				(errcode(ERRCODE_DATA_CORRUPTED),

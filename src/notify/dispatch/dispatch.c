@@ -309,7 +309,7 @@ is_key_of(const HeraldChannelKey *key, Oid database, const HeraldEntry *entry)
 		strcmp(key->name, herald_entry_channel(entry)) == 0;
 }
 
-/* Of all runs, without the dispatch lock. */
+/* Add the repeats of all runs to the channels' counters, after the dispatch lock is released. */
 static void
 count_repeats(void)
 {
@@ -416,7 +416,7 @@ forget_cancel(void)
 static void
 tell_waiters(void)
 {
-	/* [D3] after the position has moved: pairs with herald_dispatch_wait() */
+	/* [D3] after the position has moved: pairs with announce_wait() */
 	if (atomic_load_explicit(&herald_control->dispatch_waiters, memory_order_seq_cst) > 0)
 		herald_wait_tell(&herald_control->dispatched);
 }

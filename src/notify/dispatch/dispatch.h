@@ -26,7 +26,10 @@ extern void herald_dispatch_attach(void);
  */
 extern bool herald_dispatch_run(void);
 
-/* How long a session waits for commits of other sessions that are in progress. */
+/*
+ * How long a session waits at most until batches are settled: those of other sessions, whose
+ * commits may be in progress, or its own previous one.
+ */
 #define HERALD_SETTLES_MS	100
 
 /*
@@ -42,26 +45,28 @@ extern void herald_dispatch_wait(HeraldPosition position);
  * Wait until the listeners of everything below this position have been marked
  * that is finished and has nothing unfinished before it.  Another process may be
  * at that just now: this takes as long as a dispatcher does, and no longer than
- * 0.1 s.  A cancel request as above.
+ * HERALD_SETTLES_MS.  A cancel request as above.
  */
 extern void herald_dispatch_catch_up(HeraldPosition position);
 
 /*
- * The same also for what is still committing, for a second at most, and before
- * our own commit: a cancel request throws.
+ * Before our own commit: wait until the listeners of everything below this position have been
+ * marked, also of what is still committing; for a second at most.  A cancel request throws.
  */
 extern void herald_dispatch_wait_a_while(HeraldPosition position);
 
 /*
- * The same until this time (herald_clock_ms()) at most; but when an interrupt is pending, which
- * this function does not serve, it returns.  True: the listeners have been marked.
+ * Wait until the listeners of everything below this position have been marked, also of what is
+ * still committing; until the queue is switched off; or until end_ms (herald_clock_ms()).  Also
+ * returns when an interrupt is pending, which this function does not serve.  True: the listeners
+ * have been marked, or the queue is switched off.
  */
 extern bool herald_dispatch_await(HeraldPosition position, uint64 end_ms);
 
 /* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
 extern bool herald_dispatch_is_behind(HeraldPosition position);
 
-/* The transaction was aborted, perhaps out of that wait.  Never fails. */
+/* The transaction was aborted, perhaps by an error during such a wait.  Never fails. */
 extern void herald_dispatch_cancel_wait(void);
 
 #endif							/* HERALD_DISPATCH_H */

@@ -38,9 +38,9 @@ typedef struct HeraldDelivery
 	bool		position;
 
 	/*
-	 * The session has resumed channels but has missed notifications; or has if more than
-	 * `bypasses` transactions have bypassed our queue on channels of these sets.  The client must
-	 * be notified of that before anything else.
+	 * Must the client be notified, before anything else, that it has missed notifications on
+	 * channels that it has resumed?  has_missed: yes.  resumed_sets: still to be checked; yes, if
+	 * more than `bypasses` transactions have bypassed our queue on channels of these sets.
 	 */
 	bool		has_missed;
 	uint32		bypasses;

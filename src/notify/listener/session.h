@@ -55,8 +55,8 @@ extern bool herald_session_is_idle_transaction(void);
 extern HeraldPosition herald_session_began_at(void);
 
 /*
- * What the next delivery owes: to fill in; and to deliver, which resets it.  The session's
- * transaction ends, or is the empty one that delivers.  Never fail.
+ * What the next delivery owes the client.  owed: to fill in, at the end of a transaction.
+ * take_owed: for the delivery; resets it.  Never fail.
  */
 extern HeraldDelivery *herald_session_owed(void);
 extern HeraldDelivery herald_session_take_owed(void);
@@ -68,9 +68,9 @@ extern HeraldDelivery herald_session_take_owed(void);
 extern HeraldToken herald_session_position(void);
 
 /*
- * In an empty transaction: if the session has requested it, the server has read its own queue
- * in it, and has sent the client everything that was committed there when the previous
- * transaction ended.
+ * In an empty transaction.  If the session has requested it for the server's own queue, the
+ * server has sent the client everything that was committed there when the previous transaction
+ * ended: note that.
  */
 extern void herald_session_hears_natively(void);
 

@@ -273,7 +273,7 @@ herald_subscriptions_prepare(void)
 
 	HERALD_STOP_POINT("listen-entered");
 
-	/* [W1] after the entries are in the map: pairs with herald_sequencer_run() */
+	/* [W1] after the entries are in the map: pairs with publish_run() of sequencer.c */
 	start = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
@@ -437,7 +437,6 @@ add_action(ActionKind kind, const char *channel)
 	strlcpy(action->channel, channel, NAMEDATALEN);
 }
 
-/* listens: is there a LISTEN among the actions?  Else: is there an UNLISTEN or UNLISTEN *? */
 /* The latest action for the channel, if that is a LISTEN. */
 static Action *
 find_listen(const char *channel)
@@ -452,6 +451,7 @@ find_listen(const char *channel)
 	return NULL;
 }
 
+/* listens: is there a LISTEN among the actions?  Else: is there an UNLISTEN or UNLISTEN *? */
 static bool
 any_action(bool listens)
 {

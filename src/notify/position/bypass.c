@@ -68,7 +68,7 @@ herald_bypass_forget(void)
 	is_known = false;
 }
 
-/* Most transactions have no id, and the server's NOTIFY assigns one. */
+/* The server's NOTIFY assigns an id, so a transaction without one has not notified there. */
 bool
 herald_bypass_is_own(void)
 {
@@ -154,7 +154,7 @@ server_lock(void)
 	return lock;
 }
 
-/* This database's counter, which never changes. */
+/* This database's counter: always the same one. */
 static HeraldBypass *
 own_counter(void)
 {

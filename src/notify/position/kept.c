@@ -85,8 +85,9 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 }
 
 /*
- * A segment is as old as what comes after it, and begins with a batch, or a filler.
- * Large transactions' files do not wait for that.
+ * A segment expires when the first commit after it is too old; the file of a large transaction
+ * when its own commit is.  (Each segment begins with a batch or a filler, so commits can be read
+ * from there on.)
  */
 void
 herald_kept_expire(void)

@@ -3,20 +3,29 @@
  * admission.c
  *	  Reserves a batch: at once, or after a wait as for a lock.
  *
- * While the ring has room, a sender reserves without any lock.  Otherwise senders queue at a
- * heavyweight lock of the server, as they do on a stock server at the lock of its own NOTIFY:
- * in the order of their arrival, visible in pg_locks, with lock_timeout, cancel requests and
- * log_lock_waits.  The holder of the lock waits for room; meanwhile, new senders queue
- * behind it instead of taking that room.
+ * While the ring has room, the sender of a batch that is not large reserves without any lock.
+ * Other senders queue at a heavyweight lock of the server, as they do on a stock server at the
+ * lock of its own NOTIFY: visible in pg_locks, with lock_timeout, cancel requests and
+ * log_lock_waits.  The holder of the lock waits for room; meanwhile, new senders queue behind it
+ * instead of taking that room.
  *
- * A session has at most one batch that is not settled.  A sender that lost its CPU between its
- * reservation and the end of its commit delays all notifications after its own; senders
- * that notify in a loop wait for it here, instead of taking the CPU from it.  Of the large
- * batches, at most one is not settled: so another session's notification has few bytes before
- * it, however many sessions send.  Each of these waits is bounded, because a commit may hang.
+ * They get room in the order of their arrival, with these exceptions.  A holder that was
+ * interrupted goes to the end of the queue.  A holder that has logged a message goes on without
+ * the lock.  And between two holders new senders do not queue, until the second one has found no
+ * room.
  *
- * The lock's holder waits neither for a client nor for another lock: it releases the lock before
- * it serves an interrupt, which may have to send an error to a client that does not read.
+ * A sender also waits in two other cases, for at most HERALD_SETTLES_MS, because a commit may
+ * hang.  First, each session waits until its previous batch is settled.  A sender that lost its
+ * CPU between its reservation and the end of its commit delays all notifications after its own;
+ * without this wait, senders that notify in a loop would keep the CPU from it.  Second, the
+ * sender of a large batch waits, as the lock's holder, until the previous large batch is
+ * settled: so another session's notification has few bytes before it, however many sessions
+ * send.
+ *
+ * The lock's holder waits for other transactions' commits; and, to make room, for spill_lock,
+ * for the disk, and for files that are being deleted.  It does not wait for a client: it
+ * releases the lock before it serves an interrupt or logs a message, since both may send
+ * something to a client that does not read.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -130,15 +139,18 @@ wait_until_settled(const Request *request, HeraldPosition position)
 }
 
 /*
- * False: the queue is damaged.  Room is made from the oldest segment of the ring, so there is
- * none to be had until that is settled; senders that come meanwhile queue behind us.
+ * False: the queue is damaged.  Only the oldest segment can be recycled, and not before it is
+ * settled: so wait for that.  Senders that come meanwhile queue behind us.
  */
 static bool
 wait_for_room(const Request *request)
 {
 	while (!herald_shared_is_damaged())
 	{
-		/* Before the attempt: if that fails, what it lacked comes from this segment or a later one. */
+		/*
+		 * Read this before the attempt.  After it, another process may have made the room that
+		 * we lacked, and we would wait for the next segment although there is room.
+		 */
 		HeraldPosition oldest_end = herald_queue_oldest_end(herald_queue);
 
 		if (reserve(request))
@@ -167,7 +179,10 @@ serve_interrupts(const Request *request)
 		lock(request);
 }
 
-/* lock_timeout limits the wait for the lock and the wait as its holder together. */
+/*
+ * The server limits each wait for the lock by lock_timeout.  As the holder we wait until
+ * lock_timeout has passed since herald_admission_reserve() was called.
+ */
 static void
 lock(const Request *request)
 {
@@ -198,7 +213,8 @@ unlock(const Request *request)
 /*
  * Before any message: it may reach a client that does not read.  So an error releases the lock,
  * also one that comes after the server has granted it and before lock() returns.  After another
- * message the process goes on without the lock.
+ * message the process goes on without the lock; then it may leave room_is_awaited set, and
+ * senders queue although there is room, until the next holder releases the lock.
  */
 static void
 release_before_report(void *arg)

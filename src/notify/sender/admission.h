@@ -15,9 +15,10 @@
 #include "core/queue.h"
 
 /*
- * Reserve a batch with `length` bytes of entries, and wait for room as long as it takes.  Before
+ * Reserve a batch with `length` bytes of entries.  If there is no room, wait for it, until
+ * lock_timeout or a cancel request ends the wait with an error, as any wait for a lock.  Before
  * the commit record.  previous: the end of this session's previous batch, or 0.  False: the
- * queue is damaged.  May throw, as any wait for a lock.
+ * queue is damaged.
  */
 extern bool herald_admission_reserve(const HeraldBatch *info, uint64 length, HeraldPosition previous,
 									 HeraldPosition *position);

@@ -44,10 +44,13 @@ extern const char *herald_large_transaction_reference(uint64 *length, uint32 *co
 /* The reference has its place in the queue.  Never throws. */
 extern void herald_large_transaction_place(HeraldPosition position);
 
-/* The transaction has ended: delete the file unless it belongs to the queue.  Never throws. */
+/*
+ * Close the file, if there is one, and have it deleted unless it belongs to the queue and the
+ * transaction is committed.  Never throws.
+ */
 extern void herald_large_transaction_release(bool committed);
 
-/* The transaction is over.  Never throws. */
+/* At the end of the transaction: free the memory.  Never throws. */
 extern void herald_large_transaction_end(void);
 
 #endif							/* HERALD_LARGE_TRANSACTION_H */

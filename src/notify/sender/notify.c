@@ -100,8 +100,8 @@ herald_notify_go_native(void)
 }
 
 /*
- * If they do not fit into the server's queue, they stay in ours, and other sessions may have
- * to wait.
+ * A payload that is too long for the server's queue keeps all of them in ours; then other
+ * sessions' notifications may have to wait for this commit.
  */
 void
 herald_notify_end_natively(void)
@@ -110,8 +110,8 @@ herald_notify_end_natively(void)
 }
 
 /*
- * If the transaction sends nothing else through the server, it invalidates only the positions
- * of its own channels.
+ * If the server sends nothing else of this transaction, all its native notifications are known
+ * here: then only tokens for the channels that it notifies become invalid.
  */
 void
 herald_notify_hand_over(void)

@@ -6,14 +6,14 @@
  * They are kept in one arena, already in the form that they have in the queue,
  * so that publishing them is one copy.
  *
- * Rolling a subtransaction back truncates the arena to where it began (levels.h).  This also
- * works for finding duplicates.  An entry that an enclosing level has added need not be added
- * again, since a level cannot outlive the levels that enclose it.  One hash of all entries
- * serves all levels; it is probed linearly.  A rollback removes the entries that were inserted
- * last, so their places can simply be emptied: they did not displace any earlier entry.
- * (Growing the hash inserts in the arena's order again.)  To find their places these entries
- * are read again, perhaps from a file.  So this is done only when the next entry is added:
- * usually there is none, since the whole transaction is rolled back.
+ * Rolling a subtransaction back truncates the arena to where it began
+ * (base/subtransaction_levels.h).  This also works for finding duplicates.  An entry that an
+ * enclosing level has added need not be added again, since a level cannot outlive the levels
+ * that enclose it.  One hash of all entries serves all levels; it is probed linearly.  A rollback
+ * removes the entries that were inserted last, so their places can simply be emptied: they did
+ * not displace any earlier entry.  (Growing the hash inserts in the arena's order again.)  To
+ * find their places these entries are read again, perhaps from a file.  So this is done only when
+ * the next entry is added: usually there is none, since the whole transaction is rolled back.
  *
  * Entries that do not fit into a segment of the queue are written to a file
  * (large_transaction.c): the file holds the bytes before `written`, the arena those after it.

@@ -48,14 +48,14 @@ typedef void (*HeraldEntryVisitor) (const HeraldEntry *entry);
 extern void herald_pending_hand_over(HeraldEntryVisitor visit);
 
 /*
- * Are some of them in a file, or must they be, because a batch cannot hold all?  Then do not
- * call herald_pending_entries().  complete: completes the file, which may throw, and returns
- * its length.
+ * has_file: do the notifications not fit into a batch, or are some of them in a file already?
+ * Then do not call herald_pending_entries().  complete_file: completes the file, and returns its
+ * length; may throw.
  */
 extern bool herald_pending_has_file(void);
 extern uint64 herald_pending_complete_file(void);
 
-/* If so, and if a batch can hold them after all, move them back to memory.  May throw. */
+/* If they are in a file, but fit into a batch after all, read them back to memory.  May throw. */
 extern void herald_pending_return_to_memory(void);
 
 #endif							/* HERALD_PENDING_H */

@@ -79,6 +79,8 @@ herald_publish_reserve(void)
 		batch.entries = herald_pending_entries(&length);
 
 	HERALD_STOP_POINT("publish-reserve");
+
+	/* Make room early, and only if that needs no wait: then senders rarely find the ring full. */
 	if (herald_queue_is_short(herald_queue))
 		(void) herald_spill_make_room(false);
 	if (!herald_admission_reserve(&info, length, batch.end, &batch.position))

@@ -21,12 +21,12 @@
 extern void herald_publish_reserve(void);
 
 /*
- * The same by the server's own queue: what is pending, and has not been handed to the
- * server, is now, in order.  Throws what the server's NOTIFY throws.
+ * Hand all pending notifications over to the server's own queue, in order, except for those that
+ * it has already.  Throws what the server's NOTIFY throws.
  */
 extern void herald_publish_natively(void);
 
-/* Before the commit: the same, and nothing is left to do for our own queue. */
+/* Before the commit: the same; then nothing is left to do for our own queue. */
 extern void herald_publish_all_natively(void);
 
 /*

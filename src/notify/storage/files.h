@@ -76,7 +76,8 @@ typedef struct HeraldDoomedFile
 } HeraldDoomedFile;
 
 /*
- * Note a file for deletion, if it exists.  It must not be needed any more.  Under spill_lock.
+ * Queue a file for deletion.  It need not exist, and must not be needed any more.  Under
+ * spill_lock.
  */
 extern void herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes);
 

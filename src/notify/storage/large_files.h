@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-/* Copy bytes of a file.  A HeraldReadFile; by a listener, in a transaction. */
+/* Copy bytes of a file.  A HeraldReadFile.  In a transaction. */
 extern bool herald_large_files_read(uint64 number, uint64 offset, uint64 length, char *to);
 
 #endif							/* HERALD_LARGE_FILES_H */

@@ -149,7 +149,7 @@ claim(uint64 bytes)
 			 errhint("Try again when its other transactions have ended, send fewer notifications in one transaction, or increase herald.max_uncommitted_per_role for this role.")));
 }
 
-/* Count `bytes` more bytes.  False: there is no room for them. */
+/* Count `bytes` more bytes.  False: they would exceed herald.max_queue_size. */
 static bool
 take(uint64 number, uint64 bytes)
 {
@@ -159,7 +159,7 @@ take(uint64 number, uint64 bytes)
 	return segments <= max && herald_large_table_grow(herald_large_table, number, bytes, max - segments);
 }
 
-/* There is no room for this transaction's file, which has `own` bytes up to now. */
+/* This transaction's file, which has `own` bytes up to now, would exceed herald.max_queue_size. */
 static void
 report_full(uint64 own)
 {

@@ -39,8 +39,8 @@ extern void herald_large_writer_complete(uint64 number, uint64 bytes);
 extern void herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelSets sets);
 
 /*
- * The transaction was rolled back, and its batch, if it has one, is not finished yet, so no
- * other process has deleted the file.  The file must be closed.  Never throws.
+ * The file is not needed: have it deleted.  Its batch, if there is one, must not be finished yet,
+ * or else another process may have deleted the file.  The file must be closed.  Never throws.
  */
 extern void herald_large_writer_forget(uint64 number);
 

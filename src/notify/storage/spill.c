@@ -124,7 +124,7 @@ herald_spill_trim(void)
 		trim_to(PG_UINT64_MAX);
 }
 
-/* Not whenever files are deleted: a large transaction that was accepted may be beyond the limit. */
+/* Only at start and after a reload: a large transaction that was accepted may exceed the limit. */
 void
 herald_spill_apply_limit(void)
 {
@@ -265,8 +265,8 @@ herald_spill_set_tablespaces(const char *names)
 }
 
 /*
- * Each time that there are none, so that a tablespace can be dropped, and
- * temp_tablespaces be changed, in the meantime.
+ * Choose again whenever there are no files: meanwhile a tablespace may have been dropped, or
+ * temp_tablespaces changed.
  */
 void
 herald_spill_choose_place(bool waits)
@@ -420,9 +420,9 @@ herald_spill_tidy(void)
 }
 
 /*
- * Write a segment of the ring to its file.  What fails here does not fail the
- * caller, and nothing of it is for the caller's client.  A file that is not
- * complete is left, empty: another process may try again at once.
+ * Write a segment of the ring to its file.  Errors are logged; they reach neither the caller nor
+ * its client.  A file that is not complete is emptied, not deleted: another process may try again
+ * at once.
  */
 static bool
 write_segment(HeraldPosition segment)

@@ -19,12 +19,14 @@ extern Size herald_spill_shared_size(void);
 extern void herald_spill_shared_init(void);
 
 /*
- * Make room in the ring: let senders have the oldest segment, if need be after
- * writing it to a file, or, past herald.max_queue_size or when it cannot be
- * written, at the expense of the listeners that have not read it.  True: there
- * is room.  False: the oldest segment is not settled yet; or a caller that does not wait would
- * have to wait for spill_lock or for files to be deleted.  By a sender, in its transaction,
- * before it publishes: may throw, and can block on the disk.
+ * Make room in the ring: a whole segment that is free, since any batch fits into that.  Senders
+ * get the oldest segment.  If listeners need it, it is written to a file first.  If that fails, or
+ * herald.max_queue_size is reached, the listeners that need the oldest data miss notifications.
+ *
+ * True: a whole segment is free.  False: the oldest segment is not settled yet; or the queue is
+ * damaged; or a caller that does not wait would have to wait for spill_lock or for files to be
+ * deleted.  By a sender, in its transaction, before it publishes: may throw, and can block on
+ * the disk.
  */
 extern bool herald_spill_make_room(bool waits);
 
@@ -116,7 +118,7 @@ extern bool herald_spill_read(HeraldPosition from, uint64 length, char *to);
 extern void herald_spill_lock(void);
 extern void herald_spill_unlock(void);
 
-/* This listener could not read a file that was not given up: as an overrun. */
+/* A listener could not read a file: count and log that as an overrun. */
 extern void herald_spill_count_unread(uint32 slot);
 
 /* Are there files, also those of large transactions? */
