@@ -25,7 +25,7 @@ OBJS = \
 	src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o src/notify/dispatch/turns.o \
 	src/notify/channels/channel_map.o src/notify/channels/quota.o \
 	src/notify/position/bypass.o src/notify/position/kept.o src/notify/position/lag.o src/notify/position/token.o \
-	src/notify/storage/files.o src/notify/storage/large_files.o src/notify/storage/large_writer.o \
+	src/notify/storage/files.o src/notify/storage/large_reader.o src/notify/storage/large_writer.o \
 	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
 	src/inval/catch_up.o src/inval/invalidate.o src/inval/reader.o src/inval/subscribers.o \

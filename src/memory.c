@@ -189,14 +189,14 @@ control_init(void)
 
 	memset((void *) herald_control, 0, control_size());
 	herald_control->slots = MaxBackends + HERALD_WORKERS;
-	if (!pg_strong_random(&herald_control->run, sizeof(herald_control->run)) ||
+	if (!pg_strong_random(&herald_control->server_run, sizeof(herald_control->server_run)) ||
 		!pg_strong_random(&herald_control->channel_seed, sizeof(herald_control->channel_seed)) ||
 		!pg_strong_random(herald_control->token_key, sizeof(herald_control->token_key)))
 		elog(FATAL, "could not generate random bytes");
 	herald_control->area_tranche = herald_tranche_new("pg_herald channel memory");
 	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
 	atomic_init(&herald_control->watchdog, -1);
-	ConditionVariableInit(&herald_control->dispatched);
+	ConditionVariableInit(&herald_control->settled_moved);
 	herald_control->reset_lock = &locks[0].lock;
 	herald_control->spill_lock = &locks[1].lock;
 	herald_control->invalidation_lock = &locks[2].lock;

@@ -209,7 +209,7 @@ before_commit(void)
 		(herald_server_steps_take_long() || (herald_subscriptions_are_first() && server_queue_is_long())))
 		herald_notify_go_native();
 	if (has_pending_syncs())
-		herald_notify_end_natively();
+		herald_notify_send_natively_at_end();
 	herald_notify_hand_over();
 	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
 	{
@@ -339,7 +339,7 @@ after_locks(void)
 	if (finished && committed && hears_itself())
 		herald_session_owed()->own_batch = end;
 	herald_pending_reset();
-	herald_notify_end();
+	herald_notify_reset();
 	herald_large_transaction_end();
 	herald_session_end_transaction(committed);
 	herald_attention_end_transaction(committed);

@@ -20,8 +20,8 @@
 /* Limits of settings; memory is reserved at start, so the upper limits only catch mistakes. */
 #define QUEUE_MEMORY_MIN_KB		((int) (HERALD_RING_MIN / 1024))
 #define QUEUE_MEMORY_MAX_KB		(8 * 1024 * 1024)
-#define REGISTRY_MEMORY_MIN_KB	1024
-#define REGISTRY_MEMORY_MAX_KB	(8 * 1024 * 1024)
+#define CHANNEL_MEMORY_MIN_KB	1024
+#define CHANNEL_MEMORY_MAX_KB	(8 * 1024 * 1024)
 #define WAKEUP_CONCURRENCY_MAX	65536
 #define PAYLOAD_MAX				(256 * 1024 * 1024)
 
@@ -133,7 +133,7 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							"Sets the shared memory for channels and their listeners.",
 							"LISTEN fails when this memory is full.",
 							&herald_channel_memory_kb, 16 * 1024,
-							REGISTRY_MEMORY_MIN_KB, REGISTRY_MEMORY_MAX_KB,
+							CHANNEL_MEMORY_MIN_KB, CHANNEL_MEMORY_MAX_KB,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.wakeup_concurrency",

@@ -123,7 +123,7 @@ typedef struct HeraldControl
 	int			channels_tranche;
 	dshash_table_handle channels;
 	uint64		channel_seed;	/* secret seed of the hashes of channels */
-	uint64		run;			/* drawn at random when shared memory is set up */
+	uint64		server_run;		/* drawn at random when shared memory is set up */
 	uint8		token_key[32];	/* secret key, for notify/position/token.c */
 	LWLock	   *spill_lock;		/* these two are taken only by notify/storage/spill.c */
 	LWLock	   *deletion_lock;	/* before spill_lock */
@@ -146,7 +146,7 @@ typedef struct HeraldControl
 	 * dispatcher announces at the condition variable that `settled` has moved.
 	 */
 	_Atomic uint32_t dispatch_waiters;
-	ConditionVariable dispatched;
+	ConditionVariable settled_moved;
 
 	/* For notify/sender/admission.c: a sender waits for room; the end of the latest large batch. */
 	_Atomic bool room_is_awaited;

@@ -27,7 +27,7 @@ static bool is_left_out(const HeraldReader *reader, const HeraldMessage *message
 static bool follow_reference(HeraldReader *reader, const HeraldEntry *entry);
 static bool enter_file(HeraldReader *reader, const HeraldEntry *entry);
 static void leave_batch(HeraldReader *reader, HeraldPosition next);
-static bool copy_from_log(HeraldReader *reader, uint64_t length);
+static bool copy_from_queue(HeraldReader *reader, uint64_t length);
 static bool is_copied(const HeraldReader *reader, uint64_t length);
 
 
@@ -341,7 +341,7 @@ refill(HeraldReader *reader, uint64_t needed)
 			reader->read_file(reader->file, reader->position, stop - reader->position,
 							  reader->buffer);
 	else
-		success = copy_from_log(reader, stop - reader->position);
+		success = copy_from_queue(reader, stop - reader->position);
 	if (!success)
 		return HERALD_READ_LAPPED;
 
@@ -352,7 +352,7 @@ refill(HeraldReader *reader, uint64_t needed)
 }
 
 static bool
-copy_from_log(HeraldReader *reader, uint64_t length)
+copy_from_queue(HeraldReader *reader, uint64_t length)
 {
 	return herald_queue_copy(reader->queue, reader->position, length, reader->buffer) ||
 		(reader->read_spilled &&

@@ -17,7 +17,7 @@
 
 
 void
-herald_invalidation_wake(int32 slot)
+herald_catch_up_wake(int32 slot)
 {
 	if (slot == HERALD_INVAL_NOBODY)
 		return;
@@ -34,7 +34,7 @@ herald_invalidation_wake(int32 slot)
  * the next backend.
  */
 bool
-herald_invalidation_look(void)
+herald_catch_up_look(void)
 {
 	static uint64 seen_turn;
 	static uint64 seen_word;
@@ -52,7 +52,7 @@ herald_invalidation_look(void)
 
 		if (herald_inval_turn(herald_inval_queue) != turn)
 			herald_shared_count(HERALD_COUNT_TURNS_RESCUED, 1);
-		herald_invalidation_wake(next);
+		herald_catch_up_wake(next);
 	}
 	seen_turn = turn;
 	seen_word = word;

@@ -18,9 +18,9 @@
  * Signal the backend that has the turn; HERALD_INVAL_NOBODY: nothing to do.  With no lock
  * held.
  */
-extern void herald_invalidation_wake(int32 slot);
+extern void herald_catch_up_wake(int32 slot);
 
 /* The watchdog checks the backend that has the turn.  True: there is one. */
-extern bool herald_invalidation_look(void);
+extern bool herald_catch_up_look(void);
 
 #endif							/* HERALD_CATCH_UP_H */

@@ -315,7 +315,7 @@ insert(HeraldInvalidation *messages, uint32 count)
 	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
 	wake = herald_inval_insert(herald_inval_queue, messages, count);
 	LWLockRelease(herald_control->invalidation_lock);
-	herald_invalidation_wake(wake);
+	herald_catch_up_wake(wake);
 	herald_shared_count(HERALD_COUNT_INVALIDATIONS, count);
 }
 

@@ -172,7 +172,7 @@ join(void)
 	herald_invalidation_apply(HERALD_KEY_ALL, HERALD_KEY_ALL);
 	herald_freshness_join(freshness, &seen, committing, committing_count, not_missed);
 	must_join = false;
-	herald_invalidation_wake(herald_inval_caught_up(queue, slot));
+	herald_catch_up_wake(herald_inval_caught_up(queue, slot));
 }
 
 /*
@@ -253,7 +253,7 @@ read_on(void)
 		}
 		must_join = false;
 	}
-	herald_invalidation_wake(herald_inval_caught_up(herald_inval_queue, slot));
+	herald_catch_up_wake(herald_inval_caught_up(herald_inval_queue, slot));
 }
 
 /*
@@ -279,7 +279,7 @@ catch_up(void *arg)
 	herald_invalidation_accept();
 
 	/* There may have been nothing left to read: hand the turn on in any case. */
-	herald_invalidation_wake(herald_inval_caught_up(herald_inval_queue, herald_shared_my_slot()));
+	herald_catch_up_wake(herald_inval_caught_up(herald_inval_queue, herald_shared_my_slot()));
 }
 
 /*
@@ -335,6 +335,6 @@ leave_at_exit(int code, Datum arg)
 	LWLockReleaseAll();
 	HERALD_HOLD_POINT("invalidation-leave");
 	wake = herald_inval_leave(herald_inval_queue, herald_shared_my_slot());
-	herald_invalidation_wake(wake);
+	herald_catch_up_wake(wake);
 	atomic_store_explicit(&herald_slots[herald_shared_my_slot()].cache.values, 0, memory_order_relaxed);
 }

@@ -70,7 +70,7 @@ herald_housekeeper_main(Datum arg)
 	while (!ShutdownRequestPending)
 	{
 		HERALD_STOP_POINT("housekeeper-look");
-		herald_spill_trim();
+		herald_spill_doom_unneeded();
 		herald_kept_expire();
 		while (!InterruptPending && !ShutdownRequestPending && herald_spill_delete_one())
 			;

@@ -174,7 +174,7 @@ look(Seen *seen)
 		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, rescued);
 		herald_turns_pump_all();
 	}
-	is_active |= herald_invalidation_look();
+	is_active |= herald_catch_up_look();
 	is_active |= tell_positions(used);
 	return is_active;
 }

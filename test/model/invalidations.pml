@@ -272,7 +272,7 @@ inline hand_turn_on()
 	fi
 }
 
-/* herald_invalidation_wake(), once the lock is released */
+/* herald_catch_up_wake(), once the lock is released */
 #define wake \
 	if \
 	:: atomic { found != 0 -> signalled[found - 1] = 1; found = 0 } \
@@ -621,7 +621,7 @@ gone:
 }
 
 #if RESCUES > 0
-/* herald_invalidation_look(), twice */
+/* herald_catch_up_look(), twice */
 proctype watchdog()
 {
 	LOCALS;

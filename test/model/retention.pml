@@ -2,7 +2,7 @@
  * retention.pml
  *	  The queue beyond memory: src/core/retention.c with
  *	  herald_queue_recycle() of queue.c, herald_wakeup_needed() of wakeup.c, the
- *	  listener that reads from memory or else from a file (copy_from_log() of
+ *	  listener that reads from memory or else from a file (copy_from_queue() of
  *	  queue_reader.c, src/notify/storage/spill.c), and the files of large transactions
  *	  (src/core/large_table.c).
  *
@@ -615,7 +615,7 @@ inline herald_spill_read()
 	covered = 0
 }
 
-inline copy_from_log()
+inline copy_from_queue()
 {
 #ifdef FILE_BEFORE_MEMORY
 	herald_spill_read();
@@ -637,7 +637,7 @@ end_idle:
 	end = settled;						/* dispatched */
 	do
 	:: p < end ->
-		copy_from_log();
+		copy_from_queue();
 		if
 		:: found ->
 			atomic { assert(word == p); word = 0; move_to(p) };		/* herald_wakeup_advance() */
@@ -689,7 +689,7 @@ end_asleep:
 	do
 	:: n < TRIMS && (from < to || LARGE_BYTES > 0) ->
 		n++;
-		/* herald_spill_trim() */
+		/* herald_spill_doom_unneeded() */
 		LOCK;
 		delete_unneeded();
 		UNLOCK;

@@ -72,5 +72,5 @@ herald_damage_tell(void)
 	herald_turns_pump();
 
 	/* A damaged queue dispatches nothing, so there is nothing to wait for. */
-	herald_wait_tell(&herald_control->dispatched);
+	herald_wait_tell(&herald_control->settled_moved);
 }

@@ -40,7 +40,7 @@
  * A dispatcher may have lost its CPU, and a commit takes a flush: these are worth a wait.  But a
  * commit may wait for a standby for any length of time.
  */
-#define WHILE_MS				1000
+#define UNLISTEN_WAIT_MS		1000
 
 /* Cost of looking up a channel, in bytes of the queue that take a dispatcher as long. */
 #define COST_OF_LOOKUP			64
@@ -51,7 +51,7 @@
 /* A channel whose listeners have been marked. */
 typedef struct MarkedChannel
 {
-	HeraldPosition run;			/* in which; in another one they are to be marked again */
+	HeraldPosition run_end;		/* in which; in another one they are to be marked again */
 	HeraldChannelKey key;
 	uint32		listeners;
 	uint64		repeats;		/* notifications since, which are not counted yet */
@@ -76,13 +76,13 @@ static uint64 repeated;
 StaticAssertDecl(MARKED_CHANNELS <= 64, "a bit for each marked channel");
 
 /* The end of this process's present run. */
-static HeraldPosition run;
+static HeraldPosition run_end;
 
 /* This process is counted in herald_control->dispatch_waiters. */
 static bool is_waiting;
 
 static bool dispatch_some(bool *is_left);
-static bool mark_finished(bool *is_left);
+static bool run_sequencer(bool *is_left);
 static void run_begins(HeraldPosition end, void *arg);
 static uint64 mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg);
 static uint64 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking);
@@ -122,14 +122,14 @@ dispatch_some(bool *is_left)
 	*is_left = false;
 	if (herald_shared_is_damaged())
 		return false;
-	if (mark_finished(is_left))
+	if (run_sequencer(is_left))
 		herald_turns_begin();
 	return true;
 }
 
 /* Dispatch what there is.  True: listeners are to be woken. */
 static bool
-mark_finished(bool *is_left)
+run_sequencer(bool *is_left)
 {
 	Marking		marking = {0};
 	HeraldSequencerCalls calls = {run_begins, mark_batch, &marking};
@@ -165,7 +165,7 @@ mark_finished(bool *is_left)
  * The transaction is committed and the client knows: an error now would say that it is not.
  */
 void
-herald_dispatch_wait(HeraldPosition position)
+herald_settled_wait_after_commit(HeraldPosition position)
 {
 	if (is_settled(position))
 		return;
@@ -177,20 +177,20 @@ herald_dispatch_wait(HeraldPosition position)
 void
 herald_dispatch_catch_up(HeraldPosition position)
 {
-	wait_without_error(herald_dispatch_is_behind, position, herald_clock_ms() + HERALD_SETTLES_MS);
+	wait_without_error(herald_dispatch_is_behind, position, herald_clock_ms() + HERALD_SETTLED_WAIT_MS);
 }
 
 void
-herald_dispatch_wait_a_while(HeraldPosition position)
+herald_settled_wait_before_commit(HeraldPosition position)
 {
-	uint64		end_ms = herald_clock_ms() + WHILE_MS;
+	uint64		end_ms = herald_clock_ms() + UNLISTEN_WAIT_MS;
 
-	while (!herald_dispatch_await(position, end_ms) && herald_clock_ms() < end_ms)
+	while (!herald_settled_wait_until(position, end_ms) && herald_clock_ms() < end_ms)
 		CHECK_FOR_INTERRUPTS();
 }
 
 bool
-herald_dispatch_await(HeraldPosition position, uint64 end_ms)
+herald_settled_wait_until(HeraldPosition position, uint64 end_ms)
 {
 	return wait_while(is_not_settled, position, end_ms);
 }
@@ -214,7 +214,7 @@ run_begins(HeraldPosition end, void *arg)
 {
 	Marking    *marking = arg;
 
-	run = end;
+	run_end = end;
 	marking->runs++;
 }
 
@@ -282,7 +282,7 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 		marked->repeats = 0;
 		herald_channels_key(&marked->key, header->database, entry);
 	}
-	else if (marked->run == run)
+	else if (marked->run_end == run_end)
 	{
 		if (marked->listeners == 0)
 			return 0;
@@ -294,8 +294,8 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 	}
 
 	/* Also what has repeated in earlier runs of ours. */
-	marked->run = run;
-	marked->listeners = herald_channels_mark(&marked->key, header, run, marked->repeats + notifications,
+	marked->run_end = run_end;
+	marked->listeners = herald_channels_mark(&marked->key, header, run_end, marked->repeats + notifications,
 											 &marking->marks);
 	marked->repeats = 0;
 	marking->concerned += marked->listeners;
@@ -383,7 +383,7 @@ wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 e
 
 		/* We have the time, and the watchdog may be waiting for a CPU. */
 		(void) dispatch_some(&is_left);
-		herald_wait_prepare(HERALD_WAIT_DISPATCH, &herald_control->dispatched);
+		herald_wait_prepare(HERALD_WAIT_DISPATCH, &herald_control->settled_moved);
 		if (!must_wait(position))
 			break;
 		HERALD_STOP_POINT("await-dispatch");
@@ -418,5 +418,5 @@ tell_waiters(void)
 {
 	/* [D3] after the position has moved: pairs with announce_wait() */
 	if (atomic_load_explicit(&herald_control->dispatch_waiters, memory_order_seq_cst) > 0)
-		herald_wait_tell(&herald_control->dispatched);
+		herald_wait_tell(&herald_control->settled_moved);
 }

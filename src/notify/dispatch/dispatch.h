@@ -30,7 +30,7 @@ extern bool herald_dispatch_run(void);
  * How long a session waits at most until batches are settled: those of other sessions, whose
  * commits may be in progress, or its own previous one.
  */
-#define HERALD_SETTLES_MS	100
+#define HERALD_SETTLED_WAIT_MS	100
 
 /*
  * Wait until the listeners of everything below this position have been marked,
@@ -39,13 +39,13 @@ extern bool herald_dispatch_run(void);
  * statement that it was meant for has been committed.  Throws nothing but what
  * ends the session.  By a backend that holds no locks of ours.
  */
-extern void herald_dispatch_wait(HeraldPosition position);
+extern void herald_settled_wait_after_commit(HeraldPosition position);
 
 /*
  * Wait until the listeners of everything below this position have been marked
  * that is finished and has nothing unfinished before it.  Another process may be
  * at that just now: this takes as long as a dispatcher does, and no longer than
- * HERALD_SETTLES_MS.  A cancel request as above.
+ * HERALD_SETTLED_WAIT_MS.  A cancel request as above.
  */
 extern void herald_dispatch_catch_up(HeraldPosition position);
 
@@ -53,7 +53,7 @@ extern void herald_dispatch_catch_up(HeraldPosition position);
  * Before our own commit: wait until the listeners of everything below this position have been
  * marked, also of what is still committing; for a second at most.  A cancel request throws.
  */
-extern void herald_dispatch_wait_a_while(HeraldPosition position);
+extern void herald_settled_wait_before_commit(HeraldPosition position);
 
 /*
  * Wait until the listeners of everything below this position have been marked, also of what is
@@ -61,7 +61,7 @@ extern void herald_dispatch_wait_a_while(HeraldPosition position);
  * returns when an interrupt is pending, which this function does not serve.  True: the listeners
  * have been marked, or the queue is switched off.
  */
-extern bool herald_dispatch_await(HeraldPosition position, uint64 end_ms);
+extern bool herald_settled_wait_until(HeraldPosition position, uint64 end_ms);
 
 /* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
 extern bool herald_dispatch_is_behind(HeraldPosition position);

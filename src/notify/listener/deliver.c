@@ -37,7 +37,7 @@
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/bypass.h"
-#include "notify/storage/large_files.h"
+#include "notify/storage/large_reader.h"
 #include "notify/storage/spill.h"
 
 /*
@@ -106,7 +106,7 @@ herald_deliver(void)
 	HERALD_STOP_POINT("deliver-begin");
 	ExitOnAnyError = true;		/* what is owed would be lost */
 	owed = herald_session_take_owed();
-	owes_position = owed.position;
+	owes_position = owed.sends_position;
 	await_dispatch(&owed);
 	if (has_missed(&owed))
 		report_missed("They went through the server's own queue while this session resumed a channel.");
@@ -149,7 +149,7 @@ herald_deliver_earlier(void)
 	if (!herald_session_is_listener() || to == 0)
 		return;
 
-	herald_dispatch_wait_a_while(to);
+	herald_settled_wait_before_commit(to);
 	settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 	to = Min(to, settled);
 	word = atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot), memory_order_seq_cst);
@@ -183,7 +183,7 @@ await_dispatch(const HeraldDelivery *owed)
 	if (herald_wakeup_busy(herald_wakeup, slot))
 		herald_turns_pump();
 	if (owed->own_batch != 0)
-		herald_dispatch_wait(owed->own_batch);
+		herald_settled_wait_after_commit(owed->own_batch);
 	else
 		herald_dispatch_catch_up(owed->answer_up_to);
 	(void) herald_wakeup_rest(herald_wakeup, slot);
@@ -217,7 +217,7 @@ begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 	herald_frames_begin();
 	herald_reader_begin(reader, herald_queue, MyDatabaseId, from, to, buffer.bytes, buffer.size);
 	herald_reader_use_spilled(reader, herald_spill_read);
-	herald_reader_use_files(reader, herald_large_files_read, herald_subscriptions_include);
+	herald_reader_use_files(reader, herald_large_reader_read, herald_subscriptions_include);
 }
 
 /* own_batch: the end of the batch that our statement waits for; 0: none. */
@@ -420,7 +420,7 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 	 */
 	if (herald_word_position(atomic_load(herald_wakeup_word(herald_wakeup, slot))) >=
 		atomic_load(&herald_queue->lost))
-		herald_spill_count_unread(slot);
+		herald_spill_report_unreadable(slot);
 	tell_missed(reader, to,
 				"This session had not read them when herald.max_queue_size was reached or the disk was full.");
 }

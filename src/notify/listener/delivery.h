@@ -35,7 +35,7 @@ typedef struct HeraldDelivery
 	HeraldPosition answer_up_to;
 
 	/* Send the session's position. */
-	bool		position;
+	bool		sends_position;
 
 	/*
 	 * Must the client be notified, before anything else, that it has missed notifications on
@@ -51,7 +51,7 @@ typedef struct HeraldDelivery
 static inline bool
 herald_delivery_is_owed(const HeraldDelivery *owed)
 {
-	return owed->own_batch != 0 || owed->position || owed->has_missed || owed->resumed_sets != 0;
+	return owed->own_batch != 0 || owed->sends_position || owed->has_missed || owed->resumed_sets != 0;
 }
 
 /* Channels of this set may have missed notifications: those counted after `bypasses`. */

@@ -31,7 +31,7 @@ void
 herald_position_channel_tell(HeraldPlace place)
 {
 	_Atomic uint64_t *told = &herald_slots[herald_shared_my_slot()].told;
-	HeraldTokenWriter *writer;
+	HeraldTokenHash *hash;
 	HeraldToken token;
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
@@ -44,9 +44,9 @@ herald_position_channel_tell(HeraldPlace place)
 	herald_position_channel_note(place.position);
 	token = herald_session_position();
 	token.place = place;
-	writer = herald_token_writer_open();
-	herald_token_write(writer, token, text);
-	herald_token_writer_close(writer);
+	hash = herald_token_hash_open();
+	herald_token_write(hash, token, text);
+	herald_token_hash_close(hash);
 
 	/* The process id, and both strings with their NULs. */
 	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) sizeof(text));

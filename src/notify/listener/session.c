@@ -48,14 +48,14 @@ static struct
 {
 	HeraldSessionState state;
 	HeraldDelivery owed;
-	TimestampTz message_time;	/* arrival of the client's last message that passed a hook */
-	HeraldPosition message_at;	/* the end of the queue at that time */
+	TimestampTz hook_time;		/* arrival of the client's last message that passed a hook */
+	HeraldPosition head_at_hook;	/* the end of the queue at that time */
 	HeraldPosition began_at;	/* the same for the first message since we were idle */
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
 	uint32		bypasses_at_end;	/* the number when the last transaction ended */
 	bool		wants_positions;	/* the session has requested a position */
 	bool		hears_again;	/* see must_hear_natively() */
-	TimestampTz message;		/* arrival of the client's last message, as of the last
+	TimestampTz time_at_end;	/* arrival of the client's last message, as of the last
 								 * transaction's end */
 	int			failures;		/* consecutive failures of empty transactions */
 }			session;
@@ -111,9 +111,9 @@ herald_session_join(void)
 	herald_wakeup_join(herald_wakeup, slot,
 					   atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst));
 	(void) step(HERALD_SESSION_JOINS);
-	session.began_at = session.message_at = 0;
+	session.began_at = session.head_at_hook = 0;
 	session.bypasses_heard = session.bypasses_at_end = herald_bypass_count();
-	session.message_time = GetCurrentStatementStartTimestamp();
+	session.hook_time = GetCurrentStatementStartTimestamp();
 }
 
 void
@@ -167,7 +167,7 @@ herald_session_statement(void)
 
 	/* A signal that is on its way is not needed any more. */
 	if (is_new)
-		session.began_at = session.message_at;
+		session.began_at = session.head_at_hook;
 	(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
 	if (herald_wakeup_busy(herald_wakeup, herald_shared_my_slot()))
 		herald_turns_pump();
@@ -187,7 +187,7 @@ herald_session_end_transaction(bool committed)
 							may_fail_in_block() ? HERALD_SESSION_ABORT_IN_BLOCK :
 							HERALD_SESSION_ABORT) == HERALD_SESSION_IDLE;
 	bool		polled = message_has_come() && was_idle;
-	HeraldPosition up_to = polled ? queue_end() : session.message_at;
+	HeraldPosition up_to = polled ? queue_end() : session.head_at_hook;
 
 	if (session.wants_positions)
 		session.bypasses_at_end = herald_bypass_count();
@@ -262,10 +262,10 @@ may_fail_in_block(void)
 static bool
 message_has_come(void)
 {
-	TimestampTz before = session.message;
+	TimestampTz before = session.time_at_end;
 
-	session.message = GetCurrentStatementStartTimestamp();
-	return session.message != before;
+	session.time_at_end = GetCurrentStatementStartTimestamp();
+	return session.time_at_end != before;
 }
 
 /*
@@ -278,10 +278,10 @@ note_message(void)
 {
 	TimestampTz time = GetCurrentStatementStartTimestamp();
 
-	if (time == session.message_time)
+	if (time == session.hook_time)
 		return false;
-	session.message_time = time;
-	session.message_at = queue_end();
+	session.hook_time = time;
+	session.head_at_hook = queue_end();
 	return true;
 }
 
@@ -385,6 +385,6 @@ herald_session_hears_natively(void)
 {
 	if (!session.hears_again || notifyInterruptPending)
 		return;
-	session.owed.position = session.owed.position || session.bypasses_heard != session.bypasses_at_end;
+	session.owed.sends_position = session.owed.sends_position || session.bypasses_heard != session.bypasses_at_end;
 	session.bypasses_heard = session.bypasses_at_end;
 }

@@ -324,7 +324,7 @@ herald_subscriptions_commit(void)
 			if (subscription->resumes || !subscription->is_active)
 				subscription->start = subscription->next_start;
 			if (!subscription->is_active && strcmp(subscription->channel, HERALD_POSITION_CHANNEL) == 0)
-				herald_session_owed()->position = true;
+				herald_session_owed()->sends_position = true;
 			subscription->resumes = false;
 			subscription->is_active = true;
 		}

@@ -60,9 +60,9 @@ typedef enum Purpose
 
 static Oid	extension_mark(void);
 static void next_nonce(uint8 nonce[8]);
-static void encrypt_content(HeraldTokenWriter *writer, Sealed *sealed);
-static void make_tag(HeraldTokenWriter *writer, const Sealed *sealed, uint8 tag[TAG_BYTES]);
-static void keyed_hash(HeraldTokenWriter *writer, Purpose purpose, const void *bytes, size_t length,
+static void encrypt_content(HeraldTokenHash *hash, Sealed *sealed);
+static void make_tag(HeraldTokenHash *hash, const Sealed *sealed, uint8 tag[TAG_BYTES]);
+static void keyed_hash(HeraldTokenHash *hash, Purpose purpose, const void *bytes, size_t length,
 					   uint8 digest[PG_SHA256_DIGEST_LENGTH]);
 static pg_crc32c checksum_of(const Sealed *sealed);
 static char exchanged(char c, const char *ours, const char *theirs);
@@ -71,39 +71,39 @@ static void to_text(const Sealed *sealed, char *text);
 herald_noreturn static void report_invalid(void);
 
 
-HeraldTokenWriter *
-herald_token_writer_open(void)
+HeraldTokenHash *
+herald_token_hash_open(void)
 {
-	HeraldTokenWriter *writer = pg_hmac_create(PG_SHA256);
+	HeraldTokenHash *hash = pg_hmac_create(PG_SHA256);
 
-	if (writer == NULL)
+	if (hash == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory")));
-	return writer;
+	return hash;
 }
 
 void
-herald_token_writer_close(HeraldTokenWriter *writer)
+herald_token_hash_close(HeraldTokenHash *hash)
 {
-	pg_hmac_free(writer);
+	pg_hmac_free(hash);
 }
 
 void
-herald_token_write(HeraldTokenWriter *writer, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1])
+herald_token_write(HeraldTokenHash *hash, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1])
 {
 	Oid			extension = extension_mark();
 	Sealed		sealed = {.version = VERSION};
 	pg_crc32c	checksum;
 
-	memcpy(sealed.run, &herald_control->run, sizeof(sealed.run));
+	memcpy(sealed.run, &herald_control->server_run, sizeof(sealed.run));
 	memcpy(sealed.database, &MyDatabaseId, sizeof(sealed.database));
 	memcpy(sealed.extension, &extension, sizeof(sealed.extension));
 	next_nonce(sealed.nonce);
 	memcpy(sealed.content, &token.place, sizeof(token.place));
 	memcpy(sealed.content + sizeof(token.place), &token.bypasses, sizeof(token.bypasses));
-	encrypt_content(writer, &sealed);
-	make_tag(writer, &sealed, sealed.tag);
+	encrypt_content(hash, &sealed);
+	make_tag(hash, &sealed, sealed.tag);
 	checksum = checksum_of(&sealed);
 	memcpy(sealed.checksum, &checksum, sizeof(sealed.checksum));
 	to_text(&sealed, text);
@@ -113,7 +113,7 @@ HeraldTokenResult
 herald_token_read(const char *text, HeraldToken *token)
 {
 	Oid			extension = extension_mark();
-	HeraldTokenWriter *writer;
+	HeraldTokenHash *hash;
 	Sealed		sealed;
 	uint8		tag[TAG_BYTES];
 	pg_crc32c	checksum;
@@ -128,11 +128,11 @@ herald_token_read(const char *text, HeraldToken *token)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("notification position has an unknown version"),
 				 errdetail("Its version is %d, this server reads version %d.", sealed.version, VERSION)));
-	if (memcmp(sealed.run, &herald_control->run, sizeof(sealed.run)) != 0)
+	if (memcmp(sealed.run, &herald_control->server_run, sizeof(sealed.run)) != 0)
 		return HERALD_TOKEN_OF_OTHER_RUN;
 
-	writer = herald_token_writer_open();
-	make_tag(writer, &sealed, tag);
+	hash = herald_token_hash_open();
+	make_tag(hash, &sealed, tag);
 	if (memcmp(sealed.tag, tag, sizeof(tag)) != 0)
 		report_invalid();
 	if (memcmp(sealed.database, &MyDatabaseId, sizeof(sealed.database)) != 0)
@@ -141,12 +141,12 @@ herald_token_read(const char *text, HeraldToken *token)
 				 errmsg("notification position is of another database")));
 	if (memcmp(sealed.extension, &extension, sizeof(sealed.extension)) != 0)
 	{
-		herald_token_writer_close(writer);
+		herald_token_hash_close(hash);
 		return HERALD_TOKEN_OF_OTHER_EXTENSION;
 	}
 
-	encrypt_content(writer, &sealed);
-	herald_token_writer_close(writer);
+	encrypt_content(hash, &sealed);
+	herald_token_hash_close(hash);
 	memcpy(&token->place, sealed.content, sizeof(token->place));
 	memcpy(&token->bypasses, sealed.content + sizeof(token->place), sizeof(token->bypasses));
 	return HERALD_TOKEN_READ;
@@ -176,38 +176,38 @@ next_nonce(uint8 nonce[8])
 
 /* Encrypt or decrypt the content, with a key stream derived from the nonce. */
 static void
-encrypt_content(HeraldTokenWriter *writer, Sealed *sealed)
+encrypt_content(HeraldTokenHash *hash, Sealed *sealed)
 {
 	uint8		stream[PG_SHA256_DIGEST_LENGTH];
 
-	keyed_hash(writer, PURPOSE_ENCRYPT, sealed->nonce, sizeof(sealed->nonce), stream);
+	keyed_hash(hash, PURPOSE_ENCRYPT, sealed->nonce, sizeof(sealed->nonce), stream);
 	for (size_t i = 0; i < sizeof(sealed->content); i++)
 		sealed->content[i] ^= stream[i];
 }
 
 /* Compute the tag of everything before it. */
 static void
-make_tag(HeraldTokenWriter *writer, const Sealed *sealed, uint8 tag[TAG_BYTES])
+make_tag(HeraldTokenHash *hash, const Sealed *sealed, uint8 tag[TAG_BYTES])
 {
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 
-	keyed_hash(writer, PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
+	keyed_hash(hash, PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
 	memcpy(tag, digest, TAG_BYTES);
 }
 
 static void
-keyed_hash(HeraldTokenWriter *writer, Purpose purpose, const void *bytes, size_t length,
+keyed_hash(HeraldTokenHash *hash, Purpose purpose, const void *bytes, size_t length,
 		   uint8 digest[PG_SHA256_DIGEST_LENGTH])
 {
 	uint8		first = (uint8) purpose;
 
-	if (pg_hmac_init(writer, herald_control->token_key, sizeof(herald_control->token_key)) < 0 ||
-		pg_hmac_update(writer, &first, sizeof(first)) < 0 ||
-		pg_hmac_update(writer, bytes, length) < 0 ||
-		pg_hmac_final(writer, digest, PG_SHA256_DIGEST_LENGTH) < 0)
+	if (pg_hmac_init(hash, herald_control->token_key, sizeof(herald_control->token_key)) < 0 ||
+		pg_hmac_update(hash, &first, sizeof(first)) < 0 ||
+		pg_hmac_update(hash, bytes, length) < 0 ||
+		pg_hmac_final(hash, digest, PG_SHA256_DIGEST_LENGTH) < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not compute a notification position: %s", pg_hmac_error(writer))));
+				 errmsg("could not compute a notification position: %s", pg_hmac_error(hash))));
 }
 
 static pg_crc32c

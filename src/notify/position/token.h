@@ -25,15 +25,15 @@ typedef struct HeraldToken
 								 * bypass.h */
 } HeraldToken;
 
-/* Context for writing tokens; creating it costs more than using it. */
-typedef struct pg_hmac_ctx HeraldTokenWriter;
+/* The keyed hash of tokens; creating it costs more than using it. */
+typedef struct pg_hmac_ctx HeraldTokenHash;
 
-/* Called in a transaction, whose end frees the writer after an error; may throw. */
-extern HeraldTokenWriter *herald_token_writer_open(void);
-extern void herald_token_writer_close(HeraldTokenWriter *writer);
+/* Called in a transaction, whose end frees it after an error; may throw. */
+extern HeraldTokenHash *herald_token_hash_open(void);
+extern void herald_token_hash_close(HeraldTokenHash *hash);
 
 /* Write the token as text, with a NUL.  May throw. */
-extern void herald_token_write(HeraldTokenWriter *writer, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1]);
+extern void herald_token_write(HeraldTokenHash *hash, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1]);
 
 typedef enum HeraldTokenResult
 {

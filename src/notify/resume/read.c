@@ -46,7 +46,7 @@
 #include "notify/position/token.h"
 #include "notify/resume/gone.h"
 #include "notify/sender/notify.h"
-#include "notify/storage/large_files.h"
+#include "notify/storage/large_reader.h"
 #include "notify/storage/spill.h"
 
 PG_FUNCTION_INFO_V1(herald_read);
@@ -83,7 +83,7 @@ typedef struct Reading
 	HeraldPosition begin;		/* position that the caller passed */
 	HeraldPlace at;				/* everything before it has been read */
 	uint32		bypasses;		/* from the token */
-	HeraldTokenWriter *writer;
+	HeraldTokenHash *hash;
 	char	   *buffer;
 	size_t		buffer_size;
 	int			rows;			/* found so far */
@@ -210,7 +210,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 
 	InitMaterializedSRF(fcinfo, 0);
 	reading->result = (ReturnSetInfo *) fcinfo->resultinfo;
-	reading->writer = herald_token_writer_open();
+	reading->hash = herald_token_hash_open();
 	reading->buffer_size = BUFFER_SIZE;
 	reading->buffer = palloc(reading->buffer_size);
 	reading->row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
@@ -225,7 +225,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 		herald_gone_report(HERALD_GONE_PAST_QUEUE);
 	if (reading->rows == 0)
 		store_position(reading);
-	herald_token_writer_close(reading->writer);
+	herald_token_hash_close(reading->hash);
 	return (Datum) 0;
 }
 
@@ -287,7 +287,7 @@ read_on(Reading *reading)
 						reading->buffer, reading->buffer_size);
 	herald_reader_begin_within(&reader, reading->at.offset);
 	herald_reader_use_spilled(&reader, herald_spill_read);
-	herald_reader_use_files(&reader, herald_large_files_read, is_on_channel);
+	herald_reader_use_files(&reader, herald_large_reader_read, is_on_channel);
 	reading_now = reading;
 	while ((result = herald_reader_next(&reader, &message)) != HERALD_READ_END)
 	{
@@ -401,7 +401,7 @@ store_row(Reading *reading, HeraldPlace after)
 	bool		nulls[COLUMNS] = {false};
 	MemoryContext caller = MemoryContextSwitchTo(reading->row_memory);
 
-	herald_token_write(reading->writer, (HeraldToken) {after, reading->bypasses}, token);
+	herald_token_write(reading->hash, (HeraldToken) {after, reading->bypasses}, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
 	MemoryContextSwitchTo(caller);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
@@ -418,7 +418,7 @@ store_position(Reading *reading)
 	char		token[HERALD_TOKEN_LENGTH + 1];
 	bool		nulls[COLUMNS] = {false, true, true, true, true};
 
-	herald_token_write(reading->writer, (HeraldToken) {reading->at, reading->bypasses}, token);
+	herald_token_write(reading->hash, (HeraldToken) {reading->at, reading->bypasses}, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
 }

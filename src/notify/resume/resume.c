@@ -39,14 +39,14 @@ static void execute_listen(char *channel);
 Datum
 herald_position(PG_FUNCTION_ARGS)
 {
-	HeraldTokenWriter *writer;
+	HeraldTokenHash *hash;
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
 	/* After its promotion a standby has other notifications than the primary. */
 	PreventCommandDuringRecovery("herald.position()");
-	writer = herald_token_writer_open();
-	herald_token_write(writer, herald_session_position(), text);
-	herald_token_writer_close(writer);
+	hash = herald_token_hash_open();
+	herald_token_write(hash, herald_session_position(), text);
+	herald_token_hash_close(hash);
 	PG_RETURN_TEXT_P(cstring_to_text(text));
 }
 

@@ -14,7 +14,7 @@
  * the lock.  And between two holders new senders do not queue, until the second one has found no
  * room.
  *
- * A sender also waits in two other cases, for at most HERALD_SETTLES_MS, because a commit may
+ * A sender also waits in two other cases, for at most HERALD_SETTLED_WAIT_MS, because a commit may
  * hang.  First, each session waits until its previous batch is settled.  A sender that lost its
  * CPU between its reservation and the end of its commit delays all notifications after its own;
  * without this wait, senders that notify in a loop would keep the CPU from it.  Second, the
@@ -132,9 +132,9 @@ queue_up(const Request *request)
 static void
 wait_until_settled(const Request *request, HeraldPosition position)
 {
-	uint64		end_ms = herald_clock_ms() + HERALD_SETTLES_MS;
+	uint64		end_ms = herald_clock_ms() + HERALD_SETTLED_WAIT_MS;
 
-	while (!herald_dispatch_await(position, end_ms) && herald_clock_ms() < end_ms)
+	while (!herald_settled_wait_until(position, end_ms) && herald_clock_ms() < end_ms)
 		serve_interrupts(request);
 }
 
@@ -159,7 +159,7 @@ wait_for_room(const Request *request)
 		if (herald_spill_make_room(true))
 			continue;
 		HERALD_STOP_POINT("await-room");
-		(void) herald_dispatch_await(oldest_end, PG_UINT64_MAX);
+		(void) herald_settled_wait_until(oldest_end, PG_UINT64_MAX);
 		serve_interrupts(request);
 	}
 	return false;

@@ -28,7 +28,7 @@
 #include "notify/sender/entry.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/storage/files.h"
-#include "notify/storage/large_files.h"
+#include "notify/storage/large_reader.h"
 #include "notify/storage/large_writer.h"
 #include "notify/storage/spill.h"
 
@@ -291,7 +291,7 @@ static bool
 read_bytes(char *bytes, uint64 length, uint64 offset)
 {
 	return overflow.file > 0 ? herald_files_read(overflow.file, bytes, length, offset) :
-		herald_large_files_read(overflow.number, offset, length, bytes);
+		herald_large_reader_read(overflow.number, offset, length, bytes);
 }
 
 /* Entries for the channels or for all listeners, then one for the file. */

@@ -35,13 +35,13 @@
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
-/* Of this transaction: see herald_notify_go_native() and herald_notify_end_natively(). */
+/* Of this transaction: see herald_notify_go_native() and herald_notify_send_natively_at_end(). */
 static bool is_native;
 static bool ends_natively;
 
 static bool server_has_some(void);
 herald_noreturn static void report_reserved(const char *channel);
-static bool is_too_long(void);
+static bool has_too_long_payload(void);
 static void check(const char *channel, size_t channel_length, size_t payload_length);
 
 
@@ -95,7 +95,7 @@ herald_notify_go_native(void)
 	/* After our PRE_COMMIT callback pending notifications are already in the queue. */
 	if (herald_is_committing)
 		herald_bypass_forget();
-	else if (!is_too_long())
+	else if (!has_too_long_payload())
 		herald_publish_natively();
 }
 
@@ -104,9 +104,9 @@ herald_notify_go_native(void)
  * sessions' notifications may have to wait for this commit.
  */
 void
-herald_notify_end_natively(void)
+herald_notify_send_natively_at_end(void)
 {
-	ends_natively = ends_natively || !is_too_long();
+	ends_natively = ends_natively || !has_too_long_payload();
 }
 
 /*
@@ -118,7 +118,7 @@ herald_notify_hand_over(void)
 {
 	if (!(is_native || ends_natively) || herald_pending_count() == 0)
 		return;
-	if (is_too_long())
+	if (has_too_long_payload())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("this transaction cannot send all its notifications through the server's own queue"),
@@ -156,13 +156,13 @@ server_has_some(void)
 
 /* Does any payload not fit into the server's own queue? */
 static bool
-is_too_long(void)
+has_too_long_payload(void)
 {
 	return herald_pending_longest_payload() > HERALD_PAYLOAD_MAX_OF_SERVER;
 }
 
 void
-herald_notify_end(void)
+herald_notify_reset(void)
 {
 	herald_bypass_forget();
 	is_native = ends_natively = false;

@@ -32,7 +32,7 @@ extern void herald_notify_go_native(void);
  * Before the commit: send all notifications of this transaction through the server's own
  * queue, if they fit there.
  */
-extern void herald_notify_end_natively(void);
+extern void herald_notify_send_natively_at_end(void);
 
 /*
  * Before the commit: hand the server the notifications that it must send and does not have
@@ -42,7 +42,7 @@ extern void herald_notify_end_natively(void);
 extern void herald_notify_hand_over(void);
 
 /* The transaction is over.  Never fails. */
-extern void herald_notify_end(void);
+extern void herald_notify_reset(void);
 
 /* Is this a valid length of a channel name?  Throws 22023 if not. */
 extern void herald_check_channel(size_t length);

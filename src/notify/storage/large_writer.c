@@ -25,7 +25,7 @@
 #include "notify/storage/spill.h"
 
 static uint64 enter(void);
-static void claim(uint64 bytes);
+static void check_role_limit(uint64 bytes);
 static bool take(uint64 number, uint64 bytes);
 herald_noreturn static void report_full(uint64 own);
 herald_noreturn static void report_lost(uint64 number);
@@ -51,7 +51,7 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 		report_lost(number);
 
 	if (!forced)
-		claim(bytes);
+		check_role_limit(bytes);
 
 	/*
 	 * The last quarter is reserved for committed notifications: open transactions cannot
@@ -131,7 +131,7 @@ enter(void)
  * limit.
  */
 static void
-claim(uint64 bytes)
+check_role_limit(uint64 bytes)
 {
 	Oid			role = GetSessionUserId();
 	uint64		limit = herald_max_uncommitted_per_role_kb >= 0 ?

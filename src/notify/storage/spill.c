@@ -118,7 +118,7 @@ herald_spill_make_room(bool waits)
 }
 
 void
-herald_spill_trim(void)
+herald_spill_doom_unneeded(void)
 {
 	if (!herald_shared_is_damaged() && herald_spill_has_files())
 		trim_to(PG_UINT64_MAX);
@@ -520,7 +520,7 @@ report_overrun(uint32 slot, HeraldOverrunReason reason)
 }
 
 void
-herald_spill_count_unread(uint32 slot)
+herald_spill_report_unreadable(uint32 slot)
 {
 	herald_shared_count(HERALD_COUNT_OVERRUNS, 1);
 	ereport(LOG_SERVER_ONLY,

@@ -43,7 +43,7 @@ extern void herald_spill_set_tablespaces(const char *names);
 extern void herald_spill_choose_place(bool waits);
 
 /* Find the files that are not needed, to have them deleted.  By the housekeeper.  Never throws. */
-extern void herald_spill_trim(void);
+extern void herald_spill_doom_unneeded(void);
 
 /*
  * Delete one of them, which can take long, or wait for a process that does.  By any process.
@@ -119,7 +119,7 @@ extern void herald_spill_lock(void);
 extern void herald_spill_unlock(void);
 
 /* A listener could not read a file: count and log that as an overrun. */
-extern void herald_spill_count_unread(uint32 slot);
+extern void herald_spill_report_unreadable(uint32 slot);
 
 /* Are there files, also those of large transactions? */
 extern bool herald_spill_has_files(void);

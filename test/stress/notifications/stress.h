@@ -189,7 +189,7 @@ extern void spill_unlock(void);
 extern bool spill_has_lock(void);	/* this thread */
 extern bool spill_leave_room(uint64_t bytes);	/* under the lock */
 
-/* large.c: as in src/notify/storage/large_writer.h, large_files.h. */
+/* large.c: as in src/notify/storage/large_writer.h, large_reader.h. */
 extern uint64_t large_write(Writer *writer, uint64_t length);	/* of its bytes */
 extern void large_place(uint64_t number, HeraldPosition position, uint64_t sets);
 extern int	large_count_files(void);

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * large_files.c
+ * large_reader.c
  *	  Reads large transactions' files.
  *
  * core/large_table.c has the table of these files, large_writer.c the owner's side.
@@ -12,11 +12,11 @@
 #include "postgres.h"
 
 #include "notify/storage/files.h"
-#include "notify/storage/large_files.h"
+#include "notify/storage/large_reader.h"
 
 
 bool
-herald_large_files_read(uint64 number, uint64 offset, uint64 length, char *to)
+herald_large_reader_read(uint64 number, uint64 offset, uint64 length, char *to)
 {
 	File		file;
 	bool		success;
