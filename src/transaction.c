@@ -37,7 +37,6 @@
 #include "base/involvement.h"
 #include "base/served_reasons.h"
 #include "cache/store.h"
-#include "core/stop_point.h"
 #include "inval/invalidate.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/listener/deliver.h"

@@ -110,6 +110,7 @@ static struct
 
 static void create(void);
 static void abandon(void);
+static void forget(uint32 cache, uint32 key, void *arg);
 static Entry *find(const HeraldStoreName *name);
 static bool add(const HeraldStoreName *name, const text *value, EntryState state);
 static Entry *allocate(Size size, Size limit);
@@ -195,8 +196,9 @@ herald_store_put_passing(const HeraldStoreName *name, Snapshot snapshot, const t
 	return add(name, value, ENTRY_PASSING);
 }
 
-void
-herald_store_forget(uint32 cache, uint32 key, void *arg)
+/* Drop values: a HeraldForget. */
+static void
+forget(uint32 cache, uint32 key, void *arg)
 {
 	if (store.context == NULL)
 		return;
@@ -257,7 +259,7 @@ create(void)
 	HASHCTL		control = {.keysize = 2 * sizeof(uint32), .entrysize = sizeof(Place), .hcxt = context};
 
 	if (!is_subscribed)
-		herald_invalidation_subscribe(herald_store_forget, NULL);
+		herald_invalidation_subscribe(forget, NULL);
 	is_subscribed = true;
 	store.places = hash_create("pg_herald cached keys", 256, &control,
 							   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);

@@ -61,9 +61,6 @@ extern bool herald_store_put(const HeraldStoreName *name, const text *value);
 extern bool herald_store_put_passing(const HeraldStoreName *name, Snapshot snapshot,
 									 const text *value);
 
-/* Drop values: a HeraldForget. */
-extern void herald_store_forget(uint32 cache, uint32 key, void *arg);
-
 /*
  * The transaction has committed, so values that include its changes are valid.  Never fails.
  */

@@ -120,7 +120,7 @@ typedef struct HeraldInvalQueue
 	/* For each hash of a database: the position after its last message. */
 	uint64_t	last[HERALD_INVAL_DATABASES];
 
-	/* Counters since the server's start. */
+	/* Counters since the server's start, for tests. */
 	_Atomic uint64_t resets;
 	_Atomic uint64_t signals;
 

@@ -223,7 +223,6 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 		return HERALD_READ_DAMAGED;
 
 	reader->position += entry->length;
-	message->batch = reader->checkpoint;
 	message->after.position = reader->checkpoint;
 	message->after.offset = reader->in_file ? reader->position : reader->position - reader->checkpoint;
 	message->sender_pid = reader->header.sender_pid;
@@ -239,7 +238,7 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 static bool
 is_left_out(const HeraldReader *reader, const HeraldMessage *message)
 {
-	return message->batch == reader->begin.position &&
+	return message->after.position == reader->begin.position &&
 		message->entry->kind == HERALD_ENTRY_NOTIFICATION &&
 		message->after.offset <= reader->begin.offset;
 }

@@ -24,10 +24,9 @@ typedef enum HeraldReadResult
 
 typedef struct HeraldMessage
 {
-	HeraldPosition batch;		/* position of its batch */
 	int32_t		sender_pid;
 	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
-	HeraldPlace after;			/* the place where it ends */
+	HeraldPlace after;			/* the place where it ends; its position is that of the batch */
 	const HeraldEntry *entry;	/* in the reader's buffer, until the next call */
 } HeraldMessage;
 

@@ -104,13 +104,6 @@ herald_sequencer_is_under_way(HeraldQueue *queue)
 		has_finished(queue);
 }
 
-HeraldPosition
-herald_sequencer_progress(HeraldQueue *queue)
-{
-	return atomic_load_explicit(&queue->settled, memory_order_relaxed) +
-		atomic_load_explicit(&queue->mark_offset, memory_order_relaxed);
-}
-
 /*
  * Publish the next run, so that listeners may read up to the new *to.  False: no more batches
  * are finished.

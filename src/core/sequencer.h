@@ -66,10 +66,4 @@ extern HeraldSequencerResult herald_sequencer_run(HeraldQueue *queue, uint64_t b
  */
 extern bool herald_sequencer_is_under_way(HeraldQueue *queue);
 
-/*
- * A value that changes whenever a dispatcher makes progress, within a batch too.  A hint: it
- * may also change without progress.
- */
-extern HeraldPosition herald_sequencer_progress(HeraldQueue *queue);
-
 #endif							/* HERALD_SEQUENCER_H */

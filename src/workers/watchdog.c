@@ -26,7 +26,6 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
@@ -35,7 +34,6 @@
 #include "base/settings.h"
 #include "base/shared.h"
 #include "base/waits.h"
-#include "base/wake_watchdog.h"
 #include "core/stop_point.h"
 #include "inval/catch_up.h"
 #include "notify/channels/channel_map.h"

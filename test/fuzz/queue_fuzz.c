@@ -503,14 +503,15 @@ check_message(const HeraldMessage *message)
 {
 	const HeraldEntry *entry = message->entry;
 	const char *at = (const char *) entry;
+	HeraldPosition batch = message->after.position;
 
 	must(at >= reader.buffer && entry->length <= reader.buffer_size &&
 		 at + entry->length <= reader.buffer + (reader.copied_to - reader.copied_from),
 		 "an entry lies in what was copied");
-	must(reader.header.word == herald_word_make(message->batch, HERALD_BATCH_COMMITTED),
+	must(reader.header.word == herald_word_make(batch, HERALD_BATCH_COMMITTED),
 		 "only batches that are committed are read");
 	must(entry->kind == HERALD_ENTRY_NOTIFICATION, "only notifications are messages");
-	must(reader.in_file || (reader.position - 1) / SEGMENT_BYTES == message->batch / SEGMENT_BYTES,
+	must(reader.in_file || (reader.position - 1) / SEGMENT_BYTES == batch / SEGMENT_BYTES,
 		 "a batch that is read lies within a segment");
 
 	touch_entry(entry);

@@ -61,7 +61,7 @@ typedef struct MarkedChannel
 /* One call of herald_sequencer_run(). */
 typedef struct Marking
 {
-	uint32		runs;
+	bool		has_run;		/* it has dispatched something */
 	HeraldChannelMarks marks;
 	uint64		concerned;		/* listeners that a message was for, with repeats */
 	HeraldPosition damaged;		/* the batch with an entry that is not valid; 0: no such */
@@ -156,7 +156,7 @@ run_sequencer(bool *is_left)
 		/* The process that marked them before may be stopped: then the watchdog wakes them. */
 		herald_wake_watchdog_if_asleep();
 	}
-	if (marking.runs > 0)
+	if (marking.has_run)
 		tell_waiters();
 	return marking.marks.entered > 0;
 }
@@ -215,7 +215,7 @@ run_begins(HeraldPosition end, void *arg)
 	Marking    *marking = arg;
 
 	run_end = end;
-	marking->runs++;
+	marking->has_run = true;
 }
 
 /*

@@ -18,7 +18,6 @@
 #include "miscadmin.h"
 #include "tcop/dest.h"
 #include "tcop/tcopprot.h"
-#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "base/client.h"
@@ -296,7 +295,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				if (admitted != NULL)
 				{
 					HERALD_FAULT_POINT("deliver-message");
-					herald_moderation_sent(message.sender_pid, message.batch);
+					herald_moderation_sent(message.sender_pid, message.after.position);
 					send_message(&message, as_is);
 					if (admitted != counters)
 						count_delivered(counters, &of_channel);

@@ -36,7 +36,6 @@
 #include "base/involvement.h"
 #include "base/shared.h"
 #include "base/signal.h"
-#include "base/wake_watchdog.h"
 #include "core/session_state.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"

@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
 #include "utils/timestamp.h"
 
 #include "base/settings.h"

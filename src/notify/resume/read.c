@@ -16,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -294,7 +293,7 @@ read_on(Reading *reading)
 		switch (result)
 		{
 			case HERALD_READ_MESSAGE:
-				if (!is_on_channel(message.entry, message.batch))
+				if (!is_on_channel(message.entry, message.after.position))
 					continue;
 				if (reading->rows == reading->rows_max)
 				{

@@ -17,7 +17,6 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 
-#include "base/shared.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/token.h"

@@ -35,7 +35,6 @@
 
 #include "catalog/pg_database.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/resowner.h"
 #include "utils/timeout.h"

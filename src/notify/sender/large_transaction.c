@@ -307,7 +307,7 @@ make_reference(uint64 length)
 												channels * herald_entry_length(NAMEDATALEN, 0));
 	if (overflow.channels == NULL)
 	{
-		overflow.sets = PG_UINT64_MAX;
+		overflow.sets = HERALD_ALL_CHANNEL_SETS;
 		add_to_reference(herald_entry_write_all_listeners(reference_end()));
 	}
 	else

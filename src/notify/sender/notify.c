@@ -21,7 +21,6 @@
 #include "utils/fmgroids.h"
 
 #include "base/activation.h"
-#include "base/channel_hash.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/own_channels.h"

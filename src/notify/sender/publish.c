@@ -16,7 +16,6 @@
 #include "access/xact.h"
 #include "commands/async.h"
 #include "miscadmin.h"
-#include "storage/proc.h"
 #include "utils/timestamp.h"
 
 #include "base/compat.h"

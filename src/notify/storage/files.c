@@ -251,7 +251,6 @@ herald_files_next_doomed(HeraldDoomedFile *file)
 	*file = (HeraldDoomedFile) {
 		.kind = herald_files->doomed[0].kind,
 		.number = herald_files->doomed[0].from,
-		.set = herald_files->set,
 	};
 	return true;
 }
@@ -308,7 +307,7 @@ delete_file(void *arg)
 	char		name[NAME_MAX_BYTES];
 
 	make_name(name, file->kind, file->number);
-	(void) FileSetDelete(&file->set, name, false);
+	(void) FileSetDelete(&herald_files->set, name, false);
 	return true;
 }
 

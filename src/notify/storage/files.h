@@ -67,12 +67,11 @@ extern bool herald_files_read(File file, char *bytes, uint64 length, uint64 offs
 /* Truncate the file.  False: it failed. */
 extern bool herald_files_truncate(File file, uint64 length);
 
-/* A file to delete, with its tablespaces. */
+/* A file to delete. */
 typedef struct HeraldDoomedFile
 {
 	HeraldFileKind kind;
 	uint64		number;
-	FileSet		set;
 } HeraldDoomedFile;
 
 /*

@@ -18,7 +18,6 @@
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "base/wake_watchdog.h"
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_writer.h"

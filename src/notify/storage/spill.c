@@ -24,8 +24,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
-#include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/guc.h"
 #include "utils/resowner.h"
@@ -35,7 +33,6 @@
 #include "base/settings.h"
 #include "base/shared.h"
 #include "base/suppress_messages.h"
-#include "base/wake_watchdog.h"
 #include "core/retention.h"
 #include "core/stop_point.h"
 #include "notify/storage/files.h"
@@ -238,7 +235,7 @@ herald_spill_oldest_file(void)
 	HeraldPosition oldest;
 
 	if (herald_large_table_count(herald_large_table) == 0)
-		return PG_UINT64_MAX;
+		return HERALD_NOT_PLACED;
 	herald_spill_lock();
 	oldest = herald_large_table_oldest(herald_large_table);
 	herald_spill_unlock();

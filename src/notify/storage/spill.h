@@ -99,7 +99,7 @@ extern HeraldPosition herald_spill_expired_to(void);
  */
 extern bool herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read);
 
-/* The position of the oldest large transaction's file; PG_UINT64_MAX: there is none. */
+/* The position of the oldest large transaction's file; HERALD_NOT_PLACED: there is none. */
 extern HeraldPosition herald_spill_oldest_file(void);
 
 /* Delete what is not needed below this position.  Never throws. */

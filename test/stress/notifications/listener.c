@@ -436,38 +436,39 @@ receive(Listener *listener, const HeraldMessage *message)
 {
 	const HeraldEntry *entry = message->entry;
 	const char *payload = herald_entry_payload(entry);
+	HeraldPosition batch = message->after.position;
 	unsigned	channel = CHANNELS;
 	Stamp		stamp;
 
 	memcpy(&stamp, payload, sizeof(stamp));
 	if (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS ||
 		stamp.writer >= WRITERS || message->sender_pid != (int32_t) stamp.writer ||
-		message->commit_time != (int64_t) message->batch ||
+		message->commit_time != (int64_t) batch ||
 		stamp.length != herald_entry_payload_length(entry))
 		fail("listener %u: not a message at %llu", listener->index,
-			 (unsigned long long) message->batch);
+			 (unsigned long long) batch);
 	if (!pattern_is_intact(payload, &stamp))
 		fail("listener %u: batch %llu is overwritten", listener->index,
-			 (unsigned long long) message->batch);
+			 (unsigned long long) batch);
 	if (stamp.doomed)
 		fail("listener %u: batch %llu was aborted", listener->index,
-			 (unsigned long long) message->batch);
-	if (message->batch < listener->last_batch ||
-		(message->batch == listener->last_batch && stamp.entry <= listener->last_entry) ||
-		(message->batch != listener->last_batch && stamp.seq <= listener->last_seq[stamp.writer]))
+			 (unsigned long long) batch);
+	if (batch < listener->last_batch ||
+		(batch == listener->last_batch && stamp.entry <= listener->last_entry) ||
+		(batch != listener->last_batch && stamp.seq <= listener->last_seq[stamp.writer]))
 		fail("listener %u: batch %llu, entry %u of writer %u, seq %u, after batch %llu, entry %u",
-			 listener->index, (unsigned long long) message->batch, stamp.entry, stamp.writer,
+			 listener->index, (unsigned long long) batch, stamp.entry, stamp.writer,
 			 stamp.seq, (unsigned long long) listener->last_batch, listener->last_entry);
 
-	if (message->batch != listener->last_batch)
+	if (batch != listener->last_batch)
 	{
 		settle_batch(listener);
-		listener->read_before[herald_random(&listener->random) % READ_BEFORE] = message->batch;
+		listener->read_before[herald_random(&listener->random) % READ_BEFORE] = batch;
 	}
-	listener->last_batch = message->batch;
+	listener->last_batch = batch;
 	listener->last_entry = stamp.entry;
 	listener->last_seq[stamp.writer] = stamp.seq;
-	if (listener->session.start[channel] <= message->batch)
+	if (listener->session.start[channel] <= batch)
 	{
 		count(COUNT_RECEIVED);
 		listener->batch_count++;
