@@ -14,20 +14,18 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
 #include "utils/guc.h"
 #include "utils/resowner.h"
 
 #include "base/shared.h"
-#include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/position/kept.h"
 #include "notify/storage/spill.h"
 #include "workers/housekeeper.h"
 #include "workers/laggards.h"
+#include "workers/worker.h"
 
 #define LOOK_EVERY_MS		1000
 
@@ -40,26 +38,13 @@ static void forget_housekeeper(int code, Datum arg);
 void
 herald_housekeeper_register(void)
 {
-	BackgroundWorker worker = {
-		.bgw_flags = BGWORKER_SHMEM_ACCESS,
-		.bgw_start_time = BgWorkerStart_PostmasterStart,
-		.bgw_restart_time = 1,
-	};
-
-	strlcpy(worker.bgw_name, "pg_herald housekeeper", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pg_herald housekeeper", BGW_MAXLEN);
-	strlcpy(worker.bgw_library_name, "pg_herald", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "herald_housekeeper_main", BGW_MAXLEN);
-	RegisterBackgroundWorker(&worker);
+	herald_worker_register("pg_herald housekeeper", "herald_housekeeper_main");
 }
 
 void
 herald_housekeeper_main(Datum arg)
 {
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	BackgroundWorkerUnblockSignals();
-	herald_shared_set_worker(2);
+	herald_worker_begin(HERALD_WORKER_HOUSEKEEPER);
 
 	/* For the files that it reads. */
 	CurrentResourceOwner = ResourceOwnerCreate(NULL, "pg_herald housekeeper");
@@ -76,21 +61,9 @@ herald_housekeeper_main(Datum arg)
 			;
 		herald_spill_tidy();
 		herald_laggards_look();
-
-		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					  LOOK_EVERY_MS, herald_wait(HERALD_WAIT_HOUSEKEEPER)) & WL_LATCH_SET)
-			ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-			apply_settings();
-		}
+		(void) herald_worker_wait(HERALD_WAIT_HOUSEKEEPER, LOOK_EVERY_MS, apply_settings);
 	}
-
-	/* Not 0, which would mean that it is not to be started again. */
-	proc_exit(1);
+	herald_worker_end();
 }
 
 static void

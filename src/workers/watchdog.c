@@ -21,19 +21,14 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "base/waits.h"
 #include "core/stop_point.h"
 #include "inval/catch_up.h"
 #include "notify/channels/channel_map.h"
@@ -41,6 +36,7 @@
 #include "notify/dispatch/turns.h"
 #include "notify/listener/position_channel.h"
 #include "workers/watchdog.h"
+#include "workers/worker.h"
 
 /* So a turn is taken back after 10 to 20 ms without progress. */
 #define LOOK_EVERY_MS		10
@@ -71,17 +67,7 @@ static void forget_watchdog(int code, Datum arg);
 void
 herald_watchdog_register(void)
 {
-	BackgroundWorker worker = {
-		.bgw_flags = BGWORKER_SHMEM_ACCESS,
-		.bgw_start_time = BgWorkerStart_PostmasterStart,
-		.bgw_restart_time = 1,
-	};
-
-	strlcpy(worker.bgw_name, "pg_herald watchdog", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pg_herald watchdog", BGW_MAXLEN);
-	strlcpy(worker.bgw_library_name, "pg_herald", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "herald_watchdog_main", BGW_MAXLEN);
-	RegisterBackgroundWorker(&worker);
+	herald_worker_register("pg_herald watchdog", "herald_watchdog_main");
 }
 
 void
@@ -91,11 +77,7 @@ herald_watchdog_main(Datum arg)
 	uint64		last_look_ms = 0;
 	Seen	   *seen;
 
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	BackgroundWorkerUnblockSignals();
-	herald_shared_set_worker(1);
-
+	herald_worker_begin(HERALD_WORKER_WATCHDOG);
 	seen = MemoryContextAllocZero(TopMemoryContext, herald_wakeup->slots * sizeof(Seen));
 	herald_channels_attach();
 	before_shmem_exit(forget_watchdog, (Datum) 0);
@@ -127,23 +109,10 @@ herald_watchdog_main(Datum arg)
 			if (is_anything_awaited())
 				sleep_ms = LOOK_EVERY_MS;
 		}
-		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					  sleep_ms, herald_wait(HERALD_WAIT_WATCHDOG)) & WL_LATCH_SET)
-		{
-			ResetLatch(MyLatch);
+		if (herald_worker_wait(HERALD_WAIT_WATCHDOG, sleep_ms, apply_settings))
 			last_active_ms = herald_clock_ms();
-		}
-		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-			apply_settings();
-		}
 	}
-
-	/* Not 0, which would mean that it is not to be started again. */
-	proc_exit(1);
+	herald_worker_end();
 }
 
 /* Look at every listener.  True: something is going on. */

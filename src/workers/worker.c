@@ -1,0 +1,70 @@
+/*-------------------------------------------------------------------------
+ *
+ * worker.c
+ *	  What the background workers have in common.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/guc.h"
+
+#include "workers/worker.h"
+
+
+void
+herald_worker_register(const char *name, const char *function)
+{
+	BackgroundWorker worker = {
+		.bgw_flags = BGWORKER_SHMEM_ACCESS,
+		.bgw_start_time = BgWorkerStart_PostmasterStart,
+		.bgw_restart_time = 1,
+	};
+
+	strlcpy(worker.bgw_name, name, BGW_MAXLEN);
+	strlcpy(worker.bgw_type, name, BGW_MAXLEN);
+	strlcpy(worker.bgw_library_name, "pg_herald", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, function, BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+}
+
+void
+herald_worker_begin(HeraldWorker worker)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+	herald_shared_set_worker(worker);
+}
+
+bool
+herald_worker_wait(HeraldWait wait, long timeout_ms, void (*apply_settings) (void))
+{
+	bool		is_set = (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+									timeout_ms, herald_wait(wait)) & WL_LATCH_SET) != 0;
+
+	if (is_set)
+		ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+		apply_settings();
+	}
+	return is_set;
+}
+
+void
+herald_worker_end(void)
+{
+	/* Not 0, which would mean that it is not to be started again. */
+	proc_exit(1);
+}

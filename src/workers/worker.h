@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * worker.h
+ *	  What the background workers have in common.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_WORKER_H
+#define HERALD_WORKER_H
+
+#include "postgres.h"
+
+#include "base/compat.h"
+#include "base/shared.h"
+#include "base/waits.h"
+
+/* Each worker's number, which determines its slot. */
+typedef enum HeraldWorker
+{
+	HERALD_WORKER_WATCHDOG = 1,
+	HERALD_WORKER_HOUSEKEEPER = 2
+} HeraldWorker;
+
+StaticAssertDecl(HERALD_WORKER_HOUSEKEEPER == HERALD_WORKERS, "a slot for each worker");
+
+/*
+ * Have the postmaster run this function of ours as a worker with this name, and start it again
+ * when it ends.  Once, in _PG_init().
+ */
+extern void herald_worker_register(const char *name, const char *function);
+
+/* At the beginning of the worker's function. */
+extern void herald_worker_begin(HeraldWorker worker);
+
+/*
+ * Wait until the worker's latch is set, but for timeout_ms at most; then serve interrupts, and
+ * call apply_settings() if the configuration was reloaded.  True: the latch was set.
+ */
+extern bool herald_worker_wait(HeraldWait wait, long timeout_ms, void (*apply_settings) (void));
+
+/* The worker is to end (ShutdownRequestPending). */
+herald_noreturn extern void herald_worker_end(void);
+
+#endif							/* HERALD_WORKER_H */
