@@ -35,7 +35,7 @@ StaticAssertDecl(HERALD_CHANNEL_SETS == 64, "a bit for each set");
 static inline HeraldChannelSets
 herald_channel_set(uint32 channel_hash)
 {
-	return UINT64CONST(1) << (channel_hash ^ MyDatabaseId * 2654435769U) % HERALD_CHANNEL_SETS;
+	return UINT64CONST(1) << (channel_hash ^ herald_spread(MyDatabaseId)) % HERALD_CHANNEL_SETS;
 }
 
 #endif							/* HERALD_CHANNEL_HASH_H */

@@ -39,6 +39,12 @@ herald_shared_my_slot(void)
 	return worker > 0 ? herald_control->slots - worker : Min(herald_my_slot(), herald_control->slots - 1);
 }
 
+uint64
+herald_shared_my_word(void)
+{
+	return atomic_load(herald_wakeup_word(herald_wakeup, herald_shared_my_slot()));
+}
+
 void
 herald_shared_count(HeraldCounter counter, uint64 n)
 {

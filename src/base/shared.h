@@ -182,6 +182,9 @@ extern void herald_shared_set_worker(uint32 number);
 /* This process's slot, below herald_control->slots. */
 extern uint32 herald_shared_my_slot(void);
 
+/* This process's word, as a listener. */
+extern uint64 herald_shared_my_word(void);
+
 /*
  * Is the queue switched off (notify/dispatch/damage.c)?  [D5] Sequentially consistent: a
  * listener calls this after it has changed its word; pairs with herald_damage_found().

@@ -144,4 +144,11 @@ herald_queue_next_segment(const HeraldQueue *queue, HeraldPosition position)
 	return (position | (queue->segment_size - 1)) + 1;
 }
 
+/* The number of the segment this position lies in. */
+static inline uint64_t
+herald_queue_segment_number(const HeraldQueue *queue, HeraldPosition position)
+{
+	return position / queue->segment_size;
+}
+
 #endif							/* HERALD_QUEUE_H */

@@ -242,4 +242,15 @@ herald_hash(const char *bytes, size_t length, uint32_t seed)
 	return hash ^ (hash >> 13);
 }
 
+/*
+ * Multiply by 2^32 divided by the golden ratio: the upper bits of the result depend on all bits
+ * of the number, and differ for neighbours (Knuth, The Art of Computer Programming, volume 3,
+ * 6.4).
+ */
+static inline uint32_t
+herald_spread(uint32_t number)
+{
+	return number * UINT32_C(2654435769);
+}
+
 #endif							/* HERALD_QUEUE_LAYOUT_H */

@@ -230,7 +230,7 @@ retained_from(const HeraldSpiller *spiller, HeraldPosition needed, uint64_t byte
 			retain_max = limits->retain_max - size;
 		if (retained <= retain_max)
 			break;
-		position = (position | (size - 1)) + 1;
+		position = herald_queue_next_segment(spiller->queue, position);
 	}
 	return position < needed ? position : needed;
 }

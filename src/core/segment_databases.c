@@ -14,15 +14,7 @@
  */
 #include "segment_databases.h"
 
-/*
- * 2^32 divided by the golden ratio: the upper bits of a product with it depend on all
- * bits of the other factor, and differ for neighbours (Knuth, The Art of Computer
- * Programming, volume 3, 6.4).
- */
-#define MULTIPLIER		UINT32_C(2654435769)
-
 static void add(HeraldQueue *queue, HeraldPosition position, uint32_t bits);
-static uint64_t number_of(const HeraldQueue *queue, HeraldPosition position);
 static uint32_t bit_of(uint32_t database);
 
 
@@ -41,7 +33,7 @@ herald_segment_note_empty(HeraldQueue *queue, HeraldPosition position)
 bool
 herald_segment_may_have(HeraldQueue *queue, HeraldPosition position, uint32_t database)
 {
-	uint64_t	number = number_of(queue, position);
+	uint64_t	number = herald_queue_segment_number(queue, position);
 
 	/*
 	 * [L7] relaxed: each published batch was recorded before, and a later record only adds
@@ -60,7 +52,7 @@ herald_segment_may_have(HeraldQueue *queue, HeraldPosition position, uint32_t da
 static void
 add(HeraldQueue *queue, HeraldPosition position, uint32_t bits)
 {
-	uint64_t	number = number_of(queue, position);
+	uint64_t	number = herald_queue_segment_number(queue, position);
 	_Atomic uint64_t *databases = &queue->databases[number % HERALD_SEGMENTS_NOTED];
 	uint64_t	before = atomic_load_explicit(databases, memory_order_relaxed);
 	uint64_t	after = bits;
@@ -72,14 +64,8 @@ add(HeraldQueue *queue, HeraldPosition position, uint32_t bits)
 		atomic_store_explicit(databases, after, memory_order_relaxed);
 }
 
-static uint64_t
-number_of(const HeraldQueue *queue, HeraldPosition position)
-{
-	return position / queue->segment_size;
-}
-
 static uint32_t
 bit_of(uint32_t database)
 {
-	return UINT32_C(1) << ((database * MULTIPLIER) >> 27);
+	return UINT32_C(1) << (herald_spread(database) >> 27);
 }

@@ -36,12 +36,6 @@
  */
 #define DISPATCH_BUDGET			(UINT64CONST(1024) * 1024)
 
-/*
- * A dispatcher may have lost its CPU, and a commit takes a flush: these are worth a wait.  But a
- * commit may wait for a standby for any length of time.
- */
-#define UNLISTEN_WAIT_MS		1000
-
 /* Cost of looking up a channel, in bytes of the queue that take a dispatcher as long. */
 #define COST_OF_LOOKUP			64
 
@@ -181,12 +175,13 @@ herald_dispatch_catch_up(HeraldPosition position)
 }
 
 void
-herald_settled_wait_before_commit(HeraldPosition position)
+herald_settled_wait_before_commit(HeraldPosition position, uint64 limit_ms,
+								  HeraldServeInterrupts serve, void *arg)
 {
-	uint64		end_ms = herald_clock_ms() + UNLISTEN_WAIT_MS;
+	uint64		end_ms = herald_clock_ms() + limit_ms;
 
 	while (!herald_settled_wait_until(position, end_ms) && herald_clock_ms() < end_ms)
-		CHECK_FOR_INTERRUPTS();
+		serve(arg);
 }
 
 bool

@@ -51,9 +51,12 @@ extern void herald_dispatch_catch_up(HeraldPosition position);
 
 /*
  * Before our own commit: wait until the listeners of everything below this position have been
- * marked, also of what is still committing; for a second at most.  A cancel request throws.
+ * marked, also of what is still committing; for limit_ms at most.  Calls `serve` when interrupts
+ * may be pending, and may throw what that throws.
  */
-extern void herald_settled_wait_before_commit(HeraldPosition position);
+typedef void (*HeraldServeInterrupts) (void *arg);
+extern void herald_settled_wait_before_commit(HeraldPosition position, uint64 limit_ms,
+											  HeraldServeInterrupts serve, void *arg);
 
 /*
  * Wait until the listeners of everything below this position have been marked, also of what is

@@ -57,12 +57,19 @@
  */
 #define CONVERSION_COST	4
 
+/*
+ * Before an UNLISTEN.  A dispatcher may have lost its CPU, and a commit takes a flush: these are
+ * worth a wait.  But a commit may wait for a standby for any length of time.
+ */
+#define UNLISTEN_WAIT_MS	1000
+
 /* The word keeps its position, whatever we read: see herald_deliver_earlier(). */
 static bool keeps_place;
 
 /* The present delivery still owes the session's position. */
 static bool owes_position;
 
+static void serve_interrupts(void *arg);
 static void await_dispatch(const HeraldDelivery *owed);
 static bool has_missed(const HeraldDelivery *owed);
 static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to);
@@ -138,7 +145,6 @@ herald_deliver(void)
 void
 herald_deliver_earlier(void)
 {
-	uint32		slot = herald_shared_my_slot();
 	bool		save_exit_on_any_error = ExitOnAnyError;
 	HeraldPosition to = herald_session_began_at();
 	HeraldPosition settled;
@@ -148,10 +154,10 @@ herald_deliver_earlier(void)
 	if (!herald_session_is_listener() || to == 0)
 		return;
 
-	herald_settled_wait_before_commit(to);
+	herald_settled_wait_before_commit(to, UNLISTEN_WAIT_MS, serve_interrupts, NULL);
 	settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 	to = Min(to, settled);
-	word = atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot), memory_order_seq_cst);
+	word = herald_shared_my_word();
 	if (!herald_listener_is_pending(word) || herald_word_position(word) >= to)
 		return;
 
@@ -165,6 +171,12 @@ herald_deliver_earlier(void)
 	keeps_place = false;
 	herald_read_buffer_shrink(HERALD_TURN_BYTES);
 	ExitOnAnyError = save_exit_on_any_error;
+}
+
+static void
+serve_interrupts(void *arg)
+{
+	CHECK_FOR_INTERRUPTS();
 }
 
 /*
@@ -411,15 +423,12 @@ make_room(HeraldReader *reader)
 static void
 tell_overrun(HeraldReader *reader, HeraldPosition *to)
 {
-	uint32		slot = herald_shared_my_slot();
-
 	/*
 	 * A listener below `lost` has been counted already.  Else the messages are missing for
 	 * another reason, such as the deleted file of a large transaction: count it here.
 	 */
-	if (herald_word_position(atomic_load(herald_wakeup_word(herald_wakeup, slot))) >=
-		atomic_load(&herald_queue->lost))
-		herald_spill_report_unreadable(slot);
+	if (herald_word_position(herald_shared_my_word()) >= atomic_load(&herald_queue->lost))
+		herald_spill_report_unreadable(herald_shared_my_slot());
 	tell_missed(reader, to,
 				"This session had not read them when herald.max_queue_size was reached or the disk was full.");
 }

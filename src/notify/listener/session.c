@@ -294,9 +294,7 @@ queue_end(void)
 static bool
 is_pending(void)
 {
-	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
-
-	return herald_listener_is_pending(atomic_load(word));
+	return herald_listener_is_pending(herald_shared_my_word());
 }
 
 /*
@@ -321,15 +319,13 @@ must_hear_natively(bool was_idle)
 static bool
 rest(void)
 {
-	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, herald_shared_my_slot());
-
 	/*
 	 * An empty transaction that failed before it could deliver has used up the signal: the
 	 * word is still SIGNALLED, and no process sends another signal.
 	 */
 	return herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
 		herald_delivery_is_owed(&session.owed) ||
-		herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED;
+		herald_word_state(herald_shared_my_word()) == HERALD_LISTENER_SIGNALLED;
 }
 
 bool

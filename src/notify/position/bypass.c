@@ -29,11 +29,10 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_database.h"
 #include "miscadmin.h"
-#include "storage/lock.h"
 
 #include "base/compat.h"
+#include "base/notify_locks.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "notify/position/bypass.h"
@@ -45,7 +44,6 @@
 static HeraldChannelSets own_sets;
 static bool is_known;
 
-static LOCKTAG server_lock(void);
 static HeraldBypass *own_counter(void);
 
 
@@ -76,7 +74,7 @@ herald_bypass_is_own(void)
 
 	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return false;
-	lock = server_lock();
+	lock = herald_notify_lock(HERALD_LOCK_SERVER);
 	return herald_lock_held_by_me(&lock, AccessExclusiveLock);
 }
 
@@ -113,7 +111,7 @@ herald_bypass_count(void)
 void
 herald_bypass_await_counting(void)
 {
-	LOCKTAG		lock = server_lock();
+	LOCKTAG		lock = herald_notify_lock(HERALD_LOCK_SERVER);
 
 	for (;;)
 	{
@@ -142,16 +140,6 @@ herald_bypass_since(uint32 count, HeraldChannelSets sets)
 		if (sets & UINT64CONST(1) << i && (int32) (atomic_load(&counter->last[i]) - count) > 0)
 			return true;
 	return false;
-}
-
-/* PreCommit_Notify() takes this lock on "database 0". */
-static LOCKTAG
-server_lock(void)
-{
-	LOCKTAG		lock;
-
-	SET_LOCKTAG_OBJECT(lock, InvalidOid, DatabaseRelationId, InvalidOid, 0);
-	return lock;
 }
 
 /* This database's counter: always the same one. */

@@ -33,14 +33,13 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_database.h"
 #include "miscadmin.h"
-#include "storage/lock.h"
 #include "utils/resowner.h"
 #include "utils/timeout.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/notify_locks.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "notify/dispatch/dispatch.h"
@@ -49,9 +48,6 @@
 
 /* A batch with more bytes of entries is large. */
 #define LARGE_BYTES		((uint64) 32 * 1024)
-
-/* The server's own NOTIFY uses number 0 of the same object, and no user can lock either. */
-#define LOCK_NUMBER		1
 
 /* The arguments of herald_admission_reserve(), and when it was called. */
 typedef struct Request
@@ -65,15 +61,13 @@ typedef struct Request
 
 static bool is_large(const Request *request);
 static bool reserve(const Request *request);
-static bool queue_up(const Request *request);
-static void wait_until_settled(const Request *request, HeraldPosition position);
-static bool wait_for_room(const Request *request);
-static void serve_interrupts(const Request *request);
+static bool queue_up(Request *request);
+static bool wait_for_room(Request *request);
+static void serve_interrupts(void *arg);
 static void lock(const Request *request);
 static void unlock(const Request *request);
 static void release_before_report(void *arg);
 static bool is_holder(void);
-static LOCKTAG the_lock(void);
 
 
 bool
@@ -82,7 +76,7 @@ herald_admission_reserve(const HeraldBatch *info, uint64 length, HeraldPosition 
 {
 	Request		request = {info, length, position, herald_clock_ms(), CurrentResourceOwner};
 
-	wait_until_settled(&request, previous);
+	herald_settled_wait_before_commit(previous, HERALD_SETTLED_WAIT_MS, serve_interrupts, &request);
 	if (herald_shared_is_damaged())
 		return false;
 	if (!is_large(&request) &&
@@ -104,20 +98,21 @@ reserve(const Request *request)
 }
 
 static bool
-queue_up(const Request *request)
+queue_up(Request *request)
 {
 	bool		success;
 	ErrorContextCallback before_report = {
 		.previous = error_context_stack,
 		.callback = release_before_report,
-		.arg = (void *) request,
+		.arg = request,
 	};
 
 	HERALD_STOP_POINT("publish-no-room");
 	error_context_stack = &before_report;
 	lock(request);
 	if (is_large(request))
-		wait_until_settled(request, atomic_load_explicit(&herald_control->large_end, memory_order_relaxed));
+		herald_settled_wait_before_commit(atomic_load_explicit(&herald_control->large_end, memory_order_relaxed),
+										  HERALD_SETTLED_WAIT_MS, serve_interrupts, request);
 	success = wait_for_room(request);
 	if (success && is_large(request))
 		atomic_store_explicit(&herald_control->large_end,
@@ -128,21 +123,12 @@ queue_up(const Request *request)
 	return success;
 }
 
-static void
-wait_until_settled(const Request *request, HeraldPosition position)
-{
-	uint64		end_ms = herald_clock_ms() + HERALD_SETTLED_WAIT_MS;
-
-	while (!herald_settled_wait_until(position, end_ms) && herald_clock_ms() < end_ms)
-		serve_interrupts(request);
-}
-
 /*
  * False: the queue is damaged.  Only the oldest segment can be recycled, and not before it is
  * settled: so wait for that.  Senders that come meanwhile queue behind us.
  */
 static bool
-wait_for_room(const Request *request)
+wait_for_room(Request *request)
 {
 	while (!herald_shared_is_damaged())
 	{
@@ -166,8 +152,9 @@ wait_for_room(const Request *request)
 
 /* Without the lock, because an error may have to wait for the client. */
 static void
-serve_interrupts(const Request *request)
+serve_interrupts(void *arg)
 {
+	Request    *request = arg;
 	bool		was_holder = is_holder();
 
 	if (!INTERRUPTS_PENDING_CONDITION())
@@ -185,7 +172,7 @@ serve_interrupts(const Request *request)
 static void
 lock(const Request *request)
 {
-	LOCKTAG		tag = the_lock();
+	LOCKTAG		tag = herald_notify_lock(HERALD_LOCK_ADMISSION);
 
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 	if (LockTimeout > 0)
@@ -196,7 +183,7 @@ lock(const Request *request)
 static void
 unlock(const Request *request)
 {
-	LOCKTAG		tag = the_lock();
+	LOCKTAG		tag = herald_notify_lock(HERALD_LOCK_ADMISSION);
 	ResourceOwner current = CurrentResourceOwner;
 
 	if (!is_holder())
@@ -224,16 +211,7 @@ release_before_report(void *arg)
 static bool
 is_holder(void)
 {
-	LOCKTAG		tag = the_lock();
+	LOCKTAG		tag = herald_notify_lock(HERALD_LOCK_ADMISSION);
 
 	return herald_lock_held_by_me(&tag, ExclusiveLock);
-}
-
-static LOCKTAG
-the_lock(void)
-{
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, LOCK_NUMBER);
-	return tag;
 }

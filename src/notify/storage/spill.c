@@ -61,7 +61,6 @@ static bool must_delete(void);
 static bool write_segment(HeraldPosition segment);
 static bool create_and_write(void *arg);
 static bool close_file(void *arg);
-static uint64 number_of(HeraldPosition segment);
 static void delete_segment(HeraldPosition segment);
 static void delete_large(uint64 number, uint64 bytes);
 static void count_dropped(void);
@@ -140,7 +139,7 @@ herald_spill_delete_one(void)
 	LWLockAcquire(herald_control->deletion_lock, LW_EXCLUSIVE);
 	herald_spill_lock();
 	found = herald_files_next_doomed(&file);
-	LWLockRelease(herald_control->spill_lock);
+	LWLockRelease(herald_control->spill_lock);	/* herald_spill_unlock() could delete files */
 	if (found)
 	{
 		herald_files_delete(&file);
@@ -315,7 +314,7 @@ herald_spill_read(HeraldPosition from, uint64 length, char *to)
 
 	if (!herald_retention_has(&herald_spill->spilled, segment))
 		return false;
-	if (!herald_files_open(HERALD_FILE_SEGMENT, number_of(segment), &file))
+	if (!herald_files_open(HERALD_FILE_SEGMENT, herald_queue_segment_number(herald_queue, segment), &file))
 		return false;			/* deleted just now */
 	success = herald_files_read(file, to, length, from - segment);
 	FileClose(file);
@@ -449,7 +448,8 @@ create_and_write(void *arg)
 	saving->owner = ResourceOwnerCreate(CurrentResourceOwner, "pg_herald spill");
 	CurrentResourceOwner = saving->owner;
 	HERALD_FAULT_POINT("spill-create");
-	saving->file = herald_files_create(HERALD_FILE_SEGMENT, number_of(saving->segment));
+	saving->file = herald_files_create(HERALD_FILE_SEGMENT,
+									   herald_queue_segment_number(herald_queue, saving->segment));
 	result = herald_files_write(saving->file,
 								(const char *) herald_queue_at(herald_queue, saving->segment),
 								herald_queue->segment_size, 0);
@@ -482,19 +482,14 @@ close_file(void *arg)
 static void
 delete_segment(HeraldPosition segment)
 {
-	herald_files_doom(HERALD_FILE_SEGMENT, number_of(segment), herald_queue->segment_size);
+	herald_files_doom(HERALD_FILE_SEGMENT, herald_queue_segment_number(herald_queue, segment),
+					  herald_queue->segment_size);
 }
 
 static void
 delete_large(uint64 number, uint64 bytes)
 {
 	herald_files_doom(HERALD_FILE_LARGE, number, bytes);
-}
-
-static uint64
-number_of(HeraldPosition segment)
-{
-	return segment / herald_queue->segment_size;
 }
 
 static void

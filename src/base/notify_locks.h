@@ -1,0 +1,34 @@
+/*-------------------------------------------------------------------------
+ *
+ * notify_locks.h
+ *	  The heavyweight lock of the server's own NOTIFY, and ours on the same object.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_NOTIFY_LOCKS_H
+#define HERALD_NOTIFY_LOCKS_H
+
+#include "postgres.h"
+
+#include "catalog/pg_database.h"
+#include "storage/lock.h"
+
+/* Numbers of locks on "database 0", which no user can lock. */
+typedef enum HeraldNotifyLock
+{
+	HERALD_LOCK_SERVER = 0,		/* PreCommit_Notify() takes it */
+	HERALD_LOCK_ADMISSION = 1	/* notify/sender/admission.c */
+} HeraldNotifyLock;
+
+static inline LOCKTAG
+herald_notify_lock(HeraldNotifyLock number)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, number);
+	return tag;
+}
+
+#endif							/* HERALD_NOTIFY_LOCKS_H */
