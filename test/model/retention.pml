@@ -192,7 +192,7 @@ inline remove_large(i)
 	SET_DOOMED_LARGE(1)
 }
 
-/* herald_large_files_delete_below() */
+/* herald_large_table_remove_below() */
 inline remove_large(below)
 {
 #if LARGE > 0

@@ -23,9 +23,9 @@
  * send.
  *
  * The lock's holder waits for other transactions' commits; and, to make room, for spill_lock,
- * for the disk, and for files that are being deleted.  It does not wait for a client: it
- * releases the lock before it serves an interrupt or logs a message, since both may send
- * something to a client that does not read.
+ * for the disk, for files that are being deleted, and for a look at pg_tablespace.  It does not
+ * wait for a client: it releases the lock before it serves an interrupt or logs a message, since
+ * both may send something to a client that does not read.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
