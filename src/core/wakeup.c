@@ -149,7 +149,7 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send, 
 	uint32_t	handed_out = 0;
 	uint32_t	besides = 0;
 
-	while (handed_out < turns && !set_is_empty(wakeup) && take_turn(wakeup))
+	while ((handed_out < turns || turns == HERALD_NO_TURNS) && !set_is_empty(wakeup) && take_turn(wakeup))
 	{
 		uint32_t	slot;
 		uint32_t	serial;
@@ -163,7 +163,7 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send, 
 		{
 			bool		can_act = send(slot, arg);
 
-			if (can_act && !is_distrusted(wakeup, slot))
+			if (can_act && turns != HERALD_NO_TURNS && !is_distrusted(wakeup, slot))
 				handed_out++;
 			else
 			{

@@ -26,7 +26,7 @@ typedef struct HeraldTurn
  * A listener that did not use a turn may not use the next one either.  It is woken without a
  * turn for this number of wakeups.
  */
-#define HERALD_DISTRUST	8
+#define HERALD_DISTRUST	UINT8_MAX
 
 /*
  * Maximum number of listeners that one call signals without a turn.  This bounds the time that
@@ -34,8 +34,9 @@ typedef struct HeraldTurn
  */
 #define HERALD_BESIDES_MAX	64
 
-/* Hand out all turns that are free. */
+/* Hand out all turns that are free; or none, and signal listeners without a turn. */
 #define HERALD_ALL_TURNS	UINT32_MAX
+#define HERALD_NO_TURNS		0
 
 typedef struct HeraldWakeup
 {
@@ -98,11 +99,14 @@ herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
 }
 
 /*
- * Signal listeners in the wakeup set while turns are free, at most `turns` (at least 1) of
- * them.  Any process may call this.  True: a listener was signalled.
+ * Signal listeners in the wakeup set while turns are free, at most `turns` of them.  Any
+ * process may call this.  True: a listener was signalled.
  *
  * Free turns may remain: a listener that got a turn must pump with HERALD_ALL_TURNS, at the
  * latest when it returns its own.
+ *
+ * HERALD_NO_TURNS: signal up to HERALD_BESIDES_MAX of them without a turn, for the case that
+ * turns are not used.
  */
 extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send,
 							   void *arg);

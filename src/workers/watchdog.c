@@ -139,7 +139,7 @@ look(Seen *seen)
 	if (rescued > 0)
 	{
 		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, rescued);
-		herald_turns_pump_all();
+		herald_turns_wake_without();
 	}
 	is_active |= herald_catch_up_look();
 	is_active |= tell_positions(used);

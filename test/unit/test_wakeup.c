@@ -251,6 +251,23 @@ test_rescue(void **state UNUSED)
 	free(queue);
 }
 
+/* Guards: where turns are not used, listeners are signalled without one, a limited number at once. */
+static void
+test_no_turns(void **state UNUSED)
+{
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 1, 4096);
+	Signals		signals = {0};
+
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+	assert_true(herald_wakeup_pump(wakeup, HERALD_NO_TURNS, record_signal, &signals));
+	assert_int_equal(signals.count, SLOTS < HERALD_BESIDES_MAX ? SLOTS : HERALD_BESIDES_MAX);
+	for (int i = 0; i < signals.count; i++)
+		assert_int_equal(turn_of(wakeup, signals.slots[i]), 0);
+	assert_turns(wakeup, 0);
+	free(wakeup);
+}
+
 /* Guards: a listener that did not use its turn is signalled beside the others, until it has been quick again. */
 static void
 test_distrust(void **state UNUSED)
@@ -584,6 +601,7 @@ main(void)
 		cmocka_unit_test(test_double_hand_out),
 		cmocka_unit_test(test_requeue),
 		cmocka_unit_test(test_rescue),
+		cmocka_unit_test(test_no_turns),
 		cmocka_unit_test(test_distrust),
 		cmocka_unit_test(test_cannot_act),
 		cmocka_unit_test(test_none_can_act),

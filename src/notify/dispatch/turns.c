@@ -38,6 +38,12 @@ herald_turns_pump_all(void)
 }
 
 void
+herald_turns_wake_without(void)
+{
+	pump(HERALD_NO_TURNS);
+}
+
+void
 herald_turns_begin(void)
 {
 	pump(herald_watchdog_runs() ? 1 : HERALD_ALL_TURNS);

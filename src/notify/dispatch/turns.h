@@ -25,6 +25,12 @@ extern void herald_turns_pump(void);
 extern void herald_turns_pump_all(void);
 
 /*
+ * A turn was not used: do not let the others wait for the next one that is not used either, but
+ * wake many of them without turns.  By the watchdog.
+ */
+extern void herald_turns_wake_without(void);
+
+/*
  * Signal the first listener: it hands out the other turns later, or if it does not, the
  * watchdog does.  Without a watchdog, signal listeners for all turns.  Never fails.
  */

@@ -10,9 +10,8 @@
  * instead of taking that room.
  *
  * They get room in the order of their arrival, with these exceptions.  A holder that was
- * interrupted goes to the end of the queue.  A holder that has logged a message goes on without
- * the lock.  And between two holders new senders do not queue, until the second one has found no
- * room.
+ * interrupted, or has logged a message, goes to the end of the queue.  And between two holders
+ * new senders do not queue, until the second one has found no room.
  *
  * A sender also waits in two other cases, for at most HERALD_SETTLED_WAIT_MS, because a commit may
  * hang.  First, each session waits until its previous batch is settled.  A sender that lost its
@@ -23,9 +22,11 @@
  * send.
  *
  * The lock's holder waits for other transactions' commits; and, to make room, for spill_lock,
- * for the disk, for files that are being deleted, and for a look at pg_tablespace.  It does not
- * wait for a client: it releases the lock before it serves an interrupt or logs a message, since
- * both may send something to a client that does not read.
+ * for the disk, for a file that is being deleted if the disk is full, and for a look at
+ * pg_tablespace.  It does not wait for a client: it releases the lock before it serves an
+ * interrupt or logs a message, since both may send something to a client that does not read.
+ * (The server may send a message while it waits for the lock; then the lock can be granted to a
+ * process that waits for its client, as on a stock server the lock of NOTIFY can.)
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -62,6 +63,7 @@ typedef struct Request
 static bool is_large(const Request *request);
 static bool reserve(const Request *request);
 static bool queue_up(Request *request);
+static bool wait_as_holder(Request *request);
 static bool wait_for_room(Request *request);
 static void serve_interrupts(void *arg);
 static void lock(const Request *request);
@@ -110,17 +112,25 @@ queue_up(Request *request)
 	HERALD_STOP_POINT("publish-no-room");
 	error_context_stack = &before_report;
 	lock(request);
-	if (is_large(request))
-		herald_settled_wait_before_commit(atomic_load_explicit(&herald_control->large_end, memory_order_relaxed),
-										  HERALD_SETTLED_WAIT_MS, serve_interrupts, request);
-	success = wait_for_room(request);
-	if (success && is_large(request))
-		atomic_store_explicit(&herald_control->large_end,
-							  *request->position + sizeof(HeraldBatchHeader) + request->length,
-							  memory_order_relaxed);
+	success = wait_as_holder(request);
 	unlock(request);
 	error_context_stack = before_report.previous;
 	return success;
+}
+
+static bool
+wait_as_holder(Request *request)
+{
+	if (!is_large(request))
+		return wait_for_room(request);
+	herald_settled_wait_before_commit(atomic_load_explicit(&herald_control->large_end, memory_order_relaxed),
+									  HERALD_SETTLED_WAIT_MS, serve_interrupts, request);
+	if (!wait_for_room(request))
+		return false;
+	atomic_store_explicit(&herald_control->large_end,
+						  *request->position + sizeof(HeraldBatchHeader) + request->length,
+						  memory_order_relaxed);
+	return true;
 }
 
 /*
@@ -132,12 +142,17 @@ wait_for_room(Request *request)
 {
 	while (!herald_shared_is_damaged())
 	{
+		HeraldPosition oldest_end;
+
+		/* After a log message, or an interrupt. */
+		if (!is_holder())
+			lock(request);
+
 		/*
 		 * Read this before the attempt.  After it, another process may have made the room that
 		 * we lacked, and we would wait for the next segment although there is room.
 		 */
-		HeraldPosition oldest_end = herald_queue_oldest_end(herald_queue);
-
+		oldest_end = herald_queue_oldest_end(herald_queue);
 		if (reserve(request))
 			return true;
 		atomic_store_explicit(&herald_control->room_is_awaited, true, memory_order_relaxed);
@@ -154,15 +169,10 @@ wait_for_room(Request *request)
 static void
 serve_interrupts(void *arg)
 {
-	Request    *request = arg;
-	bool		was_holder = is_holder();
-
 	if (!INTERRUPTS_PENDING_CONDITION())
 		return;
-	unlock(request);
+	unlock(arg);
 	CHECK_FOR_INTERRUPTS();
-	if (was_holder)
-		lock(request);
 }
 
 /*
@@ -199,8 +209,7 @@ unlock(const Request *request)
 /*
  * Before any message: it may reach a client that does not read.  So an error releases the lock,
  * also one that comes after the server has granted it and before lock() returns.  After another
- * message the process goes on without the lock; then it may leave room_is_awaited set, and
- * senders queue although there is room, until the next holder releases the lock.
+ * message the process queues again.
  */
 static void
 release_before_report(void *arg)

@@ -148,6 +148,9 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 		herald_damage_tell();	/* this batch reaches no listener */
 	herald_outbox_open();
 	HERALD_HOLD_POINT("publish-dispatched");
+
+	/* Of the files that had to make room for this batch, when nobody waits for it any more. */
+	herald_spill_delete_excess();
 	return true;
 }
 

@@ -108,7 +108,6 @@ herald_spill_make_room(bool waits)
 			break;
 		if (result == HERALD_RETENTION_AGAIN)
 			(void) herald_spill_delete_one();
-		herald_spill_delete_excess();
 	}
 	return !herald_queue_is_short(herald_queue);
 }
