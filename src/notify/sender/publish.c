@@ -149,7 +149,7 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 	herald_outbox_open();
 	HERALD_HOLD_POINT("publish-dispatched");
 
-	/* Of the files that had to make room for this batch, when nobody waits for it any more. */
+	/* Of the files that had to make room for this batch: only now, since until here others waited for it. */
 	herald_spill_delete_excess();
 	return true;
 }
