@@ -110,10 +110,10 @@ herald_deliver(void)
 	if (herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY) == 0 && !is_requested)
 		return;
 	HERALD_STOP_POINT("deliver-begin");
+	await_dispatch(herald_session_owed());
 	ExitOnAnyError = true;		/* what is owed would be lost */
 	owed = herald_session_take_owed();
 	owes_position = owed.sends_position;
-	await_dispatch(&owed);
 	if (has_missed(&owed))
 		report_missed("They went through the server's own queue while this session resumed a channel.");
 

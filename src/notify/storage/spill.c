@@ -399,6 +399,8 @@ must_delete(void)
 	uint64		bytes_max = herald_spill_bytes_max();
 	uint64		bytes = herald_spill_bytes();
 
+	if (!herald_files_any_doomed())
+		return false;
 	return !atomic_load_explicit(&herald_control->housekeeper_runs, memory_order_relaxed) ||
 		herald_files_too_many_doomed(bytes_max > bytes ? bytes_max - bytes : 0);
 }

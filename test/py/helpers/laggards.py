@@ -96,7 +96,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def no_files_left(cluster: Cluster, watcher: psycopg.Connection) -> None:
-    """Waits until the files have been deleted, which the watchdog does when it looks next."""
+    """Waits until the files have been deleted, which the housekeeper does when it looks next."""
     until(lambda: spilled(watcher) == 0, "nothing is in files")
     until(lambda: files(cluster.data) == [], "the last one is deleted")  # it is deleted after it has ceased to count
 

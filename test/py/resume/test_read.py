@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 
+import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
