@@ -70,7 +70,7 @@ static bool keeps_place;
 static bool owes_position;
 
 static void serve_interrupts(void *arg);
-static void await_dispatch(const HeraldDelivery *owed);
+static HeraldPosition await_dispatch(void);
 static bool has_missed(const HeraldDelivery *owed);
 static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to);
 static void read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
@@ -95,6 +95,7 @@ herald_deliver(void)
 	bool		is_requested = herald_session_owed()->is_requested;
 	bool		save_exit_on_any_error = ExitOnAnyError;
 	HeraldDelivery owed;
+	HeraldPosition own_batch;
 	HeraldPosition position;
 	HeraldPosition from;
 	HeraldPosition to;
@@ -110,7 +111,7 @@ herald_deliver(void)
 	if (herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY) == 0 && !is_requested)
 		return;
 	HERALD_STOP_POINT("deliver-begin");
-	await_dispatch(herald_session_owed());
+	own_batch = await_dispatch();
 	ExitOnAnyError = true;		/* what is owed would be lost */
 	owed = herald_session_take_owed();
 	owes_position = owed.sends_position;
@@ -121,7 +122,7 @@ herald_deliver(void)
 	{
 		herald_moderation_begin(owed.follows_statement);
 		HERALD_FAULT_POINT("deliver-read");
-		read_and_send(from, to, owed.own_batch);
+		read_and_send(from, to, own_batch);
 	}
 	position = herald_wakeup_has_read(herald_wakeup, herald_queue, slot);
 	if (owes_position || herald_position_channel_is_due(slot, position))
@@ -181,23 +182,29 @@ serve_interrupts(void *arg)
 
 /*
  * Batches of other sessions may have to be dispatched first.  Our word is BUSY meanwhile: we
- * could not use a turn.
+ * could not use a turn.  After an error the client does not wait any more.  Returns the end of
+ * this session's own batch; 0: there is none.
  */
-static void
-await_dispatch(const HeraldDelivery *owed)
+static HeraldPosition
+await_dispatch(void)
 {
+	HeraldDelivery *owed = herald_session_owed();
+	HeraldPosition own_batch = owed->own_batch;
+	HeraldPosition answer_up_to = owed->answer_up_to;
 	uint32		slot = herald_shared_my_slot();
 
-	if (owed->own_batch == 0 && !herald_dispatch_is_behind(owed->answer_up_to))
-		return;
+	owed->own_batch = owed->answer_up_to = 0;
+	if (own_batch == 0 && !herald_dispatch_is_behind(answer_up_to))
+		return own_batch;
 
 	if (herald_wakeup_busy(herald_wakeup, slot))
 		herald_turns_pump();
-	if (owed->own_batch != 0)
-		herald_settled_wait_after_commit(owed->own_batch);
+	if (own_batch != 0)
+		herald_settled_wait_after_commit(own_batch);
 	else
-		herald_dispatch_catch_up(owed->answer_up_to);
+		herald_dispatch_catch_up(answer_up_to);
 	(void) herald_wakeup_rest(herald_wakeup, slot);
+	return own_batch;
 }
 
 /* Has this session missed notifications on a channel that it has resumed? */
