@@ -19,7 +19,8 @@
 typedef enum HeraldNotifyLock
 {
 	HERALD_LOCK_SERVER = 0,		/* PreCommit_Notify() takes it */
-	HERALD_LOCK_ADMISSION = 1	/* notify/sender/admission.c */
+	HERALD_LOCK_ROOM = 1,		/* these two: notify/sender/admission.c */
+	HERALD_LOCK_LARGE = 2
 } HeraldNotifyLock;
 
 static inline LOCKTAG

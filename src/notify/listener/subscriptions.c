@@ -143,8 +143,11 @@ bool
 herald_subscriptions_resume(const char *channel, HeraldToken token)
 {
 	uint32		hash = herald_channel_hash(channel, strlen(channel));
+	Action	   *listen = find_listen(channel);
 	HeraldPosition had_read;
 
+	if (listen == NULL)
+		return false;
 	join();
 	transaction.has_joined = true;
 	herald_is_involved = true;
@@ -160,7 +163,7 @@ herald_subscriptions_resume(const char *channel, HeraldToken token)
 	herald_bypass_await_counting();
 	if (herald_bypass_since(token.bypasses, herald_channel_set(hash)))
 		return false;
-	find_listen(channel)->after = token;
+	listen->after = token;
 	HERALD_STOP_POINT("resume-held");
 	return true;
 }

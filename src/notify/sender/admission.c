@@ -3,29 +3,27 @@
  * admission.c
  *	  Reserves a batch: at once, or after a wait as for a lock.
  *
- * While the ring has room, the sender of a batch that is not large reserves without any lock.
- * Other senders queue at a heavyweight lock of the server, as they do on a stock server at the
- * lock of its own NOTIFY: visible in pg_locks, with lock_timeout, cancel requests and
- * log_lock_waits.  The holder of the lock waits for room; meanwhile, new senders queue behind it
- * instead of taking that room.
- *
- * They get room in the order of their arrival, with these exceptions.  A holder that was
- * interrupted, or has logged a message, goes to the end of the queue.  And between two holders
- * new senders do not queue, until the second one has found no room.
+ * While the ring has room, a sender reserves without any lock.  Otherwise senders queue at a
+ * heavyweight lock of the server, as they do on a stock server at the lock of its own NOTIFY:
+ * visible in pg_locks, with lock_timeout, cancel requests and log_lock_waits.  The holder of the
+ * lock waits for room; meanwhile, and as long as others wait for the lock, new senders queue
+ * behind them instead of taking that room.  So senders get room in the order of their arrival,
+ * except that a holder that was interrupted, or has logged a message, goes to the end of the
+ * queue.
  *
  * A sender also waits in two other cases, for at most HERALD_SETTLED_WAIT_MS, because a commit may
  * hang.  First, each session waits until its previous batch is settled.  A sender that lost its
  * CPU between its reservation and the end of its commit delays all notifications after its own;
  * without this wait, senders that notify in a loop would keep the CPU from it.  Second, the
- * sender of a large batch waits, as the lock's holder, until the previous large batch is
- * settled: so another session's notification has few bytes before it, however many sessions
- * send.
+ * sender of a large batch waits until the previous large batch is settled: so another session's
+ * notification has few bytes before it, however many sessions send.  Senders of large batches
+ * queue at a lock of their own, so that at most one of them is in the queue for room.
  *
- * The lock's holder waits for other transactions' commits; and, to make room, for spill_lock,
- * for the disk, for a file that is being deleted if the disk is full, and for a look at
- * pg_tablespace.  It does not wait for a client: it releases the lock before it serves an
+ * A holder of these locks waits for other transactions' commits; and, to make room, for
+ * spill_lock, for the disk, for a file that is being deleted if the disk is full, and for a look
+ * at pg_tablespace.  It does not wait for a client: it releases the locks before it serves an
  * interrupt or logs a message, since both may send something to a client that does not read.
- * (The server may send a message while it waits for the lock; then the lock can be granted to a
+ * (The server may send a message while it waits for a lock; then the lock can be granted to a
  * process that waits for its client, as on a stock server the lock of NOTIFY can.)
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -61,15 +59,19 @@ typedef struct Request
 } Request;
 
 static bool is_large(const Request *request);
+static bool reserve_at_once(const Request *request);
 static bool reserve(const Request *request);
 static bool queue_up(Request *request);
-static bool wait_as_holder(Request *request);
+static void wait_for_large_batch(Request *request);
 static bool wait_for_room(Request *request);
 static void serve_interrupts(void *arg);
-static void lock(const Request *request);
-static void unlock(const Request *request);
+static void lock_room(const Request *request);
+static void lock(HeraldNotifyLock number);
+static void unlock_all(const Request *request);
+static void unlock(HeraldNotifyLock number);
+static bool has_waiters(HeraldNotifyLock number);
 static void release_before_report(void *arg);
-static bool is_holder(void);
+static bool is_holder(HeraldNotifyLock number);
 
 
 bool
@@ -81,16 +83,19 @@ herald_admission_reserve(const HeraldBatch *info, uint64 length, HeraldPosition 
 	herald_settled_wait_before_commit(previous, HERALD_SETTLED_WAIT_MS, serve_interrupts, &request);
 	if (herald_shared_is_damaged())
 		return false;
-	if (!is_large(&request) &&
-		!atomic_load_explicit(&herald_control->room_is_awaited, memory_order_relaxed) && reserve(&request))
-		return true;
-	return queue_up(&request);
+	return (!is_large(&request) && reserve_at_once(&request)) || queue_up(&request);
 }
 
 static bool
 is_large(const Request *request)
 {
 	return request->length > LARGE_BYTES;
+}
+
+static bool
+reserve_at_once(const Request *request)
+{
+	return !atomic_load_explicit(&herald_control->room_is_awaited, memory_order_relaxed) && reserve(request);
 }
 
 static bool
@@ -111,26 +116,24 @@ queue_up(Request *request)
 
 	HERALD_STOP_POINT("publish-no-room");
 	error_context_stack = &before_report;
-	lock(request);
-	success = wait_as_holder(request);
-	unlock(request);
+	if (is_large(request))
+		wait_for_large_batch(request);
+	success = (is_large(request) && reserve_at_once(request)) || wait_for_room(request);
+	if (success && is_large(request))
+		atomic_store_explicit(&herald_control->large_end,
+							  *request->position + sizeof(HeraldBatchHeader) + request->length,
+							  memory_order_relaxed);
+	unlock_all(request);
 	error_context_stack = before_report.previous;
 	return success;
 }
 
-static bool
-wait_as_holder(Request *request)
+static void
+wait_for_large_batch(Request *request)
 {
-	if (!is_large(request))
-		return wait_for_room(request);
+	lock(HERALD_LOCK_LARGE);
 	herald_settled_wait_before_commit(atomic_load_explicit(&herald_control->large_end, memory_order_relaxed),
 									  HERALD_SETTLED_WAIT_MS, serve_interrupts, request);
-	if (!wait_for_room(request))
-		return false;
-	atomic_store_explicit(&herald_control->large_end,
-						  *request->position + sizeof(HeraldBatchHeader) + request->length,
-						  memory_order_relaxed);
-	return true;
 }
 
 /*
@@ -144,9 +147,10 @@ wait_for_room(Request *request)
 	{
 		HeraldPosition oldest_end;
 
-		/* After a log message, or an interrupt. */
-		if (!is_holder())
-			lock(request);
+		/* At first, and after a log message or an interrupt. */
+		if (is_large(request))
+			lock(HERALD_LOCK_LARGE);
+		lock_room(request);
 
 		/*
 		 * Read this before the attempt.  After it, another process may have made the room that
@@ -165,13 +169,13 @@ wait_for_room(Request *request)
 	return false;
 }
 
-/* Without the lock, because an error may have to wait for the client. */
+/* Without the locks, because an error may have to wait for the client. */
 static void
 serve_interrupts(void *arg)
 {
 	if (!INTERRUPTS_PENDING_CONDITION())
 		return;
-	unlock(arg);
+	unlock_all(arg);
 	CHECK_FOR_INTERRUPTS();
 }
 
@@ -180,47 +184,77 @@ serve_interrupts(void *arg)
  * lock_timeout has passed since herald_admission_reserve() was called.
  */
 static void
-lock(const Request *request)
+lock_room(const Request *request)
 {
-	LOCKTAG		tag = herald_notify_lock(HERALD_LOCK_ADMISSION);
-
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	if (is_holder(HERALD_LOCK_ROOM))
+		return;
+	lock(HERALD_LOCK_ROOM);
 	if (LockTimeout > 0)
 		enable_timeout_after(LOCK_TIMEOUT,
 							 Max(1, LockTimeout - (int) (herald_clock_ms() - request->begin_ms)));
 }
 
+/* Unless we hold it. */
 static void
-unlock(const Request *request)
+lock(HeraldNotifyLock number)
 {
-	LOCKTAG		tag = herald_notify_lock(HERALD_LOCK_ADMISSION);
+	LOCKTAG		tag = herald_notify_lock(number);
+
+	if (!is_holder(number))
+		(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+/* Others that wait for the lock come before those that do not wait yet. */
+static void
+unlock_all(const Request *request)
+{
 	ResourceOwner current = CurrentResourceOwner;
 
-	if (!is_holder())
-		return;
-	if (LockTimeout > 0)
-		disable_timeout(LOCK_TIMEOUT, true);
-	atomic_store_explicit(&herald_control->room_is_awaited, false, memory_order_relaxed);
 	CurrentResourceOwner = request->owner;
-	(void) LockRelease(&tag, ExclusiveLock, false);
+	if (is_holder(HERALD_LOCK_ROOM))
+	{
+		if (LockTimeout > 0)
+			disable_timeout(LOCK_TIMEOUT, true);
+		if (!has_waiters(HERALD_LOCK_ROOM))
+			atomic_store_explicit(&herald_control->room_is_awaited, false, memory_order_relaxed);
+		unlock(HERALD_LOCK_ROOM);
+	}
+	if (is_holder(HERALD_LOCK_LARGE))
+		unlock(HERALD_LOCK_LARGE);
 	CurrentResourceOwner = current;
 }
 
+static void
+unlock(HeraldNotifyLock number)
+{
+	LOCKTAG		tag = herald_notify_lock(number);
+
+	(void) LockRelease(&tag, ExclusiveLock, false);
+}
+
+static bool
+has_waiters(HeraldNotifyLock number)
+{
+	LOCKTAG		tag = herald_notify_lock(number);
+
+	return LockHasWaiters(&tag, ExclusiveLock, false);
+}
+
 /*
- * Before any message: it may reach a client that does not read.  So an error releases the lock,
- * also one that comes after the server has granted it and before lock() returns.  After another
+ * Before any message: it may reach a client that does not read.  So an error releases the locks,
+ * also one that comes after the server has granted one and before lock() returns.  After another
  * message the process queues again.
  */
 static void
 release_before_report(void *arg)
 {
-	unlock(arg);
+	unlock_all(arg);
 }
 
 static bool
-is_holder(void)
+is_holder(HeraldNotifyLock number)
 {
-	LOCKTAG		tag = herald_notify_lock(HERALD_LOCK_ADMISSION);
+	LOCKTAG		tag = herald_notify_lock(number);
 
 	return herald_lock_held_by_me(&tag, ExclusiveLock);
 }

@@ -148,9 +148,7 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 		herald_damage_tell();	/* this batch reaches no listener */
 	herald_outbox_open();
 	HERALD_HOLD_POINT("publish-dispatched");
-
-	/* Of the files that had to make room for this batch: only now, since until here others waited for it. */
-	herald_spill_delete_excess();
+	herald_spill_delete_in_return();	/* when no other session waits for us */
 	return true;
 }
 

@@ -53,6 +53,9 @@ typedef struct Saving
 	bool		is_complete;
 } Saving;
 
+/* See herald_spill_delete_in_return(). */
+static bool owes_deletion;
+
 static const HeraldSpiller *spiller(void);
 static HeraldRetentionLimits limits_now(void);
 static bool take_lock(bool waits);
@@ -104,6 +107,7 @@ herald_spill_make_room(bool waits)
 			return false;
 		result = herald_retention_move(spiller(), &limits);
 		LWLockRelease(herald_control->spill_lock);
+		owes_deletion = true;
 		if (!waits)
 			break;
 		if (result == HERALD_RETENTION_AGAIN)
@@ -294,6 +298,14 @@ herald_spill_unlock(void)
 {
 	LWLockRelease(herald_control->spill_lock);
 	herald_spill_delete_excess();
+}
+
+void
+herald_spill_delete_in_return(void)
+{
+	if (owes_deletion && must_delete())
+		(void) herald_spill_delete_one();
+	owes_deletion = false;
 }
 
 /* The files are never more than herald.max_queue_size allows, those included that are to be deleted. */

@@ -55,6 +55,12 @@ extern bool herald_spill_delete_one(void);
 extern void herald_spill_tidy(void);
 
 /*
+ * If this process has made room since the last call, and files are beyond herald.max_queue_size,
+ * delete one.  By a sender, after its commit.  Never throws.
+ */
+extern void herald_spill_delete_in_return(void);
+
+/*
  * Delete as many of them as is necessary for all files to be within herald.max_queue_size.  By a
  * process that has taken room for files.  Never throws.
  */
