@@ -315,8 +315,7 @@ LOOPS = 40
 @pytest.mark.alone
 def test_senders_in_a_loop(cluster, stock, connect, wire):
     """Guards: many sessions that notify in a loop on the server do not delay other sessions' notifications until each
-    of them has had the CPU. On an otherwise idle machine they take 2 to 6 times as long as on a stock server, whose
-    sessions wait for one another."""
+    of them has had the CPU: these take at most twice as long as on a stock server."""
     def heard_after(server: Cluster) -> float:
         sender = connect(server)
         with closing(wire(server)) as listener, ExitStack() as stack:
@@ -330,7 +329,7 @@ def test_senders_in_a_loop(cluster, stock, connect, wire):
 
             return median(seconds(hears) for _ in range(60))
 
-    as_fast(lambda: heard_after(cluster), lambda: heard_after(stock), 6)
+    as_fast(lambda: heard_after(cluster), lambda: heard_after(stock), 2)
 
 
 HOLDERS = 90
