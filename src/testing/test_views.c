@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 
 #include "base/shared.h"
+#include "notify/storage/files.h"
 #include "notify/storage/large_writer.h"
 
 PG_FUNCTION_INFO_V1(herald_stop_state);
@@ -31,10 +32,11 @@ Datum
 herald_stop_state(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
-		"turns %u, to be woken %u, dispatching %u, waiting for dispatch %u, room awaited %u, large files %d",
+		"turns %u, to be woken %u, dispatching %u, waiting for dispatch %u, room awaited %u, large files %d, any to be deleted %d",
 		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
-		atomic_load(&herald_queue->dispatching),
-		atomic_load(&herald_control->dispatch_waiters), atomic_load(&herald_control->room_is_awaited), herald_large_table_count(herald_large_table))));
+		atomic_load(&herald_queue->dispatching), atomic_load(&herald_control->dispatch_waiters),
+		atomic_load(&herald_control->room_is_awaited), herald_large_table_count(herald_large_table),
+		herald_files_any_doomed())));
 }
 
 /* herald_stop_turns() → integer: the current maximum number of turns */

@@ -36,7 +36,8 @@ FUNCTIONS = """
 
 CHANNELS = 10_000  # more than fit into the 1 MB that laggards.SMALLEST leaves for them
 
-AT_REST = "turns 0, to be woken 0, dispatching 0, waiting for dispatch 0, room awaited 0, large files 0"
+AT_REST = ("turns 0, to be woken 0, dispatching 0, waiting for dispatch 0, room awaited 0, large files 0,"
+           " any to be deleted 0")
 
 
 class Points:
