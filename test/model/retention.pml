@@ -183,7 +183,7 @@ inline delete_doomed()
 	fi
 }
 
-inline remove_large(i)
+inline forget_large(i)
 {
 	large_files = large_files & ~BIT(reference[i]);
 	reference[i] = NONE;
@@ -197,8 +197,8 @@ inline remove_large(below)
 {
 #if LARGE > 0
 	d_step {
-		if :: reference[0] < below -> remove_large(0) :: else fi;
-		if :: LARGE > 1 && reference[LARGE - 1] < below -> remove_large(LARGE - 1) :: else fi
+		if :: reference[0] < below -> forget_large(0) :: else fi;
+		if :: LARGE > 1 && reference[LARGE - 1] < below -> forget_large(LARGE - 1) :: else fi
 	}
 #else
 	skip
