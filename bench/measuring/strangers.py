@@ -59,6 +59,15 @@ def _to_listeners_in_a_transaction(cluster: Cluster) -> Iterator[None]:
 
 
 @contextmanager
+def _behind_a_laggard(cluster: Cluster, script: str) -> Iterator[None]:
+    """The same as _senders(), beside one more listener, which is in a transaction: what it has not read goes to files."""
+    with _pgbench(cluster, "listen_and_begin", 1):
+        _until(cluster, "state = 'idle in transaction' AND application_name = 'pgbench'", 1)
+        with _senders(cluster, script):
+            yield
+
+
+@contextmanager
 def _to_listeners_that_wait_for_a_lock(cluster: Cluster) -> Iterator[None]:
     cluster.psql("CREATE TABLE IF NOT EXISTS locked (number integer)", DBNAME)
     with _pgbench(cluster, "lock_a_table", 1):
@@ -83,8 +92,10 @@ ATTACKS = {
     "a NOTIFY in each transaction": lambda cluster: _senders(cluster, "notify_channel_1"),
     "the same, to 90 listeners that wait for a table's lock": _to_listeners_that_wait_for_a_lock,
     "loops of NOTIFY and COMMIT on the server": lambda cluster: _senders(cluster, "notify_in_a_loop"),
+    "31 kB in each transaction, with a laggard": lambda cluster: _behind_a_laggard(cluster, "notify_31_kb"),
     "100 × 7,000 bytes in each transaction": lambda cluster: _senders(cluster, "notify_large_batch"),
     "the same, to 20 clients that do not read": _to_clients_that_do_not_read,
+    "the same, with a laggard": lambda cluster: _behind_a_laggard(cluster, "notify_large_batch"),
     "2,000 notifications to 400 channels in each transaction":
         lambda cluster: _senders(cluster, "notify_many_channels"),
     "these, to 90 listeners that are in a transaction": _to_listeners_in_a_transaction,

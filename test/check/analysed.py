@@ -15,13 +15,13 @@ SRC = TOP / "src"
 ITSELF = ("Makefile", "test/analysis/", "test/check/analysed.py")
 
 
-def included(file: Path, found: set[Path]) -> set[Path]:
+def add_headers(file: Path, found: set[Path]) -> set[Path]:
     """Adds our own headers that a file includes, directly or not; returns them."""
     for name in re.findall(r'^#include "([^"]+)"', file.read_text(encoding="utf-8"), re.MULTILINE):
         header = next((path for path in (SRC / name, file.parent / name) if path.exists()), None)
         if header and header not in found:
             found.add(header)
-            included(header, found)
+            add_headers(header, found)
     return found
 
 
@@ -31,7 +31,7 @@ def analysed(stage: str) -> list[str]:
     since = changes.since(stage)
     everything = since is None or changes.any_of(ITSELF, since)
     return [str(file.relative_to(TOP)) for file in sorted(SRC.rglob("*.c")) if everything or changes.any_of(
-        tuple(str(path.relative_to(TOP)) for path in included(file, {file})), since)]
+        tuple(str(path.relative_to(TOP)) for path in add_headers(file, {file})), since)]
 
 
 if __name__ == "__main__":

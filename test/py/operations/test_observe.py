@@ -271,7 +271,7 @@ def test_waits_for_room(watched, connect, wire, watcher):
     segment_full = "SELECT count(pg_notify('c', n || repeat('x', 7000))) FROM generate_series(1, 8) n"
     for _ in range(SEGMENTS + 1):
         sender.send(("Q", cstring(segment_full)))
-    until(lambda: event(watcher, sender.pid) == ours(watcher, "HeraldQueueRoom"), "it waits")
+    until(lambda: event(watcher, sender.pid) == ours(watcher, "HeraldDispatch"), "it waits")
     watcher.execute("SELECT pg_cancel_backend(%s)", (first.pid,))
     first.until_ready()
     for _ in range(SEGMENTS + 1):
