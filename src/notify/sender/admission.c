@@ -12,12 +12,13 @@
  * queue.
  *
  * A sender also waits in two other cases, for at most HERALD_SETTLED_WAIT_MS, because a commit may
- * hang.  First, each session waits until its previous batch is settled.  A sender that lost its
- * CPU between its reservation and the end of its commit delays all notifications after its own;
- * without this wait, senders that notify in a loop would keep the CPU from it.  Second, the
- * sender of a large batch waits until the previous large batch is settled: so another session's
- * notification has few bytes before it, however many sessions send.  Senders of large batches
- * queue at a lock of their own, so that at most one of them is in the queue for room.
+ * hang.  First, a session with several transactions in one message of its client, such as a loop
+ * on the server, waits until its previous batch is settled.  A sender that lost its CPU between
+ * its reservation and the end of its commit delays all notifications after its own; without this
+ * wait, senders that notify in a loop would keep the CPU from it.  Second, the sender of a large
+ * batch waits until the previous large batch is settled: so another session's notification has
+ * few bytes before it, however many sessions send.  Senders of large batches queue at a lock of
+ * their own, so that at most one of them is in the queue for room.
  *
  * A holder of these locks waits for other transactions' commits; and, to make room, for
  * spill_lock, for the disk, for a file that is being deleted if the disk is full, and for a look

@@ -38,8 +38,10 @@ static struct
 	const char *entries;		/* what was put into the queue */
 	HeraldPosition position;
 	HeraldPosition end;
+	TimestampTz message;		/* of the client, by its time of arrival */
 }			batch;
 
+static bool is_same_message(void);
 static void notify_natively(const HeraldEntry *entry);
 
 
@@ -82,7 +84,7 @@ herald_publish_reserve(void)
 	/* Make room early, and only if that needs no wait: then senders rarely find the ring full. */
 	if (herald_queue_is_short(herald_queue))
 		(void) herald_spill_make_room(false);
-	if (!herald_admission_reserve(&info, length, batch.end, &batch.position))
+	if (!herald_admission_reserve(&info, length, is_same_message() ? batch.end : 0, &batch.position))
 	{
 		herald_publish_all_natively();
 		return;
@@ -105,6 +107,16 @@ herald_publish_reserve(void)
 	if ((batch.position & (herald_queue->segment_size - 1)) == 0 &&
 		atomic_load_explicit(&herald_control->tells_positions, memory_order_relaxed) != 0)
 		herald_wake_watchdog_if_asleep();
+}
+
+/* Is this the same message of the client as at the last call?  See admission.c. */
+static bool
+is_same_message(void)
+{
+	TimestampTz before = batch.message;
+
+	batch.message = GetCurrentStatementStartTimestamp();
+	return batch.message == before;
 }
 
 void
