@@ -3,8 +3,9 @@
  * run.c
  *	  Runs a stress: its threads, its rounds, and its end.
  *
- *	  stress [--seed N] [--seconds N] [--hang-seconds N]
+ *	  stress [--seed N] [--seconds N] [--rounds N] [--hang-seconds N]
  *
+ * It runs at least this long and at least this number of rounds: on a busy machine a second has few rounds.
  * The seed decides what each thread does and where it pauses.  The machine's
  * scheduler matters, too, so it may take several runs to reproduce a failure.
  *
@@ -41,6 +42,7 @@ typedef struct Thread
 Run			run;
 
 static unsigned seconds = 10;
+static unsigned rounds = 1;
 static unsigned hang_seconds = 20;
 static Thread threads[THREADS_MAX];
 static int	thread_count;
@@ -72,7 +74,7 @@ main(int argc, char **argv)
 	start_threads();
 
 	start = now_ns();
-	while (now_ns() < start + seconds * NS_PER_SECOND)
+	while (now_ns() < start + seconds * NS_PER_SECOND || atomic_load(&run.rounds) < rounds)
 		run_round(&random);
 
 	end_threads();
@@ -92,11 +94,13 @@ parse_arguments(int argc, char **argv)
 			run.seed = value;
 		else if (value > 0 && strcmp(argv[i], "--seconds") == 0)
 			seconds = (unsigned) value;
+		else if (value > 0 && strcmp(argv[i], "--rounds") == 0)
+			rounds = (unsigned) value;
 		else if (value > 0 && strcmp(argv[i], "--hang-seconds") == 0)
 			hang_seconds = (unsigned) value;
 		else
 		{
-			fprintf(stderr, "usage: %s [--seed N] [--seconds N] [--hang-seconds N]\n", argv[0]);
+			fprintf(stderr, "usage: %s [--seed N] [--seconds N] [--rounds N] [--hang-seconds N]\n", argv[0]);
 			exit(2);
 		}
 	}
@@ -211,10 +215,10 @@ fail(const char *format, ...)
 static bool
 report(double seconds_taken)
 {
-	uint64_t	rounds = atomic_load(&run.rounds);
-	bool		all = rounds > 0;
+	uint64_t	done = atomic_load(&run.rounds);
+	bool		all = done > 0;
 
-	printf("rounds %llu", (unsigned long long) rounds);
+	printf("rounds %llu", (unsigned long long) done);
 	for (int i = 0; count_names[i] != NULL; i++)
 	{
 		uint64_t	n = atomic_load(&counts[i]);
