@@ -32,6 +32,7 @@
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 
+#include "base/client_message.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/shared.h"
@@ -47,15 +48,14 @@ static struct
 {
 	HeraldSessionState state;
 	HeraldDelivery owed;
-	TimestampTz hook_time;		/* arrival of the client's last message that passed a hook */
+	TimestampTz message_at_hook;	/* the client's last message that passed a hook */
 	HeraldPosition head_at_hook;	/* the end of the queue at that time */
 	HeraldPosition began_at;	/* the same for the first message since we were idle */
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
 	uint32		bypasses_at_end;	/* the number when the last transaction ended */
 	bool		wants_positions;	/* the session has requested a position */
 	bool		hears_again;	/* see must_hear_natively() */
-	TimestampTz time_at_end;	/* arrival of the client's last message, as of the last
-								 * transaction's end */
+	TimestampTz message_at_end; /* the client's last message at the last transaction's end */
 	int			failures;		/* consecutive failures of empty transactions */
 }			session;
 
@@ -112,7 +112,7 @@ herald_session_join(void)
 	(void) step(HERALD_SESSION_JOINS);
 	session.began_at = session.head_at_hook = 0;
 	session.bypasses_heard = session.bypasses_at_end = herald_bypass_count();
-	session.hook_time = GetCurrentStatementStartTimestamp();
+	(void) herald_note_client_message(&session.message_at_hook);
 }
 
 void
@@ -255,16 +255,12 @@ may_fail_in_block(void)
  * Has a message of the client arrived since the last call?  Some clients poll with an empty
  * query or a fast-path call, which pass no hook; statements that fail early pass no hook
  * either.  Notifications that are dispatched by this time must arrive with the answer, even if
- * we are still waiting for a turn.  The server stores the arrival time of each message except
- * Sync; a transaction that it runs by itself does not change that time.
+ * we are still waiting for a turn.
  */
 static bool
 message_has_come(void)
 {
-	TimestampTz before = session.time_at_end;
-
-	session.time_at_end = GetCurrentStatementStartTimestamp();
-	return session.time_at_end != before;
+	return herald_note_client_message(&session.message_at_end);
 }
 
 /*
@@ -275,11 +271,8 @@ message_has_come(void)
 static bool
 note_message(void)
 {
-	TimestampTz time = GetCurrentStatementStartTimestamp();
-
-	if (time == session.hook_time)
+	if (!herald_note_client_message(&session.message_at_hook))
 		return false;
-	session.hook_time = time;
 	session.head_at_hook = queue_end();
 	return true;
 }

@@ -13,11 +13,10 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "commands/async.h"
 #include "miscadmin.h"
-#include "utils/timestamp.h"
 
+#include "base/client_message.h"
 #include "base/compat.h"
 #include "base/outbox.h"
 #include "base/shared.h"
@@ -38,10 +37,9 @@ static struct
 	const char *entries;		/* what was put into the queue */
 	HeraldPosition position;
 	HeraldPosition end;
-	TimestampTz message;		/* of the client, by its time of arrival */
+	TimestampTz message;		/* the client's, with the last reservation */
 }			batch;
 
-static bool is_same_message(void);
 static void notify_natively(const HeraldEntry *entry);
 
 
@@ -54,6 +52,7 @@ herald_publish_reserve(void)
 		.sender_pid = MyProcPid,
 	};
 	uint64		length;
+	HeraldPosition previous;	/* the end of the batch to wait for; see admission.c */
 	bool		is_in_file;
 
 	if (info.count == 0)
@@ -84,7 +83,8 @@ herald_publish_reserve(void)
 	/* Make room early, and only if that needs no wait: then senders rarely find the ring full. */
 	if (herald_queue_is_short(herald_queue))
 		(void) herald_spill_make_room(false);
-	if (!herald_admission_reserve(&info, length, is_same_message() ? batch.end : 0, &batch.position))
+	previous = herald_note_client_message(&batch.message) ? 0 : batch.end;
+	if (!herald_admission_reserve(&info, length, previous, &batch.position))
 	{
 		herald_publish_all_natively();
 		return;
@@ -107,16 +107,6 @@ herald_publish_reserve(void)
 	if ((batch.position & (herald_queue->segment_size - 1)) == 0 &&
 		atomic_load_explicit(&herald_control->tells_positions, memory_order_relaxed) != 0)
 		herald_wake_watchdog_if_asleep();
-}
-
-/* Is this the same message of the client as at the last call?  See admission.c. */
-static bool
-is_same_message(void)
-{
-	TimestampTz before = batch.message;
-
-	batch.message = GetCurrentStatementStartTimestamp();
-	return batch.message == before;
 }
 
 void
