@@ -1,6 +1,7 @@
 """How long a stranger's notification takes while others do what any role may do."""
 
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ CHANNELS = 400  # of bench/scripts/notify_many_channels.sql
 MUTE = 20
 SETTLES_S = 1
 POLL_S = 0.02
+READS_S, RESTS_S = 0.02, 0.2
 LISTEN_TO_ALL = """
 CREATE OR REPLACE FUNCTION listen_to_all() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -86,6 +88,46 @@ def _to_clients_that_do_not_read(cluster: Cluster) -> Iterator[None]:
             yield
 
 
+@contextmanager
+def _to_clients_that_read_in_steps(cluster: Cluster) -> Iterator[None]:
+    ended = threading.Event()
+
+    def read_in_steps() -> None:
+        while not ended.is_set():
+            slow.stop()
+            ended.wait(RESTS_S)
+            slow.start()
+            time.sleep(READS_S)
+
+    with Laggards(cluster, MUTE) as slow:
+        reader = threading.Thread(target=read_in_steps)
+        reader.start()
+        try:
+            with _pgbench(cluster, "notify_large_batch", FEW):
+                yield
+        finally:
+            ended.set()
+            reader.join()
+
+
+@contextmanager
+def _commits_that_hang(cluster: Cluster) -> Iterator[None]:
+    """They wait for a synchronous standby, which does not exist, until another session ends the wait."""
+    def configure(*settings: str) -> None:
+        for setting in settings:
+            cluster.psql(f"ALTER SYSTEM {setting}", DBNAME)
+        cluster.psql("SELECT pg_reload_conf()", DBNAME)
+        time.sleep(SETTLES_S)
+
+    cluster.psql("CREATE TABLE IF NOT EXISTS written (number integer)", DBNAME)
+    configure("SET synchronous_commit = local", "SET synchronous_standby_names = nobody")
+    try:
+        with _pgbench(cluster, "cancel_hung_commits", 1), _senders(cluster, "notify_and_hang", FEW):
+            yield
+    finally:
+        configure("RESET synchronous_standby_names", "RESET synchronous_commit")
+
+
 # What the others do, by a text for people: each is a context in which they do it.
 ATTACKS = {
     "nothing": lambda cluster: ExitStack(),
@@ -95,10 +137,12 @@ ATTACKS = {
     "31 kB in each transaction, with a laggard": lambda cluster: _behind_a_laggard(cluster, "notify_31_kb"),
     "100 × 7,000 bytes in each transaction": lambda cluster: _senders(cluster, "notify_large_batch"),
     "the same, to 20 clients that do not read": _to_clients_that_do_not_read,
+    "the same, to 20 clients that read 20 ms of each 220": _to_clients_that_read_in_steps,
     "the same, with a laggard": lambda cluster: _behind_a_laggard(cluster, "notify_large_batch"),
     "2,000 notifications to 400 channels in each transaction":
         lambda cluster: _senders(cluster, "notify_many_channels"),
     "these, to 90 listeners that are in a transaction": _to_listeners_in_a_transaction,
+    "commits that hang, for up to 50 ms": _commits_that_hang,
     "20 MB in each transaction": lambda cluster: _senders(cluster, "notify_20_mb", FEW),
 }
 
