@@ -77,7 +77,7 @@ STAGES = (
     Stage("stress", "src/core/ with many threads and sanitizers (test/stress)", COMPUTE, 120,
           "make -C test/stress check CC=gcc", "make -C test/stress plain tsan asan CC=gcc SECONDS_RUN=120"),
     Stage("fuzz", "readers of damaged notifications, with libFuzzer (test/fuzz)", COMPUTE, 30,
-          "make -C test/fuzz queue SECONDS_RUN=3", "make -C test/fuzz queue SECONDS_RUN=600"),
+          "make -C test/fuzz queue wal SECONDS_RUN=3", "make -C test/fuzz queue wal SECONDS_RUN=600"),
     Stage("analysis", "clang-tidy, gcc's analyzer, valgrind (test/analysis)", COMPUTE, 240,
           ANALYSED.format("analysis") + "test/analysis/run", "test/analysis/run"),
     Stage("analysis-17", "the same with the compilers of Debian's stable, where PostgreSQL 17 is", COMPUTE, 300,
