@@ -40,8 +40,13 @@
 
 #include "stop_point.h"
 
+/* Index of the commit end in a batch that begins with a HERALD_ENTRY_COMMIT, in words. */
+#define COMMIT_END_WORD \
+	((sizeof(HeraldBatchHeader) + sizeof(HeraldEntry) + offsetof(HeraldCommitEntry, commit_end)) / HERALD_ALIGN)
+
 static void write_header(HeraldQueue *queue, HeraldPosition position,
 						 const HeraldBatchHeader *header);
+static bool begins_with_commit(HeraldQueue *queue, HeraldPosition position);
 static void set_commit_time(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);
 static void finish(HeraldQueue *queue, HeraldPosition position, HeraldBatchState state);
 static void zero(HeraldQueue *queue, HeraldPosition from, HeraldPosition to);
@@ -177,6 +182,24 @@ herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
 		/* [L3] release: pairs with the acquire in herald_queue_copy(). */
 		atomic_store_explicit(&to[i], word, memory_order_release);
 	}
+}
+
+void
+herald_queue_set_commit_end(HeraldQueue *queue, HeraldPosition position, uint64_t commit_end)
+{
+	/* [L3] release: as in herald_queue_fill() */
+	if (begins_with_commit(queue, position))
+		atomic_store_explicit(&herald_queue_at(queue, position)[COMMIT_END_WORD], commit_end, memory_order_release);
+}
+
+/* By the owner: it is the only process that has written these bytes. */
+static bool
+begins_with_commit(HeraldQueue *queue, HeraldPosition position)
+{
+	const HeraldBatchHeader *header = (const HeraldBatchHeader *) herald_queue_at(queue, position);
+
+	return header->length >= sizeof(*header) + HERALD_COMMIT_LENGTH &&
+		((const HeraldEntry *) (header + 1))->kind == HERALD_ENTRY_COMMIT;
 }
 
 void

@@ -106,6 +106,12 @@ extern bool herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 extern void herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
 							  const void *entries, uint64_t entries_length);
 
+/*
+ * Store the end of the transaction's commit record in the batch's HERALD_ENTRY_COMMIT; if it has
+ * none, change nothing.  By the owner, between herald_queue_fill() and herald_queue_commit().
+ */
+extern void herald_queue_set_commit_end(HeraldQueue *queue, HeraldPosition position, uint64_t commit_end);
+
 /* Finish a batch, exactly once, by its owner.  Then dispatch. */
 extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);
 extern void herald_queue_abort(HeraldQueue *queue, HeraldPosition position);

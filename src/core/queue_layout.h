@@ -20,6 +20,9 @@
  * entries name the channels.  If there are too many channels, one entry stands for all
  * listeners.
  *
+ * A batch with notifications that are also in the WAL begins with an entry that says where: a
+ * reader passes it on with each notification of the batch.
+ *
  * A segment with no room for the next batch ends with a filler: one word, at the position
  * where the batch would have begun.  Every position is a multiple of 8, so there is always
  * room for a filler.
@@ -115,7 +118,9 @@ typedef enum HeraldEntryKind
 	HERALD_ENTRY_FILE = 2,		/* HeraldFileReference: listeners read on in that file */
 	HERALD_ENTRY_CHANNEL = 3,	/* as a notification, with their number in place of the pid: a
 								 * file with some on this channel follows */
-	HERALD_ENTRY_ALL_LISTENERS = 4	/* empty: a file follows for the whole database */
+	HERALD_ENTRY_ALL_LISTENERS = 4, /* empty: a file follows for the whole database */
+	HERALD_ENTRY_COMMIT = 5		/* HeraldCommitEntry: where the batch is in the WAL; first in its
+								 * batch, and no notification */
 } HeraldEntryKind;
 
 typedef struct HeraldEntry
@@ -140,6 +145,19 @@ typedef struct HeraldFileReference
 	uint64_t	number;
 	uint64_t	length;
 } HeraldFileReference;
+
+/* What the WAL has of a batch: the run and the place in its message, and where its commit record ends. */
+typedef struct HeraldCommitEntry
+{
+	uint64_t	run;
+	uint64_t	place;
+	uint64_t	commit_end;		/* 0 until herald_queue_set_commit_end() */
+} HeraldCommitEntry;
+
+/* Bytes of such an entry. */
+#define HERALD_COMMIT_LENGTH	(sizeof(HeraldEntry) + sizeof(HeraldCommitEntry))
+
+static_assert(HERALD_COMMIT_LENGTH % HERALD_ALIGN == 0, "an entry's length is aligned");
 
 /* The length of a notification. */
 static inline uint64_t
@@ -188,6 +206,15 @@ herald_entry_file(const HeraldEntry *entry)
 	return file;
 }
 
+static inline HeraldCommitEntry
+herald_entry_commit(const HeraldEntry *entry)
+{
+	HeraldCommitEntry commit;
+
+	memcpy(&commit, entry->body, sizeof(commit));
+	return commit;
+}
+
 /* Do a channel and a payload fill the body, each with its NUL? */
 static inline bool
 herald_entry_has_strings(const HeraldEntry *entry)
@@ -220,6 +247,8 @@ herald_entry_is_valid(const HeraldEntry *entry, uint64_t room)
 			return entry->body_length == sizeof(HeraldFileReference);
 		case HERALD_ENTRY_ALL_LISTENERS:
 			return entry->body_length == 0;
+		case HERALD_ENTRY_COMMIT:
+			return entry->body_length == sizeof(HeraldCommitEntry);
 	}
 	return false;
 }

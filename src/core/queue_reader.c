@@ -24,6 +24,7 @@ static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
 static HeraldReadResult enter_batch(HeraldReader *reader);
 static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
 static bool is_left_out(const HeraldReader *reader, const HeraldMessage *message);
+static bool note_commit(HeraldReader *reader, const HeraldMessage *message);
 static bool follow_reference(HeraldReader *reader, const HeraldEntry *entry);
 static bool enter_file(HeraldReader *reader, const HeraldEntry *entry);
 static void leave_batch(HeraldReader *reader, HeraldPosition next);
@@ -127,7 +128,8 @@ herald_reader_next(HeraldReader *reader, HeraldMessage *message)
 				if (result != HERALD_READ_MESSAGE ||
 					message->entry->kind == HERALD_ENTRY_NOTIFICATION)
 					return result;
-				if (!follow_reference(reader, message->entry))
+				if (message->entry->kind == HERALD_ENTRY_COMMIT ? !note_commit(reader, message) :
+					!follow_reference(reader, message->entry))
 					return HERALD_READ_DAMAGED;
 				continue;
 			}
@@ -193,6 +195,7 @@ enter_batch(HeraldReader *reader)
 	else
 	{
 		reader->in_batch = true;
+		reader->commit = (HeraldCommitEntry) {0};
 		reader->position = at + sizeof(*header);
 		reader->entries_end = at + header->length;
 	}
@@ -227,6 +230,7 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 	message->after.offset = reader->in_file ? reader->position : reader->position - reader->checkpoint;
 	message->sender_pid = reader->header.sender_pid;
 	message->commit_time = reader->header.commit_time;
+	message->commit = reader->commit;
 	message->entry = entry;
 	return HERALD_READ_MESSAGE;
 }
@@ -241,6 +245,16 @@ is_left_out(const HeraldReader *reader, const HeraldMessage *message)
 	return message->after.position == reader->begin.position &&
 		message->entry->kind == HERALD_ENTRY_NOTIFICATION &&
 		message->after.offset <= reader->begin.offset;
+}
+
+/* False: the entry is not the first of its batch. */
+static bool
+note_commit(HeraldReader *reader, const HeraldMessage *message)
+{
+	if (reader->in_file || message->after.offset != sizeof(HeraldBatchHeader) + message->entry->length)
+		return false;
+	reader->commit = herald_entry_commit(message->entry);
+	return true;
 }
 
 /*
@@ -264,6 +278,7 @@ follow_reference(HeraldReader *reader, const HeraldEntry *entry)
 		case HERALD_ENTRY_FILE:
 			return enter_file(reader, entry);
 		case HERALD_ENTRY_NOTIFICATION:
+		case HERALD_ENTRY_COMMIT:
 			return false;
 	}
 	reader->expects_file = true;

@@ -20,10 +20,9 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "sequencer.h"
 #include "queue_reader.h"
 
@@ -46,7 +45,6 @@
 #define OTHER_DATABASE	6u
 #define BUDGET_ALL		UINT64_MAX
 #define RAW_MAX			200
-#define LENGTH_OF(array)	(sizeof(array) / sizeof((array)[0]))
 
 typedef enum Operation
 {
@@ -73,13 +71,6 @@ typedef struct Bytes
 	uint64_t	length;
 } Bytes;
 
-/* The input, and the position up to which it has been used. */
-static struct
-{
-	const uint8_t *at;
-	const uint8_t *end;
-}			input;
-
 static HeraldQueue *log_;
 static Bytes saved[SAVED_MAX];	/* one for each segment since the start */
 static int	saved_count;
@@ -90,27 +81,15 @@ static int	batches_count;
 static bool damaged;			/* the data has been changed after it was written */
 static bool removed;			/* a segment or file was deleted */
 static int	sent;				/* number of messages, if nothing was damaged */
+static HeraldCommitEntry sent_commits[MESSAGES_MAX];	/* of each message */
+static HeraldMessage last_heard;
 static int	heard;
 static int	steps;
 static HeraldReader reader;
 static volatile unsigned touched;
 
-static void must(bool condition, const char *what);
-
 
 /* ---- the input ---- */
-
-static unsigned
-next_byte(void)
-{
-	return input.at < input.end ? *input.at++ : 0;
-}
-
-static unsigned
-next_below(unsigned limit)
-{
-	return next_byte() % limit;
-}
 
 static uint32_t
 next_word(void)
@@ -120,15 +99,12 @@ next_word(void)
 		SEGMENT_BYTES + 8, RING_BYTES, 0x7fffffff, 0x80000000, 0xfffffff0, 0xfffffff8, 0xffffffff
 	};
 	unsigned	choice = next_byte();
-	uint32_t	word = 0;
 
 	if (choice < LENGTH_OF(telling))
 		return telling[choice];
 	if (choice < 128)
 		return choice * HERALD_ALIGN;
-	for (int i = 0; i < 4; i++)
-		word = word << 8 | next_byte();
-	return word;
+	return (uint32_t) next_number(sizeof(uint32_t));
 }
 
 /* ---- writing, as senders do ---- */
@@ -160,6 +136,28 @@ write_numbered(char *to, int number, unsigned more)
 	return entry_write(to, "channel", payload, length + more);
 }
 
+/* Now and then, write the entry that says where the batch is in the WAL; note the commit of the next messages. */
+static uint64_t
+write_commit(char *to, unsigned flags, int messages)
+{
+	uint64_t	number = (uint64_t) sent;
+	HeraldCommitEntry commit = {0};
+
+	if (flags % 2)
+		commit = (HeraldCommitEntry) {number + 1, number + 2, number + 3};
+	for (int i = sent; i < sent + messages; i++)
+		sent_commits[i] = commit;
+	return flags % 2 ? entry_write_commit(to, commit.run, commit.place) : 0;
+}
+
+/* Store the commit's end, if there is a place for it, and finish the batch. */
+static void
+commit_batch(HeraldPosition position, int first_message)
+{
+	herald_queue_set_commit_end(log_, position, (uint64_t) first_message + 3);
+	herald_queue_commit(log_, position, 1);
+}
+
 /* Read all that a dispatcher, or a reader, uses of an entry. */
 static void
 touch_entry(const HeraldEntry *entry)
@@ -175,6 +173,10 @@ touch_entry(const HeraldEntry *entry)
 		case HERALD_ENTRY_FILE:
 			must(entry->body_length == sizeof(HeraldFileReference), "an entry names its file in full");
 			touched += (unsigned) herald_entry_file(entry).number;
+			break;
+		case HERALD_ENTRY_COMMIT:
+			must(entry->body_length == sizeof(HeraldCommitEntry), "a commit is there in full");
+			touched += (unsigned) herald_entry_commit(entry).run;
 			break;
 		case HERALD_ENTRY_ALL_LISTENERS:
 			break;
@@ -264,11 +266,11 @@ reserve(uint32_t database, const void *entries, uint64_t length)
 static void
 do_batch(void)
 {
-	char		entries[4 * 160] __attribute__((aligned(8)));
+	char		entries[HERALD_COMMIT_LENGTH + 4 * 160] __attribute__((aligned(8)));
 	unsigned	flags = next_byte();
 	bool		is_ours = flags % 4 != 0;
 	bool		commits = flags / 4 % 4 != 0;
-	uint64_t	length = 0;
+	uint64_t	length = write_commit(entries, flags / 64, 4);
 	int			count = 0;
 	HeraldPosition position;
 
@@ -283,26 +285,31 @@ do_batch(void)
 		herald_queue_abort(log_, position);
 	else
 	{
-		herald_queue_commit(log_, position, 1);
+		commit_batch(position, sent);
 		if (is_ours)
 			sent += count;
 	}
 }
 
+/* The file has the last `messages` messages. */
 static void
-send_reference(uint64_t number, uint64_t file_length)
+send_reference(uint64_t number, uint64_t file_length, int messages)
 {
 	char		entries[512] __attribute__((aligned(8)));
-	uint64_t	length = number % 2 ? entry_write_channel(entries, "channel") :
-		entry_write_all_listeners(entries);
+	uint64_t	length;
 	HeraldPosition position;
 
+	sent -= messages;
+	length = write_commit(entries, (unsigned) number / 2, messages);
+	length += number % 2 ? entry_write_channel(entries + length, "channel") :
+		entry_write_all_listeners(entries + length);
 	length += entry_write_file(entries + length, number, file_length);
 	position = reserve(DATABASE, entries, length);
 	if (position != 0)
-		herald_queue_commit(log_, position, 1);
+		commit_batch(position, sent);
 	else
 		damaged = true;			/* the messages in the file are not sent */
+	sent += messages;
 }
 
 /* Write a transaction that is in a file. */
@@ -321,7 +328,7 @@ do_file(void)
 		file->at = malloc(file->length + 1);
 		memcpy(file->at, entries, file->length);
 		files_count++;
-		send_reference((uint64_t) files_count, file->length);
+		send_reference((uint64_t) files_count, file->length, (int) count);
 	}
 	free(entries);
 }
@@ -341,20 +348,27 @@ next_raw(char *to)
 static void
 do_raw_batch(void)
 {
-	char		entries[RAW_MAX + HERALD_ALIGN];
+	char		entries[RAW_MAX + HERALD_ALIGN] __attribute__((aligned(8)));
 	uint64_t	length = next_raw(entries);
-	HeraldPosition position = reserve(DATABASE, entries, length);
+	HeraldPosition position;
 
+	if (length == 0)			/* messages with a commit between them */
+	{
+		length = write_numbered(entries, 0, 0);
+		length += entry_write_commit(entries + length, 1, 1);
+		length += write_numbered(entries + length, 0, 0);
+	}
+	position = reserve(DATABASE, entries, length);
 	damaged = true;
 	if (position != 0)
-		herald_queue_commit(log_, position, 1);
+		commit_batch(position, 0);
 }
 
 static void
 do_raw_reference(void)
 {
 	damaged = true;
-	send_reference(next_below(FILES_MAX), next_word());
+	send_reference(next_below(FILES_MAX), next_word(), 0);
 }
 
 /* Change 4 bytes. */
@@ -402,7 +416,7 @@ do_damage_batch(void)
 	if (place == 0 && how % 2)
 		word = (word & ~(uint32_t) HERALD_STATE_MASK) | how / 2 % HERALD_ALIGN;
 	else if (place == 11 && how % 2)	/* the kind, in one word with the channel's length */
-		word = (word & 0xffff) | (uint32_t) (how / 2 % 6) << 16;
+		word = (word & 0xffff) | (uint32_t) (how / 2 % 7) << 16;
 	else if (how % 3 == 0)
 		word += next_byte() - 128;
 	else if (how % 3 == 1)
@@ -516,7 +530,14 @@ check_message(const HeraldMessage *message)
 
 	touch_entry(entry);
 	if (!damaged)
+	{
 		must(heard < sent && atoi(herald_entry_payload(entry)) == heard, "messages come in order");
+		must(memcmp(&message->commit, &sent_commits[heard], sizeof(message->commit)) == 0,
+			 "a message has its batch's commit");
+	}
+	must(batch != last_heard.after.position || memcmp(&message->commit, &last_heard.commit, sizeof(message->commit)) == 0,
+		 "all messages of a batch have the same commit");
+	last_heard = *message;
 	heard++;
 }
 
@@ -585,16 +606,6 @@ do_read(void)
 
 /* ---- a program ---- */
 
-static void
-must(bool condition, const char *what)
-{
-	if (!condition)
-	{
-		fprintf(stderr, "not so: %s\n", what);
-		abort();
-	}
-}
-
 static bool
 do_next(void)
 {
@@ -654,6 +665,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	input.end = data + size;
 	saved_count = files_count = batches_count = sent = heard = steps = 0;
 	damaged = removed = false;
+	last_heard = (HeraldMessage) {0};
 	begin_log();
 	begin_reading();
 

@@ -177,11 +177,26 @@ test_reference(void **state UNUSED)
 	free(all);
 }
 
+/* Guards: the entry of a commit is valid, and its fields right, in memory of exactly its size. */
+static void
+test_commit(void **state UNUSED)
+{
+	char	   *bytes = memory_new(HERALD_COMMIT_LENGTH);
+	HeraldCommitEntry commit;
+
+	assert_int_equal(entry_write_commit(bytes, UINT64_MAX, 800), HERALD_COMMIT_LENGTH);
+	assert_true(herald_entry_is_valid((HeraldEntry *) bytes, HERALD_COMMIT_LENGTH));
+	commit = herald_entry_commit((HeraldEntry *) bytes);
+	assert_true(commit.run == UINT64_MAX && commit.place == 800 && commit.commit_end == 0);
+	free(bytes);
+}
+
 /* Guards: an entry is valid only if its kind is known, and its body is one of that kind. */
 static void
 test_kinds(void **state UNUSED)
 {
 	static const uint32_t wrong[] = {0, 1, 8, 15, 17, 24};
+	static const uint32_t wrong_commit[] = {0, 1, 8, 16, 23, 25, 32};
 	HeraldEntry *entry = entry_new();
 	char		reference[64] __attribute__((aligned(8)));
 	HeraldEntry *file = (HeraldEntry *) reference;
@@ -204,6 +219,12 @@ test_kinds(void **state UNUSED)
 	}
 	file->kind = HERALD_ENTRY_ALL_LISTENERS;
 	assert_false(herald_entry_is_valid(file, sizeof(reference)));
+	file->kind = HERALD_ENTRY_COMMIT;
+	for (size_t i = 0; i < sizeof(wrong_commit) / sizeof(wrong_commit[0]); i++)
+	{
+		file->body_length = wrong_commit[i];
+		assert_false(herald_entry_is_valid(file, sizeof(reference)));
+	}
 }
 
 /* Guards: no combination of small lengths leads out of the entry's memory. */
@@ -266,6 +287,7 @@ main(void)
 		cmocka_unit_test(test_damaged_lengths),
 		cmocka_unit_test(test_missing_nul),
 		cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_commit),
 		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_all_small_lengths),
 		cmocka_unit_test(test_hash),

@@ -264,6 +264,7 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 		case HERALD_ENTRY_CHANNEL:
 			break;
 		case HERALD_ENTRY_FILE:
+		case HERALD_ENTRY_COMMIT:
 			return 0;
 		case HERALD_ENTRY_ALL_LISTENERS:
 			mark_database(header->database, herald_word_position(header->word), &marking->marks);

@@ -51,6 +51,16 @@ herald_entry_write_all_listeners(HeraldEntry *entry)
 	return write_head(entry, HERALD_ENTRY_ALL_LISTENERS, 0);
 }
 
+uint64
+herald_entry_write_commit(HeraldEntry *entry, uint64 run, uint64 place)
+{
+	HeraldCommitEntry commit = {run, place, 0};
+
+	write_head(entry, HERALD_ENTRY_COMMIT, sizeof(commit));
+	memcpy(entry->body, &commit, sizeof(commit));
+	return entry->length;
+}
+
 /* number: the pid in network order, or the number of notifications. */
 static uint64
 write_strings(HeraldEntry *entry, HeraldEntryKind kind, uint32 number,

@@ -15,8 +15,8 @@
 #include "core/queue_layout.h"
 
 /*
- * Write an entry in the form that it has in the queue, and return its length: a notification,
- * or a part of a reference.
+ * Write an entry in the form that it has in the queue, and return its length: a notification, a
+ * part of a reference, or where the batch is in the WAL.
  */
 extern uint64 herald_entry_write(HeraldEntry *entry, const char *channel, size_t channel_length,
 								 const char *payload, size_t payload_length);
@@ -24,5 +24,6 @@ extern uint64 herald_entry_write_file(HeraldEntry *entry, uint64 number, uint64 
 extern uint64 herald_entry_write_channel(HeraldEntry *entry, const char *channel,
 										 uint32 notifications);
 extern uint64 herald_entry_write_all_listeners(HeraldEntry *entry);
+extern uint64 herald_entry_write_commit(HeraldEntry *entry, uint64 run, uint64 place);
 
 #endif							/* HERALD_ENTRY_H */

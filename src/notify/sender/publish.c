@@ -173,6 +173,7 @@ herald_publish_concerns(HeraldEntryTest test)
 			case HERALD_ENTRY_ALL_LISTENERS:
 				return true;
 			case HERALD_ENTRY_FILE:
+			case HERALD_ENTRY_COMMIT:
 				break;
 		}
 	}

@@ -78,6 +78,8 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry)
 		case HERALD_ENTRY_ALL_LISTENERS:
 			mark_database(header->database, position);
 			return true;
+		case HERALD_ENTRY_COMMIT:
+			return (const char *) entry == (const char *) (header + 1);
 		case HERALD_ENTRY_NOTIFICATION:
 		case HERALD_ENTRY_CHANNEL:
 			if (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS)

@@ -438,6 +438,7 @@ receive(Listener *listener, const HeraldMessage *message)
 	const char *payload = herald_entry_payload(entry);
 	HeraldPosition batch = message->after.position;
 	unsigned	channel = CHANNELS;
+	HeraldCommitEntry commit;
 	Stamp		stamp;
 
 	memcpy(&stamp, payload, sizeof(stamp));
@@ -449,6 +450,10 @@ receive(Listener *listener, const HeraldMessage *message)
 			 (unsigned long long) batch);
 	if (!pattern_is_intact(payload, &stamp))
 		fail("listener %u: batch %llu is overwritten", listener->index,
+			 (unsigned long long) batch);
+	commit = stamp_commit(&stamp);
+	if (memcmp(&message->commit, &commit, sizeof(commit)) != 0)
+		fail("listener %u: batch %llu comes with another commit", listener->index,
 			 (unsigned long long) batch);
 	if (stamp.doomed)
 		fail("listener %u: batch %llu was aborted", listener->index,

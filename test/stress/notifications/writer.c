@@ -21,11 +21,13 @@
 #define LARGE_ONE_IN			24
 
 static uint32_t choose_database(Writer *writer);
-static uint64_t build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch,
+static uint64_t build_batch(Writer *writer, uint64_t start, uint32_t database, bool doomed, HeraldBatch *batch,
 							Sent *sent);
+static uint64_t build_commit(Writer *writer);
 static uint64_t build_reference(Writer *writer, uint64_t number, uint64_t length,
 								HeraldBatch *batch, const Sent *sent);
 static HeraldEntry *put_entry(char *at, const char *channel, uint64_t payload_length);
+static uint64_t commit_end(const Stamp *stamp);
 static uint64_t payload_length(Writer *writer, uint64_t room);
 static void reserve(Writer *writer, const HeraldBatch *batch, uint64_t length,
 					HeraldPosition *position);
@@ -66,8 +68,10 @@ writer_send(Writer *writer)
 	HeraldBatch batch;
 	HeraldPosition position;
 	Sent		sent[ENTRIES_MAX];
-	uint64_t	length = build_batch(writer, database, doomed, &batch, sent);
-	uint32_t	sent_count = batch.count;
+	Stamp		stamp = {.writer = writer->id,.seq = ++writer->seq};
+	uint64_t	start = is_large ? 0 : build_commit(writer);
+	uint64_t	length = build_batch(writer, start, database, doomed, &batch, sent);
+	uint32_t	sent_count = batch.count - (start > 0);
 
 	if (is_large)
 	{
@@ -93,6 +97,8 @@ writer_send(Writer *writer)
 	{
 		count(COUNT_BATCHES);
 		remember(writer, sent, sent_count, position);
+		herald_queue_set_commit_end(world.queue, position, commit_end(&stamp));
+		dawdle(&writer->random);
 		herald_queue_commit(world.queue, position, (int64_t) position);
 	}
 	(void) dispatch_and_pump(one_in(&writer->random, 16) ? 1 : world.queue->ring_size);
@@ -106,12 +112,13 @@ choose_database(Writer *writer)
 	return herald_random(&writer->random) % DATABASES;
 }
 
+/* The notifications follow after `start` bytes, which are the batch's commit. */
 static uint64_t
-build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, Sent *sent)
+build_batch(Writer *writer, uint64_t start, uint32_t database, bool doomed, HeraldBatch *batch, Sent *sent)
 {
-	uint64_t	used = 0;
+	uint64_t	used = start;
 	uint32_t	entries = 1 + (uint32_t) (herald_random(&writer->random) % ENTRIES_MAX);
-	Stamp		stamp = {.writer = writer->id,.seq = ++writer->seq,.doomed = doomed};
+	Stamp		stamp = {.writer = writer->id,.seq = writer->seq,.doomed = doomed};
 
 	for (stamp.entry = 0; stamp.entry < entries; stamp.entry++)
 	{
@@ -130,17 +137,28 @@ build_batch(Writer *writer, uint32_t database, bool doomed, HeraldBatch *batch, 
 		used += entry->length;
 	}
 	*batch = (HeraldBatch) {
-		.count = entries,.database = database,.sender_pid = (int32_t) writer->id
+		.count = entries + (start > 0),.database = database,.sender_pid = (int32_t) writer->id
 	};
 	return used;
 }
 
-/* Entries for the channels, or for all listeners; then the file. */
+/* The entry that says where the batch is in the WAL, if it is there; its end is stored later. */
+static uint64_t
+build_commit(Writer *writer)
+{
+	Stamp		stamp = {.writer = writer->id,.seq = writer->seq};
+	HeraldCommitEntry commit = stamp_commit(&stamp);
+
+	return commit.run == 0 ? 0 : entry_write_commit(writer->bytes, commit.run, commit.place);
+}
+
+/* The commit, entries for the channels or for all listeners; then the file. */
 static uint64_t
 build_reference(Writer *writer, uint64_t number, uint64_t length, HeraldBatch *batch,
 				const Sent *sent)
 {
-	uint64_t	used = 0;
+	uint64_t	used = build_commit(writer);
+	bool		has_commit = used > 0;
 	uint32_t	channels = one_in(&writer->random, 4) ? 0 : batch->count;
 
 	for (uint32_t i = 0; i < channels; i++)
@@ -153,7 +171,7 @@ build_reference(Writer *writer, uint64_t number, uint64_t length, HeraldBatch *b
 	if (channels == 0)
 		used += entry_write_all_listeners(writer->bytes + used);
 	used += entry_write_file(writer->bytes + used, number, length);
-	batch->count = channels == 0 ? 2 : 1 + channels;
+	batch->count = has_commit + (channels == 0 ? 2 : 1 + channels);
 	return used;
 }
 
@@ -283,4 +301,20 @@ stamp_digest(const Stamp *stamp)
 	uint64_t	random = pattern_seed(stamp) ^ stamp->length;
 
 	return herald_random(&random);
+}
+
+HeraldCommitEntry
+stamp_commit(const Stamp *stamp)
+{
+	if (stamp->seq % 2)
+		return (HeraldCommitEntry) {0};
+	return (HeraldCommitEntry) {stamp->writer + 1, stamp->seq, commit_end(stamp)};
+}
+
+static uint64_t
+commit_end(const Stamp *stamp)
+{
+	Stamp		batch = {.writer = stamp->writer,.seq = stamp->seq};
+
+	return pattern_seed(&batch);
 }
