@@ -151,10 +151,9 @@ put_start(char *to, HeraldWalKind kind, uint64_t run)
 static char *
 put(char *to, const char *text)
 {
-	size_t		length = strlen(text);
-
-	memcpy(to, text, length);
-	return to + length;
+	while (*text != '\0')
+		*to++ = *text++;
+	return to;
 }
 
 static char *
@@ -434,5 +433,5 @@ take_escape(HeraldWalMessage *message, char *character)
 static const char *
 find_escape(const char *among, char character)
 {
-	return memchr(among, character, strlen(among));
+	return character == '\0' ? NULL : strchr(among, character);
 }
