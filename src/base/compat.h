@@ -23,6 +23,8 @@
 #include "lib/dshash.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
+#include "replication/message.h"
+#include "replication/origin.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
@@ -191,6 +193,24 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 	((void) (TransactionTimeout > 0 ? disable_timeout(TRANSACTION_TIMEOUT, false) : (void) 0))
 #else
 #define herald_disable_transaction_timeout()	((void) 0)
+#endif
+
+/* 17: a logical message can be flushed at once. A transactional one never needs that. */
+#if PG_VERSION_NUM >= 170000
+#define herald_log_logical_message(prefix, text, length, transactional) \
+	LogLogicalMessage((prefix), (text), (length), (transactional), false)
+#else
+#define herald_log_logical_message(prefix, text, length, transactional) \
+	LogLogicalMessage((prefix), (text), (length), (transactional))
+#endif
+
+/* 19: a session's replication origin is in a structure, and its type has another name. */
+#if PG_VERSION_NUM >= 190000
+typedef ReplOriginId HeraldOrigin;
+#define herald_session_origin			(replorigin_xact_state.origin)
+#else
+typedef RepOriginId HeraldOrigin;
+#define herald_session_origin			replorigin_session_origin
 #endif
 
 #endif							/* HERALD_COMPAT_H */

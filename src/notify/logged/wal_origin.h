@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * wal_origin.h
+ *	  How pg_herald's messages in the WAL are told from other messages.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_WAL_ORIGIN_H
+#define HERALD_WAL_ORIGIN_H
+
+#include "postgres.h"
+
+#include "access/xlogreader.h"
+
+/* The prefix of our logical messages. Any user can write messages with it. */
+#define HERALD_WAL_PREFIX	"pg_herald"
+
+/* What a logical message in the WAL is to us. */
+typedef enum HeraldWalOrigin
+{
+	HERALD_WAL_FOREIGN,			/* not a logical message, or one with another prefix */
+	HERALD_WAL_FORGED,			/* our prefix, but pg_herald did not write it */
+	HERALD_WAL_OURS
+} HeraldWalOrigin;
+
+/* A message of ours or a forged one, as it is in the record. */
+typedef struct HeraldWalText
+{
+	Oid			database;		/* InvalidOid: written by a process without a database */
+	bool		transactional;
+	const char *text;			/* valid as long as the record; not terminated */
+	size_t		length;
+} HeraldWalText;
+
+/*
+ * Write a message of ours, in the current transaction if it is transactional.  Returns the end
+ * of its record; ProcLastRecPtr is its start.
+ */
+extern XLogRecPtr herald_wal_origin_log(const char *text, size_t length, bool transactional);
+
+/* Is this record a message of ours?  Fills *message unless it is foreign. */
+extern HeraldWalOrigin herald_wal_origin_check(XLogReaderState *record, HeraldWalText *message);
+
+#endif							/* HERALD_WAL_ORIGIN_H */
