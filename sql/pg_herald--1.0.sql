@@ -85,6 +85,59 @@ COMMENT ON FUNCTION herald.read(text[], text, integer, interval) IS
 'the same for several channels: one position is good for all';
 
 --
+-- Logged channels
+--
+
+CREATE TABLE herald.channel (
+	name text COLLATE pg_catalog."C" PRIMARY KEY,
+	logged boolean NOT NULL);
+
+COMMENT ON TABLE herald.channel IS
+'settings of channels, made by herald.set_channel() and shown by herald.channel_settings; a dump contains them';
+COMMENT ON COLUMN herald.channel.name IS 'name of a channel, or a prefix followed by *: all channels whose names begin with it';
+COMMENT ON COLUMN herald.channel.logged IS 'whether notifications on these channels are written to the WAL';
+
+SELECT pg_catalog.pg_extension_config_dump('herald.channel', '');
+
+CREATE FUNCTION herald.channel_changed()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'herald_channel_changed'
+LANGUAGE C;
+
+COMMENT ON FUNCTION herald.channel_changed() IS
+'trigger function of table herald.channel: checks names, and announces changes to all sessions of all servers';
+
+REVOKE ALL ON FUNCTION herald.channel_changed() FROM PUBLIC;
+
+-- ALWAYS: replicated changes count as well.
+CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE ON herald.channel
+FOR EACH ROW EXECUTE FUNCTION herald.channel_changed();
+CREATE TRIGGER truncated BEFORE TRUNCATE ON herald.channel
+FOR EACH STATEMENT EXECUTE FUNCTION herald.channel_changed();
+ALTER TABLE herald.channel ENABLE ALWAYS TRIGGER changed;
+ALTER TABLE herald.channel ENABLE ALWAYS TRIGGER truncated;
+
+CREATE FUNCTION herald.set_channel(channel text, logged boolean)
+RETURNS void
+AS 'MODULE_PATHNAME', 'herald_set_channel'
+LANGUAGE C VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION herald.set_channel(text, boolean) IS
+'set whether notifications on a channel, or on all channels with a prefix if * follows it, are written to the WAL; null removes the setting; only superusers may execute it by default';
+
+REVOKE ALL ON FUNCTION herald.set_channel(text, boolean) FROM PUBLIC;
+
+CREATE VIEW herald.channel_settings AS
+SELECT c.name AS channel, c.logged
+  FROM herald.channel c;
+
+COMMENT ON VIEW herald.channel_settings IS
+'one row for each setting made by herald.set_channel() in this database; for a channel that several rows match, its own counts, else the one with the longest prefix; without any, a channel is not logged';
+COMMENT ON COLUMN herald.channel_settings.channel IS 'name of a channel, or a prefix followed by *: all channels whose names begin with it';
+COMMENT ON COLUMN herald.channel_settings.logged IS 'whether notifications on these channels are written to the WAL';
+
+--
 -- Views
 --
 
@@ -407,7 +460,7 @@ GRANT EXECUTE ON FUNCTION
 	herald.cache_key(VARIADIC "any"), herald.invalidate_cache(),
 	herald.get_caches() TO PUBLIC;
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
-	herald.stats, herald.caches TO PUBLIC;
+	herald.stats, herald.caches, herald.channel_settings TO PUBLIC;
 
 -- Values that were cached before an earlier DROP EXTENSION have not been invalidated since.
 SELECT herald.cache_clear();

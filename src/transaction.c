@@ -43,6 +43,7 @@
 #include "notify/listener/server_steps.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/logged/log_setting.h"
 #include "notify/position/bypass.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/notify.h"
@@ -144,11 +145,13 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
 			herald_pending_subcommit();
+			herald_log_setting_subcommit();
 			herald_subscriptions_subcommit();
 			herald_invalidate_subcommit();
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			herald_pending_subabort();
+			herald_log_setting_subabort();
 			herald_subscriptions_subabort();
 			herald_invalidate_subabort();
 			herald_store_abort();
@@ -186,7 +189,7 @@ before_commit(void)
 	herald_attention_serve();
 	if (herald_session_is_idle_transaction())
 	{
-		if (herald_pending_count() == 0 && !herald_invalidate_any_pending())
+		if (herald_pending_count() == 0 && !herald_invalidate_any_pending() && !herald_log_setting_any())
 		{
 			herald_deliver();
 			return;
@@ -218,6 +221,7 @@ before_commit(void)
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 	herald_subscriptions_prepare();
+	herald_log_setting_write();
 
 	/* The reservation comes last: from then on all later batches wait for this commit. */
 	herald_invalidate_publish();
@@ -285,6 +289,11 @@ before_prepare(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")));
+	if (herald_log_setting_any())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has changed settings of channels"),
+				 errdetail("Until it is committed, no other transaction could commit notifications.")));
 	herald_invalidate_publish();
 }
 
@@ -339,6 +348,7 @@ after_locks(void)
 		herald_session_owed()->own_batch = end;
 	herald_pending_reset();
 	herald_notify_reset();
+	herald_log_setting_reset();
 	herald_large_transaction_end();
 	herald_session_end_transaction(committed);
 	herald_attention_end_transaction(committed);

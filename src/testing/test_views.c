@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 
 #include "base/shared.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_writer.h"
 
@@ -25,6 +26,9 @@ PG_FUNCTION_INFO_V1(herald_stop_slot);
 PG_FUNCTION_INFO_V1(herald_stop_caches);
 PG_FUNCTION_INFO_V1(herald_stop_damage);
 PG_FUNCTION_INFO_V1(herald_stop_lose_large);
+PG_FUNCTION_INFO_V1(herald_stop_is_logged);
+PG_FUNCTION_INFO_V1(herald_stop_any_logged);
+PG_FUNCTION_INFO_V1(herald_stop_hold_settings);
 
 
 /* herald_stop_state() → text: resources in use that no view shows */
@@ -44,6 +48,27 @@ Datum
 herald_stop_turns(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32((int32) atomic_load(&herald_wakeup->turns_max));
+}
+
+/* herald_stop_is_logged(channel text) → boolean */
+Datum
+herald_stop_is_logged(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(herald_channel_is_logged(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* herald_stop_any_logged() → boolean: is any channel logged? */
+Datum
+herald_stop_any_logged(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(herald_settings_any_logged());
+}
+
+/* herald_stop_hold_settings() → boolean: the same, as by a commit with notifications */
+Datum
+herald_stop_hold_settings(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(herald_settings_hold());
 }
 
 /*

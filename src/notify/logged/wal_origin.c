@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * wal_origin.c
- *	  How pg_herald's messages in the WAL are told from other messages.
+ *	  Which messages in the WAL are pg_herald's own.
  *
  * Any user may call pg_logical_emit_message(), with our prefix as well.  So a message of ours
  * also has a replication origin that no SQL statement can set: DoNotReplicateId.  It needs no
  * entry in pg_replication_origin.  Logical decoding passes the message on, unless the output
- * plugin was told to skip what has an origin.
+ * plugin is set to skip what has an origin.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

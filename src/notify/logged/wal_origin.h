@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wal_origin.h
- *	  How pg_herald's messages in the WAL are told from other messages.
+ *	  Which messages in the WAL are pg_herald's own.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
