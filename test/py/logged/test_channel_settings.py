@@ -14,6 +14,8 @@ from harness.standby import Standby
 from servers import SETTINGS, need_library, started
 from support import one, outcome, until
 
+pytestmark = pytest.mark.seam
+
 SET = "SELECT herald.set_channel(%s, %s)"
 ROWS = "SELECT channel, logged FROM herald.channel_settings ORDER BY channel COLLATE \"C\""
 
@@ -498,3 +500,39 @@ def test_dump_of_settings(server: Cluster, elsewhere: Cluster, open_one, connect
         assert is_logged(session, "a") == [False]
     finally:
         elsewhere.psql("DROP DATABASE target WITH (FORCE)")
+
+
+def test_dump_without_settings(server, open_one):
+    """Guards: the option that the documentation names leaves the settings out of a dump."""
+    put(open_one(), a=True)
+    assert "COPY herald.channel" in server.client("pg_dump", "of_settings")
+    assert "herald.channel" not in server.client("pg_dump", "--exclude-table-data=herald.*", "of_settings")
+
+
+@pytest.fixture
+def subscriber(server, open_one):
+    """A database that has the extension, and subscribes to all tables of the test's database."""
+    publisher = open_one()
+    server.psql("CREATE DATABASE subscriber")
+    server.create_herald("subscriber")
+    server.psql(FUNCTIONS, "subscriber")
+    publisher.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+    publisher.execute("SELECT pg_create_logical_replication_slot('everything', 'pgoutput')")
+    server.psql(f"""
+        CREATE SUBSCRIPTION everything
+            CONNECTION 'host={server.socket_folder} port={server.port} user=postgres dbname=of_settings'
+            PUBLICATION everything WITH (create_slot = false, slot_name = everything, copy_data = false)""", "subscriber")
+    yield "subscriber"
+    server.psql("DROP SUBSCRIPTION everything", "subscriber")
+    server.psql("DROP DATABASE subscriber WITH (FORCE)")
+
+
+def test_subscriber_gets_settings(server, open_one, subscriber, connect):
+    """Guards: where table herald.channel is replicated, settings count for the subscriber, in sessions that are open."""
+    session, reader = open_one(), connect(server, subscriber)
+    assert is_logged(reader, "a") == [False]
+    put(session, {"a": True, "job_*": True})
+    until(lambda: is_logged(reader, "a", "job_1") == [True, True], "the settings are there")
+    put(session, {"a": None, "job_*": False})
+    until(lambda: is_logged(reader, "a", "job_1") == [False, False], "the changes are there")
+    assert reader.execute(ROWS).fetchall() == [("job_*", False)]
