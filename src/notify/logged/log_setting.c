@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "utils/memutils.h"
 
 #include "base/involvement.h"
@@ -74,8 +73,6 @@ herald_log_setting_write(void)
 	if (changes_used == 0)
 		return;
 
-	/* If this transaction notifies as well, its own changes count for that. */
-	CommandCounterIncrement();
 	herald_settings_exclude_senders();
 	HERALD_STOP_POINT("settings-alone");
 	for (uint64 i = 0; i < changes_used; i++)
