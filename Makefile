@@ -24,7 +24,8 @@ OBJS = \
 	src/notify/resume/gone.o src/notify/resume/read.o src/notify/resume/resume.o \
 	src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o src/notify/dispatch/turns.o \
 	src/notify/channels/channel_map.o src/notify/channels/channel_settings.o src/notify/channels/quota.o \
-	src/notify/logged/log_setting.o src/notify/logged/set_channel.o src/notify/logged/wal_origin.o \
+	src/notify/logged/anchor.o src/notify/logged/log_setting.o src/notify/logged/log_writer.o \
+	src/notify/logged/set_channel.o src/notify/logged/wal_origin.o \
 	src/notify/position/bypass.o src/notify/position/kept.o src/notify/position/lag.o src/notify/position/token.o \
 	src/notify/storage/files.o src/notify/storage/large_reader.o src/notify/storage/large_writer.o \
 	src/notify/storage/spill.o \

@@ -16,6 +16,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "storage/spin.h"
 
 #include "api/reason_names.h"
 #include "base/compat.h"
@@ -197,6 +198,8 @@ control_init(void)
 	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
 	atomic_init(&herald_control->watchdog, -1);
 	ConditionVariableInit(&herald_control->settled_moved);
+	SpinLockInit(&herald_control->anchors.lock);
+	SpinLockInit(&herald_control->last_logged.lock);
 	herald_control->reset_lock = &locks[0].lock;
 	herald_control->spill_lock = &locks[1].lock;
 	herald_control->invalidation_lock = &locks[2].lock;

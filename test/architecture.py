@@ -29,7 +29,7 @@ LEADS = {
     "notify/logged": GROUND | {"notify/channels"},
     "notify/position": GROUND | {"notify/storage"},
     "notify/dispatch": GROUND | {"notify/channels", "notify/storage"},
-    "notify/sender": GROUND | {"notify/dispatch", "notify/logged", "notify/position", "notify/storage"},
+    "notify/sender": GROUND | {"notify/channels", "notify/dispatch", "notify/logged", "notify/position", "notify/storage"},
     "notify/listener": GROUND | {"notify/channels", "notify/dispatch", "notify/position", "notify/storage"},
     "notify/resume": GROUND | {"notify/channels", "notify/dispatch", "notify/listener", "notify/position", "notify/sender",
                                "notify/storage"},

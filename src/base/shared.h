@@ -12,9 +12,11 @@
 
 #include "postgres.h"
 
+#include "access/xlogdefs.h"
 #include "lib/dshash.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
+#include "storage/s_lock.h"
 #include "utils/timestamp.h"
 
 #include "core/inval_queue.h"
@@ -111,6 +113,35 @@ typedef struct HeraldBypass
 												 * of them */
 } HeraldBypass;
 
+/*
+ * Anchors in the WAL of this run, in its order; notify/logged/anchor.c has their meaning, and
+ * alone uses them.
+ */
+#define HERALD_ANCHORS		64
+
+typedef struct HeraldAnchor
+{
+	XLogRecPtr	wal;			/* where the anchor begins */
+	HeraldPosition place;
+	uint64		run;
+} HeraldAnchor;
+
+typedef struct HeraldAnchors
+{
+	slock_t		lock;
+	uint32		count;
+	HeraldAnchor items[HERALD_ANCHORS];
+} HeraldAnchors;
+
+/* The last batch with logged notifications.  Used only by notify/logged/log_writer.c. */
+typedef struct HeraldLastLogged
+{
+	slock_t		lock;
+	XLogRecPtr	commit_end;		/* the end of its commit record; 0: there is no such batch */
+	uint64		run;			/* run and place in its message */
+	HeraldPosition place;
+} HeraldLastLogged;
+
 typedef struct HeraldControl
 {
 	/*
@@ -154,7 +185,12 @@ typedef struct HeraldControl
 
 	_Atomic bool housekeeper_runs;
 
-	HeraldBypass bypasses[HERALD_BYPASSES];
+	/* Logged channels.  logs: 1: this server has logged a notification, or relayed one. */
+	_Atomic uint32_t logs;
+	HeraldAnchors anchors;
+	_Alignas(HERALD_CACHE_LINE) HeraldLastLogged last_logged;
+
+	_Alignas(HERALD_CACHE_LINE) HeraldBypass bypasses[HERALD_BYPASSES];
 
 	/* For herald.reset_stats(): the values of the counters at the last reset, and its time. */
 	LWLock	   *reset_lock;

@@ -14,9 +14,12 @@
 
 #include "fmgr.h"
 #include "utils/builtins.h"
+#include "utils/pg_lsn.h"
 
 #include "base/shared.h"
 #include "notify/channels/channel_settings.h"
+#include "notify/logged/anchor.h"
+#include "notify/logged/log_writer.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_writer.h"
 
@@ -29,6 +32,8 @@ PG_FUNCTION_INFO_V1(herald_stop_lose_large);
 PG_FUNCTION_INFO_V1(herald_stop_is_logged);
 PG_FUNCTION_INFO_V1(herald_stop_any_logged);
 PG_FUNCTION_INFO_V1(herald_stop_hold_settings);
+PG_FUNCTION_INFO_V1(herald_stop_logged);
+PG_FUNCTION_INFO_V1(herald_stop_anchor);
 
 
 /* herald_stop_state() → text: resources in use that no view shows */
@@ -141,4 +146,33 @@ herald_stop_damage(PG_FUNCTION_ARGS)
 	else
 		elog(ERROR, "a batch has no \"%s\"", what);
 	PG_RETURN_VOID();
+}
+
+/*
+ * herald_stop_logged() → text: the last batch with logged notifications: the end of its commit
+ * record, and run and place in its message; NULL: there is none
+ */
+Datum
+herald_stop_logged(PG_FUNCTION_ARGS)
+{
+	XLogRecPtr	commit_end;
+	uint64		run;
+	HeraldPosition place;
+
+	if (!herald_log_last_commit(&commit_end, &run, &place))
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%X/%X %016llx %016llx", LSN_FORMAT_ARGS(commit_end),
+											  (unsigned long long) run, (unsigned long long) place)));
+}
+
+/* herald_stop_anchor(place bigint) → pg_lsn: the latest anchor for this place; NULL: there is none */
+Datum
+herald_stop_anchor(PG_FUNCTION_ARGS)
+{
+	XLogRecPtr	wal;
+	uint64		run;
+
+	if (!herald_anchor_latest(PG_GETARG_INT64(0), &wal, &run))
+		PG_RETURN_NULL();
+	PG_RETURN_LSN(wal);
 }

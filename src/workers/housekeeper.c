@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * housekeeper.c
- *	  The background worker that deletes files and logs laggards.
+ *	  The background worker that deletes files, logs laggards, and writes anchors into the WAL.
  *
  * No process relies on it: when there are too many files, or the disk is full, other processes
  * delete them (notify/storage/spill.c).  Only such a process waits while the housekeeper deletes
@@ -21,6 +21,7 @@
 
 #include "base/shared.h"
 #include "core/stop_point.h"
+#include "notify/logged/anchor.h"
 #include "notify/position/kept.h"
 #include "notify/storage/spill.h"
 #include "workers/housekeeper.h"
@@ -61,6 +62,8 @@ herald_housekeeper_main(Datum arg)
 			;
 		herald_spill_tidy();
 		herald_laggards_look();
+		if (herald_anchor_due())
+			herald_anchor_write();
 		(void) herald_worker_wait(HERALD_WAIT_HOUSEKEEPER, LOOK_EVERY_MS, apply_settings);
 	}
 	herald_worker_end();

@@ -43,6 +43,37 @@ herald_wal_origin_log(const char *text, size_t length, bool transactional)
 	return end;
 }
 
+/* As LogLogicalMessage() does it, except for the flag. */
+XLogRecPtr
+herald_wal_origin_log_unimportant(const char *text, size_t length)
+{
+	HeraldOrigin session_origin = herald_session_origin;
+	volatile XLogRecPtr end = InvalidXLogRecPtr;
+	xl_logical_message head = {
+		.dbId = MyDatabaseId,
+		.transactional = false,
+		.prefix_size = sizeof(HERALD_WAL_PREFIX),
+		.message_size = length,
+	};
+
+	PG_TRY();
+	{
+		herald_session_origin = DoNotReplicateId;
+		XLogBeginInsert();
+		XLogRegisterData((char *) &head, SizeOfLogicalMessage);
+		XLogRegisterData((char *) HERALD_WAL_PREFIX, sizeof(HERALD_WAL_PREFIX));
+		XLogRegisterData((char *) text, length);
+		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN | XLOG_MARK_UNIMPORTANT);
+		end = XLogInsert(RM_LOGICALMSG_ID, XLOG_LOGICAL_MESSAGE);
+	}
+	PG_FINALLY();
+	{
+		herald_session_origin = session_origin;
+	}
+	PG_END_TRY();
+	return end;
+}
+
 HeraldWalOrigin
 herald_wal_origin_check(XLogReaderState *record, HeraldWalText *message)
 {

@@ -40,6 +40,12 @@ typedef struct HeraldWalText
  */
 extern XLogRecPtr herald_wal_origin_log(const char *text, size_t length, bool transactional);
 
+/*
+ * Write a message of ours that is not part of a transaction, and that does not count as activity:
+ * an idle server makes no checkpoint, and begins no new segment, because of it.
+ */
+extern XLogRecPtr herald_wal_origin_log_unimportant(const char *text, size_t length);
+
 /* Is this record a message of ours?  Fills *message unless it is foreign. */
 extern HeraldWalOrigin herald_wal_origin_check(XLogReaderState *record, HeraldWalText *message);
 

@@ -26,7 +26,9 @@
 #include "base/own_channels.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/dispatch/dispatch.h"
+#include "notify/logged/log_writer.h"
 #include "notify/position/bypass.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
@@ -38,6 +40,8 @@ PG_FUNCTION_INFO_V1(herald_pg_notify);
 static bool is_native;
 static bool ends_natively;
 
+static void notify_natively(const char *channel, const char *payload);
+static bool is_logged(const char *channel, const char *payload);
 static bool server_has_some(void);
 herald_noreturn static void report_reserved(const char *channel);
 static bool has_too_long_payload(void);
@@ -63,8 +67,7 @@ herald_notify(const char *channel, const char *payload)
 	{
 		if (channel && herald_activation_is_on() && !herald_is_committing && herald_own_channel(channel))
 			report_reserved(channel);
-		herald_notify_go_native();
-		Async_Notify(channel, payload);
+		notify_natively(channel, payload);
 		return;
 	}
 
@@ -83,6 +86,39 @@ herald_notify(const char *channel, const char *payload)
 	is_new = herald_pending_add(channel, channel_length, payload ? payload : "", payload_length, !ends_natively);
 	if (!ends_natively)
 		herald_shared_count(is_new ? HERALD_COUNT_NOTIFICATIONS : HERALD_COUNT_DUPLICATES, 1);
+}
+
+/*
+ * A notification on a logged channel becomes pending as well, and is handed over at once: so it
+ * is logged at the commit, unless its subtransaction is rolled back before.
+ */
+static void
+notify_natively(const char *channel, const char *payload)
+{
+	bool		logged = is_logged(channel, payload);
+
+	if (logged && !herald_is_committing)
+	{
+		(void) herald_pending_add(channel, strlen(channel), payload ? payload : "", payload ? strlen(payload) : 0, false);
+		herald_notify_go_native();
+		return;
+	}
+	herald_notify_go_native();
+	Async_Notify(channel, payload);
+	if (logged)
+		herald_log_native(channel, payload ? payload : "");
+}
+
+/* Is this a valid notification for the server's own queue, on a logged channel? */
+static bool
+is_logged(const char *channel, const char *payload)
+{
+	size_t		length = channel ? strlen(channel) : 0;
+
+	return length > 0 && length < NAMEDATALEN &&
+		(payload == NULL || strlen(payload) <= HERALD_PAYLOAD_MAX_OF_SERVER) &&
+		!IsParallelWorker() && herald_activation_is_on() && herald_settings_any_logged() &&
+		herald_channel_is_logged(channel);
 }
 
 void

@@ -83,6 +83,8 @@ static struct
 	HeraldLevels handed_levels; /* in bytes handed over */
 }			pending;
 
+static void visit_from(uint64 offset, HeraldEntryVisitor visit);
+static uint64 in_memory_max(void);
 static HeraldEntry *append_room(uint64 length, bool may_write);
 static uint32 hash_entry(const HeraldEntry *entry);
 static bool is_duplicate(const HeraldEntry *entry, uint32 hash);
@@ -112,7 +114,7 @@ herald_pending_add(const char *channel, size_t channel_length,
 	if (pending.is_damaged)
 		report_damaged();
 	if (pending.used + length > Min(LENGTH_MAX, for_queue ? herald_large_writer_bytes_max() : LENGTH_MAX) &&
-		pending.used + length > herald_queue_batch_max(herald_queue))
+		pending.used + length > in_memory_max())
 		report_too_large();
 	entry = append_room(length, for_queue);
 
@@ -198,6 +200,12 @@ herald_pending_longest_payload(void)
 }
 
 void
+herald_pending_visit(HeraldEntryVisitor visit)
+{
+	visit_from(0, visit);
+}
+
+void
 herald_pending_hand_over(HeraldEntryVisitor visit)
 {
 	if (pending.handed == pending.used)
@@ -205,22 +213,14 @@ herald_pending_hand_over(HeraldEntryVisitor visit)
 
 	/* If this fails, the entries handed over so far are rolled back with this level. */
 	herald_levels_mark(&pending.handed_levels, pending.handed);
-	for (uint64 at = pending.handed; at < pending.used;)
-	{
-		const HeraldEntry *entry = entry_at(at);
-
-		if (entry == NULL)
-			report_damaged();
-		at += entry->length;
-		visit(entry);
-	}
+	visit_from(pending.handed, visit);
 	pending.handed = pending.used;
 }
 
 bool
 herald_pending_has_file(void)
 {
-	return pending.has_file || pending.used > herald_queue_batch_max(herald_queue);
+	return pending.has_file || pending.used > in_memory_max();
 }
 
 /*
@@ -233,7 +233,7 @@ herald_pending_return_to_memory(void)
 	uint64		in_arena;
 	char	   *arena;
 
-	if (!pending.has_file || pending.used > herald_queue_batch_max(herald_queue))
+	if (!pending.has_file || pending.used > in_memory_max())
 		return;
 
 	forget_removed();
@@ -263,6 +263,30 @@ herald_pending_complete_file(void)
 	return pending.used;
 }
 
+static void
+visit_from(uint64 offset, HeraldEntryVisitor visit)
+{
+	while (offset < pending.used)
+	{
+		const HeraldEntry *entry = entry_at(offset);
+
+		if (entry == NULL)
+			report_damaged();
+		offset += entry->length;
+		visit(entry);
+	}
+}
+
+/*
+ * Maximum bytes of entries that stay in memory: with them, a batch may have an entry about its
+ * commit.
+ */
+static uint64
+in_memory_max(void)
+{
+	return herald_queue_batch_max(herald_queue) - HERALD_COMMIT_LENGTH;
+}
+
 /* Make room at the end of the arena for an entry, which does not count yet. */
 static HeraldEntry *
 append_room(uint64 length, bool may_write)
@@ -270,7 +294,7 @@ append_room(uint64 length, bool may_write)
 	uint64		needed;
 
 	if (may_write && pending.used > pending.written &&
-		pending.used - pending.written + length > herald_queue_batch_max(herald_queue))
+		pending.used - pending.written + length > in_memory_max())
 		write_out(false);
 
 	needed = pending.used - pending.written + length;

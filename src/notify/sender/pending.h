@@ -39,12 +39,15 @@ extern const char *herald_pending_entries(uint64 *length);
  */
 extern uint64 herald_pending_longest_payload(void);
 
+/* Pass each notification to a visitor, in the order in which they were added.  May throw, as the visitor may. */
+typedef void (*HeraldEntryVisitor) (const HeraldEntry *entry);
+extern void herald_pending_visit(HeraldEntryVisitor visit);
+
 /*
  * Pass each notification that was not handed over before to a visitor, in the order in which
  * they were added.  If the current subtransaction is rolled back, those added by enclosing
  * levels count as not handed over.  May throw, as the visitor may.
  */
-typedef void (*HeraldEntryVisitor) (const HeraldEntry *entry);
 extern void herald_pending_hand_over(HeraldEntryVisitor visit);
 
 /*

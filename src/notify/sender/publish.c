@@ -4,8 +4,11 @@
  *	  The pending notifications at the transaction's end: reserve, then finish.
  *
  * Everything that may fail or wait is done before the commit record is
- * written: finding room, copying.  After it, nothing is
- * left but to flip the batch's state.
+ * written: finding room, copying, and putting logged notifications into the WAL.  After it,
+ * nothing is left but to flip the batch's state.
+ *
+ * A batch with logged notifications begins with an entry about its commit, which the others
+ * follow.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -13,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "commands/async.h"
 #include "miscadmin.h"
 
@@ -24,8 +28,10 @@
 #include "core/stop_point.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
+#include "notify/logged/log_writer.h"
 #include "notify/position/bypass.h"
 #include "notify/sender/admission.h"
+#include "notify/sender/entry.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
@@ -34,28 +40,57 @@
 static struct
 {
 	bool		is_reserved;
-	const char *entries;		/* what was put into the queue */
+	const char *entries;		/* what was put into the queue, after the entry about the commit */
+	uint64		length;			/* bytes of these entries */
 	HeraldPosition position;
 	HeraldPosition end;
 	TimestampTz message;		/* the client's, with the last reservation */
+
+	/* The entry about the commit; its length is 0 if there is none. */
+	union
+	{
+		HeraldEntry entry;
+		char		bytes[HERALD_COMMIT_LENGTH];
+	}			commit;
+	uint64		commit_length;
+	uint64		run;			/* what the entry says */
+	HeraldPosition place;
 }			batch;
 
-static void notify_natively(const HeraldEntry *entry);
+/* herald_publish_as() for this transaction; without it, the database is InvalidOid. */
+static struct
+{
+	Oid			database;
+	uint64		run;
+	HeraldPosition place;
+	XLogRecPtr	commit_end;
+}			relayed;
 
+static bool log_pending(void);
+static bool reserve(uint32 count);
+static void fill(void);
+static void notify_natively(const HeraldEntry *entry);
+static void finish(bool committed);
+static void note_commit_end(void);
+
+
+void
+herald_publish_as(Oid database, uint64 run, HeraldPosition place, XLogRecPtr commit_end)
+{
+	relayed.database = database;
+	relayed.run = run;
+	relayed.place = place;
+	relayed.commit_end = commit_end;
+}
 
 void
 herald_publish_reserve(void)
 {
-	HeraldBatch info = {
-		.count = herald_pending_count(),
-		.database = MyDatabaseId,
-		.sender_pid = MyProcPid,
-	};
-	uint64		length;
-	HeraldPosition previous;	/* the end of the batch to wait for; see admission.c */
+	uint32		count = herald_pending_count();
+	bool		has_commit;
 	bool		is_in_file;
 
-	if (info.count == 0)
+	if (count == 0)
 	{
 		herald_large_transaction_release(false); /* all of it was rolled back */
 		return;
@@ -67,24 +102,25 @@ herald_publish_reserve(void)
 	}
 
 	herald_pending_return_to_memory();
+	has_commit = OidIsValid(relayed.database) || log_pending();
 	is_in_file = herald_pending_has_file();
 	if (is_in_file)
 	{
 		uint64		in_file = herald_pending_complete_file();
 
 		herald_large_transaction_publish(in_file);
-		batch.entries = herald_large_transaction_reference(&length, &info.count);
+		batch.entries = herald_large_transaction_reference(&batch.length, &count);
 	}
 	else
-		batch.entries = herald_pending_entries(&length);
+		batch.entries = herald_pending_entries(&batch.length);
+	batch.commit_length = has_commit ? HERALD_COMMIT_LENGTH : 0;
 
 	HERALD_STOP_POINT("publish-reserve");
 
 	/* Make room early, and only if that needs no wait: then senders rarely find the ring full. */
 	if (herald_queue_is_short(herald_queue))
 		(void) herald_spill_make_room(false);
-	previous = herald_note_client_message(&batch.message) ? 0 : batch.end;
-	if (!herald_admission_reserve(&info, length, previous, &batch.position))
+	if (!reserve(has_commit ? count + 1 : count))
 	{
 		herald_publish_all_natively();
 		return;
@@ -94,19 +130,65 @@ herald_publish_reserve(void)
 	 * From here to the end of the transaction the batch is ours to finish, with
 	 * all that comes after it waiting: not for a client that does not read.
 	 */
-	batch.is_reserved = true;
 	herald_outbox_close();
-	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
 	if (is_in_file)
 		herald_large_transaction_place(batch.position);
-	herald_queue_fill(herald_queue, batch.position, batch.entries, length);
+	fill();
 	HERALD_STOP_POINT("publish-reserved");
+	herald_log_write(batch.position);
+	HERALD_STOP_POINT("publish-logged");
 	herald_shared_count(HERALD_COUNT_BATCHES, 1);
 
 	/* A new segment: the last positions of sessions become old, even if no session listens to this batch. */
 	if ((batch.position & (herald_queue->segment_size - 1)) == 0 &&
 		atomic_load_explicit(&herald_control->tells_positions, memory_order_relaxed) != 0)
 		herald_wake_watchdog_if_asleep();
+}
+
+/*
+ * Put the pending notifications on logged channels into the WAL, except for the last part of
+ * their message.  False: there are none.
+ */
+static bool
+log_pending(void)
+{
+	if (OidIsValid(relayed.database) || !herald_log_begin())
+		return false;
+	herald_pending_visit(herald_log_add);
+	return herald_log_complete();
+}
+
+/* False: the queue is damaged. */
+static bool
+reserve(uint32 count)
+{
+	HeraldBatch info = {
+		.count = count,
+		.database = OidIsValid(relayed.database) ? relayed.database : MyDatabaseId,
+		.sender_pid = MyProcPid,
+	};
+	uint64		length = batch.commit_length + batch.length;
+	HeraldPosition previous;	/* the end of the batch to wait for; see admission.c */
+
+	previous = herald_note_client_message(&batch.message) ? 0 : batch.end;
+	if (!herald_admission_reserve(&info, length, previous, &batch.position))
+		return false;
+	batch.is_reserved = true;
+	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
+	return true;
+}
+
+static void
+fill(void)
+{
+	if (batch.commit_length > 0)
+	{
+		batch.run = OidIsValid(relayed.database) ? relayed.run : herald_control->server_run;
+		batch.place = OidIsValid(relayed.database) ? relayed.place : batch.position;
+		(void) herald_entry_write_commit(&batch.commit.entry, batch.run, batch.place);
+		herald_queue_fill(herald_queue, batch.position, &batch.commit, batch.commit_length);
+	}
+	herald_queue_fill(herald_queue, batch.position + batch.commit_length, batch.entries, batch.length);
 }
 
 void
@@ -119,7 +201,10 @@ herald_publish_natively(void)
 void
 herald_publish_all_natively(void)
 {
+	if (!herald_log_is_complete())
+		(void) log_pending();
 	herald_publish_natively();
+	herald_log_write(0);
 	herald_pending_reset();
 	herald_large_transaction_release(false);
 }
@@ -135,12 +220,23 @@ notify_natively(const HeraldEntry *entry)
 bool
 herald_publish_finish(bool committed, HeraldPosition *end)
 {
-	if (!batch.is_reserved)
-		return false;
+	bool		is_ours = batch.is_reserved;
 
-	batch.is_reserved = false;
+	herald_log_reset();
+	if (is_ours)
+		finish(committed);
+	relayed.database = InvalidOid;
 	*end = batch.end;
+	return is_ours;
+}
+
+static void
+finish(bool committed)
+{
+	batch.is_reserved = false;
 	HERALD_HOLD_POINT("publish-committed");
+	if (committed && batch.commit_length > 0)
+		note_commit_end();
 	if (committed)
 		herald_queue_commit(herald_queue, batch.position, GetCurrentTransactionStopTimestamp());
 	else
@@ -151,13 +247,25 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 	herald_outbox_open();
 	HERALD_HOLD_POINT("publish-dispatched");
 	herald_spill_delete_in_return();	/* when no other session waits for us */
-	return true;
+}
+
+/*
+ * XactLastCommitEnd still belongs to this transaction: before this session writes another commit
+ * record, the server calls back, and this batch is finished first.
+ */
+static void
+note_commit_end(void)
+{
+	XLogRecPtr	commit_end = OidIsValid(relayed.database) ? relayed.commit_end : XactLastCommitEnd;
+
+	herald_queue_set_commit_end(herald_queue, batch.position, commit_end);
+	herald_log_note_commit(commit_end, batch.run, batch.place);
 }
 
 bool
 herald_publish_concerns(HeraldEntryTest test)
 {
-	const char *end = batch.entries + (batch.end - batch.position - sizeof(HeraldBatchHeader));
+	const char *end = batch.entries + batch.length;
 
 	for (const char *at = batch.entries; at < end; at += ((const HeraldEntry *) at)->length)
 	{

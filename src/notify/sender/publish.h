@@ -12,13 +12,22 @@
 
 #include "postgres.h"
 
+#include "access/xlogdefs.h"
+
 #include "core/queue_layout.h"
 
 /*
- * Before the commit: reserve a batch, copy the pending
- * notifications into it.  May throw: then the transaction is rolled back.
+ * Before the commit: reserve a batch, copy the pending notifications into it, and put those on
+ * logged channels into the WAL.  May throw: then the transaction is rolled back.
  */
 extern void herald_publish_reserve(void);
+
+/*
+ * This transaction of a standby's relay publishes the notifications of a transaction that it has
+ * read in the WAL: of this database; with this run and place in its message; with a commit
+ * record that ends there.  They are in the WAL already, and are not logged again.
+ */
+extern void herald_publish_as(Oid database, uint64 run, HeraldPosition place, XLogRecPtr commit_end);
 
 /*
  * Hand all pending notifications over to the server's own queue, in order, except for those that

@@ -28,6 +28,10 @@ FUNCTIONS = """
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_turns';
     CREATE FUNCTION stop_lose_large(number bigint) RETURNS void
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_lose_large';
+    CREATE FUNCTION stop_logged() RETURNS text
+        LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_logged';
+    CREATE FUNCTION stop_anchor(place bigint) RETURNS pg_lsn
+        LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_anchor';
     CREATE FUNCTION stop_slot(pid integer) RETURNS integer
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_slot';
     CREATE FUNCTION stop_damage(what text) RETURNS void

@@ -1,0 +1,241 @@
+/*-------------------------------------------------------------------------
+ *
+ * log_writer.c
+ *	  Puts a transaction's logged notifications into the WAL.
+ *
+ * They are one message, in parts (core/wal_message.h).  The last part contains the place of the
+ * batch in the queue, so it is written when the batch has its place, and all later batches wait
+ * for this transaction.  Everything else is done before that: the text is composed, all other
+ * parts are written, and the transaction gets its id, which may wait for a lock, need memory, or
+ * fail.  What is left is XLogInsert():
+ *
+ * - It cannot throw.  It needs no memory: the arrays for its data, and the buffer for the head of
+ *   a record without pages, were allocated when the process began.  Its checks have passed
+ *   before: this process has a transaction id, so the server is not in recovery; no other record
+ *   is being composed; the text is far below the limit of a record.
+ * - It serves no interrupt: it takes lightweight locks, and holds interrupts off meanwhile.
+ * - It waits as any record does, among them the commit record that follows: for other processes
+ *   that are inserting, and, when all WAL buffers are in use, until some are written to the disk.
+ *   If the disk is full the server panics.  Then the transaction has not happened.
+ *
+ * So a part is at most as large as what the server writes without a noticeable delay, and a
+ * single notification that is larger is not in the last part.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/spin.h"
+#include "utils/memutils.h"
+
+#include "base/shared.h"
+#include "core/stop_point.h"
+#include "core/wal_message.h"
+#include "notify/channels/channel_settings.h"
+#include "notify/logged/log_writer.h"
+#include "notify/logged/wal_origin.h"
+
+/* Maximum bytes of a part, unless a single notification needs more. */
+#define PART_MAX			((size_t) 256 * 1024)
+
+/* Maximum bytes of a part with a single notification: half of what fits into a record. */
+#define SINGLE_MAX			((size_t) 512 * 1024 * 1024)
+
+/* Initial size of the text, in bytes. */
+#define TEXT_SIZE_MIN		((size_t) 1024)
+
+static struct
+{
+	char	   *text;			/* of the current part; in TopTransactionContext */
+	size_t		size;			/* bytes allocated */
+	size_t		length;
+	uint32		part;			/* 0: no notification has been found that is logged */
+	uint32		notifications;	/* in the current part */
+	XLogRecPtr	first;			/* where part 1 begins */
+	bool		is_complete;	/* the text is the last part, without its place */
+
+	/* The channel that was looked up last. */
+	char		channel[NAMEDATALEN];
+	bool		channel_is_logged;
+}			message;
+
+static bool is_logged(const HeraldEntry *entry);
+static void add(const char *channel, size_t channel_length, const char *payload, size_t payload_length);
+static void begin_part(uint32 part);
+static void write_part(void);
+static void make_room(size_t bytes);
+herald_noreturn static void report_too_long(void);
+
+
+bool
+herald_log_begin(void)
+{
+	herald_log_reset();
+	return herald_settings_hold();
+}
+
+void
+herald_log_add(const HeraldEntry *entry)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (is_logged(entry))
+		add(herald_entry_channel(entry), entry->channel_length,
+			herald_entry_payload(entry), herald_entry_payload_length(entry));
+}
+
+bool
+herald_log_complete(void)
+{
+	if (message.part == 0)
+		return false;
+
+	if (message.length > PART_MAX)
+		write_part();
+	message.length += herald_wal_write_tail(message.text + message.length, true);
+	HERALD_STOP_POINT("log-complete");
+	(void) GetTopTransactionId();
+	atomic_store_explicit(&herald_control->logs, 1, memory_order_relaxed);
+	message.is_complete = true;
+	return true;
+}
+
+bool
+herald_log_is_complete(void)
+{
+	return message.is_complete;
+}
+
+void
+herald_log_write(HeraldPosition place)
+{
+	if (!message.is_complete)
+		return;
+	message.is_complete = false;
+	herald_wal_set_place(message.text, place);
+	(void) herald_wal_origin_log(message.text, message.length, true);
+}
+
+void
+herald_log_native(const char *channel, const char *payload)
+{
+	herald_log_reset();
+	add(channel, strlen(channel), payload, strlen(payload));
+	(void) herald_log_complete();
+	herald_log_write(0);
+}
+
+void
+herald_log_reset(void)
+{
+	memset(&message, 0, sizeof(message));
+}
+
+void
+herald_log_note_commit(XLogRecPtr commit_end, uint64 run, HeraldPosition place)
+{
+	HeraldLastLogged *last = &herald_control->last_logged;
+
+	SpinLockAcquire(&last->lock);
+	if (commit_end > last->commit_end)
+	{
+		last->commit_end = commit_end;
+		last->run = run;
+		last->place = place;
+	}
+	SpinLockRelease(&last->lock);
+}
+
+bool
+herald_log_last_commit(XLogRecPtr *commit_end, uint64 *run, HeraldPosition *place)
+{
+	HeraldLastLogged *last = &herald_control->last_logged;
+
+	SpinLockAcquire(&last->lock);
+	*commit_end = last->commit_end;
+	*run = last->run;
+	*place = last->place;
+	SpinLockRelease(&last->lock);
+	return *commit_end != InvalidXLogRecPtr;
+}
+
+/* Notifications in a row often have one channel. */
+static bool
+is_logged(const HeraldEntry *entry)
+{
+	const char *channel = herald_entry_channel(entry);
+
+	if (strcmp(channel, message.channel) != 0)
+	{
+		message.channel_is_logged = herald_channel_is_logged(channel);
+		strlcpy(message.channel, channel, sizeof(message.channel));
+	}
+	return message.channel_is_logged;
+}
+
+static void
+add(const char *channel, size_t channel_length, const char *payload, size_t payload_length)
+{
+	size_t		most = herald_wal_notification_max(channel_length, payload_length);
+
+	if (message.part == 0)
+		begin_part(1);
+	else if (message.notifications > 0 && message.length + most + HERALD_WAL_TAIL_MAX > PART_MAX)
+		write_part();
+
+	make_room(message.length + most + HERALD_WAL_TAIL_MAX);
+	message.length += herald_wal_write_notification(message.text + message.length, message.notifications == 0,
+													channel, channel_length, payload, payload_length);
+	message.notifications++;
+	if (message.length > SINGLE_MAX)
+		report_too_long();
+}
+
+static void
+begin_part(uint32 part)
+{
+	make_room(HERALD_WAL_HEAD_MAX + HERALD_WAL_TAIL_MAX);
+	message.part = part;
+	message.notifications = 0;
+	message.length = herald_wal_write_head(message.text, herald_control->server_run, part, message.first);
+}
+
+/* Write the current part, which is not the last, and begin the next one. */
+static void
+write_part(void)
+{
+	message.length += herald_wal_write_tail(message.text + message.length, false);
+	HERALD_STOP_POINT("log-part");
+	(void) herald_wal_origin_log(message.text, message.length, true);
+	if (message.part == 1)
+		message.first = ProcLastRecPtr;
+	begin_part(message.part + 1);
+}
+
+static void
+make_room(size_t bytes)
+{
+	size_t		size = Max(message.size, TEXT_SIZE_MIN);
+
+	if (bytes <= message.size)
+		return;
+	while (size < bytes)
+		size *= 2;
+	message.text = message.text ? repalloc_huge(message.text, size) :
+		MemoryContextAllocHuge(TopTransactionContext, size);
+	message.size = size;
+}
+
+static void
+report_too_long(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("notification is too long to be logged"),
+			 errdetail("In the WAL, where control characters, quotes and backslashes are escaped, it would need more than %zu MB.",
+					   SINGLE_MAX / 1024 / 1024)));
+}

@@ -1,0 +1,56 @@
+/*-------------------------------------------------------------------------
+ *
+ * log_writer.h
+ *	  Puts a transaction's logged notifications into the WAL.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_LOG_WRITER_H
+#define HERALD_LOG_WRITER_H
+
+#include "postgres.h"
+
+#include "access/xlogdefs.h"
+
+#include "core/queue_layout.h"
+
+/*
+ * Before the transaction's batch has its place in the queue, at top level: begin; then, if that
+ * returns true, add each of the transaction's notifications, in order; then complete.  begin
+ * returns false if no channel of this database is logged; complete returns false if none of
+ * those added is.  All but the last part of the message is in the WAL then.  May throw.
+ */
+extern bool herald_log_begin(void);
+extern void herald_log_add(const HeraldEntry *entry);
+extern bool herald_log_complete(void);
+
+/* Has this transaction a last part that is not in the WAL yet? */
+extern bool herald_log_is_complete(void);
+
+/*
+ * Write the last part, if there is one, with the place of the batch in the queue; 0: the
+ * notifications go through the server's own queue.  Never throws.
+ */
+extern void herald_log_write(HeraldPosition place);
+
+/*
+ * Log one notification that goes through the server's own queue, after the others of its
+ * transaction.  May throw.
+ */
+extern void herald_log_native(const char *channel, const char *payload);
+
+/* The transaction is over.  Never fails. */
+extern void herald_log_reset(void);
+
+/*
+ * A batch with logged notifications has been committed: the end of its commit record in the
+ * WAL, and run and place in its message.  Before the batch is finished.  Never fails.
+ */
+extern void herald_log_note_commit(XLogRecPtr commit_end, uint64 run, HeraldPosition place);
+
+/* The one with the furthest commit end since the start of this server; false: there is none. */
+extern bool herald_log_last_commit(XLogRecPtr *commit_end, uint64 *run, HeraldPosition *place);
+
+#endif							/* HERALD_LOG_WRITER_H */
