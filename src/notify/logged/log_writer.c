@@ -33,6 +33,7 @@
 #include "storage/spin.h"
 #include "utils/memutils.h"
 
+#include "base/compat.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "core/wal_message.h"

@@ -21,6 +21,11 @@ class Message:
     transactional: bool
     text: bytes
 
+    def kind(self) -> str | None:
+        """Its kind; None if pg_herald has not written it."""
+        match = re.match(rb'{"version":1,"kind":"(\w+)"', self.text)
+        return match and match[1].decode()
+
     def content(self, encoding: str = "utf-8") -> dict:
         """What it says; it must be in the only form that pg_herald writes."""
         text = self.text.decode(encoding)
@@ -34,17 +39,19 @@ class Wal:
 
     def __init__(self, watcher: psycopg.Connection):
         self._watcher = watcher
-        self.begin = one(watcher, "SELECT pg_current_wal_insert_lsn()")
+        self.begin = one(watcher, "SELECT pg_current_wal_flush_lsn()")
 
     def messages(self, kind: str | None = None) -> list[Message]:
         """All messages since the beginning; or only those of one kind."""
+        if one(self._watcher, "SELECT %s::pg_lsn = pg_current_wal_flush_lsn()", self.begin):
+            return []  # the function needs at least one record
         rows = self._watcher.execute(
             "SELECT start_lsn - '0/0', xid::text, description"
             " FROM pg_get_wal_records_info(%s, pg_current_wal_flush_lsn())"
             " WHERE resource_manager = 'LogicalMessage' ORDER BY start_lsn", (self.begin,)).fetchall()
         found = [Message(int(start), xid, match[1] is None, bytes.fromhex(match[2]))
                  for start, xid, description in rows if (match := DESCRIPTION.match(description))]
-        return [message for message in found if kind is None or message.content("latin-1")["kind"] == kind]
+        return [message for message in found if kind is None or message.kind() == kind]
 
     def logged(self) -> list[dict]:
         """The contents of the messages with notifications."""
