@@ -303,7 +303,7 @@ def test_anchors(connect):
     """Guards: a server that starts writes an anchor; later ones come in new segments, and only if notifications are
     logged; a server that does nothing else writes none."""
     need_library("pg_walinspect")
-    for cluster in started(preload=True, settings=SETTINGS | {"archive_timeout": 1, "checkpoint_timeout": 30}):
+    for cluster in started(preload=True, settings=SETTINGS | {"archive_timeout": 1, "wal_keep_size": "1GB"}):
         cluster.psql("CREATE EXTENSION pg_walinspect; CREATE TABLE t (i int)")
         begin = cluster.psql("CHECKPOINT; SELECT redo_lsn FROM pg_control_checkpoint()")
         cluster.restart()
