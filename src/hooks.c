@@ -192,7 +192,7 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 	{
 		statement_begins();
 		if (object_id == F_PG_NOTIFY)
-			herald_notify_go_native();
+			herald_notify_go_native_unseen();
 	}
 	if (prev_object_access_hook)
 		prev_object_access_hook(access, class_id, object_id, sub_id, arg);

@@ -100,6 +100,8 @@ at_transaction_event(XactEvent event, void *arg)
 		count_bypass();
 	if (!herald_is_involved)
 	{
+		if (event == XACT_EVENT_PRE_COMMIT)
+			herald_notify_log_unseen(true);
 		herald_is_committing = event == XACT_EVENT_PRE_COMMIT ||
 			event == XACT_EVENT_PRE_PREPARE;
 		return;
@@ -202,6 +204,8 @@ before_commit(void)
 		 */
 		herald_session_statement();
 	}
+
+	herald_notify_log_unseen(!herald_server_steps_any());
 
 	/*
 	 * Send natively if the server will take long for its channels or its queue: then no other

@@ -131,6 +131,15 @@ herald_log_native(const char *channel, const char *payload)
 }
 
 void
+herald_log_unknown(void)
+{
+	herald_log_reset();
+	begin_part(1);
+	(void) herald_log_complete();
+	herald_log_write(0);
+}
+
+void
 herald_log_reset(void)
 {
 	memset(&message, 0, sizeof(message));

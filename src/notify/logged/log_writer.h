@@ -41,6 +41,12 @@ extern void herald_log_write(HeraldPosition place);
  */
 extern void herald_log_native(const char *channel, const char *payload);
 
+/*
+ * The transaction has notifications that go through the server's own queue, on channels that are
+ * not known: write a message without any.  May throw.
+ */
+extern void herald_log_unknown(void);
+
 /* The transaction is over.  Never fails. */
 extern void herald_log_reset(void);
 

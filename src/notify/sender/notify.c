@@ -36,9 +36,13 @@
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
-/* Of this transaction: see herald_notify_go_native() and herald_notify_send_natively_at_end(). */
+/*
+ * Of this transaction: see herald_notify_go_native(), herald_notify_send_natively_at_end() and
+ * herald_notify_go_native_unseen().
+ */
 static bool is_native;
 static bool ends_natively;
+static bool has_unseen;
 
 static void notify_natively(const char *channel, const char *payload);
 static bool is_logged(const char *channel, const char *payload);
@@ -134,6 +138,25 @@ herald_notify_go_native(void)
 		herald_publish_natively();
 }
 
+void
+herald_notify_go_native_unseen(void)
+{
+	has_unseen = true;
+	herald_notify_go_native();
+}
+
+/*
+ * No hook of ours sees that a C function notifies.  This is asked only on a server that has
+ * logged something: so other servers have no cost at the end of each transaction.
+ */
+void
+herald_notify_log_unseen(bool may_ask)
+{
+	may_ask = may_ask && !is_native && atomic_load_explicit(&herald_control->logs, memory_order_relaxed) != 0;
+	if ((has_unseen || (may_ask && server_has_some())) && herald_settings_hold())
+		herald_log_unknown();
+}
+
 /*
  * A payload that is too long for the server's queue keeps all of them in ours; then other
  * sessions' notifications may have to wait for this commit.
@@ -200,7 +223,7 @@ void
 herald_notify_reset(void)
 {
 	herald_bypass_forget();
-	is_native = ends_natively = false;
+	is_native = ends_natively = has_unseen = false;
 }
 
 /*

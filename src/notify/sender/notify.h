@@ -28,6 +28,17 @@ extern void herald_notify(const char *channel, const char *payload);
  */
 extern void herald_notify_go_native(void);
 
+/* The same, for a notification of which pg_herald will see neither the channel nor the payload. */
+extern void herald_notify_go_native_unseen(void);
+
+/*
+ * Before the commit, before any notification is handed over: does the server have notifications
+ * of this transaction that pg_herald has not seen?  Then readers of the WAL learn that there
+ * are some, if any channel is logged.  may_ask: the transaction has no LISTEN or UNLISTEN, which
+ * the server does not distinguish from them.  May throw.
+ */
+extern void herald_notify_log_unseen(bool may_ask);
+
 /*
  * Before the commit: send all notifications of this transaction through the server's own
  * queue, if they fit there.

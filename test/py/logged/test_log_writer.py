@@ -196,8 +196,30 @@ def test_after_it_went_natively(listener, wal, wire, logging):
     client.query("SAVEPOINT t; NOTIFY logged, 'rolled back'; ROLLBACK TO t; NOTIFY other, 'd'")
     client.query("COMMIT")
     assert hear(listener, 4) == ["a", "b", "c", "d"]
-    (content,) = wal.logged()
-    assert content["place"] == NONE and alone(content) == of_one(("logged", "a"), ("logged", "c"))
+    unseen, content = wal.logged()
+    assert unseen["place"] == content["place"] == NONE
+    assert alone(unseen) == of_one() and alone(content) == of_one(("logged", "a"), ("logged", "c"))
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["sender", "listener"])
+def test_sent_by_a_c_function(sender, wal, listens):
+    """Guards: of a transaction whose notifications pg_herald does not see, readers of the WAL learn that it has some;
+    LISTEN and UNLISTEN are not taken for that."""
+    need_library("tcn")
+    sender.execute("CREATE EXTENSION IF NOT EXISTS tcn; DROP TABLE IF EXISTS watched")
+    sender.execute("CREATE TABLE watched (id integer PRIMARY KEY)")
+    sender.execute("CREATE TRIGGER tcn AFTER INSERT ON watched"
+                   " FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('logged')")
+    notify(sender, "logged", "seen")
+    sender.execute("LISTEN logged")
+    if not listens:
+        sender.execute("UNLISTEN *")
+    sender.execute("INSERT INTO watched VALUES (1)")
+    with sender.transaction():
+        sender.execute("INSERT INTO watched VALUES (2)")
+        notify(sender, "job_1", "seen too")
+    assert [(pairs(content), content["place"] == NONE) for content in wal.logged()] == [
+        ([("logged", "seen")], False), ([], True), ([], True), ([("job_1", "seen too")], False)]
 
 
 def test_decoded(logging, sender, wal):
