@@ -29,8 +29,10 @@ def library(pg_config: str) -> Path:
 def traces(path: Path) -> set[str]:
     """The names and symbols of stop points that a file contains."""
     content = path.read_bytes()
-    return {name for name in [*names(), "stop_point", "herald_stop"]
-            if (b"\0%b\0" % name.encode() if name in names() else name.encode()) in content}
+    whole = {name.encode() for name in names()}
+    strings = {match[1] for match in re.finditer(rb"(?<![ -~])([ -~]+)\0", content)}
+    return {name.decode() for name in whole & strings} | \
+        {name for name in ("stop_point", "herald_stop") if name.encode() in content}
 
 
 def test_release_has_none(stop_points):
