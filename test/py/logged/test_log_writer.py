@@ -5,6 +5,7 @@ import pytest
 
 from faults import pid_of
 from harness.cluster import Cluster
+from harness.standby import Standby
 from laggards import SMALLEST
 from servers import SETTINGS, need_library, started
 from support import context_switches, hear, housekeeper_pid, notify, one, until
@@ -365,3 +366,25 @@ def looks(cluster: Cluster, count: int) -> bool:
     pid = until(lambda: housekeeper_pid(cluster), "there is a housekeeper")
     before = context_switches(pid)
     return until(lambda: context_switches(pid) > before + count, "it looks")
+
+
+def test_anchor_of_a_promoted_server(connect):
+    """Guards: a standby writes no anchor; soon after its promotion it writes one with its own run."""
+    need_library("pg_walinspect")
+    for primary in started(preload=True, settings=SETTINGS | {"wal_retrieve_retry_interval": "100ms"}):
+        primary.psql("CREATE EXTENSION pg_walinspect; SELECT herald.set_channel('logged', true)")
+        wal = Wal(connect(primary))
+        notify(connect(primary), "logged", "of the primary")
+        (of_primary,) = wal.logged()
+        with Standby(primary) as standby:
+            looks(standby, 2)
+            promoted = connect(standby)
+            assert one(promoted, "SELECT pg_promote()")
+            after = Wal(promoted)
+            after.begin = one(promoted, "SELECT pg_last_wal_replay_lsn()") or after.begin
+            (anchor,) = until(lambda: after.messages("anchor"), "an anchor after the promotion")
+            notify(promoted, "logged", "of the standby")
+            (of_standby,) = after.logged()
+            assert anchor.content()["run"] == of_standby["run"] != of_primary["run"]
+            looks(standby, 2)
+            assert len(after.messages("anchor")) == 1
