@@ -11,7 +11,9 @@ from c_api import (HEADER, LOADED, TOP, build_folder, cached, get, include_folde
                    opener, with_client)
 from faults import FUNCTIONS, Doing, Points
 from harness.standby import Standby
+from servers import need_library
 from support import hear, hear_until, one, outcome, until
+from wal import Wal, pairs
 
 pytestmark = pytest.mark.seam
 
@@ -372,6 +374,27 @@ def test_notify_before_the_commit(loaded, connect, what, before):
     assert sorted(hear(listener, len(expected))) == sorted(hear(sender, len(expected))) == expected
     sender.execute("NOTIFY c, 'end'")
     assert hear_until(listener, "end") == hear_until(sender, "end") == []
+
+
+@pytest.mark.parametrize("what", ["notify", "statement"])
+def test_logged_before_the_commit(loaded, connect, what):
+    """Guards: such a notification is written into the WAL if its channel is logged: once, and with a place only if it
+    has one."""
+    need_library("pg_walinspect")
+    sender, watcher = connect(loaded), connect(loaded)
+    watcher.execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect; SELECT herald.set_channel('c', true)")
+    wal = Wal(watcher)
+    sender.execute("LOAD 'herald_client'")
+    sender.execute(f"BEGIN; SELECT client.at_commit('{what}', 'rolled back')")
+    sender.execute("ROLLBACK")
+    sender.execute(f"BEGIN; SELECT client.at_commit('{what}', 'alone')")
+    sender.execute("COMMIT")
+    sender.execute(f"BEGIN; NOTIFY c, 'before'; SELECT client.at_commit('{what}', 'after')")
+    sender.execute("COMMIT")
+    watcher.execute("SELECT herald.set_channel('c', NULL)")
+    logged = wal.logged()
+    assert [pair for content in logged for pair in pairs(content)] == [("c", "alone"), ("c", "before"), ("c", "after")]
+    assert all(content["last"] and content["part"] == 1 for content in logged)
 
 
 def test_notify_in_an_empty_transaction(loaded, connect):
