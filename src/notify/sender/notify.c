@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/xlog.h"
 #include "catalog/pg_proc.h"
 #include "commands/async.h"
 #include "fmgr.h"
@@ -153,7 +154,7 @@ void
 herald_notify_log_unseen(bool may_ask)
 {
 	may_ask = may_ask && !is_native && atomic_load_explicit(&herald_control->logs, memory_order_relaxed) != 0;
-	if ((has_unseen || (may_ask && server_has_some())) && herald_settings_hold())
+	if ((has_unseen || (may_ask && server_has_some())) && !RecoveryInProgress() && herald_settings_hold())
 		herald_log_unknown();
 }
 
