@@ -29,6 +29,9 @@ PG_FUNCTION_INFO_V1(herald_stop_slot);
 PG_FUNCTION_INFO_V1(herald_stop_caches);
 PG_FUNCTION_INFO_V1(herald_stop_damage);
 PG_FUNCTION_INFO_V1(herald_stop_lose_large);
+PG_FUNCTION_INFO_V1(herald_stop_logged);
+PG_FUNCTION_INFO_V1(herald_stop_anchor);
+PG_FUNCTION_INFO_V1(herald_stop_write_anchor);
 PG_FUNCTION_INFO_V1(herald_stop_is_logged);
 PG_FUNCTION_INFO_V1(herald_stop_any_logged);
 PG_FUNCTION_INFO_V1(herald_stop_hold_settings);
@@ -175,4 +178,12 @@ herald_stop_anchor(PG_FUNCTION_ARGS)
 	if (!herald_anchor_latest(PG_GETARG_INT64(0), &wal, &run))
 		PG_RETURN_NULL();
 	PG_RETURN_LSN(wal);
+}
+
+/* herald_stop_write_anchor() → void: writes one, as the housekeeper does */
+Datum
+herald_stop_write_anchor(PG_FUNCTION_ARGS)
+{
+	herald_anchor_write();
+	PG_RETURN_VOID();
 }

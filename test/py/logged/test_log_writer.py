@@ -315,6 +315,19 @@ def test_anchor_of_a_place(scene, logged):
     scene.goes_on(["before", "during", "after"])
 
 
+def test_many_anchors(scene, logged):
+    """Guards: however many anchors there were, each place has one before it, and late places a near one."""
+    for number in range(150):
+        notify(scene.sender, "c", str(number))
+        scene.watcher.execute("SELECT stop_write_anchor()")
+    anchors = [anchor.start for anchor in logged.messages("anchor")]
+    messages = logged.messages("notifications")
+    found = [latest(scene, int(message.content()["place"], 16)) for message in messages]
+    assert all(0 < anchor < message.start for anchor, message in zip(found[1:], messages[1:]))
+    assert found == sorted(found) and found[-5:] == anchors[-6:-1] and latest(scene, 2**63 - 1) == anchors[-1]
+    scene.goes_on(map(str, range(150)))
+
+
 def latest(scene, place: int) -> int:
     """The latest anchor for a place in the queue; 0: there is none."""
     return int(one(scene.watcher, "SELECT coalesce(stop_anchor(%s), '0/0') - '0/0'", place))
