@@ -7,8 +7,8 @@
  * written: finding room, copying, and putting logged notifications into the WAL.  After it,
  * nothing is left but to flip the batch's state.
  *
- * A batch with logged notifications begins with an entry about its commit, which the others
- * follow.
+ * A batch with logged notifications begins with an entry about its commit; the notifications
+ * follow it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
