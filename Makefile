@@ -12,26 +12,30 @@ HEADERS_pg_herald = src/api/pg_herald_api.h
 MODULE_big = pg_herald
 OBJS = \
 	src/hooks.o src/memory.o src/pg_herald.o src/transaction.o \
-	src/views/caches.o src/views/row.o src/views/views.o \
-	src/workers/housekeeper.o src/workers/laggards.o src/workers/watchdog.o src/workers/worker.o \
+	src/views/caches.o src/views/relay_view.o src/views/row.o src/views/views.o \
+	src/workers/housekeeper.o src/workers/laggards.o src/workers/relay.o src/workers/watchdog.o src/workers/worker.o \
 	src/api/api.o src/api/reason_names.o \
-	src/notify/sender/admission.o src/notify/sender/entry.o src/notify/sender/large_transaction.o \
+	src/notify/sender/admission.o src/notify/sender/gap.o src/notify/sender/large_transaction.o \
 	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \
 	src/notify/sender/retarget.o \
-	src/notify/listener/deliver.o src/notify/listener/frames.o src/notify/listener/moderation.o \
-	src/notify/listener/position_channel.o src/notify/listener/read_buffer.o src/notify/listener/server_steps.o \
+	src/notify/listener/actions.o src/notify/listener/deliver.o src/notify/listener/frames.o src/notify/listener/moderation.o \
+	src/notify/listener/position_channel.o src/notify/listener/read_buffer.o src/notify/listener/resumption.o \
+	src/notify/listener/server_steps.o \
 	src/notify/listener/session.o src/notify/listener/subscriptions.o \
 	src/notify/resume/gone.o src/notify/resume/read.o src/notify/resume/resume.o \
 	src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o src/notify/dispatch/turns.o \
 	src/notify/channels/channel_map.o src/notify/channels/channel_settings.o src/notify/channels/quota.o \
-	src/notify/logged/anchor.o src/notify/logged/log_setting.o src/notify/logged/log_writer.o \
-	src/notify/logged/set_channel.o src/notify/logged/wal_origin.o \
-	src/notify/position/bypass.o src/notify/position/kept.o src/notify/position/lag.o src/notify/position/token.o \
+	src/notify/logged/anchor.o src/notify/logged/assemble.o src/notify/logged/history.o \
+	src/notify/logged/log_setting.o src/notify/logged/log_writer.o src/notify/logged/mark.o \
+	src/notify/logged/relay_state.o src/notify/logged/set_channel.o src/notify/logged/wal_origin.o \
+	src/notify/logged/wal_reader.o \
+	src/notify/position/bypass.o src/notify/position/kept.o src/notify/position/lag.o \
+	src/notify/position/secret.o src/notify/position/token.o \
 	src/notify/storage/files.o src/notify/storage/large_reader.o src/notify/storage/large_writer.o \
 	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
 	src/inval/catch_up.o src/inval/invalidate.o src/inval/reader.o src/inval/subscribers.o \
-	src/base/activation.o src/base/channel_hash.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
+	src/base/activation.o src/base/channel_hash.o src/base/entry.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
 	src/base/served_reasons.o src/base/settings.o src/base/shared.o src/base/signal.o \
 	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \

@@ -34,6 +34,18 @@ COMMENT ON FUNCTION herald.pg_notification_queue_usage() IS
 -- Positions, from which a client can resume without missing notifications
 --
 
+-- The secret by which every server of the cluster recognises this database's positions.  pg_dump
+-- leaves its row out: a restored database draws its own.
+CREATE TABLE herald.secret (secret bytea NOT NULL);
+
+INSERT INTO herald.secret
+SELECT pg_catalog.sha256(pg_catalog.convert_to(
+	   pg_catalog.string_agg(pg_catalog.gen_random_uuid()::text, ''), 'UTF8'))
+  FROM pg_catalog.generate_series(1, 4);
+
+COMMENT ON TABLE herald.secret IS 'the secret key of this database''s positions: 32 random bytes, only for its owner';
+COMMENT ON COLUMN herald.secret.secret IS '32 random bytes, drawn by CREATE EXTENSION';
+
 CREATE FUNCTION herald.position()
 RETURNS text
 AS 'MODULE_PATHNAME', 'herald_position'
@@ -445,6 +457,41 @@ COMMENT ON COLUMN herald.caches.resets IS 'number of times the session was so fa
 COMMENT ON COLUMN herald.caches.lag IS
 'number of invalidations, of all databases, that the session has not read; null if it has missed some and will empty its caches';
 
+CREATE FUNCTION herald.get_relay(
+	OUT read_position pg_lsn,
+	OUT replay_position pg_lsn,
+	OUT bytes_behind bigint,
+	OUT seconds_behind float8,
+	OUT batches bigint,
+	OUT forged bigint,
+	OUT newer bigint,
+	OUT gaps bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'herald_view_relay'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION herald.get_relay() IS
+'row of the view herald.relay';
+
+CREATE VIEW herald.relay AS
+SELECT r.read_position, r.replay_position, r.bytes_behind, r.seconds_behind, r.batches, r.forged, r.newer, r.gaps
+  FROM herald.get_relay() r;
+
+COMMENT ON VIEW herald.relay IS
+'on a standby one row about the background worker that reads logged notifications in the WAL; on a primary no row';
+COMMENT ON COLUMN herald.relay.read_position IS 'position in the WAL up to which it has read';
+COMMENT ON COLUMN herald.relay.replay_position IS 'position up to which the standby has replayed the WAL';
+COMMENT ON COLUMN herald.relay.bytes_behind IS 'size of the WAL that was replayed and that it has not read';
+COMMENT ON COLUMN herald.relay.seconds_behind IS
+'time between the last commit that it has read and the last commit that was replayed; 0 if it has read everything; null if not known';
+COMMENT ON COLUMN herald.relay.batches IS 'number of transactions whose notifications it has put into the queue of this server';
+COMMENT ON COLUMN herald.relay.forged IS
+'number of messages in the WAL with the prefix of pg_herald that another program has written; they are ignored';
+COMMENT ON COLUMN herald.relay.newer IS
+'number of messages of a later version of pg_herald; listeners are told that they have missed notifications';
+COMMENT ON COLUMN herald.relay.gaps IS
+'number of times it could not read or send notifications; listeners are told that they have missed notifications';
+
 -- All users may read the views; the rows that a user sees depend on the user's roles.
 -- The grants are explicit because default privileges may have been revoked from PUBLIC.
 -- (Our pg_notify() checks that the user may execute the built-in one.)
@@ -458,9 +505,9 @@ GRANT EXECUTE ON FUNCTION
 	herald.cache_watch(text, regclass, VARIADIC name[]),
 	herald.cache_invalidate(text, VARIADIC "any"), herald.cache_clear(text), herald.cache_clear(),
 	herald.cache_key(VARIADIC "any"), herald.invalidate_cache(),
-	herald.get_caches() TO PUBLIC;
+	herald.get_caches(), herald.get_relay() TO PUBLIC;
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
-	herald.stats, herald.caches, herald.channel_settings TO PUBLIC;
+	herald.stats, herald.caches, herald.relay, herald.channel_settings TO PUBLIC;
 
 -- Values that were cached before an earlier DROP EXTENSION have not been invalidated since.
 SELECT herald.cache_clear();

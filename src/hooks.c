@@ -14,7 +14,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/objectaccess.h"
+#include "commands/async.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
@@ -28,8 +30,11 @@
 #include "base/own_channels.h"
 #include "base/served_reasons.h"
 #include "hooks.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/logged/relay_state.h"
+#include "notify/logged/relay_state.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/retarget.h"
 
@@ -51,6 +56,7 @@ static void analyze_hook(HERALD_ANALYZE_PARAMS);
 static PlannedStmt *plan_hook(HERALD_PLANNER_PARAMS);
 static void executor_start_hook(QueryDesc *query, int flags);
 static void utility_hook(UTILITY_PARAMS);
+static void listen_on_standby(const char *channel);
 static void run_natively_named(UTILITY_PARAMS);
 static void run_utility(UTILITY_PARAMS);
 static void access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
@@ -140,7 +146,9 @@ utility_hook(UTILITY_PARAMS)
 
 		case T_ListenStmt:
 			channel = ((ListenStmt *) statement)->conditionname;
-			if (!herald_own_channel(channel))
+			if (RecoveryInProgress() && herald_activation_is_on())
+				listen_on_standby(channel);
+			else if (!herald_own_channel(channel))
 				run_utility(UTILITY_ARGS);
 			else if (herald_activation_is_on())
 				run_natively_named(UTILITY_ARGS);
@@ -198,6 +206,33 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 		prev_object_access_hook(access, class_id, object_id, sub_id, arg);
 }
 
+/*
+ * The server refuses LISTEN on a standby, where it has no notifications.  The relay has: those on
+ * logged channels.  So register the session with the server as it would do itself after that
+ * check, and the other ones.  Another module's hook does not see the statement: it would pass it
+ * on to the check.
+ */
+static void
+listen_on_standby(const char *channel)
+{
+	if (!herald_own_channel(channel) && !herald_channel_is_logged(channel))
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s during recovery", "LISTEN"),
+				 errdetail("A standby receives the notifications of logged channels only, and channel \"%s\" is not one.", channel),
+				 errhint("On the primary, call herald.set_channel('%s', logged => true).", channel)));
+	if (InSecurityRestrictedOperation())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot execute %s within security-restricted operation", "LISTEN")));
+	if (MyBackendType != B_BACKEND)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot execute %s within a background process", "LISTEN")));
+	herald_relay_await_begin();
+	Async_Listen(herald_own_channel(channel) ? herald_own_channel_native_name(channel) : channel);
+}
+
 /* Run LISTEN or UNLISTEN of one of our own channels in the server, with its native name. */
 static void
 run_natively_named(UTILITY_PARAMS)
@@ -222,6 +257,12 @@ run_natively_named(UTILITY_PARAMS)
 static void
 run_utility(UTILITY_PARAMS)
 {
+	if (IsA(pstmt->utilityStmt, ListenStmt) && RecoveryInProgress())
+	{
+		herald_relay_await_begin();
+		Async_Listen(((ListenStmt *) pstmt->utilityStmt)->conditionname);
+		return;
+	}
 	if (prev_utility_hook)
 		prev_utility_hook(UTILITY_ARGS);
 	else

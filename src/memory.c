@@ -26,6 +26,7 @@
 #include "testing/armed_points.h"
 #include "memory.h"
 #include "notify/channels/channel_map.h"
+#include "notify/logged/relay_state.h"
 #include "notify/storage/files.h"
 #include "notify/storage/spill.h"
 
@@ -63,6 +64,7 @@ static const SharedStructure structures[] = {
 	{"pg_herald large", (void **) &herald_large_table, large_size, large_init},
 	{"pg_herald control", (void **) &herald_control, control_size, control_init},
 	{"pg_herald reasons", (void **) &herald_reason_names, herald_reasons_shared_size, herald_reasons_shared_init},
+	{"pg_herald relay", (void **) &herald_relay, herald_relay_shared_size, herald_relay_shared_init},
 	{"pg_herald invalidations", (void **) &herald_inval_queue, inval_size, inval_init},
 	HERALD_STOP_POINTS_STRUCTURE
 	{"pg_herald channel memory", &herald_channel_area, herald_channels_memory_size, herald_channels_create},

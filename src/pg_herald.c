@@ -78,6 +78,7 @@
 #include "notify/listener/frames.h"
 #include "transaction.h"
 #include "workers/housekeeper.h"
+#include "workers/relay.h"
 #include "workers/watchdog.h"
 
 PG_MODULE_MAGIC;
@@ -102,5 +103,6 @@ _PG_init(void)
 	herald_outbox_init();
 	herald_watchdog_register();
 	herald_housekeeper_register();
+	herald_relay_register();
 	herald_api_publish();
 }

@@ -40,6 +40,7 @@
 #include "inval/invalidate.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/listener/deliver.h"
+#include "notify/listener/resumption.h"
 #include "notify/listener/server_steps.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
@@ -348,6 +349,7 @@ after_locks(void)
 	}
 	else
 		herald_subscriptions_abort();
+	herald_resumption_end_transaction();
 	if (finished && committed && hears_itself())
 		herald_session_owed()->own_batch = end;
 	herald_pending_reset();

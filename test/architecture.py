@@ -26,13 +26,13 @@ LEADS = {
     "cache": GROUND | {"inval"},
     "notify/storage": GROUND,
     "notify/channels": GROUND,
-    "notify/logged": GROUND | {"notify/channels"},
+    "notify/logged": GROUND | {"notify/channels", "notify/dispatch", "notify/position", "notify/storage"},
     "notify/position": GROUND | {"notify/storage"},
     "notify/dispatch": GROUND | {"notify/channels", "notify/storage"},
     "notify/sender": GROUND | {"notify/channels", "notify/dispatch", "notify/logged", "notify/position", "notify/storage"},
-    "notify/listener": GROUND | {"notify/channels", "notify/dispatch", "notify/position", "notify/storage"},
-    "notify/resume": GROUND | {"notify/channels", "notify/dispatch", "notify/listener", "notify/position", "notify/sender",
-                               "notify/storage"},
+    "notify/listener": GROUND | {"notify/channels", "notify/dispatch", "notify/logged", "notify/position", "notify/storage"},
+    "notify/resume": GROUND | {"notify/channels", "notify/dispatch", "notify/listener", "notify/logged", "notify/position",
+                               "notify/sender", "notify/storage"},
 }
 WINGS = set(LEADS)
 LEADS |= {

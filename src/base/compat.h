@@ -25,6 +25,9 @@
 #include "optimizer/planner.h"
 #include "replication/message.h"
 #include "replication/origin.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
+#include "storage/condition_variable.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
@@ -211,6 +214,22 @@ typedef ReplOriginId HeraldOrigin;
 #else
 typedef RepOriginId HeraldOrigin;
 #define herald_session_origin			replorigin_session_origin
+#endif
+
+/* 19: searching the WAL for a record tells why there is none. */
+#if PG_VERSION_NUM >= 190000
+#define herald_find_next_record(reader, position, error)	XLogFindNextRecord((reader), (position), (error))
+#else
+#define herald_find_next_record(reader, position, error) \
+	(*(error) = NULL, XLogFindNextRecord((reader), (position)))
+#endif
+
+/* 16: the process that replays the WAL tells a condition variable of each record, if standbys may connect. */
+#if PG_VERSION_NUM >= 160000
+#define herald_replay_condition() \
+	(max_wal_senders > 0 ? &WalSndCtl->wal_replay_cv : (ConditionVariable *) NULL)
+#else
+#define herald_replay_condition()		((ConditionVariable *) NULL)
 #endif
 
 #endif							/* HERALD_COMPAT_H */

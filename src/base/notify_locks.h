@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * notify_locks.h
- *	  The heavyweight lock of the server's own NOTIFY, and ours on the same object.
+ *	  The heavyweight lock of the server's own NOTIFY, and ours.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,7 +15,7 @@
 #include "catalog/pg_database.h"
 #include "storage/lock.h"
 
-/* Numbers of locks on "database 0", which no user can lock. */
+/* Numbers of locks in "database 0", where no user can lock anything. */
 typedef enum HeraldNotifyLock
 {
 	HERALD_LOCK_SERVER = 0,		/* PreCommit_Notify() takes it */
@@ -23,12 +23,19 @@ typedef enum HeraldNotifyLock
 	HERALD_LOCK_LARGE = 2
 } HeraldNotifyLock;
 
+/*
+ * During recovery the server lets no process take a strong lock on an object; so ours are
+ * advisory locks, which sessions take only for their own database.
+ */
 static inline LOCKTAG
 herald_notify_lock(HeraldNotifyLock number)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, number);
+	if (number == HERALD_LOCK_SERVER)
+		SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, number);
+	else
+		SET_LOCKTAG_ADVISORY(tag, InvalidOid, DatabaseRelationId, InvalidOid, number);
 	return tag;
 }
 

@@ -32,6 +32,7 @@ int			herald_channel_memory_kb;
 int			herald_max_channels_per_role;
 int			herald_max_uncommitted_per_role_kb;
 int			herald_max_queue_size_kb;
+int			herald_resume_wal_size_mb;
 int			herald_retain_size_kb;
 int			herald_retain_time_s;
 int			herald_max_read_wait_ms;
@@ -112,6 +113,14 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							&herald_max_read_wait_ms, 60 * 1000,
 							0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("herald.resume_wal_size",
+							"Sets how much WAL a session reads at most to resume logged channels.",
+							"A client resumes by the WAL if it comes from another server, or if the server has been "
+							"restarted. With more WAL since its position it cannot resume.",
+							&herald_resume_wal_size_mb, 1024,
+							0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.retain_size",
 							"Sets the maximum size of temporary files with notifications that all listeners have read.",

@@ -25,6 +25,7 @@ extern int	herald_max_queue_size_kb;
 extern int	herald_max_uncommitted_per_role_kb; /* -1: half of herald_max_queue_size_kb */
 extern int	herald_max_payload;	/* bytes */
 extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is cached */
+extern int	herald_resume_wal_size_mb;
 extern int	herald_retain_size_kb;
 extern int	herald_retain_time_s;
 extern int	herald_max_read_wait_ms;

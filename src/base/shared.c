@@ -21,6 +21,7 @@ HeraldFiles *herald_files;
 HeraldSpill *herald_spill;
 HeraldLargeTable *herald_large_table;
 HeraldReasonNames *herald_reason_names;
+HeraldRelay *herald_relay;
 void	   *herald_channel_area;
 
 /* The number of this worker, from 1; 0: this process is none. */

@@ -62,8 +62,8 @@ typedef struct HeraldCacheUse
 	_Atomic uint64_t resets;
 } HeraldCacheUse;
 
-/* pg_herald's own background workers: the watchdog and the housekeeper. */
-#define HERALD_WORKERS		2
+/* pg_herald's own background workers: the watchdog, the housekeeper and the relay. */
+#define HERALD_WORKERS		3
 
 /* One per backend, and one per worker.  Any process may read the fields. */
 typedef struct HeraldSlot
@@ -129,7 +129,7 @@ typedef struct HeraldAnchor
 typedef struct HeraldAnchors
 {
 	slock_t		lock;
-	uint32		count;
+	_Atomic uint32_t count;		/* written under the lock */
 	HeraldAnchor items[HERALD_ANCHORS];
 } HeraldAnchors;
 
@@ -188,6 +188,7 @@ typedef struct HeraldControl
 	/* Logged channels.  logs: 1: this server has logged a notification, or relayed one. */
 	_Atomic uint32_t logs;
 	HeraldAnchors anchors;
+	_Atomic uint32_t wants_anchor;	/* 1: a setting has changed since the last one */
 	_Alignas(HERALD_CACHE_LINE) HeraldLastLogged last_logged;
 
 	_Alignas(HERALD_CACHE_LINE) HeraldBypass bypasses[HERALD_BYPASSES];
@@ -206,10 +207,12 @@ extern HeraldInvalQueue *herald_inval_queue;
 typedef struct HeraldFiles HeraldFiles;
 typedef struct HeraldSpill HeraldSpill;
 typedef struct HeraldReasonNames HeraldReasonNames;
+typedef struct HeraldRelay HeraldRelay;
 extern HeraldFiles *herald_files;	/* used only by notify/storage/files.c */
 extern HeraldSpill *herald_spill;	/* used only by notify/storage/spill.c */
 extern HeraldLargeTable *herald_large_table;
 extern HeraldReasonNames *herald_reason_names;	/* used only by api/reason_names.c */
+extern HeraldRelay *herald_relay;	/* used only by notify/logged/relay_state.c */
 extern void *herald_channel_area;	/* a DSA area, created in place */
 
 /* This process is a worker, with a number from 1 to HERALD_WORKERS: once, before it uses its slot. */

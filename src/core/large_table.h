@@ -23,6 +23,9 @@
 /* The position of a reference that has no place in the queue yet. */
 #define HERALD_NOT_PLACED		UINT64_MAX
 
+/* The number of a file that never exists: stands for notifications that no process could read. */
+#define HERALD_GAP_FILE		UINT64_MAX
+
 /*
  * An entry never moves in the table, so that the file's owner can store the position without
  * the lock: other sessions are waiting for the batch, and the holder of the lock may be

@@ -152,6 +152,7 @@ typedef struct HeraldCommitEntry
 	uint64_t	run;
 	uint64_t	place;
 	uint64_t	commit_end;		/* 0 until herald_queue_set_commit_end() */
+	uint64_t	is_whole;		/* 1: all notifications of the batch are in the WAL */
 } HeraldCommitEntry;
 
 /* Bytes of such an entry. */

@@ -112,6 +112,14 @@ extern void herald_reader_set_buffer(HeraldReader *reader, char *buffer, size_t 
 
 extern HeraldReadResult herald_reader_next(HeraldReader *reader, HeraldMessage *message);
 
+/* After a message: was it the last one of its batch?  Then the batch ends at the returned position; else 0. */
+static inline HeraldPosition
+herald_reader_batch_end(const HeraldReader *reader)
+{
+	return reader->position == reader->entries_end && !reader->expects_file ?
+		reader->checkpoint + reader->header.length : 0;
+}
+
 /*
  * Copy bytes of the queue out, within one segment.  False if they were
  * overwritten, or might have been, while we copied.

@@ -58,6 +58,7 @@ static void give_up_below(const HeraldSpiller *spiller, HeraldPosition position,
 						  HeraldOverrunReason reason);
 static void delete_below(const HeraldSpiller *spiller, HeraldPosition position);
 static void remove_large(const HeraldSpiller *spiller, HeraldPosition below);
+static void move_complete_from(HeraldRetention *retention, int set, HeraldPosition missing);
 
 
 /* Below `settled` no process writes any more, and all listeners concerned are marked. */
@@ -130,6 +131,13 @@ bool
 herald_retention_give_up_oldest_large(const HeraldSpiller *spiller)
 {
 	return give_up_large(spiller, herald_large_table_oldest(spiller->large));
+}
+
+void
+herald_retention_note_gap(HeraldRetention *retention, HeraldPosition position)
+{
+	for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
+		move_complete_from(retention, set, position);
 }
 
 HeraldPosition
@@ -423,10 +431,17 @@ remove_large(const HeraldSpiller *spiller, HeraldPosition below)
 	herald_large_table_remove_below(spiller->large, below, removed, spiller->calls->remove_large);
 	for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
 	{
-		_Atomic uint64_t *complete_from = &spiller->retention->complete_from[set];
-
-		if (removed[set] != 0 &&
-			removed[set] + HERALD_ALIGN > atomic_load_explicit(complete_from, memory_order_relaxed))
-			atomic_store_explicit(complete_from, removed[set] + HERALD_ALIGN, memory_order_release);
+		if (removed[set] != 0)
+			move_complete_from(spiller->retention, set, removed[set]);
 	}
+}
+
+/* Messages on channels of this set are missing at this position, and perhaps before it. */
+static void
+move_complete_from(HeraldRetention *retention, int set, HeraldPosition missing)
+{
+	_Atomic uint64_t *complete_from = &retention->complete_from[set];
+
+	if (missing + HERALD_ALIGN > atomic_load_explicit(complete_from, memory_order_relaxed))
+		atomic_store_explicit(complete_from, missing + HERALD_ALIGN, memory_order_release);
 }

@@ -35,8 +35,6 @@ PG_FUNCTION_INFO_V1(herald_stop_write_anchor);
 PG_FUNCTION_INFO_V1(herald_stop_is_logged);
 PG_FUNCTION_INFO_V1(herald_stop_any_logged);
 PG_FUNCTION_INFO_V1(herald_stop_hold_settings);
-PG_FUNCTION_INFO_V1(herald_stop_logged);
-PG_FUNCTION_INFO_V1(herald_stop_anchor);
 
 
 /* herald_stop_state() → text: resources in use that no view shows */

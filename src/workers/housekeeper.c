@@ -62,8 +62,7 @@ herald_housekeeper_main(Datum arg)
 			;
 		herald_spill_tidy();
 		herald_laggards_look();
-		if (herald_anchor_due())
-			herald_anchor_write();
+		herald_anchor_keep_up();
 		(void) herald_worker_wait(HERALD_WAIT_HOUSEKEEPER, LOOK_EVERY_MS, apply_settings);
 	}
 	herald_worker_end();

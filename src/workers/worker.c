@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -22,9 +21,15 @@
 void
 herald_worker_register(const char *name, const char *function)
 {
+	herald_worker_register_as(name, function, BgWorkerStart_PostmasterStart, BGWORKER_SHMEM_ACCESS);
+}
+
+void
+herald_worker_register_as(const char *name, const char *function, BgWorkerStartTime start_time, int flags)
+{
 	BackgroundWorker worker = {
-		.bgw_flags = BGWORKER_SHMEM_ACCESS,
-		.bgw_start_time = BgWorkerStart_PostmasterStart,
+		.bgw_flags = flags,
+		.bgw_start_time = start_time,
 		.bgw_restart_time = 1,
 	};
 

@@ -12,6 +12,8 @@
 
 #include "postgres.h"
 
+#include "postmaster/bgworker.h"
+
 #include "base/compat.h"
 #include "base/shared.h"
 #include "base/waits.h"
@@ -20,16 +22,21 @@
 typedef enum HeraldWorker
 {
 	HERALD_WORKER_WATCHDOG = 1,
-	HERALD_WORKER_HOUSEKEEPER = 2
+	HERALD_WORKER_HOUSEKEEPER = 2,
+	HERALD_WORKER_RELAY = 3
 } HeraldWorker;
 
-StaticAssertDecl(HERALD_WORKER_HOUSEKEEPER == HERALD_WORKERS, "a slot for each worker");
+StaticAssertDecl(HERALD_WORKER_RELAY == HERALD_WORKERS, "a slot for each worker");
 
 /*
  * Have the postmaster run this function of ours as a worker with this name, and start it again
  * when it ends.  Once, in _PG_init().
  */
 extern void herald_worker_register(const char *name, const char *function);
+
+/* The same for a worker that starts later, or needs more than shared memory. */
+extern void herald_worker_register_as(const char *name, const char *function,
+									  BgWorkerStartTime start_time, int flags);
 
 /* At the beginning of the worker's function. */
 extern void herald_worker_begin(HeraldWorker worker);

@@ -144,7 +144,7 @@ write_commit(char *to, unsigned flags, int messages)
 	HeraldCommitEntry commit = {0};
 
 	if (flags % 2)
-		commit = (HeraldCommitEntry) {number + 1, number + 2, number + 3};
+		commit = (HeraldCommitEntry) {number + 1, number + 2, number + 3, 0};
 	for (int i = sent; i < sent + messages; i++)
 		sent_commits[i] = commit;
 	return flags % 2 ? entry_write_commit(to, commit.run, commit.place) : 0;

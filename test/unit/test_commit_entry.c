@@ -105,8 +105,8 @@ assert_damaged(const char *entries, uint64_t length, int messages)
 static void
 test_messages(void **state UNUSED)
 {
-	const HeraldCommitEntry first = {RUN, PLACE, COMMIT_END};
-	const HeraldCommitEntry second = {1, 2, 3};
+	const HeraldCommitEntry first = {RUN, PLACE, COMMIT_END, 0};
+	const HeraldCommitEntry second = {1, 2, 3, 0};
 
 	for (size_t size = SMALL_BUFFER; size <= 1024; size += size < 256 ? 8 : 256)
 	{
@@ -141,7 +141,7 @@ test_messages(void **state UNUSED)
 static void
 test_file(void **state UNUSED)
 {
-	const HeraldCommitEntry commit = {RUN, PLACE, COMMIT_END};
+	const HeraldCommitEntry commit = {RUN, PLACE, COMMIT_END, 0};
 
 	file_length = put(file, "one");
 	file_length += put(file + file_length, "two");
@@ -174,7 +174,7 @@ test_file(void **state UNUSED)
 static void
 test_begin_within(void **state UNUSED)
 {
-	const HeraldCommitEntry commit = {RUN, PLACE, COMMIT_END};
+	const HeraldCommitEntry commit = {RUN, PLACE, COMMIT_END, 0};
 
 	file_length = put(file, "one");
 	file_length += put(file + file_length, "two");
@@ -269,7 +269,7 @@ test_set_commit_end(void **state UNUSED)
 	{
 		uint64_t	length = 0;
 		HeraldPosition position;
-		uint64_t	changed = HEADER_SIZE + HERALD_COMMIT_LENGTH - sizeof(uint64_t);
+		uint64_t	changed = HEADER_SIZE + HERALD_COMMIT_LENGTH - 2 * sizeof(uint64_t);
 
 		if (how <= 1)
 			length = entry_write_commit(entries, RUN, PLACE);

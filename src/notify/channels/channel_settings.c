@@ -106,7 +106,6 @@ herald_settings_hold(void)
 	{
 		held = settings_table;
 		LockRelationOid(held, RowShareLock);
-		HERALD_STOP_POINT("settings-held");
 		refresh();
 	}
 	return settings.any_logged;

@@ -33,9 +33,11 @@
 #include "notify/listener/moderation.h"
 #include "notify/listener/position_channel.h"
 #include "notify/listener/read_buffer.h"
+#include "notify/listener/resumption.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/bypass.h"
+#include "notify/logged/mark.h"
 #include "notify/storage/large_reader.h"
 #include "notify/storage/spill.h"
 
@@ -70,6 +72,7 @@ static bool keeps_place;
 static bool owes_position;
 
 static void serve_interrupts(void *arg);
+static void send_history(void);
 static HeraldPosition await_dispatch(void);
 static bool has_missed(const HeraldDelivery *owed);
 static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to);
@@ -79,7 +82,7 @@ static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own
 static void count_delivered(HeraldChannelCounters *counters, uint64 *n);
 static void advance(HeraldPosition position);
 static void tell_position(HeraldPlace place);
-static void send_message(const HeraldMessage *message, bool as_is);
+static void send_entry(const HeraldEntry *entry, int32 sender_pid, bool as_is);
 static void make_room(HeraldReader *reader);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
 static void tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail);
@@ -118,6 +121,8 @@ herald_deliver(void)
 	if (has_missed(&owed))
 		report_missed("They went through the server's own queue while this session resumed a channel.");
 
+	if (owed.has_history)
+		send_history();
 	if (herald_wakeup_begin(herald_wakeup, herald_queue, slot, &from, &to))
 	{
 		herald_moderation_begin(owed.follows_statement);
@@ -221,6 +226,67 @@ has_missed(const HeraldDelivery *owed)
 	return herald_bypass_since(owed->bypasses, owed->resumed_sets);
 }
 
+/*
+ * What channels begin with, from the WAL.  Our word is BUSY meanwhile: we could not use a turn, and
+ * the client may read slowly.  The client gets a position at the end of a transaction, so that
+ * it can go on from there on any server; but there is none as long as other channels have received
+ * less or more than these.
+ */
+static void
+send_history(void)
+{
+	HeraldHistory *history = herald_resumption_history();
+	uint32		slot = herald_shared_my_slot();
+	bool		as_is = can_send_as_is();
+	bool		has_positions;
+	uint64		delivered = 0;
+	uint64		untold = 0;
+	HeraldWalMark mark;
+	HeraldPast	past;
+
+	if (history == NULL)
+		return;
+	has_positions = herald_subscriptions_are_all_of(herald_history_only_section(history));
+	if (herald_wakeup_busy(herald_wakeup, slot))
+		herald_turns_pump();
+	InvalidateCatalogSnapshotConditionally();
+	herald_frames_begin();
+	while (herald_history_next(history, &past))
+	{
+		HeraldChannelCounters *counters = past.entry == NULL ? NULL : herald_subscriptions_admit_past(&past);
+
+		if (counters != NULL)
+		{
+			HERALD_FAULT_POINT("deliver-past");
+			send_entry(past.entry, 0, as_is);
+			atomic_fetch_add_explicit(&counters->delivered, 1, memory_order_relaxed);
+			delivered++;
+			untold++;
+		}
+		if (past.entry != NULL || untold < TELL_EVERY)
+			continue;
+		herald_frames_send();
+		if (has_positions)
+			herald_position_channel_tell_past(&past.after, herald_history_end(history));
+		untold = 0;
+		if (!herald_frames_go_out())
+			(void) pq_flush();
+		if (ProcDiePending || ClientConnectionLost)
+			CHECK_FOR_INTERRUPTS();
+	}
+	herald_frames_send();
+	herald_count(&herald_slots[slot].delivered, delivered);
+	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
+
+	if (!has_positions)
+		herald_session_set_positions_from(herald_history_end(history));
+	mark = herald_history_mark(history);
+	herald_mark_receive_history(&mark);
+	herald_resumption_end_history();
+	owes_position = true;
+	(void) herald_wakeup_rest(herald_wakeup, slot);
+}
+
 static void
 begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 {
@@ -315,13 +381,16 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				{
 					HERALD_FAULT_POINT("deliver-message");
 					herald_moderation_sent(message.sender_pid, message.after.position);
-					send_message(&message, as_is);
+					herald_mark_send(&message.commit);
+					send_entry(message.entry, message.sender_pid, as_is);
 					if (admitted != counters)
 						count_delivered(counters, &of_channel);
 					counters = admitted;
 					of_channel++;
 					delivered++;
-					if (delivered % TELL_EVERY == 0)
+
+					/* On another server there is no place within a batch. */
+					if (delivered % TELL_EVERY == 0 && message.commit.commit_end == 0)
 					{
 						herald_frames_send();
 						tell_position(message.after);
@@ -398,24 +467,21 @@ advance(HeraldPosition position)
 static void
 tell_position(HeraldPlace place)
 {
-	if (keeps_place)
+	if (keeps_place || !herald_session_has_position(place.position))
 		return;
 	owes_position = false;
 	herald_position_channel_tell(place);
 }
 
 static void
-send_message(const HeraldMessage *message, bool as_is)
+send_entry(const HeraldEntry *entry, int32 sender_pid, bool as_is)
 {
-	const HeraldEntry *entry = message->entry;
-
 	if (as_is)
 		herald_frames_add(entry->body, entry->body_length);
 	else
 	{
 		herald_frames_expect(entry->body_length);
-		NotifyMyFrontEnd(herald_entry_channel(entry), herald_entry_payload(entry),
-						 message->sender_pid);
+		NotifyMyFrontEnd(herald_entry_channel(entry), herald_entry_payload(entry), sender_pid);
 	}
 }
 
@@ -430,6 +496,14 @@ make_room(HeraldReader *reader)
 static void
 tell_overrun(HeraldReader *reader, HeraldPosition *to)
 {
+	/* The relay has logged why. */
+	if (reader->in_file && reader->file == HERALD_GAP_FILE)
+	{
+		herald_shared_count(HERALD_COUNT_OVERRUNS, 1);
+		tell_missed(reader, to, "This standby could not read them in the WAL, or not relay them.");
+		return;
+	}
+
 	/*
 	 * A listener below `lost` has been counted already.  Else the messages are missing for
 	 * another reason, such as the deleted file of a large transaction: count it here.

@@ -37,6 +37,9 @@ typedef struct HeraldDelivery
 	/* Send the session's position. */
 	bool		sends_position;
 
+	/* Send the history with which channels begin, before anything of the queue. */
+	bool		has_history;
+
 	/*
 	 * Must the client be notified, before anything else, that it has missed notifications on
 	 * channels that it has resumed?  has_missed: yes.  resumed_sets: still to be checked; yes, if
@@ -51,7 +54,7 @@ typedef struct HeraldDelivery
 static inline bool
 herald_delivery_is_owed(const HeraldDelivery *owed)
 {
-	return owed->own_batch != 0 || owed->sends_position || owed->has_missed || owed->resumed_sets != 0;
+	return owed->own_batch != 0 || owed->sends_position || owed->has_history || owed->has_missed || owed->resumed_sets != 0;
 }
 
 /* Channels of this set may have missed notifications: those counted after `bypasses`. */

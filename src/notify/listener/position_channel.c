@@ -26,24 +26,48 @@
 #include "notify/listener/subscriptions.h"
 #include "notify/position/token.h"
 
+static bool is_wanted(void);
+static void tell(const HeraldToken *token, HeraldPosition place);
+
 
 void
 herald_position_channel_tell(HeraldPlace place)
 {
-	_Atomic uint64_t *told = &herald_slots[herald_shared_my_slot()].told;
-	HeraldTokenHash *hash;
 	HeraldToken token;
-	char		text[HERALD_TOKEN_LENGTH + 1];
 
-	if (!herald_subscriptions_include_name(HERALD_POSITION_CHANNEL))
-	{
-		if (atomic_load(told) != 0)
-			atomic_store(told, 0);
+	if (!is_wanted())
 		return;
-	}
-	herald_position_channel_note(place.position);
 	token = herald_session_position();
 	token.place = place;
+	tell(&token, place.position);
+}
+
+void
+herald_position_channel_tell_past(const HeraldToken *token, HeraldPosition place)
+{
+	if (is_wanted())
+		tell(token, place);
+}
+
+static bool
+is_wanted(void)
+{
+	_Atomic uint64_t *told = &herald_slots[herald_shared_my_slot()].told;
+
+	if (herald_subscriptions_include_name(HERALD_POSITION_CHANNEL))
+		return true;
+	if (atomic_load(told) != 0)
+		atomic_store(told, 0);
+	return false;
+}
+
+static void
+tell(const HeraldToken *token, HeraldPosition place)
+{
+	HeraldTokenHash *hash;
+	char		text[HERALD_TOKEN_LENGTH + 1];
+
+	herald_position_channel_note(place);
 	hash = herald_token_hash_open();
 	herald_token_write(hash, token, text);
 	herald_token_hash_close(hash);

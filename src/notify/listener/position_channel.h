@@ -13,12 +13,16 @@
 #include "postgres.h"
 
 #include "core/queue_layout.h"
+#include "notify/position/token.h"
 
 /*
  * If the client listens to the channel, send it this place: it has been sent everything
  * before.  In a transaction; may throw.
  */
 extern void herald_position_channel_tell(HeraldPlace place);
+
+/* The same within a history, after which the queue goes on at the place. */
+extern void herald_position_channel_tell_past(const HeraldToken *token, HeraldPosition place);
 
 /*
  * The client of this listening session knows this position: send it a new one when this one is

@@ -38,10 +38,13 @@
 #include "base/shared.h"
 #include "base/signal.h"
 #include "core/session_state.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/read_buffer.h"
 #include "notify/listener/session.h"
+#include "notify/logged/anchor.h"
+#include "notify/logged/mark.h"
 #include "notify/storage/spill.h"
 
 static struct
@@ -54,6 +57,8 @@ static struct
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
 	uint32		bypasses_at_end;	/* the number when the last transaction ended */
 	bool		wants_positions;	/* the session has requested a position */
+	bool		has_history;	/* these two: see herald_session_has_position() */
+	HeraldPosition positions_from;
 	bool		hears_again;	/* see must_hear_natively() */
 	TimestampTz message_at_end; /* the client's last message at the last transaction's end */
 	int			failures;		/* consecutive failures of empty transactions */
@@ -91,6 +96,7 @@ herald_session_join(void)
 		return;
 
 	herald_read_buffer_allocate();
+	herald_session_prepare_position();
 	atomic_store_explicit(&mine->process, herald_my_proc_number(), memory_order_relaxed);
 	atomic_store_explicit(&mine->database, MyDatabaseId, memory_order_relaxed);
 	atomic_store_explicit(&mine->role, GetSessionUserId(), memory_order_relaxed);
@@ -110,7 +116,8 @@ herald_session_join(void)
 	herald_wakeup_join(herald_wakeup, slot,
 					   atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst));
 	(void) step(HERALD_SESSION_JOINS);
-	session.began_at = session.head_at_hook = 0;
+	session.began_at = session.head_at_hook = session.positions_from = 0;
+	herald_mark_begin();
 	session.bypasses_heard = session.bypasses_at_end = herald_bypass_count();
 	(void) herald_note_client_message(&session.message_at_hook);
 }
@@ -351,21 +358,52 @@ herald_session_take_owed(void)
 	return owed;
 }
 
+void
+herald_session_prepare_position(void)
+{
+	if (herald_settings_any_logged())
+		herald_anchor_ensure();
+}
+
 HeraldToken
 herald_session_position(void)
 {
 	/* Load this first: a transaction that is counted in between must count as not seen. */
-	HeraldToken token = {.bypasses = herald_bypass_count()};
+	HeraldToken token = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
 
 	session.wants_positions = herald_session_is_listener();
 	if (session.wants_positions)
 	{
 		token.bypasses = session.bypasses_heard;
 		token.place.position = herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot());
+		if (!herald_session_has_position(token.place.position))
+			return (HeraldToken) {.moved = true};
+		token.wal = herald_mark_at(token.place.position);
 	}
 	else
+	{
 		token.place.position = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+		token.wal = herald_mark_of_server(token.place.position);
+	}
 	return token;
+}
+
+void
+herald_session_set_history(bool has_history)
+{
+	session.has_history = has_history;
+}
+
+void
+herald_session_set_positions_from(HeraldPosition position)
+{
+	session.positions_from = Max(session.positions_from, position);
+}
+
+bool
+herald_session_has_position(HeraldPosition position)
+{
+	return !session.has_history && position >= session.positions_from;
 }
 
 void

@@ -68,6 +68,22 @@ extern HeraldDelivery herald_session_take_owed(void);
 extern HeraldToken herald_session_position(void);
 
 /*
+ * Before the first of them: see to it that logged channels can be resumed from them on another
+ * server.  In a transaction; may throw.
+ */
+extern void herald_session_prepare_position(void);
+
+/*
+ * set_history: some channels begin with a history that has not been delivered yet; so there is no
+ * position for all channels.  set_positions_from: nor is there one before this place.  Never fail.
+ */
+extern void herald_session_set_history(bool has_history);
+extern void herald_session_set_positions_from(HeraldPosition position);
+
+/* Is there a position for all channels, if everything before this one has been sent? */
+extern bool herald_session_has_position(HeraldPosition position);
+
+/*
  * In an empty transaction.  If the session has requested it for the server's own queue, the
  * server has sent the client everything that was committed there when the previous transaction
  * ended: note that.

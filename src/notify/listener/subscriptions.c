@@ -32,28 +32,13 @@
 #include "base/involvement.h"
 #include "base/own_channels.h"
 #include "base/shared.h"
-#include "base/subtransaction_levels.h"
 #include "core/stop_point.h"
 #include "notify/channels/quota.h"
+#include "notify/listener/actions.h"
 #include "notify/listener/server_steps.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/bypass.h"
-#include "notify/storage/spill.h"
-
-typedef enum ActionKind
-{
-	ACTION_LISTEN,
-	ACTION_UNLISTEN,
-	ACTION_UNLISTEN_ALL
-} ActionKind;
-
-typedef struct Action
-{
-	ActionKind	kind;
-	HeraldToken after;			/* for a LISTEN that resumes; else 0 */
-	char		channel[NAMEDATALEN];
-} Action;
 
 typedef struct Subscription
 {
@@ -68,6 +53,8 @@ typedef struct Subscription
 	HeraldPlace next_start;		/* the same after this transaction */
 	bool		resumes;		/* next_start is an older place */
 	uint32		bypasses;		/* number of bypasses in the token */
+	uint32		section;		/* of the history that comes before `start`; 0: none */
+	uint32		next_section;	/* the same after this transaction */
 } Subscription;
 
 /* In TopMemoryContext; NULL before the first LISTEN. */
@@ -79,11 +66,7 @@ static Subscription *found_last;
 /* State of this transaction, in its memory context. */
 static struct
 {
-	Action	   *actions;
-	int			actions_used;
-	int			actions_size;
-
-	/* Subscriptions that the actions concern; set by herald_subscriptions_prepare(). */
+	/* Subscriptions that its actions concern; set by herald_subscriptions_prepare(). */
 	Subscription **touched;
 	int			touched_used;
 	int			touched_size;
@@ -92,16 +75,10 @@ static struct
 	bool		is_held;		/* see herald_subscriptions_are_held() */
 }			transaction;
 
-/* Levels of the actions. */
-static HeraldLevels levels;
-
 static Subscription *find_active(const HeraldEntry *entry);
 static bool is_before(HeraldPlace one, HeraldPlace other);
-static void add_action(ActionKind kind, const char *channel);
-static Action *find_listen(const char *channel);
-static bool any_action(bool listens);
-static int	last_unlisten_all(void);
-static void apply_to_wishes(const Action *action);
+static void add_action(HeraldActionKind kind, const char *channel);
+static void apply_to_wishes(const HeraldAction *action);
 static Subscription *enter(const char *channel);
 static void enter_in_map(Subscription *subscription);
 static uint32 count_new(void);
@@ -118,53 +95,98 @@ static void leave_all(void);
 void
 herald_subscriptions_listen(const char *channel)
 {
-	add_action(ACTION_LISTEN, channel);
+	add_action(HERALD_ACTION_LISTEN, channel);
 }
 
 void
 herald_subscriptions_unlisten(const char *channel)
 {
-	add_action(ACTION_UNLISTEN, channel);
+	add_action(HERALD_ACTION_UNLISTEN, channel);
 }
 
 void
 herald_subscriptions_unlisten_all(void)
 {
-	add_action(ACTION_UNLISTEN_ALL, "");
+	add_action(HERALD_ACTION_UNLISTEN_ALL, "");
 }
 
 bool
 herald_subscriptions_any_to_add(const char *channel)
 {
-	return find_listen(channel) != NULL;
+	return herald_actions_find_listen(channel) != NULL;
 }
 
-bool
-herald_subscriptions_resume(const char *channel, HeraldToken token)
+void
+herald_subscriptions_join(void)
 {
-	uint32		hash = herald_channel_hash(channel, strlen(channel));
-	Action	   *listen = find_listen(channel);
-	HeraldPosition had_read;
-
-	if (listen == NULL)
-		return false;
 	join();
 	transaction.has_joined = true;
 	herald_is_involved = true;
 	herald_session_statement();
-	HERALD_STOP_POINT("resume-joined");
-	if (!herald_spill_hold(hash, token.place.position, &had_read))
-		return false;
+}
 
-	/* The word has moved, even if we return false below. */
+void
+herald_subscriptions_note_held(void)
+{
 	transaction.is_held = true;
-	if (token.place.position < had_read)
-		herald_subscriptions_pass(had_read);
-	herald_bypass_await_counting();
-	if (herald_bypass_since(token.bypasses, herald_channel_set(hash)))
+}
+
+HeraldChannelCounters *
+herald_subscriptions_admit_past(const HeraldPast *past)
+{
+	Subscription *subscription = find_active(past->entry);
+
+	return subscription != NULL && subscription->section == past->section ? subscription->counters : NULL;
+}
+
+bool
+herald_subscriptions_any_past(void)
+{
+	HASH_SEQ_STATUS scan;
+	Subscription *subscription;
+
+	if (subscriptions == NULL)
 		return false;
-	listen->after = token;
-	HERALD_STOP_POINT("resume-held");
+	hash_seq_init(&scan, subscriptions);
+	while ((subscription = hash_seq_search(&scan)) != NULL)
+	{
+		if (subscription->section != 0)
+		{
+			hash_seq_term(&scan);
+			return true;
+		}
+	}
+	return false;
+}
+
+void
+herald_subscriptions_end_past(void)
+{
+	HASH_SEQ_STATUS scan;
+	Subscription *subscription;
+
+	if (subscriptions == NULL)
+		return;
+	hash_seq_init(&scan, subscriptions);
+	while ((subscription = hash_seq_search(&scan)) != NULL)
+		subscription->section = 0;
+}
+
+bool
+herald_subscriptions_are_all_of(uint32 section)
+{
+	HASH_SEQ_STATUS scan;
+	Subscription *subscription;
+
+	hash_seq_init(&scan, subscriptions);
+	while ((subscription = hash_seq_search(&scan)) != NULL)
+	{
+		if (subscription->section != section && !herald_own_channel(subscription->channel))
+		{
+			hash_seq_term(&scan);
+			return false;
+		}
+	}
 	return true;
 }
 
@@ -218,25 +240,25 @@ herald_subscriptions_pass(HeraldPosition position)
 void
 herald_subscriptions_subcommit(void)
 {
-	herald_levels_subcommit(&levels);
+	herald_actions_subcommit();
 }
 
 void
 herald_subscriptions_subabort(void)
 {
-	transaction.actions_used = (int) herald_levels_subabort(&levels, transaction.actions_used);
+	herald_actions_subabort();
 }
 
 bool
 herald_subscriptions_any_to_drop(void)
 {
-	return any_action(false);
+	return herald_actions_any(false);
 }
 
 bool
 herald_subscriptions_are_first(void)
 {
-	return any_action(true) && (subscriptions == NULL || hash_get_num_entries(subscriptions) == 0);
+	return herald_actions_any(true) && (subscriptions == NULL || hash_get_num_entries(subscriptions) == 0);
 }
 
 void
@@ -245,14 +267,14 @@ herald_subscriptions_prepare(void)
 	HeraldPosition start;
 	bool		entered = false;
 
-	if (transaction.actions_used == 0)
+	if (herald_actions_count() == 0)
 		return;
 
 	/* Actions before the last UNLISTEN * have no effect. */
-	for (int i = last_unlisten_all(); i < transaction.actions_used; i++)
+	for (int i = herald_actions_last_unlisten_all(); i < herald_actions_count(); i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		apply_to_wishes(&transaction.actions[i]);
+		apply_to_wishes(herald_actions_get(i));
 	}
 
 	for (int i = 0; i < transaction.touched_used; i++)
@@ -325,10 +347,16 @@ herald_subscriptions_commit(void)
 		if (subscription->is_wanted)
 		{
 			if (subscription->resumes || !subscription->is_active)
+			{
 				subscription->start = subscription->next_start;
+				subscription->section = subscription->next_section;
+			}
+			if (subscription->section != 0)
+				herald_session_owed()->has_history = true;
 			if (!subscription->is_active && strcmp(subscription->channel, HERALD_POSITION_CHANNEL) == 0)
 				herald_session_owed()->sends_position = true;
 			subscription->resumes = false;
+			subscription->next_section = 0;
 			subscription->is_active = true;
 		}
 		else
@@ -346,6 +374,7 @@ herald_subscriptions_abort(void)
 
 		subscription->is_touched = false;
 		subscription->resumes = false;
+		subscription->next_section = 0;
 		if (subscription->is_active)
 			subscription->is_wanted = true;
 		else
@@ -406,98 +435,47 @@ find_active(const HeraldEntry *entry)
 }
 
 static void
-add_action(ActionKind kind, const char *channel)
+add_action(HeraldActionKind kind, const char *channel)
 {
-	Action	   *action;
 	uint64		channels = subscriptions == NULL ? 0 : hash_get_num_entries(subscriptions);
 
 	herald_is_involved = true;	/* so that the end of the transaction resets the steps */
-	if (kind == ACTION_UNLISTEN_ALL)
+	if (kind == HERALD_ACTION_UNLISTEN_ALL)
 		herald_server_steps_add_all(channels);
 	else
-		herald_server_steps_add(kind == ACTION_LISTEN, channels);
+		herald_server_steps_add(kind == HERALD_ACTION_LISTEN, channels);
 
 	/* A session without channels has nothing to unlisten. */
-	if (kind != ACTION_LISTEN && transaction.actions_used == 0 && channels == 0)
+	if (kind != HERALD_ACTION_LISTEN && herald_actions_count() == 0 && channels == 0)
 		return;
 
-	if (transaction.actions_used == transaction.actions_size)
-	{
-		int			size = Max(8, transaction.actions_size * 2);
-
-		if (transaction.actions == NULL)
-			transaction.actions = MemoryContextAlloc(TopTransactionContext,
-													 size * sizeof(Action));
-		else
-			transaction.actions = repalloc_huge(transaction.actions, size * sizeof(Action));
-		transaction.actions_size = size;
-	}
-
-	herald_levels_mark(&levels, transaction.actions_used);
-	action = &transaction.actions[transaction.actions_used++];
-	action->kind = kind;
-	action->after = (HeraldToken) {0};
-	strlcpy(action->channel, channel, NAMEDATALEN);
-}
-
-/* The latest action for the channel, if that is a LISTEN. */
-static Action *
-find_listen(const char *channel)
-{
-	for (int i = transaction.actions_used; i-- > 0;)
-	{
-		Action	   *action = &transaction.actions[i];
-
-		if (action->kind == ACTION_UNLISTEN_ALL || strcmp(action->channel, channel) == 0)
-			return action->kind == ACTION_LISTEN ? action : NULL;
-	}
-	return NULL;
-}
-
-/* listens: is there a LISTEN among the actions?  Else: is there an UNLISTEN or UNLISTEN *? */
-static bool
-any_action(bool listens)
-{
-	for (int i = 0; i < transaction.actions_used; i++)
-		if ((transaction.actions[i].kind == ACTION_LISTEN) == listens)
-			return true;
-	return false;
-}
-
-/* The index of the last UNLISTEN * among the actions; 0: there is none, or it is the first. */
-static int
-last_unlisten_all(void)
-{
-	int			i = transaction.actions_used - 1;
-
-	while (i > 0 && transaction.actions[i].kind != ACTION_UNLISTEN_ALL)
-		i--;
-	return Max(i, 0);
+	herald_actions_add(kind, channel);
 }
 
 /* Apply one action to the wanted state. */
 static void
-apply_to_wishes(const Action *action)
+apply_to_wishes(const HeraldAction *action)
 {
 	Subscription *subscription;
 	HASH_SEQ_STATUS scan;
 
 	switch (action->kind)
 	{
-		case ACTION_LISTEN:
+		case HERALD_ACTION_LISTEN:
 			reserve_touched();
 			subscription = enter(action->channel);
 			touch(subscription);
 			subscription->is_wanted = true;
-			if (action->after.place.position != 0)
+			if (action->after.position != 0)
 			{
-				subscription->next_start = action->after.place;
-				subscription->bypasses = action->after.bypasses;
+				subscription->next_start = action->after;
+				subscription->next_section = action->section;
+				subscription->bypasses = action->bypasses;
 				subscription->resumes = true;
 			}
 			break;
 
-		case ACTION_UNLISTEN:
+		case HERALD_ACTION_UNLISTEN:
 			subscription = subscriptions == NULL ? NULL :
 				find(action->channel, strlen(action->channel), HASH_FIND, NULL);
 			if (subscription)
@@ -507,7 +485,7 @@ apply_to_wishes(const Action *action)
 			}
 			break;
 
-		case ACTION_UNLISTEN_ALL:
+		case HERALD_ACTION_UNLISTEN_ALL:
 			if (subscriptions == NULL)
 				break;
 			hash_seq_init(&scan, subscriptions);
@@ -622,10 +600,10 @@ drop(Subscription *subscription)
 static void
 finish(void)
 {
-	bool		had_actions = transaction.actions_used > 0 || transaction.has_joined;
+	bool		had_actions = herald_actions_count() > 0 || transaction.has_joined;
 
 	memset(&transaction, 0, sizeof(transaction));
-	herald_levels_reset(&levels);
+	herald_actions_reset();
 	herald_server_steps_reset();
 	if (!had_actions)
 		return;
@@ -663,7 +641,7 @@ leave_at_exit(int code, Datum arg)
 
 	/* The abort that may follow has nothing left to undo. */
 	memset(&transaction, 0, sizeof(transaction));
-	herald_levels_reset(&levels);
+	herald_actions_reset();
 	HERALD_HOLD_POINT("exit-without-channels");
 	herald_session_leave();
 	herald_wakeup_trust(herald_wakeup, herald_shared_my_slot());

@@ -14,6 +14,7 @@
 
 #include "core/queue_reader.h"
 #include "notify/channels/channel_map.h"
+#include "notify/logged/history.h"
 #include "notify/position/token.h"
 
 /*
@@ -31,11 +32,23 @@ extern void herald_subscriptions_unlisten_all(void);
 extern bool herald_subscriptions_any_to_add(const char *channel);
 
 /*
- * If so: let the channel begin at the token's place.  From now on the messages after it are
- * kept for this session.  False: some of them no longer exist, and the channel begins at the
- * commit.  May throw.
+ * For channels that resume, in their transaction.  join: the session becomes a listener now, so that
+ * messages can be kept for it.  note_held: they are.  May throw; the latter never does.
  */
-extern bool herald_subscriptions_resume(const char *channel, HeraldToken token);
+extern void herald_subscriptions_join(void);
+extern void herald_subscriptions_note_held(void);
+
+/*
+ * admit_past: the counters of a notification's channel; NULL: it is not for this session.
+ * are_all_of: do all channels of this session begin with this section?  Then a position within it
+ * is one for all of them.
+ */
+extern HeraldChannelCounters *herald_subscriptions_admit_past(const HeraldPast *past);
+extern bool herald_subscriptions_are_all_of(uint32 section);
+
+/* Do any channels begin with a history?  end: it has been delivered. */
+extern bool herald_subscriptions_any_past(void);
+extern void herald_subscriptions_end_past(void);
 
 /*
  * Does this transaction hold messages for a channel that will resume?  Then the session's word

@@ -15,8 +15,16 @@
  * (Other parts are written before the reservation, and may be before the anchor: the last part
  * says where the first one begins.)
  *
+ * The first anchor is in the WAL before this run's first batch with logged notifications has its
+ * place (log_writer.c sees to that), and after the relay has ended.  So it is good for every
+ * place that is not the relay's: between that place and the anchor's there are no such batches.
+ *
  * Sessions that lag need an older anchor, so several are kept.  When there is no room for
  * another one, every second one is dropped: the first of this run always stays.
+ *
+ * An anchor is published when it cannot be lost any more: it is on the disk, and, if commits
+ * wait for a synchronous standby, also there.  Otherwise a failover could take away the anchor of
+ * a client of which it has taken away nothing else.  The first one does not wait for that.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -26,29 +34,68 @@
 
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
+#include "replication/syncrep.h"
+#include "replication/walsender_private.h"
 #include "storage/spin.h"
 
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "core/wal_message.h"
 #include "notify/logged/anchor.h"
+#include "notify/logged/relay_state.h"
 #include "notify/logged/wal_origin.h"
 
 /* The next anchor in the same segment of the WAL has at least this distance, in bytes. */
 #define DISTANCE_MIN		8192
 
+/* The anchor that is not published yet, and the end of its record; InvalidXLogRecPtr: there is none. */
+static HeraldAnchor pending;
+static XLogRecPtr pending_end;
+
+static bool is_due(void);
 static bool is_far(XLogRecPtr last);
+static void insert(void);
+static bool is_safe(XLogRecPtr end);
 static void publish(HeraldAnchor anchor);
 static void thin_out(HeraldAnchors *anchors);
 
 
-bool
-herald_anchor_due(void)
+void
+herald_anchor_keep_up(void)
+{
+	if (pending_end == InvalidXLogRecPtr && is_due())
+		insert();
+	if (pending_end != InvalidXLogRecPtr && is_safe(pending_end))
+	{
+		publish(pending);
+		pending_end = InvalidXLogRecPtr;
+	}
+}
+
+void
+herald_anchor_ensure(void)
+{
+	if (atomic_load_explicit(&herald_control->anchors.count, memory_order_acquire) > 0 ||
+		RecoveryInProgress() || herald_relay_is_active())
+		return;
+	herald_anchor_write();
+}
+
+void
+herald_anchor_write(void)
+{
+	insert();
+	publish(pending);
+	pending_end = InvalidXLogRecPtr;
+}
+
+static bool
+is_due(void)
 {
 	HeraldAnchors *anchors = &herald_control->anchors;
 	XLogRecPtr	last = InvalidXLogRecPtr;
 
-	if (RecoveryInProgress())
+	if (RecoveryInProgress() || herald_relay_is_active())
 		return false;
 
 	SpinLockAcquire(&anchors->lock);
@@ -57,6 +104,8 @@ herald_anchor_due(void)
 	SpinLockRelease(&anchors->lock);
 
 	if (last == InvalidXLogRecPtr)
+		return true;
+	if (atomic_exchange(&herald_control->wants_anchor, 0) != 0)
 		return true;
 	return atomic_load_explicit(&herald_control->logs, memory_order_relaxed) != 0 && is_far(last);
 }
@@ -76,21 +125,29 @@ is_far(XLogRecPtr last)
 		GetLastImportantRecPtr() > last;
 }
 
-void
-herald_anchor_write(void)
+static void
+insert(void)
 {
-	HeraldAnchor anchor = {.run = herald_control->server_run};
 	char		text[HERALD_WAL_ANCHOR_MAX];
-	XLogRecPtr	end;
+	HeraldReached relayed = {0};
 
-	end = herald_wal_origin_log_unimportant(text, herald_wal_write_anchor(text, anchor.run));
-	anchor.wal = ProcLastRecPtr;
+	pending.run = herald_control->server_run;
+	pending_end = herald_wal_origin_log_unimportant(text, herald_wal_write_anchor(text, pending.run));
+	pending.wal = ProcLastRecPtr;
 	HERALD_STOP_POINT("anchor-written");
-	anchor.place = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
+	pending.place = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
+	if (atomic_load(&herald_control->anchors.count) == 0)
+		pending.place = herald_relay_reached(&relayed) ? relayed.place : 0;
+	XLogFlush(pending_end);
+}
 
-	/* A token must not name an anchor that a crash can take away. */
-	XLogFlush(end);
-	publish(anchor);
+/* Have the synchronous standbys flushed it, if there are any? */
+static bool
+is_safe(XLogRecPtr end)
+{
+	return atomic_load(&herald_control->anchors.count) == 0 ||
+		SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0' ||
+		WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= end;
 }
 
 /* In the order of the WAL.  Another process may have published a later one meanwhile. */
@@ -104,7 +161,8 @@ publish(HeraldAnchor anchor)
 	{
 		if (anchors->count == HERALD_ANCHORS)
 			thin_out(anchors);
-		anchors->items[anchors->count++] = anchor;
+		anchors->items[anchors->count] = anchor;
+		atomic_fetch_add(&anchors->count, 1);
 	}
 	SpinLockRelease(&anchors->lock);
 }

@@ -17,12 +17,19 @@
 #include "core/queue_layout.h"
 
 /*
- * Should an anchor be written?  Never during recovery.  Once soon after it, and after that only
- * if notifications are logged and other WAL has been written.
+ * Write an anchor if one is due, and publish it when it cannot be lost any more.  One is due soon
+ * after the start or a promotion; after a setting has changed; and if notifications are logged, in
+ * each segment of the WAL and after each checkpoint.  By the housekeeper, each second.
  */
-extern bool herald_anchor_due(void);
+extern void herald_anchor_keep_up(void);
 
-/* Write an anchor, flush it, and publish it.  Not during recovery.  Nothing of ours may be locked. */
+/*
+ * Write the first anchor of this run, unless there is one, or this is a standby.  By a
+ * transaction, before it reserves its batch, and by a session that will ask for positions.
+ */
+extern void herald_anchor_ensure(void);
+
+/* Write one at once, and publish it.  Not on a standby. */
 extern void herald_anchor_write(void);
 
 /*

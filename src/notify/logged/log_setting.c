@@ -34,6 +34,7 @@ static Change *changes;			/* in TopTransactionContext */
 static uint64 changes_used;
 static uint64 changes_room;
 static HeraldLevels levels;
+static bool has_written;		/* they are in the WAL */
 
 
 void
@@ -83,6 +84,7 @@ herald_log_setting_write(void)
 		(void) herald_wal_origin_log(text, length, true);
 	}
 	changes_used = 0;
+	has_written = true;
 }
 
 void
@@ -103,4 +105,9 @@ herald_log_setting_reset(void)
 	herald_levels_reset(&levels);
 	changes = NULL;
 	changes_used = changes_room = 0;
+
+	/* A token with an older anchor could not tell on which side of the change it is. */
+	if (has_written)
+		atomic_store(&herald_control->wants_anchor, 1);
+	has_written = false;
 }

@@ -38,6 +38,7 @@
 #include "core/stop_point.h"
 #include "core/wal_message.h"
 #include "notify/channels/channel_settings.h"
+#include "notify/logged/anchor.h"
 #include "notify/logged/log_writer.h"
 #include "notify/logged/wal_origin.h"
 
@@ -58,6 +59,7 @@ static struct
 	uint32		part;			/* 0: no notification has been found that is logged */
 	uint32		notifications;	/* in the current part */
 	XLogRecPtr	first;			/* where part 1 begins */
+	bool		is_partial;		/* some were left out, which are not on logged channels */
 	bool		is_complete;	/* the text is the last part, without its place */
 
 	/* The channel that was looked up last. */
@@ -84,7 +86,9 @@ void
 herald_log_add(const HeraldEntry *entry)
 {
 	CHECK_FOR_INTERRUPTS();
-	if (is_logged(entry))
+	if (!is_logged(entry))
+		message.is_partial = true;
+	else
 		add(herald_entry_channel(entry), entry->channel_length,
 			herald_entry_payload(entry), herald_entry_payload_length(entry));
 }
@@ -99,10 +103,17 @@ herald_log_complete(void)
 		write_part();
 	message.length += herald_wal_write_tail(message.text + message.length, true);
 	HERALD_STOP_POINT("log-complete");
+	herald_anchor_ensure();
 	(void) GetTopTransactionId();
 	atomic_store_explicit(&herald_control->logs, 1, memory_order_relaxed);
 	message.is_complete = true;
 	return true;
+}
+
+bool
+herald_log_is_whole(void)
+{
+	return !message.is_partial;
 }
 
 bool

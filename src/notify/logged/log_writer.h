@@ -29,6 +29,9 @@ extern bool herald_log_complete(void);
 /* Has this transaction a last part that is not in the WAL yet? */
 extern bool herald_log_is_complete(void);
 
+/* Are all notifications that were added on logged channels? */
+extern bool herald_log_is_whole(void);
+
 /*
  * Write the last part, if there is one, with the place of the batch in the queue; 0: the
  * notifications go through the server's own queue.  Never throws.

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * wal_origin.c
- *	  Which messages in the WAL are pg_herald's own.
+ *	  How pg_herald recognizes its messages in the WAL.
  *
  * Any user may call pg_logical_emit_message(), with our prefix as well.  So a message of ours
  * also has a replication origin that no SQL statement can set: DoNotReplicateId.  It needs no
  * entry in pg_replication_origin.  Logical decoding passes the message on, unless the output
- * plugin is set to skip what has an origin.
+ * plugin skips what has an origin.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/rmgr.h"
+#include "access/xloginsert.h"
 #include "access/xlogrecord.h"
 #include "replication/message.h"
 #include "replication/origin.h"

@@ -1,19 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * token.c
- *	  A token: a position of the queue as text, for clients to store.
+ *	  A token: a position as text, for clients to store.
  *
- *		version | run | database | extension | nonce | place, bypasses | tag | checksum
+ *		version | flags | run | database | extension | nonce | content | tag | checksum
  *
- * in base64, with the URL-safe alphabet.  The place and the bypasses are encrypted, since the
- * queue belongs to all databases: the distance between two places would reveal how much other
- * databases have sent.  The tag authenticates the token, since a reader relies on a batch
- * beginning at the place: a client that could forge places could have its own payloads read as
- * batches, with lengths of its choice.  Both use a random key that is generated when the
- * server starts, so only this server can read a token, and it keeps no list of tokens.
+ * in base64, with the URL-safe alphabet.  The content is encrypted, since the queue belongs to all
+ * databases: the distance between two places would reveal how much other databases have sent.
+ * The tag authenticates the token, since a reader relies on a batch beginning at the place: a
+ * client that could forge places could have its own payloads read as batches, with lengths of its
+ * choice.  Both use the database's secret (secret.c), so every server of the cluster can read the
+ * token, and none keeps a list of tokens.
  *
- * The checksum distinguishes a token of another run, whose key no longer exists, from a
- * damaged one.
+ * The checksum distinguishes a token whose secret does not exist any more from a damaged one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,21 +29,39 @@
 #include "base/activation.h"
 #include "base/compat.h"
 #include "base/shared.h"
+#include "notify/position/secret.h"
 #include "notify/position/token.h"
 
-#define VERSION			1
-#define TAG_BYTES		14
-#define CONTENT_BYTES	(sizeof(HeraldPlace) + sizeof(uint32))
+#define VERSION			2
+#define TAG_BYTES		15
+#define FLAG_OF_DATABASE	1	/* the secret is the database's */
+#define FLAG_MOVED			2
+
+/* What is encrypted. */
+typedef struct Content
+{
+	uint64		position;
+	uint64		offset;
+	HeraldWalMark wal;
+	uint64		partial_run;
+	uint64		partial_place;
+	uint32		partial_passed;
+	uint32		passed;
+	uint32		bypasses;
+} Content;
+
+#define CONTENT_BYTES	(offsetof(Content, bypasses) + sizeof(uint32))
 
 typedef struct Sealed
 {
 	uint8		version;
-	uint8		run[8];			/* of the server */
+	uint8		flags;
+	uint8		run[8];			/* of the server that the place belongs to */
 	uint8		database[4];
 	uint8		extension[4];	/* the oid of one of its functions, which changes with each
 								 * CREATE EXTENSION */
 	uint8		nonce[8];
-	uint8		content[CONTENT_BYTES]; /* encrypted */
+	uint8		content[CONTENT_BYTES];
 	uint8		tag[TAG_BYTES];
 	uint8		checksum[4];
 } Sealed;
@@ -60,10 +77,10 @@ typedef enum Purpose
 
 static Oid	extension_mark(void);
 static void next_nonce(uint8 nonce[8]);
-static void encrypt_content(HeraldTokenHash *hash, Sealed *sealed);
-static void make_tag(HeraldTokenHash *hash, const Sealed *sealed, uint8 tag[TAG_BYTES]);
-static void keyed_hash(HeraldTokenHash *hash, Purpose purpose, const void *bytes, size_t length,
-					   uint8 digest[PG_SHA256_DIGEST_LENGTH]);
+static void encrypt_content(HeraldTokenHash *hash, const uint8 *secret, Sealed *sealed);
+static void make_tag(HeraldTokenHash *hash, const uint8 *secret, const Sealed *sealed, uint8 tag[TAG_BYTES]);
+static void keyed_hash(HeraldTokenHash *hash, const uint8 *secret, Purpose purpose, const void *bytes,
+					   size_t length, uint8 digest[PG_SHA256_DIGEST_LENGTH]);
 static pg_crc32c checksum_of(const Sealed *sealed);
 static char exchanged(char c, const char *ours, const char *theirs);
 static bool from_text(const char *text, Sealed *sealed);
@@ -90,20 +107,32 @@ herald_token_hash_close(HeraldTokenHash *hash)
 }
 
 void
-herald_token_write(HeraldTokenHash *hash, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1])
+herald_token_write(HeraldTokenHash *hash, const HeraldToken *token, char text[HERALD_TOKEN_LENGTH + 1])
 {
+	Content		content = {
+		.position = token->place.position,
+		.offset = token->place.offset,
+		.wal = token->wal,
+		.partial_run = token->partial.run,
+		.partial_place = token->partial.place,
+		.partial_passed = token->partial.passed,
+		.passed = token->passed,
+		.bypasses = token->bypasses,
+	};
 	Oid			extension = extension_mark();
 	Sealed		sealed = {.version = VERSION};
+	bool		of_database;
+	const uint8 *secret = herald_secret(&of_database);
 	pg_crc32c	checksum;
 
-	memcpy(sealed.run, &herald_control->server_run, sizeof(sealed.run));
+	sealed.flags = (of_database ? FLAG_OF_DATABASE : 0) | (token->moved ? FLAG_MOVED : 0);
+	memcpy(sealed.run, &token->run, sizeof(sealed.run));
 	memcpy(sealed.database, &MyDatabaseId, sizeof(sealed.database));
 	memcpy(sealed.extension, &extension, sizeof(sealed.extension));
 	next_nonce(sealed.nonce);
-	memcpy(sealed.content, &token.place, sizeof(token.place));
-	memcpy(sealed.content + sizeof(token.place), &token.bypasses, sizeof(token.bypasses));
-	encrypt_content(hash, &sealed);
-	make_tag(hash, &sealed, sealed.tag);
+	memcpy(sealed.content, &content, CONTENT_BYTES);
+	encrypt_content(hash, secret, &sealed);
+	make_tag(hash, secret, &sealed, sealed.tag);
 	checksum = checksum_of(&sealed);
 	memcpy(sealed.checksum, &checksum, sizeof(sealed.checksum));
 	to_text(&sealed, text);
@@ -115,6 +144,9 @@ herald_token_read(const char *text, HeraldToken *token)
 	Oid			extension = extension_mark();
 	HeraldTokenHash *hash;
 	Sealed		sealed;
+	Content		content;
+	bool		of_database;
+	const uint8 *secret = herald_secret(&of_database);
 	uint8		tag[TAG_BYTES];
 	pg_crc32c	checksum;
 
@@ -128,28 +160,37 @@ herald_token_read(const char *text, HeraldToken *token)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("notification position has an unknown version"),
 				 errdetail("Its version is %d, this server reads version %d.", sealed.version, VERSION)));
-	if (memcmp(sealed.run, &herald_control->server_run, sizeof(sealed.run)) != 0)
-		return HERALD_TOKEN_OF_OTHER_RUN;
-
-	hash = herald_token_hash_open();
-	make_tag(hash, &sealed, tag);
-	if (memcmp(sealed.tag, tag, sizeof(tag)) != 0)
-		report_invalid();
 	if (memcmp(sealed.database, &MyDatabaseId, sizeof(sealed.database)) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("notification position is of another database")));
+	memset(token, 0, sizeof(*token));
+	memcpy(&token->run, sealed.run, sizeof(sealed.run));
+	if ((sealed.flags & FLAG_OF_DATABASE) == 0 && token->run != herald_control->server_run)
+		return HERALD_TOKEN_OF_OTHER_RUN;
 	if (memcmp(sealed.extension, &extension, sizeof(sealed.extension)) != 0)
-	{
-		herald_token_hash_close(hash);
 		return HERALD_TOKEN_OF_OTHER_EXTENSION;
-	}
 
-	encrypt_content(hash, &sealed);
+	hash = herald_token_hash_open();
+	make_tag(hash, secret, &sealed, tag);
+	if (memcmp(sealed.tag, tag, sizeof(tag)) != 0)
+		report_invalid();
+	encrypt_content(hash, secret, &sealed);
 	herald_token_hash_close(hash);
-	memcpy(&token->place, sealed.content, sizeof(token->place));
-	memcpy(&token->bypasses, sealed.content + sizeof(token->place), sizeof(token->bypasses));
+	memcpy(&content, sealed.content, CONTENT_BYTES);
+	token->place = (HeraldPlace) {content.position, content.offset};
+	token->bypasses = content.bypasses;
+	token->passed = content.passed;
+	token->moved = (sealed.flags & FLAG_MOVED) != 0;
+	token->partial = (HeraldPartial) {content.partial_run, content.partial_place, content.partial_passed};
+	token->wal = content.wal;
 	return HERALD_TOKEN_READ;
+}
+
+bool
+herald_token_is_here(const HeraldToken *token)
+{
+	return !token->moved && token->run == herald_control->server_run;
 }
 
 static Oid
@@ -176,32 +217,40 @@ next_nonce(uint8 nonce[8])
 
 /* Encrypt or decrypt the content, with a key stream derived from the nonce. */
 static void
-encrypt_content(HeraldTokenHash *hash, Sealed *sealed)
+encrypt_content(HeraldTokenHash *hash, const uint8 *secret, Sealed *sealed)
 {
 	uint8		stream[PG_SHA256_DIGEST_LENGTH];
+	uint8		seed[sizeof(sealed->nonce) + 1];
 
-	keyed_hash(hash, PURPOSE_ENCRYPT, sealed->nonce, sizeof(sealed->nonce), stream);
+	memcpy(seed, sealed->nonce, sizeof(sealed->nonce));
 	for (size_t i = 0; i < sizeof(sealed->content); i++)
-		sealed->content[i] ^= stream[i];
+	{
+		if (i % sizeof(stream) == 0)
+		{
+			seed[sizeof(sealed->nonce)] = (uint8) (i / sizeof(stream));
+			keyed_hash(hash, secret, PURPOSE_ENCRYPT, seed, sizeof(seed), stream);
+		}
+		sealed->content[i] ^= stream[i % sizeof(stream)];
+	}
 }
 
 /* Compute the tag of everything before it. */
 static void
-make_tag(HeraldTokenHash *hash, const Sealed *sealed, uint8 tag[TAG_BYTES])
+make_tag(HeraldTokenHash *hash, const uint8 *secret, const Sealed *sealed, uint8 tag[TAG_BYTES])
 {
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 
-	keyed_hash(hash, PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
+	keyed_hash(hash, secret, PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
 	memcpy(tag, digest, TAG_BYTES);
 }
 
 static void
-keyed_hash(HeraldTokenHash *hash, Purpose purpose, const void *bytes, size_t length,
+keyed_hash(HeraldTokenHash *hash, const uint8 *secret, Purpose purpose, const void *bytes, size_t length,
 		   uint8 digest[PG_SHA256_DIGEST_LENGTH])
 {
 	uint8		first = (uint8) purpose;
 
-	if (pg_hmac_init(hash, herald_control->token_key, sizeof(herald_control->token_key)) < 0 ||
+	if (pg_hmac_init(hash, secret, HERALD_SECRET_BYTES) < 0 ||
 		pg_hmac_update(hash, &first, sizeof(first)) < 0 ||
 		pg_hmac_update(hash, bytes, length) < 0 ||
 		pg_hmac_final(hash, digest, PG_SHA256_DIGEST_LENGTH) < 0)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * token.h
- *	  A token: a position of the queue as text, for clients to store.
+ *	  A token: a position as text, for clients to store.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,17 +12,49 @@
 
 #include "postgres.h"
 
+#include "access/xlogdefs.h"
+
 #include "core/queue_layout.h"
 
 /* Length of a token in characters. */
-#define HERALD_TOKEN_LENGTH		84
+#define HERALD_TOKEN_LENGTH		172
+
+/*
+ * What a client has received of the logged channels, in terms of the WAL, which all servers of a
+ * cluster have; docs/internals/LOGGED.md.
+ */
+typedef struct HeraldWalMark
+{
+	XLogRecPtr	from;			/* an anchor: the WAL is read from here; invalid: it cannot be used */
+	XLogRecPtr	done;			/* what was committed up to here has been received */
+	XLogRecPtr	furthest;		/* end of the furthest commit of which something was received;
+								 * invalid: there is none */
+	uint64		witness_run;	/* run and place in that commit's message; if there is none: the
+								 * anchor's run, and 0 */
+	uint64		witness_place;
+} HeraldWalMark;
+
+/* A transaction of which only the first notifications have been received, by run and place in its message. */
+typedef struct HeraldPartial
+{
+	uint64		run;
+	uint64		place;
+	uint32		passed;			/* their number; 0: there is no such transaction */
+} HeraldPartial;
 
 /* The contents of a token. */
 typedef struct HeraldToken
 {
-	HeraldPlace place;			/* everything before it has been received */
+	uint64		run;			/* of the server that `place` belongs to */
+	HeraldPlace place;			/* everything before it in that server's queue has been received */
 	uint32		bypasses;		/* and this number of transactions that bypassed the queue: see
 								 * bypass.h */
+	bool		moved;			/* and more by the WAL of another server: `place` is not the whole
+								 * truth even for its own server */
+	HeraldWalMark wal;
+	uint32		passed;			/* number of notifications received of the batch at `place`, if all of
+								 * these are logged */
+	HeraldPartial partial;
 } HeraldToken;
 
 /* The keyed hash of tokens; creating it costs more than using it. */
@@ -32,17 +64,21 @@ typedef struct pg_hmac_ctx HeraldTokenHash;
 extern HeraldTokenHash *herald_token_hash_open(void);
 extern void herald_token_hash_close(HeraldTokenHash *hash);
 
-/* Write the token as text, with a NUL.  May throw. */
-extern void herald_token_write(HeraldTokenHash *hash, HeraldToken token, char text[HERALD_TOKEN_LENGTH + 1]);
+/* Write the token as text, with a NUL.  In a transaction; may throw. */
+extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
+							   char text[HERALD_TOKEN_LENGTH + 1]);
 
 typedef enum HeraldTokenResult
 {
 	HERALD_TOKEN_READ,
-	HERALD_TOKEN_OF_OTHER_RUN,	/* of another run of the server */
+	HERALD_TOKEN_OF_OTHER_RUN,	/* of another run of a server without the extension */
 	HERALD_TOKEN_OF_OTHER_EXTENSION /* from before the extension was created */
 } HeraldTokenResult;
 
 /* Read a token from text.  Throws 22023 if it is not a token of this database. */
 extern HeraldTokenResult herald_token_read(const char *text, HeraldToken *token);
+
+/* Can the token's place be used, because it is of this run of the server? */
+extern bool herald_token_is_here(const HeraldToken *token);
 
 #endif							/* HERALD_TOKEN_H */

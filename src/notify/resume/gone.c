@@ -11,6 +11,7 @@
 
 #include "base/compat.h"
 #include "base/settings.h"
+#include "notify/logged/history.h"
 #include "notify/resume/gone.h"
 
 static void add_detail(HeraldGone reason);
@@ -60,6 +61,18 @@ add_detail(HeraldGone reason)
 			errdetail("They were deleted when herald.max_queue_size (%d kB) was reached or the disk was full.",
 					  herald_max_queue_size_kb);
 			add_hint(" Free disk space, or increase herald.max_queue_size.");
+			break;
+		case HERALD_GONE_WAL:
+			errdetail("The WAL after the position cannot be read here: %s.", herald_history_reason());
+			add_hint(" wal_keep_size and herald.resume_wal_size keep more.");
+			break;
+		case HERALD_GONE_HISTORY:
+			errdetail("This server does not have, or not yet, all that was received up to the position: it may have been lost at a crash or a failover.");
+			add_hint("");
+			break;
+		case HERALD_GONE_UNLOGGED:
+			errdetail("Since the position the channel was not logged all the time, or notifications were sent through the server's own queue.");
+			add_hint("");
 			break;
 	}
 }

@@ -35,11 +35,14 @@
 #include "core/queue_reader.h"
 #include "core/stop_point.h"
 #include "notify/channels/channel_map.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/position_channel.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/logged/history.h"
+#include "notify/logged/mark.h"
 #include "notify/position/bypass.h"
 #include "notify/position/kept.h"
 #include "notify/position/token.h"
@@ -70,6 +73,15 @@ enum
 	COLUMNS
 };
 
+/* A place in the queue, and what a position there says of the logged channels. */
+typedef struct Point
+{
+	HeraldPlace at;
+	HeraldWalMark mark;			/* of the batches before this one */
+	HeraldCommitEntry commit;	/* of this batch */
+	uint32		passed;			/* number of its notifications before this place, on any channel */
+} Point;
+
 /* State of one call. */
 typedef struct Reading
 {
@@ -80,8 +92,12 @@ typedef struct Reading
 	ReturnSetInfo *result;
 
 	HeraldPosition begin;		/* position that the caller passed */
-	HeraldPlace at;				/* everything before it has been read */
+	Point		now;			/* everything before it has been read */
+	Point		last;			/* where the last row ends, or everything that has been read */
+	HeraldPosition batch;		/* the batch that is being read */
 	uint32		bypasses;		/* from the token */
+	HeraldHistory *history;		/* what comes before `begin`, from the WAL; NULL: nothing */
+	HeraldToken past;			/* the position within it */
 	HeraldTokenHash *hash;
 	char	   *buffer;
 	size_t		buffer_size;
@@ -98,18 +114,23 @@ static void add_channel(Reading *reading, const char *name);
 static int	compare_hashes(const void *one, const void *other);
 static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
-static void read_token(const char *text, HeraldToken *token);
+static HeraldToken position_now(void);
+static void read_token(Reading *reading, const char *text, HeraldToken *token);
+static void begin_history(Reading *reading, HeraldToken *token);
+static bool read_history(Reading *reading);
 static void read_on(Reading *reading);
 static bool is_on_channel(const HeraldEntry *entry, HeraldPosition batch);
+static void pass(Reading *reading, const HeraldMessage *message);
 static void check_queue(void);
-static void keep_row(Reading *reading, const HeraldMessage *message);
-static void store_row(Reading *reading, HeraldPlace after);
+static void keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at);
+static void store_row(Reading *reading);
+static void write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1]);
 static void store_position(Reading *reading);
 static void wait_and_read(Reading *reading, uint64 deadline_ms);
 static bool wait_for_turn(HeraldPosition begin, uint64 deadline_ms);
 static void rest(long timeout_ms);
 static void read_in_turn(Reading *reading);
-static void pass(Reading *reading, HeraldPosition position);
+static void skip_to(Reading *reading, HeraldPosition position);
 
 
 /*
@@ -184,7 +205,6 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	uint64		waits_ms = wait_ms(fcinfo, 3);
 	HeraldToken token;
 
-	PreventCommandDuringRecovery("herald.read()");
 	if (waits_ms > 0 && herald_session_is_listener())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -197,14 +217,14 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 				 errmsg("max_rows must be at least 1")));
 
 	if (PG_ARGISNULL(1))
-	{
-		token.bypasses = herald_bypass_count();
-		token.place = (HeraldPlace) {atomic_load(&herald_queue->settled), 0};
-	}
+		token = position_now();
 	else
-		read_token(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
+		read_token(reading, text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
 	reading->begin = token.place.position;
-	reading->at = token.place;
+	reading->now = (Point) {.at = token.place,.mark = token.wal};
+	reading->now.passed = token.passed;
+	reading->last = reading->now;
+	reading->batch = token.place.position;
 	reading->bypasses = token.bypasses;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -214,7 +234,8 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	reading->buffer = palloc(reading->buffer_size);
 	reading->row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
 												ALLOCSET_DEFAULT_SIZES);
-	read_on(reading);
+	if (reading->history == NULL || read_history(reading))
+		read_on(reading);
 	if (reading->rows == 0 && waits_ms > 0 && !is_past_queue(reading))
 		wait_and_read(reading, begin_ms + waits_ms);
 
@@ -224,17 +245,32 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 		herald_gone_report(HERALD_GONE_PAST_QUEUE);
 	if (reading->rows == 0)
 		store_position(reading);
+	if (reading->history != NULL)
+		herald_history_close(reading->history);
 	herald_token_hash_close(reading->hash);
 	return (Datum) 0;
 }
 
+static HeraldToken
+position_now(void)
+{
+	HeraldToken token = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
+
+	herald_session_prepare_position();
+	token.place.position = atomic_load(&herald_queue->settled);
+	token.wal = herald_mark_of_server(token.place.position);
+	return token;
+}
+
 static void
-read_token(const char *text, HeraldToken *token)
+read_token(Reading *reading, const char *text, HeraldToken *token)
 {
 	switch (herald_token_read(text, token))
 	{
 		case HERALD_TOKEN_READ:
-			if (token->place.position < herald_spill_kept_from())
+			if (!herald_token_is_here(token))
+				begin_history(reading, token);
+			else if (token->place.position < herald_spill_kept_from())
 				herald_gone_report(herald_kept_why_gone(token->place.position));
 			break;
 		case HERALD_TOKEN_OF_OTHER_RUN:
@@ -242,6 +278,72 @@ read_token(const char *text, HeraldToken *token)
 		case HERALD_TOKEN_OF_OTHER_EXTENSION:
 			herald_gone_report(HERALD_GONE_EXTENSION);
 	}
+}
+
+/*
+ * The client has received what it knows from another server, or from an earlier run of this one:
+ * read the WAL up to a cut.  *token becomes the position where the queue goes on.
+ */
+static void
+begin_history(Reading *reading, HeraldToken *token)
+{
+	HeraldToken here = {.run = herald_control->server_run};
+	HeraldWalMark end;
+	HeraldCut	cut;
+	uint32		section;
+
+	for (int i = 0; i < reading->channels_used; i++)
+		if (!herald_channel_is_logged(reading->channels[i].name))
+			herald_gone_report(HERALD_GONE_RUN);
+	herald_bypass_await_counting();
+	here.bypasses = herald_bypass_count();
+	if (!herald_history_cut(token, &cut))
+		herald_gone_report(HERALD_GONE_HISTORY);
+	reading->history = herald_history_open(CurrentMemoryContext, false);
+	switch (herald_history_add(reading->history, token, &cut, &section))
+	{
+		case HERALD_HISTORY_READ:
+			break;
+		case HERALD_HISTORY_GONE:
+			herald_gone_report(HERALD_GONE_WAL);
+		case HERALD_HISTORY_LOST:
+			herald_gone_report(HERALD_GONE_HISTORY);
+	}
+	for (int i = 0; i < reading->channels_used; i++)
+		if (!herald_history_covers(reading->history, section, reading->channels[i].name))
+			herald_gone_report(HERALD_GONE_UNLOGGED);
+	reading->past = *token;
+	here.place.position = cut.place;
+	herald_mark_advance(&here.wal, cut.place);
+	end = herald_history_mark(reading->history);
+	herald_mark_join(&here.wal, &end);
+	*token = here;
+}
+
+/* False: the maximum number of rows has been reached. */
+static bool
+read_history(Reading *reading)
+{
+	HeraldPast	past;
+
+	reading_now = reading;
+	while (herald_history_next(reading->history, &past))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (past.entry != NULL && is_on_channel(past.entry, 0))
+		{
+			if (reading->rows == reading->rows_max)
+			{
+				store_row(reading);
+				return false;
+			}
+			keep_row(reading, past.entry, 0, past.committed_at);
+		}
+		reading->past = past.after;
+	}
+	herald_history_close(reading->history);
+	reading->history = NULL;
+	return true;
 }
 
 /* Has a counted transaction bypassed our queue on these channels? */
@@ -279,12 +381,16 @@ read_on(Reading *reading)
 	HeraldReadResult result;
 
 	check_queue();
-	if (reading->at.position >= end)
+	if (reading->now.at.position >= end)
+	{
+		if (reading->rows > 0)
+			store_row(reading);	/* the last one of the history */
 		return;
+	}
 
-	herald_reader_begin(&reader, herald_queue, MyDatabaseId, reading->at.position, end,
+	herald_reader_begin(&reader, herald_queue, MyDatabaseId, reading->now.at.position, end,
 						reading->buffer, reading->buffer_size);
-	herald_reader_begin_within(&reader, reading->at.offset);
+	herald_reader_begin_within(&reader, reading->now.at.offset);
 	herald_reader_use_spilled(&reader, herald_spill_read);
 	herald_reader_use_files(&reader, herald_large_reader_read, is_on_channel);
 	reading_now = reading;
@@ -293,15 +399,19 @@ read_on(Reading *reading)
 		switch (result)
 		{
 			case HERALD_READ_MESSAGE:
+				pass(reading, &message);
 				if (!is_on_channel(message.entry, message.after.position))
 					continue;
 				if (reading->rows == reading->rows_max)
 				{
-					store_row(reading, reading->at);
+					store_row(reading);
 					return;
 				}
-				keep_row(reading, &message);
-				reading->at = message.after;
+				keep_row(reading, message.entry, message.sender_pid, message.commit_time);
+				herald_mark_witness(&reading->now.mark, &message.commit);
+				reading->last = reading->now;
+				if (herald_reader_batch_end(&reader) != 0)
+					reading->last.at = (HeraldPlace) {herald_reader_batch_end(&reader), 0};
 				continue;
 			case HERALD_READ_REFILLED:
 				CHECK_FOR_INTERRUPTS();
@@ -317,8 +427,8 @@ read_on(Reading *reading)
 				continue;
 			case HERALD_READ_LAPPED:
 				if (reading->rows == 0)
-					herald_gone_report(herald_kept_why_gone(reading->at.position));
-				store_row(reading, reading->at);
+					herald_gone_report(herald_kept_why_gone(reading->now.at.position));
+				store_row(reading);
 				return;
 			case HERALD_READ_DAMAGED:
 				ereport(ERROR,
@@ -329,9 +439,28 @@ read_on(Reading *reading)
 				break;
 		}
 	}
-	reading->at = (HeraldPlace) {end, 0};
+	herald_mark_receive(&reading->now.mark, &reading->now.commit);
+	reading->now = (Point) {.at = {end, 0},.mark = reading->now.mark};
+	reading->last = reading->now;
 	if (reading->rows > 0)
-		store_row(reading, reading->at);
+		store_row(reading);
+}
+
+/* The next message, on any channel. */
+static void
+pass(Reading *reading, const HeraldMessage *message)
+{
+	Point	   *now = &reading->now;
+
+	if (message->after.position != reading->batch)
+	{
+		herald_mark_receive(&now->mark, &now->commit);
+		reading->batch = message->after.position;
+		now->passed = 0;
+	}
+	now->commit = message->commit;
+	now->passed++;
+	now->at = message->after;
 }
 
 static void
@@ -370,13 +499,12 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
  * everything that was read, so that the position stays valid for longer.
  */
 static void
-keep_row(Reading *reading, const HeraldMessage *message)
+keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at)
 {
-	const HeraldEntry *entry = message->entry;
 	MemoryContext caller;
 
 	if (reading->rows > 0)
-		store_row(reading, reading->at);
+		store_row(reading);
 	else
 	{
 		/* Return the turn, if there is one: storing rows takes long, and needs no turn. */
@@ -387,20 +515,20 @@ keep_row(Reading *reading, const HeraldMessage *message)
 	reading->row[COLUMN_PAYLOAD] =
 		PointerGetDatum(cstring_to_text_with_len(herald_entry_payload(entry),
 												 (int) herald_entry_payload_length(entry)));
-	reading->row[COLUMN_PID] = Int32GetDatum(message->sender_pid);
-	reading->row[COLUMN_COMMITTED_AT] = TimestampTzGetDatum(message->commit_time);
+	reading->row[COLUMN_PID] = Int32GetDatum(sender_pid);
+	reading->row[COLUMN_COMMITTED_AT] = TimestampTzGetDatum(committed_at);
 	MemoryContextSwitchTo(caller);
 	reading->rows++;
 }
 
 static void
-store_row(Reading *reading, HeraldPlace after)
+store_row(Reading *reading)
 {
 	char		token[HERALD_TOKEN_LENGTH + 1];
 	bool		nulls[COLUMNS] = {false};
 	MemoryContext caller = MemoryContextSwitchTo(reading->row_memory);
 
-	herald_token_write(reading->hash, (HeraldToken) {after, reading->bypasses}, token);
+	write_position(reading, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
 	MemoryContextSwitchTo(caller);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
@@ -417,9 +545,37 @@ store_position(Reading *reading)
 	char		token[HERALD_TOKEN_LENGTH + 1];
 	bool		nulls[COLUMNS] = {false, true, true, true, true};
 
-	herald_token_write(reading->hash, (HeraldToken) {reading->at, reading->bypasses}, token);
+	write_position(reading, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
+}
+
+static void
+write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1])
+{
+	HeraldToken token = {
+		.run = herald_control->server_run,
+		.place = reading->last.at,
+		.bypasses = reading->bypasses,
+	};
+
+	if (reading->history != NULL)
+		token = reading->past;
+	else
+	{
+		Point	   *last = &reading->last;
+
+		herald_mark_advance(&last->mark, last->at.position);
+		if (last->at.offset == 0)
+			herald_mark_receive(&last->mark, &last->commit);
+		else if (last->commit.is_whole)
+		{
+			token.partial = (HeraldPartial) {last->commit.run, last->commit.place, last->passed};
+			token.passed = last->passed;
+		}
+		token.wal = last->mark;
+	}
+	herald_token_write(reading->hash, &token, text);
 }
 
 static void
@@ -440,7 +596,7 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 		while (reading->rows == 0 && wait_for_turn(reading->begin, deadline_ms))
 			read_in_turn(reading);
 		if (reading->rows == 0)
-			pass(reading, herald_wakeup_has_read(herald_wakeup, herald_queue, slot));
+			skip_to(reading, herald_wakeup_has_read(herald_wakeup, herald_queue, slot));
 	}
 	PG_FINALLY();
 	{
@@ -504,7 +660,7 @@ read_in_turn(Reading *reading)
 	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 	if (herald_wakeup_begin(herald_wakeup, herald_queue, slot, &from, &to))
 	{
-		pass(reading, from);
+		skip_to(reading, from);
 		do
 			read_on(reading);
 		while (reading->rows == 0 && !herald_wakeup_finish(herald_wakeup, herald_queue, slot, &to));
@@ -515,8 +671,9 @@ read_in_turn(Reading *reading)
 
 /* Skip to this position: nothing before it is for this call, and it may no longer exist. */
 static void
-pass(Reading *reading, HeraldPosition position)
+skip_to(Reading *reading, HeraldPosition position)
 {
-	if (reading->at.position < position)
-		reading->at = (HeraldPlace) {position, 0};
+	if (reading->now.at.position < position)
+		reading->now.at = (HeraldPlace) {position, 0};
+	reading->last.at = reading->now.at;
 }

@@ -17,6 +17,7 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 
+#include "notify/listener/resumption.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/token.h"
@@ -32,19 +33,18 @@ static void execute_listen(char *channel);
  * herald.position() → text
  *
  * The position up to which everything has been sent to this session's client; in a session
- * that does not listen, a position after all notifications sent before the call.  25006 on a
- * standby.
+ * that does not listen, a position after all notifications sent before the call.
  */
 Datum
 herald_position(PG_FUNCTION_ARGS)
 {
-	HeraldTokenHash *hash;
+	HeraldToken token;
+	HeraldTokenHash *hash = herald_token_hash_open();
 	char		text[HERALD_TOKEN_LENGTH + 1];
 
-	/* After its promotion a standby has other notifications than the primary. */
-	PreventCommandDuringRecovery("herald.position()");
-	hash = herald_token_hash_open();
-	herald_token_write(hash, herald_session_position(), text);
+	herald_session_prepare_position();
+	token = herald_session_position();
+	herald_token_write(hash, &token, text);
 	herald_token_hash_close(hash);
 	PG_RETURN_TEXT_P(cstring_to_text(text));
 }
@@ -75,7 +75,7 @@ herald_listen(PG_FUNCTION_ARGS)
 				 errhint("Look for a module that filters statements in shared_preload_libraries and session_preload_libraries.")));
 	if (PG_ARGISNULL(1))
 		PG_RETURN_NULL();
-	PG_RETURN_BOOL(is_known && herald_subscriptions_resume(channel, token));
+	PG_RETURN_BOOL(is_known && herald_resumption_begin(channel, &token));
 }
 
 /*

@@ -25,7 +25,7 @@
 
 #include "base/shared.h"
 #include "core/stop_point.h"
-#include "notify/sender/entry.h"
+#include "base/entry.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_reader.h"

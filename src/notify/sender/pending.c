@@ -38,7 +38,7 @@
 #include "base/subtransaction_levels.h"
 #include "core/queue.h"
 #include "core/stop_point.h"
-#include "notify/sender/entry.h"
+#include "base/entry.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/pending.h"
 #include "notify/storage/large_writer.h"

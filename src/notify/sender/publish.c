@@ -29,9 +29,10 @@
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/logged/log_writer.h"
+#include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
 #include "notify/sender/admission.h"
-#include "notify/sender/entry.h"
+#include "base/entry.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
@@ -100,6 +101,10 @@ herald_publish_reserve(void)
 		herald_publish_all_natively();
 		return;
 	}
+
+	/* After a promotion, what the former primary has sent comes first. */
+	if (!OidIsValid(relayed.database))
+		herald_relay_await_end();
 
 	herald_pending_return_to_memory();
 	has_commit = OidIsValid(relayed.database) || log_pending();
@@ -185,7 +190,8 @@ fill(void)
 	{
 		batch.run = OidIsValid(relayed.database) ? relayed.run : herald_control->server_run;
 		batch.place = OidIsValid(relayed.database) ? relayed.place : batch.position;
-		(void) herald_entry_write_commit(&batch.commit.entry, batch.run, batch.place);
+		(void) herald_entry_write_commit(&batch.commit.entry, batch.run, batch.place,
+										  OidIsValid(relayed.database) || herald_log_is_whole());
 		herald_queue_fill(herald_queue, batch.position, &batch.commit, batch.commit_length);
 	}
 	herald_queue_fill(herald_queue, batch.position + batch.commit_length, batch.entries, batch.length);

@@ -172,7 +172,7 @@ def test_first_that_waits_for_room(scene, ending):
     (*sent, _), waits = scene.send_until_standing("await-room", first, "c")
     patient = f"has waited {'x' * 7000}"
     behind = Doing(second, f"NOTIFY c, '{patient}'")
-    until(lambda: one(scene.watcher, "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND classid = 1262 AND"
+    until(lambda: one(scene.watcher, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1262 AND"
                                      " objsubid = 1 AND NOT granted") == 1, "the second waits behind it")
     scene.watcher.execute(f"SELECT {ending}(%s)", (pid_of(first),))
     scene.points.release("await-room")

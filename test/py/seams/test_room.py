@@ -57,7 +57,7 @@ def fill_bytes(slow):
 def waiting(watcher: psycopg.Connection) -> int:
     """How many wait for a place."""
     return one(watcher, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND"
-                        " (wait_event_type, wait_event) IN (('Lock', 'object'), ('Extension', 'Extension'),"
+                        " (wait_event_type, wait_event) IN (('Lock', 'object'), ('Lock', 'advisory'), ('Extension', 'Extension'),"
                         " ('Extension', 'HeraldDispatch'))")
 
 

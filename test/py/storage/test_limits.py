@@ -72,7 +72,7 @@ def full_of_commits(cluster: Cluster, wire, watcher: psycopg.Connection):
 
 def waits_for_room(watcher: psycopg.Connection, pid: int) -> bool:
     """Whether the backend waits for room, with nothing of its transaction in the queue."""
-    return wait_event(watcher, pid) in ("object", "Extension", "HeraldDispatch")  # the last has no name before 17
+    return wait_event(watcher, pid) in ("advisory", "Extension", "HeraldDispatch")  # the last has no name before 17
 
 
 def test_sender_waits_for_commits(small, connect, wire):

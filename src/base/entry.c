@@ -13,7 +13,7 @@
 #include "port/pg_bswap.h"
 
 #include "base/channel_hash.h"
-#include "notify/sender/entry.h"
+#include "base/entry.h"
 
 static uint64 write_strings(HeraldEntry *entry, HeraldEntryKind kind, uint32 number,
 							const char *channel, size_t channel_length,
@@ -52,9 +52,9 @@ herald_entry_write_all_listeners(HeraldEntry *entry)
 }
 
 uint64
-herald_entry_write_commit(HeraldEntry *entry, uint64 run, uint64 place)
+herald_entry_write_commit(HeraldEntry *entry, uint64 run, uint64 place, bool is_whole)
 {
-	HeraldCommitEntry commit = {run, place, 0};
+	HeraldCommitEntry commit = {run, place, 0, is_whole};
 
 	write_head(entry, HERALD_ENTRY_COMMIT, sizeof(commit));
 	memcpy(entry->body, &commit, sizeof(commit));

@@ -1,0 +1,138 @@
+/*-------------------------------------------------------------------------
+ *
+ * resumption.c
+ *	  Channels that begin where a client has left off.
+ *
+ * A channel can begin at a place of this server's queue.  Or, if the client has received more or
+ * something else, from another server or from an earlier run of this one, with a history from the
+ * WAL, and then at the place where that ends.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "core/stop_point.h"
+#include "notify/channels/channel_settings.h"
+#include "notify/listener/actions.h"
+#include "notify/listener/resumption.h"
+#include "notify/listener/session.h"
+#include "notify/listener/subscriptions.h"
+#include "notify/position/bypass.h"
+#include "notify/storage/spill.h"
+
+/* What is to be delivered before the queue; NULL: nothing. */
+static HeraldHistory *history;
+
+static bool resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses);
+static bool resume_by_wal(HeraldAction *listen, const HeraldToken *token);
+static void close_history(void);
+
+
+bool
+herald_resumption_begin(const char *channel, const HeraldToken *token)
+{
+	HeraldAction *listen = herald_actions_find_listen(channel);
+	bool		result;
+
+	if (listen == NULL)
+		return false;
+	herald_subscriptions_join();
+	HERALD_STOP_POINT("resume-joined");
+	if (herald_token_is_here(token))
+		result = resume_at(listen, token->place, token->bypasses);
+	else
+		result = herald_channel_is_logged(channel) && resume_by_wal(listen, token);
+	HERALD_STOP_POINT("resume-held");
+	return result;
+}
+
+/* At a place of this server's queue. */
+static bool
+resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses)
+{
+	uint32		hash = herald_channel_hash(listen->channel, strlen(listen->channel));
+	HeraldPosition had_read;
+
+	if (!herald_spill_hold(hash, place.position, &had_read))
+		return false;
+
+	/* The word has moved, even if we return false below. */
+	herald_subscriptions_note_held();
+	if (place.position < had_read)
+		herald_subscriptions_pass(had_read);
+	herald_bypass_await_counting();
+	if (herald_bypass_since(bypasses, herald_channel_set(hash)))
+		return false;
+	listen->after = place;
+	listen->bypasses = bypasses;
+	return true;
+}
+
+/*
+ * With what the WAL has up to the cut, and from there on in this server's queue.  Channels that
+ * resume in one transaction after the same token share what is read.
+ */
+static bool
+resume_by_wal(HeraldAction *listen, const HeraldToken *token)
+{
+	uint32		bypasses;
+	HeraldCut	cut;
+	uint32		section;
+	bool		is_read;
+
+	if (history == NULL)
+	{
+		history = herald_history_open(TopMemoryContext, true);
+		herald_session_set_history(true);
+	}
+	is_read = herald_history_find(history, token, &cut, &section);
+	herald_bypass_await_counting();
+	bypasses = herald_bypass_count();
+	if (!is_read && !herald_history_cut(token, &cut))
+		return false;
+	if (!resume_at(listen, (HeraldPlace) {cut.place, 0}, bypasses))
+		return false;
+	if ((is_read || herald_history_add(history, token, &cut, &section) == HERALD_HISTORY_READ) &&
+		herald_history_covers(history, section, listen->channel))
+	{
+		listen->section = section;
+		return true;
+	}
+	listen->after = (HeraldPlace) {0};
+	return false;
+}
+
+HeraldHistory *
+herald_resumption_history(void)
+{
+	return history;
+}
+
+void
+herald_resumption_end_history(void)
+{
+	herald_subscriptions_end_past();
+	close_history();
+}
+
+void
+herald_resumption_end_transaction(void)
+{
+	if (history != NULL && !herald_subscriptions_any_past())
+		close_history();
+}
+
+static void
+close_history(void)
+{
+	HeraldHistory *closed = history;
+
+	history = NULL;
+	herald_session_set_history(false);
+	if (closed != NULL)
+		herald_history_close(closed);
+}

@@ -1,0 +1,82 @@
+/*-------------------------------------------------------------------------
+ *
+ * assemble.h
+ *	  From records of the WAL to the logged notifications of each committed transaction.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_ASSEMBLE_H
+#define HERALD_ASSEMBLE_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+
+#include "core/wal_message.h"
+#include "notify/logged/wal_reader.h"
+
+typedef enum HeraldWalEventKind
+{
+	HERALD_WAL_EVENT_ANCHOR,	/* wal, run */
+	HERALD_WAL_EVENT_SETTING,	/* of a transaction, before its notifications */
+	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications: herald_assembler_read() */
+	HERALD_WAL_EVENT_NEWER		/* a message of a later version: something is missing */
+} HeraldWalEventKind;
+
+typedef struct HeraldWalEvent
+{
+	HeraldWalEventKind kind;
+	Oid			database;		/* not of an anchor */
+	uint64		run;			/* of the server that wrote it; not of a newer one */
+	XLogRecPtr	wal;			/* where an anchor begins */
+
+	/* A setting and a batch: the end of the commit record, and its time. */
+	XLogRecPtr	commit_end;
+	TimestampTz committed_at;
+
+	/* A batch. */
+	uint64		place;			/* in the queue of that server; 0: all bypassed it */
+	bool		has_bypassed;	/* some did */
+
+	/* A setting; the pattern is valid until the next event. */
+	const char *pattern;
+	bool		logged;
+} HeraldWalEvent;
+
+typedef enum HeraldWalNext
+{
+	HERALD_WAL_NEXT_NOTIFICATION,
+	HERALD_WAL_NEXT_END,
+	HERALD_WAL_NEXT_LATER,		/* a part cannot be read for the moment: begin again, after a pause */
+	HERALD_WAL_NEXT_GONE		/* a part can be read no more, or is not what was written */
+} HeraldWalNext;
+
+typedef struct HeraldAssembler HeraldAssembler;
+
+/* In the current memory context, which may be deleted instead of ending it. */
+extern HeraldAssembler *herald_assembler_begin(void);
+extern void herald_assembler_end(HeraldAssembler *assembler);
+
+/* Take the next record.  The records between two calls must not have been left out. */
+extern void herald_assembler_take(HeraldAssembler *assembler, XLogReaderState *record);
+
+/* The next event that this record has caused; false: there is none, or no more. */
+extern bool herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event);
+
+/*
+ * The notifications of the batch that was the last event: begin, then get one after the other.  The
+ * strings are valid until the next call.  May be begun again.
+ */
+extern void herald_assembler_read_begin(HeraldAssembler *assembler);
+extern HeraldWalNext herald_assembler_read(HeraldAssembler *assembler, HeraldWalNotification *notification);
+
+/* Where the first message begins of all transactions that are still open; invalid: there are none. */
+extern XLogRecPtr herald_assembler_oldest(HeraldAssembler *assembler);
+
+/* Messages with our prefix that pg_herald has not written; messages of later versions. */
+extern uint64 herald_assembler_forged(const HeraldAssembler *assembler);
+extern uint64 herald_assembler_newer(const HeraldAssembler *assembler);
+
+#endif							/* HERALD_ASSEMBLE_H */

@@ -1,0 +1,650 @@
+/*-------------------------------------------------------------------------
+ *
+ * history.c
+ *	  Logged notifications that a session reads from the WAL.
+ *
+ * The file has for each transaction a header, then its entries in the form of the queue's.
+ * Sections follow one another.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "miscadmin.h"
+#include "storage/buffile.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/entry.h"
+#include "base/settings.h"
+#include "base/shared.h"
+#include "base/waits.h"
+#include "core/stop_point.h"
+#include "notify/channels/channel_settings.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/logged/assemble.h"
+#include "notify/logged/history.h"
+#include "notify/logged/mark.h"
+#include "notify/logged/relay_state.h"
+#include "notify/logged/wal_reader.h"
+
+/*
+ * A client that comes from a server which is further waits for the replay here.  Without an end it
+ * would wait for ever if its commit has been lost at a failover, and nothing happens since.
+ */
+#define REPLAY_WAIT_MS	10000
+#define REPLAY_LOOK_MS	10
+
+/* A commit takes a flush; but it may wait for a standby for any length of time. */
+#define SETTLED_WAIT_MS	1000
+
+/* A part of the WAL that cannot be read now may be readable later: how often to try. */
+#define ATTEMPTS_MAX	50
+
+/* What the client of one token has missed. */
+typedef struct Section
+{
+	HeraldToken token;
+	HeraldToken received;		/* of a client that has received what has been read of the file */
+	HeraldCut	cut;
+	HeraldWalMark end;			/* of a client that has received all of it */
+	List	   *gaps;			/* patterns of channels that it does not cover */
+} Section;
+
+/* In the file, before a transaction's entries. */
+typedef struct PastTransaction
+{
+	uint32		section;
+	uint32		left_out;		/* notifications before these, which the client has received */
+	uint64		bytes;			/* of the entries that follow */
+	TimestampTz committed_at;
+	XLogRecPtr	commit_end;
+	uint64		run;
+	uint64		place;
+} PastTransaction;
+
+typedef struct FilePlace
+{
+	int			number;
+	off_t		offset;
+} FilePlace;
+
+struct HeraldHistory
+{
+	MemoryContext memory;
+	bool		outlives_transaction;
+	BufFile    *file;
+	FilePlace	end;			/* of what is complete */
+	Section    *sections;
+	uint32		used;
+
+	/* Reading. */
+	bool		is_rewound;
+	bool		in_transaction;
+	PastTransaction now;		/* the transaction that is being read */
+	uint64		bytes_left;		/* of its entries */
+	uint32		read;			/* notifications of it that have been read or left out */
+	char	   *buffer;
+	size_t		buffer_size;
+};
+
+/* The state of herald_history_add(). */
+typedef struct Reading
+{
+	HeraldHistory *history;
+	Section    *section;
+	const HeraldToken *token;
+	HeraldAssembler *assembler;
+	bool		has_begun;		/* the anchor has been met */
+	bool		has_witness;	/* the furthest commit has been met */
+} Reading;
+
+/* Why the last history could not be read. */
+static char reason[256];
+
+static XLogRecPtr end_of_wal(void);
+static void serve_interrupts(void *arg);
+static bool await_replay(XLogRecPtr wal);
+static FilePlace tell(const HeraldHistory *history);
+static void seek(const HeraldHistory *history, FilePlace place);
+static HeraldHistoryResult read_wal(Reading *reading);
+static void note_reason(const HeraldWalReader *reader);
+static HeraldHistoryResult take_event(Reading *reading, const HeraldWalEvent *event);
+static HeraldHistoryResult take_batch(Reading *reading, const HeraldWalEvent *event);
+static HeraldHistoryResult write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
+static uint32 received_of(const HeraldToken *token, const HeraldWalEvent *event);
+static bool is_left_to_queue(const Section *section, const HeraldWalEvent *event);
+static bool matches(const char *pattern, const char *channel);
+static void add_gap(Reading *reading, const char *pattern);
+static void write_entry(HeraldHistory *history, const HeraldWalNotification *notification, uint64 *bytes);
+static char *room(HeraldHistory *history, size_t size);
+static void read_exactly(HeraldHistory *history, void *to, size_t length);
+static void end_of_transaction(HeraldHistory *history, HeraldPast *past);
+static HeraldToken token_within(const HeraldHistory *history);
+
+
+HeraldHistory *
+herald_history_open(MemoryContext parent, bool outlives_transaction)
+{
+	MemoryContext memory = AllocSetContextCreate(parent, "pg_herald history", ALLOCSET_DEFAULT_SIZES);
+	HeraldHistory *history = MemoryContextAllocZero(memory, sizeof(HeraldHistory));
+
+	history->memory = memory;
+	history->outlives_transaction = outlives_transaction;
+	return history;
+}
+
+void
+herald_history_close(HeraldHistory *history)
+{
+	if (history->file != NULL)
+		BufFileClose(history->file);
+	MemoryContextDelete(history->memory);
+}
+
+/*
+ * On a primary: everything below `settled` has its commit record before the end of the WAL as it
+ * is found afterwards.  On a standby the relay says which place and which end belong together.
+ *
+ * The client may have received commits of this very primary from a standby.  They must be below the
+ * cut: so wait until everything is settled that has a place now.  If a commit hangs for longer, and
+ * one of those is behind it, the client cannot resume (see is_left_to_queue()).
+ */
+bool
+herald_history_cut(const HeraldToken *token, HeraldCut *cut)
+{
+	HeraldReached reached;
+
+	if (herald_relay_is_active())
+	{
+		if (!await_replay(Max(token->wal.furthest, token->wal.from + 1)) || !herald_relay_reached(&reached))
+			return false;
+		*cut = (HeraldCut) {reached.place, reached.wal, true};
+		return true;
+	}
+	herald_settled_wait_before_commit(atomic_load_explicit(&herald_queue->head, memory_order_seq_cst),
+									  SETTLED_WAIT_MS, serve_interrupts, NULL);
+	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+	cut->wal = end_of_wal();
+	cut->in_order = false;
+	XLogFlush(cut->wal);
+	return token->wal.furthest <= cut->wal;
+}
+
+/* The end of the last record: at the begin of a page the server adds the header that is to come. */
+static XLogRecPtr
+end_of_wal(void)
+{
+	XLogRecPtr	end = GetXLogInsertRecPtr();
+
+	if (XLogSegmentOffset(end, wal_segment_size) == SizeOfXLogLongPHD)
+		return end - SizeOfXLogLongPHD;
+	if (end % XLOG_BLCKSZ == SizeOfXLogShortPHD)
+		return end - SizeOfXLogShortPHD;
+	return end;
+}
+
+static void
+serve_interrupts(void *arg)
+{
+	CHECK_FOR_INTERRUPTS();
+}
+
+static bool
+await_replay(XLogRecPtr wal)
+{
+	uint64		begin_ms = herald_clock_ms();
+	HeraldReached reached;
+
+	while (herald_relay_is_active() && !(herald_relay_reached(&reached) && reached.wal >= wal))
+	{
+		if (herald_clock_ms() - begin_ms > REPLAY_WAIT_MS)
+			return false;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, REPLAY_LOOK_MS,
+						 herald_wait(HERALD_WAIT_REPLAY));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return true;
+}
+
+bool
+herald_history_find(const HeraldHistory *history, const HeraldToken *token, HeraldCut *cut,
+					uint32 *section)
+{
+	for (uint32 i = 0; i < history->used; i++)
+	{
+		if (memcmp(&history->sections[i].token, token, sizeof(HeraldToken)) != 0)
+			continue;
+		*cut = history->sections[i].cut;
+		*section = i + 1;
+		return true;
+	}
+	return false;
+}
+
+HeraldHistoryResult
+herald_history_add(HeraldHistory *history, const HeraldToken *token, const HeraldCut *cut,
+				   uint32 *section)
+{
+	MemoryContext caller = MemoryContextSwitchTo(history->memory);
+	MemoryContext memory = AllocSetContextCreate(history->memory, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
+	Reading		reading = {.history = history,.token = token};
+	HeraldHistoryResult result;
+
+	history->sections = history->sections == NULL ? palloc(sizeof(Section)) :
+		repalloc(history->sections, (history->used + 1) * sizeof(Section));
+	if (history->file == NULL)
+		history->file = BufFileCreateTemp(history->outlives_transaction);
+	reading.section = &history->sections[history->used];
+	*reading.section = (Section) {.token = *token,.received = *token,.cut = *cut,.end = token->wal};
+	*section = history->used + 1;
+
+	/* What an attempt that failed has written is overwritten. */
+	seek(history, history->end);
+	MemoryContextSwitchTo(memory);
+	result = read_wal(&reading);
+	if (result == HERALD_HISTORY_READ)
+		history->end = tell(history);
+	if (cut->in_order)
+		reading.section->end.done = Max(token->wal.done, reading.section->end.furthest);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+
+	history->used++;
+	return result;
+}
+
+static FilePlace
+tell(const HeraldHistory *history)
+{
+	FilePlace	place;
+
+	BufFileTell(history->file, &place.number, &place.offset);
+	return place;
+}
+
+static void
+seek(const HeraldHistory *history, FilePlace place)
+{
+	if (BufFileSeek(history->file, place.number, place.offset, SEEK_SET) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not seek in a temporary file")));
+}
+
+/* Read from the anchor to the cut. */
+static HeraldHistoryResult
+read_wal(Reading *reading)
+{
+	XLogRecPtr	from = reading->token->wal.from;
+	XLogRecPtr	to = reading->section->cut.wal;
+	HeraldWalReader *reader;
+	int			attempts = 0;
+
+	if (from == InvalidXLogRecPtr || from >= to)
+		return HERALD_HISTORY_LOST;
+	if (to - from > (uint64) herald_resume_wal_size_mb * 1024 * 1024)
+	{
+		snprintf(reason, sizeof(reason), "it is longer than herald.resume_wal_size (%d MB)", herald_resume_wal_size_mb);
+		return HERALD_HISTORY_GONE;
+	}
+
+	reader = herald_wal_reader_open(from);
+	reading->assembler = herald_assembler_begin();
+	while (herald_wal_reader_position(reader) < to)
+	{
+		HeraldWalEvent event;
+
+		CHECK_FOR_INTERRUPTS();
+		switch (herald_wal_reader_next(reader))
+		{
+			case HERALD_WAL_READ_RECORD:
+				break;
+			case HERALD_WAL_READ_END:
+				if (herald_wal_readable_to() >= to)
+					goto end;
+				/* FALLTHROUGH */
+			case HERALD_WAL_READ_LATER:
+				if (++attempts > ATTEMPTS_MAX)
+				{
+					note_reason(reader);
+					return HERALD_HISTORY_GONE;
+				}
+				pg_usleep(REPLAY_LOOK_MS * 1000L);
+				continue;
+			case HERALD_WAL_READ_GONE:
+				note_reason(reader);
+				return HERALD_HISTORY_GONE;
+		}
+		attempts = 0;
+		if (herald_wal_reader_position(reader) > to)
+			break;
+		herald_assembler_take(reading->assembler, herald_wal_reader_record(reader));
+		while (herald_assembler_event(reading->assembler, &event))
+		{
+			HeraldHistoryResult result = take_event(reading, &event);
+
+			if (result != HERALD_HISTORY_READ)
+				return result;
+		}
+		if (!reading->has_begun && reading->token->wal.furthest == InvalidXLogRecPtr)
+			return HERALD_HISTORY_LOST; /* the first record is not the anchor */
+	}
+end:
+	herald_assembler_end(reading->assembler);
+	herald_wal_reader_close(reader);
+	return reading->has_witness || reading->token->wal.furthest == InvalidXLogRecPtr ?
+		HERALD_HISTORY_READ : HERALD_HISTORY_LOST;
+}
+
+static void
+note_reason(const HeraldWalReader *reader)
+{
+	strlcpy(reason, herald_wal_reader_reason(reader), sizeof(reason));
+}
+
+const char *
+herald_history_reason(void)
+{
+	return reason;
+}
+
+static HeraldHistoryResult
+take_event(Reading *reading, const HeraldWalEvent *event)
+{
+	const HeraldWalMark *mark = &reading->token->wal;
+
+	switch (event->kind)
+	{
+		case HERALD_WAL_EVENT_ANCHOR:
+			if (event->wal == mark->from && event->run == mark->witness_run)
+				reading->has_begun = true;
+			break;
+		case HERALD_WAL_EVENT_SETTING:
+
+			/*
+			 * While a setting changes, no transaction commits notifications: what comes later
+			 * in the queue than the furthest commit was sent under all settings before that.
+			 */
+			if (event->database == MyDatabaseId && event->commit_end > Max(mark->done, mark->furthest))
+				add_gap(reading, event->pattern);
+			break;
+		case HERALD_WAL_EVENT_BATCH:
+			return take_batch(reading, event);
+		case HERALD_WAL_EVENT_NEWER:
+			add_gap(reading, "*");
+			break;
+	}
+	return HERALD_HISTORY_READ;
+}
+
+static HeraldHistoryResult
+take_batch(Reading *reading, const HeraldWalEvent *event)
+{
+	Section    *section = reading->section;
+	const HeraldToken *token = reading->token;
+
+	if (event->commit_end == token->wal.furthest && event->run == token->wal.witness_run &&
+		event->place == token->wal.witness_place)
+		reading->has_witness = true;
+	if (is_left_to_queue(section, event))
+		return event->commit_end <= Max(token->wal.done, token->wal.furthest) ||
+			received_of(token, event) != 0 ?
+			HERALD_HISTORY_LOST : HERALD_HISTORY_READ;
+	if (event->commit_end > section->end.furthest)
+	{
+		section->end.furthest = event->commit_end;
+		section->end.witness_run = event->run;
+		section->end.witness_place = event->place;
+	}
+	if (event->database != MyDatabaseId || event->commit_end <= token->wal.done)
+		return HERALD_HISTORY_READ;
+
+	/* Neither are all of its channels known, nor whether the client has received it. */
+	if (event->has_bypassed)
+		add_gap(reading, "*");
+	if (event->run == token->run && event->place != 0)
+	{
+		if (event->place < token->place.position)
+			return HERALD_HISTORY_READ;
+
+		/* Of a transaction with other notifications as well, only that server knows which it has sent. */
+		if (event->place == token->place.position && token->place.offset != 0 && token->passed == 0)
+			return HERALD_HISTORY_LOST;
+	}
+	return write_batch(reading, event, received_of(token, event));
+}
+
+/* The number of this transaction's notifications that the client has received. */
+static uint32
+received_of(const HeraldToken *token, const HeraldWalEvent *event)
+{
+	if (event->run == token->partial.run && event->place == token->partial.place)
+		return token->partial.passed;
+	if (event->run == token->run && event->place == token->place.position)
+		return token->passed;
+	return 0;
+}
+
+/* Does it have its place in this server's queue, at the cut or beyond? */
+static bool
+is_left_to_queue(const Section *section, const HeraldWalEvent *event)
+{
+	return event->run == herald_control->server_run && event->place >= section->cut.place;
+}
+
+static HeraldHistoryResult
+write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
+{
+	HeraldHistory *history = reading->history;
+	PastTransaction header = {
+		.section = history->used + 1,
+		.left_out = left_out,
+		.committed_at = event->committed_at,
+		.commit_end = event->commit_end,
+		.run = event->run,
+		.place = event->place,
+	};
+	HeraldWalNotification notification;
+	uint32		count = 0;
+	FilePlace	begin = tell(history);
+	FilePlace	end;
+
+	BufFileWrite(history->file, &header, sizeof(header));
+	herald_assembler_read_begin(reading->assembler);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		switch (herald_assembler_read(reading->assembler, &notification))
+		{
+			case HERALD_WAL_NEXT_NOTIFICATION:
+				if (count++ >= left_out)
+					write_entry(history, &notification, &header.bytes);
+				continue;
+			case HERALD_WAL_NEXT_END:
+				break;
+			case HERALD_WAL_NEXT_LATER:
+			case HERALD_WAL_NEXT_GONE:
+				strlcpy(reason, "a part of a transaction's notifications is not there", sizeof(reason));
+				return HERALD_HISTORY_GONE;
+		}
+		break;
+	}
+
+	/* Now the header's number of bytes is known. */
+	end = tell(history);
+	seek(history, begin);
+	BufFileWrite(history->file, &header, sizeof(header));
+	seek(history, end);
+	return HERALD_HISTORY_READ;
+}
+
+static void
+add_gap(Reading *reading, const char *pattern)
+{
+	MemoryContext caller = MemoryContextSwitchTo(reading->history->memory);
+
+	reading->section->gaps = lappend(reading->section->gaps, pstrdup(pattern));
+	MemoryContextSwitchTo(caller);
+}
+
+static void
+write_entry(HeraldHistory *history, const HeraldWalNotification *notification, uint64 *bytes)
+{
+	HeraldEntry *entry = (HeraldEntry *) room(history, herald_entry_length(notification->channel_length,
+																		   notification->payload_length));
+
+	*bytes += herald_entry_write(entry, notification->channel, notification->channel_length,
+								 notification->payload, notification->payload_length);
+
+	/* The sender's pid: no backend has this one, so the client does not take it for its own. */
+	memset(entry->body, 0, HERALD_BODY_PID);
+	BufFileWrite(history->file, entry, entry->length);
+}
+
+static char *
+room(HeraldHistory *history, size_t size)
+{
+	if (history->buffer_size < size)
+	{
+		if (history->buffer != NULL)
+			pfree(history->buffer);
+		history->buffer_size = Max(size, 16384);
+		history->buffer = MemoryContextAllocHuge(history->memory, history->buffer_size);
+	}
+	return history->buffer;
+}
+
+uint32
+herald_history_only_section(const HeraldHistory *history)
+{
+	return history->used == 1 ? 1 : 0;
+}
+
+bool
+herald_history_covers(const HeraldHistory *history, uint32 section, const char *channel)
+{
+	ListCell   *cell;
+
+	foreach(cell, history->sections[section - 1].gaps)
+	{
+		if (matches(lfirst(cell), channel))
+			return false;
+	}
+	return true;
+}
+
+/* As in herald.channel: with an asterisk at its end it stands for all channels with that prefix. */
+static bool
+matches(const char *pattern, const char *channel)
+{
+	size_t		length = strlen(pattern);
+
+	if (length > 0 && pattern[length - 1] == '*')
+		return strncmp(pattern, channel, length - 1) == 0;
+	return strcmp(pattern, channel) == 0;
+}
+
+bool
+herald_history_next(HeraldHistory *history, HeraldPast *past)
+{
+	HeraldEntry head;
+	char	   *entry;
+
+	if (history->file == NULL)
+		return false;
+	if (!history->is_rewound)
+		seek(history, (FilePlace) {0});
+	history->is_rewound = true;
+	if (history->in_transaction && history->bytes_left == 0)
+	{
+		history->in_transaction = false;
+		end_of_transaction(history, past);
+		return true;
+	}
+	if (!history->in_transaction)
+	{
+		FilePlace	at = tell(history);
+
+		if (at.number == history->end.number && at.offset == history->end.offset)
+			return false;
+		read_exactly(history, &history->now, sizeof(history->now));
+		history->in_transaction = true;
+		history->bytes_left = history->now.bytes;
+		history->read = history->now.left_out;
+		if (history->bytes_left == 0)
+			return herald_history_next(history, past);
+	}
+	read_exactly(history, &head, sizeof(head));
+	entry = room(history, head.length);
+	memcpy(entry, &head, sizeof(head));
+	read_exactly(history, entry + sizeof(head), head.length - sizeof(head));
+	history->bytes_left -= head.length;
+	history->read++;
+	*past = (HeraldPast) {history->now.section, (HeraldEntry *) entry, history->now.committed_at, token_within(history)};
+	return true;
+}
+
+static void
+read_exactly(HeraldHistory *history, void *to, size_t length)
+{
+	if (BufFileRead(history->file, to, length) != length)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read a temporary file")));
+}
+
+static void
+end_of_transaction(HeraldHistory *history, HeraldPast *past)
+{
+	HeraldToken after = token_within(history);
+
+	after.partial = (HeraldPartial) {0};
+	after.wal.done = history->now.commit_end;
+	if (after.wal.furthest < history->now.commit_end)
+	{
+		after.wal.furthest = history->now.commit_end;
+		after.wal.witness_run = history->now.run;
+		after.wal.witness_place = history->now.place;
+	}
+	history->sections[history->now.section - 1].received = after;
+	*past = (HeraldPast) {history->now.section, NULL, history->now.committed_at, after};
+}
+
+/* A place within the present transaction. */
+static HeraldToken
+token_within(const HeraldHistory *history)
+{
+	HeraldToken token = history->sections[history->now.section - 1].received;
+
+	token.moved = true;
+	token.partial = (HeraldPartial) {history->now.run, history->now.place, history->read};
+	return token;
+}
+
+HeraldWalMark
+herald_history_mark(const HeraldHistory *history)
+{
+	HeraldWalMark mark = {0};
+
+	for (uint32 i = 0; i < history->used; i++)
+		herald_mark_join(&mark, &history->sections[i].end);
+	return mark;
+}
+
+HeraldPosition
+herald_history_end(const HeraldHistory *history)
+{
+	HeraldPosition end = 0;
+
+	for (uint32 i = 0; i < history->used; i++)
+		end = Max(end, history->sections[i].cut.place);
+	return end;
+}

@@ -1,0 +1,86 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_state.h
+ *	  How far the relay of a standby has come, in shared memory.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_RELAY_STATE_H
+#define HERALD_RELAY_STATE_H
+
+#include "postgres.h"
+
+#include "access/xlogdefs.h"
+#include "datatype/timestamp.h"
+
+#include "core/queue_layout.h"
+
+/*
+ * What belongs together: all logged notifications whose commit record ends at or below `wal` are
+ * in the queue below `place`, and nothing else is.
+ */
+typedef struct HeraldReached
+{
+	XLogRecPtr	wal;
+	HeraldPosition place;
+
+	/*
+	 * The latest anchor before the first message of each transaction that was open at `wal`, and
+	 * the run that wrote it.  Until the relay has met one: where it began to read, and 0.
+	 */
+	XLogRecPtr	from;
+	uint64		from_run;
+
+	/* The last batch before `place`; 0: none yet. */
+	HeraldCommitEntry last;
+} HeraldReached;
+
+/* For the view. */
+typedef struct HeraldRelayFigures
+{
+	uint64		batches;		/* transactions whose notifications it has put into the queue */
+	uint64		forged;			/* messages that pg_herald has not written */
+	uint64		newer;			/* messages of later versions */
+	uint64		gaps;			/* how often notifications could not be read or sent */
+	TimestampTz last_commit;	/* time of the last commit record that it has read; 0: none */
+} HeraldRelayFigures;
+
+/* Shared memory, for memory.c. */
+extern Size herald_relay_shared_size(void);
+extern void herald_relay_shared_init(void);
+
+/*
+ * By the relay.  read_from: if it is started again, it reads from there on: at `wal`, or where the
+ * first message of a transaction begins that is open there.
+ */
+extern void herald_relay_begin(const HeraldReached *reached, XLogRecPtr read_from);
+extern void herald_relay_publish(const HeraldReached *reached, XLogRecPtr read_from);
+extern XLogRecPtr herald_relay_read_from(void);
+extern void herald_relay_publish_figures(const HeraldRelayFigures *figures);
+extern void herald_relay_finish(void);
+
+/* False: the relay has not begun: the server is a primary, or has only just become a standby. */
+extern bool herald_relay_reached(HeraldReached *reached);
+extern void herald_relay_figures(HeraldRelayFigures *figures);
+
+/*
+ * Is the queue still the relay's?  In recovery, and after a promotion until the relay has put
+ * everything from before the promotion into it.
+ */
+extern bool herald_relay_is_active(void);
+
+/*
+ * Wait, in a transaction, until the queue is not the relay's any more: by a sender, before it
+ * reserves.  May throw what interrupts throw.
+ */
+extern void herald_relay_await_end(void);
+
+/*
+ * Wait, in a transaction, until the relay of this standby has begun: what commits from then on it
+ * puts into the queue.  By a session that begins to listen; returns at once on a primary.
+ */
+extern void herald_relay_await_begin(void);
+
+#endif							/* HERALD_RELAY_STATE_H */

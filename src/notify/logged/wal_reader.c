@@ -1,0 +1,269 @@
+/*-------------------------------------------------------------------------
+ *
+ * wal_reader.c
+ *	  Reads this server's WAL, record by record, as far as it can be relied on.
+ *
+ * The server's own reader does the work, through files in pg_wal, without a replication slot: so
+ * the server may delete a file that is still to be read.  Its functions end at the replay
+ * position of a standby, and at the flush position of a primary.
+ *
+ * They return no record in different cases, which are distinguished here:
+ *
+ * - At the end.  The function that reads a page notes that.
+ *
+ * - A file is missing: an error is thrown.  It may be gone for good.  But for a moment it can be
+ *	 missing although its contents are there: when a standby is promoted, its last file gets
+ *	 another name before the server reads from the file of the new timeline; and a standby whose
+ *	 primary has been promoted removes what the old timeline had beyond that.
+ *
+ * - What was read is not a valid record, although the server has replayed it: the open file is not
+ *	 the one that was replayed, because another one has taken its place under the same name (from the
+ *	 archive), or its name was given to a later part of the WAL.
+ *
+ * So after each failure everything is opened again, and only a failure that lasts counts.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/rmgr.h"
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "access/xlogrecovery.h"
+#include "access/xlogutils.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "core/stop_point.h"
+#include "notify/logged/wal_reader.h"
+
+/*
+ * A failure that lasts for this time is final: in a file that the server has left behind, and in
+ * its last one, whose name changes at a promotion.
+ */
+#define GONE_BEHIND_MS		1000
+#define GONE_AT_END_MS		30000
+
+/* Records that one call passes over at most, so that its caller can do other things meanwhile. */
+#define PASSED_OVER_MAX		1000
+
+struct HeraldWalReader
+{
+	MemoryContext context;		/* of this, and of all that the server's reader allocates */
+	MemoryContextCallback at_end;	/* of the context */
+	XLogReaderState *xlog;		/* NULL: it is to be opened again */
+	ReadLocalXLogPageNoWaitPrivate page;
+	XLogRecPtr position;		/* the end of the last record */
+	bool		is_inexact;		/* a record may begin only after the position */
+	uint64		failing_since_ms;	/* 0: the last call did not fail, or for good */
+	char		reason[256];
+};
+
+static HeraldWalRead read_next(HeraldWalReader *reader);
+static bool find_record(HeraldWalReader *reader, char **error);
+static bool may_concern_us(XLogReaderState *record);
+static void open_xlog(HeraldWalReader *reader);
+static void close_file(void *arg);
+static HeraldWalRead failed(HeraldWalReader *reader, const char *reason);
+static bool is_behind(const HeraldWalReader *reader);
+
+
+HeraldWalReader *
+herald_wal_reader_open(XLogRecPtr from)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "pg_herald WAL reader",
+												  ALLOCSET_DEFAULT_SIZES);
+	HeraldWalReader *reader = MemoryContextAllocZero(context, sizeof(HeraldWalReader));
+
+	reader->context = context;
+	reader->position = from;
+	reader->at_end.func = close_file;
+	reader->at_end.arg = reader;
+	MemoryContextRegisterResetCallback(context, &reader->at_end);
+	return reader;
+}
+
+void
+herald_wal_reader_close(HeraldWalReader *reader)
+{
+	MemoryContextDelete(reader->context);
+}
+
+HeraldWalRead
+herald_wal_reader_next(HeraldWalReader *reader)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	volatile HeraldWalRead result = HERALD_WAL_READ_LATER;
+
+	if (reader->xlog == NULL)
+		open_xlog(reader);
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(reader->context);
+		result = read_next(reader);
+		MemoryContextSwitchTo(caller);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		result = failed(reader, error->message);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	return result;
+}
+
+XLogReaderState *
+herald_wal_reader_record(HeraldWalReader *reader)
+{
+	return reader->xlog;
+}
+
+XLogRecPtr
+herald_wal_reader_position(const HeraldWalReader *reader)
+{
+	return reader->position;
+}
+
+void
+herald_wal_reader_seek(HeraldWalReader *reader, XLogRecPtr to)
+{
+	reader->position = to;
+	reader->is_inexact = false;
+	if (reader->xlog != NULL)
+		XLogBeginRead(reader->xlog, to);
+}
+
+void
+herald_wal_reader_seek_after(HeraldWalReader *reader, XLogRecPtr place)
+{
+	herald_wal_reader_seek(reader, place);
+	reader->is_inexact = true;
+}
+
+const char *
+herald_wal_reader_reason(const HeraldWalReader *reader)
+{
+	return reader->reason;
+}
+
+XLogRecPtr
+herald_wal_readable_to(void)
+{
+	return RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetFlushRecPtr(NULL);
+}
+
+static HeraldWalRead
+read_next(HeraldWalReader *reader)
+{
+	for (int passed_over = 0;; passed_over++)
+	{
+		char	   *error = NULL;
+
+		HERALD_FAULT_POINT("wal-read");
+		reader->page.end_of_wal = false;
+		if (reader->is_inexact && !find_record(reader, &error))
+			return reader->page.end_of_wal ? HERALD_WAL_READ_END :
+				failed(reader, error ? error : "no record was found");
+		if (XLogReadRecord(reader->xlog, &error) == NULL)
+		{
+			if (!reader->page.end_of_wal || error != NULL)
+				return failed(reader, error ? error : "no record was found");
+
+			/* What has been read of the last page may change: begin with reading that again. */
+			XLogBeginRead(reader->xlog, reader->position);
+			reader->failing_since_ms = 0;
+			return HERALD_WAL_READ_END;
+		}
+		reader->position = reader->xlog->EndRecPtr;
+		reader->failing_since_ms = 0;
+		if (may_concern_us(reader->xlog) || passed_over == PASSED_OVER_MAX)
+			return HERALD_WAL_READ_RECORD;
+	}
+}
+
+/* False: there is none, for the moment. */
+static bool
+find_record(HeraldWalReader *reader, char **error)
+{
+	XLogRecPtr	first = herald_find_next_record(reader->xlog, reader->position, error);
+
+	if (first == InvalidXLogRecPtr)
+		return false;
+	herald_wal_reader_seek(reader, first);
+	return true;
+}
+
+/* See assemble.c. */
+static bool
+may_concern_us(XLogReaderState *record)
+{
+	switch (XLogRecGetRmid(record))
+	{
+		case RM_LOGICALMSG_ID:
+		case RM_STANDBY_ID:
+		case RM_XACT_ID:
+		case RM_XLOG_ID:
+			return true;
+		default:
+			return false;
+	}
+}
+
+static void
+open_xlog(HeraldWalReader *reader)
+{
+	MemoryContext caller = MemoryContextSwitchTo(reader->context);
+
+	reader->xlog = XLogReaderAllocate(wal_segment_size, NULL,
+									  XL_ROUTINE(.page_read = read_local_xlog_page_no_wait,
+												 .segment_open = wal_segment_open,
+												 .segment_close = wal_segment_close),
+									  &reader->page);
+	MemoryContextSwitchTo(caller);
+	if (reader->xlog == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory")));
+	XLogBeginRead(reader->xlog, reader->position);
+}
+
+/* The server opens it without a resource owner. */
+static void
+close_file(void *arg)
+{
+	HeraldWalReader *reader = arg;
+
+	if (reader->xlog != NULL && reader->xlog->seg.ws_file >= 0)
+		wal_segment_close(reader->xlog);
+}
+
+static HeraldWalRead
+failed(HeraldWalReader *reader, const char *reason)
+{
+	uint64		now_ms = herald_clock_ms();
+
+	strlcpy(reader->reason, reason, sizeof(reader->reason));
+	XLogReaderFree(reader->xlog);	/* closes the file, too */
+	reader->xlog = NULL;
+	if (reader->failing_since_ms == 0)
+		reader->failing_since_ms = now_ms;
+	if (now_ms - reader->failing_since_ms < (is_behind(reader) ? GONE_BEHIND_MS : GONE_AT_END_MS))
+		return HERALD_WAL_READ_LATER;
+	reader->failing_since_ms = 0;
+	return HERALD_WAL_READ_GONE;
+}
+
+/* Is the position in a file that the server has left behind? */
+static bool
+is_behind(const HeraldWalReader *reader)
+{
+	return reader->position / wal_segment_size < herald_wal_readable_to() / wal_segment_size;
+}

@@ -1,0 +1,551 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay.c
+ *	  The background worker that puts logged notifications into a standby's queue.
+ *
+ * It reads the WAL as far as that has been replayed.  When it meets the commit record of a
+ * transaction with logged notifications, it sends these in a transaction of its own, in the usual
+ * way: so listeners on a standby are served as on a primary, and what they are notified of is
+ * visible there.  The order of the queue is that of the commit records.
+ *
+ * How far it has come is noted in shared memory (notify/logged/relay_state.c).  If it ends,
+ * because of an error or because it was terminated, the server starts it again, and it goes on
+ * from there: nothing is sent twice or left out.
+ *
+ * If a part of the WAL can be read no more, all listeners are notified that they have missed
+ * something, and the relay goes on where the server has come to.
+ *
+ * At a promotion it reads to the end of the recovery, and ends for good.  Until then senders wait
+ * (herald_relay_await_end()): what they send comes after all that the former primary has sent.  On
+ * a primary it ends at once.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/rmgr.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "access/xlogrecovery.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/sinval.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/involvement.h"
+#include "base/shared.h"
+#include "core/stop_point.h"
+#include "notify/dispatch/damage.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/logged/assemble.h"
+#include "notify/logged/relay_state.h"
+#include "notify/logged/wal_reader.h"
+#include "notify/sender/gap.h"
+#include "notify/sender/pending.h"
+#include "notify/sender/publish.h"
+#include "workers/relay.h"
+#include "workers/worker.h"
+
+/*
+ * How often it looks for more where the server does not wake it: soon after notifications of ours,
+ * while the WAL grows, and else.
+ */
+#define QUICK_MS		1
+#define GROWING_MS		10
+#define IDLE_MS			50
+
+/* How long after notifications, or after the WAL has grown. */
+#define SOON_MS			1000
+
+/* Pause after a failure that may pass. */
+#define AFTER_FAILURE_MS	10
+
+/* Records after which it notes how far it has come, if it sends nothing. */
+#define NOTE_EVERY		1000
+
+/* Anchors that it remembers besides the one that it has noted. */
+#define ANCHORS_MAX		16
+
+typedef struct Anchor
+{
+	XLogRecPtr	wal;
+	uint64		run;
+} Anchor;
+
+static HeraldWalReader *reader;
+static HeraldAssembler *assembler;
+static HeraldReached reached;
+static HeraldRelayFigures figures;
+
+/* In ascending order, after reached.from: transactions that were open there may still be open. */
+static Anchor anchors[ANCHORS_MAX];
+static int	anchors_count;
+
+/* What the assembler has counted up to the last record. */
+static uint64 forged_seen;
+static uint64 newer_seen;
+
+static uint64 last_batch_ms;	/* when it last sent something */
+
+PGDLLEXPORT void herald_relay_main(Datum arg);
+
+static void connect_to_server(void);
+static bool begin(void);
+static void run(void);
+static void take_record(void);
+static void count_messages(void);
+static void take_event(const HeraldWalEvent *event);
+static void note_anchor(const HeraldWalEvent *event);
+static void note_progress(XLogRecPtr wal);
+static void relay(const HeraldWalEvent *batch);
+static HeraldWalNext send_batch(const HeraldWalEvent *batch);
+static HeraldWalNext send_or_catch(const HeraldWalEvent *batch);
+static void add(const HeraldWalNotification *notification);
+static void skip_gap(void);
+static XLogRecPtr shortly_before(XLogRecPtr position);
+static void report_gap(Oid database, const char *reason);
+static void publish_gap(Oid database);
+static void publish_gaps(void);
+static void wait_for_more(XLogRecPtr position);
+static long wait_time(void);
+static void take_a_pause(long time_ms);
+static void serve(void);
+
+
+void
+herald_relay_register(void)
+{
+	herald_worker_register_as("pg_herald relay", "herald_relay_main", BgWorkerStart_ConsistentState,
+							  BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION);
+}
+
+void
+herald_relay_main(Datum arg)
+{
+	connect_to_server();
+	if (begin())
+	{
+		run();
+		note_progress(herald_wal_reader_position(reader));
+		HERALD_STOP_POINT("relay-finish");
+		herald_relay_finish();
+		ereport(LOG,
+				(errmsg("pg_herald has relayed all logged notifications from before the promotion")));
+	}
+	proc_exit(0);				/* it is not started again */
+}
+
+/* To no database: so it can use transactions, and shared catalogs. */
+static void
+connect_to_server(void)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);		/* it may be waiting for a lock */
+	BackgroundWorkerUnblockSignals();
+	herald_shared_set_worker(HERALD_WORKER_RELAY);
+	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
+	temp_file_limit = -1;		/* the files are no query's */
+	herald_dispatch_attach();
+}
+
+/* False: there is nothing to do on this server. */
+static bool
+begin(void)
+{
+	XLogRecPtr	from;
+	TimeLineID	timeline;
+
+	if (herald_relay_is_active())
+	{
+		(void) herald_relay_reached(&reached);
+		herald_relay_figures(&figures);
+		from = herald_relay_read_from();
+	}
+	else if (RecoveryInProgress())
+	{
+		/* Transactions that are open now may have begun to write their messages. */
+		GetOldestRestartPoint(&from, &timeline);
+		reached = (HeraldReached) {
+			.wal = GetXLogReplayRecPtr(NULL),
+			.place = atomic_load(&herald_queue->head),
+			.from = from
+		};
+		herald_relay_begin(&reached, from);
+	}
+	else
+		return false;
+
+	assembler = herald_assembler_begin();
+	reader = herald_wal_reader_open(from);
+	herald_wal_reader_seek_after(reader, from);
+	return true;
+}
+
+/* Until all from before the promotion has been read. */
+static void
+run(void)
+{
+	XLogRecPtr	end = InvalidXLogRecPtr;	/* of the recovery, or after it */
+
+	for (uint32 count = 1;; count++)
+	{
+		HeraldWalRead result;
+
+		serve();
+		if (end == InvalidXLogRecPtr && !RecoveryInProgress())
+			end = GetFlushRecPtr(NULL);
+		if (end != InvalidXLogRecPtr && herald_wal_reader_position(reader) >= end)
+			return;
+
+		result = herald_wal_reader_next(reader);
+		switch (result)
+		{
+			case HERALD_WAL_READ_RECORD:
+				take_record();
+				if (count % NOTE_EVERY == 0)
+					note_progress(herald_wal_reader_position(reader));
+				break;
+			case HERALD_WAL_READ_END:
+				note_progress(herald_wal_reader_position(reader));
+				if (end != InvalidXLogRecPtr)
+					return;
+				wait_for_more(herald_wal_reader_position(reader));
+				break;
+			case HERALD_WAL_READ_LATER:
+				take_a_pause(AFTER_FAILURE_MS);
+				break;
+			case HERALD_WAL_READ_GONE:
+				report_gap(InvalidOid, herald_wal_reader_reason(reader));
+				skip_gap();
+				break;
+		}
+	}
+}
+
+static void
+take_record(void)
+{
+	XLogReaderState *record = herald_wal_reader_record(reader);
+	HeraldWalEvent event;
+
+	herald_assembler_take(assembler, record);
+	count_messages();
+	while (herald_assembler_event(assembler, &event))
+		take_event(&event);
+	if (XLogRecGetRmid(record) == RM_XACT_ID &&
+		(XLogRecGetInfo(record) & XLOG_XACT_OPMASK) == XLOG_XACT_COMMIT)
+		figures.last_commit = ((xl_xact_commit *) XLogRecGetData(record))->xact_time;
+}
+
+/* Only those that were not counted before this process began. */
+static void
+count_messages(void)
+{
+	uint64		forged = herald_assembler_forged(assembler);
+	uint64		newer = herald_assembler_newer(assembler);
+
+	if (herald_wal_reader_position(reader) > reached.wal)
+	{
+		figures.forged += forged - forged_seen;
+		figures.newer += newer - newer_seen;
+	}
+	forged_seen = forged;
+	newer_seen = newer;
+}
+
+static void
+take_event(const HeraldWalEvent *event)
+{
+	switch (event->kind)
+	{
+		case HERALD_WAL_EVENT_ANCHOR:
+			note_anchor(event);
+			break;
+		case HERALD_WAL_EVENT_SETTING:
+			break;				/* the table is replicated */
+		case HERALD_WAL_EVENT_BATCH:
+			/* It may have been sent already, before this process began; or, after the promotion, by this server. */
+			if (event->commit_end > reached.wal && event->run != herald_control->server_run)
+				relay(event);
+			break;
+		case HERALD_WAL_EVENT_NEWER:
+			if (herald_wal_reader_position(reader) <= reached.wal)
+				break;			/* listeners were notified of it */
+			report_gap(event->database, "a later version of pg_herald has written them");
+			publish_gap(event->database);
+			note_progress(herald_wal_reader_position(reader));
+			break;
+	}
+}
+
+/* If there are too many, the latest one takes the place of the one before. */
+static void
+note_anchor(const HeraldWalEvent *event)
+{
+	if (event->wal <= reached.from)
+		return;
+	if (anchors_count == ANCHORS_MAX)
+		anchors_count--;
+	anchors[anchors_count++] = (Anchor) {event->wal, event->run};
+}
+
+/* Everything up to here has been read, and sent. */
+static void
+note_progress(XLogRecPtr wal)
+{
+	XLogRecPtr	oldest = herald_assembler_oldest(assembler);
+	int			passed = 0;
+
+	while (passed < anchors_count && (oldest == InvalidXLogRecPtr || anchors[passed].wal < oldest))
+	{
+		reached.from = anchors[passed].wal;
+		reached.from_run = anchors[passed].run;
+		passed++;
+	}
+	anchors_count -= passed;
+	memmove(anchors, anchors + passed, anchors_count * sizeof(Anchor));
+
+	/* On its way to where it had come before, it has nothing to note. */
+	if (wal < reached.wal)
+		return;
+	reached.wal = wal;
+	reached.place = atomic_load(&herald_queue->head);
+	herald_relay_publish(&reached, oldest != InvalidXLogRecPtr ? oldest : wal);
+	herald_relay_publish_figures(&figures);
+}
+
+/* Nothing serves interrupts between the commit and the note. */
+static void
+relay(const HeraldWalEvent *batch)
+{
+	HeraldWalNext result;
+
+	if (herald_shared_is_damaged())
+	{
+		herald_damage_tell();
+		note_progress(batch->commit_end);
+		return;
+	}
+	while ((result = send_or_catch(batch)) == HERALD_WAL_NEXT_LATER)
+		take_a_pause(AFTER_FAILURE_MS);
+	if (result == HERALD_WAL_NEXT_END)
+	{
+		figures.batches++;
+		reached.last = (HeraldCommitEntry) {batch->run, batch->place, batch->commit_end};
+		atomic_store_explicit(&herald_control->logs, 1, memory_order_relaxed);
+	}
+	else
+	{
+		report_gap(batch->database, "a transaction could not be read or sent again");
+		publish_gap(batch->database);
+	}
+	note_progress(batch->commit_end);
+	last_batch_ms = herald_clock_ms();
+}
+
+/* The end: it was sent.  Gone: it cannot be sent. */
+static HeraldWalNext
+send_or_catch(const HeraldWalEvent *batch)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	volatile HeraldWalNext result = HERALD_WAL_NEXT_GONE;
+
+	PG_TRY();
+	{
+		result = send_batch(batch);
+	}
+	PG_CATCH();
+	{
+		/* Such as a full disk; but what ends this process is no error. */
+		HOLD_INTERRUPTS();
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	return result;
+}
+
+static HeraldWalNext
+send_batch(const HeraldWalEvent *batch)
+{
+	HeraldWalNotification notification;
+	HeraldWalNext result;
+
+	StartTransactionCommand();
+	herald_is_involved = true;
+	herald_assembler_read_begin(assembler);
+	while ((result = herald_assembler_read(assembler, &notification)) == HERALD_WAL_NEXT_NOTIFICATION)
+		add(&notification);
+	HERALD_STOP_POINT("relay-send");
+	if (result != HERALD_WAL_NEXT_END)
+	{
+		AbortCurrentTransaction();
+		return result;
+	}
+	herald_publish_as(batch->database, batch->run, batch->place, batch->commit_end);
+	CommitTransactionCommand();
+	return result;
+}
+
+static void
+add(const HeraldWalNotification *notification)
+{
+	if (notification->channel_length >= NAMEDATALEN)
+		elog(ERROR, "channel name too long");
+	if (herald_pending_add(notification->channel, notification->channel_length,
+						   notification->payload, notification->payload_length, true))
+		herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
+}
+
+/* Go on where the server has come to: send what commits from there on. */
+static void
+skip_gap(void)
+{
+	XLogRecPtr	position = herald_wal_readable_to();
+	XLogRecPtr	from = shortly_before(position);
+
+	/* That cannot be read either. */
+	if (herald_wal_reader_position(reader) >= from)
+		from = position;
+	publish_gaps();
+	reached = (HeraldReached) {
+		.wal = position,
+		.place = atomic_load(&herald_queue->head)
+	};
+	anchors_count = 0;
+	herald_relay_begin(&reached, from);
+	herald_assembler_end(assembler);
+	assembler = herald_assembler_begin();
+	forged_seen = newer_seen = 0;
+	herald_wal_reader_seek_after(reader, from);
+}
+
+/*
+ * Transactions that are open at this position have written their messages shortly before their
+ * commit: begin to read in the file before, if the server still has it.
+ */
+static XLogRecPtr
+shortly_before(XLogRecPtr position)
+{
+	XLogSegNo	segment = position / wal_segment_size;
+
+	segment = Max(segment > 0 ? segment - 1 : 0, XLogGetLastRemovedSegno() + 1);
+	return Min(segment * wal_segment_size, position);
+}
+
+/* Of one database, or of all. */
+static void
+report_gap(Oid database, const char *reason)
+{
+	figures.gaps++;
+	ereport(LOG,
+			(errmsg("pg_herald cannot relay logged notifications: %s", reason),
+			 errdetail(OidIsValid(database) ? "The listeners in the database with OID %u are notified that they have missed some." :
+					   "All listeners on this server are notified that they have missed some.", database)));
+}
+
+/* Those that begin to listen meanwhile have begun after the gap. */
+static void
+publish_gaps(void)
+{
+	Oid		   *databases = palloc(herald_wakeup->slots * sizeof(Oid));
+	int			count = 0;
+
+	for (uint32 slot = 0; slot < herald_wakeup->slots; slot++)
+	{
+		Oid			database = atomic_load(&herald_slots[slot].database);
+		int			i = 0;
+
+		if (atomic_load(&herald_slots[slot].pid) == 0 || !OidIsValid(database))
+			continue;
+		while (i < count && databases[i] != database)
+			i++;
+		if (i < count)
+			continue;
+		databases[count++] = database;
+		publish_gap(database);
+	}
+	pfree(databases);
+
+	/* No session can resume from before the gap, even if none listens now. */
+	if (count == 0)
+		publish_gap(InvalidOid);
+}
+
+/* In the order of the queue: they receive everything before it. */
+static void
+publish_gap(Oid database)
+{
+	if (herald_shared_is_damaged())
+		return;					/* they are notified of that */
+	StartTransactionCommand();
+	herald_is_involved = true;
+	herald_gap_publish(database);
+	CommitTransactionCommand();
+}
+
+/* From 16 on the server wakes it for each record. */
+static void
+wait_for_more(XLogRecPtr position)
+{
+	ConditionVariable *replayed = herald_replay_condition();
+
+	if (replayed == NULL)
+	{
+		take_a_pause(wait_time());
+		return;
+	}
+	herald_wait_prepare(HERALD_WAIT_RELAY_IDLE, replayed);
+	if (herald_wal_readable_to() <= position)
+		herald_wait_sleep(HERALD_WAIT_RELAY_IDLE, IDLE_MS);
+	herald_wait_end();
+}
+
+static long
+wait_time(void)
+{
+	static XLogRecPtr last_end;
+	static uint64 last_growth_ms;
+	uint64		now_ms = herald_clock_ms();
+	XLogRecPtr	end = herald_wal_reader_position(reader);
+
+	if (end != last_end)
+		last_growth_ms = now_ms;
+	last_end = end;
+	if (now_ms - last_batch_ms < SOON_MS)
+		return QUICK_MS;
+	return now_ms - last_growth_ms < SOON_MS ? GROWING_MS : IDLE_MS;
+}
+
+static void
+take_a_pause(long time_ms)
+{
+	herald_wait_sleep(HERALD_WAIT_RELAY_IDLE, time_ms);
+	serve();
+}
+
+static void
+serve(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+		temp_file_limit = -1;
+	}
+	if (catchupInterruptPending)
+		ProcessCatchupInterrupt();
+}

@@ -1,0 +1,173 @@
+"""Clients that resume logged channels on another server, or after a restart: each notification once, or false."""
+
+from time import sleep
+
+import pytest
+
+from harness.standby import Standby
+from resume import position, read, resume
+from servers import SETTINGS, started
+from support import hear, notify, one, outcome, until
+
+pytestmark = pytest.mark.seam
+
+ANCHOR_S = 1.5  # the housekeeper writes one each second, if it is due
+
+
+@pytest.fixture
+def primary():
+    """A server with a logged channel, c, and all that begin with log_."""
+    for server in started(preload=True, settings=SETTINGS | {
+            "wal_keep_size": "512MB", "wal_retrieve_retry_interval": "100ms"}):
+        server.psql("SELECT herald.set_channel('c', logged => true); SELECT herald.set_channel('log_*', logged => true)")
+        server.psql("SELECT pg_notify('c', 'since then everything is logged')")
+        yield server
+
+
+def followed(standby: Standby) -> bool:
+    """Whether the standby has delivered all that the primary has flushed."""
+    flushed = standby.primary.psql("SELECT pg_current_wal_flush_lsn()")
+    return standby.psql(f"SELECT read_position >= '{flushed}' FROM herald.relay") == "t"
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_resumes_after_a_restart(primary, connect, mode):
+    """Guards: what was sent after a position is received after a restart or a crash, by listen() and by read(), once."""
+    sender = connect(primary)
+    notify(sender, "c", "before")
+    token = position(sender)
+    for number in range(5):
+        notify(sender, "c", f"{number}")
+    notify(sender, "unlogged", "x")
+    primary.stop(mode)
+    primary.start()
+    listener, sender = connect(primary), connect(primary)
+    assert resume(listener, "c", token)
+    notify(sender, "c", "after")
+    assert hear(listener, 6) == ["0", "1", "2", "3", "4", "after"]
+    rows, after = read(sender, "c", token)
+    assert rows == ["0", "1", "2", "3", "4", "after"]
+    notify(sender, "c", "last")
+    assert read(sender, "c", after)[0] == ["last"]
+    assert resume(listener, "unlogged", token) is False
+
+
+def test_read_one_by_one(primary, connect):
+    """Guards: a position in the middle of a transaction of the WAL is one, on each server."""
+    sender = connect(primary)
+    token = position(sender)
+    sender.execute("SELECT count(pg_notify('c', n::text)) FROM generate_series(1, 5) n")
+    sender.execute("SELECT count(pg_notify(CASE WHEN n % 2 = 0 THEN 'c' ELSE 'log_d' END, n::text)) FROM generate_series(6, 20) n")
+    primary.stop("immediate")
+    primary.start()
+    client = connect(primary)
+    payloads = []
+    for number in range(12):
+        rows, token = read(client, "c", token, 1)
+        payloads += rows
+        if number in (2, 7):
+            primary.stop("immediate")
+            primary.start()
+            client = connect(primary)
+    assert payloads == [str(n) for n in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18)]
+    assert read(client, "c", token)[0] == ["20"]
+
+
+def test_moves(primary, connect):
+    """Guards: a client that moves between a primary and two standbys receives everything once."""
+    sender, listener = connect(primary), connect(primary)
+    with Standby(primary) as one_standby, Standby(primary) as other:
+        notify(sender, "c", "0")
+        until(lambda: followed(one_standby) and followed(other), "the standbys have followed")
+        token = position(sender)
+        expected = []
+        received = []
+        for number in range(12):
+            expected.append(f"{number} between")
+            notify(sender, "c", expected[-1])
+            server = (primary, one_standby, other)[number % 3]
+            client = connect(server)
+            client.execute("BEGIN; LISTEN herald_position")
+            assert resume(client, "c", token) is True
+            client.execute("COMMIT")
+            expected.append(f"{number} live")
+            notify(sender, "c", expected[-1])
+            while len(received) < len(expected) or token is None:
+                for notified in client.notifies(timeout=10, stop_after=1):
+                    if notified.channel == "c":
+                        received.append(notified.payload)
+                    else:
+                        token = notified.payload
+            for notified in client.notifies(timeout=0.2):
+                assert notified.channel == "herald_position", (notified, received, number)
+                token = notified.payload
+            client.close()
+            assert received == expected
+    assert listener.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_lost_at_a_failover(primary, connect):
+    """Guards: a client that has received what a failover has lost cannot resume; one that has not, resumes."""
+    sender = connect(primary)
+    with Standby(primary) as standby:
+        until(lambda: standby.psql("SELECT read_position FROM herald.relay"), "the relay has begun")
+        primary.psql("SELECT pg_switch_wal()")
+        notify(sender, "c", "after the copy")
+        sleep(ANCHOR_S)
+        early = position(sender)
+        notify(sender, "c", "kept")
+        until(lambda: followed(standby), "it has followed")
+        kept = position(sender)
+        primary.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+        standby.psql("ALTER SYSTEM SET primary_conninfo = ''; SELECT pg_reload_conf()")
+        until(lambda: primary.psql("SELECT count(*) FROM pg_stat_replication") == "0", "it follows no longer")
+        notify(sender, "c", "lost")
+        lost = position(sender)
+        primary.stop("immediate")
+        assert standby.psql("SELECT pg_promote()") == "t"
+        client = connect(standby)
+        assert read(client, "c", early)[0] == ["kept"]
+        assert resume(client, "c", kept) is True
+        notify(client, "c", "new")
+        assert resume(connect(standby), "c", lost) is False
+        assert str(outcome(client, "SELECT * FROM herald.read('c', %s)", lost)).startswith("55000: ")
+        assert read(client, "c", kept)[0] == ["new"]
+        primary.start()
+
+
+def test_positions_of_other_channels(primary, connect):
+    """Guards: as long as no position is right for all channels, none is given that could be used."""
+    sender = connect(primary)
+    token = position(sender)
+    notify(sender, "c", "1")
+    primary.stop("immediate")
+    primary.start()
+    sender, listener = connect(primary), connect(primary)
+    listener.execute("LISTEN log_d")
+    listener.execute("BEGIN")
+    assert resume(listener, "c", token)
+    void = position(listener)
+    listener.execute("COMMIT")
+    assert hear(listener, 1) == ["1"]
+    assert resume(connect(primary), "c", void) is False
+    good = position(listener)
+    notify(sender, "c", "2")
+    client = connect(primary)
+    assert resume(client, "c", good)
+    assert hear(client, 1) == ["2"]
+
+
+def test_setting_changes(primary, connect):
+    """Guards: a channel that was not logged all the time since the position cannot resume by the WAL."""
+    sender = connect(primary)
+    token = position(sender)
+    primary.psql("SELECT herald.set_channel('e', logged => true)")
+    notify(sender, "e", "0")
+    later = position(sender)
+    notify(sender, "e", "1")
+    primary.stop("fast")
+    primary.start()
+    client = connect(primary)
+    assert resume(client, "e", token) is False
+    assert resume(client, "e", later) is True
+    assert one(client, "SELECT herald.listen('c', %s)", token) is True
