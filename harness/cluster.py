@@ -11,8 +11,10 @@ owner can enter the folder: the current user, or for root another user (server_u
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from harness import cleanup, server_user
@@ -20,6 +22,7 @@ from harness.installation import OWN, Installation, find_installation
 
 SOCKET_PATH_BYTES_MAX = 100  # the kernel's limit is 107
 SUPERUSER = "postgres"
+POLL_S = 0.01
 START_TIMEOUT_S = 180  # starting and stopping are much faster, except on very slow machines
 
 # Texts in a server's log after overwritten memory, failed assertions and the like.
@@ -94,6 +97,28 @@ class Cluster:
         """Stops without a checkpoint, so that the next start() has to recover."""
         self.stop("immediate")
 
+    def kill(self) -> None:
+        """Kills all processes of the running server at once (kill -9), and waits until they have ended."""
+        postmaster = self.postmaster_pid()
+        with cleanup.deferred_signals():
+            os.kill(postmaster, signal.SIGSTOP)  # so that it neither replaces a process nor reacts to the end of one
+            pids = [*self.processes(), postmaster]
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+        end = time.monotonic() + START_TIMEOUT_S
+        while any(map(_runs, pids)):
+            if time.monotonic() > end:
+                raise ClusterError(f"killed processes have not ended within {START_TIMEOUT_S} s")
+            time.sleep(POLL_S)
+        # A server that starts believes its lock files while the system has an entry for the process.
+        (self.data / "postmaster.pid").unlink()
+        (self.socket_folder / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
+
+    def reload(self) -> None:
+        """Applies changed settings in the running server, those that need no restart."""
+        self._write_settings()
+        self._server("pg_ctl", "reload", "--silent", "--pgdata", str(self.data))
+
     def restart(self, mode: str = "fast") -> None:
         """stop() and start(); applies changed settings."""
         self.stop(mode)
@@ -160,6 +185,18 @@ class Cluster:
     def postmaster_pid(self) -> int:
         """The process id of the running server."""
         return int((self.data / "postmaster.pid").read_text(encoding="utf-8").split("\n", 1)[0])
+
+    def processes(self) -> dict[int, str]:
+        """The server's processes except the postmaster: their ids, and what the server has them called."""
+        postmaster = self.postmaster_pid()
+        found = {}
+        for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="ascii").split():
+            try:
+                title = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            found[int(pid)] = title.replace(b"\0", b" ").decode(errors="replace").strip()
+        return found
 
     def environment(self, dbname: str = "postgres") -> dict[str, str]:
         """The environment for a client that connects to this cluster without further options."""
@@ -261,12 +298,22 @@ class Cluster:
             text = ("on" if value else "off") if isinstance(value, bool) else str(value)
             quoted = text.replace("'", "''")
             lines.append(f"{name} = '{quoted}'\n")
-        (self.data / "harness.conf").write_text("".join(lines), encoding="utf-8")
+        path = self.data / "harness.conf"
+        path.write_text("".join(lines), encoding="utf-8")
+        server_user.give(path)  # its programs write in the whole data folder
 
     def _server(self, name: str, *arguments: str) -> None:
         result = self.run_as_server_user(name, *arguments)
         if result.returncode != 0:
             raise ClusterError(f"{name} failed ({result.returncode}): {result.stderr.strip()}")
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process has not ended. The system may have an entry for one that has."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _locale() -> str:

@@ -19,6 +19,10 @@ REST = "test/py --ignore=test/py/test_bench.py --ignore=test/py/faults --ignore=
 UNIT = "make -C test/unit check CC=gcc && make -C test/unit check CC=clang BUILD=../results/unit_clang"
 # The log is that of a test that fails, as it must.
 FALSIFIED = "! test/soak/run --seconds 6 --falsify {0} >test/results/soak_falsified.log 2>&1 && echo test falsified_{0} ... ok"
+FAILOVER_FALSIFIED = ("! test/failover/run --seconds 1 --falsify {0} >test/results/failover_falsified.log 2>&1"
+                      " && grep -q ' {1}, 0 not in the table, 0 out of order' test/results/failover_falsified.log"
+                      " && echo test falsified_{0} ... ok")
+MISSING, DOUBLED = FAILOVER_FALSIFIED.format("missing", "1 missing, 0 doubled"), FAILOVER_FALSIFIED.format("doubled", "0 missing, 1 doubled")
 # A compiler's analysis of a file depends on nothing but the file and what it includes.
 ANALYSED = "export CHECK_ANALYSED=$(test/check/analysed.py {0}); "
 CORE = ("src/core/",)
@@ -111,6 +115,9 @@ STAGES = (
     Stage("soak", "everything at once, clients that resume among it; each notification accounted for (test/soak)", SERVERS, 60,
           f"test/soak/run --seconds 30 && {FALSIFIED.format('resumer')}",
           f"test/soak/run --seconds 1800 && {' && '.join(map(FALSIFIED.format, ('watcher', 'resumer', 'reader')))}"),
+    Stage("failover", "three servers that fail and take over; clients that resume on any of them (test/failover)", SERVERS, 90,
+          f"test/failover/run --seconds 25 && {MISSING}",
+          f"test/failover/run --seconds 600 && test/failover/run --seconds 300 --asynchronous && {MISSING} && {DOUBLED}"),
     Stage("tools", "what installs, builds and shows: scripts/, ./demo, ./check itself (test/py/tools)", SERVERS, 90,
           f"{PYTEST} test/py/tools", guards=TOOLS),
     Stage("monitoring", "the dashboard and the alerts, with Prometheus under load (test/monitoring)", SERVERS, 60,
@@ -137,7 +144,7 @@ SEAM = Stage("seam", "those tests of test/py that another major version of the s
              f"{PYTEST} {PARALLEL} -m 'seam and not alone' -k 'not stock' test/py --ignore=test/py/test_bench.py --ignore=test/py/tools")
 NAMES_PREPARE = ("packages", "python", "install")
 NAMES_SEAM = ("regress", "isolation", "seam")
-NAMES_WHOLE = ("regress", "isolation", "pytest", "faults", "alone", "differential", "soak")
+NAMES_WHOLE = ("regress", "isolation", "pytest", "faults", "alone", "differential", "soak", "failover")
 
 
 def named(name: str) -> Stage | None:

@@ -71,8 +71,12 @@ class Actor(threading.Thread):
         """Asks it to finish."""
         self.asked_to_end.set()
 
+    def connect(self) -> Link:
+        """A new connection."""
+        return Link(self.stage.cluster, self.database)
+
     def _live(self) -> None:
-        self.link = Link(self.stage.cluster, self.database)
+        self.link = self.connect()
         self.links += 1
         self.pid = self.link.pid
         self.begin()

@@ -24,11 +24,14 @@ class Lost(Exception):
 
 
 class Link:
-    """One connection, to be used by one thread."""
+    """One connection, to be used by one thread.
 
-    def __init__(self, cluster: Cluster, database: str):
-        self._connection = pq.PGconn.connect(
-            f"host={cluster.socket_folder} port={cluster.port} user={SUPERUSER} dbname={database}".encode())
+    further  what libpq is to know in addition
+    """
+
+    def __init__(self, cluster: Cluster, database: str, further: str = ""):
+        self._connection = _connect(
+            f"host={cluster.socket_folder} port={cluster.port} user={SUPERUSER} dbname={database} {further}")
         self._notice = ""
         if self._connection.status != pq.ConnStatus.OK:
             raise Lost(self._message())
@@ -82,3 +85,13 @@ class Link:
 
     def _message(self) -> str:
         return self._notice + self._connection.error_message.decode(errors="replace").strip()
+
+
+def _connect(parameters: str) -> pq.PGconn:
+    """As PGconn.connect(), in which no other thread can run, even if the server is stopped."""
+    connection = pq.PGconn.connect_start(parameters.encode())
+    while (status := connection.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+        sockets = [connection.socket]
+        writes = status == pq.PollingStatus.WRITING
+        select.select([] if writes else sockets, sockets if writes else [], [])
+    return connection

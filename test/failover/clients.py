@@ -1,0 +1,274 @@
+"""Senders, listeners, readers, and what cuts their connections."""
+
+import re
+from typing import TYPE_CHECKING
+
+from account import Account
+from actors import BY_ITSELF, CANCELLED, GONE, POSITION, RESET, Actor
+from link import Failed, Link, Lost
+
+if TYPE_CHECKING:
+    from story import Story
+
+DATABASE = "postgres"
+CHANNELS = tuple(f"orders_{number}" for number in range(5)) + ("bills",)
+UNLOGGED = "gossip"
+SETUP = f"""
+CREATE EXTENSION pg_herald;
+CREATE TABLE ledger (sender integer, number integer, channel text, at timestamptz DEFAULT clock_timestamp(),
+	PRIMARY KEY (sender, number));
+CREATE FUNCTION send(sender integer, first integer, count integer, channel text, length integer) RETURNS bigint LANGUAGE sql AS $$
+	INSERT INTO ledger SELECT sender, n, channel FROM generate_series(first, first + count - 1) n;
+	SELECT count(pg_notify(channel, rpad(format('%s %s %s ', sender, n, length), length, 'x')))
+	  FROM generate_series(first, first + count - 1) n;
+$$;
+"""
+LOGGED = "SELECT herald.set_channel('orders_*', logged => true); SELECT herald.set_channel('bills', logged => true)"
+LENGTHS = (20,) * 6 + (200,) * 4 + (7900,)
+MANY = ((2000, 100), (300, 2000), (1, 300_000))  # how many, of how many characters; more than fits into one part
+MANY_SHARE = 0.01
+PAUSE_S = 0.06        # of a sender, at most
+OFTEN, SELDOM = 0.05, 0.005
+PATIENCE = "statement_timeout=20s"  # a client tries another server then
+MISSING, DOUBLED = "missing", "doubled"
+
+
+class Sender(Actor):
+    """Inserts rows and notifies of them, on the present primary."""
+
+    kind = "sender"
+
+    def __init__(self, story: "Story", number: int, loses_some: bool):
+        super().__init__(story, number, DATABASE, expendable=True)
+        self.begin_block = "BEGIN; SET LOCAL synchronous_commit = off" if loses_some else "BEGIN"
+        self.issued = 0
+        self.committed: set[int] = set()
+        self.doubtful: list[int] = []
+
+    def connect(self) -> Link:
+        """To the server that accepts writes."""
+        hosts = ",".join(str(node.socket_folder) for node in self.stage.chain.nodes)
+        return Link(self.stage.chain.primary, DATABASE, f"host={hosts} target_session_attrs=read-write")
+
+    def has_lost(self, why: str) -> None:
+        """Waits a little."""
+        self.asked_to_end.wait(0.05)
+
+    def begin(self) -> None:
+        """Looks up what became of a commit without an answer."""
+        if self.doubtful:
+            numbers = ",".join(map(str, self.doubtful))
+            found = self.link.run(f"SELECT number FROM ledger WHERE sender = {self.number} AND number IN ({numbers})")
+            self.stage.count(f"answers lost, {'committed' if found else 'not committed'}")
+            self.committed.update(int(number) for number, in found)
+            self.doubtful = []
+
+    def act(self) -> None:
+        """One transaction."""
+        self.asked_to_end.wait(self.random.random() * PAUSE_S)
+        if self.random.random() < MANY_SHARE:
+            statements, numbers = self._send(*self.random.choice(MANY))
+        else:
+            statements, numbers = self.random.choice((self._one, self._some, self._savepoints, self._rolled_back))()
+        self.doubtful = numbers
+        for sql in (self.begin_block, *statements):
+            self.link.run(sql)
+        if statements[-1] != "ROLLBACK":
+            if self.random.random() < OFTEN:
+                self.link.run(f"NOTIFY {UNLOGGED}")
+            self.link.run("COMMIT")
+        self.doubtful = []
+        self.committed.update(numbers)
+
+    # ---- the statements of a transaction, and the numbers that it commits ----
+
+    def _send(self, count: int = 1, length: int = 0) -> tuple[list[str], list[int]]:
+        first, self.issued = self.issued + 1, self.issued + count
+        length = length or self.random.choice(LENGTHS)
+        return [f"SELECT send({self.number}, {first}, {count}, '{self.random.choice(CHANNELS)}', {length})"], \
+            list(range(first, first + count))
+
+    def _one(self) -> tuple[list[str], list[int]]:
+        return self._send()
+
+    def _some(self) -> tuple[list[str], list[int]]:
+        parts = [self._send(self.random.randrange(1, 4)) for _ in range(self.random.randrange(2, 5))]
+        return [sql for part, _ in parts for sql in part], [number for _, part in parts for number in part]
+
+    def _savepoints(self) -> tuple[list[str], list[int]]:
+        (before, one), (lost, _), (kept, two), (after, three) = (self._send() for _ in range(4))
+        return [*before, "SAVEPOINT a", *lost, "ROLLBACK TO a", "SAVEPOINT b", *kept, "RELEASE b", *after], one + two + three
+
+    def _rolled_back(self) -> tuple[list[str], list[int]]:
+        return [*self._send()[0], "ROLLBACK"], []
+
+
+class Client(Actor):
+    """Is cut off repeatedly, and resumes on any server from its last position."""
+
+    kind = "client"
+    channels_max = 3
+
+    def __init__(self, story: "Story", number: int):
+        super().__init__(story, number, DATABASE, expendable=True)
+        self.account = Account(self.random.sample(CHANNELS, self.random.randrange(1, self.channels_max + 1)))
+        self._insists = False  # on the server that it was connected to
+        self._last: tuple[str, int] | None = None  # the server, and which start of it
+        self._here: tuple[str, int] = ("", 0)
+
+    def connect(self) -> Link:
+        """To any server."""
+        if not self._insists:
+            self.node = self.random.choice(self.stage.servers())
+        self._here = self.node.name, self.node.starts
+        return Link(self.node, DATABASE, f"options='-c {PATIENCE}'")
+
+    def has_lost(self, why: str) -> None:
+        """Waits a little, sometimes longer."""
+        if self.pid:
+            self.stage.count("cut off")
+            self.account.note(f"cut off: {' '.join(why.split())[:80]}")
+            self._insists = self.stage.is_logged and self.random.random() < 0.3
+        self.account.goes_back()
+        self.asked_to_end.wait(self.random.choice((0.02, 0.02, 0.1, 2)) * self.random.random())
+
+    def must_be_cancelled(self, failed: Failed) -> None:
+        """Goes on elsewhere."""
+        super().must_be_cancelled(failed)
+        self.account.note(str(failed))
+        self.account.goes_back()
+
+    def finish(self) -> None:
+        """Goes on until it has the marks."""
+        while not self.stage.marks(self.account.channels) <= self.account.processed:
+            if self.stage.is_late():
+                return
+            self._lives()
+            self.act()
+
+    def resumed(self) -> None:
+        """Counts."""
+        where = "first" if self._last is None else "same server" if self._last == self._here else \
+            "after a restart" if self._last[0] == self._here[0] else "other server"
+        self.stage.count(f"resumed, {where}")
+        self.account.note(f"resumed on {self._here} after {self.account.position[-6:]}")
+
+    def has_position(self, position: str) -> None:
+        """Is sure of what came before, and stores both."""
+        falsified = self.stage.falsify(self.account.unsure[-1] if self.account.unsure else None)
+        if falsified == MISSING:
+            self.account.unsure.pop()
+        elif falsified == DOUBLED:
+            self.account.unsure += self.account.unsure[-1:]
+        self.account.is_sure(position)
+        self._last = self._here
+
+    def read_state(self, why: str) -> None:
+        """Starts again from what the table shows; it counts as a reset if the client had a position."""
+        had = self.account.processed | set(self.account.unsure)
+        counts = self.account.position is not None
+        channels = ",".join(f"'{channel}'" for channel in self.account.channels)
+        rows = self.link.run(f"SELECT sender, number FROM ledger WHERE channel IN ({channels})")
+        self.account.reads({(int(sender), int(number)) for sender, number in rows})
+        if counts:
+            what = "it had what was lost" if had - self.account.processed else "nothing that it had was lost"
+            self.stage.reset(self, f"{why}; {what}")
+
+    def breaks_off(self) -> bool:
+        """Whether it ends its connection now."""
+        return self.random.random() < OFTEN and not self.asked_to_end.is_set()
+
+
+class Listener(Client):
+    """Resumes by herald.listen()."""
+
+    kind = "listener"
+
+    def begin(self) -> None:
+        """Resumes, or reads the state."""
+        after = f"'{self.account.position}'" if self.account.position else "NULL"
+        self.link.run(f"BEGIN; LISTEN {POSITION}" + f"; LISTEN {RESET}" * self.random.randrange(2))
+        (answers,) = self.link.run("SELECT " + ", ".join(
+            f"herald.listen('{channel}', {after})" for channel in self.account.channels))
+        self.link.run("COMMIT")
+        if set(answers) == {"t"}:
+            self.resumed()
+        else:
+            self.account.note(f"on {self._here} herald.listen() returned {answers} for {after[-7:-1]}")
+            self.read_state(f"herald.listen() returned false on the {self.stage.role(self.node)}")
+
+    def act(self) -> None:
+        """Takes what comes."""
+        found = self.link.notifications(0.2)
+        breaks_off = self.breaks_off()
+        if breaks_off:
+            found = found[:self.random.randrange(len(found) + 1)]
+        for channel, payload in found:
+            if channel == POSITION:
+                self.has_position(payload)
+            elif channel == RESET:
+                self.read_state(f"{RESET} on the {self.stage.role(self.node)}")
+            else:
+                self.account.receives(channel, payload)
+        if breaks_off:
+            raise Lost(BY_ITSELF)
+
+
+class Reader(Client):
+    """Resumes by herald.read(), each time in another session."""
+
+    kind = "reader"
+
+    def begin(self) -> None:
+        """Nothing is to be done before it reads."""
+        self.has_resumed = False
+
+    def act(self) -> None:
+        """Reads once."""
+        after = f"'{self.account.position}'" if self.account.position else "NULL"
+        channels = ",".join(self.account.channels)
+        try:
+            rows = self.link.run(f"SELECT position, channel, payload FROM herald.read('{{{channels}}}'::text[], {after},"
+                                 f" {self.random.choice((1, 10, 1000))}, '{self.random.choice((0, 20, 300))} ms')")
+        except Failed as failed:
+            if failed.sqlstate != GONE:
+                raise
+            self.account.note(f"on {self._here} herald.read() failed for {after[-7:-1]}: {failed}")
+            why = re.sub(r" HINT.*", "", re.sub(r"\d+", "N", " ".join(str(failed).split())))
+            self.read_state(f"herald.read() failed on the {self.stage.role(self.node)}: {why}")
+            return
+        if self.account.position is None:
+            self.read_state("first")
+        elif not self.has_resumed:
+            self.resumed()
+        self.has_resumed = True
+        if self.random.random() < OFTEN:
+            rows = rows[:self.random.randrange(len(rows)) + 1]  # as if cut off while it processes them
+        for _, channel, payload in rows:
+            if payload:
+                self.account.receives(channel, payload)
+        self.has_position(rows[-1][0])
+        if self.breaks_off():
+            raise Lost(BY_ITSELF)
+
+
+class Cutter(Actor):
+    """Terminates backends of clients."""
+
+    kind = "cutter"
+
+    def connect(self) -> Link:
+        """To a server whose turn it is."""
+        self.node = self.random.choice(self.stage.servers())
+        return Link(self.node, DATABASE)
+
+    def has_lost(self, why: str) -> None:
+        """Goes to another server."""
+
+    def act(self) -> None:
+        """Terminates one."""
+        self.pause(self.random.random() * 0.5)
+        pids = [client.pid for client in self.stage.clients if client.pid and client.node is self.node]
+        if pids:
+            self.link.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = {self.random.choice(pids)}")
+        raise Lost(BY_ITSELF)

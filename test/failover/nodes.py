@@ -1,0 +1,135 @@
+"""The servers: a primary, its standby, and the standby's standby."""
+
+from contextlib import ExitStack
+
+from harness.cluster import ClusterError
+from harness.standby import Member
+from support import until
+
+SETTINGS = {
+    "shared_preload_libraries": "pg_herald",
+    "wal_level": "replica", "wal_log_hints": True, "wal_keep_size": "2GB", "hot_standby_feedback": False,
+    "wal_retrieve_retry_interval": "200ms", "max_connections": 60, "shared_buffers": "32MB",
+    "herald.max_payload": "1MB", "log_checkpoints": False,
+    # A process that is killed loses nothing by the first; the memory in the second goes with the folder.
+    "fsync": False, "dynamic_shared_memory_type": "mmap",
+    # No query on a standby is cancelled because of a row that was vacuumed.
+    "autovacuum": False,
+}
+ONE_IS_ENOUGH = {"synchronous_standby_names": "ANY 1 (*)"}
+FOLLOWS_S = 60
+
+
+class Node(Member):
+    """One of the servers.
+
+    starts  how often it was started
+    copies  how often it got another server's data, without the WAL of the time before
+    """
+
+    def __init__(self, name: str, source: "Node | None" = None):
+        super().__init__(name, dict(SETTINGS), source)
+        self.starts = self.copies = 0
+
+    def start(self) -> None:
+        """As for any server."""
+        self.starts += 1
+        super().start()
+
+    def rejoin(self, primary: "Node", upstream: "Node") -> str:
+        """Makes this stopped server, an earlier primary, a standby; returns how."""
+        how = "rewound"
+        try:
+            self.rewind(primary)
+        except ClusterError as problem:
+            how = f"copied, since {problem}"
+            self.copy(primary)
+            self.copies += 1
+        self.follow(upstream)
+        self.start()
+        return how
+
+    def process(self, name: str) -> int | None:
+        """The pid of its process of that name, if it has one."""
+        return next((pid for pid, command in self.processes().items() if name in command), None)
+
+
+class Chain:
+    """Three nodes; in `order` each follows the one before, the primary is the first."""
+
+    def __init__(self, is_synchronous: bool):
+        self.is_synchronous = is_synchronous
+        first = Node("a")
+        self.nodes = [first, Node("b", first), Node("c", first)]
+        self.order = list(self.nodes)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Chain":
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Removes the servers."""
+        self._stack.close()
+
+    @property
+    def primary(self) -> Node:
+        """The present primary."""
+        return self.order[0]
+
+    @property
+    def standbys(self) -> list[Node]:
+        """The primary's standby, and the cascading one."""
+        return self.order[1:]
+
+    def upstream(self, standby: Node) -> Node:
+        """The node that a standby follows."""
+        return self.order[self.order.index(standby) - 1]
+
+    def until_safe(self) -> None:
+        """Waits until the standby has everything that the primary has by now; for one that is asynchronous, not at all.
+
+        From then on a commit is visible only when the standby has it, until the primary restarts.
+        """
+        if self.is_synchronous:
+            wal = self.primary.psql("SELECT pg_current_wal_insert_lsn()")
+            until(lambda: self.primary.psql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'"
+                                            f" AND flush_lsn >= '{wal}'") == "1", "the standby follows", FOLLOWS_S)
+
+    def until_all_follow(self) -> None:
+        """Waits until the standbys show everything that the primary shows by now."""
+        wal = self.primary.psql("SELECT pg_current_wal_insert_lsn()")
+        for node in self.standbys:
+            until(lambda: node.psql(f"SELECT pg_last_wal_replay_lsn() >= '{wal}'") == "t", f"{node.name} follows", FOLLOWS_S)
+
+    def promote(self, crashes: bool) -> str:
+        """Makes the standby the primary, and the primary, which has stopped, the last of the standbys; returns how.
+
+        If it `crashes`, the new primary is killed before the old one returns.
+        """
+        old, new, last = self.order
+        new.promote()
+        self.order = [new, last, old]
+        if crashes:
+            new.kill()
+            new.start()
+        return old.rejoin(new, last)
+
+    def _start(self) -> None:
+        for node in self.nodes:
+            node.create()
+            self._stack.callback(node.remove)
+            if node is not self.primary:
+                node.follow(self.upstream(node))
+            node.start()
+        if self.is_synchronous:
+            for node in self.nodes:
+                node.settings |= ONE_IS_ENOUGH
+                node.reload()
