@@ -47,15 +47,16 @@ static struct
 	HeraldPosition end;
 	TimestampTz message;		/* the client's, with the last reservation */
 
-	/* The entry about the commit; its length is 0 if there is none. */
+	uint64		commit_length;
+	uint64		run;			/* what the entry says */
+	HeraldPosition place;
+
+	/* The entry about the commit; commit_length is 0 if there is none. */
 	union
 	{
 		HeraldEntry entry;
 		char		bytes[HERALD_COMMIT_LENGTH];
 	}			commit;
-	uint64		commit_length;
-	uint64		run;			/* what the entry says */
-	HeraldPosition place;
 }			batch;
 
 /* herald_publish_as() for this transaction; without it, the database is InvalidOid. */
