@@ -114,7 +114,6 @@ static bool await_replay(XLogRecPtr wal);
 static FilePlace tell(const HeraldHistory *history);
 static void seek(const HeraldHistory *history, FilePlace place);
 static HeraldHistoryResult read_wal(Reading *reading);
-static void note_reason(const HeraldWalReader *reader);
 static HeraldHistoryResult take_event(Reading *reading, const HeraldWalEvent *event);
 static HeraldHistoryResult take_batch(Reading *reading, const HeraldWalEvent *event);
 static HeraldHistoryResult write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
@@ -301,27 +300,21 @@ read_wal(Reading *reading)
 	while (herald_wal_reader_position(reader) < to)
 	{
 		HeraldWalEvent event;
+		HeraldWalRead read;
 
 		CHECK_FOR_INTERRUPTS();
-		switch (herald_wal_reader_next(reader))
+		read = herald_wal_reader_next(reader);
+		if (read == HERALD_WAL_READ_END && herald_wal_readable_to() >= to)
+			break;
+		if (read == HERALD_WAL_READ_GONE || (read != HERALD_WAL_READ_RECORD && ++attempts > ATTEMPTS_MAX))
 		{
-			case HERALD_WAL_READ_RECORD:
-				break;
-			case HERALD_WAL_READ_END:
-				if (herald_wal_readable_to() >= to)
-					goto end;
-				/* FALLTHROUGH */
-			case HERALD_WAL_READ_LATER:
-				if (++attempts > ATTEMPTS_MAX)
-				{
-					note_reason(reader);
-					return HERALD_HISTORY_GONE;
-				}
-				pg_usleep(REPLAY_LOOK_MS * 1000L);
-				continue;
-			case HERALD_WAL_READ_GONE:
-				note_reason(reader);
-				return HERALD_HISTORY_GONE;
+			strlcpy(reason, herald_wal_reader_reason(reader), sizeof(reason));
+			return HERALD_HISTORY_GONE;
+		}
+		if (read != HERALD_WAL_READ_RECORD)
+		{
+			pg_usleep(REPLAY_LOOK_MS * 1000L);
+			continue;
 		}
 		attempts = 0;
 		if (herald_wal_reader_position(reader) > to)
@@ -337,17 +330,10 @@ read_wal(Reading *reading)
 		if (!reading->has_begun && reading->token->wal.furthest == InvalidXLogRecPtr)
 			return HERALD_HISTORY_LOST; /* the first record is not the anchor */
 	}
-end:
 	herald_assembler_end(reading->assembler);
 	herald_wal_reader_close(reader);
 	return reading->has_witness || reading->token->wal.furthest == InvalidXLogRecPtr ?
 		HERALD_HISTORY_READ : HERALD_HISTORY_LOST;
-}
-
-static void
-note_reason(const HeraldWalReader *reader)
-{
-	strlcpy(reason, herald_wal_reader_reason(reader), sizeof(reason));
 }
 
 const char *
