@@ -257,7 +257,6 @@ send_history(void)
 
 		if (counters != NULL)
 		{
-			HERALD_FAULT_POINT("deliver-past");
 			send_entry(past.entry, 0, as_is);
 			atomic_fetch_add_explicit(&counters->delivered, 1, memory_order_relaxed);
 			delivered++;
