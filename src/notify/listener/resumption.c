@@ -21,6 +21,7 @@
 #include "notify/listener/resumption.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/logged/mark.h"
 #include "notify/position/bypass.h"
 #include "notify/storage/spill.h"
 
@@ -43,7 +44,10 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	herald_subscriptions_join();
 	HERALD_STOP_POINT("resume-joined");
 	if (herald_token_is_here(token))
+	{
 		result = resume_at(listen, token->place, token->bypasses);
+		herald_mark_go_back(&token->wal);
+	}
 	else
 		result = herald_channel_is_logged(channel) && resume_by_wal(listen, token);
 	HERALD_STOP_POINT("resume-held");

@@ -55,6 +55,17 @@ herald_mark_begin(void)
 	mark = herald_mark_of_server(atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst));
 }
 
+/*
+ * The furthest commit as well: a witness that the client has not received would also say that it
+ * knows of settings changed before that.
+ */
+void
+herald_mark_go_back(const HeraldWalMark *received)
+{
+	if (received->done <= mark.done)
+		mark = *received;
+}
+
 void
 herald_mark_send(const HeraldCommitEntry *commit)
 {

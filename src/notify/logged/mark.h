@@ -35,6 +35,12 @@ extern void herald_mark_join(HeraldWalMark *mark, const HeraldWalMark *other);
 /* The session begins to listen: its client has received what was settled by now.  Never fails. */
 extern void herald_mark_begin(void);
 
+/*
+ * The session goes back to a place that is older than what was settled when it began: its client has
+ * received no more than this mark says.  Never fails.
+ */
+extern void herald_mark_go_back(const HeraldWalMark *received);
+
 /* All of this batch is being sent to the client of this session. */
 extern void herald_mark_send(const HeraldCommitEntry *commit);
 
