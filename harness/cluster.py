@@ -18,11 +18,12 @@ import time
 from pathlib import Path
 
 from harness import cleanup, server_user
-from harness.installation import OWN, Installation, find_installation
+from harness.installation import OWN, Installation, find_installation, system_program
 
 SOCKET_PATH_BYTES_MAX = 100  # the kernel's limit is 107
 SUPERUSER = "postgres"
 POLL_S = 0.01
+SEGMENT_LINE = 7  # of postmaster.pid, the second word: the id of its shared memory of System V
 START_TIMEOUT_S = 180  # starting and stopping are much faster, except on very slow machines
 
 # Texts in a server's log after overwritten memory, failed assertions and the like.
@@ -100,6 +101,7 @@ class Cluster:
     def kill(self) -> None:
         """Kills all processes of the running server at once (kill -9), and waits until they have ended."""
         postmaster = self.postmaster_pid()
+        segment = (self.data / "postmaster.pid").read_text(encoding="utf-8").split("\n")[SEGMENT_LINE - 1].split()[1]
         with cleanup.deferred_signals():
             os.kill(postmaster, signal.SIGSTOP)  # so that it neither replaces a process nor reacts to the end of one
             pids = [*self.processes(), postmaster]
@@ -110,6 +112,8 @@ class Cluster:
             if time.monotonic() > end:
                 raise ClusterError(f"killed processes have not ended within {START_TIMEOUT_S} s")
             time.sleep(POLL_S)
+        # The system keeps this piece of memory; a later server in this folder would remove it, but there may be none.
+        subprocess.run([system_program("ipcrm") or "ipcrm", "-m", segment], check=True)
         # A server that starts believes its lock files while the system has an entry for the process.
         (self.data / "postmaster.pid").unlink()
         (self.socket_folder / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
