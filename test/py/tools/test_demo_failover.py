@@ -108,6 +108,13 @@ def test_picture():
     assert legend.strip() == "1 a, 2 b"
 
 
+def test_help_names_each_command():
+    """Guards: --help says what each command does, and an unknown one is refused."""
+    text = subprocess.run([TOP / "demo", "--help"], check=True, capture_output=True, text=True).stdout
+    assert all(re.search(rf"^  \./demo{command} {{2,}}\w", text, re.MULTILINE) for command in ("", " stop", " failover"))
+    assert subprocess.run([TOP / "demo", "fail"], check=False, capture_output=True).returncode == 2
+
+
 @pytest.fixture
 def place():
     """A folder for all temporary files of servers."""
