@@ -85,6 +85,14 @@ class PrivateServer:
         """All its output."""
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
 
+    def crash(self) -> None:
+        """Kills the server, and starts it again with the same folder and port."""
+        with cleanup.deferred_signals():
+            self.process.kill()
+            self.process.wait()
+            self._run()
+        self._wait_until_it_answers()
+
     def stop(self) -> None:
         """Stops the server and deletes its folder. May be called again."""
         cleanup.cancel(self.stop)
@@ -106,11 +114,14 @@ class PrivateServer:
         with cleanup.deferred_signals():
             self.folder = server_user.make_folder()
             self.port = free_port()
-            with open(self.folder / "log", "wb") as log:
-                self.process = subprocess.Popen(
-                    self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
-                    start_new_session=True, **server_user.identity())
+            self._run()
         self._wait_until_it_answers()
+
+    def _run(self) -> None:
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                start_new_session=True, **server_user.identity())
 
     def _wait_until_it_answers(self) -> None:
         end = time.monotonic() + START_TIMEOUT_S
