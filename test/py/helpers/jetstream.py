@@ -36,6 +36,10 @@ class JetStream(PrivateServer):
         """The last sequence number in a stream."""
         return self._ask(lambda stream: stream.stream_info(name)).state.last_seq
 
+    def purge(self, name: str) -> None:
+        """Removes all messages of a stream."""
+        self._ask(lambda stream: stream.purge_stream(name))
+
     def messages(self, name: str) -> list[RawStreamMsg]:
         """All messages in a stream."""
         async def read(stream: JetStreamContext) -> list[RawStreamMsg]:

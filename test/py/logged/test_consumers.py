@@ -40,6 +40,7 @@ def site():
             SELECT herald.set_channel('orders', true);
             SELECT herald.set_channel('job_*', true);
             CREATE PUBLICATION logged;
+            CREATE ROLE bridge LOGIN REPLICATION;
             CREATE TABLE other (i integer PRIMARY KEY)""")
         if cluster.psql(f"SELECT count(*) FROM pg_settings WHERE name = '{PERMITTED}'") == "1":
             cluster.psql(f"ALTER SYSTEM SET {PERMITTED} = pgoutput, wal2json; SELECT pg_reload_conf()")
@@ -76,14 +77,19 @@ def supervised(program: str, *arguments: str) -> list[str]:
             *arguments]
 
 
+def environment(site: Cluster) -> dict[str, str]:
+    """The environment of the programs: they are no superusers."""
+    return site.environment() | {"PGUSER": "bridge"}
+
+
 def to_file(site: Cluster, slot: str, path: Path) -> Consumer:
     """The program that writes into a file."""
-    return Consumer(supervised("channels_to_file.py", slot, str(path)), site.environment(), path.with_suffix(".log"))
+    return Consumer(supervised("channels_to_file.py", slot, str(path)), environment(site), path.with_suffix(".log"))
 
 
 def to_nats(site: Cluster, slot: str, jetstream, name: str, log: Path) -> Consumer:
     """The program that publishes in a stream."""
-    return Consumer(supervised("channels_to_nats.py", slot, name), site.environment() | {"NATS_URL": jetstream.url}, log)
+    return Consumer(supervised("channels_to_nats.py", slot, name), environment(site) | {"NATS_URL": jetstream.url}, log)
 
 
 def page() -> str:
@@ -237,7 +243,8 @@ def test_waits_for_the_file(site, slot, tmp_path):
 @pytest.mark.parametrize("slot", ["pgoutput"], indirect=True)
 def test_to_jetstream(site, connect, slot, jetstream, tmp_path):
     """Guards: each notification is in the stream once, in order, although the program is killed again and again, stays
-    away for longer than the stream's duplicate window, NATS and PostgreSQL are killed, and two programs run at once."""
+    away for longer than the stream's duplicate window, NATS and PostgreSQL are killed, and two programs run at once.
+    A stream that has lost its last message is refused."""
     name = "notifications"
     jetstream.create(name)
     for copy in ("second", "at_the_beginning"):
@@ -267,6 +274,9 @@ def test_to_jetstream(site, connect, slot, jetstream, tmp_path):
     assert by_channel(pairs) == senders.sent
     assert len({(message.headers["Herald-Run"], message.headers["Herald-Place"], message.headers["Herald-Index"])
                 for message in found}) == len(found)
+    jetstream.purge(name)
+    with to_nats(site, slot, jetstream, name, tmp_path / "log 4") as consumer:
+        consumer.until(lambda: "NotFoundError" in consumer.said(), "it refuses a stream without its last message")
 
 
 def test_message_of_the_page(site, connect):
