@@ -19,6 +19,7 @@
 #include "listen.h"
 
 #define HEADER_SIZE 5
+#define SETUP_SIZE 1024
 
 /*
  * Bigger than a socket's buffer, so that one recv() empties the socket.  One
@@ -47,6 +48,21 @@ connection_open(Connection *conn, uint32_t number, const Options *options)
 	conn->open = true;
 }
 
+/* Copies the pattern, with its first %d replaced by the number. */
+static void
+fill_in_number(char *text, size_t size, const char *pattern, int number)
+{
+	const char *mark = strstr(pattern, "%d");
+	int			length;
+
+	if (mark)
+		length = snprintf(text, size, "%.*s%d%s", (int) (mark - pattern), pattern, number, mark + 2);
+	else
+		length = snprintf(text, size, "%s", pattern);
+	if (length < 0 || (size_t) length >= size)
+		die("too long: %s", pattern);
+}
+
 /*
  * Returns the quoted name of channel `number`: `pattern` with its first %d
  * replaced.  The caller frees it with PQfreemem().
@@ -54,14 +70,10 @@ connection_open(Connection *conn, uint32_t number, const Options *options)
 char *
 channel_name(const Connection *conn, const char *pattern, int number)
 {
-	const char *mark = strstr(pattern, "%d");
 	char		name[256];
 	char	   *quoted;
 
-	if (mark)
-		snprintf(name, sizeof(name), "%.*s%d%s", (int) (mark - pattern), pattern, number, mark + 2);
-	else
-		snprintf(name, sizeof(name), "%s", pattern);
+	fill_in_number(name, sizeof(name), pattern, number);
 	quoted = PQescapeIdentifier(conn->pg, name, strlen(name));
 	if (!quoted)
 		die("channel name: %s", PQerrorMessage(conn->pg));
@@ -116,13 +128,16 @@ connection_listen(Client *client, Connection *conn)
 void
 connection_set_up(Client *client, Connection *conn)
 {
+	const Options *options = &client->options;
+	char		sql[SETUP_SIZE];
 	PGresult   *result;
 
-	if (*client->options.setup == 0)
+	if (*options->setup == 0)
 		return;
-	result = PQexec(conn->pg, client->options.setup);
+	fill_in_number(sql, sizeof(sql), options->setup, options->start + (int) conn->number * options->channels_each);
+	result = PQexec(conn->pg, sql);
 	if (PQresultStatus(result) != PGRES_COMMAND_OK)
-		die("%s: %s", client->options.setup, PQerrorMessage(conn->pg));
+		die("%s: %s", sql, PQerrorMessage(conn->pg));
 	PQclear(result);
 }
 

@@ -40,9 +40,12 @@ usage(void)
 		 "  --rate R               that many per second (default: as fast as it goes)\n"
 		 "  --paced-senders N      from that many connections (1)\n"
 		 "  --send SQL             what they send, %s: the moment (NOTIFY channel, '%s')\n"
+		 "  --send-conninfo STRING their server, if it is another one\n"
+		 "  --deliveries N         how often each is to be received (once by each connection)\n"
 		 "  --batch MS             what they have committed is notified of by a connection of\n"
 		 "                         its own, together, that often\n"
-		 "  --setup SQL            what each connection runs in place of LISTEN\n"
+		 "  --setup SQL            what each connection runs in place of LISTEN; %d in it is the\n"
+		 "                         number of its first channel\n"
 		 "  --pull SQL             each connection sends it again and again, and each row of\n"
 		 "                         two columns counts as a notification: position, payload;\n"
 		 "                         %s in it is the last position\n"
@@ -69,6 +72,8 @@ parse_options(int argc, char **argv)
 		{"rate", required_argument, NULL, 'r'},
 		{"paced-senders", required_argument, NULL, 'x'},
 		{"send", required_argument, NULL, 'S'},
+		{"send-conninfo", required_argument, NULL, 'D'},
+		{"deliveries", required_argument, NULL, 'y'},
 		{"batch", required_argument, NULL, 'B'},
 		{"setup", required_argument, NULL, 'u'},
 		{"pull", required_argument, NULL, 'l'},
@@ -79,7 +84,7 @@ parse_options(int argc, char **argv)
 	};
 	Options		options = {
 		.conninfo = "",.channel = "channel_1",.connections = 1,.channels_each = 1,.interval_ms = 20,
-		.pull_from = ""
+		.pull_from = "",.deliveries = -1
 	};
 	int			index = 0;
 	int			letter;
@@ -129,6 +134,12 @@ parse_options(int argc, char **argv)
 			case 'S':
 				options.send = optarg;
 				break;
+			case 'D':
+				options.send_conninfo = optarg;
+				break;
+			case 'y':
+				options.deliveries = whole_number(name, optarg, 0, NUMBER_MAX);
+				break;
 			case 'B':
 				options.batch_ms = whole_number(name, optarg, 1, NUMBER_MAX);
 				break;
@@ -160,6 +171,8 @@ parse_options(int argc, char **argv)
 		die("--pull-from is too long");
 	if (options.pull && !options.setup)
 		options.setup = "";
+	if (options.deliveries < 0)
+		options.deliveries = options.connections;
 	if (options.paced_s > 0 && options.paced_senders == 0)
 		options.paced_senders = 1;
 	return options;

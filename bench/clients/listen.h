@@ -22,7 +22,7 @@
 #define FRAME_SIZE_MAX (16 * 1024 * 1024)
 
 /* Longer than a position of pg_herald. */
-#define POSITION_SIZE 128
+#define POSITION_SIZE 320
 
 /* State of `--check-sequence` for one sender on one connection. */
 typedef struct Sequence
@@ -77,6 +77,8 @@ typedef struct Options
 	const char *pull_from;		/* its first position */
 	int			pull_every_ms;	/* 0: again as soon as it is answered */
 	const char *send;			/* the senders' statement; NULL: NOTIFY */
+	const char *send_conninfo;	/* the senders' server; NULL: that of all */
+	int			deliveries;		/* of each notification, over all connections */
 	int			batch_ms;		/* 0: senders notify themselves */
 } Options;
 

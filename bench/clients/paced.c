@@ -235,8 +235,11 @@ void
 paced_open(Client *client)
 {
 	const Options *options = &client->options;
+	Options		server = *options;
 	Paced	   *paced = allocate(1, sizeof(Paced));
 
+	if (options->send_conninfo)
+		server.conninfo = options->send_conninfo;
 	client->paced = paced;
 	paced->sender_count = options->paced_senders;
 	paced->template = options->send;
@@ -246,7 +249,7 @@ paced_open(Client *client)
 		Connection *conn = &paced->senders[i].conn;
 		struct epoll_event event = {.events = EPOLLIN,.data.ptr = conn};
 
-		connection_open(conn, (uint32_t) (options->connections + i), options);
+		connection_open(conn, (uint32_t) (options->connections + i), &server);
 		if (epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, conn->fd, &event) != 0)
 			die("epoll_ctl: %s", strerror(errno));
 	}
@@ -315,7 +318,7 @@ handle_event(Client *client, Paced *paced, void *source)
 static void
 print_result(const Client *client, const Paced *paced)
 {
-	uint64_t	expected = paced->sent * (uint64_t) client->options.connections;
+	uint64_t	expected = paced->sent * (uint64_t) client->options.deliveries;
 
 	printf("{\"senders\": %d, \"listeners\": %d, \"sent\": %" PRIu64 ", \"committed\": %" PRIu64
 		   ", \"expected\": %" PRIu64 ", \"delivered\": %" PRIu64 ", \"closed\": %d, \"elapsed_s\": %.6f",
@@ -360,7 +363,7 @@ paced_run(Client *client, double seconds, double rate)
 		if (client->batch)
 			batch_send(client->batch, now_ns);
 		if (next_due(paced, now_ns) == UINT64_MAX)
-			expected = paced->sent * (uint64_t) options->connections;
+			expected = paced->sent * (uint64_t) options->deliveries;
 		if (client->closed > 0 || now_ns > paced->end_ns + LINGER_NS)
 			break;
 	}
