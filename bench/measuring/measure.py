@@ -163,8 +163,8 @@ def ping_pong(cluster: Cluster, seconds: float, *, idle_listeners: int = 0) -> d
 
 
 def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32,
-           commit_delay_us: int = 0) -> dict:
-    """Inserts a row per transaction; if the script notifies, one listener must receive all.
+           commit_delay_us: int = 0, channel: str = "channel_1") -> dict:
+    """Runs a script that may insert a row; if it notifies the channel, one listener must receive all.
 
     commit_delay_us     the server's wait before each flush, in place of a slower disk
     """
@@ -172,7 +172,7 @@ def insert(cluster: Cluster, seconds: float, *, script: str, clients: int = 32,
                  f"ALTER DATABASE {DBNAME} SET commit_delay = {commit_delay_us}; "
                  f"ALTER DATABASE {DBNAME} SET commit_siblings = 0", DBNAME)
     try:
-        with Listeners(cluster, 1, dbname=DBNAME) as held:
+        with Listeners(cluster, 1, channel, dbname=DBNAME) as held:
             load = pgbench(cluster, clients, *script_load(script, seconds))
             expected = load["transactions"] if "notify" in script else 0
             held.wait(expected, DRAIN_TIMEOUT_S)

@@ -63,13 +63,21 @@ def ratios(lines: Iterable[dict], figure: str, subject: str = "herald", baseline
     The measurements of one round are close together in time, so a temporary slowdown of the machine
     affects both; the median of these ratios is the one to show.
     """
+    return [of / to for of, to in _pairs(lines, figure, subject, baseline, **point) if to]
+
+
+def differences(lines: Iterable[dict], figure: str, subject: str, baseline: str, **point) -> list[float]:
+    """subject - baseline of every round that measured both."""
+    return [of - to for of, to in _pairs(lines, figure, subject, baseline, **point)]
+
+
+def _pairs(lines: Iterable[dict], figure: str, subject: str, baseline: str, **point) -> list[tuple[float, float]]:
     rounds: dict[int, dict[str, float]] = {}
     for line in select(lines, **point):
         value = line.get("figures", {}).get(figure)
         if value is not None:
             rounds.setdefault(line["round"], {})[line["case"]] = value
-    return [one[subject] / one[baseline] for _, one in sorted(rounds.items())
-            if subject in one and one.get(baseline)]
+    return [(one[subject], one[baseline]) for _, one in sorted(rounds.items()) if subject in one and baseline in one]
 
 
 def public_name(text: str) -> str:

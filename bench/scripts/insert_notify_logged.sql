@@ -1,0 +1,2 @@
+INSERT INTO events (body) VALUES ('something happened')\;
+NOTIFY logged_1;

@@ -1,0 +1,1 @@
+SELECT pg_notify('logged_1', repeat('x', 100));
