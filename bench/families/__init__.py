@@ -5,8 +5,8 @@ from importlib import import_module
 from bench.family import Family
 
 NAMES = ("targets", "signalling", "scalability", "strangers", "duplicates", "huge", "writers", "outbox", "latency",
-         "wakeups", "laggard", "mute", "resume", "retain", "readers", "memory", "caches", "invalidation", "peers",
-         "micro")
+         "wakeups", "laggard", "mute", "resume", "retain", "readers", "logged", "standby", "memory", "caches",
+         "invalidation", "peers", "micro")
 
 
 def load(names: list[str]) -> list[Family]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.families import (
-    NAMES, caches, duplicates, huge, invalidation, laggard, latency, memory, micro, mute, outbox, peers, readers,
-    resume, retain, scalability, signalling, targets, wakeups, writers)
+    NAMES, caches, duplicates, huge, invalidation, laggard, latency, logged, memory, micro, mute, outbox, peers,
+    readers, resume, retain, scalability, signalling, standby, targets, wakeups, writers)
 from bench.family import Table
 from bench.reporting import figures, raw
 
@@ -59,6 +59,17 @@ def _columns(table: Table, *chosen: tuple[str, ...], title: str = "") -> Table:
 
     return Table(title, tuple(heading for _, heading, *_ in chosen), [
         tuple(shown(row[place], judged) for place, (_, _, *judged) in zip(places, chosen)) for row in table.rows])
+
+
+def _whole(table: Table) -> Table:
+    """A family's table with all its columns, without its note; every ratio is better above 1."""
+    def shown(value: object) -> object:
+        if isinstance(value, figures.Ratio):
+            return _judged(value)
+        return figures.public_name(value) if isinstance(value, str) else value
+
+    return Table(table.title, tuple(map(figures.public_name, table.columns)),
+                 [tuple(map(shown, row)) for row in table.rows])
 
 
 def _spread(lines: list[dict], figure: str, case: str, **point) -> str:
@@ -356,6 +367,14 @@ def _readers(lines: list[dict]) -> list[Table]:
                      ("nothing is sent: server's CPU, % of one", "nothing is sent: % of a CPU"))]
 
 
+def _logged(lines: list[dict]) -> list[Table]:
+    return [_whole(table) for table in logged.tables(lines)]
+
+
+def _standby(lines: list[dict]) -> list[Table]:
+    return [_whole(table) for table in standby.tables(lines)]
+
+
 def _wakeups(lines: list[dict]) -> list[Table]:
     return [_columns(table, ("server", "server"), ("woken at a time", "woken at a time"), ("NOTIFY/s", "tps"),
                      ("last listener, µs, p50", "the last receives it after, µs"),
@@ -430,6 +449,8 @@ QUESTIONS = (
     Question("mute", (("mute", _mute),)),
     Question("resume", (("resume", _resume), ("retain", _retain))),
     Question("readers", (("readers", _readers),), ("readers_latency",)),
+    Question("logged", (("logged", _logged),), ("logged_inserts",)),
+    Question("standby", (("standby", _standby),), ("standby_latency",)),
     Question("duplicates", (("duplicates", _duplicates),), ("duplicates_time",)),
     Question("huge", (("huge", _huge),)),
     Question("caches", (("caches", _caches),), ("caches_rates_10",)),

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,17 +21,21 @@ sys.path.insert(0, str(TOP))
 
 from bench.families import invalidation, targets  # noqa: E402
 from bench.family import Skipped, start_cluster  # noqa: E402
-from bench.measuring import profiling  # noqa: E402
+from bench.measuring import durable, profiling  # noqa: E402
 from bench.measuring.bystander import bystander, steady_commit  # noqa: E402
 from bench.measuring.caches import prepare  # noqa: E402
 from bench.measuring.laggard import Laggards, disk_bytes, in_transaction  # noqa: E402
-from bench.measuring.measure import DBNAME, MeasureError, heard_exactly  # noqa: E402
+from bench.measuring.logged import LOGGED, UNLOGGED, latency, set_logged  # noqa: E402
+from bench.measuring.measure import DBNAME, MeasureError, heard_exactly, insert  # noqa: E402
+from bench.measuring.partitions import BATCH, GROUPS, publish  # noqa: E402
 from bench.measuring.readers import WAYS, Readers, read  # noqa: E402
 from bench.measuring.resume import Reconnecting, alone, reconnect  # noqa: E402
+from bench.measuring.standby import beside_other_wal, catch_up, listen, visible  # noqa: E402
 from bench.reporting import figures, raw  # noqa: E402
 from harness import server_user  # noqa: E402
 from harness.installation import OWN  # noqa: E402
 from harness.listeners import Listeners  # noqa: E402
+from harness.standby import Standby  # noqa: E402
 
 MARK = "HERALD_TEST_MARK"
 SMOKE_TIMEOUT_S = 300
@@ -275,6 +281,7 @@ def test_ratio_is_the_median_of_the_rounds_ratios():
              for number, case, tps in measured]
     assert figures.ratios(lines, "tps", notifiers=1) == [2, 4]
     assert figures.ratio(figures.ratios(lines, "tps", notifiers=1)) == "3.0 (2.0–4.0)"
+    assert figures.differences(lines, "tps", "herald", "stock", notifiers=1) == [10, 30]
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +292,7 @@ def server():
 
         def start_once(name):
             if name not in started:
-                started[name] = start_cluster(stack, name, {"max_connections": 30})
+                started[name] = start_cluster(stack, name, {"max_connections": 40})
             return started[name]
 
         yield start_once
@@ -412,6 +419,82 @@ def test_readers_receive_what_is_sent_however_they_read(server, way):
         before = held.count()["notifications"]
         time.sleep(0.4)
         assert held.count()["notifications"] == before
+
+
+def wal_bytes(cluster):
+    """How much WAL the server has written."""
+    return int(cluster.psql("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"))
+
+
+def test_logged_notifications_are_in_the_wal_and_received(server):
+    """The logged channel is logged and the other one is not; both are received, also at a rate."""
+    cluster = server("herald")
+    set_logged(cluster)
+    written = {}
+    for script, channel in (("notify_100_bytes", UNLOGGED), ("notify_100_bytes_logged", LOGGED)):
+        before = wal_bytes(cluster)
+        found = insert(cluster, 1, script=script, clients=2, channel=channel)
+        assert found["delivered"]
+        written[channel] = (wal_bytes(cluster) - before) / found["pgbench"]["transactions"]
+        assert latency(cluster, 0.3, channel=channel, listeners=2, rate=50)["delivery_us_p50"] > 0
+    assert written[LOGGED] > written[UNLOGGED] + 100
+
+
+def test_groups_read_all_partitions(server):
+    """Each message of each batch is read once by each group."""
+    found = publish(server("herald"), 0.3, rate=1000)
+    assert found["delivered"] and found["delivery_us_p50"] > 0
+    assert found["read_per_s"] == pytest.approx(GROUPS * found["written_per_s"])
+    assert found["written_per_s"] <= 1000 + BATCH / 0.3
+
+
+@pytest.mark.parametrize("way", ["recvlogical", "table", "jetstream"])
+def test_other_durable_ways_receive_all(server, way):
+    """Each message is received; its time is that from when it was due."""
+    try:
+        with ExitStack() as stack:
+            if way == "recvlogical":
+                decoding = start_cluster(stack, "stock", {"max_connections": 10, "wal_level": "logical"})
+                found = durable.recvlogical(decoding, 0.3, rate=50)
+                assert decoding.psql("SELECT count(*) FROM pg_replication_slots") == "0"
+            elif way == "table":
+                found = durable.table(server("stock"), 0.3, rate=50, every_ms=20)
+            else:
+                found = durable.jetstream(stack.enter_context(durable.JetStream()), 0.3, rate=50)
+    except Skipped as why:
+        pytest.skip(str(why))
+    assert found["delivered"] and found["sent"] == pytest.approx(15, abs=1)
+    assert 0 < found["delivery_us_p50"] <= found["delivery_us_p99"]
+    assert 0 < found["commit_us_p50"] <= found["commit_us_p99"]
+
+
+def test_row_is_visible_and_listeners_hear_on_a_standby(server):
+    """Rows and notifications arrive on the standby, beside other WAL as well, which the relay reads."""
+    with Standby(server("herald")) as standby:
+        assert visible(standby, 0.3, rate=50)["delivered"]
+        for on_primary in (False, True):
+            assert listen(standby, 0.3, listeners=3, rate=50, on_primary=on_primary)["delivered"]
+        found = beside_other_wal(standby, "herald", 1, mb_per_s=2)
+        assert found["delivered"] and 1 < found["wal_mb_per_s"] < 4
+        assert found["relay_percent"] > 0 and found["startup_percent"] > 0
+        assert found["relay_behind_mb_max"] >= 0 and found["replay_behind_mb_max"] >= 0
+
+
+def test_replay_that_is_late_is_in_both_times(server):
+    """While the replay is paused no row is visible on the standby, and no notification is received."""
+    primary, pause_s = server("herald"), 0.5
+    sends = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'bench/listen'"
+    with Standby(primary) as standby, ThreadPoolExecutor(1) as threads:
+        for measure in (visible, partial(listen, listeners=1)):
+            catch_up(standby)
+            measured = threads.submit(measure, standby, 2, rate=20)
+            wait_until(lambda: primary.psql(sends) == "t", "the client sends", END_TIMEOUT_S)
+            standby.psql("SELECT pg_wal_replay_pause()")
+            time.sleep(pause_s)
+            standby.psql("SELECT pg_wal_replay_resume()")
+            found = measured.result(END_TIMEOUT_S)
+            assert found["delivered"] and found["delivery_us_p99"] > 0.8e6 * pause_s
+            assert found["commit_us_p50"] < found["delivery_us_p50"]
 
 
 @pytest.mark.parametrize(("name", "way", "stale"), [("stock", "dummy relcache", 1), ("herald", "herald", 0)])
