@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.measuring.cpu import threads_s
-from bench.measuring.logged import INSERT, LOGGED, TIMEOUT_S, make_table, received, set_logged
+from bench.measuring.logged import INSERT, LOGGED, PERCENTILES, TIMEOUT_S, make_table, received, set_logged
 from bench.measuring.measure import DBNAME, MeasureError, pgbench, script_load
 from harness.cluster import Cluster
 from harness.listeners import run_once
@@ -69,6 +69,27 @@ def visible(standby: Standby, seconds: float, *, rate: float) -> dict:
     return received(run_once(standby, 1, LOGGED, dbname=DBNAME, timeout_s=TIMEOUT_S, paced=f"{seconds:g}",
                              rate=f"{rate:g}", send=INSERT, send_conninfo=_sender(primary), setup=VISIBLE,
                              pull="EXECUTE pull('%s')", pull_from=0))
+
+
+def applied(standby: Standby, seconds: float, *, rate: float) -> dict:
+    """The same rows; each commit waits until the standby has replayed it (remote_apply): the lag, and the way back.
+
+    delivery_us_p50, ...    from when a row was due to be inserted until the writer has the commit's answer
+    """
+    primary = standby.primary
+    set_logged(primary)
+    make_table(primary, LOGGED)
+    standby.make_synchronous()
+    try:
+        told = run_once(primary, 1, dbname=DBNAME, timeout_s=TIMEOUT_S, paced=f"{seconds:g}", rate=f"{rate:g}",
+                        send=f"SET synchronous_commit = remote_apply; {INSERT}", setup="", deliveries=0)
+    finally:
+        primary.psql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()")
+        _wait_until(lambda: primary.psql("SELECT sync_state FROM pg_stat_replication") == "async",
+                    "the standby is asynchronous again")
+    if told["committed"] != told["sent"] or not told["sent"]:
+        raise MeasureError(f"{told['committed']:,} of {told['sent']:,} rows were committed")
+    return {"sent": told["sent"]} | {f"delivery_us_{name}": told["commit_us"][name] for name in PERCENTILES}
 
 
 def _pids(standby: Standby) -> dict[str, list[int]]:
