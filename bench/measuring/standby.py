@@ -17,7 +17,7 @@ from harness.standby import Standby, conninfo
 CATCH_UP_TIMEOUT_S = 120
 POLL_S = 0.02
 SAMPLE_S = 0.05
-ROW_BYTES, ROWS = 1000, 100  # of bench/scripts/other_wal.sql
+BATCH_BYTES = 100_000  # of each transaction of bench/scripts/other_wal.sql
 WRITERS = 2
 NOTIFY_RATE = 50  # a second, beside other WAL
 PROCESSES = {"relay": "pg_herald relay", "startup": "startup"}
@@ -108,8 +108,9 @@ def _lsn(cluster: Cluster) -> int:
     return int(cluster.psql("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"))
 
 
-def beside_other_wal(standby: Standby, name: str, seconds: float, *, mb_per_s: float) -> dict:
-    """The primary ("stock" or "herald") writes other WAL at a rate; with herald a listener is notified meanwhile.
+def beside_other_wal(standby: Standby, name: str, seconds: float, *, mb_per_s: float,
+                     row_bytes: int) -> dict:
+    """The primary ("stock" or "herald") inserts rows at a rate; with herald a listener is notified meanwhile.
 
     wal_mb_per_s            WAL that the primary wrote
     replay_behind_mb_max    what the standby had received and not replayed, at most
@@ -119,7 +120,9 @@ def beside_other_wal(standby: Standby, name: str, seconds: float, *, mb_per_s: f
     delivery_us_p50, ...    see logged.received(); with herald only
     """
     primary, herald = standby.primary, name == "herald"
-    primary.psql("DROP TABLE IF EXISTS other; CREATE TABLE other (body text)", DBNAME)
+    rows = BATCH_BYTES // row_bytes
+    primary.psql("DROP TABLE IF EXISTS other; CREATE TABLE other (body text); "
+                 "ALTER TABLE other ALTER body SET STORAGE plain", DBNAME)
     if herald:
         set_logged(primary)
         make_table(primary, LOGGED)
@@ -131,7 +134,8 @@ def beside_other_wal(standby: Standby, name: str, seconds: float, *, mb_per_s: f
         told = threads.submit(run_once, standby, 1, LOGGED, dbname=DBNAME, timeout_s=TIMEOUT_S, paced=f"{seconds:g}",
                               rate=NOTIFY_RATE, send=INSERT, send_conninfo=_sender(primary)) if herald else None
         load = pgbench(primary, WRITERS, *script_load("other_wal", seconds),
-                       f"--rate={mb_per_s * 1e6 / (ROW_BYTES * ROWS):g}")
+                       f"--rate={mb_per_s * 1e6 / (row_bytes * rows):g}", f"--define=row_bytes={row_bytes}",
+                       f"--define=rows={rows}")
         load_s = time.monotonic() - began_s
         written = _lsn(primary) - written
         catch_up(standby)

@@ -1,2 +1,2 @@
 SET synchronous_commit = off\;
-INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 100);
+INSERT INTO other SELECT repeat('x', :row_bytes) FROM generate_series(1, :rows);

@@ -475,7 +475,7 @@ def test_row_is_visible_and_listeners_hear_on_a_standby(server):
             assert lag(standby, 0.3, rate=50)["delivery_us_p50"] > 0
         for on_primary in (False, True):
             assert listen(standby, 0.3, listeners=3, rate=50, on_primary=on_primary)["delivered"]
-        found = beside_other_wal(standby, "herald", 1, mb_per_s=2)
+        found = beside_other_wal(standby, "herald", 1, mb_per_s=2, row_bytes=7000)
         assert found["delivered"] and 1 < found["wal_mb_per_s"] < 4
         assert found["relay_percent"] > 0 and found["startup_percent"] > 0
         assert found["relay_behind_mb_max"] >= 0 and found["replay_behind_mb_max"] >= 0
