@@ -171,7 +171,7 @@ static void
 thin_out(HeraldAnchors *anchors)
 {
 	for (uint32 i = 0; i < HERALD_ANCHORS / 2; i++)
-		anchors->items[i] = anchors->items[i * 2];
+		anchors->items[i] = anchors->items[2 * (size_t) i];
 	anchors->count = HERALD_ANCHORS / 2;
 }
 

@@ -40,7 +40,7 @@
 #include "notify/logged/wal_origin.h"
 
 /* Bytes of text that are kept for a transaction. */
-#define TEXT_KEPT		(64 * 1024)
+#define TEXT_KEPT		((size_t) 64 * 1024)
 
 typedef struct Setting
 {

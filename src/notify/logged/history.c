@@ -111,6 +111,7 @@ static char reason[256];
 static XLogRecPtr end_of_wal(void);
 static void serve_interrupts(void *arg);
 static bool await_replay(XLogRecPtr wal);
+static bool is_same(const HeraldToken *one, const HeraldToken *other);
 static FilePlace tell(const HeraldHistory *history);
 static void seek(const HeraldHistory *history, FilePlace place);
 static HeraldHistoryResult read_wal(Reading *reading);
@@ -219,13 +220,24 @@ herald_history_find(const HeraldHistory *history, const HeraldToken *token, Hera
 {
 	for (uint32 i = 0; i < history->used; i++)
 	{
-		if (memcmp(&history->sections[i].token, token, sizeof(HeraldToken)) != 0)
+		if (!is_same(&history->sections[i].token, token))
 			continue;
 		*cut = history->sections[i].cut;
 		*section = i + 1;
 		return true;
 	}
 	return false;
+}
+
+static bool
+is_same(const HeraldToken *one, const HeraldToken *other)
+{
+	return one->run == other->run && one->moved == other->moved &&
+		one->place.position == other->place.position && one->place.offset == other->place.offset &&
+		one->wal.from == other->wal.from && one->wal.done == other->wal.done &&
+		one->wal.furthest == other->wal.furthest && one->passed == other->passed &&
+		one->partial.run == other->partial.run && one->partial.place == other->partial.place &&
+		one->partial.passed == other->partial.passed;
 }
 
 HeraldHistoryResult

@@ -63,7 +63,7 @@ herald_wal_origin_log_unimportant(const char *text, size_t length)
 		XLogBeginInsert();
 		XLogRegisterData((char *) &head, SizeOfLogicalMessage);
 		XLogRegisterData((char *) HERALD_WAL_PREFIX, sizeof(HERALD_WAL_PREFIX));
-		XLogRegisterData((char *) text, length);
+		XLogRegisterData((char *) text, (int) length);
 		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN | XLOG_MARK_UNIMPORTANT);
 		end = XLogInsert(RM_LOGICALMSG_ID, XLOG_LOGICAL_MESSAGE);
 	}
