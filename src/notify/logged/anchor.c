@@ -20,7 +20,7 @@
  * place that is not the relay's: between that place and the anchor's there are no such batches.
  *
  * Sessions that lag need an older anchor, so several are kept.  When there is no room for
- * another one, every second one is dropped: the first of this run always stays.
+ * another one, every second one is dropped, but never the first of this run, nor the last.
  *
  * An anchor is published when it cannot be lost any more: it is on the disk, and, if commits
  * wait for a synchronous standby, also there.  Otherwise a failover could take away the anchor of
@@ -170,9 +170,9 @@ publish(HeraldAnchor anchor)
 static void
 thin_out(HeraldAnchors *anchors)
 {
-	for (uint32 i = 0; i < HERALD_ANCHORS / 2; i++)
-		anchors->items[i] = anchors->items[2 * (size_t) i];
-	anchors->count = HERALD_ANCHORS / 2;
+	for (size_t i = 1; i <= HERALD_ANCHORS / 2; i++)
+		anchors->items[i] = anchors->items[2 * i - 1];
+	anchors->count = HERALD_ANCHORS / 2 + 1;
 }
 
 bool
