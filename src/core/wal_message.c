@@ -186,12 +186,12 @@ put_string(char *to, const char *string, size_t length)
 	for (size_t i = 0; i < length; i++)
 	{
 		char		character = string[i];
-		const char *found;
+		const char *found = find_escape(escaped, character);
 
 		assert(character != '\0');
 		if ((unsigned char) character >= 0x20 && character != '"' && character != '\\')
 			*to++ = character;
-		else if ((found = find_escape(escaped, character)) != NULL)
+		else if (found != NULL)
 		{
 			*to++ = '\\';
 			*to++ = escapes[found - escaped];
@@ -422,7 +422,10 @@ take_escape(HeraldWalMessage *message, char *character)
 		*character = (char) code;
 		return code > 0 && code < 0x20 && find_escape(escaped, *character) == NULL;
 	}
-	if (message->next == message->end || (found = find_escape(escapes, *message->next)) == NULL)
+	if (message->next == message->end)
+		return false;
+	found = find_escape(escapes, *message->next);
+	if (found == NULL)
 		return false;
 	message->next++;
 	*character = escaped[found - escapes];

@@ -72,23 +72,10 @@
 /* Records after which it notes how far it has come, if it sends nothing. */
 #define NOTE_EVERY		1000
 
-/* Anchors that it remembers besides the one that it has noted. */
-#define ANCHORS_MAX		16
-
-typedef struct Anchor
-{
-	XLogRecPtr	wal;
-	uint64		run;
-} Anchor;
-
 static HeraldWalReader *reader;
 static HeraldAssembler *assembler;
 static HeraldReached reached;
 static HeraldRelayFigures figures;
-
-/* In ascending order, after reached.from: transactions that were open there may still be open. */
-static Anchor anchors[ANCHORS_MAX];
-static int	anchors_count;
 
 /* What the assembler has counted up to the last record. */
 static uint64 forged_seen;
@@ -287,15 +274,17 @@ take_event(const HeraldWalEvent *event)
 	}
 }
 
-/* If there are too many, the latest one takes the place of the one before. */
+/*
+ * An anchor within a transaction, between its first message and its commit, is left out: a reader that begins
+ * there does not find that transaction, which may be the witness.  There will be another one.
+ */
 static void
 note_anchor(const HeraldWalEvent *event)
 {
-	if (event->wal <= reached.from)
+	if (event->wal <= reached.from || herald_assembler_oldest(assembler) != InvalidXLogRecPtr)
 		return;
-	if (anchors_count == ANCHORS_MAX)
-		anchors_count--;
-	anchors[anchors_count++] = (Anchor) {event->wal, event->run};
+	reached.from = event->wal;
+	reached.from_run = event->run;
 }
 
 /* Everything up to here has been read, and sent. */
@@ -303,16 +292,6 @@ static void
 note_progress(XLogRecPtr wal)
 {
 	XLogRecPtr	oldest = herald_assembler_oldest(assembler);
-	int			passed = 0;
-
-	while (passed < anchors_count && (oldest == InvalidXLogRecPtr || anchors[passed].wal < oldest))
-	{
-		reached.from = anchors[passed].wal;
-		reached.from_run = anchors[passed].run;
-		passed++;
-	}
-	anchors_count -= passed;
-	memmove(anchors, anchors + passed, anchors_count * sizeof(Anchor));
 
 	/* On its way to where it had come before, it has nothing to note. */
 	if (wal < reached.wal)
@@ -424,7 +403,6 @@ skip_gap(void)
 		.wal = position,
 		.place = atomic_load(&herald_queue->head)
 	};
-	anchors_count = 0;
 	herald_relay_begin(&reached, from);
 	herald_assembler_end(assembler);
 	assembler = herald_assembler_begin();

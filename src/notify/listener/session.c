@@ -382,8 +382,7 @@ herald_session_position(void)
 	}
 	else
 	{
-		token.place.position = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
-		token.wal = herald_mark_of_server(token.place.position);
+		token.wal = herald_mark_of_server(&token.place.position);
 	}
 	return token;
 }

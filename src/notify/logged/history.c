@@ -28,6 +28,7 @@
 #include "core/stop_point.h"
 #include "notify/channels/channel_settings.h"
 #include "notify/dispatch/dispatch.h"
+#include "notify/logged/anchor.h"
 #include "notify/logged/assemble.h"
 #include "notify/logged/history.h"
 #include "notify/logged/mark.h"
@@ -108,6 +109,7 @@ typedef struct Reading
 /* Why the last history could not be read. */
 static char reason[256];
 
+static bool shows_conflicts(const HeraldToken *token, HeraldPosition place);
 static XLogRecPtr end_of_wal(void);
 static void serve_interrupts(void *arg);
 static bool await_replay(XLogRecPtr wal);
@@ -115,6 +117,7 @@ static bool is_same(const HeraldToken *one, const HeraldToken *other);
 static FilePlace tell(const HeraldHistory *history);
 static void seek(const HeraldHistory *history, FilePlace place);
 static HeraldHistoryResult read_wal(Reading *reading);
+static HeraldHistoryResult lost(const char *why);
 static HeraldHistoryResult take_event(Reading *reading, const HeraldWalEvent *event);
 static HeraldHistoryResult take_batch(Reading *reading, const HeraldWalEvent *event);
 static HeraldHistoryResult write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
@@ -160,21 +163,49 @@ bool
 herald_history_cut(const HeraldToken *token, HeraldCut *cut)
 {
 	HeraldReached reached;
+	HeraldPosition head;
 
 	if (herald_relay_is_active())
 	{
 		if (!await_replay(Max(token->wal.furthest, token->wal.from + 1)) || !herald_relay_reached(&reached))
+		{
+			(void) lost("this standby has not replayed it yet");
 			return false;
+		}
 		*cut = (HeraldCut) {reached.place, reached.wal, true};
 		return true;
 	}
-	herald_settled_wait_before_commit(atomic_load_explicit(&herald_queue->head, memory_order_seq_cst),
-									  SETTLED_WAIT_MS, serve_interrupts, NULL);
+	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
+	herald_settled_wait_before_commit(head, SETTLED_WAIT_MS, serve_interrupts, NULL);
 	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+	if (cut->place < head && !shows_conflicts(token, cut->place))
+	{
+		(void) lost("a transaction before it is still committing");
+		return false;
+	}
 	cut->wal = end_of_wal();
 	cut->in_order = false;
 	XLogFlush(cut->wal);
+	if (token->wal.furthest > cut->wal)
+		(void) lost("it is beyond the end of the WAL here");
 	return token->wal.furthest <= cut->wal;
+}
+
+/*
+ * Something below the head is not settled: it is left to the queue.  Does the history meet all of it,
+ * so that it meets what the client has received of it?  That is beyond the latest anchor of that
+ * place.  What the relay has put there is in the history already.
+ */
+static bool
+shows_conflicts(const HeraldToken *token, HeraldPosition place)
+{
+	HeraldReached reached;
+	XLogRecPtr	anchor;
+	uint64		run;
+
+	if (herald_relay_reached(&reached) && place < reached.place)
+		return false;
+	return herald_anchor_latest(place, &anchor, &run) && token->wal.from <= anchor;
 }
 
 /* The end of the last record: at the begin of a page the server adds the header that is to come. */
@@ -299,8 +330,10 @@ read_wal(Reading *reading)
 	HeraldWalReader *reader;
 	int			attempts = 0;
 
-	if (from == InvalidXLogRecPtr || from >= to)
-		return HERALD_HISTORY_LOST;
+	if (from == InvalidXLogRecPtr)
+		return lost("the position does not say where to read the WAL");
+	if (from >= to)
+		return lost("its anchor is not here");
 	if (to - from > (uint64) herald_resume_wal_size_mb * 1024 * 1024)
 	{
 		snprintf(reason, sizeof(reason), "it is longer than herald.resume_wal_size (%d MB)", herald_resume_wal_size_mb);
@@ -340,12 +373,19 @@ read_wal(Reading *reading)
 				return result;
 		}
 		if (!reading->has_begun && reading->token->wal.furthest == InvalidXLogRecPtr)
-			return HERALD_HISTORY_LOST; /* the first record is not the anchor */
+			return lost("its anchor is not here");
 	}
 	herald_assembler_end(reading->assembler);
 	herald_wal_reader_close(reader);
 	return reading->has_witness || reading->token->wal.furthest == InvalidXLogRecPtr ?
-		HERALD_HISTORY_READ : HERALD_HISTORY_LOST;
+		HERALD_HISTORY_READ : lost("the last transaction that was received is not here");
+}
+
+static HeraldHistoryResult
+lost(const char *why)
+{
+	strlcpy(reason, why, sizeof(reason));
+	return HERALD_HISTORY_LOST;
 }
 
 const char *
@@ -395,7 +435,7 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 	if (is_left_to_queue(section, event))
 		return event->commit_end <= Max(token->wal.done, token->wal.furthest) ||
 			received_of(token, event) != 0 ?
-			HERALD_HISTORY_LOST : HERALD_HISTORY_READ;
+			lost("a transaction before it is still committing") : HERALD_HISTORY_READ;
 	if (event->commit_end > section->end.furthest)
 	{
 		section->end.furthest = event->commit_end;
@@ -415,7 +455,7 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 
 		/* Of a transaction with other notifications as well, only that server knows which it has sent. */
 		if (event->place == token->place.position && token->place.offset != 0 && token->passed == 0)
-			return HERALD_HISTORY_LOST;
+			return lost("it is in the middle of a transaction with notifications that are not logged");
 	}
 	return write_batch(reading, event, received_of(token, event));
 }
@@ -606,12 +646,6 @@ end_of_transaction(HeraldHistory *history, HeraldPast *past)
 
 	after.partial = (HeraldPartial) {0};
 	after.wal.done = history->now.commit_end;
-	if (after.wal.furthest < history->now.commit_end)
-	{
-		after.wal.furthest = history->now.commit_end;
-		after.wal.witness_run = history->now.run;
-		after.wal.witness_place = history->now.place;
-	}
 	history->sections[history->now.section - 1].received = after;
 	*past = (HeraldPast) {history->now.section, NULL, history->now.committed_at, after};
 }
@@ -624,6 +658,12 @@ token_within(const HeraldHistory *history)
 
 	token.moved = true;
 	token.partial = (HeraldPartial) {history->now.run, history->now.place, history->read};
+	if (token.wal.furthest < history->now.commit_end)
+	{
+		token.wal.furthest = history->now.commit_end;
+		token.wal.witness_run = history->now.run;
+		token.wal.witness_place = history->now.place;
+	}
 	return token;
 }
 

@@ -72,7 +72,7 @@ extern bool herald_history_cut(const HeraldToken *token, HeraldCut *cut);
 extern HeraldHistoryResult herald_history_add(HeraldHistory *history, const HeraldToken *token,
 											  const HeraldCut *cut, uint32 *section);
 
-/* After HERALD_HISTORY_GONE: why, in words. */
+/* Why the last history could not be read, or had no cut, in words. */
 extern const char *herald_history_reason(void);
 
 /* The section of this token, with its cut.  False: there is none. */

@@ -26,6 +26,7 @@
 #include "postgres.h"
 
 #include "base/shared.h"
+#include "notify/dispatch/dispatch.h"
 #include "notify/logged/anchor.h"
 #include "notify/logged/log_writer.h"
 #include "notify/logged/relay_state.h"
@@ -33,26 +34,42 @@
 
 static HeraldWalMark mark;		/* of this session */
 
+static void add_reached(HeraldWalMark *of, const HeraldReached *reached);
 
+
+
+/*
+ * On a standby first the relay's place, then `settled`: what the relay has put into the queue is
+ * committed, and so is settled soon, if it is not yet.
+ */
 HeraldWalMark
-herald_mark_of_server(HeraldPosition settled)
+herald_mark_of_server(HeraldPosition *settled)
 {
 	HeraldWalMark found = {0};
 	HeraldCommitEntry last = {0};
+	HeraldReached reached;
 
-	herald_mark_advance(&found, settled);
-	if (!herald_relay_is_active())
+	if (herald_relay_is_active() && herald_relay_reached(&reached))
 	{
-		(void) herald_log_last_commit(&last.commit_end, &last.run, &last.place);
-		herald_mark_witness(&found, &last);
+		herald_dispatch_catch_up(reached.place);
+		*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+		if (reached.place <= *settled)
+			add_reached(&found, &reached);
+		return found;
 	}
+	*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+	herald_mark_advance(&found, *settled);
+	(void) herald_log_last_commit(&last.commit_end, &last.run, &last.place);
+	herald_mark_witness(&found, &last);
 	return found;
 }
 
 void
 herald_mark_begin(void)
 {
-	mark = herald_mark_of_server(atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst));
+	HeraldPosition settled;
+
+	mark = herald_mark_of_server(&settled);
 }
 
 /*
@@ -95,19 +112,31 @@ void
 herald_mark_advance(HeraldWalMark *of, HeraldPosition position)
 {
 	HeraldWalMark found = {0};
-	HeraldCommitEntry last = {0};
 	HeraldReached reached;
 
 	if (herald_anchor_latest(position, &found.from, &found.witness_run))
-		found.done = found.from;
-	else if (herald_relay_reached(&reached) && reached.place <= position)
 	{
-		last = reached.last;
-		found.from = reached.from;
-		found.witness_run = reached.from_run;
-		found.done = Max(found.from, last.commit_end);
+		found.done = found.from;
+
+		/* The message of the witness must be beyond the anchor as well. */
+		if (of->furthest > found.from && of->witness_run == herald_control->server_run)
+			(void) herald_anchor_latest(Min(position, of->witness_place), &found.from, &found.witness_run);
+		herald_mark_join(of, &found);
 	}
-	herald_mark_witness(&found, &last);
+	else if (herald_relay_reached(&reached) && reached.place <= position)
+		add_reached(of, &reached);
+}
+
+static void
+add_reached(HeraldWalMark *of, const HeraldReached *reached)
+{
+	HeraldWalMark found = {
+		.from = reached->from,
+		.done = Max(reached->from, reached->last.commit_end),
+		.witness_run = reached->from_run,
+	};
+
+	herald_mark_witness(&found, &reached->last);
 	herald_mark_join(of, &found);
 }
 

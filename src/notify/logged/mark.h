@@ -15,10 +15,10 @@
 #include "notify/position/token.h"
 
 /*
- * The mark of a session that has received everything before this place of this server's queue,
- * and nothing after it, at a time when the place was the end of what was settled.  Never fails.
+ * The mark of a client that has received everything before *settled, which is set: the end of what
+ * is settled now.  In a transaction.
  */
-extern HeraldWalMark herald_mark_of_server(HeraldPosition settled);
+extern HeraldWalMark herald_mark_of_server(HeraldPosition *settled);
 
 /*
  * Keep up a mark.  advance: everything before the position has been received.  receive: and all of

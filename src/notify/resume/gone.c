@@ -67,7 +67,7 @@ add_detail(HeraldGone reason)
 			add_hint(" wal_keep_size and herald.resume_wal_size keep more.");
 			break;
 		case HERALD_GONE_HISTORY:
-			errdetail("This server does not have, or not yet, all that was received up to the position: it may have been lost at a crash or a failover.");
+			errdetail("This server does not have all that was received up to the position: %s.", herald_history_reason());
 			add_hint("");
 			break;
 		case HERALD_GONE_UNLOGGED:

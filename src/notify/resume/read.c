@@ -96,7 +96,6 @@ typedef struct Reading
 	Point		last;			/* where the last row ends, or everything that has been read */
 	HeraldPosition batch;		/* the batch that is being read */
 	uint32		bypasses;		/* from the token */
-	HeraldHistory *history;		/* what comes before `begin`, from the WAL; NULL: nothing */
 	HeraldToken past;			/* the position within it */
 	HeraldTokenHash *hash;
 	char	   *buffer;
@@ -108,6 +107,9 @@ typedef struct Reading
 
 /* The current call, for the reader's callback, which has no argument for it. */
 static const Reading *reading_now;
+
+/* What comes before the current call's `begin`, from the WAL; NULL: nothing. */
+static HeraldHistory *history_now;
 
 static Datum read_channels(FunctionCallInfo fcinfo, Reading *reading);
 static void add_channel(Reading *reading, const char *name);
@@ -205,6 +207,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	uint64		waits_ms = wait_ms(fcinfo, 3);
 	HeraldToken token;
 
+	history_now = NULL;
 	if (waits_ms > 0 && herald_session_is_listener())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -234,7 +237,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	reading->buffer = palloc(reading->buffer_size);
 	reading->row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
 												ALLOCSET_DEFAULT_SIZES);
-	if (reading->history == NULL || read_history(reading))
+	if (history_now == NULL || read_history(reading))
 		read_on(reading);
 	if (reading->rows == 0 && waits_ms > 0 && !is_past_queue(reading))
 		wait_and_read(reading, begin_ms + waits_ms);
@@ -245,8 +248,8 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 		herald_gone_report(HERALD_GONE_PAST_QUEUE);
 	if (reading->rows == 0)
 		store_position(reading);
-	if (reading->history != NULL)
-		herald_history_close(reading->history);
+	if (history_now != NULL)
+		herald_history_close(history_now);
 	herald_token_hash_close(reading->hash);
 	return (Datum) 0;
 }
@@ -257,8 +260,7 @@ position_now(void)
 	HeraldToken token = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
 
 	herald_session_prepare_position();
-	token.place.position = atomic_load(&herald_queue->settled);
-	token.wal = herald_mark_of_server(token.place.position);
+	token.wal = herald_mark_of_server(&token.place.position);
 	return token;
 }
 
@@ -299,8 +301,8 @@ begin_history(Reading *reading, HeraldToken *token)
 	here.bypasses = herald_bypass_count();
 	if (!herald_history_cut(token, &cut))
 		herald_gone_report(HERALD_GONE_HISTORY);
-	reading->history = herald_history_open(CurrentMemoryContext, false);
-	switch (herald_history_add(reading->history, token, &cut, &section))
+	history_now = herald_history_open(CurrentMemoryContext, false);
+	switch (herald_history_add(history_now, token, &cut, &section))
 	{
 		case HERALD_HISTORY_READ:
 			break;
@@ -310,12 +312,12 @@ begin_history(Reading *reading, HeraldToken *token)
 			herald_gone_report(HERALD_GONE_HISTORY);
 	}
 	for (int i = 0; i < reading->channels_used; i++)
-		if (!herald_history_covers(reading->history, section, reading->channels[i].name))
+		if (!herald_history_covers(history_now, section, reading->channels[i].name))
 			herald_gone_report(HERALD_GONE_UNLOGGED);
 	reading->past = *token;
 	here.place.position = cut.place;
 	herald_mark_advance(&here.wal, cut.place);
-	end = herald_history_mark(reading->history);
+	end = herald_history_mark(history_now);
 	herald_mark_join(&here.wal, &end);
 	*token = here;
 }
@@ -327,7 +329,7 @@ read_history(Reading *reading)
 	HeraldPast	past;
 
 	reading_now = reading;
-	while (herald_history_next(reading->history, &past))
+	while (herald_history_next(history_now, &past))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (past.entry != NULL && is_on_channel(past.entry, 0))
@@ -341,8 +343,8 @@ read_history(Reading *reading)
 		}
 		reading->past = past.after;
 	}
-	herald_history_close(reading->history);
-	reading->history = NULL;
+	herald_history_close(history_now);
+	history_now = NULL;
 	return true;
 }
 
@@ -559,7 +561,7 @@ write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1])
 		.bypasses = reading->bypasses,
 	};
 
-	if (reading->history != NULL)
+	if (history_now != NULL)
 		token = reading->past;
 	else
 	{
