@@ -30,6 +30,13 @@ def followed(standby: Standby) -> bool:
     return standby.psql(f"SELECT read_position >= '{flushed}' FROM herald.relay") == "t"
 
 
+def anchored(primary, sender) -> None:
+    """Waits until the primary has written an anchor since its standbys were copied, which have no WAL from before."""
+    primary.psql("SELECT pg_switch_wal()")
+    notify(sender, "c", "since the copy")
+    sleep(ANCHOR_S)
+
+
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_resumes_after_a_restart(primary, connect, mode):
     """Guards: what was sent after a position is received after a restart or a crash, by listen() and by read(), once."""
@@ -77,7 +84,7 @@ def test_moves(primary, connect):
     """Guards: a client that moves between a primary and two standbys receives everything once."""
     sender, listener = connect(primary), connect(primary)
     with Standby(primary) as one_standby, Standby(primary) as other:
-        notify(sender, "c", "0")
+        anchored(primary, sender)
         until(lambda: followed(one_standby) and followed(other), "the standbys have followed")
         token = position(sender)
         expected = []
@@ -111,9 +118,7 @@ def test_lost_at_a_failover(primary, connect):
     sender = connect(primary)
     with Standby(primary) as standby:
         until(lambda: standby.psql("SELECT read_position FROM herald.relay"), "the relay has begun")
-        primary.psql("SELECT pg_switch_wal()")
-        notify(sender, "c", "after the copy")
-        sleep(ANCHOR_S)
+        anchored(primary, sender)
         early = position(sender)
         notify(sender, "c", "kept")
         until(lambda: followed(standby), "it has followed")
