@@ -27,6 +27,7 @@ SEGMENT_LINE = 7  # of postmaster.pid, the second word: the id of its shared mem
 START_TIMEOUT_S = 180  # starting and stopping are much faster, except on very slow machines
 
 # Texts in a server's log after overwritten memory, failed assertions and the like.
+OF_A_KILLED_RECOVERY = "HINT:  If this has occurred more than once some data might be corrupted"
 SIGNS_OF_DAMAGE = ("PANIC", "TRAP:", "signal 11", "signal 6", "is damaged", "problem in alloc set",
                    "runtime error:", "AddressSanitizer")
 
@@ -184,7 +185,8 @@ class Cluster:
     def damage(self) -> str:
         """The end of the log if there is a sign of damage in it, else an empty text."""
         log = self.log()
-        return log[-3000:] if any(sign in log for sign in SIGNS_OF_DAMAGE) else ""
+        lines = [line for line in log.splitlines() if OF_A_KILLED_RECOVERY not in line]
+        return log[-3000:] if any(sign in line for line in lines for sign in SIGNS_OF_DAMAGE) else ""
 
     def postmaster_pid(self) -> int:
         """The process id of the running server."""
