@@ -27,7 +27,6 @@ SEGMENT_LINE = 7  # of postmaster.pid, the second word: the id of its shared mem
 START_TIMEOUT_S = 180  # starting and stopping are much faster, except on very slow machines
 
 # Texts in a server's log after overwritten memory, failed assertions and the like.
-OF_A_KILLED_RECOVERY = "HINT:  If this has occurred more than once some data might be corrupted"
 SIGNS_OF_DAMAGE = ("PANIC", "TRAP:", "signal 11", "signal 6", "is damaged", "problem in alloc set",
                    "runtime error:", "AddressSanitizer")
 
@@ -183,10 +182,10 @@ class Cluster:
         return self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
 
     def damage(self) -> str:
-        """The end of the log if there is a sign of damage in it, else an empty text."""
+        """The lines of the log with a sign of damage, and its end; an empty text if there is none."""
         log = self.log()
-        lines = [line for line in log.splitlines() if OF_A_KILLED_RECOVERY not in line]
-        return log[-3000:] if any(sign in line for line in lines for sign in SIGNS_OF_DAMAGE) else ""
+        lines = [line for line in log.splitlines() if any(sign in line for sign in SIGNS_OF_DAMAGE)]
+        return "\n".join((*lines[:10], "...", log[-3000:])) if lines else ""
 
     def postmaster_pid(self) -> int:
         """The process id of the running server."""
