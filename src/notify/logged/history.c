@@ -175,6 +175,7 @@ herald_history_cut(const HeraldToken *token, HeraldCut *cut)
 		*cut = (HeraldCut) {reached.place, reached.wal, true};
 		return true;
 	}
+	herald_dispatch_attach();	/* this session may dispatch while it waits */
 	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
 	herald_settled_wait_before_commit(head, SETTLED_WAIT_MS, serve_interrupts, NULL);
 	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);

@@ -51,6 +51,7 @@ herald_mark_of_server(HeraldPosition *settled)
 
 	if (herald_relay_is_active() && herald_relay_reached(&reached))
 	{
+		herald_dispatch_attach();
 		herald_dispatch_catch_up(reached.place);
 		*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 		if (reached.place <= *settled)
