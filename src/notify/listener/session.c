@@ -381,9 +381,7 @@ herald_session_position(void)
 		token.wal = herald_mark_at(token.place.position);
 	}
 	else
-	{
 		token.wal = herald_mark_of_server(&token.place.position);
-	}
 	return token;
 }
 
