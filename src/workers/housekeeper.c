@@ -28,8 +28,6 @@
 #include "workers/laggards.h"
 #include "workers/worker.h"
 
-#define LOOK_EVERY_MS		1000
-
 PGDLLEXPORT void herald_housekeeper_main(Datum arg);
 
 static void apply_settings(void);
@@ -63,7 +61,7 @@ herald_housekeeper_main(Datum arg)
 		herald_spill_tidy();
 		herald_laggards_look();
 		herald_anchor_keep_up();
-		(void) herald_worker_wait(HERALD_WAIT_HOUSEKEEPER, LOOK_EVERY_MS, apply_settings);
+		(void) herald_worker_wait(HERALD_WAIT_HOUSEKEEPER, HERALD_IDLE_MS, apply_settings);
 	}
 	herald_worker_end();
 }

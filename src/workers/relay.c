@@ -39,7 +39,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "base/clock.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/shared.h"
@@ -55,19 +54,8 @@
 #include "workers/relay.h"
 #include "workers/worker.h"
 
-/*
- * How often it looks for more where the server does not wake it: soon after notifications of ours,
- * while the WAL grows, and else.
- */
-#define QUICK_MS		1
-#define GROWING_MS		10
-#define IDLE_MS			50
-
-/* How long after notifications, or after the WAL has grown. */
-#define SOON_MS			1000
-
-/* Pause after a failure that may pass. */
-#define AFTER_FAILURE_MS	10
+/* The server before 16 does not wake it for more WAL: its pauses between two looks grow up to this. */
+#define PAUSE_MAX_MS	50
 
 /* Records after which it notes how far it has come, if it sends nothing. */
 #define NOTE_EVERY		1000
@@ -80,8 +68,6 @@ static HeraldRelayFigures figures;
 /* What the assembler has counted up to the last record. */
 static uint64 forged_seen;
 static uint64 newer_seen;
-
-static uint64 last_batch_ms;	/* when it last sent something */
 
 PGDLLEXPORT void herald_relay_main(Datum arg);
 
@@ -103,8 +89,7 @@ static void report_gap(Oid database, const char *reason);
 static void publish_gap(Oid database);
 static void publish_gaps(void);
 static void wait_for_more(XLogRecPtr position);
-static long wait_time(void);
-static void take_a_pause(long time_ms);
+static long next_pause(XLogRecPtr position);
 static void serve(void);
 
 
@@ -169,7 +154,10 @@ begin(void)
 		herald_relay_begin(&reached, from);
 	}
 	else
+	{
+		herald_relay_is_not_needed();
 		return false;
+	}
 
 	assembler = herald_assembler_begin();
 	reader = herald_wal_reader_open(from);
@@ -206,9 +194,6 @@ run(void)
 				if (end != InvalidXLogRecPtr)
 					return;
 				wait_for_more(herald_wal_reader_position(reader));
-				break;
-			case HERALD_WAL_READ_LATER:
-				take_a_pause(AFTER_FAILURE_MS);
 				break;
 			case HERALD_WAL_READ_GONE:
 				report_gap(InvalidOid, herald_wal_reader_reason(reader));
@@ -306,17 +291,13 @@ note_progress(XLogRecPtr wal)
 static void
 relay(const HeraldWalEvent *batch)
 {
-	HeraldWalNext result;
-
 	if (herald_shared_is_damaged())
 	{
 		herald_damage_tell();
 		note_progress(batch->commit_end);
 		return;
 	}
-	while ((result = send_or_catch(batch)) == HERALD_WAL_NEXT_LATER)
-		take_a_pause(AFTER_FAILURE_MS);
-	if (result == HERALD_WAL_NEXT_END)
+	if (send_or_catch(batch) == HERALD_WAL_NEXT_END)
 	{
 		figures.batches++;
 		reached.last = (HeraldCommitEntry) {batch->run, batch->place, batch->commit_end};
@@ -328,7 +309,6 @@ relay(const HeraldWalEvent *batch)
 		publish_gap(batch->database);
 	}
 	note_progress(batch->commit_end);
-	last_batch_ms = herald_clock_ms();
 }
 
 /* The end: it was sent.  Gone: it cannot be sent. */
@@ -474,44 +454,30 @@ publish_gap(Oid database)
 	CommitTransactionCommand();
 }
 
-/* From 16 on the server wakes it for each record. */
+/* From 16 on the server wakes it for each record; but not at the end of recovery. */
 static void
 wait_for_more(XLogRecPtr position)
 {
 	ConditionVariable *replayed = herald_replay_condition();
+	long		pause_ms = next_pause(position);
 
-	if (replayed == NULL)
-	{
-		take_a_pause(wait_time());
-		return;
-	}
-	herald_wait_prepare(HERALD_WAIT_RELAY_IDLE, replayed);
+	if (replayed != NULL)
+		herald_wait_prepare(HERALD_WAIT_RELAY_IDLE, replayed);
 	if (herald_wal_readable_to() <= position)
-		herald_wait_sleep(HERALD_WAIT_RELAY_IDLE, IDLE_MS);
+		herald_wait_sleep(HERALD_WAIT_RELAY_IDLE, pause_ms);
 	herald_wait_end();
 }
 
+/* Short while the WAL grows; then longer and longer. */
 static long
-wait_time(void)
+next_pause(XLogRecPtr position)
 {
-	static XLogRecPtr last_end;
-	static uint64 last_growth_ms;
-	uint64		now_ms = herald_clock_ms();
-	XLogRecPtr	end = herald_wal_reader_position(reader);
+	static XLogRecPtr last;
+	static long pause_ms;
 
-	if (end != last_end)
-		last_growth_ms = now_ms;
-	last_end = end;
-	if (now_ms - last_batch_ms < SOON_MS)
-		return QUICK_MS;
-	return now_ms - last_growth_ms < SOON_MS ? GROWING_MS : IDLE_MS;
-}
-
-static void
-take_a_pause(long time_ms)
-{
-	herald_wait_sleep(HERALD_WAIT_RELAY_IDLE, time_ms);
-	serve();
+	pause_ms = position != last ? 1 : Min(2 * pause_ms, PAUSE_MAX_MS);
+	last = position;
+	return pause_ms;
 }
 
 static void

@@ -12,7 +12,7 @@
  * for them, and looks after the turn to catch up with invalidations.  It does no I/O: what may
  * take long is done by the housekeeper.
  *
- * When nothing is going on, it looks once a second, and is woken for a turn, for batches that are
+ * When nothing was going on for a second, it looks once a second, and is woken for a turn, for batches that are
  * left over, or for old positions.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -40,9 +40,6 @@
 
 /* So a turn is taken back after 10 to 20 ms without progress. */
 #define LOOK_EVERY_MS		10
-
-/* The watchdog goes to sleep when nothing was going on for this time, and looks at this interval then. */
-#define IDLE_MS				1000
 
 /* Maximum number of sessions that get a new position in one look. */
 #define POSITIONS_AT_ONCE	10
@@ -102,7 +99,7 @@ herald_watchdog_main(Datum arg)
 		herald_turns_pump_all();
 
 		sleep_ms = sleep_time(last_look_ms, last_active_ms);
-		if (sleep_ms == IDLE_MS)
+		if (sleep_ms == HERALD_IDLE_MS)
 		{
 			/* [D4] Say so, and look once more: pairs with herald_wake_watchdog_if_asleep() */
 			atomic_exchange_explicit(&herald_control->watchdog_sleeps, 1, memory_order_seq_cst);
@@ -171,15 +168,15 @@ is_anything_awaited(void)
 		(uint32) herald_inval_turn(herald_inval_queue) != 0;
 }
 
-/* Until the next look; IDLE_MS: nothing is going on. */
+/* Until the next look; HERALD_IDLE_MS: nothing is going on. */
 static long
 sleep_time(uint64 last_look_ms, uint64 last_active_ms)
 {
 	uint64		now_ms = herald_clock_ms();
 	uint64		since_look_ms = now_ms - last_look_ms;
 
-	if (now_ms - last_active_ms > IDLE_MS)
-		return IDLE_MS;
+	if (now_ms - last_active_ms > HERALD_IDLE_MS)
+		return HERALD_IDLE_MS;
 	return since_look_ms < LOOK_EVERY_MS ? (long) (LOOK_EVERY_MS - since_look_ms) : 1;
 }
 

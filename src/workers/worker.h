@@ -18,6 +18,9 @@
 #include "base/shared.h"
 #include "base/waits.h"
 
+/* How often a worker looks for work that it is not woken for, when nothing is going on. */
+#define HERALD_IDLE_MS	1000
+
 /* Each worker's number, which determines its slot. */
 typedef enum HeraldWorker
 {

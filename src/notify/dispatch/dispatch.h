@@ -33,6 +33,12 @@ extern bool herald_dispatch_run(void);
 #define HERALD_SETTLED_WAIT_MS	100
 
 /*
+ * The same for a session that loses something if it goes on earlier: a dispatcher may have lost its
+ * CPU, and a commit takes a flush.  But a commit may wait for a standby for any length of time.
+ */
+#define HERALD_COMMIT_WAIT_MS	1000
+
+/*
  * Wait until the listeners of everything below this position have been marked,
  * however long an earlier batch takes to be finished; or until the queue is
  * switched off.  A cancel request ends the wait and has no other effect: the

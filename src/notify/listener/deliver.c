@@ -59,12 +59,6 @@
  */
 #define CONVERSION_COST	4
 
-/*
- * Before an UNLISTEN.  A dispatcher may have lost its CPU, and a commit takes a flush: these are
- * worth a wait.  But a commit may wait for a standby for any length of time.
- */
-#define UNLISTEN_WAIT_MS	1000
-
 /* The word keeps its position, whatever we read: see herald_deliver_earlier(). */
 static bool keeps_place;
 
@@ -160,7 +154,7 @@ herald_deliver_earlier(void)
 	if (!herald_session_is_listener() || to == 0)
 		return;
 
-	herald_settled_wait_before_commit(to, UNLISTEN_WAIT_MS, serve_interrupts, NULL);
+	herald_settled_wait_before_commit(to, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
 	settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 	to = Min(to, settled);
 	word = herald_shared_my_word();

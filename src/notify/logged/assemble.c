@@ -630,8 +630,6 @@ read_part_again(HeraldAssembler *assembler, HeraldWalText *text)
 		XLogReaderState *record = herald_wal_reader_record(reader);
 
 		CHECK_FOR_INTERRUPTS();
-		if (result == HERALD_WAL_READ_LATER)
-			return HERALD_WAL_NEXT_LATER;
 		if (result != HERALD_WAL_READ_RECORD)
 			return HERALD_WAL_NEXT_GONE;
 		if (XLogRecGetXid(record) == batch->xid &&

@@ -49,7 +49,6 @@ typedef enum HeraldWalNext
 {
 	HERALD_WAL_NEXT_NOTIFICATION,
 	HERALD_WAL_NEXT_END,
-	HERALD_WAL_NEXT_LATER,		/* a part cannot be read for the moment: begin again, after a pause */
 	HERALD_WAL_NEXT_GONE		/* a part can be read no more, or is not what was written */
 } HeraldWalNext;
 

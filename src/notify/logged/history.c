@@ -16,15 +16,12 @@
 #include "access/xlog_internal.h"
 #include "miscadmin.h"
 #include "storage/buffile.h"
-#include "storage/latch.h"
 #include "utils/memutils.h"
 
-#include "base/clock.h"
 #include "base/compat.h"
 #include "base/entry.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/channels/channel_settings.h"
 #include "notify/dispatch/dispatch.h"
@@ -34,19 +31,6 @@
 #include "notify/logged/mark.h"
 #include "notify/logged/relay_state.h"
 #include "notify/logged/wal_reader.h"
-
-/*
- * A client that comes from a server which is further waits for the replay here.  Without an end it
- * would wait for ever if its commit has been lost at a failover, and nothing happens since.
- */
-#define REPLAY_WAIT_MS	10000
-#define REPLAY_LOOK_MS	10
-
-/* A commit takes a flush; but it may wait for a standby for any length of time. */
-#define SETTLED_WAIT_MS	1000
-
-/* A part of the WAL that cannot be read now may be readable later: how often to try. */
-#define ATTEMPTS_MAX	50
 
 /* What the client of one token has missed. */
 typedef struct Section
@@ -112,7 +96,6 @@ static char reason[256];
 static bool shows_conflicts(const HeraldToken *token, HeraldPosition place);
 static XLogRecPtr end_of_wal(void);
 static void serve_interrupts(void *arg);
-static bool await_replay(XLogRecPtr wal);
 static bool is_same(const HeraldToken *one, const HeraldToken *other);
 static FilePlace tell(const HeraldHistory *history);
 static void seek(const HeraldHistory *history, FilePlace place);
@@ -167,7 +150,9 @@ herald_history_cut(const HeraldToken *token, HeraldCut *cut)
 
 	if (herald_relay_is_active())
 	{
-		if (!await_replay(Max(token->wal.furthest, token->wal.from + 1)) || !herald_relay_reached(&reached))
+		/* Without an end it would wait for ever if that was lost at a failover, and nothing comes since. */
+		if (!herald_relay_await(Max(token->wal.furthest, token->wal.from + 1), HERALD_WAL_WAIT_MS) ||
+			!herald_relay_reached(&reached))
 		{
 			(void) lost("this standby has not replayed it yet");
 			return false;
@@ -177,7 +162,7 @@ herald_history_cut(const HeraldToken *token, HeraldCut *cut)
 	}
 	herald_dispatch_attach();	/* this session may dispatch while it waits */
 	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
-	herald_settled_wait_before_commit(head, SETTLED_WAIT_MS, serve_interrupts, NULL);
+	herald_settled_wait_before_commit(head, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
 	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 	if (cut->place < head && !shows_conflicts(token, cut->place))
 	{
@@ -226,24 +211,6 @@ static void
 serve_interrupts(void *arg)
 {
 	CHECK_FOR_INTERRUPTS();
-}
-
-static bool
-await_replay(XLogRecPtr wal)
-{
-	uint64		begin_ms = herald_clock_ms();
-	HeraldReached reached;
-
-	while (herald_relay_is_active() && !(herald_relay_reached(&reached) && reached.wal >= wal))
-	{
-		if (herald_clock_ms() - begin_ms > REPLAY_WAIT_MS)
-			return false;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, REPLAY_LOOK_MS,
-						 herald_wait(HERALD_WAIT_REPLAY));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-	return true;
 }
 
 bool
@@ -329,7 +296,6 @@ read_wal(Reading *reading)
 	XLogRecPtr	from = reading->token->wal.from;
 	XLogRecPtr	to = reading->section->cut.wal;
 	HeraldWalReader *reader;
-	int			attempts = 0;
 
 	if (from == InvalidXLogRecPtr)
 		return lost("the position does not say where to read the WAL");
@@ -350,20 +316,13 @@ read_wal(Reading *reading)
 
 		CHECK_FOR_INTERRUPTS();
 		read = herald_wal_reader_next(reader);
-		if (read == HERALD_WAL_READ_END && herald_wal_readable_to() >= to)
-			break;
-		if (read == HERALD_WAL_READ_GONE || (read != HERALD_WAL_READ_RECORD && ++attempts > ATTEMPTS_MAX))
+		if (read == HERALD_WAL_READ_GONE)
 		{
 			strlcpy(reason, herald_wal_reader_reason(reader), sizeof(reason));
 			return HERALD_HISTORY_GONE;
 		}
-		if (read != HERALD_WAL_READ_RECORD)
-		{
-			pg_usleep(REPLAY_LOOK_MS * 1000L);
-			continue;
-		}
-		attempts = 0;
-		if (herald_wal_reader_position(reader) > to)
+		Assert(read == HERALD_WAL_READ_RECORD || herald_wal_readable_to() >= to);
+		if (read == HERALD_WAL_READ_END || herald_wal_reader_position(reader) > to)
 			break;
 		herald_assembler_take(reading->assembler, herald_wal_reader_record(reader));
 		while (herald_assembler_event(reading->assembler, &event))
@@ -509,7 +468,6 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 				continue;
 			case HERALD_WAL_NEXT_END:
 				break;
-			case HERALD_WAL_NEXT_LATER:
 			case HERALD_WAL_NEXT_GONE:
 				strlcpy(reason, "a part of a transaction's notifications is not there", sizeof(reason));
 				return HERALD_HISTORY_GONE;

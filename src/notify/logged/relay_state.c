@@ -17,13 +17,11 @@
 #include "miscadmin.h"
 #include "storage/spin.h"
 
+#include "base/clock.h"
 #include "base/shared.h"
 #include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/logged/relay_state.h"
-
-/* Each wait looks again after this time, in case that it was not woken. */
-#define LOOK_AGAIN_MS	100
 
 typedef enum RelayStage
 {
@@ -35,7 +33,7 @@ typedef enum RelayStage
 struct HeraldRelay
 {
 	_Atomic int stage;			/* RelayStage */
-	ConditionVariable changed;	/* the stage */
+	ConditionVariable changed;	/* the stage, or `reached` */
 	slock_t		lock;			/* for the rest */
 	XLogRecPtr	read_from;
 	HeraldReached reached;
@@ -43,9 +41,10 @@ struct HeraldRelay
 };
 
 static void move_to(RelayStage stage);
-static bool has_not_begun(void);
-static bool waits_for_end(void);
-static void wait_while(bool (*condition) (void));
+static bool has_not_begun(XLogRecPtr unused);
+static bool waits_for_end(XLogRecPtr unused);
+static bool is_before(XLogRecPtr wal);
+static bool wait_while(HeraldWait wait, bool (*condition) (XLogRecPtr), XLogRecPtr wal, uint64 end_ms);
 
 
 Size
@@ -76,6 +75,7 @@ herald_relay_publish(const HeraldReached *reached, XLogRecPtr read_from)
 	herald_relay->reached = *reached;
 	herald_relay->read_from = read_from;
 	SpinLockRelease(&herald_relay->lock);
+	herald_wait_tell(&herald_relay->changed);
 }
 
 void
@@ -84,6 +84,12 @@ herald_relay_publish_figures(const HeraldRelayFigures *figures)
 	SpinLockAcquire(&herald_relay->lock);
 	herald_relay->figures = *figures;
 	SpinLockRelease(&herald_relay->lock);
+}
+
+void
+herald_relay_is_not_needed(void)
+{
+	herald_wait_tell(&herald_relay->changed);
 }
 
 void
@@ -129,15 +135,21 @@ herald_relay_is_active(void)
 void
 herald_relay_await_end(void)
 {
-	if (unlikely(waits_for_end()))
-		wait_while(waits_for_end);
+	if (unlikely(waits_for_end(InvalidXLogRecPtr)))
+		(void) wait_while(HERALD_WAIT_RELAY, waits_for_end, InvalidXLogRecPtr, PG_UINT64_MAX);
 }
 
 void
 herald_relay_await_begin(void)
 {
-	if (unlikely(has_not_begun()))
-		wait_while(has_not_begun);
+	if (unlikely(has_not_begun(InvalidXLogRecPtr)))
+		(void) wait_while(HERALD_WAIT_RELAY, has_not_begun, InvalidXLogRecPtr, PG_UINT64_MAX);
+}
+
+bool
+herald_relay_await(XLogRecPtr wal, uint64 limit_ms)
+{
+	return wait_while(HERALD_WAIT_REPLAY, is_before, wal, herald_clock_ms() + limit_ms);
 }
 
 static void
@@ -148,29 +160,44 @@ move_to(RelayStage stage)
 }
 
 static bool
-has_not_begun(void)
+has_not_begun(XLogRecPtr unused)
 {
 	return atomic_load(&herald_relay->stage) == RELAY_NOT_BEGUN && RecoveryInProgress();
 }
 
 /* In recovery no session sends. */
 static bool
-waits_for_end(void)
+waits_for_end(XLogRecPtr unused)
 {
 	return herald_relay_is_active() && !RecoveryInProgress();
 }
 
-static void
-wait_while(bool (*condition) (void))
+static bool
+is_before(XLogRecPtr wal)
 {
+	HeraldReached reached;
+
+	return herald_relay_is_active() && herald_relay_reached(&reached) && reached.wal < wal;
+}
+
+/* False: it is end_ms (herald_clock_ms()). */
+static bool
+wait_while(HeraldWait wait, bool (*condition) (XLogRecPtr), XLogRecPtr wal, uint64 end_ms)
+{
+	uint64		now_ms;
+	bool		still;
+
 	for (;;)
 	{
-		herald_wait_prepare(HERALD_WAIT_RELAY, &herald_relay->changed);
-		if (!condition())
+		herald_wait_prepare(wait, &herald_relay->changed);
+		still = condition(wal);
+		now_ms = herald_clock_ms();
+		if (!still || now_ms >= end_ms)
 			break;
 		HERALD_STOP_POINT("await-relay");
 		CHECK_FOR_INTERRUPTS();
-		herald_wait_sleep(HERALD_WAIT_RELAY, LOOK_AGAIN_MS);
+		herald_wait_sleep(wait, (long) Min(end_ms - now_ms, INT_MAX));
 	}
 	herald_wait_end();
+	return !still;
 }

@@ -61,6 +61,9 @@ extern XLogRecPtr herald_relay_read_from(void);
 extern void herald_relay_publish_figures(const HeraldRelayFigures *figures);
 extern void herald_relay_finish(void);
 
+/* By the relay, on a server that is no standby: a session may wait for it to begin. */
+extern void herald_relay_is_not_needed(void);
+
 /* False: the relay has not begun: the server is a primary, or has only just become a standby. */
 extern bool herald_relay_reached(HeraldReached *reached);
 extern void herald_relay_figures(HeraldRelayFigures *figures);
@@ -82,5 +85,11 @@ extern void herald_relay_await_end(void);
  * puts into the queue.  By a session that begins to listen; returns at once on a primary.
  */
 extern void herald_relay_await_begin(void);
+
+/*
+ * Wait, in a transaction, until the relay has come to this position, or has ended; for limit_ms at
+ * most.  False: it has not.  May throw what interrupts throw.
+ */
+extern bool herald_relay_await(XLogRecPtr wal, uint64 limit_ms);
 
 #endif							/* HERALD_RELAY_STATE_H */

@@ -20,7 +20,9 @@
  *	 the one that was replayed, because another one has taken its place under the same name (from the
  *	 archive), or its name was given to a later part of the WAL.
  *
- * So after each failure everything is opened again, and only a failure that lasts counts.
+ * So after each failure everything is opened again, and only a failure that comes again counts: at
+ * once in a file that the server has left behind, whose name stays; in its last one, which gets
+ * another name at a promotion, if it lasts for HERALD_WAL_WAIT_MS.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -37,38 +39,35 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/logged/wal_reader.h"
-
-/*
- * A failure that lasts for this time is final: in a file that the server has left behind, and in
- * its last one, whose name changes at a promotion.
- */
-#define GONE_BEHIND_MS		1000
-#define GONE_AT_END_MS		30000
 
 /* Records that one call passes over at most, so that its caller can do other things meanwhile. */
 #define PASSED_OVER_MAX		1000
 
 struct HeraldWalReader
 {
+	ReadLocalXLogPageNoWaitPrivate page;	/* first: what the server gives to open_file() */
 	MemoryContext context;		/* of this, and of all that the server's reader allocates */
 	MemoryContextCallback at_end;	/* of the context */
 	XLogReaderState *xlog;		/* NULL: it is to be opened again */
-	ReadLocalXLogPageNoWaitPrivate page;
+	XLogSegNo	file;			/* the last one that was to be opened */
 	XLogRecPtr position;		/* the end of the last record */
 	bool		is_inexact;		/* a record may begin only after the position */
-	uint64		failing_since_ms;	/* 0: the last call did not fail, or for good */
 	char		reason[256];
 };
 
-static HeraldWalRead read_next(HeraldWalReader *reader);
+static bool try_next(HeraldWalReader *reader, HeraldWalRead *result);
+static bool read_next(HeraldWalReader *reader, HeraldWalRead *result);
 static bool find_record(HeraldWalReader *reader, char **error);
 static bool may_concern_us(XLogReaderState *record);
 static void open_xlog(HeraldWalReader *reader);
+static void open_file(XLogReaderState *xlog, XLogSegNo file, TimeLineID *timeline);
 static void close_file(void *arg);
-static HeraldWalRead failed(HeraldWalReader *reader, const char *reason);
-static bool is_behind(const HeraldWalReader *reader);
+static bool failed(HeraldWalReader *reader, const char *reason);
+static bool is_in_last_file(const HeraldWalReader *reader);
+static void sleep_for(uint64 time_ms);
 
 
 HeraldWalReader *
@@ -95,15 +94,30 @@ herald_wal_reader_close(HeraldWalReader *reader)
 HeraldWalRead
 herald_wal_reader_next(HeraldWalReader *reader)
 {
+	HeraldWalRead result;
+
+	for (uint64 pause_ms = 1; !try_next(reader, &result); pause_ms *= 2)
+	{
+		if (pause_ms > (is_in_last_file(reader) ? HERALD_WAL_WAIT_MS : 1))
+			return HERALD_WAL_READ_GONE;
+		sleep_for(pause_ms);
+	}
+	return result;
+}
+
+/* False: it has failed. */
+static bool
+try_next(HeraldWalReader *reader, HeraldWalRead *result)
+{
 	MemoryContext caller = CurrentMemoryContext;
-	volatile HeraldWalRead result = HERALD_WAL_READ_LATER;
+	volatile bool success = false;
 
 	if (reader->xlog == NULL)
 		open_xlog(reader);
 	PG_TRY();
 	{
 		MemoryContextSwitchTo(reader->context);
-		result = read_next(reader);
+		success = read_next(reader, result);
 		MemoryContextSwitchTo(caller);
 	}
 	PG_CATCH();
@@ -113,11 +127,11 @@ herald_wal_reader_next(HeraldWalReader *reader)
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
-		result = failed(reader, error->message);
+		success = failed(reader, error->message);
 		FreeErrorData(error);
 	}
 	PG_END_TRY();
-	return result;
+	return success;
 }
 
 XLogReaderState *
@@ -160,9 +174,10 @@ herald_wal_readable_to(void)
 	return RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetFlushRecPtr(NULL);
 }
 
-static HeraldWalRead
-read_next(HeraldWalReader *reader)
+static bool
+read_next(HeraldWalReader *reader, HeraldWalRead *result)
 {
+	*result = HERALD_WAL_READ_RECORD;
 	for (int passed_over = 0;; passed_over++)
 	{
 		char	   *error = NULL;
@@ -170,8 +185,10 @@ read_next(HeraldWalReader *reader)
 		HERALD_FAULT_POINT("wal-read");
 		reader->page.end_of_wal = false;
 		if (reader->is_inexact && !find_record(reader, &error))
-			return reader->page.end_of_wal ? HERALD_WAL_READ_END :
-				failed(reader, error ? error : "no record was found");
+		{
+			*result = HERALD_WAL_READ_END;
+			return reader->page.end_of_wal || failed(reader, error ? error : "no record was found");
+		}
 		if (XLogReadRecord(reader->xlog, &error) == NULL)
 		{
 			if (!reader->page.end_of_wal || error != NULL)
@@ -179,13 +196,12 @@ read_next(HeraldWalReader *reader)
 
 			/* What has been read of the last page may change: begin with reading that again. */
 			XLogBeginRead(reader->xlog, reader->position);
-			reader->failing_since_ms = 0;
-			return HERALD_WAL_READ_END;
+			*result = HERALD_WAL_READ_END;
+			return true;
 		}
 		reader->position = reader->xlog->EndRecPtr;
-		reader->failing_since_ms = 0;
 		if (may_concern_us(reader->xlog) || passed_over == PASSED_OVER_MAX)
-			return HERALD_WAL_READ_RECORD;
+			return true;
 	}
 }
 
@@ -224,7 +240,7 @@ open_xlog(HeraldWalReader *reader)
 
 	reader->xlog = XLogReaderAllocate(wal_segment_size, NULL,
 									  XL_ROUTINE(.page_read = read_local_xlog_page_no_wait,
-												 .segment_open = wal_segment_open,
+												 .segment_open = open_file,
 												 .segment_close = wal_segment_close),
 									  &reader->page);
 	MemoryContextSwitchTo(caller);
@@ -233,6 +249,14 @@ open_xlog(HeraldWalReader *reader)
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory")));
 	XLogBeginRead(reader->xlog, reader->position);
+	reader->file = reader->position / wal_segment_size;
+}
+
+static void
+open_file(XLogReaderState *xlog, XLogSegNo file, TimeLineID *timeline)
+{
+	((HeraldWalReader *) xlog->private_data)->file = file;
+	wal_segment_open(xlog, file, timeline);
 }
 
 /* The server opens it without a resource owner. */
@@ -245,25 +269,32 @@ close_file(void *arg)
 		wal_segment_close(reader->xlog);
 }
 
-static HeraldWalRead
+/* Returns false.  The next attempt opens everything again. */
+static bool
 failed(HeraldWalReader *reader, const char *reason)
 {
-	uint64		now_ms = herald_clock_ms();
-
 	strlcpy(reader->reason, reason, sizeof(reader->reason));
 	XLogReaderFree(reader->xlog);	/* closes the file, too */
 	reader->xlog = NULL;
-	if (reader->failing_since_ms == 0)
-		reader->failing_since_ms = now_ms;
-	if (now_ms - reader->failing_since_ms < (is_behind(reader) ? GONE_BEHIND_MS : GONE_AT_END_MS))
-		return HERALD_WAL_READ_LATER;
-	reader->failing_since_ms = 0;
-	return HERALD_WAL_READ_GONE;
+	return false;
 }
 
-/* Is the position in a file that the server has left behind? */
+/* It fails in the file that the server is at. */
 static bool
-is_behind(const HeraldWalReader *reader)
+is_in_last_file(const HeraldWalReader *reader)
 {
-	return reader->position / wal_segment_size < herald_wal_readable_to() / wal_segment_size;
+	return reader->file >= herald_wal_readable_to() / wal_segment_size;
+}
+
+static void
+sleep_for(uint64 time_ms)
+{
+	uint64		end_ms = herald_clock_ms() + time_ms;
+	uint64		now_ms;
+
+	while ((now_ms = herald_clock_ms()) < end_ms)
+	{
+		CHECK_FOR_INTERRUPTS();
+		herald_wait_sleep(HERALD_WAIT_REPLAY, (long) (end_ms - now_ms));
+	}
 }

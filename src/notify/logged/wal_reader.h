@@ -18,9 +18,14 @@ typedef enum HeraldWalRead
 {
 	HERALD_WAL_READ_RECORD,		/* see herald_wal_reader_record() */
 	HERALD_WAL_READ_END,		/* no more for the moment */
-	HERALD_WAL_READ_LATER,		/* it fails for the moment: try again, after a pause */
 	HERALD_WAL_READ_GONE		/* it can be read no more: see herald_wal_reader_reason() */
 } HeraldWalRead;
+
+/*
+ * How long WAL is waited for that is not there: the server's last file while its name changes; what
+ * a standby has not replayed yet, and a client that comes from elsewhere has received.
+ */
+#define HERALD_WAL_WAIT_MS	10000
 
 typedef struct HeraldWalReader HeraldWalReader;
 
@@ -33,7 +38,8 @@ extern void herald_wal_reader_close(HeraldWalReader *reader);
 
 /*
  * Read the next record; some that cannot concern logged notifications are passed over.  Errors
- * while reading are results; only running out of memory for that is thrown.  Serves no interrupts.
+ * while reading are results; only running out of memory for that is thrown.  After a failure that
+ * may pass it tries again, and serves interrupts meanwhile.
  */
 extern HeraldWalRead herald_wal_reader_next(HeraldWalReader *reader);
 
@@ -49,7 +55,7 @@ extern void herald_wal_reader_seek(HeraldWalReader *reader, XLogRecPtr to);
 /* Continue with the first record that begins at this place or after it. */
 extern void herald_wal_reader_seek_after(HeraldWalReader *reader, XLogRecPtr place);
 
-/* Why it can be read no more, or fails for the moment. */
+/* Why it can be read no more. */
 extern const char *herald_wal_reader_reason(const HeraldWalReader *reader);
 
 /*

@@ -79,11 +79,26 @@ def test_reading_fails_for_a_while(sender, watcher, points, listener):
     """Guards: the relay tries again if it cannot read, and nothing is lost."""
     before = relay(watcher, "gaps")
     notify(sender, "logged", "before")
-    points.arm("wal-read", "error", relay_pid(watcher), 20)
+    points.arm("wal-read", "error", relay_pid(watcher), 8)
     notify(sender, "logged", "meanwhile")
     points.reached("wal-read")
     assert heard(listener, sender) == ["before", "meanwhile"]
     assert relay(watcher, "gaps") == before
+
+
+@pytest.mark.long
+def test_reading_fails_for_good(sender, watcher, points, listener):
+    """Guards: if the server's last file cannot be read for longer than HERALD_WAL_WAIT_MS, listeners are notified that they
+    have missed something, and the relay goes on."""
+    before = relay(watcher, "gaps")
+    notify(sender, "logged", "before")
+    assert hear(listener, 1) == ["before"]
+    points.arm("wal-read", "error", relay_pid(watcher), 15)  # pauses of 1, 2, 4, ... 8,192 ms between them
+    notify(sender, "logged", "lost")
+    points.reached("wal-read")
+    assert hear(listener, 1, 40) == [MISSED]
+    assert heard(listener, sender) == []
+    assert relay(watcher, "gaps") == before + 1
 
 
 def test_sending_fails(sender, standby, watcher, points, listener, connect):
