@@ -9,15 +9,13 @@
  */
 #include "postgres.h"
 
+#include "nodes/pg_list.h"
 #include "utils/memutils.h"
 
 #include "base/subtransaction_levels.h"
 #include "notify/listener/actions.h"
 
-/* In the transaction's memory. */
-static HeraldAction *actions;
-static int	used;
-static int	size;
+static List *actions;			/* of HeraldAction, in the transaction's memory */
 
 /* Where each subtransaction began to add. */
 static HeraldLevels levels;
@@ -26,24 +24,14 @@ static HeraldLevels levels;
 void
 herald_actions_add(HeraldActionKind kind, const char *channel)
 {
-	HeraldAction *action;
+	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
+	HeraldAction *action = palloc0(sizeof(HeraldAction));
 
-	if (used == size)
-	{
-		int			more = Max(8, size * 2);
-
-		if (actions == NULL)
-			actions = MemoryContextAlloc(TopTransactionContext, more * sizeof(HeraldAction));
-		else
-			actions = repalloc_huge(actions, more * sizeof(HeraldAction));
-		size = more;
-	}
-
-	herald_levels_mark(&levels, used);
-	action = &actions[used++];
-	memset(action, 0, sizeof(*action));
 	action->kind = kind;
 	strlcpy(action->channel, channel, NAMEDATALEN);
+	herald_levels_mark(&levels, list_length(actions));
+	actions = lappend(actions, action);
+	MemoryContextSwitchTo(caller);
 }
 
 void
@@ -55,35 +43,34 @@ herald_actions_subcommit(void)
 void
 herald_actions_subabort(void)
 {
-	used = (int) herald_levels_subabort(&levels, used);
+	actions = list_truncate(actions, (int) herald_levels_subabort(&levels, list_length(actions)));
 }
 
 void
 herald_actions_reset(void)
 {
-	actions = NULL;
-	used = size = 0;
+	actions = NIL;
 	herald_levels_reset(&levels);
 }
 
 int
 herald_actions_count(void)
 {
-	return used;
+	return list_length(actions);
 }
 
 const HeraldAction *
 herald_actions_get(int index)
 {
-	return &actions[index];
+	return list_nth(actions, index);
 }
 
 HeraldAction *
 herald_actions_find_listen(const char *channel)
 {
-	for (int i = used; i-- > 0;)
+	for (int i = list_length(actions); i-- > 0;)
 	{
-		HeraldAction *action = &actions[i];
+		HeraldAction *action = list_nth(actions, i);
 
 		if (action->kind == HERALD_ACTION_UNLISTEN_ALL || strcmp(action->channel, channel) == 0)
 			return action->kind == HERALD_ACTION_LISTEN ? action : NULL;
@@ -94,8 +81,8 @@ herald_actions_find_listen(const char *channel)
 bool
 herald_actions_any(bool listens)
 {
-	for (int i = 0; i < used; i++)
-		if ((actions[i].kind == HERALD_ACTION_LISTEN) == listens)
+	for (int i = 0; i < list_length(actions); i++)
+		if ((herald_actions_get(i)->kind == HERALD_ACTION_LISTEN) == listens)
 			return true;
 	return false;
 }
@@ -103,9 +90,9 @@ herald_actions_any(bool listens)
 int
 herald_actions_last_unlisten_all(void)
 {
-	int			i = used - 1;
+	int			i = list_length(actions) - 1;
 
-	while (i > 0 && actions[i].kind != HERALD_ACTION_UNLISTEN_ALL)
+	while (i > 0 && herald_actions_get(i)->kind != HERALD_ACTION_UNLISTEN_ALL)
 		i--;
 	return Max(i, 0);
 }

@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "nodes/pg_list.h"
 #include "utils/memutils.h"
 
 #include "base/involvement.h"
@@ -29,10 +30,7 @@ typedef struct Change
 	bool		logged;
 } Change;
 
-/* Of this transaction, in order. */
-static Change *changes;			/* in TopTransactionContext */
-static uint64 changes_used;
-static uint64 changes_room;
+static List *changes;			/* of this transaction, in order; in its memory */
 static HeraldLevels levels;
 static bool has_written;		/* they are in the WAL */
 
@@ -40,20 +38,15 @@ static bool has_written;		/* they are in the WAL */
 void
 herald_log_setting(const char *pattern, bool logged)
 {
-	if (changes_used == changes_room)
-	{
-		uint64		room = Max(8, changes_room * 2);
+	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
+	Change	   *change = palloc(sizeof(Change));
 
-		if (changes == NULL)
-			changes = MemoryContextAlloc(TopTransactionContext, room * sizeof(Change));
-		else
-			changes = repalloc_huge(changes, room * sizeof(Change));
-		changes_room = room;
-	}
+	strlcpy(change->pattern, pattern, sizeof(change->pattern));
+	change->logged = logged;
 	herald_is_involved = true;
-	herald_levels_mark(&levels, changes_used);
-	strlcpy(changes[changes_used].pattern, pattern, sizeof(changes->pattern));
-	changes[changes_used++].logged = logged;
+	herald_levels_mark(&levels, list_length(changes));
+	changes = lappend(changes, change);
+	MemoryContextSwitchTo(caller);
 
 	/* Another module's callback makes the change, after ours. */
 	if (herald_is_committing)
@@ -63,27 +56,29 @@ herald_log_setting(const char *pattern, bool logged)
 bool
 herald_log_setting_any(void)
 {
-	return changes_used > 0;
+	return changes != NIL;
 }
 
 void
 herald_log_setting_write(void)
 {
 	char		text[HERALD_WAL_SETTING_MAX(NAMEDATALEN)];
+	ListCell   *cell;
 
-	if (changes_used == 0)
+	if (changes == NIL)
 		return;
 
 	herald_settings_exclude_senders();
 	HERALD_STOP_POINT("settings-alone");
-	for (uint64 i = 0; i < changes_used; i++)
+	foreach(cell, changes)
 	{
-		size_t		length = herald_wal_write_setting(text, herald_control->server_run, changes[i].pattern,
-													  strlen(changes[i].pattern), changes[i].logged);
+		Change	   *change = lfirst(cell);
+		size_t		length = herald_wal_write_setting(text, herald_control->server_run, change->pattern,
+													  strlen(change->pattern), change->logged);
 
 		(void) herald_wal_origin_log(text, length, true);
 	}
-	changes_used = 0;
+	changes = NIL;
 	has_written = true;
 }
 
@@ -96,15 +91,14 @@ herald_log_setting_subcommit(void)
 void
 herald_log_setting_subabort(void)
 {
-	changes_used = herald_levels_subabort(&levels, changes_used);
+	changes = list_truncate(changes, (int) herald_levels_subabort(&levels, list_length(changes)));
 }
 
 void
 herald_log_setting_reset(void)
 {
 	herald_levels_reset(&levels);
-	changes = NULL;
-	changes_used = changes_room = 0;
+	changes = NIL;
 
 	/* A token with an older anchor could not tell on which side of the change it is. */
 	if (has_written)
