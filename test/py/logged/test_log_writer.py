@@ -324,7 +324,7 @@ def test_many_anchors(scene, logged):
     messages = logged.messages("notifications")
     found = [latest(scene, int(message.content()["place"], 16)) for message in messages]
     assert all(0 < anchor < message.start for anchor, message in zip(found[1:], messages[1:]))
-    assert found == sorted(found) and latest(scene, 2**63 - 1) == anchors[-1]
+    assert found == sorted(found) and latest(scene, 2**63 - 1) >= anchors[-1]  # the housekeeper may write one more
     assert all(anchor in anchors[-9:] for anchor in found[-5:])
     scene.goes_on(map(str, range(150)))
 
