@@ -179,6 +179,11 @@ class Client(Actor):
         return self.random.random() < OFTEN and not self.asked_to_end.is_set()
 
 
+def reason(failed: Failed) -> str:
+    """What the server said, without numbers and hint."""
+    return re.sub(r" HINT.*", "", re.sub(r"\d+", "N", " ".join(str(failed).split())))
+
+
 class Listener(Client):
     """Resumes by herald.listen()."""
 
@@ -195,7 +200,7 @@ class Listener(Client):
             self.resumed()
         else:
             self.account.note(f"on {self._here} herald.listen() returned {answers} for {after[-7:-1]}")
-            self.read_state(f"herald.listen() returned false on the {self.stage.role(self.node)}")
+            self.read_state(f"herald.listen() returned false on the {self.stage.role(self.node)}: {self._why_not(after)}")
 
     def act(self) -> None:
         """Takes what comes."""
@@ -212,6 +217,15 @@ class Listener(Client):
                 self.account.receives(channel, payload)
         if breaks_off:
             raise Lost(BY_ITSELF)
+
+
+    def _why_not(self, after: str) -> str:
+        """Why this position is of no use here: herald.read() says so, if it is still true."""
+        try:
+            self.link.run(f"SELECT FROM herald.read('{{{','.join(self.account.channels)}}}'::text[], {after}, 1)")
+        except Failed as failed:
+            return reason(failed)
+        return "herald.read() finds no reason now"
 
 
 class Reader(Client):
@@ -234,8 +248,7 @@ class Reader(Client):
             if failed.sqlstate != GONE:
                 raise
             self.account.note(f"on {self._here} herald.read() failed for {after[-7:-1]}: {failed}")
-            why = re.sub(r" HINT.*", "", re.sub(r"\d+", "N", " ".join(str(failed).split())))
-            self.read_state(f"herald.read() failed on the {self.stage.role(self.node)}: {why}")
+            self.read_state(f"herald.read() failed on the {self.stage.role(self.node)}: {reason(failed)}")
             return
         if self.account.position is None:
             self.read_state("first")

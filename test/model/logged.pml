@@ -403,6 +403,7 @@ active proctype server_a()
 		end[B] = 1; has_read = 1; reached_wal = 1; flushed = 1;
 		relay_is_active = 1
 	};
+end_a:							/* Spin has a state of its own for a loop that has made no step */
 	serve(A)
 }
 
@@ -412,6 +413,7 @@ active proctype server_b()
 	bit met;
 
 	runs[B] != 0;
+end_b:
 	serve(B)
 }
 

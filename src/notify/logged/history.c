@@ -333,7 +333,8 @@ read_wal(Reading *reading)
 				return result;
 		}
 		if (!reading->has_begun && reading->token->wal.furthest == InvalidXLogRecPtr)
-			return lost("its anchor is not here");
+			return lost(reading->token->wal.witness_run == 0 ? "that server had not come to an anchor yet" :
+						"its anchor is not here");
 	}
 	herald_assembler_end(reading->assembler);
 	herald_wal_reader_close(reader);
