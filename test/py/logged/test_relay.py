@@ -10,12 +10,14 @@ from contextlib import contextmanager, suppress
 import psycopg
 import pytest
 
+from harness.cluster import Cluster
 from harness.standby import Standby
 from servers import SETTINGS, started
 from support import hear, hear_until, notify, one, outcome, until
 
 pytestmark = pytest.mark.seam
 
+ARCHIVE_SETTINGS = {"archive_mode": "on", "wal_retrieve_retry_interval": "100ms"}
 COLUMNS = ["read_position", "replay_position", "bytes_behind", "seconds_behind", "batches", "forged", "newer", "gaps"]
 
 
@@ -318,18 +320,23 @@ def test_cascade(primary, standby, sender, connect):
         assert not leaf.damage(), leaf.damage()
 
 
+def fed_by_archive(primary: Cluster) -> Standby:
+    """A standby, to be started, for which this server archives its WAL from now on."""
+    archive = primary.folder / "archive"
+    primary.psql(f"ALTER SYSTEM SET archive_command = 'mkdir -p {archive} && cp %p {archive}/%f'; SELECT pg_reload_conf();"
+                 "SELECT herald.set_channel('logged*', logged => true)")
+    standby = Standby(primary)
+    standby.create()
+    with open(standby.data / "postgresql.auto.conf", "a", encoding="utf-8") as settings:
+        settings.write(f"primary_conninfo = ''\nrestore_command = 'cp {archive}/%f %p'\narchive_mode = 'off'\n")
+    return standby
+
+
 def test_fed_by_an_archive(connect):
     """Guards: a standby that gets its WAL from an archive alone relays as well, segment by segment; and what comes only with
     its promotion, too."""
-    for former in started(preload=True, settings=SETTINGS | {"archive_mode": "on", "wal_retrieve_retry_interval": "100ms"}):
-        archive = former.folder / "archive"
-        former.psql(f"ALTER SYSTEM SET archive_command = 'mkdir -p {archive} && cp %p {archive}/%f'; SELECT pg_reload_conf();"
-                    "SELECT herald.set_channel('logged*', logged => true)")
-        standby = Standby(former)
-        standby.create()
-        with open(standby.data / "postgresql.auto.conf", "a", encoding="utf-8") as settings:
-            settings.write(f"primary_conninfo = ''\nrestore_command = 'cp {archive}/%f %p'\narchive_mode = 'off'\n")
-        with standby:
+    for former in started(preload=True, settings=SETTINGS | ARCHIVE_SETTINGS):
+        with fed_by_archive(former) as standby:
             listener, sender = listens(connect(standby)), connect(former)
             for number in range(200):
                 notify(sender, "logged", f"{number} {'x' * 5000}")
