@@ -179,6 +179,30 @@ inline relay_look(to)
 	met = 0
 }
 
+/* The latest anchor below a commit at which no transaction was open, as far as its message shows. Into found. */
+inline anchor_below(s, to)
+{
+	found = 0; open = 0;
+	i = 1;
+	do
+	:: i < to ->
+		record = WAL(s, i);
+		if
+		:: IS_MESSAGE(record) -> open = open | BIT(record - 16)
+		:: IS_COMMIT(record) -> open = open & ~BIT(record - 32)
+#ifdef ANCHOR_WITHIN_OPEN
+		:: IS_ANCHOR(record) -> found = i
+#else
+		:: IS_ANCHOR(record) && open == 0 -> found = i
+#endif
+		:: else
+		fi;
+		i++
+	:: else -> break
+	od;
+	open = 0; record = 0; i = 0
+}
+
 /* A history from this anchor must meet the witness with its message. */
 #ifdef FROM_BEYOND_WITNESS
 #define MEETS_WITNESS(s, i)	true
@@ -537,7 +561,7 @@ inline check()
 inline read_history()
 {
 	is_good = 1;
-	has_conflict = 0;
+	has_conflict = 0; has_left = 0;
 	has_witness = (t_furthest == 0);
 	open = 0; last = 0;
 #ifndef CONFLICT_BELOW_FROM
@@ -585,6 +609,7 @@ inline read_history()
 				if
 #ifndef NO_RULE_3
 				:: run_of[record] == runs[at] && place_of[record] >= position ->
+					has_left = 1;
 #ifndef NO_CONFLICT_CHECK
 					if
 					:: i <= t_done || i <= t_furthest -> is_good = 0; has_conflict = 1
@@ -603,7 +628,12 @@ inline read_history()
 #ifndef NO_RULE_2
 					:: run_of[record] == t_run && place_of[record] < t_place
 #endif
+#ifndef LEFT_BEFORE
+					:: has_left -> is_good = 0; has_conflict = 1
 					:: else -> history = history | BIT(record)
+#else
+					:: else -> history = history | BIT(record)
+#endif
 					fi
 				fi
 			:: else
@@ -632,7 +662,7 @@ inline read_history()
 		mark_join(t_from, i, open, record)
 	:: else -> history = 0
 	fi;
-	open = 0; last = 0; i = 0; record = 0; has_witness = 0
+	open = 0; last = 0; i = 0; record = 0; has_witness = 0; has_left = 0
 }
 
 /* The answer. */
@@ -717,7 +747,7 @@ inline begin(s)
 active proctype client()
 {
 	byte i, found, open, last, anchor_run, record, coming, in_wal;
-	bit met, is_good, has_witness, has_conflict;
+	bit met, is_good, has_witness, has_conflict, has_left;
 
 	atomic {
 		runs[B] != 0;
@@ -775,6 +805,8 @@ end_client:
 			:: t_furthest < commit_of[last] -> t_furthest = commit_of[last]; t_witness = last
 			:: else
 			fi;
+			anchor_below(at, commit_of[last]);
+			t_from = (found > t_from -> found : t_from);
 			found = 0; last = 0
 		}
 	:: atomic { state == HISTORY && history == 0 -> state = READS; cut_end = 0 }

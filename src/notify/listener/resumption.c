@@ -100,7 +100,7 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 		return false;
 	if (!resume_at(listen, (HeraldPlace) {cut.place, 0}, bypasses))
 		return false;
-	if ((is_read || herald_history_add(history, token, &cut, &section) == HERALD_HISTORY_READ) &&
+	if ((is_read || herald_history_add(history, token, &cut, NULL, 0, &section) == HERALD_HISTORY_READ) &&
 		herald_history_covers(history, section, listen->channel))
 	{
 		listen->section = section;

@@ -50,6 +50,7 @@ typedef struct PastTransaction
 	uint64		bytes;			/* of the entries that follow */
 	TimestampTz committed_at;
 	XLogRecPtr	commit_end;
+	XLogRecPtr	anchor;			/* no transaction was open at it that ends here or later; 0: none is known */
 	uint64		run;
 	uint64		place;
 } PastTransaction;
@@ -86,8 +87,13 @@ typedef struct Reading
 	Section    *section;
 	const HeraldToken *token;
 	HeraldAssembler *assembler;
-	bool		has_begun;		/* the anchor has been met */
+	HeraldListensTo wants;
+	uint32		wanted_max;
+	uint32		wanted;			/* notifications that are, up to now */
+	XLogRecPtr	anchor;			/* the latest one at which no transaction was open */
+	bool		has_begun;		/* the anchor of the token has been met */
 	bool		has_witness;	/* the furthest commit has been met */
+	bool		has_left;		/* a commit has been left to the queue */
 } Reading;
 
 /* Why the last history could not be read. */
@@ -108,7 +114,7 @@ static uint32 received_of(const HeraldToken *token, const HeraldWalEvent *event)
 static bool is_left_to_queue(const Section *section, const HeraldWalEvent *event);
 static bool matches(const char *pattern, const char *channel);
 static void add_gap(Reading *reading, const char *pattern);
-static void write_entry(HeraldHistory *history, const HeraldWalNotification *notification, uint64 *bytes);
+static void write_entry(Reading *reading, const HeraldWalNotification *notification, uint64 *bytes);
 static char *room(HeraldHistory *history, size_t size);
 static void read_exactly(HeraldHistory *history, void *to, size_t length);
 static void end_of_transaction(HeraldHistory *history, HeraldPast *past);
@@ -241,11 +247,11 @@ is_same(const HeraldToken *one, const HeraldToken *other)
 
 HeraldHistoryResult
 herald_history_add(HeraldHistory *history, const HeraldToken *token, const HeraldCut *cut,
-				   uint32 *section)
+				   HeraldListensTo wants, uint32 wanted_max, uint32 *section)
 {
 	MemoryContext caller = MemoryContextSwitchTo(history->memory);
 	MemoryContext memory = AllocSetContextCreate(history->memory, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
-	Reading		reading = {.history = history,.token = token};
+	Reading		reading = {.history = history,.token = token,.wants = wants,.wanted_max = wanted_max};
 	HeraldHistoryResult result;
 
 	history->sections = history->sections == NULL ? palloc(sizeof(Section)) :
@@ -309,7 +315,7 @@ read_wal(Reading *reading)
 
 	reader = herald_wal_reader_open(from);
 	reading->assembler = herald_assembler_begin();
-	while (herald_wal_reader_position(reader) < to)
+	while (herald_wal_reader_position(reader) < to && !(reading->wanted > reading->wanted_max && reading->has_witness))
 	{
 		HeraldWalEvent event;
 		HeraldWalRead read;
@@ -365,6 +371,8 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 		case HERALD_WAL_EVENT_ANCHOR:
 			if (event->wal == mark->from && event->run == mark->witness_run)
 				reading->has_begun = true;
+			if (herald_assembler_oldest(reading->assembler) == InvalidXLogRecPtr)
+				reading->anchor = event->wal;
 			break;
 		case HERALD_WAL_EVENT_SETTING:
 
@@ -394,9 +402,12 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 		event->place == token->wal.witness_place)
 		reading->has_witness = true;
 	if (is_left_to_queue(section, event))
+	{
+		reading->has_left = true;
 		return event->commit_end <= Max(token->wal.done, token->wal.furthest) ||
 			received_of(token, event) != 0 ?
 			lost("a transaction before it is still committing") : HERALD_HISTORY_READ;
+	}
 	if (event->commit_end > section->end.furthest)
 	{
 		section->end.furthest = event->commit_end;
@@ -418,6 +429,10 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 		if (event->place == token->place.position && token->place.offset != 0 && token->passed == 0)
 			return lost("it is in the middle of a transaction with notifications that are not logged");
 	}
+
+	/* No position could say that this one has been received, and the one that is left has not. */
+	if (reading->has_left)
+		return lost("a transaction before it is still committing");
 	return write_batch(reading, event, received_of(token, event));
 }
 
@@ -448,6 +463,7 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 		.left_out = left_out,
 		.committed_at = event->committed_at,
 		.commit_end = event->commit_end,
+		.anchor = reading->anchor,
 		.run = event->run,
 		.place = event->place,
 	};
@@ -465,7 +481,7 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 		{
 			case HERALD_WAL_NEXT_NOTIFICATION:
 				if (count++ >= left_out)
-					write_entry(history, &notification, &header.bytes);
+					write_entry(reading, &notification, &header.bytes);
 				continue;
 			case HERALD_WAL_NEXT_END:
 				break;
@@ -494,8 +510,9 @@ add_gap(Reading *reading, const char *pattern)
 }
 
 static void
-write_entry(HeraldHistory *history, const HeraldWalNotification *notification, uint64 *bytes)
+write_entry(Reading *reading, const HeraldWalNotification *notification, uint64 *bytes)
 {
+	HeraldHistory *history = reading->history;
 	HeraldEntry *entry = (HeraldEntry *) room(history, herald_entry_length(notification->channel_length,
 																		   notification->payload_length));
 
@@ -505,6 +522,8 @@ write_entry(HeraldHistory *history, const HeraldWalNotification *notification, u
 	/* The sender's pid: no backend has this one, so the client does not take it for its own. */
 	memset(entry->body, 0, HERALD_BODY_PID);
 	BufFileWrite(history->file, entry, entry->length);
+	if (reading->wants != NULL && reading->wants(entry, 0))
+		reading->wanted++;
 }
 
 static char *
@@ -618,6 +637,7 @@ token_within(const HeraldHistory *history)
 
 	token.moved = true;
 	token.partial = (HeraldPartial) {history->now.run, history->now.place, history->read};
+	token.wal.from = Max(token.wal.from, history->now.anchor);
 	if (token.wal.furthest < history->now.commit_end)
 	{
 		token.wal.furthest = history->now.commit_end;

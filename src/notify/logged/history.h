@@ -20,6 +20,7 @@
 #include "datatype/timestamp.h"
 
 #include "core/queue_layout.h"
+#include "core/queue_reader.h"
 #include "notify/position/token.h"
 
 typedef struct HeraldHistory HeraldHistory;
@@ -67,10 +68,12 @@ extern bool herald_history_cut(const HeraldToken *token, HeraldCut *cut);
 
 /*
  * Read the WAL after a token, up to a cut, into a new section, whose number is returned.  The caller
- * has the queue kept from the cut on before.  May throw.
+ * has the queue kept from the cut on before.  wants: reading may end earlier, after a transaction,
+ * when it has met more than wanted_max notifications that are wanted; NULL: it does not.  May throw.
  */
 extern HeraldHistoryResult herald_history_add(HeraldHistory *history, const HeraldToken *token,
-											  const HeraldCut *cut, uint32 *section);
+											  const HeraldCut *cut, HeraldListensTo wants, uint32 wanted_max,
+											  uint32 *section);
 
 /* Why the last history could not be read, or had no cut, in words. */
 extern const char *herald_history_reason(void);

@@ -302,7 +302,8 @@ begin_history(Reading *reading, HeraldToken *token)
 	if (!herald_history_cut(token, &cut))
 		herald_gone_report(HERALD_GONE_HISTORY);
 	history_now = herald_history_open(CurrentMemoryContext, false);
-	switch (herald_history_add(history_now, token, &cut, &section))
+	reading_now = reading;
+	switch (herald_history_add(history_now, token, &cut, is_on_channel, reading->rows_max, &section))
 	{
 		case HERALD_HISTORY_READ:
 			break;
@@ -328,7 +329,6 @@ read_history(Reading *reading)
 {
 	HeraldPast	past;
 
-	reading_now = reading;
 	while (herald_history_next(history_now, &past))
 	{
 		CHECK_FOR_INTERRUPTS();

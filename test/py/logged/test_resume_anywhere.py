@@ -1,6 +1,6 @@
 """Clients that resume logged channels on another server, or after a restart: each notification once, or false."""
 
-from time import sleep
+from time import monotonic, sleep
 
 import pytest
 
@@ -78,6 +78,33 @@ def test_read_one_by_one(primary, connect):
             client = connect(primary)
     assert payloads == [str(n) for n in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18)]
     assert read(client, "c", token)[0] == ["20"]
+
+
+def test_reads_as_much_as_it_returns(primary, connect):
+    """Guards: a client that is far behind and reads a few rows a call comes to the end, with all of them in order; no call
+    reads all WAL that it has still to go through."""
+    sender = connect(primary)
+    token = position(sender)
+    for part in range(30):
+        sender.execute("SELECT count(pg_notify('c', n || repeat(' ', 1000))) FROM generate_series(%s::int, %s) n",
+                       (part * 1000 + 1, part * 1000 + 1000))
+        if part % 10 == 9:
+            anchored(primary, sender)
+    primary.restart()
+    client = connect(primary)
+
+    def seconds(rows_max: int) -> float:
+        begin = monotonic()
+        assert len(read(client, "c", token, rows_max)[0]) == rows_max
+        return monotonic() - begin
+
+    assert min(seconds(10) for _ in range(3)) < min(seconds(20_000) for _ in range(3)) / 3
+    found: list[str] = []
+    while len(found) < 30_000:
+        rows, token = read(client, "c", token, 700)
+        assert rows
+        found += [row.strip() for row in rows if row.strip().isdigit()]
+    assert found == [str(number) for number in range(1, 30_001)]
 
 
 def test_moves(primary, connect):
