@@ -215,12 +215,8 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 static void
 listen_on_standby(const char *channel)
 {
-	if (!herald_own_channel(channel) && !herald_channel_is_logged(channel))
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s during recovery", "LISTEN"),
-				 errdetail("A standby receives the notifications of logged channels only, and channel \"%s\" is not one.", channel),
-				 errhint("On the primary, call herald.set_channel('%s', logged => true).", channel)));
+	if (!herald_own_channel(channel))
+		herald_check_channel_here(channel, "LISTEN");
 	if (InSecurityRestrictedOperation())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

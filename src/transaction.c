@@ -101,8 +101,12 @@ at_transaction_event(XactEvent event, void *arg)
 		count_bypass();
 	if (!herald_is_involved)
 	{
-		if (event == XACT_EVENT_PRE_COMMIT)
-			herald_notify_log_unseen(true);
+		if (event == XACT_EVENT_PRE_COMMIT && herald_notify_has_unseen(true))
+		{
+			do_on_commit_actions();
+			do_lengthy_ends();
+			herald_notify_log_unseen();
+		}
 		herald_is_committing = event == XACT_EVENT_PRE_COMMIT ||
 			event == XACT_EVENT_PRE_PREPARE;
 		return;
@@ -188,6 +192,8 @@ count_bypass(void)
 static void
 before_commit(void)
 {
+	bool		has_unseen;
+
 	herald_reasons_attend();
 	herald_attention_serve();
 	if (herald_session_is_idle_transaction())
@@ -206,7 +212,17 @@ before_commit(void)
 		herald_session_statement();
 	}
 
-	herald_notify_log_unseen(!herald_server_steps_any());
+	/* What may wait for other sessions comes before everything for which they wait. */
+	has_unseen = herald_notify_has_unseen(!herald_server_steps_any());
+	if (has_unseen || herald_pending_count() > 0 || herald_invalidate_any_pending())
+	{
+		do_on_commit_actions();
+		do_lengthy_ends();
+	}
+	if (herald_subscriptions_any_to_drop())
+		herald_deliver_earlier();
+	if (has_unseen)
+		herald_notify_log_unseen();
 
 	/*
 	 * Send natively if the server will take long for its channels or its queue: then no other
@@ -218,13 +234,6 @@ before_commit(void)
 	if (has_pending_syncs())
 		herald_notify_send_natively_at_end();
 	herald_notify_hand_over();
-	if (herald_pending_count() > 0 || herald_invalidate_any_pending())
-	{
-		do_on_commit_actions();
-		do_lengthy_ends();
-	}
-	if (herald_subscriptions_any_to_drop())
-		herald_deliver_earlier();
 	herald_subscriptions_prepare();
 	herald_log_setting_write();
 

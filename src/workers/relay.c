@@ -45,6 +45,8 @@
 #include "core/stop_point.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
+#include "notify/channels/channel_map.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/logged/assemble.h"
 #include "notify/logged/relay_state.h"
 #include "notify/logged/wal_reader.h"
@@ -69,6 +71,14 @@ static HeraldRelayFigures figures;
 static uint64 forged_seen;
 static uint64 newer_seen;
 
+/* Is there a listener to a channel with this setting? */
+typedef struct Match
+{
+	Oid			database;
+	const char *pattern;
+	bool		is_found;
+} Match;
+
 PGDLLEXPORT void herald_relay_main(Datum arg);
 
 static void connect_to_server(void);
@@ -78,6 +88,8 @@ static void take_record(void);
 static void count_messages(void);
 static void take_event(const HeraldWalEvent *event);
 static void note_anchor(const HeraldWalEvent *event);
+static void note_setting(const HeraldWalEvent *event);
+static bool look_for_match(const HeraldChannelInfo *channel, void *arg);
 static void note_progress(XLogRecPtr wal);
 static void relay(const HeraldWalEvent *batch);
 static HeraldWalNext send_batch(const HeraldWalEvent *batch);
@@ -149,7 +161,8 @@ begin(void)
 		reached = (HeraldReached) {
 			.wal = GetXLogReplayRecPtr(NULL),
 			.place = atomic_load(&herald_queue->head),
-			.from = from
+			.from = from,
+			.settings = atomic_load(&herald_queue->head)
 		};
 		herald_relay_begin(&reached, from);
 	}
@@ -243,7 +256,9 @@ take_event(const HeraldWalEvent *event)
 			note_anchor(event);
 			break;
 		case HERALD_WAL_EVENT_SETTING:
-			break;				/* the table is replicated */
+			if (event->commit_end > reached.wal)
+				note_setting(event);
+			break;
 		case HERALD_WAL_EVENT_BATCH:
 			/* It may have been sent already, before this process began; or, after the promotion, by this server. */
 			if (event->commit_end > reached.wal && event->run != herald_control->server_run)
@@ -270,6 +285,36 @@ note_anchor(const HeraldWalEvent *event)
 		return;
 	reached.from = event->wal;
 	reached.from_run = event->run;
+}
+
+/*
+ * The table itself is replicated.  Sessions that listen to such a channel here may have missed something before this
+ * change, or will miss what is sent after it.
+ */
+static void
+note_setting(const HeraldWalEvent *event)
+{
+	Match		match = {event->database, event->pattern};
+
+	if (!herald_shared_is_damaged())
+		herald_channels_scan(look_for_match, &match);
+	if (match.is_found)
+	{
+		report_gap(event->database, "the setting of a channel that has listeners here has changed");
+		publish_gap(event->database);
+	}
+	reached.settings = atomic_load(&herald_queue->head);
+	note_progress(herald_wal_reader_position(reader));
+}
+
+static bool
+look_for_match(const HeraldChannelInfo *channel, void *arg)
+{
+	Match	   *match = arg;
+
+	match->is_found = channel->database == match->database && channel->count > 0 &&
+		herald_setting_matches(match->pattern, channel->name);
+	return !match->is_found;
 }
 
 /* Everything up to here has been read, and sent. */
@@ -348,6 +393,8 @@ send_batch(const HeraldWalEvent *batch)
 	while ((result = herald_assembler_read(assembler, &notification)) == HERALD_WAL_NEXT_NOTIFICATION)
 		add(&notification);
 	HERALD_STOP_POINT("relay-send");
+	if (herald_pending_count() == 0)
+		result = HERALD_WAL_NEXT_GONE;	/* pg_herald has not seen what it has sent */
 	if (result != HERALD_WAL_NEXT_END)
 	{
 		AbortCurrentTransaction();
@@ -363,9 +410,9 @@ add(const HeraldWalNotification *notification)
 {
 	if (notification->channel_length >= NAMEDATALEN)
 		elog(ERROR, "channel name too long");
-	if (herald_pending_add(notification->channel, notification->channel_length,
-						   notification->payload, notification->payload_length, true))
-		herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
+	herald_pending_add_unique(notification->channel, notification->channel_length,
+							  notification->payload, notification->payload_length);
+	herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
 }
 
 /* Go on where the server has come to: send what commits from there on. */
@@ -381,7 +428,8 @@ skip_gap(void)
 	publish_gaps();
 	reached = (HeraldReached) {
 		.wal = position,
-		.place = atomic_load(&herald_queue->head)
+		.place = atomic_load(&herald_queue->head),
+		.settings = atomic_load(&herald_queue->head)
 	};
 	herald_relay_begin(&reached, from);
 	herald_assembler_end(assembler);

@@ -31,6 +31,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xlog.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -75,6 +76,7 @@ static Settings settings;
 static Oid	settings_table;		/* from which they were read; InvalidOid: there is none */
 static bool is_known;			/* both are up to date */
 static bool was_announced;		/* the table has changed since the last read began */
+static uint64 version;			/* how often they were read */
 
 static void refresh(void);
 static Oid	find_table(void);
@@ -130,6 +132,40 @@ herald_channel_is_logged(const char *channel)
 	while (i >= 0 && !begins_with(channel, settings.prefixes.items[i].name))
 		i = settings.prefixes.items[i].parent;
 	return i >= 0 && settings.prefixes.items[i].logged;
+}
+
+bool
+herald_settings_may_log(void)
+{
+	return is_known ? settings.any_logged : herald_activation_is_on();
+}
+
+void
+herald_check_channel_here(const char *channel, const char *command)
+{
+	if (RecoveryInProgress() && herald_activation_is_on() && !herald_channel_is_logged(channel))
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s during recovery", command),
+				 errdetail("A standby receives the notifications of logged channels only, and channel \"%s\" is not one.", channel),
+				 errhint("On the primary, call herald.set_channel('%s', logged => true).", channel)));
+}
+
+uint64
+herald_settings_version(void)
+{
+	refresh();
+	return version;
+}
+
+bool
+herald_setting_matches(const char *pattern, const char *channel)
+{
+	size_t		length = strlen(pattern);
+
+	if (length > 0 && pattern[length - 1] == '*')
+		return strncmp(pattern, channel, length - 1) == 0;
+	return strcmp(pattern, channel) == 0;
 }
 
 Oid
@@ -215,6 +251,7 @@ replace(Settings *new_settings)
 	if (settings.context)
 		MemoryContextDelete(settings.context);
 	settings = *new_settings;
+	version++;
 }
 
 /* False: the table has been dropped. */

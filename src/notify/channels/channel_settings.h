@@ -37,6 +37,18 @@ extern bool herald_settings_hold(void);
 /* Is this channel logged, as of now? */
 extern bool herald_channel_is_logged(const char *channel);
 
+/* On a standby: throws if the channel is not logged, since it could not be served.  command: for the message. */
+extern void herald_check_channel_here(const char *channel, const char *command);
+
+/* May a channel be logged, as far as this backend knows?  It does not look, so it never waits. */
+extern bool herald_settings_may_log(void);
+
+/* A number that changes, in this backend, when settings are read that may have changed. */
+extern uint64 herald_settings_version(void);
+
+/* Is this setting, a channel or a prefix with an asterisk, one for this channel?  Never fails. */
+extern bool herald_setting_matches(const char *pattern, const char *channel);
+
 /* OID of table herald.channel; InvalidOid: there is none. */
 extern Oid	herald_settings_table(void);
 

@@ -22,6 +22,7 @@
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/logged/mark.h"
+#include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
 #include "notify/storage/spill.h"
 
@@ -37,19 +38,20 @@ bool
 herald_resumption_begin(const char *channel, const HeraldToken *token)
 {
 	HeraldAction *listen = herald_actions_find_listen(channel);
+	bool		logged = herald_channel_is_logged(channel);
 	bool		result;
 
-	if (listen == NULL)
+	if (listen == NULL || !herald_relay_await_visible())
 		return false;
 	herald_subscriptions_join();
 	HERALD_STOP_POINT("resume-joined");
-	if (herald_token_is_here(token))
+	if (herald_token_is_here(token) && herald_relay_covers(token->place.position, logged))
 	{
 		result = resume_at(listen, token->place, token->bypasses);
 		herald_mark_go_back(&token->wal);
 	}
 	else
-		result = herald_channel_is_logged(channel) && resume_by_wal(listen, token);
+		result = logged && resume_by_wal(listen, token);
 	HERALD_STOP_POINT("resume-held");
 	return result;
 }
@@ -83,8 +85,7 @@ resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses)
 static bool
 resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 {
-	uint32		bypasses;
-	HeraldCut	cut;
+	HeraldCut	cut = {0};
 	uint32		section;
 	bool		is_read;
 
@@ -93,12 +94,14 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 		history = herald_history_open(TopMemoryContext, true);
 		herald_session_set_history(true);
 	}
-	is_read = herald_history_find(history, token, &cut, &section);
+	herald_session_prepare_position();
 	herald_bypass_await_counting();
-	bypasses = herald_bypass_count();
+	cut.bypasses = herald_bypass_count();
+	cut.settings = herald_settings_version();
+	is_read = herald_history_find(history, token, &cut, &section);
 	if (!is_read && !herald_history_cut(token, &cut))
 		return false;
-	if (!resume_at(listen, (HeraldPlace) {cut.place, 0}, bypasses))
+	if (!resume_at(listen, (HeraldPlace) {cut.place, 0}, cut.bypasses))
 		return false;
 	if ((is_read || herald_history_add(history, token, &cut, NULL, 0, &section) == HERALD_HISTORY_READ) &&
 		herald_history_covers(history, section, listen->channel))

@@ -117,8 +117,8 @@ herald_session_join(void)
 					   atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst));
 	(void) step(HERALD_SESSION_JOINS);
 	session.began_at = session.head_at_hook = session.positions_from = 0;
-	herald_mark_begin();
 	session.bypasses_heard = session.bypasses_at_end = herald_bypass_count();
+	herald_mark_begin(session.bypasses_heard);
 	(void) herald_note_client_message(&session.message_at_hook);
 }
 
@@ -378,10 +378,10 @@ herald_session_position(void)
 		token.place.position = herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot());
 		if (!herald_session_has_position(token.place.position))
 			return (HeraldToken) {.moved = true};
-		token.wal = herald_mark_at(token.place.position);
+		token.wal = herald_mark_at(token.place.position, token.bypasses);
 	}
 	else
-		token.wal = herald_mark_of_server(&token.place.position);
+		token.wal = herald_mark_of_server(&token.place.position, token.bypasses);
 	return token;
 }
 

@@ -24,7 +24,9 @@
  *
  * An anchor is published when it cannot be lost any more: it is on the disk, and, if commits
  * wait for a synchronous standby, also there.  Otherwise a failover could take away the anchor of
- * a client of which it has taken away nothing else.  The first one does not wait for that.
+ * a client of which it has taken away nothing else.  The first one does not wait for that.  Nor is
+ * it published while a transaction bypasses the queue, which may have committed before the anchor
+ * and is not counted yet: see herald_mark_advance().
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -44,6 +46,7 @@
 #include "notify/logged/anchor.h"
 #include "notify/logged/relay_state.h"
 #include "notify/logged/wal_origin.h"
+#include "notify/position/bypass.h"
 
 /* The next anchor in the same segment of the WAL has at least this distance, in bytes. */
 #define DISTANCE_MIN		8192
@@ -85,7 +88,8 @@ void
 herald_anchor_write(void)
 {
 	insert();
-	publish(pending);
+	if (!herald_bypass_is_any())
+		publish(pending);
 	pending_end = InvalidXLogRecPtr;
 }
 
@@ -141,13 +145,16 @@ insert(void)
 	XLogFlush(pending_end);
 }
 
-/* Have the synchronous standbys flushed it, if there are any? */
+/*
+ * Have the synchronous standbys flushed it, if there are any?  And has everything been counted that has
+ * bypassed the queue before it?
+ */
 static bool
 is_safe(XLogRecPtr end)
 {
-	return atomic_load(&herald_control->anchors.count) == 0 ||
-		SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0' ||
-		WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= end;
+	return (atomic_load(&herald_control->anchors.count) == 0 ||
+			SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0' ||
+			WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= end) && !herald_bypass_is_any();
 }
 
 /* In the order of the WAL.  Another process may have published a later one meanwhile. */

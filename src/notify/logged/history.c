@@ -112,7 +112,6 @@ static HeraldHistoryResult take_batch(Reading *reading, const HeraldWalEvent *ev
 static HeraldHistoryResult write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
 static uint32 received_of(const HeraldToken *token, const HeraldWalEvent *event);
 static bool is_left_to_queue(const Section *section, const HeraldWalEvent *event);
-static bool matches(const char *pattern, const char *channel);
 static void add_gap(Reading *reading, const char *pattern);
 static void write_entry(Reading *reading, const HeraldWalNotification *notification, uint64 *bytes);
 static char *room(HeraldHistory *history, size_t size);
@@ -135,8 +134,20 @@ herald_history_open(MemoryContext parent, bool outlives_transaction)
 void
 herald_history_close(HeraldHistory *history)
 {
-	if (history->file != NULL)
-		BufFileClose(history->file);
+	MemoryContext caller = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		if (history->file != NULL)
+			BufFileClose(history->file);
+	}
+	PG_CATCH();
+	{
+		/* After an error that has left something to write.  The file is closed when the session ends. */
+		MemoryContextSwitchTo(caller);
+		FlushErrorState();
+	}
+	PG_END_TRY();
 	MemoryContextDelete(history->memory);
 }
 
@@ -158,12 +169,14 @@ herald_history_cut(const HeraldToken *token, HeraldCut *cut)
 	{
 		/* Without an end it would wait for ever if that was lost at a failover, and nothing comes since. */
 		if (!herald_relay_await(Max(token->wal.furthest, token->wal.from + 1), HERALD_WAL_WAIT_MS) ||
-			!herald_relay_reached(&reached))
+			!herald_relay_await_visible() || !herald_relay_reached(&reached))
 		{
 			(void) lost("this standby has not replayed it yet");
 			return false;
 		}
-		*cut = (HeraldCut) {reached.place, reached.wal, true};
+		cut->place = reached.place;
+		cut->wal = reached.wal;
+		cut->in_order = true;
 		return true;
 	}
 	herald_dispatch_attach();	/* this session may dispatch while it waits */
@@ -225,9 +238,12 @@ herald_history_find(const HeraldHistory *history, const HeraldToken *token, Hera
 {
 	for (uint32 i = 0; i < history->used; i++)
 	{
-		if (!is_same(&history->sections[i].token, token))
+		const HeraldCut *there = &history->sections[i].cut;
+
+		if (!is_same(&history->sections[i].token, token) ||
+			there->bypasses != cut->bypasses || there->settings != cut->settings)
 			continue;
-		*cut = history->sections[i].cut;
+		*cut = *there;
 		*section = i + 1;
 		return true;
 	}
@@ -240,7 +256,8 @@ is_same(const HeraldToken *one, const HeraldToken *other)
 	return one->run == other->run && one->moved == other->moved &&
 		one->place.position == other->place.position && one->place.offset == other->place.offset &&
 		one->wal.from == other->wal.from && one->wal.done == other->wal.done &&
-		one->wal.furthest == other->wal.furthest && one->passed == other->passed &&
+		one->wal.furthest == other->wal.furthest && one->wal.witness_run == other->wal.witness_run &&
+		one->wal.witness_place == other->wal.witness_place && one->passed == other->passed &&
 		one->partial.run == other->partial.run && one->partial.place == other->partial.place &&
 		one->partial.passed == other->partial.passed;
 }
@@ -250,7 +267,7 @@ herald_history_add(HeraldHistory *history, const HeraldToken *token, const Heral
 				   HeraldListensTo wants, uint32 wanted_max, uint32 *section)
 {
 	MemoryContext caller = MemoryContextSwitchTo(history->memory);
-	MemoryContext memory = AllocSetContextCreate(history->memory, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext memory = AllocSetContextCreate(caller, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
 	Reading		reading = {.history = history,.token = token,.wants = wants,.wanted_max = wanted_max};
 	HeraldHistoryResult result;
 
@@ -259,21 +276,30 @@ herald_history_add(HeraldHistory *history, const HeraldToken *token, const Heral
 	if (history->file == NULL)
 		history->file = BufFileCreateTemp(history->outlives_transaction);
 	reading.section = &history->sections[history->used];
-	*reading.section = (Section) {.token = *token,.received = *token,.cut = *cut,.end = token->wal};
+	*reading.section = (Section) {
+		.token = *token,
+		.received = *token,
+		.cut = *cut,
+		.end = token->wal
+	};
 	*section = history->used + 1;
 
 	/* What an attempt that failed has written is overwritten. */
 	seek(history, history->end);
 	MemoryContextSwitchTo(memory);
 	result = read_wal(&reading);
-	if (result == HERALD_HISTORY_READ)
-		history->end = tell(history);
 	if (cut->in_order)
 		reading.section->end.done = Max(token->wal.done, reading.section->end.furthest);
+	if (result == HERALD_HISTORY_READ)
+	{
+		history->end = tell(history);
+		history->used++;
+	}
+
+	/* Closing writes what the buffer still has; then it would be too late for an error. */
+	(void) BufFileRead(history->file, NULL, 0);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
-
-	history->used++;
 	return result;
 }
 
@@ -313,7 +339,9 @@ read_wal(Reading *reading)
 		return HERALD_HISTORY_GONE;
 	}
 
-	reader = herald_wal_reader_open(from);
+	/* Nothing else says that a record begins there: the position may be of another history. */
+	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
+	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);
 	reading->assembler = herald_assembler_begin();
 	while (herald_wal_reader_position(reader) < to && !(reading->wanted > reading->wanted_max && reading->has_witness))
 	{
@@ -330,6 +358,8 @@ read_wal(Reading *reading)
 		Assert(read == HERALD_WAL_READ_RECORD || herald_wal_readable_to() >= to);
 		if (read == HERALD_WAL_READ_END || herald_wal_reader_position(reader) > to)
 			break;
+		if (herald_wal_reader_record(reader)->ReadRecPtr < from)
+			continue;
 		herald_assembler_take(reading->assembler, herald_wal_reader_record(reader));
 		while (herald_assembler_event(reading->assembler, &event))
 		{
@@ -338,12 +368,14 @@ read_wal(Reading *reading)
 			if (result != HERALD_HISTORY_READ)
 				return result;
 		}
-		if (!reading->has_begun && reading->token->wal.furthest == InvalidXLogRecPtr)
+		if (!reading->has_begun)
 			return lost(reading->token->wal.witness_run == 0 ? "that server had not come to an anchor yet" :
 						"its anchor is not here");
 	}
 	herald_assembler_end(reading->assembler);
 	herald_wal_reader_close(reader);
+	if (!reading->has_begun)
+		return lost("its anchor is not here");
 	return reading->has_witness || reading->token->wal.furthest == InvalidXLogRecPtr ?
 		HERALD_HISTORY_READ : lost("the last transaction that was received is not here");
 }
@@ -369,7 +401,7 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 	switch (event->kind)
 	{
 		case HERALD_WAL_EVENT_ANCHOR:
-			if (event->wal == mark->from && event->run == mark->witness_run)
+			if (event->wal == mark->from && (mark->furthest != InvalidXLogRecPtr || event->run == mark->witness_run))
 				reading->has_begun = true;
 			if (herald_assembler_oldest(reading->assembler) == InvalidXLogRecPtr)
 				reading->anchor = event->wal;
@@ -552,21 +584,10 @@ herald_history_covers(const HeraldHistory *history, uint32 section, const char *
 
 	foreach(cell, history->sections[section - 1].gaps)
 	{
-		if (matches(lfirst(cell), channel))
+		if (herald_setting_matches(lfirst(cell), channel))
 			return false;
 	}
 	return true;
-}
-
-/* As in herald.channel: with an asterisk at its end it stands for all channels with that prefix. */
-static bool
-matches(const char *pattern, const char *channel)
-{
-	size_t		length = strlen(pattern);
-
-	if (length > 0 && pattern[length - 1] == '*')
-		return strncmp(pattern, channel, length - 1) == 0;
-	return strcmp(pattern, channel) == 0;
 }
 
 bool

@@ -58,10 +58,14 @@ typedef struct HeraldCut
 	HeraldPosition place;
 	XLogRecPtr	wal;
 	bool		in_order;		/* the queue before it has the order of the WAL */
+
+	/* Noted by the caller before: how many transactions had bypassed the queue, and herald_settings_version(). */
+	uint32		bypasses;
+	uint64		settings;
 } HeraldCut;
 
 /*
- * The cut of this moment, for a client with this token.  Waits for a standby to replay what the
+ * The cut of this moment, for a client with this token, into the first fields of *cut.  Waits for a standby to replay what the
  * client has received.  False: it does not come.  May throw.
  */
 extern bool herald_history_cut(const HeraldToken *token, HeraldCut *cut);
@@ -78,9 +82,12 @@ extern HeraldHistoryResult herald_history_add(HeraldHistory *history, const Hera
 /* Why the last history could not be read, or had no cut, in words. */
 extern const char *herald_history_reason(void);
 
-/* The section of this token, with its cut.  False: there is none. */
-extern bool herald_history_find(const HeraldHistory *history, const HeraldToken *token,
-								HeraldCut *cut, uint32 *section);
+/*
+ * The section of this token, with its cut, if no setting has changed since and no further transaction
+ * has bypassed the queue: *cut says what the caller has noted now.  False: there is none.
+ */
+extern bool herald_history_find(const HeraldHistory *history, const HeraldToken *token, HeraldCut *cut,
+								uint32 *section);
 
 /* The section, if there is only one; else 0. */
 extern uint32 herald_history_only_section(const HeraldHistory *history);

@@ -31,6 +31,7 @@
 #include "notify/logged/log_writer.h"
 #include "notify/logged/relay_state.h"
 #include "notify/logged/mark.h"
+#include "notify/position/bypass.h"
 
 static HeraldWalMark mark;		/* of this session */
 
@@ -43,7 +44,7 @@ static void add_reached(HeraldWalMark *of, const HeraldReached *reached);
  * committed, and so is settled soon, if it is not yet.
  */
 HeraldWalMark
-herald_mark_of_server(HeraldPosition *settled)
+herald_mark_of_server(HeraldPosition *settled, uint32 bypasses)
 {
 	HeraldWalMark found = {0};
 	HeraldCommitEntry last = {0};
@@ -58,19 +59,22 @@ herald_mark_of_server(HeraldPosition *settled)
 			add_reached(&found, &reached);
 		return found;
 	}
-	*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
-	herald_mark_advance(&found, *settled);
 	(void) herald_log_last_commit(&last.commit_end, &last.run, &last.place);
-	herald_mark_witness(&found, &last);
+	*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+
+	/* Behind a batch that is not settled, it would say that the client knows of settings from before it. */
+	if (last.place < *settled)
+		herald_mark_witness(&found, &last);
+	herald_mark_advance(&found, *settled, bypasses);
 	return found;
 }
 
 void
-herald_mark_begin(void)
+herald_mark_begin(uint32 bypasses)
 {
 	HeraldPosition settled;
 
-	mark = herald_mark_of_server(&settled);
+	mark = herald_mark_of_server(&settled, bypasses);
 }
 
 /*
@@ -80,7 +84,7 @@ herald_mark_begin(void)
 void
 herald_mark_go_back(const HeraldWalMark *received)
 {
-	if (received->done <= mark.done)
+	if (received->done < mark.done || (received->done == mark.done && received->furthest <= mark.furthest))
 		mark = *received;
 }
 
@@ -91,9 +95,9 @@ herald_mark_send(const HeraldCommitEntry *commit)
 }
 
 HeraldWalMark
-herald_mark_at(HeraldPosition position)
+herald_mark_at(HeraldPosition position, uint32 bypasses)
 {
-	herald_mark_advance(&mark, position);
+	herald_mark_advance(&mark, position, bypasses);
 	return mark;
 }
 
@@ -108,9 +112,12 @@ herald_mark_receive_history(const HeraldWalMark *received)
  * what the relay has read?  `done` is always the end of a commit that can be a witness, or an
  * anchor: what another server has written beyond the last witness may differ from what this
  * server has there.
+ *
+ * What has bypassed the queue before an anchor was counted before the anchor was published.  So it
+ * counts here if the client has received it, up to the number `bypasses`.
  */
 void
-herald_mark_advance(HeraldWalMark *of, HeraldPosition position)
+herald_mark_advance(HeraldWalMark *of, HeraldPosition position, uint32 bypasses)
 {
 	HeraldWalMark found = {0};
 	HeraldReached reached;
@@ -122,7 +129,8 @@ herald_mark_advance(HeraldWalMark *of, HeraldPosition position)
 		/* The message of the witness must be beyond the anchor as well. */
 		if (of->furthest > found.from && of->witness_run == herald_control->server_run)
 			(void) herald_anchor_latest(Min(position, of->witness_place), &found.from, &found.witness_run);
-		herald_mark_join(of, &found);
+		if (bypasses == herald_bypass_count())
+			herald_mark_join(of, &found);
 	}
 	else if (herald_relay_reached(&reached) && reached.place <= position)
 		add_reached(of, &reached);

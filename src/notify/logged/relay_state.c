@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "access/xlog.h"
+#include "access/xlogrecovery.h"
 #include "miscadmin.h"
 #include "storage/spin.h"
 
@@ -22,6 +23,7 @@
 #include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/logged/relay_state.h"
+#include "notify/logged/wal_reader.h"
 
 typedef enum RelayStage
 {
@@ -150,6 +152,25 @@ bool
 herald_relay_await(XLogRecPtr wal, uint64 limit_ms)
 {
 	return wait_while(HERALD_WAIT_REPLAY, is_before, wal, herald_clock_ms() + limit_ms);
+}
+
+bool
+herald_relay_await_visible(void)
+{
+	herald_relay_await_begin();
+	return !herald_relay_is_active() || herald_relay_await(GetXLogReplayRecPtr(NULL), HERALD_WAL_WAIT_MS);
+}
+
+bool
+herald_relay_covers(HeraldPosition place, bool logged)
+{
+	HeraldReached reached;
+
+	if (!herald_relay_reached(&reached))
+		return true;
+	if (place < reached.settings)
+		return false;
+	return logged || (!herald_relay_is_active() && place >= reached.place);
 }
 
 static void

@@ -35,6 +35,12 @@ typedef struct HeraldReached
 
 	/* The last batch before `place`; 0: none yet. */
 	HeraldCommitEntry last;
+
+	/*
+	 * The place at the last change of a setting that the relay has met, or where it began.  What the queue
+	 * has between an earlier place and this one may lack notifications of channels that are logged now.
+	 */
+	HeraldPosition settings;
 } HeraldReached;
 
 /* For the view. */
@@ -85,6 +91,18 @@ extern void herald_relay_await_end(void);
  * puts into the queue.  By a session that begins to listen; returns at once on a primary.
  */
 extern void herald_relay_await_begin(void);
+
+/*
+ * Does the queue have everything that was sent on a channel from this place on?  logged: the channel is, now;
+ * on a standby the caller waits for herald_relay_await_visible() after it has asked for that.
+ */
+extern bool herald_relay_covers(HeraldPosition place, bool logged);
+
+/*
+ * Wait, in a transaction, until the relay has come to what a snapshot of this standby shows now.  False: it
+ * takes too long.  May throw what interrupts throw.
+ */
+extern bool herald_relay_await_visible(void);
 
 /*
  * Wait, in a transaction, until the relay has come to this position, or has ended; for limit_ms at

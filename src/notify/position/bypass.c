@@ -132,6 +132,17 @@ herald_bypass_await_counting(void)
 }
 
 bool
+herald_bypass_is_any(void)
+{
+	LOCKTAG		lock = herald_notify_lock(HERALD_LOCK_SERVER);
+
+	if (LockAcquire(&lock, AccessShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	(void) LockRelease(&lock, AccessShareLock, true);
+	return false;
+}
+
+bool
 herald_bypass_since(uint32 count, HeraldChannelSets sets)
 {
 	HeraldBypass *counter = own_counter();

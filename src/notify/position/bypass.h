@@ -46,6 +46,12 @@ extern uint32 herald_bypass_count(void);
 extern void herald_bypass_await_counting(void);
 
 /*
+ * May such a transaction be committing now?  If not, all that committed before are counted.  Never
+ * waits.
+ */
+extern bool herald_bypass_is_any(void);
+
+/*
  * Have more such transactions been counted since `count`, on channels of these sets?  Then our
  * queue does not have all notifications.
  */

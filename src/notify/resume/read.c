@@ -43,6 +43,7 @@
 #include "notify/listener/subscriptions.h"
 #include "notify/logged/history.h"
 #include "notify/logged/mark.h"
+#include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
 #include "notify/position/kept.h"
 #include "notify/position/token.h"
@@ -118,6 +119,7 @@ static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
 static HeraldToken position_now(void);
 static void read_token(Reading *reading, const char *text, HeraldToken *token);
+static bool is_covered(const Reading *reading, HeraldPosition place);
 static void begin_history(Reading *reading, HeraldToken *token);
 static bool read_history(Reading *reading);
 static void read_on(Reading *reading);
@@ -186,6 +188,7 @@ add_channel(Reading *reading, const char *name)
 	HeraldChannelName *channel = &reading->channels[reading->channels_used++];
 
 	herald_check_channel(strlen(name));
+	herald_check_channel_here(name, "herald.read()");
 	strlcpy(channel->name, name, NAMEDATALEN);
 	channel->hash = herald_channel_hash(name, strlen(name));
 	reading->sets |= herald_channel_set(channel->hash);
@@ -260,7 +263,7 @@ position_now(void)
 	HeraldToken token = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
 
 	herald_session_prepare_position();
-	token.wal = herald_mark_of_server(&token.place.position);
+	token.wal = herald_mark_of_server(&token.place.position, token.bypasses);
 	return token;
 }
 
@@ -270,7 +273,7 @@ read_token(Reading *reading, const char *text, HeraldToken *token)
 	switch (herald_token_read(text, token))
 	{
 		case HERALD_TOKEN_READ:
-			if (!herald_token_is_here(token))
+			if (!herald_token_is_here(token) || !is_covered(reading, token->place.position))
 				begin_history(reading, token);
 			else if (token->place.position < herald_spill_kept_from())
 				herald_gone_report(herald_kept_why_gone(token->place.position));
@@ -282,6 +285,19 @@ read_token(Reading *reading, const char *text, HeraldToken *token)
 	}
 }
 
+/* Are all notifications on the channels from this place on in the queue here? */
+static bool
+is_covered(const Reading *reading, HeraldPosition place)
+{
+	bool		all_logged = true;
+
+	for (int i = 0; i < reading->channels_used; i++)
+		all_logged = all_logged && herald_channel_is_logged(reading->channels[i].name);
+	if (!herald_relay_await_visible())
+		herald_gone_report(HERALD_GONE_HISTORY);
+	return herald_relay_covers(place, all_logged);
+}
+
 /*
  * The client has received what it knows from another server, or from an earlier run of this one:
  * read the WAL up to a cut.  *token becomes the position where the queue goes on.
@@ -291,12 +307,13 @@ begin_history(Reading *reading, HeraldToken *token)
 {
 	HeraldToken here = {.run = herald_control->server_run};
 	HeraldWalMark end;
-	HeraldCut	cut;
+	HeraldCut	cut = {0};
 	uint32		section;
 
 	for (int i = 0; i < reading->channels_used; i++)
 		if (!herald_channel_is_logged(reading->channels[i].name))
 			herald_gone_report(HERALD_GONE_RUN);
+	herald_session_prepare_position();
 	herald_bypass_await_counting();
 	here.bypasses = herald_bypass_count();
 	if (!herald_history_cut(token, &cut))
@@ -317,7 +334,7 @@ begin_history(Reading *reading, HeraldToken *token)
 			herald_gone_report(HERALD_GONE_UNLOGGED);
 	reading->past = *token;
 	here.place.position = cut.place;
-	herald_mark_advance(&here.wal, cut.place);
+	herald_mark_advance(&here.wal, cut.place, here.bypasses);
 	end = herald_history_mark(history_now);
 	herald_mark_join(&here.wal, &end);
 	*token = here;
@@ -567,7 +584,7 @@ write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1])
 	{
 		Point	   *last = &reading->last;
 
-		herald_mark_advance(&last->mark, last->at.position);
+		herald_mark_advance(&last->mark, last->at.position, reading->bypasses);
 		if (last->at.offset == 0)
 			herald_mark_receive(&last->mark, &last->commit);
 		else if (last->commit.is_whole)

@@ -147,14 +147,20 @@ herald_notify_go_native_unseen(void)
 }
 
 /*
- * No hook of ours sees that a C function notifies.  This is asked only on a server that has
- * logged something: so other servers have no cost at the end of each transaction.
+ * No hook of ours sees that a C function notifies.  This is asked only in a database with a logged
+ * channel: so others have no cost at the end of each transaction.
  */
-void
-herald_notify_log_unseen(bool may_ask)
+bool
+herald_notify_has_unseen(bool may_ask)
 {
-	may_ask = may_ask && !is_native && atomic_load_explicit(&herald_control->logs, memory_order_relaxed) != 0;
-	if ((has_unseen || (may_ask && server_has_some())) && !RecoveryInProgress() && herald_settings_hold())
+	may_ask = may_ask && !is_native && !RecoveryInProgress() && herald_settings_may_log();
+	return has_unseen || (may_ask && server_has_some());
+}
+
+void
+herald_notify_log_unseen(void)
+{
+	if (!RecoveryInProgress() && herald_settings_hold())
 		herald_log_unknown();
 }
 

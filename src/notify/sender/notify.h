@@ -33,11 +33,13 @@ extern void herald_notify_go_native_unseen(void);
 
 /*
  * Before the commit, before any notification is handed over: does the server have notifications
- * of this transaction that pg_herald has not seen?  Then readers of the WAL learn that there
- * are some, if any channel is logged.  may_ask: the transaction has no LISTEN or UNLISTEN, which
- * the server does not distinguish from them.  May throw.
+ * of this transaction that pg_herald has not seen?  may_ask: the transaction has no LISTEN or
+ * UNLISTEN, which the server does not distinguish from them.  May throw.
  */
-extern void herald_notify_log_unseen(bool may_ask);
+extern bool herald_notify_has_unseen(bool may_ask);
+
+/* Then readers of the WAL learn that there are some, if any channel is logged.  May throw. */
+extern void herald_notify_log_unseen(void);
 
 /*
  * Before the commit: send all notifications of this transaction through the server's own

@@ -85,6 +85,8 @@ static struct
 
 static void visit_from(uint64 offset, HeraldEntryVisitor visit);
 static uint64 in_memory_max(void);
+static bool add(const char *channel, size_t channel_length, const char *payload, size_t payload_length,
+				bool for_queue, bool compares);
 static HeraldEntry *append_room(uint64 length, bool may_write);
 static uint32 hash_entry(const HeraldEntry *entry);
 static bool is_duplicate(const HeraldEntry *entry, uint32 hash);
@@ -105,6 +107,20 @@ bool
 herald_pending_add(const char *channel, size_t channel_length,
 				   const char *payload, size_t payload_length, bool for_queue)
 {
+	return add(channel, channel_length, payload, payload_length, for_queue, true);
+}
+
+void
+herald_pending_add_unique(const char *channel, size_t channel_length,
+						  const char *payload, size_t payload_length)
+{
+	(void) add(channel, channel_length, payload, payload_length, true, false);
+}
+
+static bool
+add(const char *channel, size_t channel_length, const char *payload, size_t payload_length,
+	bool for_queue, bool compares)
+{
 	uint64		length = herald_entry_length(channel_length, payload_length);
 	HeraldEntry *entry;
 	uint32		hash;
@@ -119,7 +135,7 @@ herald_pending_add(const char *channel, size_t channel_length,
 	entry = append_room(length, for_queue);
 
 	/* All steps that may fail come before the entry counts. */
-	if (pending.count + 1 >= HASH_FROM_COUNT)
+	if (compares && pending.count + 1 >= HASH_FROM_COUNT)
 		hash_make_room();
 	HERALD_STOP_POINT("pending-hash");
 	herald_levels_mark(&pending.count_levels, pending.count);
@@ -128,7 +144,7 @@ herald_pending_add(const char *channel, size_t channel_length,
 
 	herald_entry_write(entry, channel, channel_length, payload, payload_length);
 	hash = pending.places ? hash_entry(entry) : 0;
-	if (is_duplicate(entry, hash))
+	if (compares && is_duplicate(entry, hash))
 		return false;
 
 	if (pending.places)

@@ -22,6 +22,13 @@
 extern bool herald_pending_add(const char *channel, size_t channel_length,
 							   const char *payload, size_t payload_length, bool for_queue);
 
+/*
+ * The same for our queue, of a notification that duplicates none: without a comparison, which takes
+ * long if the sender has chosen payloads with one hash.
+ */
+extern void herald_pending_add_unique(const char *channel, size_t channel_length,
+									  const char *payload, size_t payload_length);
+
 /* The current subtransaction was committed, or rolled back. */
 extern void herald_pending_subcommit(void);
 extern void herald_pending_subabort(void);

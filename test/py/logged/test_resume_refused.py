@@ -1,0 +1,252 @@
+"""Positions after which a server does not have everything: clients must not take it for everything."""
+
+import os
+from time import sleep
+
+import psycopg
+import pytest
+
+from faults import Doing
+from harness.standby import Standby
+from resume import position, read, resume
+from servers import SETTINGS, need_library, started
+from support import hear, notify, one, outcome, until
+from test_resume_anywhere import ANCHOR_S, anchored, followed
+
+pytestmark = pytest.mark.seam
+
+MISSED = "notifications were missed"
+
+
+@pytest.fixture
+def primary():
+    """A server with logged channels: c, and all that begin with log_."""
+    for server in started(preload=True, settings=SETTINGS | {
+            "wal_keep_size": "512MB", "wal_retrieve_retry_interval": "100ms"}):
+        server.psql("SELECT herald.set_channel('c', logged => true); SELECT herald.set_channel('log_*', logged => true)")
+        server.psql("SELECT pg_notify('c', 'since then everything is logged')")
+        yield server
+
+
+def notify_natively(session: psycopg.Connection, channel: str, payload: str) -> None:
+    """Through the server's own queue."""
+    session.execute("SET herald.enabled = off")
+    notify(session, channel, payload)
+    session.execute("RESET herald.enabled")
+
+
+def test_too_much_wal(primary, connect):
+    """Guards: where the WAL cannot be read for a position, no channel resumes there, whichever is asked for again."""
+    sender = connect(primary)
+    token = position(sender)
+    notify(sender, "c", "1")
+    notify(sender, "log_d", "2")
+    primary.settings["herald.resume_wal_size"] = 0
+    primary.restart()
+    listener = connect(primary)
+    listener.execute("BEGIN")
+    assert [resume(listener, channel, token) for channel in ("c", "log_d", "c")] == [False] * 3
+    listener.execute("COMMIT")
+
+
+@pytest.mark.parametrize("between", ["a native notification", "a setting"])
+def test_resumes_one_after_the_other(primary, connect, between):
+    """Guards: what comes between two calls with one position in one transaction counts for the second."""
+    sender = connect(primary)
+    token = position(sender)
+    notify(sender, "c", "1")
+    notify(sender, "late", "not logged")
+    primary.restart()
+    listener, sender = connect(primary), connect(primary)
+    listener.execute("BEGIN")
+    assert resume(listener, "c", token)
+    if between == "a setting":
+        sender.execute("SELECT herald.set_channel('late', true)")
+        assert resume(listener, "late", token) is False
+    else:
+        notify_natively(sender, "log_d", "native")
+        assert resume(listener, "log_d", token) is False
+    listener.execute("COMMIT")
+    assert hear(listener, 1) == ["1"]
+
+
+def test_native_and_not_received(primary, connect):
+    """Guards: a position does not go beyond a native notification that its client has not received."""
+    sender, native, listener = connect(primary), connect(primary), connect(primary)
+    listener.execute("LISTEN c")
+    before = position(sender)
+    listener.execute("BEGIN; SELECT 1")
+    notify_natively(native, "c", "native")
+    anchored(primary, sender)
+    of_listener = position(listener)
+    of_reader = read(sender, "log_d", before)[1]
+    primary.restart()
+    assert resume(connect(primary), "c", of_listener) is False
+    assert outcome(connect(primary), "SELECT FROM herald.read('c', %s)", of_reader).startswith("55000")
+
+
+def test_read_just_after_a_start(primary, connect):
+    """Guards: a position of a server that has just started says what its client has received."""
+    for number in range(3):
+        client = connect(primary)
+        token = position(client)
+        notify(client, "c", str(number))
+        primary.restart()
+        rows, after = read(connect(primary), "c", token)
+        assert rows == [str(number)]
+        primary.restart()
+        assert read(connect(primary), "c", after)[0] == []
+
+
+def test_setting_is_newer_than_the_relay(primary, connect):
+    """Guards: a standby that shows a channel's new setting does not resume it after a position from before."""
+    with Standby(primary) as standby:
+        sender = connect(primary)
+        anchored(primary, sender)
+        for number in range(6):
+            channel, listener, token = f"new_{number}", connect(standby), position(sender)
+            notify(sender, channel, "not logged")
+            sender.execute("SELECT herald.set_channel(%s, true)", (channel,))
+            until(lambda: not outcome(listener, f"LISTEN {channel}"), "the standby has the setting")
+            listener.execute("UNLISTEN *")
+            assert resume(listener, channel, token) is False
+
+
+def test_channel_that_was_not_logged(primary, connect):
+    """Guards: on a standby, also after its promotion, a position says nothing of channels, and of times, that were not
+    logged: a listener is notified of the change, and a reader gets an error."""
+    with Standby(primary) as standby:
+        sender, reader, listener = connect(primary), connect(standby), connect(standby)
+        anchored(primary, sender)
+        listener.execute("LISTEN c; LISTEN herald_reset")
+        token = position(reader)
+        notify(sender, "unlogged", "x")
+        notify(sender, "c", "1")
+        assert outcome(reader, "SELECT FROM herald.read('unlogged', %s)", token).startswith("25006")
+        assert outcome(reader, "SELECT FROM herald.read('{c,unlogged}'::text[], %s)", token).startswith("25006")
+        assert hear(listener, 1) == ["1"]
+        sender.execute("SELECT herald.set_channel('c', false)")
+        notify(sender, "c", "not logged")
+        sender.execute("SELECT herald.set_channel('c', true)")
+        notify(sender, "c", "2")
+        assert hear(listener, 3) == [MISSED, MISSED, "2"]
+        assert outcome(reader, "SELECT FROM herald.read('c', %s)", token).startswith("55000")
+        last = position(reader)
+        notify(sender, "unlogged", "y")
+        notify(sender, "c", "3")
+        until(lambda: followed(standby), "the standby has followed")
+        reader.execute("SELECT pg_promote()")
+        promoted = connect(standby)
+        assert resume(promoted, "unlogged", last) is False
+        assert resume(promoted, "c", last)
+        assert hear(promoted, 1) == ["3"]
+
+
+def test_c_function_notifies_first(primary, connect):
+    """Guards: what pg_herald does not see is known to readers of the WAL, also on a server that has logged nothing since it
+    started; listeners on a standby are notified that they have missed something."""
+    need_library("tcn")
+    primary.psql("CREATE EXTENSION tcn; SELECT herald.set_channel('tcn', true); CREATE TABLE t (id int primary key);"
+                 "CREATE TRIGGER tcn AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('tcn')")
+    primary.restart()
+    sleep(ANCHOR_S)
+    sender = connect(primary)
+    token = position(sender)
+    sender.execute("INSERT INTO t VALUES (1)")
+    primary.restart()
+    assert resume(connect(primary), "tcn", token) is False
+    with Standby(primary) as standby:
+        listener, sender = connect(standby), connect(primary)
+        listener.execute("LISTEN tcn; LISTEN herald_reset")
+        sender.execute("INSERT INTO t VALUES (2)")
+        assert hear(listener, 1) == [MISSED]
+
+
+def test_two_positions(connect):
+    """Guards: a session that resumes two channels after different positions has the older one's."""
+    for server in started(preload=True, settings=SETTINGS):
+        server.psql("SELECT herald.set_channel('log_*', logged => true); SELECT pg_notify('log_d', 'first')")
+        sleep(ANCHOR_S)
+        sender = connect(server)
+        notify(sender, "log_d", "x")
+        older = position(sender)
+        for part in range(40):
+            sender.execute("SELECT count(pg_notify('c', %s || '.' || n || repeat('z', 300))) FROM generate_series(1, 100) n",
+                           (str(part),))
+        sender.execute("SELECT herald.set_channel('c', true)")
+        notify(sender, "log_d", "y")
+        listener = connect(server)
+        listener.execute("BEGIN; LISTEN herald_position")
+        assert resume(listener, "c", older) and resume(listener, "log_d", position(sender))
+        listener.execute("COMMIT")
+        count = 0
+        for notification in listener.notifies():
+            count += notification.channel == "c"
+            if count and notification.channel == "herald_position":
+                break
+        listener.close()
+        assert 0 < count < 4000
+        server.restart()
+        assert resume(connect(server), "c", notification.payload) is False
+
+
+def test_temporary_files_are_full(primary, connect):
+    """Guards: a client that reads the WAL with temp_file_limit used up gets an error, and its transaction can go on."""
+    client = connect(primary)
+    token = position(client)
+    for number in range(20):
+        notify(client, "c", f"{number}" * 50)
+    primary.psql("CREATE TABLE t (i int)")
+    primary.restart()
+    client = connect(primary)
+    client.execute("SET temp_file_limit = '4MB'; SET work_mem = '64kB'")
+    cursors = 0
+    for rows in [2 ** power for power in range(14, -1, -1)]:
+        while not outcome(client, f"DECLARE h{cursors} CURSOR WITH HOLD FOR SELECT repeat('x', 90) FROM"
+                                  f" generate_series(1, {rows + 700})"):
+            cursors += 1
+    client.execute("BEGIN; INSERT INTO t VALUES (1); SAVEPOINT s")
+    assert outcome(client, "SELECT herald.listen('c', %s)", token).startswith("53400")
+    client.execute("ROLLBACK TO s; COMMIT")
+    assert one(client, "SELECT count(*) FROM t") == 1
+
+
+def test_cancelled_while_it_reads(primary, connect):
+    """Guards: a call that is cancelled leaves no open file of the WAL, in a transaction that goes on."""
+    client = connect(primary)
+    token = position(client)
+    for _ in range(30):
+        client.execute("SELECT pg_logical_emit_message(false, 'x', repeat('y', 1000)) FROM generate_series(1, 2000)")
+    notify(client, "c", "1")
+    primary.restart()
+    client = connect(primary)
+    files = f"/proc/{client.info.backend_pid}/fd"
+    client.execute("BEGIN")
+    results = set()
+    for milliseconds in range(1, 31):
+        client.execute(f"SAVEPOINT s; SET LOCAL statement_timeout = {milliseconds}")
+        results.add(outcome(client, "SELECT herald.listen('c', %s)", token)[:5])
+        client.execute("ROLLBACK TO s")
+    assert "57014" in results
+    assert sum("pg_wal" in os.readlink(f"{files}/{name}") for name in os.listdir(files)
+               if os.path.exists(f"{files}/{name}")) <= 1
+
+
+def test_on_commit_actions_hold_no_lock(primary, connect):
+    """Guards: a transaction that waits at its end for another one's lock does not keep settings from being changed, and so
+    blocks no sender."""
+    owner, other, admin, sender = (connect(primary) for _ in range(4))
+    owner.execute("CREATE TABLE p (i int);"
+                  "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    other.execute("BEGIN; SELECT FROM p")
+    owner.execute("BEGIN; SET LOCAL herald.enabled = off; CREATE TEMP TABLE tt (i int) ON COMMIT DROP;"
+                  "CREATE FUNCTION g(int) RETURNS bool LANGUAGE sql BEGIN ATOMIC SELECT $1 > (SELECT count(*) FROM tt); END;"
+                  "CREATE TRIGGER tr BEFORE INSERT ON p FOR EACH ROW WHEN (g(NEW.i)) EXECUTE FUNCTION f();"
+                  "SELECT pg_notify('c', 'native')")
+    doing = Doing(owner, "COMMIT")
+    until(lambda: one(admin, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'",
+                      owner.info.backend_pid), "it waits")
+    admin.execute("SET statement_timeout = '20s'; SELECT herald.set_channel('new', true)")
+    notify(sender, "any", "x")
+    other.execute("ROLLBACK")
+    doing.end()
