@@ -225,7 +225,9 @@ listen_on_standby(const char *channel)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot execute %s within a background process", "LISTEN")));
-	herald_relay_await_begin();
+
+	/* The relay may not have met the setting yet, and would notify this session of it as of a change. */
+	(void) herald_relay_await_visible();
 	Async_Listen(herald_own_channel(channel) ? herald_own_channel_native_name(channel) : channel);
 }
 

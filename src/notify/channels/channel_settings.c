@@ -137,7 +137,7 @@ herald_channel_is_logged(const char *channel)
 bool
 herald_settings_may_log(void)
 {
-	return is_known ? settings.any_logged : herald_activation_is_on();
+	return !is_known || settings.any_logged;
 }
 
 void

@@ -99,7 +99,7 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 	cut.bypasses = herald_bypass_count();
 	cut.settings = herald_settings_version();
 	is_read = herald_history_find(history, token, &cut, &section);
-	if (!is_read && !herald_history_cut(token, &cut))
+	if (!is_read && !herald_cut_make(token, &cut))
 		return false;
 	if (!resume_at(listen, (HeraldPlace) {cut.place, 0}, cut.bypasses))
 		return false;

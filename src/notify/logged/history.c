@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "miscadmin.h"
 #include "storage/buffile.h"
@@ -22,15 +21,14 @@
 #include "base/entry.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "core/stop_point.h"
 #include "notify/channels/channel_settings.h"
-#include "notify/dispatch/dispatch.h"
-#include "notify/logged/anchor.h"
 #include "notify/logged/assemble.h"
 #include "notify/logged/history.h"
 #include "notify/logged/mark.h"
-#include "notify/logged/relay_state.h"
 #include "notify/logged/wal_reader.h"
+
+/* Patterns of channels that a section does not cover: beyond this number, all channels. */
+#define GAPS_MAX	100
 
 /* What the client of one token has missed. */
 typedef struct Section
@@ -99,9 +97,6 @@ typedef struct Reading
 /* Why the last history could not be read. */
 static char reason[256];
 
-static bool shows_conflicts(const HeraldToken *token, HeraldPosition place);
-static XLogRecPtr end_of_wal(void);
-static void serve_interrupts(void *arg);
 static bool is_same(const HeraldToken *one, const HeraldToken *other);
 static FilePlace tell(const HeraldHistory *history);
 static void seek(const HeraldHistory *history, FilePlace place);
@@ -112,7 +107,9 @@ static HeraldHistoryResult take_batch(Reading *reading, const HeraldWalEvent *ev
 static HeraldHistoryResult write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
 static uint32 received_of(const HeraldToken *token, const HeraldWalEvent *event);
 static bool is_left_to_queue(const Section *section, const HeraldWalEvent *event);
+static void add_gaps(Reading *reading, const HeraldWalEvent *event);
 static void add_gap(Reading *reading, const char *pattern);
+static bool is_gap(const Section *section, const char *channel);
 static void write_entry(Reading *reading, const HeraldWalNotification *notification, uint64 *bytes);
 static char *room(HeraldHistory *history, size_t size);
 static void read_exactly(HeraldHistory *history, void *to, size_t length);
@@ -149,87 +146,6 @@ herald_history_close(HeraldHistory *history)
 	}
 	PG_END_TRY();
 	MemoryContextDelete(history->memory);
-}
-
-/*
- * On a primary: everything below `settled` has its commit record before the end of the WAL as it
- * is found afterwards.  On a standby the relay says which place and which end belong together.
- *
- * The client may have received commits of this very primary from a standby.  They must be below the
- * cut: so wait until everything is settled that has a place now.  If a commit hangs for longer, and
- * one of those is behind it, the client cannot resume (see is_left_to_queue()).
- */
-bool
-herald_history_cut(const HeraldToken *token, HeraldCut *cut)
-{
-	HeraldReached reached;
-	HeraldPosition head;
-
-	if (herald_relay_is_active())
-	{
-		/* Without an end it would wait for ever if that was lost at a failover, and nothing comes since. */
-		if (!herald_relay_await(Max(token->wal.furthest, token->wal.from + 1), HERALD_WAL_WAIT_MS) ||
-			!herald_relay_await_visible() || !herald_relay_reached(&reached))
-		{
-			(void) lost("this standby has not replayed it yet");
-			return false;
-		}
-		cut->place = reached.place;
-		cut->wal = reached.wal;
-		cut->in_order = true;
-		return true;
-	}
-	herald_dispatch_attach();	/* this session may dispatch while it waits */
-	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
-	herald_settled_wait_before_commit(head, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
-	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
-	if (cut->place < head && !shows_conflicts(token, cut->place))
-	{
-		(void) lost("a transaction before it is still committing");
-		return false;
-	}
-	cut->wal = end_of_wal();
-	cut->in_order = false;
-	XLogFlush(cut->wal);
-	if (token->wal.furthest > cut->wal)
-		(void) lost("it is beyond the end of the WAL here");
-	return token->wal.furthest <= cut->wal;
-}
-
-/*
- * Something below the head is not settled: it is left to the queue.  Does the history meet all of it,
- * so that it meets what the client has received of it?  That is beyond the latest anchor of that
- * place.  What the relay has put there is in the history already.
- */
-static bool
-shows_conflicts(const HeraldToken *token, HeraldPosition place)
-{
-	HeraldReached reached;
-	XLogRecPtr	anchor;
-	uint64		run;
-
-	if (herald_relay_reached(&reached) && place < reached.place)
-		return false;
-	return herald_anchor_latest(place, &anchor, &run) && token->wal.from <= anchor;
-}
-
-/* The end of the last record: at the begin of a page the server adds the header that is to come. */
-static XLogRecPtr
-end_of_wal(void)
-{
-	XLogRecPtr	end = GetXLogInsertRecPtr();
-
-	if (XLogSegmentOffset(end, wal_segment_size) == SizeOfXLogLongPHD)
-		return end - SizeOfXLogLongPHD;
-	if (end % XLOG_BLCKSZ == SizeOfXLogShortPHD)
-		return end - SizeOfXLogShortPHD;
-	return end;
-}
-
-static void
-serve_interrupts(void *arg)
-{
-	CHECK_FOR_INTERRUPTS();
 }
 
 bool
@@ -449,9 +365,9 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 	if (event->database != MyDatabaseId || event->commit_end <= token->wal.done)
 		return HERALD_HISTORY_READ;
 
-	/* Neither are all of its channels known, nor whether the client has received it. */
+	/* Nothing shows whether the client has received it. */
 	if (event->has_bypassed)
-		add_gap(reading, "*");
+		add_gaps(reading, event);
 	if (event->run == token->run && event->place != 0)
 	{
 		if (event->place < token->place.position)
@@ -532,6 +448,30 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 	return HERALD_HISTORY_READ;
 }
 
+/* For the channels of a transaction that has bypassed the queue; for all, if these are not known, or are many. */
+static void
+add_gaps(Reading *reading, const HeraldWalEvent *event)
+{
+	const Section *section = reading->section;
+	HeraldWalNotification notification;
+	HeraldWalNext next = HERALD_WAL_NEXT_GONE;
+	bool		is_any = false;
+
+	if (event->place == 0)
+	{
+		herald_assembler_read_begin(reading->assembler);
+		while ((next = herald_assembler_read(reading->assembler, &notification)) == HERALD_WAL_NEXT_NOTIFICATION &&
+			   list_length(section->gaps) < GAPS_MAX)
+		{
+			is_any = true;
+			if (!is_gap(section, notification.channel))
+				add_gap(reading, notification.channel);
+		}
+	}
+	if (next != HERALD_WAL_NEXT_END || !is_any)
+		add_gap(reading, "*");
+}
+
 static void
 add_gap(Reading *reading, const char *pattern)
 {
@@ -580,14 +520,20 @@ herald_history_only_section(const HeraldHistory *history)
 bool
 herald_history_covers(const HeraldHistory *history, uint32 section, const char *channel)
 {
+	return !is_gap(&history->sections[section - 1], channel);
+}
+
+static bool
+is_gap(const Section *section, const char *channel)
+{
 	ListCell   *cell;
 
-	foreach(cell, history->sections[section - 1].gaps)
+	foreach(cell, section->gaps)
 	{
 		if (herald_setting_matches(lfirst(cell), channel))
-			return false;
+			return true;
 	}
-	return true;
+	return false;
 }
 
 bool

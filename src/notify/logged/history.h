@@ -21,6 +21,7 @@
 
 #include "core/queue_layout.h"
 #include "core/queue_reader.h"
+#include "notify/logged/cut.h"
 #include "notify/position/token.h"
 
 typedef struct HeraldHistory HeraldHistory;
@@ -50,27 +51,6 @@ extern HeraldHistory *herald_history_open(MemoryContext parent, bool outlives_tr
 extern void herald_history_close(HeraldHistory *history);
 
 /*
- * Where a history ends and the queue goes on: the WAL up to `wal` has everything that has its place
- * before `place` in this server's queue, and whatever else was committed up to `wal` is for the queue.
- */
-typedef struct HeraldCut
-{
-	HeraldPosition place;
-	XLogRecPtr	wal;
-	bool		in_order;		/* the queue before it has the order of the WAL */
-
-	/* Noted by the caller before: how many transactions had bypassed the queue, and herald_settings_version(). */
-	uint32		bypasses;
-	uint64		settings;
-} HeraldCut;
-
-/*
- * The cut of this moment, for a client with this token, into the first fields of *cut.  Waits for a standby to replay what the
- * client has received.  False: it does not come.  May throw.
- */
-extern bool herald_history_cut(const HeraldToken *token, HeraldCut *cut);
-
-/*
  * Read the WAL after a token, up to a cut, into a new section, whose number is returned.  The caller
  * has the queue kept from the cut on before.  wants: reading may end earlier, after a transaction,
  * when it has met more than wanted_max notifications that are wanted; NULL: it does not.  May throw.
@@ -79,7 +59,7 @@ extern HeraldHistoryResult herald_history_add(HeraldHistory *history, const Hera
 											  const HeraldCut *cut, HeraldListensTo wants, uint32 wanted_max,
 											  uint32 *section);
 
-/* Why the last history could not be read, or had no cut, in words. */
+/* Why the last history could not be read, in words. */
 extern const char *herald_history_reason(void);
 
 /*

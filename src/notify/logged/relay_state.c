@@ -158,7 +158,9 @@ bool
 herald_relay_await_visible(void)
 {
 	herald_relay_await_begin();
-	return !herald_relay_is_active() || herald_relay_await(GetXLogReplayRecPtr(NULL), HERALD_WAL_WAIT_MS);
+
+	/* A commit is visible before the end of its replay is noted: so the end of the record that is being replayed. */
+	return !herald_relay_is_active() || herald_relay_await(GetCurrentReplayRecPtr(NULL), HERALD_WAL_WAIT_MS);
 }
 
 bool

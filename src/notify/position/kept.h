@@ -26,6 +26,7 @@ typedef enum HeraldGone
 	HERALD_GONE_BY_SIZE,		/* herald.retain_size, or that file of a large transaction */
 	HERALD_GONE_FOR_ROOM,		/* the queue was full, or the disk */
 	HERALD_GONE_WAL,			/* the WAL after it was removed, or is too much */
+	HERALD_GONE_CUT,			/* the server has not, or not yet, what was received elsewhere */
 	HERALD_GONE_HISTORY,		/* the server that it comes from has another history */
 	HERALD_GONE_UNLOGGED		/* some of it is not in the WAL */
 } HeraldGone;

@@ -11,6 +11,7 @@
 
 #include "base/compat.h"
 #include "base/settings.h"
+#include "notify/logged/cut.h"
 #include "notify/logged/history.h"
 #include "notify/resume/gone.h"
 
@@ -65,6 +66,10 @@ add_detail(HeraldGone reason)
 		case HERALD_GONE_WAL:
 			errdetail("The WAL after the position cannot be read here: %s.", herald_history_reason());
 			add_hint(" wal_keep_size and herald.resume_wal_size keep more.");
+			break;
+		case HERALD_GONE_CUT:
+			errdetail("This server does not have all that was received up to the position: %s.", herald_cut_reason());
+			add_hint("");
 			break;
 		case HERALD_GONE_HISTORY:
 			errdetail("This server does not have all that was received up to the position: %s.", herald_history_reason());

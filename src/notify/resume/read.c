@@ -294,7 +294,7 @@ is_covered(const Reading *reading, HeraldPosition place)
 	for (int i = 0; i < reading->channels_used; i++)
 		all_logged = all_logged && herald_channel_is_logged(reading->channels[i].name);
 	if (!herald_relay_await_visible())
-		herald_gone_report(HERALD_GONE_HISTORY);
+		return false;			/* and nor will there be a cut */
 	return herald_relay_covers(place, all_logged);
 }
 
@@ -316,8 +316,8 @@ begin_history(Reading *reading, HeraldToken *token)
 	herald_session_prepare_position();
 	herald_bypass_await_counting();
 	here.bypasses = herald_bypass_count();
-	if (!herald_history_cut(token, &cut))
-		herald_gone_report(HERALD_GONE_HISTORY);
+	if (!herald_cut_make(token, &cut))
+		herald_gone_report(HERALD_GONE_CUT);
 	history_now = herald_history_open(CurrentMemoryContext, false);
 	reading_now = reading;
 	switch (herald_history_add(history_now, token, &cut, is_on_channel, reading->rows_max, &section))

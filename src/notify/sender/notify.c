@@ -147,8 +147,8 @@ herald_notify_go_native_unseen(void)
 }
 
 /*
- * No hook of ours sees that a C function notifies.  This is asked only in a database with a logged
- * channel: so others have no cost at the end of each transaction.
+ * No hook of ours sees that a C function notifies.  This is not asked in a session that knows that no
+ * channel is logged.
  */
 bool
 herald_notify_has_unseen(bool may_ask)

@@ -125,11 +125,13 @@ def test_channel_that_was_not_logged(primary, connect):
         assert outcome(reader, "SELECT FROM herald.read('unlogged', %s)", token).startswith("25006")
         assert outcome(reader, "SELECT FROM herald.read('{c,unlogged}'::text[], %s)", token).startswith("25006")
         assert hear(listener, 1) == ["1"]
-        sender.execute("SELECT herald.set_channel('c', false)")
-        notify(sender, "c", "not logged")
-        sender.execute("SELECT herald.set_channel('c', true)")
+        for logged in (False, True):
+            sender.execute("SELECT herald.set_channel('c', %s)", (logged,))
+            assert hear(listener, 1) == [MISSED]
+            if not logged:
+                notify(sender, "c", "not logged")
         notify(sender, "c", "2")
-        assert hear(listener, 3) == [MISSED, MISSED, "2"]
+        assert hear(listener, 1) == ["2"]
         assert outcome(reader, "SELECT FROM herald.read('c', %s)", token).startswith("55000")
         last = position(reader)
         notify(sender, "unlogged", "y")
@@ -225,7 +227,7 @@ def test_cancelled_while_it_reads(primary, connect):
     results = set()
     for milliseconds in range(1, 31):
         client.execute(f"SAVEPOINT s; SET LOCAL statement_timeout = {milliseconds}")
-        results.add(outcome(client, "SELECT herald.listen('c', %s)", token)[:5])
+        results.add(str(outcome(client, "SELECT herald.listen('c', %s)", token))[:5])
         client.execute("ROLLBACK TO s")
     assert "57014" in results
     assert sum("pg_wal" in os.readlink(f"{files}/{name}") for name in os.listdir(files)
