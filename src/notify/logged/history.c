@@ -213,7 +213,7 @@ herald_history_add(HeraldHistory *history, const HeraldToken *token, const Heral
 	}
 
 	/* Closing writes what the buffer still has; then it would be too late for an error. */
-	(void) BufFileRead(history->file, NULL, 0);
+	read_exactly(history, NULL, 0);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
 	return result;
