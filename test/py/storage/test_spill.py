@@ -70,9 +70,9 @@ def test_views_of_files(spilling, connect, watcher):
     assert used == dispatched - needed
     assert size == tail - needed + needed % SEGMENT_BYTES
     assert usage == used / (8 * 1024**3) == one(watcher, "SELECT pg_notification_queue_usage()")
+    looked = one(watcher, "SELECT clock_timestamp()")
     pending_bytes, is_old_enough = watcher.execute(
-        "SELECT pending_bytes, pending_age >= clock_timestamp() - %s FROM herald.listeners",
-        (began,)).fetchone()
+        "SELECT pending_bytes, pending_age >= %s FROM herald.listeners", (looked - began,)).fetchone()
     assert pending_bytes == used
     assert is_old_enough, "the age of the first notification that it has yet to read is not known"
     laggard.execute("COMMIT")
