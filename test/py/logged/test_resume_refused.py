@@ -8,7 +8,7 @@ import pytest
 
 from faults import Doing
 from harness.standby import Standby
-from resume import position, read, resume
+from resume import apart, position, read, resume
 from servers import SETTINGS, need_library, started
 from support import hear, notify, one, outcome, until
 from test_resume_anywhere import ANCHOR_S, anchored, followed
@@ -53,6 +53,7 @@ def test_too_much_wal(primary, connect):
 def test_resumes_one_after_the_other(primary, connect, between):
     """Guards: what comes between two calls with one position in one transaction counts for the second."""
     sender = connect(primary)
+    other = apart(sender, "c", "log_")
     token = position(sender)
     notify(sender, "c", "1")
     notify(sender, "late", "not logged")
@@ -64,8 +65,8 @@ def test_resumes_one_after_the_other(primary, connect, between):
         sender.execute("SELECT herald.set_channel('late', true)")
         assert resume(listener, "late", token) is False
     else:
-        notify_natively(sender, "log_d", "native")
-        assert resume(listener, "log_d", token) is False
+        notify_natively(sender, other, "native")
+        assert resume(listener, other, token) is False
     listener.execute("COMMIT")
     assert hear(listener, 1) == ["1"]
 
@@ -73,13 +74,14 @@ def test_resumes_one_after_the_other(primary, connect, between):
 def test_native_and_not_received(primary, connect):
     """Guards: a position does not go beyond a native notification that its client has not received."""
     sender, native, listener = connect(primary), connect(primary), connect(primary)
+    other = apart(sender, "c", "log_")
     listener.execute("LISTEN c")
     before = position(sender)
     listener.execute("BEGIN; SELECT 1")
     notify_natively(native, "c", "native")
     anchored(primary, sender)
     of_listener = position(listener)
-    of_reader = read(sender, "log_d", before)[1]
+    of_reader = read(sender, other, before)[1]
     primary.restart()
     assert resume(connect(primary), "c", of_listener) is False
     assert outcome(connect(primary), "SELECT FROM herald.read('c', %s)", of_reader).startswith("55000")
