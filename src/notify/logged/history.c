@@ -89,8 +89,7 @@ typedef struct Reading
 	uint32		wanted_max;
 	uint32		wanted;			/* notifications that are, up to now */
 	XLogRecPtr	anchor;			/* the latest one at which no transaction was open */
-	bool		has_begun;		/* the anchor of the token has been met */
-	bool		has_witness;	/* the furthest commit has been met */
+	bool		has_witness;	/* the furthest commit has been met; if there is none, the anchor */
 	bool		has_left;		/* a commit has been left to the queue */
 } Reading;
 
@@ -255,7 +254,7 @@ read_wal(Reading *reading)
 		return HERALD_HISTORY_GONE;
 	}
 
-	/* Nothing else says that a record begins there: the position may be of another history. */
+	/* In another history a user's bytes may be at that place: so begin where a record certainly does. */
 	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
 	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);
 	reading->assembler = herald_assembler_begin();
@@ -284,16 +283,17 @@ read_wal(Reading *reading)
 			if (result != HERALD_HISTORY_READ)
 				return result;
 		}
-		if (!reading->has_begun)
-			return lost(reading->token->wal.witness_run == 0 ? "that server had not come to an anchor yet" :
-						"its anchor is not here");
+		if (!reading->has_witness && reading->token->wal.furthest == InvalidXLogRecPtr)
+			break;				/* it would have been the first */
 	}
 	herald_assembler_end(reading->assembler);
 	herald_wal_reader_close(reader);
-	if (!reading->has_begun)
-		return lost("its anchor is not here");
-	return reading->has_witness || reading->token->wal.furthest == InvalidXLogRecPtr ?
-		HERALD_HISTORY_READ : lost("the last transaction that was received is not here");
+	if (reading->has_witness)
+		return HERALD_HISTORY_READ;
+	if (reading->token->wal.furthest != InvalidXLogRecPtr)
+		return lost("the last transaction that was received is not here");
+	return lost(reading->token->wal.witness_run == 0 ? "that server had not come to an anchor yet" :
+				"its anchor is not here");
 }
 
 static HeraldHistoryResult
@@ -317,8 +317,8 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 	switch (event->kind)
 	{
 		case HERALD_WAL_EVENT_ANCHOR:
-			if (event->wal == mark->from && (mark->furthest != InvalidXLogRecPtr || event->run == mark->witness_run))
-				reading->has_begun = true;
+			if (event->wal == mark->from && event->run == mark->witness_run && mark->furthest == InvalidXLogRecPtr)
+				reading->has_witness = true;
 			if (herald_assembler_oldest(reading->assembler) == InvalidXLogRecPtr)
 				reading->anchor = event->wal;
 			break;
