@@ -76,11 +76,12 @@ static Settings settings;
 static Oid	settings_table;		/* from which they were read; InvalidOid: there is none */
 static bool is_known;			/* both are up to date */
 static bool was_announced;		/* the table has changed since the last read began */
-static uint64 version;			/* how often they were read */
+static uint64 version;			/* how often they were not what they had been when they were read */
 
 static void refresh(void);
 static Oid	find_table(void);
 static void replace(Settings *new_settings);
+static bool is_same(const SettingList *one, const SettingList *other);
 static bool read_table(Settings *found);
 static void add(Settings *found, const char *name, bool logged);
 static void sort(SettingList *list);
@@ -246,12 +247,24 @@ find_table(void)
 static void
 replace(Settings *new_settings)
 {
+	if (!is_same(&settings.exact, &new_settings->exact) || !is_same(&settings.prefixes, &new_settings->prefixes))
+		version++;
 	if (new_settings->context)
 		MemoryContextSetParent(new_settings->context, TopMemoryContext);
 	if (settings.context)
 		MemoryContextDelete(settings.context);
 	settings = *new_settings;
-	version++;
+}
+
+static bool
+is_same(const SettingList *one, const SettingList *other)
+{
+	if (one->count != other->count)
+		return false;
+	for (int i = 0; i < one->count; i++)
+		if (one->items[i].logged != other->items[i].logged || strcmp(one->items[i].name, other->items[i].name) != 0)
+			return false;
+	return true;
 }
 
 /* False: the table has been dropped. */

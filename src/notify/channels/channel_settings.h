@@ -43,7 +43,7 @@ extern void herald_check_channel_here(const char *channel, const char *command);
 /* May a channel be logged, as far as this backend knows?  It does not look, so it never waits. */
 extern bool herald_settings_may_log(void);
 
-/* A number that changes, in this backend, when settings are read that may have changed. */
+/* A number that changes, in this backend, when other settings are read than before. */
 extern uint64 herald_settings_version(void);
 
 /* Is this setting, a channel or a prefix with an asterisk, one for this channel?  Never fails. */
