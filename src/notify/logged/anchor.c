@@ -79,7 +79,7 @@ void
 herald_anchor_ensure(void)
 {
 	if (atomic_load_explicit(&herald_control->anchors.count, memory_order_acquire) > 0 ||
-		RecoveryInProgress() || herald_relay_is_active())
+		RecoveryInProgress() || herald_relay_is_active() || herald_bypass_is_any())
 		return;
 	herald_anchor_write();
 }

@@ -4,8 +4,10 @@
 \pset tuples_only on
 \pset format unaligned
 
--- Nothing may be left over that a mere look at a page would tidy up.
+-- Nothing may be left over that a mere look at a page would tidy up; and a server that has just started may
+-- write its first anchor a second later.
 VACUUM;
+SELECT FROM pg_sleep(3);
 LISTEN c;
 NOTIFY c, 'the first';
 SELECT pg_notify('c', 'the first of the function');
