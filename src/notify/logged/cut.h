@@ -33,8 +33,8 @@ typedef struct HeraldCut
 } HeraldCut;
 
 /*
- * The cut of this moment, for a client with this token, into the first fields of *cut.  Waits for a standby to replay what the
- * client has received.  False: it does not come.  May throw.
+ * The cut of this moment, for a client with this token, into the first fields of *cut.  Waits for a
+ * standby to replay what the client has received.  False: it does not come.  May throw.
  */
 extern bool herald_cut_make(const HeraldToken *token, HeraldCut *cut);
 
