@@ -52,7 +52,7 @@
 typedef struct Setting
 {
 	const char *name;			/* of a channel, or a prefix without its '*' */
-	int			parent;			/* of a prefix: the longest other one that it begins with; -1: none */
+	const struct Setting *parent;	/* of a prefix: the longest other one that it begins with, or NULL */
 	bool		logged;
 } Setting;
 
@@ -86,7 +86,7 @@ static bool read_table(Settings *found);
 static void add(Settings *found, const char *name, bool logged);
 static void sort(SettingList *list);
 static int	compare(const void *one, const void *other);
-static int	find_last(const SettingList *list, const char *name);
+static const Setting *find_last(const SettingList *list, const char *name);
 static bool begins_with(const char *name, const char *prefix);
 static void forget(Datum arg, Oid relation);
 
@@ -117,22 +117,22 @@ herald_settings_hold(void)
 bool
 herald_channel_is_logged(const char *channel)
 {
-	int			i;
+	const Setting *setting;
 
 	refresh();
-	i = find_last(&settings.exact, channel);
-	if (i >= 0 && strcmp(settings.exact.items[i].name, channel) == 0)
-		return settings.exact.items[i].logged;
+	setting = find_last(&settings.exact, channel);
+	if (setting != NULL && strcmp(setting->name, channel) == 0)
+		return setting->logged;
 
 	/*
 	 * All names between a prefix of the channel and the channel begin with that prefix.  So the
 	 * channel's prefixes are among the last prefix not behind the channel, and the prefixes of
 	 * that one.
 	 */
-	i = find_last(&settings.prefixes, channel);
-	while (i >= 0 && !begins_with(channel, settings.prefixes.items[i].name))
-		i = settings.prefixes.items[i].parent;
-	return i >= 0 && settings.prefixes.items[i].logged;
+	setting = find_last(&settings.prefixes, channel);
+	while (setting != NULL && !begins_with(channel, setting->name))
+		setting = setting->parent;
+	return setting != NULL && setting->logged;
 }
 
 bool
@@ -333,10 +333,10 @@ sort(SettingList *list)
 		qsort(list->items, list->count, sizeof(Setting), compare);
 	for (int i = 0; i < list->count; i++)
 	{
-		int			parent = i - 1;
+		const Setting *parent = i > 0 ? &list->items[i - 1] : NULL;
 
-		while (parent >= 0 && !begins_with(list->items[i].name, list->items[parent].name))
-			parent = list->items[parent].parent;
+		while (parent != NULL && !begins_with(list->items[i].name, parent->name))
+			parent = parent->parent;
 		list->items[i].parent = parent;
 	}
 }
@@ -347,8 +347,8 @@ compare(const void *one, const void *other)
 	return strcmp(((const Setting *) one)->name, ((const Setting *) other)->name);
 }
 
-/* The last item that does not sort behind this name; -1: there is none. */
-static int
+/* The last item that does not sort behind this name, or NULL. */
+static const Setting *
 find_last(const SettingList *list, const char *name)
 {
 	int			low = 0;
@@ -363,7 +363,7 @@ find_last(const SettingList *list, const char *name)
 		else
 			high = middle;
 	}
-	return low - 1;
+	return low > 0 ? &list->items[low - 1] : NULL;
 }
 
 static bool

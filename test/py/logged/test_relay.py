@@ -381,7 +381,7 @@ def test_promotion(connect):
         with Standby(former) as new:
             listener, watcher = listens(connect(new)), connect(new)
             with sending(connect(former), "former") as of_former:
-                until(lambda: len(of_former) > 200, "it sends")
+                until(lambda: relay(watcher, "batches") > 200, "the standby receives what it sends")
                 os.kill(until(lambda: relay_pid(watcher), "there is a relay"), signal.SIGTERM)
                 watcher.execute("SELECT pg_promote()")
                 with sending(connect(new), "new") as of_new:
