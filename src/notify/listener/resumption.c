@@ -31,6 +31,7 @@ static HeraldHistory *history;
 
 static bool resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses);
 static bool resume_by_wal(HeraldAction *listen, const HeraldToken *token);
+static bool make_cut(const HeraldToken *token, HeraldCut *cut);
 static void close_history(void);
 
 
@@ -80,12 +81,13 @@ resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses)
 
 /*
  * With what the WAL has up to the cut, and from there on in this server's queue.  Channels that
- * resume in one transaction after the same token share what is read.
+ * resume after the same token share what is read, so their notifications come in one order.  What
+ * was read says nothing of a channel that was not logged until now.
  */
 static bool
 resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 {
-	HeraldCut	cut = {0};
+	HeraldCut	cut;
 	uint32		section;
 	bool		is_read;
 
@@ -95,11 +97,8 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 		herald_session_set_history(true);
 	}
 	herald_session_prepare_position();
-	herald_bypass_await_counting();
-	cut.bypasses = herald_bypass_count();
-	cut.settings = herald_settings_version();
 	is_read = herald_history_find(history, token, &cut, &section);
-	if (!is_read && !herald_cut_make(token, &cut))
+	if (is_read ? cut.settings != herald_settings_version() : !make_cut(token, &cut))
 		return false;
 	if (!resume_at(listen, (HeraldPlace) {cut.place, 0}, cut.bypasses))
 		return false;
@@ -111,6 +110,15 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 	}
 	listen->after = (HeraldPlace) {0};
 	return false;
+}
+
+static bool
+make_cut(const HeraldToken *token, HeraldCut *cut)
+{
+	herald_bypass_await_counting();
+	cut->bypasses = herald_bypass_count();
+	cut->settings = herald_settings_version();
+	return herald_cut_make(token, cut);
 }
 
 HeraldHistory *

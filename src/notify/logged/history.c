@@ -153,12 +153,9 @@ herald_history_find(const HeraldHistory *history, const HeraldToken *token, Hera
 {
 	for (uint32 i = 0; i < history->used; i++)
 	{
-		const HeraldCut *there = &history->sections[i].cut;
-
-		if (!is_same(&history->sections[i].token, token) ||
-			there->bypasses != cut->bypasses || there->settings != cut->settings)
+		if (!is_same(&history->sections[i].token, token))
 			continue;
-		*cut = *there;
+		*cut = history->sections[i].cut;
 		*section = i + 1;
 		return true;
 	}

@@ -62,10 +62,7 @@ extern HeraldHistoryResult herald_history_add(HeraldHistory *history, const Hera
 /* Why the last history could not be read, in words. */
 extern const char *herald_history_reason(void);
 
-/*
- * The section of this token, with its cut, if no setting has changed since and no further transaction
- * has bypassed the queue: *cut says what the caller has noted now.  False: there is none.
- */
+/* The section of this token, and its cut.  False: there is none. */
 extern bool herald_history_find(const HeraldHistory *history, const HeraldToken *token, HeraldCut *cut,
 								uint32 *section);
 

@@ -24,8 +24,8 @@ def read(connection: psycopg.Connection, channel: str, after: str | None, *more:
     return [payload for payload, _ in rows if payload is not None], rows[-1][1]
 
 
-def apart(connection: psycopg.Connection, channel: str, prefix: str) -> str:
-    """The name of a channel, with this prefix, that does not share its counters with the given one: by chance, one in
+def apart(connection: psycopg.Connection, channels: str | list[str], prefix: str) -> str:
+    """The name of a channel, with this prefix, that does not share its counters with the given ones: by chance, one in
     64 does."""
     for number in count():
         name = f"{prefix}{number}"
@@ -33,6 +33,6 @@ def apart(connection: psycopg.Connection, channel: str, prefix: str) -> str:
         with connection.transaction():
             connection.execute("SET LOCAL herald.enabled = off")
             connection.execute(f"NOTIFY {name}")
-        if not str(outcome(connection, "SELECT * FROM herald.read(%s, %s)", channel, token)).startswith("55000: "):
+        if not str(outcome(connection, "SELECT * FROM herald.read(%s, %s)", channels, token)).startswith("55000: "):
             return name
     raise AssertionError("there is none")

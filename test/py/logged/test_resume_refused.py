@@ -71,6 +71,24 @@ def test_resumes_one_after_the_other(primary, connect, between):
     assert hear(listener, 1) == ["1"]
 
 
+def test_native_in_between(primary, connect):
+    """Guards: channels that resume after one position are delivered in the order of the commits, also if native notifications
+    were sent between the calls."""
+    sender = connect(primary)
+    other = apart(sender, ["c", "log_d"], "log_")
+    token = position(sender)
+    for number in range(4):
+        notify(sender, ("c", "log_d")[number % 2], str(number))
+    primary.restart()
+    listener, sender = connect(primary), connect(primary)
+    listener.execute("BEGIN")
+    assert resume(listener, "c", token)
+    notify_natively(sender, other, "native")
+    assert resume(listener, "log_d", token)
+    listener.execute("COMMIT")
+    assert hear(listener, 4) == ["0", "1", "2", "3"]
+
+
 def test_native_and_not_received(primary, connect):
     """Guards: a position does not go beyond a native notification that its client has not received."""
     sender, native, listener = connect(primary), connect(primary), connect(primary)
