@@ -262,8 +262,7 @@ send_history(void)
 		if (has_positions)
 			herald_position_channel_tell_past(&past.after, herald_history_end(history));
 		untold = 0;
-		if (!herald_frames_go_out())
-			(void) pq_flush();
+		herald_frames_flush();
 		if (ProcDiePending || ClientConnectionLost)
 			CHECK_FOR_INTERRUPTS();
 	}
@@ -322,7 +321,7 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 		{
 			advance(reader.checkpoint);
 			herald_turns_give_back();
-			(void) pq_flush();
+			herald_frames_flush();
 		}
 
 		if (at_end && herald_wakeup_finish(herald_wakeup, herald_queue, slot, &to))

@@ -14,8 +14,8 @@
  * to be put separately, as is done already when another module has replaced the server's
  * functions.
  *
- * When its buffer is full the server waits for the client.  A listener whose client does not
- * read must not hold a turn for this time: it returns the turn before.
+ * When its buffer is full we wait for the client.  A listener whose client does not read must not
+ * hold a turn for this time: it returns the turn before.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -24,7 +24,12 @@
 #include "postgres.h"
 
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "port/pg_bswap.h"
+#include "storage/latch.h"
+#include "storage/procsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/wait_event.h"
 
 #include "base/client.h"
 #include "notify/dispatch/turns.h"
@@ -130,12 +135,38 @@ herald_frames_go_out(void)
 }
 
 /*
- * If the client does not accept the server's buffer now, the next message would make the
- * server wait: return the turn.
+ * The server's pq_flush() takes part in no barrier while it waits for a client.  What waits for that barrier
+ * then waits for the client as well: the promotion of a standby, from 19 on, and DROP DATABASE.
  */
+void
+herald_frames_flush(void)
+{
+	while (!herald_frames_go_out())
+	{
+		WaitEvent	event;
+
+		ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_WRITEABLE, NULL);
+		(void) WaitEventSetWait(FeBeWaitSet, -1, &event, 1, WAIT_EVENT_CLIENT_WRITE);
+		if (event.events & WL_POSTMASTER_DEATH)
+			ereport(FATAL,
+					(errcode(ERRCODE_ADMIN_SHUTDOWN),
+					 errmsg("terminating connection due to unexpected postmaster exit")));
+		if (event.events & WL_LATCH_SET)
+		{
+			ResetLatch(MyLatch);
+			ProcessClientWriteInterrupt(true);
+			if (ProcSignalBarrierPending && InterruptHoldoffCount == 0 && CritSectionCount == 0)
+				ProcessProcSignalBarrier();
+		}
+	}
+}
+
+/* If the client does not accept the server's buffer now, wait until it has, without the turn. */
 static void
 make_way(void)
 {
-	if (!herald_frames_go_out())
-		herald_turns_give_back();
+	if (herald_frames_go_out())
+		return;
+	herald_turns_give_back();
+	herald_frames_flush();
 }

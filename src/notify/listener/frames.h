@@ -37,4 +37,7 @@ extern void herald_frames_expect(uint32 length);
 /* Send the server's buffer, as far as the client accepts it.  False: some of it is left. */
 extern bool herald_frames_go_out(void);
 
+/* Send all of it.  May wait for the client for ever; ends this process when it is to end. */
+extern void herald_frames_flush(void);
+
 #endif							/* HERALD_FRAMES_H */

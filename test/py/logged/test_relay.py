@@ -350,6 +350,20 @@ def test_fed_by_an_archive(connect):
             assert not standby.damage(), standby.damage()
 
 
+def test_promotion_beside_a_mute_client(connect, wire):
+    """Guards: a promotion waits for no listener whose client does not read."""
+    for former in started(preload=True, settings=SETTINGS | {"wal_retrieve_retry_interval": "100ms"}):
+        former.psql("SELECT herald.set_channel('logged', logged => true)")
+        with Standby(former) as new:
+            mute, listener, watcher, sender = wire(new), listens(connect(new)), connect(new), connect(former)
+            mute.query("LISTEN logged")
+            until(lambda: notify(sender, "logged", "x" * 7000) or one(
+                watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", mute.pid) == "ClientWrite", "its socket is full")
+            assert one(watcher, "SELECT pg_promote(wait_seconds => 20)")
+            notify(watcher, "logged", "of the new one")
+            assert hear_until(listener, "of the new one")
+
+
 @contextmanager
 def sending(session: psycopg.Connection, name: str):
     """Within the block, the session notifies; yields the list of what was committed."""

@@ -13,6 +13,7 @@ from slow_commits import SLOW, send_behind, slow_commit
 from support import cpu_s, hear, notify, one, state_of, stopped, until, watchdog_pid, watchdog_stopped
 from wire import kinds, payloads
 
+WAIT_EVENT = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
 QUEUE_BYTES = 4 * 1024 * 1024
 
 
@@ -100,6 +101,17 @@ def test_mute_client_terminated(slow, connect, wire):
     listener.execute("LISTEN c")
     notify(sender, "c", "heard")
     assert hear(listener, 1) == ["heard"]
+
+
+def test_database_dropped_beside_a_mute_client(slow, connect, wire):
+    """Guards: what all processes must take part in, such as dropping a database, waits for no listener whose client does not
+    read."""
+    mute, sender = wire(slow), connect(slow)
+    mute.query("LISTEN c")
+    until(lambda: notify(sender, "c", KILOBYTES_7) or one(sender, WAIT_EVENT, mute.pid) == "ClientWrite", "its socket is full")
+    for sql in ("SET statement_timeout = '20s'", "CREATE DATABASE dropped", "DROP DATABASE dropped"):
+        sender.execute(sql)
+    assert one(sender, WAIT_EVENT, mute.pid) == "ClientWrite"
 
 
 # ---- a turn ----
