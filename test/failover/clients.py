@@ -67,9 +67,16 @@ class Sender(Actor):
         """One transaction."""
         self.asked_to_end.wait(self.random.random() * PAUSE_S)
         if self.random.random() < MANY_SHARE:
-            statements, numbers = self._send(*self.random.choice(MANY))
+            self.commit(*self._send(*self.random.choice(MANY)))
         else:
-            statements, numbers = self.random.choice((self._one, self._some, self._savepoints, self._rolled_back))()
+            self.commit(*self.few())
+
+    def few(self) -> tuple[list[str], list[int]]:
+        """The statements of a transaction with some notifications, and the numbers that it commits."""
+        return self.random.choice((self._one, self._some, self._savepoints, self._rolled_back))()
+
+    def commit(self, statements: list[str], numbers: list[int]) -> None:
+        """Executes a transaction."""
         self.doubtful = numbers
         for sql in (self.begin_block, *statements):
             self.link.run(sql)
@@ -80,7 +87,7 @@ class Sender(Actor):
         self.doubtful = []
         self.committed.update(numbers)
 
-    # ---- the statements of a transaction, and the numbers that it commits ----
+    # ---- internals ----
 
     def _send(self, count: int = 1, length: int = 0) -> tuple[list[str], list[int]]:
         first, self.issued = self.issued + 1, self.issued + count
@@ -121,7 +128,11 @@ class Client(Actor):
         if not self._insists:
             self.node = self.random.choice(self.stage.servers())
         self._here = self.node.name, self.node.starts
-        return Link(self.node, DATABASE, f"options='-c {PATIENCE}'")
+        return Link(self.node, DATABASE, f"options='-c {self.limits()}'")
+
+    def limits(self) -> str:
+        """Settings of its sessions."""
+        return PATIENCE
 
     def has_lost(self, why: str) -> None:
         """Waits a little, sometimes longer."""

@@ -13,6 +13,8 @@ from faults import Faults
 from figures import log_is_clean
 from link import Link
 from nodes import Chain, Node
+from outsiders import EVENTS, Administrator, LimitedListener, LimitedReader, NativeSender, Trigger
+from outsiders import SETUP as OUTSIDERS
 
 SENDERS, LISTENERS, READERS = 4, 9, 3
 PAUSE_S = (0.2, 1.2)      # between two faults; each takes some seconds itself
@@ -35,13 +37,14 @@ class Failure(AssertionError):
 
 
 class Story:
-    """One run; use run(). With is_logged off, clients use the primary alone."""
+    """One run; use run(). With is_logged off, clients use the primary alone; with is_mixed, outsiders take part."""
 
-    def __init__(self, chain: Chain, seed: int, seconds: float, is_logged: bool, falsified: str | None):
+    def __init__(self, chain: Chain, seed: int, seconds: float, is_logged: bool, is_mixed: bool, falsified: str | None):
         self.chain = chain
         self.seed = seed
         self.seconds = seconds
         self.is_logged = is_logged
+        self.is_mixed = is_mixed
         self.is_over = False
         self.counts: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -57,7 +60,11 @@ class Story:
                         for number in range(1, SENDERS + 1)]
         self.clients: list[Client] = [Listener(self, number) for number in range(LISTENERS)]
         self.clients += [Reader(self, number) for number in range(READERS)]
-        self.cutter = Cutter(self, 0, DATABASE, expendable=True)
+        self.others: list[Actor] = [Cutter(self, 0, DATABASE, expendable=True)]
+        if is_mixed:
+            self.senders.append(NativeSender(self, SENDERS + 1))
+            self.clients += [LimitedListener(self, LISTENERS), LimitedListener(self, LISTENERS + 1), LimitedReader(self, READERS)]
+            self.others += [Trigger(self), Administrator(self)]
 
     # ---- for the threads ----
 
@@ -116,17 +123,19 @@ class Story:
             self.is_over = True
 
     def _run(self) -> None:
+        if self.is_mixed:
+            self.chain.primary.psql(OUTSIDERS)
         if self.is_logged:
             self.chain.primary.psql(LOGGED)
         self.chain.until_all_follow()
         self._pause(ANCHOR_S)
-        for actor in (*self.clients, *self.senders, self.cutter):
+        for actor in (*self.clients, *self.senders, *self.others):
             actor.start()
         self._disturb()
         self.chain.until_all_follow()
         self._is_calm = True
         self._pause(CALM_S)
-        for actors in ([self.cutter], self.senders):
+        for actors in (self.others, self.senders):
             self._end(actors)
         self.chain.primary.psql("BEGIN; " + "".join(
             f"SELECT send({MARKER}, {number}, 1, '{channel}', 40);" for number, channel in enumerate(CHANNELS, 1)) + "COMMIT")
@@ -223,9 +232,10 @@ class Story:
         wrong = [what for what in ("missing", "doubled", "extra", "disordered") if found[what]]
         if self.chain.is_synchronous and lost:
             wrong.append("lost by servers that replicate synchronously")
-        if self.chain.is_synchronous and self.is_logged and self.needless_resets:
+        if self.chain.is_synchronous and self.is_logged and not self.is_mixed and self.needless_resets:
             wrong.append("resets, though nothing was lost")
-        wrong += [f"no {what}" for what in MUST_HAPPEN if self.is_logged and not (self.counts + self.faults)[what]]
+        expected = MUST_HAPPEN * self.is_logged + EVENTS * self.is_mixed
+        wrong += [f"no {what}" for what in expected if not (self.counts + self.faults)[what]]
         for node in self.chain.nodes:
             try:
                 log_is_clean(node)

@@ -26,6 +26,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
@@ -148,9 +149,7 @@ herald_frames_flush(void)
 		ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_WRITEABLE, NULL);
 		(void) WaitEventSetWait(FeBeWaitSet, -1, &event, 1, WAIT_EVENT_CLIENT_WRITE);
 		if (event.events & WL_POSTMASTER_DEATH)
-			ereport(FATAL,
-					(errcode(ERRCODE_ADMIN_SHUTDOWN),
-					 errmsg("terminating connection due to unexpected postmaster exit")));
+			proc_exit(1);
 		if (event.events & WL_LATCH_SET)
 		{
 			ResetLatch(MyLatch);
