@@ -117,7 +117,8 @@ STAGES = (
           f"test/soak/run --seconds 1800 && {' && '.join(map(FALSIFIED.format, ('watcher', 'resumer', 'reader')))}"),
     Stage("failover", "three servers that fail and take over; clients that resume on any of them (test/failover)", SERVERS, 90,
           f"test/failover/run --seconds 25 && {MISSING}",
-          f"test/failover/run --seconds 600 && test/failover/run --seconds 300 --asynchronous && {MISSING} && {DOUBLED}"),
+          f"test/failover/run --seconds 600 && test/failover/run --seconds 300 --asynchronous &&"
+          f" test/failover/run --seconds 300 --mixed && {MISSING} && {DOUBLED}"),
     Stage("tools", "what installs, builds and shows: scripts/, ./demo, ./check itself (test/py/tools)", SERVERS, 90,
           f"{PYTEST} test/py/tools", guards=TOOLS),
     Stage("monitoring", "the dashboard and the alerts, with Prometheus under load (test/monitoring)", SERVERS, 60,

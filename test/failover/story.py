@@ -8,13 +8,13 @@ from collections import Counter
 from random import Random
 
 from account import Row
+from actors import Actor
 from clients import CHANNELS, DATABASE, LOGGED, Client, Cutter, Listener, Reader, Sender
 from faults import Faults
 from figures import log_is_clean
 from link import Link
 from nodes import Chain, Node
-from outsiders import EVENTS, Administrator, LimitedListener, LimitedReader, NativeSender, Trigger
-from outsiders import SETUP as OUTSIDERS
+from outsiders import join
 
 SENDERS, LISTENERS, READERS = 4, 9, 3
 PAUSE_S = (0.2, 1.2)      # between two faults; each takes some seconds itself
@@ -61,10 +61,7 @@ class Story:
         self.clients: list[Client] = [Listener(self, number) for number in range(LISTENERS)]
         self.clients += [Reader(self, number) for number in range(READERS)]
         self.others: list[Actor] = [Cutter(self, 0, DATABASE, expendable=True)]
-        if is_mixed:
-            self.senders.append(NativeSender(self, SENDERS + 1))
-            self.clients += [LimitedListener(self, LISTENERS), LimitedListener(self, LISTENERS + 1), LimitedReader(self, READERS)]
-            self.others += [Trigger(self), Administrator(self)]
+        self.must_happen = list(MUST_HAPPEN) if is_logged else []
 
     # ---- for the threads ----
 
@@ -124,7 +121,7 @@ class Story:
 
     def _run(self) -> None:
         if self.is_mixed:
-            self.chain.primary.psql(OUTSIDERS)
+            self.must_happen += join(self)
         if self.is_logged:
             self.chain.primary.psql(LOGGED)
         self.chain.until_all_follow()
@@ -234,8 +231,7 @@ class Story:
             wrong.append("lost by servers that replicate synchronously")
         if self.chain.is_synchronous and self.is_logged and not self.is_mixed and self.needless_resets:
             wrong.append("resets, though nothing was lost")
-        expected = MUST_HAPPEN * self.is_logged + EVENTS * self.is_mixed
-        wrong += [f"no {what}" for what in expected if not (self.counts + self.faults)[what]]
+        wrong += [f"no {what}" for what in self.must_happen if not (self.counts + self.faults)[what]]
         for node in self.chain.nodes:
             try:
                 log_is_clean(node)
