@@ -133,13 +133,6 @@ herald_retention_give_up_oldest_large(const HeraldSpiller *spiller)
 	return give_up_large(spiller, herald_large_table_oldest(spiller->large));
 }
 
-void
-herald_retention_note_gap(HeraldRetention *retention, HeraldPosition position)
-{
-	for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
-		move_complete_from(retention, set, position);
-}
-
 HeraldPosition
 herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint64_t sets)
 {

@@ -115,12 +115,6 @@ extern bool herald_retention_give_up_oldest(const HeraldSpiller *spiller);
 extern bool herald_retention_give_up_oldest_large(const HeraldSpiller *spiller);
 
 /*
- * At this position, where a batch begins, messages on all channels are missing.  By the spiller,
- * before the batch is finished.
- */
-extern void herald_retention_note_gap(HeraldRetention *retention, HeraldPosition position);
-
-/*
  * The position from which all messages on channels of these sets still exist, in the ring or
  * in files; with no sets: all segments, whatever large transactions' files are missing.  By any process; a
  * hint, unless by the spiller.

@@ -162,7 +162,7 @@ begin(void)
 			.wal = GetXLogReplayRecPtr(NULL),
 			.place = atomic_load(&herald_queue->head),
 			.from = from,
-			.settings = atomic_load(&herald_queue->head)
+			.complete_from = atomic_load(&herald_queue->head)
 		};
 		herald_relay_begin(&reached, from);
 	}
@@ -299,11 +299,8 @@ note_setting(const HeraldWalEvent *event)
 	if (!herald_shared_is_damaged())
 		herald_channels_scan(look_for_match, &match);
 	if (match.is_found)
-	{
 		report_gap(event->database, "the setting of a channel that has listeners here has changed");
-		publish_gap(event->database);
-	}
-	reached.settings = atomic_load(&herald_queue->head);
+	publish_gap(match.is_found ? event->database : InvalidOid);
 	note_progress(herald_wal_reader_position(reader));
 }
 
@@ -429,7 +426,7 @@ skip_gap(void)
 	reached = (HeraldReached) {
 		.wal = position,
 		.place = atomic_load(&herald_queue->head),
-		.settings = atomic_load(&herald_queue->head)
+		.complete_from = atomic_load(&herald_queue->head)
 	};
 	herald_relay_begin(&reached, from);
 	herald_assembler_end(assembler);
@@ -485,12 +482,15 @@ publish_gaps(void)
 	}
 	pfree(databases);
 
-	/* No session can resume from before the gap, even if none listens now. */
+	/* Also if none listens now: a position from before the gap must differ from one after it. */
 	if (count == 0)
 		publish_gap(InvalidOid);
 }
 
-/* In the order of the queue: they receive everything before it. */
+/*
+ * In the order of the queue: the database's listeners receive everything before it.  It has a place of its own, so a
+ * position from before it is one before complete_from.
+ */
 static void
 publish_gap(Oid database)
 {
@@ -500,6 +500,7 @@ publish_gap(Oid database)
 	herald_is_involved = true;
 	herald_gap_publish(database);
 	CommitTransactionCommand();
+	reached.complete_from = atomic_load(&herald_queue->head);
 }
 
 /* From 16 on the server wakes it for each record; but not at the end of recovery. */

@@ -280,19 +280,6 @@ test_large_rolled_back(void **state UNUSED)
 	assert_int_equal(world.large_bytes, 32);
 }
 
-/* Guards: after a gap no channel is complete from before it, and an earlier gap changes nothing. */
-static void
-test_gap(void **state UNUSED)
-{
-	set_listener(0, border(0), HERALD_LISTENER_PENDING);
-	herald_retention_note_gap(&world.retention, border(0) + 64);
-	herald_retention_note_gap(&world.retention, border(0) + 8);
-	for (int set = 0; set < HERALD_CHANNEL_SETS; set++)
-		assert_int_equal(herald_retention_kept_from(&world.retention, world.queue, UINT64_C(1) << set),
-						 border(0) + 64 + HERALD_ALIGN);
-	assert_int_equal(herald_retention_kept_from(&world.retention, world.queue, 0), border(0));
-}
-
 #define world_test(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -309,7 +296,6 @@ main(void)
 		world_test(test_full_disk),
 		world_test(test_large_file),
 		world_test(test_large_rolled_back),
-		world_test(test_gap),
 	};
 
 	return cmocka_run_group_tests_name("retention", tests, NULL, NULL);

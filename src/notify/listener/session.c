@@ -45,6 +45,7 @@
 #include "notify/listener/session.h"
 #include "notify/logged/anchor.h"
 #include "notify/logged/mark.h"
+#include "notify/logged/relay_state.h"
 #include "notify/storage/spill.h"
 
 static struct
@@ -361,6 +362,8 @@ herald_session_take_owed(void)
 void
 herald_session_prepare_position(void)
 {
+	/* Before that, WAL is replayed that is never relayed: a place in the queue would say nothing of it. */
+	herald_relay_await_begin();
 	if (herald_settings_any_logged())
 		herald_anchor_ensure();
 }

@@ -69,7 +69,7 @@ extern HeraldToken herald_session_position(void);
 
 /*
  * Before the first of them: see to it that logged channels can be resumed from them on another
- * server.  In a transaction; may throw.
+ * server.  In a transaction; may wait for a standby's relay to begin, and throw.
  */
 extern void herald_session_prepare_position(void);
 

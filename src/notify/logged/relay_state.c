@@ -170,7 +170,7 @@ herald_relay_covers(HeraldPosition place, bool logged)
 
 	if (!herald_relay_reached(&reached))
 		return true;
-	if (place < reached.settings)
+	if (place < reached.complete_from)
 		return false;
 	return logged || (!herald_relay_is_active() && place >= reached.place);
 }

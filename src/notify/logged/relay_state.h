@@ -37,10 +37,10 @@ typedef struct HeraldReached
 	HeraldCommitEntry last;
 
 	/*
-	 * The place at the last change of a setting that the relay has met, or where it began.  What the queue
-	 * has between an earlier place and this one may lack notifications of channels that are logged now.
+	 * From here on the queue has what was sent on the channels that are logged now: the place at which the
+	 * relay began, or behind which it has met the last change of a setting, or has left something out.
 	 */
-	HeraldPosition settings;
+	HeraldPosition complete_from;
 } HeraldReached;
 
 /* For the view. */

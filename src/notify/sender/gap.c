@@ -25,7 +25,6 @@
 #include "notify/dispatch/dispatch.h"
 #include "notify/sender/admission.h"
 #include "notify/sender/gap.h"
-#include "notify/storage/spill.h"
 
 /* As in a reference to a large transaction's file: an entry for its listeners, one for the file. */
 #define ENTRIES_BYTES	(2 * sizeof(HeraldEntry) + sizeof(HeraldFileReference))
@@ -46,7 +45,6 @@ herald_gap_publish(Oid database)
 		return;					/* the queue is damaged: all listeners are notified of that */
 
 	HOLD_INTERRUPTS();
-	herald_spill_note_gap(position);
 	herald_queue_fill(herald_queue, position, entries, length);
 	herald_queue_commit(herald_queue, position, GetCurrentTimestamp());
 	if (!herald_dispatch_run())

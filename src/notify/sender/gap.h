@@ -14,8 +14,8 @@
 
 /*
  * Put a gap into the queue, and dispatch it: each listener in this database is notified, after
- * everything before it, that it has missed notifications; and no session can resume from before
- * it.  In a transaction; may wait, and throw, as a sender may.
+ * everything before it, that it has missed notifications.  InvalidOid: none is.  In a transaction;
+ * may wait, and throw, as a sender may.
  */
 extern void herald_gap_publish(Oid database);
 

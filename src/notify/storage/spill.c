@@ -205,15 +205,6 @@ herald_spill_give_up_oldest_file(void)
 	return result;
 }
 
-/* Deletes nothing that would be beyond the limit: the owner of a batch does no I/O. */
-void
-herald_spill_note_gap(HeraldPosition position)
-{
-	herald_spill_lock();
-	herald_retention_note_gap(&herald_spill->spilled, position);
-	LWLockRelease(herald_control->spill_lock);
-}
-
 HeraldPosition
 herald_spill_kept_from(void)
 {

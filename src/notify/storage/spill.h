@@ -91,12 +91,6 @@ extern bool herald_spill_free_disk(uint32 *deleted);
  */
 extern bool herald_spill_give_up_oldest_file(void);
 
-/*
- * The batch at this position stands for notifications that could not be read: no session can resume
- * from before it.  By its owner, before it is finished.  Never throws.
- */
-extern void herald_spill_note_gap(HeraldPosition position);
-
 /* From this position on everything but files of large transactions is still there, for the moment. */
 extern HeraldPosition herald_spill_kept_from(void);
 
