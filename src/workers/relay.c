@@ -99,6 +99,7 @@ static void skip_gap(void);
 static XLogRecPtr shortly_before(XLogRecPtr position);
 static void report_gap(Oid database, const char *reason);
 static void publish_gap(Oid database);
+static void append_gap(Oid database);
 static void publish_gaps(void);
 static void wait_for_more(XLogRecPtr position);
 static long next_pause(XLogRecPtr position);
@@ -119,6 +120,9 @@ herald_relay_main(Datum arg)
 	if (begin())
 	{
 		run();
+
+		/* A position from before the end says nothing of what this server sends on other channels from now on. */
+		append_gap(InvalidOid);
 		note_progress(herald_wal_reader_position(reader));
 		HERALD_STOP_POINT("relay-finish");
 		herald_relay_finish();
@@ -487,12 +491,19 @@ publish_gaps(void)
 		publish_gap(InvalidOid);
 }
 
-/*
- * In the order of the queue: the database's listeners receive everything before it.  It has a place of its own, so a
- * position from before it is one before complete_from.
- */
 static void
 publish_gap(Oid database)
+{
+	append_gap(database);
+	reached.complete_from = atomic_load(&herald_queue->head);
+}
+
+/*
+ * In the order of the queue: the database's listeners receive everything before it.  It has a place of its own, so
+ * positions from before and after it differ, even if the queue is idle.
+ */
+static void
+append_gap(Oid database)
 {
 	if (herald_shared_is_damaged())
 		return;					/* they are notified of that */
@@ -500,7 +511,6 @@ publish_gap(Oid database)
 	herald_is_involved = true;
 	herald_gap_publish(database);
 	CommitTransactionCommand();
-	reached.complete_from = atomic_load(&herald_queue->head);
 }
 
 /* From 16 on the server wakes it for each record; but not at the end of recovery. */
