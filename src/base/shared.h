@@ -185,7 +185,7 @@ typedef struct HeraldControl
 
 	_Atomic bool housekeeper_runs;
 
-	/* Logged channels.  logs: 1: this server has logged a notification, or relayed one. */
+	/* Logged channels.  logs: 1: this server has written a message, or is about to, or has relayed one. */
 	_Atomic uint32_t logs;
 	HeraldAnchors anchors;
 	_Atomic uint32_t wants_anchor;	/* 1: a setting has changed since the last one */

@@ -32,6 +32,7 @@ PG_FUNCTION_INFO_V1(herald_stop_lose_large);
 PG_FUNCTION_INFO_V1(herald_stop_logged);
 PG_FUNCTION_INFO_V1(herald_stop_anchor);
 PG_FUNCTION_INFO_V1(herald_stop_write_anchor);
+PG_FUNCTION_INFO_V1(herald_stop_forget_anchors);
 PG_FUNCTION_INFO_V1(herald_stop_is_logged);
 PG_FUNCTION_INFO_V1(herald_stop_any_logged);
 PG_FUNCTION_INFO_V1(herald_stop_hold_settings);
@@ -183,5 +184,14 @@ Datum
 herald_stop_write_anchor(PG_FUNCTION_ARGS)
 {
 	herald_anchor_write();
+	PG_RETURN_VOID();
+}
+
+/* herald_stop_forget_anchors() → void: as on a server that has just started, and has logged nothing */
+Datum
+herald_stop_forget_anchors(PG_FUNCTION_ARGS)
+{
+	atomic_store(&herald_control->anchors.count, 0);
+	atomic_store(&herald_control->logs, 0);
 	PG_RETURN_VOID();
 }

@@ -15,9 +15,11 @@
  * (Other parts are written before the reservation, and may be before the anchor: the last part
  * says where the first one begins.)
  *
- * The first anchor is in the WAL before this run's first batch with logged notifications has its
- * place (log_writer.c sees to that), and after the relay has ended.  So it is good for every
- * place that is not the relay's: between that place and the anchor's there are no such batches.
+ * The first anchor is usually in the WAL before this run's first message, and after the relay has
+ * ended.  Then it is good for every place that is not the relay's: between that place and the
+ * anchor's no logged notification was sent, and no setting was changed.  A process that writes a message has
+ * said so before (herald_anchor_precede()), and this is read after the anchor was inserted: by the
+ * argument above, a message that was not announced yet is beyond the anchor.
  *
  * Sessions that lag need an older anchor, so several are kept.  When there is no room for
  * another one, every second one is dropped, but never the first of this run, nor the last.
@@ -85,6 +87,13 @@ herald_anchor_ensure(void)
 }
 
 void
+herald_anchor_precede(void)
+{
+	herald_anchor_ensure();
+	atomic_store(&herald_control->logs, 1);
+}
+
+void
 herald_anchor_write(void)
 {
 	insert();
@@ -140,7 +149,7 @@ insert(void)
 	pending.wal = ProcLastRecPtr;
 	HERALD_STOP_POINT("anchor-written");
 	pending.place = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
-	if (atomic_load(&herald_control->anchors.count) == 0)
+	if (atomic_load(&herald_control->anchors.count) == 0 && atomic_load(&herald_control->logs) == 0)
 		pending.place = herald_relay_reached(&relayed) ? relayed.place : 0;
 	XLogFlush(pending_end);
 }

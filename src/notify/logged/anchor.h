@@ -24,10 +24,13 @@
 extern void herald_anchor_keep_up(void);
 
 /*
- * Write the first anchor of this run, unless there is one, or this is a standby.  By a
- * transaction, before it reserves its batch, and by a session that will ask for positions.
+ * Write the first anchor of this run, unless there is one, or this is a standby.  By a session that
+ * will ask for positions.
  */
 extern void herald_anchor_ensure(void);
+
+/* The same, by a transaction that will write a message: before it reserves its batch. */
+extern void herald_anchor_precede(void);
 
 /* Write one at once, and publish it.  Not on a standby. */
 extern void herald_anchor_write(void);

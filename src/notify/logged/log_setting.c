@@ -21,6 +21,7 @@
 #include "core/stop_point.h"
 #include "core/wal_message.h"
 #include "notify/channels/channel_settings.h"
+#include "notify/logged/anchor.h"
 #include "notify/logged/log_setting.h"
 #include "notify/logged/wal_origin.h"
 
@@ -68,6 +69,7 @@ herald_log_setting_write(void)
 	if (changes == NIL)
 		return;
 
+	herald_anchor_precede();
 	herald_settings_exclude_senders();
 	HERALD_STOP_POINT("settings-alone");
 	foreach(cell, changes)

@@ -103,9 +103,8 @@ herald_log_complete(void)
 		write_part();
 	message.length += herald_wal_write_tail(message.text + message.length, true);
 	HERALD_STOP_POINT("log-complete");
-	herald_anchor_ensure();
+	herald_anchor_precede();
 	(void) GetTopTransactionId();
-	atomic_store_explicit(&herald_control->logs, 1, memory_order_relaxed);
 	message.is_complete = true;
 	return true;
 }

@@ -34,6 +34,8 @@ FUNCTIONS = """
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_anchor';
     CREATE FUNCTION stop_write_anchor() RETURNS void
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_write_anchor';
+    CREATE FUNCTION stop_forget_anchors() RETURNS void
+        LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_forget_anchors';
     CREATE FUNCTION stop_slot(pid integer) RETURNS integer
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_slot';
     CREATE FUNCTION stop_damage(what text) RETURNS void

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from faults import pid_of
+from faults import Doing, pid_of
 from harness.cluster import Cluster
 from harness.standby import Standby
 from laggards import SMALLEST
@@ -313,6 +313,37 @@ def test_anchor_of_a_place(scene, logged):
     assert until(lambda: (found := latest(scene, place)) >= anchor.start and found, "it is published") == anchor.start
     assert latest(scene, int(during.content()["place"], 16)) < anchor.start < during.start < after.start
     scene.goes_on(["before", "during", "after"])
+
+
+def test_first_anchor_is_late(scene, logged):
+    """Guards: if the first anchor could not be published before the first message, it is for no place before that."""
+    scene.points.arm("housekeeper-look")
+    scene.points.waiter("housekeeper-look")
+    scene.watcher.execute("SELECT stop_forget_anchors()")
+    native = scene.connect()
+    native.execute("SET herald.enabled = off")
+    scene.points.arm("bypass-count", "wait", pid_of(native))
+    standing = Doing(native, "NOTIFY other")
+    scene.points.waiter("bypass-count")
+    place = one(scene.watcher, "SELECT head FROM herald.queue")
+    notify(scene.sender, "c", "without an anchor")
+    scene.points.release("bypass-count")
+    assert standing.end() is None
+    scene.watcher.execute("SELECT stop_write_anchor()")
+    assert latest(scene, place) == 0 < latest(scene, one(scene.watcher, "SELECT head FROM herald.queue"))
+    scene.points.release()
+    scene.goes_on(["without an anchor"])
+
+
+def test_anchor_before_a_setting(scene, logged):
+    """Guards: there is an anchor before the first message, also if that is a setting's."""
+    scene.points.arm("housekeeper-look")
+    scene.points.waiter("housekeeper-look")
+    scene.watcher.execute("SELECT stop_forget_anchors(); SELECT herald.set_channel('set', true)")
+    assert 0 < latest(scene, 0) < logged.messages("setting")[-1].start
+    scene.watcher.execute("SELECT herald.set_channel('set', NULL)")
+    scene.points.release()
+    scene.goes_on()
 
 
 def test_many_anchors(scene, logged):

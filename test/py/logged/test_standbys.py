@@ -13,7 +13,7 @@ from harness.installation import find_installation
 from harness.prefix import SOURCES, TOP, Prefix
 from harness.standby import Standby
 from servers import SETTINGS, started
-from support import hear, notify, one, outcome, until
+from support import hear, hear_until, notify, one, outcome, until
 from test_relay import ARCHIVE_SETTINGS, fed_by_archive, listens, relay
 
 pytestmark = pytest.mark.seam
@@ -147,5 +147,6 @@ def test_later_version(connect):
                 assert relay(watcher, "newer") > 0
                 watcher.execute("SELECT pg_promote()")
                 notify(watcher, "logged", "of the new one")
-                assert hear(listener, 1) == ["of the new one"]
+                # The former primary may have written anchors as well.
+                assert set(hear_until(listener, "of the new one")) <= {"notifications were missed"}
                 assert not standby.damage(), standby.damage()
