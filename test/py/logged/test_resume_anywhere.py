@@ -6,22 +6,11 @@ import pytest
 
 from harness.standby import Standby
 from resume import position, read, resume
-from servers import SETTINGS, started
 from support import hear, notify, one, outcome, until
 
 pytestmark = pytest.mark.seam
 
 ANCHOR_S = 1.5  # the housekeeper writes one each second, if it is due
-
-
-@pytest.fixture
-def primary():
-    """A server with a logged channel, c, and all that begin with log_."""
-    for server in started(preload=True, settings=SETTINGS | {
-            "wal_keep_size": "512MB", "wal_retrieve_retry_interval": "100ms"}):
-        server.psql("SELECT herald.set_channel('c', logged => true); SELECT herald.set_channel('log_*', logged => true)")
-        server.psql("SELECT pg_notify('c', 'since then everything is logged')")
-        yield server
 
 
 def followed(standby: Standby) -> bool:

@@ -18,16 +18,6 @@ pytestmark = pytest.mark.seam
 MISSED = "notifications were missed"
 
 
-@pytest.fixture
-def primary():
-    """A server with logged channels: c, and all that begin with log_."""
-    for server in started(preload=True, settings=SETTINGS | {
-            "wal_keep_size": "512MB", "wal_retrieve_retry_interval": "100ms"}):
-        server.psql("SELECT herald.set_channel('c', logged => true); SELECT herald.set_channel('log_*', logged => true)")
-        server.psql("SELECT pg_notify('c', 'since then everything is logged')")
-        yield server
-
-
 def notify_natively(session: psycopg.Connection, channel: str, payload: str) -> None:
     """Through the server's own queue."""
     session.execute("SET herald.enabled = off")
