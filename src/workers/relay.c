@@ -65,6 +65,7 @@
 static HeraldWalReader *reader;
 static HeraldAssembler *assembler;
 static HeraldReached reached;
+static XLogRecPtr done;			/* up to here all had been sent when the present record was read */
 static HeraldRelayFigures figures;
 
 /* What the assembler has counted up to the last record. */
@@ -226,6 +227,7 @@ take_record(void)
 	XLogReaderState *record = herald_wal_reader_record(reader);
 	HeraldWalEvent event;
 
+	done = reached.wal;
 	herald_assembler_take(assembler, record);
 	count_messages();
 	while (herald_assembler_event(assembler, &event))
@@ -260,12 +262,12 @@ take_event(const HeraldWalEvent *event)
 			note_anchor(event);
 			break;
 		case HERALD_WAL_EVENT_SETTING:
-			if (event->commit_end > reached.wal)
+			if (event->commit_end > done)
 				note_setting(event);
 			break;
 		case HERALD_WAL_EVENT_BATCH:
 			/* It may have been sent already, before this process began; or, after the promotion, by this server. */
-			if (event->commit_end > reached.wal && event->run != herald_control->server_run)
+			if (event->commit_end > done && event->run != herald_control->server_run)
 				relay(event);
 			break;
 		case HERALD_WAL_EVENT_NEWER:
@@ -293,19 +295,24 @@ note_anchor(const HeraldWalEvent *event)
 
 /*
  * The table itself is replicated.  Sessions that listen to such a channel here may have missed something before this
- * change, or will miss what is sent after it.
+ * change, or will miss what is sent after it.  The note comes first: a session that resumes enters its channels in the
+ * map, and then looks at that (herald_subscriptions_look_for_missed()).  It does not say that this record has been dealt
+ * with, which may have more settings, and notifications.
  */
 static void
 note_setting(const HeraldWalEvent *event)
 {
 	Match		match = {event->database, event->pattern};
 
+	publish_gap(InvalidOid);
+	herald_relay_publish(&reached, herald_relay_read_from());
 	if (!herald_shared_is_damaged())
 		herald_channels_scan(look_for_match, &match);
 	if (match.is_found)
+	{
 		report_gap(event->database, "the setting of a channel that has listeners here has changed");
-	publish_gap(match.is_found ? event->database : InvalidOid);
-	note_progress(herald_wal_reader_position(reader));
+		publish_gap(event->database);
+	}
 }
 
 static bool
