@@ -143,6 +143,11 @@ connect_to_server(void)
 	herald_shared_set_worker(HERALD_WORKER_RELAY);
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
 	temp_file_limit = -1;		/* the files are no query's */
+
+	/* Settings of the whole server that are meant for sessions. */
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	herald_dispatch_attach();
 }
 
