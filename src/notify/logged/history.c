@@ -321,11 +321,7 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 			break;
 		case HERALD_WAL_EVENT_SETTING:
 
-			/*
-			 * While a setting changes, no transaction commits notifications: what comes later
-			 * in the queue than the furthest commit was sent under all settings before that.
-			 */
-			if (event->database == MyDatabaseId && event->commit_end > Max(mark->done, mark->furthest))
+			if (event->database == MyDatabaseId && event->commit_end > mark->done)
 				add_gap(reading, event->pattern);
 			break;
 		case HERALD_WAL_EVENT_BATCH:

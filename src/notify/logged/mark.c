@@ -61,10 +61,7 @@ herald_mark_of_server(HeraldPosition *settled, uint32 bypasses)
 	}
 	(void) herald_log_last_commit(&last.commit_end, &last.run, &last.place);
 	*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
-
-	/* Behind a batch that is not settled, it would say that the client knows of settings from before it. */
-	if (last.place < *settled)
-		herald_mark_witness(&found, &last);
+	herald_mark_witness(&found, &last);
 	herald_mark_advance(&found, *settled, bypasses);
 	return found;
 }
@@ -77,10 +74,7 @@ herald_mark_begin(uint32 bypasses)
 	mark = herald_mark_of_server(&settled, bypasses);
 }
 
-/*
- * The furthest commit as well: a witness that the client has not received would also say that it
- * knows of settings changed before that.
- */
+/* What the client knows of settings goes back as well: it counts from `done`. */
 void
 herald_mark_go_back(const HeraldWalMark *received)
 {

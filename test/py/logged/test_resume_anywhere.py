@@ -183,6 +183,7 @@ def test_setting_changes(primary, connect):
     sender = connect(primary)
     token = position(sender)
     primary.psql("SELECT herald.set_channel('e', logged => true)")
+    sleep(ANCHOR_S)
     notify(sender, "e", "0")
     later = position(sender)
     notify(sender, "e", "1")
