@@ -355,13 +355,18 @@ relay(const HeraldWalEvent *batch)
 		note_progress(batch->commit_end);
 		return;
 	}
+	if (batch->has_unknown)
+	{
+		report_gap(batch->database, "a C function has sent some of a transaction");
+		publish_gap(batch->database);
+	}
 	if (send_or_catch(batch) == HERALD_WAL_NEXT_END)
 	{
 		figures.batches++;
 		reached.last = (HeraldCommitEntry) {batch->run, batch->place, batch->commit_end};
 		atomic_store_explicit(&herald_control->logs, 1, memory_order_relaxed);
 	}
-	else
+	else if (!batch->has_unknown)
 	{
 		report_gap(batch->database, "a transaction could not be read or sent again");
 		publish_gap(batch->database);
@@ -407,7 +412,7 @@ send_batch(const HeraldWalEvent *batch)
 		add(&notification);
 	HERALD_STOP_POINT("relay-send");
 	if (herald_pending_count() == 0)
-		result = HERALD_WAL_NEXT_GONE;	/* pg_herald has not seen what it has sent */
+		result = HERALD_WAL_NEXT_GONE;	/* pg_herald has seen nothing of what it has sent */
 	if (result != HERALD_WAL_NEXT_END)
 	{
 		AbortCurrentTransaction();

@@ -135,12 +135,6 @@ herald_channel_is_logged(const char *channel)
 	return setting != NULL && setting->logged;
 }
 
-bool
-herald_settings_may_log(void)
-{
-	return !is_known || settings.any_logged;
-}
-
 void
 herald_check_channel_here(const char *channel, const char *command)
 {

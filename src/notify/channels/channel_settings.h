@@ -40,9 +40,6 @@ extern bool herald_channel_is_logged(const char *channel);
 /* On a standby: throws if the channel is not logged, since it could not be served.  command: for the message. */
 extern void herald_check_channel_here(const char *channel, const char *command);
 
-/* May a channel be logged, as far as this backend knows?  It does not look, so it never waits. */
-extern bool herald_settings_may_log(void);
-
 /* A number that changes, in this backend, when other settings are read than before. */
 extern uint64 herald_settings_version(void);
 

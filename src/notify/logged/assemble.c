@@ -63,6 +63,7 @@ typedef struct Transaction
 	uint32		next_number;	/* of its next part; 1: its last one was the last of a message */
 	bool		lacks_parts;	/* some were before reading began */
 	bool		has_bypassed;
+	bool		has_unknown;
 	uint64		place;
 	XLogRecPtr *parts;			/* where each begins, unless it lacks some */
 	uint32		count;
@@ -109,6 +110,7 @@ struct HeraldAssembler
 
 static void forget_committed(HeraldAssembler *assembler);
 static void take_message(HeraldAssembler *assembler, XLogReaderState *record);
+static bool is_empty(HeraldAssembler *assembler, HeraldWalMessage message, size_t length);
 static bool is_for_one_run(HeraldAssembler *assembler, uint64 run);
 static Transaction *find(HeraldAssembler *assembler, TransactionId xid);
 static Transaction *find_or_add(HeraldAssembler *assembler, XLogReaderState *record, Oid database, uint64 run);
@@ -203,6 +205,7 @@ herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event)
 			event->kind = HERALD_WAL_EVENT_BATCH;
 			event->place = transaction->place;
 			event->has_bypassed = transaction->has_bypassed;
+			event->has_unknown = transaction->has_unknown;
 			assembler->batch = transaction;
 			return true;
 		}
@@ -305,6 +308,7 @@ take_message(HeraldAssembler *assembler, XLogReaderState *record)
 	HeraldWalMessage message;
 	HeraldWalOrigin origin = herald_wal_origin_check(record, &text);
 	HeraldWalResult result = HERALD_WAL_INVALID;
+	Transaction *transaction;
 
 	if (origin == HERALD_WAL_FOREIGN)
 		return;
@@ -331,8 +335,9 @@ take_message(HeraldAssembler *assembler, XLogReaderState *record)
 	switch (message.kind)
 	{
 		case HERALD_WAL_NOTIFICATIONS:
-			add_part(find_or_add(assembler, record, text.database, message.run), record->ReadRecPtr, &message,
-					 &text);
+			transaction = find_or_add(assembler, record, text.database, message.run);
+			transaction->has_unknown |= message.part == 1 && is_empty(assembler, message, text.length);
+			add_part(transaction, record->ReadRecPtr, &message, &text);
 			break;
 		case HERALD_WAL_SETTING:
 			add_setting(assembler, find_or_add(assembler, record, text.database, message.run), &message,
@@ -347,6 +352,15 @@ take_message(HeraldAssembler *assembler, XLogReaderState *record)
 			assembler->has_event = true;
 			break;
 	}
+}
+
+/* A first part without notifications stands for those that pg_herald has not seen: herald_log_unknown(). */
+static bool
+is_empty(HeraldAssembler *assembler, HeraldWalMessage message, size_t length)
+{
+	HeraldWalNotification first;
+
+	return !herald_wal_next(&message, &first, buffer_for(assembler, length));
 }
 
 static bool

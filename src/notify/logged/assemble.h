@@ -39,6 +39,7 @@ typedef struct HeraldWalEvent
 	/* A batch. */
 	uint64		place;			/* in the queue of that server; 0: all bypassed it */
 	bool		has_bypassed;	/* some did */
+	bool		has_unknown;	/* pg_herald has not seen some */
 
 	/* A setting; the pattern is valid until the next event. */
 	const char *pattern;

@@ -461,7 +461,7 @@ add_gaps(Reading *reading, const HeraldWalEvent *event)
 				add_gap(reading, notification.channel);
 		}
 	}
-	if (next != HERALD_WAL_NEXT_END || !is_any)
+	if (next != HERALD_WAL_NEXT_END || !is_any || event->has_unknown)
 		add_gap(reading, "*");
 }
 

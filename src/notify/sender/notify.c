@@ -146,15 +146,11 @@ herald_notify_go_native_unseen(void)
 	herald_notify_go_native();
 }
 
-/*
- * No hook of ours sees that a C function notifies.  This is not asked in a session that knows that no
- * channel is logged.
- */
+/* No hook of ours sees that a C function notifies. */
 bool
 herald_notify_has_unseen(bool may_ask)
 {
-	may_ask = may_ask && !is_native && !RecoveryInProgress() && herald_settings_may_log();
-	return has_unseen || (may_ask && server_has_some());
+	return has_unseen || (may_ask && !is_native && !RecoveryInProgress() && server_has_some());
 }
 
 void
