@@ -221,6 +221,9 @@ before_commit(void)
 	}
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
+
+	/* Before what takes the lock of the server's NOTIFY: a sender that holds that holds the settings as well. */
+	herald_log_setting_write();
 	if (has_unseen)
 		herald_notify_log_unseen();
 
@@ -235,7 +238,6 @@ before_commit(void)
 		herald_notify_send_natively_at_end();
 	herald_notify_hand_over();
 	herald_subscriptions_prepare();
-	herald_log_setting_write();
 
 	/* The reservation comes last: from then on all later batches wait for this commit. */
 	herald_invalidate_publish();

@@ -30,10 +30,12 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
+#include "storage/lock.h"
 #include "storage/spin.h"
 #include "utils/memutils.h"
 
 #include "base/compat.h"
+#include "base/notify_locks.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "core/wal_message.h"
@@ -67,6 +69,7 @@ static struct
 	bool		channel_is_logged;
 }			message;
 
+static void lock_native_queue(void);
 static bool is_logged(const HeraldEntry *entry);
 static void add(const char *channel, size_t channel_length, const char *payload, size_t payload_length);
 static void begin_part(uint32 part);
@@ -127,8 +130,22 @@ herald_log_write(HeraldPosition place)
 	if (!message.is_complete)
 		return;
 	message.is_complete = false;
+	if (place == 0)
+		lock_native_queue();
 	herald_wal_set_place(message.text, place);
 	(void) herald_wal_origin_log(message.text, message.length, true);
+}
+
+/*
+ * As PreCommit_Notify() will do.  While that lock is held no anchor is published: so none comes between this message and its
+ * commit, however long that takes.
+ */
+static void
+lock_native_queue(void)
+{
+	LOCKTAG		lock = herald_notify_lock(HERALD_LOCK_SERVER);
+
+	(void) LockAcquire(&lock, AccessExclusiveLock, false, false);
 }
 
 void
