@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
 #include "commands/async.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -33,7 +34,7 @@
 #include "notify/channels/channel_settings.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/logged/relay_state.h"
+#include "notify/logged/log_setting.h"
 #include "notify/logged/relay_state.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/retarget.h"
@@ -202,6 +203,11 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 		if (object_id == F_PG_NOTIFY)
 			herald_notify_go_native_unseen();
 	}
+
+	/* No trigger sees that the table of settings is dropped, with the extension. */
+	if (access == OAT_DROP && class_id == RelationRelationId && herald_activation_is_on() &&
+		object_id == herald_settings_table())
+		herald_log_setting("*", false);
 	if (prev_object_access_hook)
 		prev_object_access_hook(access, class_id, object_id, sub_id, arg);
 }
@@ -255,12 +261,6 @@ run_natively_named(UTILITY_PARAMS)
 static void
 run_utility(UTILITY_PARAMS)
 {
-	if (IsA(pstmt->utilityStmt, ListenStmt) && RecoveryInProgress())
-	{
-		herald_relay_await_begin();
-		Async_Listen(((ListenStmt *) pstmt->utilityStmt)->conditionname);
-		return;
-	}
 	if (prev_utility_hook)
 		prev_utility_hook(UTILITY_ARGS);
 	else

@@ -33,11 +33,13 @@
 #include "base/own_channels.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/channels/quota.h"
 #include "notify/listener/actions.h"
 #include "notify/listener/server_steps.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
 
 typedef struct Subscription
@@ -298,6 +300,15 @@ herald_subscriptions_prepare(void)
 
 	HERALD_STOP_POINT("listen-entered");
 
+	/* The relay notifies of later changes of settings: it has met the earlier ones before it could find these entries. */
+	for (int i = 0; i < transaction.touched_used; i++)
+	{
+		const Subscription *subscription = transaction.touched[i];
+
+		if (subscription->is_wanted && !subscription->is_active && !herald_own_channel(subscription->channel))
+			herald_check_channel_here(subscription->channel, "LISTEN");
+	}
+
 	/* [W1] after the entries are in the map: pairs with publish_run() of sequencer.c */
 	start = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
 	for (int i = 0; i < transaction.touched_used; i++)
@@ -329,7 +340,8 @@ herald_subscriptions_look_for_missed(bool is_counted)
 		 * higher numbers.
 		 */
 		now = herald_bypass_count();
-		if (herald_bypass_since(subscription->bypasses, set))
+		if (herald_bypass_since(subscription->bypasses, set) ||
+			!herald_relay_covers(subscription->next_start.position, true))
 			owed->has_missed = true;
 		else if (!is_counted)
 			herald_delivery_look_for_missed(owed, now, set);

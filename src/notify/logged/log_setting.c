@@ -23,6 +23,7 @@
 #include "notify/channels/channel_settings.h"
 #include "notify/logged/anchor.h"
 #include "notify/logged/log_setting.h"
+#include "notify/logged/relay_state.h"
 #include "notify/logged/wal_origin.h"
 
 typedef struct Change
@@ -70,8 +71,10 @@ herald_log_setting_write(void)
 		return;
 
 	herald_anchor_precede();
+	herald_relay_await_end();
 	herald_settings_exclude_senders();
 	HERALD_STOP_POINT("settings-alone");
+	herald_relay_own_setting();
 	foreach(cell, changes)
 	{
 		Change	   *change = lfirst(cell);
@@ -102,7 +105,7 @@ herald_log_setting_reset(void)
 	herald_levels_reset(&levels);
 	changes = NIL;
 
-	/* A token with an older anchor could not tell on which side of the change it is. */
+	/* A token with an older anchor cannot tell on which side of the change it is. */
 	if (has_written)
 		atomic_store(&herald_control->wants_anchor, 1);
 	has_written = false;

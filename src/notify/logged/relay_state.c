@@ -175,6 +175,14 @@ herald_relay_covers(HeraldPosition place, bool logged)
 	return logged || (!herald_relay_is_active() && place >= reached.place);
 }
 
+void
+herald_relay_own_setting(void)
+{
+	SpinLockAcquire(&herald_relay->lock);
+	herald_relay->reached.complete_from = Max(herald_relay->reached.complete_from, herald_relay->reached.place);
+	SpinLockRelease(&herald_relay->lock);
+}
+
 static void
 move_to(RelayStage stage)
 {

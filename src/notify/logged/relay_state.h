@@ -67,6 +67,12 @@ extern XLogRecPtr herald_relay_read_from(void);
 extern void herald_relay_publish_figures(const HeraldRelayFigures *figures);
 extern void herald_relay_finish(void);
 
+/*
+ * By a session that changes settings, after the relay has ended: what the queue has from before that may lack
+ * notifications of channels that are logged from now on.
+ */
+extern void herald_relay_own_setting(void);
+
 /* By the relay, on a server that is no standby: a session may wait for it to begin. */
 extern void herald_relay_is_not_needed(void);
 

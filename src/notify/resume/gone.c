@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "notify/logged/cut.h"
 #include "notify/logged/history.h"
+#include "notify/logged/relay_state.h"
 #include "notify/resume/gone.h"
 
 static void add_detail(HeraldGone reason);
@@ -30,6 +31,13 @@ herald_gone_report(HeraldGone reason)
 		errfinish(__FILE__, __LINE__, __func__);
 	}
 	pg_unreachable();
+}
+
+void
+herald_gone_check_settings(HeraldPosition begin)
+{
+	if (!herald_relay_covers(begin, true))
+		herald_gone_report(HERALD_GONE_UNLOGGED);
 }
 
 static void

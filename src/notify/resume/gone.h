@@ -17,4 +17,10 @@
 /* Throw 55000, with a hint for the user. */
 herald_noreturn extern void herald_gone_report(HeraldGone reason);
 
+/*
+ * The same if, on a standby, a setting has changed since this place.  From the moment at which channels are in the map,
+ * the relay notifies of such a change.
+ */
+extern void herald_gone_check_settings(HeraldPosition begin);
+
 #endif							/* HERALD_GONE_H */

@@ -227,8 +227,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	else
 		read_token(reading, text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
 	reading->begin = token.place.position;
-	reading->now = (Point) {.at = token.place,.mark = token.wal};
-	reading->now.passed = token.passed;
+	reading->now = (Point) {.at = token.place,.mark = token.wal,.passed = token.passed};
 	reading->last = reading->now;
 	reading->batch = token.place.position;
 	reading->bypasses = token.bypasses;
@@ -244,6 +243,8 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 		read_on(reading);
 	if (reading->rows == 0 && waits_ms > 0 && !is_past_queue(reading))
 		wait_and_read(reading, begin_ms + waits_ms);
+	else
+		herald_gone_check_settings(reading->begin);
 
 	/* If no transaction has bypassed the queue by now, the rows are complete. */
 	herald_bypass_await_counting();
@@ -306,7 +307,6 @@ static void
 begin_history(Reading *reading, HeraldToken *token)
 {
 	HeraldToken here = {.run = herald_control->server_run};
-	HeraldWalMark end;
 	HeraldCut	cut = {0};
 	uint32		section;
 
@@ -334,9 +334,8 @@ begin_history(Reading *reading, HeraldToken *token)
 			herald_gone_report(HERALD_GONE_UNLOGGED);
 	reading->past = *token;
 	here.place.position = cut.place;
+	here.wal = herald_history_mark(history_now);
 	herald_mark_advance(&here.wal, cut.place, here.bypasses);
-	end = herald_history_mark(history_now);
-	herald_mark_join(&here.wal, &end);
 	*token = here;
 }
 
@@ -610,6 +609,7 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 
 		/* [W1] after the entries are in the map: as in herald_subscriptions_prepare() */
 		read_on(reading);
+		herald_gone_check_settings(reading->begin);
 		herald_position_channel_note(reading->begin);
 		(void) herald_wakeup_rest(herald_wakeup, slot);
 		while (reading->rows == 0 && wait_for_turn(reading->begin, deadline_ms))
