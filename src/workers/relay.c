@@ -155,6 +155,8 @@ connect_to_server(void)
 static bool
 begin(void)
 {
+	/* Before it is asked whether there is a recovery: in one, no session has sent anything. */
+	HeraldPosition head = atomic_load(&herald_queue->head);
 	XLogRecPtr	from;
 	TimeLineID	timeline;
 
@@ -170,9 +172,9 @@ begin(void)
 		GetOldestRestartPoint(&from, &timeline);
 		reached = (HeraldReached) {
 			.wal = GetXLogReplayRecPtr(NULL),
-			.place = atomic_load(&herald_queue->head),
+			.place = head,
 			.from = from,
-			.complete_from = atomic_load(&herald_queue->head)
+			.complete_from = head
 		};
 		herald_relay_begin(&reached, from);
 	}
