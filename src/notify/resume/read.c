@@ -445,7 +445,8 @@ read_on(Reading *reading)
 				continue;
 			case HERALD_READ_LAPPED:
 				if (reading->rows == 0)
-					herald_gone_report(herald_kept_why_gone(reading->now.at.position));
+					herald_gone_report(reader.in_file && reader.file == HERALD_GAP_FILE ? HERALD_GONE_UNLOGGED :
+									   herald_kept_why_gone(reading->now.at.position));
 				store_row(reading);
 				return;
 			case HERALD_READ_DAMAGED:
