@@ -52,7 +52,7 @@ AS 'MODULE_PATHNAME', 'herald_position'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.position() IS
-'return a position: everything before it has been sent to this session''s client, or, if the session does not listen, to anybody';
+'return a position: everything before it has been sent to this session''s client, or, if the session does not listen, to all listeners';
 
 CREATE FUNCTION herald.listen(channel text, after text DEFAULT NULL)
 RETURNS boolean
@@ -192,7 +192,7 @@ COMMENT ON COLUMN herald.listeners.pid IS 'process ID of the session';
 COMMENT ON COLUMN herald.listeners.datname IS 'database that the session is connected to';
 COMMENT ON COLUMN herald.listeners.rolname IS 'session user when the session began to listen';
 COMMENT ON COLUMN herald.listeners.state IS
-'idle: waits for notifications; pending: waits for its turn to be woken; signalled: has been woken; processing: reads the queue; busy: is in a transaction, and reads the queue when the transaction ends; missed: has missed notifications, and is told so when it next reads';
+'idle: waits for notifications; pending: waits for its turn to be woken; signalled: has been woken; processing: reads the queue; busy: is in a transaction, and reads the queue when the transaction ends; missed: has missed notifications, and is notified of that when it next reads';
 COMMENT ON COLUMN herald.listeners.channels IS 'number of channels that the session listens to';
 COMMENT ON COLUMN herald.listeners.pending_bytes IS
 'size in bytes of the part of the queue that the session has not read, including the files of large transactions; 0 if nothing waits for the session';
@@ -488,9 +488,9 @@ COMMENT ON COLUMN herald.relay.batches IS 'number of transactions whose notifica
 COMMENT ON COLUMN herald.relay.forged IS
 'number of messages in the WAL with the prefix of pg_herald that another program has written; they are ignored';
 COMMENT ON COLUMN herald.relay.newer IS
-'number of messages of a later version of pg_herald; listeners are told that they have missed notifications';
+'number of messages of a later version of pg_herald; listeners are notified that they have missed something';
 COMMENT ON COLUMN herald.relay.gaps IS
-'number of times it could not read or send notifications; listeners are told that they have missed notifications';
+'number of times it could not read or send notifications; listeners are notified that they have missed something';
 
 -- All users may read the views; the rows that a user sees depend on the user's roles.
 -- The grants are explicit because default privileges may have been revoked from PUBLIC.

@@ -205,7 +205,7 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 	}
 
 	/* No trigger sees that the table of settings is dropped, with the extension. */
-	if (access == OAT_DROP && class_id == RelationRelationId && herald_activation_is_on() &&
+	if (access == OAT_DROP && class_id == RelationRelationId && sub_id == 0 && herald_activation_is_on() &&
 		object_id == herald_settings_table())
 		herald_log_setting("*", false);
 	if (prev_object_access_hook)

@@ -154,6 +154,8 @@ herald_frames_flush(void)
 		{
 			ResetLatch(MyLatch);
 			ProcessClientWriteInterrupt(true);
+
+			/* As the server: also while cancel requests are held back, as they are between two statements. */
 			if (ProcSignalBarrierPending && InterruptHoldoffCount == 0 && CritSectionCount == 0)
 				ProcessProcSignalBarrier();
 		}

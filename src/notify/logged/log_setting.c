@@ -70,8 +70,8 @@ herald_log_setting_write(void)
 	if (changes == NIL)
 		return;
 
+	herald_relay_await_end();	/* before that no anchor is written here */
 	herald_anchor_precede();
-	herald_relay_await_end();
 	herald_settings_exclude_senders();
 	HERALD_STOP_POINT("settings-alone");
 	herald_relay_own_setting();

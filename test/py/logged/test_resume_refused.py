@@ -122,48 +122,6 @@ def test_setting_is_newer_than_the_relay(primary, connect):
             assert resume(listener, channel, token) is False
 
 
-def test_position_of_an_idle_standby(primary, connect):
-    """Guards: a position of a standby says nothing of a channel that is logged since, also if the standby's queue has not moved
-    meanwhile; nor is it taken for one of the time after."""
-    with Standby(primary) as standby:
-        sender, client = connect(primary), connect(standby)
-        anchored(primary, sender)
-        until(lambda: followed(standby), "the standby has followed")
-        before = position(client)
-        notify(sender, "new", "not logged")
-        sender.execute("SELECT herald.set_channel('new', true)")
-        until(lambda: followed(standby) and not outcome(client, "LISTEN new"), "the standby has the setting")
-        client.execute("UNLISTEN *")
-        after = position(client)
-        assert outcome(client, "SELECT FROM herald.read('new', %s)", before).startswith("55000")
-        assert resume(connect(standby), "new", before) is False
-        assert resume(connect(standby), "new", after)
-        assert resume(connect(standby), "c", before)
-
-
-def test_position_of_a_standby_that_is_promoted(primary, connect):
-    """Guards: after a promotion a position from before it says nothing of channels that are not logged, also if the standby's
-    queue has not moved meanwhile; one from after it does."""
-    with Standby(primary) as standby:
-        sender, client = connect(primary), connect(standby)
-        anchored(primary, sender)
-        until(lambda: followed(standby), "the standby has followed")
-        before = position(client)
-        notify(sender, "unlogged", "lost")
-        until(lambda: followed(standby), "the standby has followed")
-        client.execute("SELECT pg_promote()")
-        notify(client, "c", "1")
-        assert resume(connect(standby), "unlogged", before) is False
-        assert outcome(client, "SELECT FROM herald.read('unlogged', %s)", before).startswith("55000")
-        listener = connect(standby)
-        assert resume(listener, "c", before)
-        assert hear(listener, 1) == ["1"]
-        after = position(client)
-        notify(client, "unlogged", "2")
-        assert resume(listener, "unlogged", after)
-        assert hear(listener, 1) == ["2"]
-
-
 def test_channel_that_was_not_logged(primary, connect):
     """Guards: on a standby, also after its promotion, a position says nothing of channels, and of times, that were not
     logged: a listener is notified of the change, and a reader gets an error."""

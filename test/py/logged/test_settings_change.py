@@ -1,4 +1,5 @@
-"""Settings that change beside clients that listen, resume or read, and beside notifications of the same transaction."""
+"""Settings that change, and a promotion, beside clients that listen, resume or read, and beside notifications of the same
+transaction."""
 
 from time import sleep
 
@@ -92,6 +93,42 @@ def test_setting_changes_while_it_reads(stop_points, connect):
             until(lambda: followed(standby), "the standby has followed")
             points.release()
             assert doing.end().sqlstate == "55000"
+
+
+def test_position_of_an_idle_standby(pair, standby, connect):
+    """Guards: a position of a standby says nothing of a channel that is logged since, also if the standby's queue has not moved
+    meanwhile; nor is it taken for one of the time after."""
+    sender, client = pair
+    before = position(client)
+    notify(sender, "new", "not logged")
+    sender.execute("SELECT herald.set_channel('new', true)")
+    until(lambda: followed(standby) and not outcome(client, "LISTEN new"), "the standby has the setting")
+    client.execute("UNLISTEN *")
+    after = position(client)
+    assert outcome(client, "SELECT FROM herald.read('new', %s)", before).startswith("55000")
+    assert resume(connect(standby), "new", before) is False
+    assert resume(connect(standby), "new", after)
+    assert resume(connect(standby), "c", before)
+
+
+def test_position_of_a_standby_that_is_promoted(pair, standby, connect):
+    """Guards: after a promotion a position from before it says nothing of channels that are not logged, also if the standby's
+    queue has not moved meanwhile; one from after it does."""
+    sender, client = pair
+    before = position(client)
+    notify(sender, "unlogged", "lost")
+    until(lambda: followed(standby), "the standby has followed")
+    client.execute("SELECT pg_promote()")
+    notify(client, "c", "1")
+    assert resume(connect(standby), "unlogged", before) is False
+    assert outcome(client, "SELECT FROM herald.read('unlogged', %s)", before).startswith("55000")
+    listener = connect(standby)
+    assert resume(listener, "c", before)
+    assert hear(listener, 1) == ["1"]
+    after = position(client)
+    notify(client, "unlogged", "2")
+    assert resume(listener, "unlogged", after)
+    assert hear(listener, 1) == ["2"]
 
 
 def test_logged_after_a_promotion(pair, standby, connect):
