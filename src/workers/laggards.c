@@ -75,9 +75,8 @@ report(uint32 slot, uint64 word, bool is_stalled)
 	TimestampTz since = GetCurrentTimestamp();
 	char		application[NAMEDATALEN];
 
-	/* Store this first: if an error restarts the worker, it must not log this listener again. */
-	atomic_store_explicit(&herald_slots[slot].lagging_since, since, memory_order_relaxed);
 	(void) herald_lag_since(word, &since);
+	/* Before the log: if an error there restarts the worker, it must not log this listener again. */
 	atomic_store_explicit(&herald_slots[slot].lagging_since, since, memory_order_relaxed);
 
 	ereport(LOG_SERVER_ONLY,
