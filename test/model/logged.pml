@@ -654,11 +654,7 @@ inline read_history()
 		:: last != 0 -> open = commit_of[last]; record = last
 		:: else
 		fi;
-#ifdef DONE_AS_IN_ORDER
-		i = (open > t_done -> open : t_done);
-#else
 		i = (IS_RELAYED(at) && open > t_done -> open : t_done);
-#endif
 		mark_join(t_from, i, open, record)
 	:: else -> history = 0
 	fi;
@@ -772,16 +768,11 @@ end_client:
 			cut_end = end[at];
 #endif
 			flush(at);
-#ifndef RELAYED_IS_NOT_AWAITED
+			/* Waits for the dispatcher, or the answer is false: what is left is below `from`. */
 			if
-			:: at == B && position < reached_place -> cut_off(); resumes--		/* waits for the dispatcher */
-			:: else ->
-#endif
-				read_history();
-				answer()
-#ifndef RELAYED_IS_NOT_AWAITED
+			:: at == B && position < reached_place -> cut_off(); resumes--
+			:: else -> read_history(); answer()
 			fi
-#endif
 		}
 	:: atomic { state == HISTORY && history != 0 ->
 			found = 1;
