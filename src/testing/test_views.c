@@ -158,12 +158,15 @@ Datum
 herald_stop_logged(PG_FUNCTION_ARGS)
 {
 	XLogRecPtr	commit_end;
+	const char *commit_end_text;
 	uint64		run;
 	HeraldPosition place;
 
 	if (!herald_log_last_commit(&commit_end, &run, &place))
 		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%X/%X %016llx %016llx", LSN_FORMAT_ARGS(commit_end),
+	/* as this server writes it */
+	commit_end_text = DatumGetCString(DirectFunctionCall1(pg_lsn_out, LSNGetDatum(commit_end)));
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%s %016llx %016llx", commit_end_text,
 											  (unsigned long long) run, (unsigned long long) place)));
 }
 

@@ -37,6 +37,7 @@ class Link:
             raise Lost(self._message())
         self._connection.notice_handler = self._note
         self.pid = self._connection.backend_pid
+        self.major = self._connection.server_version // 10000
 
     def run(self, sql: str) -> list[tuple[str, ...]]:
         """Runs statements; returns the rows of the last one."""

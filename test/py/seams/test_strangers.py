@@ -121,6 +121,19 @@ def looping(cluster: Cluster, wire, statement: str):
         assert error(client.until_ready()).startswith("57014")
 
 
+def test_own_notification_beside_a_loop(cluster, wire):
+    """Guards: a session's own notification comes before the answer, also when another session's notification for it is
+    on its way. (On a stock server, from 19 on, about one in a thousand comes after it.)"""
+    with ExitStack() as stack:
+        session, *others = [stack.enter_context(closing(wire(cluster))) for _ in range(BLOCKED)]
+        for listener in (session, *others):
+            listener.query("LISTEN c; LISTEN own")
+        stack.enter_context(looping(cluster, wire, "DO 'BEGIN LOOP NOTIFY c; COMMIT; PERFORM pg_sleep(0.001); END LOOP; END'"))
+        for number in range(5000):
+            answer = session.query(f"NOTIFY own, '{number}'")
+            assert str(number) in payloads([message for message in answer if kinds([message]) == "A"])
+
+
 def test_table_of_large_files_is_full(tiny, connect):
     """Guards: when the table of large files is full of files kept for a laggard, far below the queue's size limit,
     large transactions still succeed: the laggard loses the oldest."""
