@@ -127,11 +127,11 @@ def test_own_notification_beside_a_loop(cluster, wire):
     with ExitStack() as stack:
         session, *others = [stack.enter_context(closing(wire(cluster))) for _ in range(BLOCKED)]
         for listener in (session, *others):
-            listener.query("LISTEN c; LISTEN own")
+            listener.query("LISTEN c")
+        session.query("LISTEN own")
         stack.enter_context(looping(cluster, wire, "DO 'BEGIN LOOP NOTIFY c; COMMIT; PERFORM pg_sleep(0.001); END LOOP; END'"))
         for number in range(5000):
-            answer = session.query(f"NOTIFY own, '{number}'")
-            assert str(number) in payloads([message for message in answer if kinds([message]) == "A"])
+            assert str(number) in payloads(session.query(f"NOTIFY own, '{number}'"))
 
 
 def test_table_of_large_files_is_full(tiny, connect):
