@@ -56,8 +56,12 @@
 #include "workers/relay.h"
 #include "workers/worker.h"
 
-/* The server before 16 does not wake it for more WAL: its pauses between two looks grow up to this. */
+/*
+ * The server before 16 does not wake it for more WAL.  It pauses between two looks for a part of the time that has
+ * passed without any, at most as long as this: so it finds the next record late by that part of the time before it.
+ */
 #define PAUSE_MAX_MS	50
+#define PAUSE_PART		100
 
 /* Records after which it notes how far it has come, if it sends nothing. */
 #define NOTE_EVERY		1000
@@ -537,7 +541,7 @@ static void
 wait_for_more(XLogRecPtr position)
 {
 	ConditionVariable *replayed = herald_replay_condition();
-	long		pause_ms = next_pause(position);
+	long		pause_ms = replayed != NULL ? PAUSE_MAX_MS : next_pause(position);
 
 	if (replayed != NULL)
 		herald_wait_prepare(HERALD_WAIT_RELAY_IDLE, replayed);
@@ -546,15 +550,18 @@ wait_for_more(XLogRecPtr position)
 	herald_wait_end();
 }
 
-/* Short while the WAL grows; then longer and longer. */
 static long
 next_pause(XLogRecPtr position)
 {
 	static XLogRecPtr last;
-	static long pause_ms;
+	static long quiet_ms;		/* all pauses since the last record */
+	long		pause_ms;
 
-	pause_ms = position != last ? 1 : Min(2 * pause_ms, PAUSE_MAX_MS);
+	if (position != last)
+		quiet_ms = 0;
 	last = position;
+	pause_ms = Max(1, Min(quiet_ms / PAUSE_PART, PAUSE_MAX_MS));
+	quiet_ms += pause_ms;
 	return pause_ms;
 }
 

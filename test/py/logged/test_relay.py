@@ -3,8 +3,10 @@
 import os
 import random
 import signal
+import statistics
 import threading
 import time
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 
 import psycopg
@@ -14,6 +16,7 @@ from harness.cluster import Cluster
 from harness.standby import Standby
 from servers import SETTINGS, started
 from support import hear, hear_until, notify, one, outcome, until
+from timing import as_fast
 
 pytestmark = pytest.mark.seam
 
@@ -88,6 +91,38 @@ def test_order_and_contents(sender, listener):
             sender.execute("SELECT pg_notify('logged', %s)", (f"{number}",))
             sender.execute("SELECT pg_notify('unlogged', %s)", (f"{number}",))
     assert heard(listener, sender) == payloads + [str(number) for number in range(100)]
+
+
+@pytest.mark.alone
+def test_soon_after_the_replay(sender, listener, standby, connect):
+    """Guards: a notification arrives soon after the standby shows the row, also if there was no WAL for a while before."""
+    sender.execute("CREATE TABLE watched (id integer)")
+    watcher = connect(standby)
+    until(lambda: outcome(watcher, "TABLE watched") == [], "the table is there")
+
+    def median_s(arrived: Callable[[], object]) -> float:
+        """From when a row is inserted until arrived() is true."""
+        delays = []
+        for _ in range(20):
+            sender.execute("TRUNCATE watched")
+            until(lambda: not one(watcher, "SELECT count(*) FROM watched"), "the standby has replayed that")
+            time.sleep(0.05)
+            began = time.monotonic()
+            with sender.transaction():
+                sender.execute("INSERT INTO watched VALUES (1)")
+                sender.execute("NOTIFY logged")
+            while not arrived():
+                pass
+            delays.append(time.monotonic() - began)
+        return statistics.median(delays)
+
+    def until_visible() -> float:
+        delay = median_s(lambda: one(watcher, "SELECT count(*) FROM watched"))
+        heard(listener, sender)
+        return delay
+
+    as_fast(lambda: median_s(lambda: hear(listener, 1)), until_visible, 5)
+    sender.execute("DROP TABLE watched")
 
 
 def test_two_sessions_of_the_primary(primary, sender, listener, connect):
