@@ -93,6 +93,11 @@ is_large(const Request *request)
 	return request->length > LARGE_BYTES;
 }
 
+/*
+ * The holder of the lock for room sets room_is_awaited when it finds no room, and clears it when it releases the lock
+ * and no one waits.  If it stays set because the last one that waited was cancelled, the next sender takes the lock,
+ * finds room or waits for it, and clears it.
+ */
 static bool
 reserve_at_once(const Request *request)
 {
@@ -129,6 +134,7 @@ queue_up(Request *request)
 	return success;
 }
 
+/* An interrupt that is served meanwhile releases the lock: then one more large batch may be unsettled, at most. */
 static void
 wait_for_large_batch(Request *request)
 {
@@ -164,6 +170,8 @@ wait_for_room(Request *request)
 		if (herald_spill_make_room(true))
 			continue;
 		HERALD_STOP_POINT("await-room");
+
+		/* We dispatch meanwhile, and sleep only while nothing can be dispatched. */
 		(void) herald_settled_wait_until(oldest_end, PG_UINT64_MAX);
 		serve_interrupts(request);
 	}
