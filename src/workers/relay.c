@@ -57,8 +57,9 @@
 #include "workers/worker.h"
 
 /*
- * The server before 16 does not wake it for more WAL.  It pauses between two looks for a part of the time that has
- * passed without any, at most as long as this: so it finds the next record late by that part of the time before it.
+ * A server before 16, or with max_wal_senders = 0, does not wake it for more WAL.  It pauses between two looks for a
+ * part of the time that has passed without any, at most as long as this: so it finds the next record late by that part
+ * of the time before it.
  */
 #define PAUSE_MAX_MS	50
 #define PAUSE_PART		100

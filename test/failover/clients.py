@@ -135,7 +135,8 @@ class Client(Actor):
         return PATIENCE
 
     def has_lost(self, why: str) -> None:
-        """Waits a little, sometimes longer."""
+        """Waits a little, sometimes longer.  It does not hang, even if it has not come to resume for a long time."""
+        self._lives()
         if self.pid:
             self.stage.count("cut off")
             self.account.note(f"cut off: {' '.join(why.split())[:80]}")
@@ -146,6 +147,7 @@ class Client(Actor):
     def must_be_cancelled(self, failed: Failed) -> None:
         """Goes on elsewhere."""
         super().must_be_cancelled(failed)
+        self._lives()
         self.account.note(str(failed))
         self.account.goes_back()
 

@@ -131,6 +131,7 @@ def install_later_version(prefix: Prefix) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # it compiles the whole module
 def test_later_version(connect):
     """Guards: a standby that cannot read the messages of a later version notifies its listeners that they have missed
     something, each time; and after its promotion its own messages count again."""
