@@ -70,7 +70,7 @@ def copy_tree(target: Path) -> None:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     excluded = [f"--exclude=./{name}" for name in (*NOT_COPIED, *LEFT_BEHIND)]
     archive = subprocess.Popen(["tar", "-c", *excluded, "--exclude=*.o", "--exclude=*.bc", "--exclude=*.so",
-                                "--exclude=./test/*/build", "."], cwd=TOP, stdout=subprocess.PIPE)
+                                "--exclude=./test/*/build", "--exclude=./bench/*/build", "."], cwd=TOP, stdout=subprocess.PIPE)
     unpacked = subprocess.run(["tar", "-x", "--no-same-owner", "-C", target], stdin=archive.stdout)
     if archive.wait() != 0 or unpacked.returncode != 0:
         sys.exit(f"the tree could not be copied to {target}")
