@@ -57,9 +57,8 @@
 #include "workers/worker.h"
 
 /*
- * A server before 16, or with max_wal_senders = 0, does not wake it for more WAL.  It pauses between two looks for a
- * part of the time that has passed without any, at most as long as this: so it finds the next record late by that part
- * of the time before it.
+ * A server before 16, or with max_wal_senders = 0, does not wake the relay for more WAL.  Then the relay pauses between
+ * two looks: for 1/PAUSE_PART of the time since the last record, up to PAUSE_MAX_MS.
  */
 #define PAUSE_MAX_MS	50
 #define PAUSE_PART		100
@@ -98,6 +97,7 @@ static void note_setting(const HeraldWalEvent *event);
 static bool look_for_match(const HeraldChannelInfo *channel, void *arg);
 static void note_progress(XLogRecPtr wal);
 static void relay(const HeraldWalEvent *batch);
+static void note_last(const HeraldWalEvent *batch);
 static HeraldWalNext send_batch(const HeraldWalEvent *batch);
 static HeraldWalNext send_or_catch(const HeraldWalEvent *batch);
 static void add(const HeraldWalNotification *notification);
@@ -278,9 +278,13 @@ take_event(const HeraldWalEvent *event)
 				note_setting(event);
 			break;
 		case HERALD_WAL_EVENT_BATCH:
-			/* It may have been sent already, before this process began; or, after the promotion, by this server. */
-			if (event->commit_end > done && event->run != herald_control->server_run)
+			/* After the promotion, this server may have sent it. */
+			if (event->run == herald_control->server_run)
+				break;
+			if (event->commit_end > done)
 				relay(event);
+			else
+				note_last(event);
 			break;
 		case HERALD_WAL_EVENT_NEWER:
 			if (herald_wal_reader_position(reader) <= reached.wal)
@@ -370,7 +374,7 @@ relay(const HeraldWalEvent *batch)
 	if (send_or_catch(batch) == HERALD_WAL_NEXT_END)
 	{
 		figures.batches++;
-		reached.last = (HeraldCommitEntry) {batch->run, batch->place, batch->commit_end};
+		note_last(batch);
 		atomic_store_explicit(&herald_control->logs, 1, memory_order_relaxed);
 	}
 	else if (!batch->has_unknown)
@@ -379,6 +383,17 @@ relay(const HeraldWalEvent *batch)
 		publish_gap(batch->database);
 	}
 	note_progress(batch->commit_end);
+}
+
+/*
+ * Also of a batch from before this process began: a position here says that it has been received, and another
+ * server must not send it again.
+ */
+static void
+note_last(const HeraldWalEvent *batch)
+{
+	if (batch->commit_end > reached.last.commit_end)
+		reached.last = (HeraldCommitEntry) {batch->run, batch->place, batch->commit_end};
 }
 
 /* The end: it was sent.  Gone: it cannot be sent. */

@@ -26,6 +26,45 @@ def anchored(primary, sender) -> None:
     sleep(ANCHOR_S)
 
 
+@pytest.fixture
+def restarted(primary, connect):
+    """A sender, and a standby that has restarted after an anchor and a notification; since then nothing was sent."""
+    sender = connect(primary)
+    with Standby(primary) as standby:
+        anchored(primary, sender)
+        notify(sender, "c", "long received")
+        until(lambda: followed(standby), "the standby has followed")
+        standby.stop("immediate")
+        standby.start()
+        until(lambda: followed(standby), "its relay has come to the same place")
+        yield sender, standby
+
+
+def test_first_position_of_a_restarted_standby(primary, restarted, connect):
+    """Guards: a client that begins on a restarted standby does not receive elsewhere what was sent before."""
+    sender, standby = restarted
+    token = position(connect(standby))
+    notify(sender, "c", "next")
+    listener = connect(primary)
+    assert resume(listener, "c", token)
+    assert hear(listener, 1) == ["next"]
+
+
+def test_positions_of_a_restarted_standby(primary, restarted, connect):
+    """Guards: a client that has resumed there twice, and received nothing the second time, receives nothing twice elsewhere."""
+    sender, standby = restarted
+    token = position(sender)
+    for _ in range(2):
+        client = connect(standby)
+        assert resume(client, "c", token)
+        token = position(client)
+        client.close()
+    notify(sender, "c", "next")
+    listener = connect(primary)
+    assert resume(listener, "c", token)
+    assert hear(listener, 1) == ["next"]
+
+
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_resumes_after_a_restart(primary, connect, mode):
     """Guards: what was sent after a position is received after a restart or a crash, by listen() and by read(), once."""
