@@ -98,6 +98,7 @@ def test_reading_fails_for_good(sender, watcher, points, listener):
     points.reached("wal-read")
     assert hear(listener, 1, 40) == [MISSED]
     assert heard(listener, sender) == []
+    until(lambda: relay(watcher, "gaps") > before, "the relay counts it, which it does after the delivery")
     assert relay(watcher, "gaps") == before + 1
 
 
@@ -113,6 +114,7 @@ def test_sending_fails(sender, standby, watcher, points, listener, connect):
     assert is_disconnected(standby, other)
     assert hear(listener, 2) == ["before", MISSED]
     assert heard(listener, sender) == []
+    until(lambda: relay(watcher, "gaps") > before, "the relay counts it, which it does after the delivery")
     assert relay(watcher, "gaps") == before + 1
     assert relay_pid(watcher) == pid
     assert "pg_herald cannot relay logged notifications" in standby.log()
@@ -156,6 +158,7 @@ def test_wal_is_gone(primary, standby, sender, watcher, listener, connect):
     assert is_disconnected(standby, other)
     assert hear(listener, 1) == [MISSED]
     assert heard(listener, sender) == []
+    until(lambda: relay(watcher, "gaps") > before, "the relay counts it, which it does after the delivery")
     assert relay(watcher, "gaps") == before + 1
     assert relay_pid(watcher) == pid
 
@@ -179,6 +182,7 @@ def test_larger_than_the_queue(primary, standby, sender, watcher, listener):
         sender.execute("SELECT count(pg_notify('logged', n || repeat('x', 7000))) FROM generate_series(1, 400) n")
         assert hear(listener, 1) == [MISSED]
         assert heard(listener, sender) == []
+        until(lambda: relay(watcher, "gaps") > before, "the relay counts it, which it does after the delivery")
         assert relay(watcher, "gaps") == before + 1
     finally:
         standby.psql("ALTER SYSTEM RESET herald.max_queue_size; SELECT pg_reload_conf()")
