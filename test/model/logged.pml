@@ -9,9 +9,11 @@
  * its commit record, and finishes. A primary writes ANCHORS anchors besides its first one. B
  * replays A's WAL record by record; it may be promoted at any moment (PROMOTES), and what A writes then
  * is not in B's WAL, although at the same places. A goes on; it may also crash and start again
- * (CRASHES), with a new run, an empty queue, and its WAL as far as that was flushed. The
- * client begins on either server at any moment, is cut off at any moment, and resumes on
- * either server, RESUMES times.
+ * (CRASHES), with a new run, an empty queue, and its WAL as far as that was flushed. B may restart
+ * (RESTARTS), with a new run and an empty queue: its relay reads again from any place where no
+ * transaction is between its message and its commit, and passes over what has been replayed. The client
+ * begins on either server at any moment, is cut off at any moment, and resumes on either server,
+ * RESUMES times.
  *
  * Simpler than in C: each transaction has one notification, and its message one part. What is
  * replayed was flushed. Dispatched and settled are one (dispatch.pml has both), and nothing is
@@ -22,7 +24,7 @@
  * Checked: whatever the client receives, it has not received before. When the server says
  * that the client can resume, all that the client has received is in this server's WAL; and each
  * commit there has been received, is in the history, or comes from the queue: only one of
- * these. Without a crash or promotion the answer is always yes, unless a commit hangs
+ * these. Without a crash, restart or promotion the answer is always yes, unless a commit hangs
  * or the relay has not come so far.
  *
  * Must fail: the variants of the table in `run`.
@@ -41,13 +43,16 @@
 #ifndef CRASHES
 #define CRASHES			0
 #endif
+#ifndef RESTARTS
+#define RESTARTS		0
+#endif
 #ifndef RESUMES
 #define RESUMES			1
 #endif
 
 #define A				0
 #define B				1
-#define OTHER_RUN		3			/* of A, after its crash; before that it is A + 1; B's is B + 1 */
+#define OTHER_RUN(s)	((s) + 3)	/* after its crash or restart; before that it is s + 1 */
 
 #define LAST			TRANSACTIONS
 #define BIT(t)			(1 << (t))
@@ -89,7 +94,9 @@ bit is_promoted;
 byte has_read;					/* the relay, of B's WAL */
 byte relayed;					/* the transaction that it has read and not put into the queue; 0: none */
 byte reached_wal, reached_place;
-byte crashes;
+byte relay_from, relay_begin;	/* it reads from here; what is beyond there it puts into the queue */
+bit passes;						/* it has not come to relay_begin */
+byte crashes, restarts;
 
 /* The client, its session, and its token. */
 mtype state = NEW;
@@ -138,13 +145,16 @@ inline mark_join(o_from, o_done, o_furthest, o_witness)
 /* HeraldReached.from and .last: the relay finds the same each time. Into found and last. */
 inline relay_look(to)
 {
-	found = 0; open = 0; last = 0; met = 0;
-	i = 1;
+	found = relay_from; open = 0; last = 0; met = 0;
+	i = relay_from + 1;
 	do
-	:: i <= to ->
+	:: i <= to && !passes ->
 		record = WAL(B, i);
 		if
-		:: IS_MESSAGE(record) -> open = open | BIT(record - 16)
+		:: IS_MESSAGE(record) -> open = open | BIT(record - 16); anchor_run = run_of[record - 16]
+#ifdef PASSED_IS_NOT_NOTED
+		:: IS_COMMIT(record) && i <= relay_begin -> open = open & ~BIT(record - 32)
+#endif
 		:: IS_COMMIT(record) -> open = open & ~BIT(record - 32); last = record - 32
 		:: else ->
 			if
@@ -156,9 +166,10 @@ inline relay_look(to)
 	:: else -> break
 	od;
 	/* the latest anchor below the first message of each that is open */
-	i = 1;
+	anchor_run = 0;
+	i = relay_from + 1;
 	do
-	:: i <= to ->
+	:: i <= to && !passes ->
 		record = WAL(B, i);
 		if
 #ifndef FROM_BEYOND_OPEN
@@ -377,6 +388,7 @@ end_server:
 			flushed = (flushed < end[B] -> end[B] : flushed) }
 	:: atomic { s == B && !is_promoted && PROMOTES -> is_promoted = 1 }
 	:: atomic { s == A && crashes < CRASHES -> crash() }
+	:: atomic { s == B && !is_promoted && restarts < RESTARTS -> restart() }
 	od
 }
 
@@ -410,9 +422,53 @@ inline crash()
 	:: anchors[A] > 0 -> anchors[A]--; anchor_wal[LIST(A, anchors[A])] = 0; anchor_place[LIST(A, anchors[A])] = 0
 	:: else -> break
 	od;
-	runs[A] = OTHER_RUN;
+	runs[A] = OTHER_RUN(A);
 	first_anchor(A, 0);
 	flushed = end[A]
+}
+
+/* Of B, a standby. */
+inline restart()
+{
+	restarts++;
+	if
+	:: at == B && state != OFF && state != NEW && state != REFUSED -> cut_off()
+	:: else
+	fi;
+	do
+	:: head[B] > 0 -> head[B]--; QUEUE(B, head[B]) = 0
+	:: else -> break
+	od;
+	settled[B] = 0; last_logged[B] = 0; relayed = 0;
+	runs[B] = OTHER_RUN(B);
+	relay_from = 0; anchor_run = 0; open = 0;
+	i = 0;
+	do
+	:: i < end[B] ->
+		i++;
+		record = WAL(B, i);
+		if
+		:: IS_MESSAGE(record) -> open = open | BIT(record - 16); anchor_run = run_of[record - 16]
+		:: IS_COMMIT(record) -> open = open & ~BIT(record - 32)
+		:: else ->
+			if
+			:: record != ANCHOR(anchor_run) -> open = 0; anchor_run = record - 48
+			:: else
+			fi
+		fi;
+		if
+#ifdef BEGINS_WITHIN_OPEN
+		:: relay_from = i
+#else
+		:: open == 0 -> relay_from = i
+#endif
+		:: true
+		fi
+	:: else -> break
+	od;
+	relay_begin = end[B]; has_read = end[B]; reached_wal = end[B]; reached_place = 0;
+	passes = 1;
+	i = 0; anchor_run = 0; open = 0; record = 0
 }
 
 active proctype server_a()
@@ -461,7 +517,8 @@ active proctype relay()
 	runs[B] != 0;
 end_relay:
 	do
-	:: atomic { has_read < end[B] ->
+	:: atomic { passes -> passes = 0 }
+	:: atomic { !passes && has_read < end[B] ->
 			has_read++;
 			record = WAL(B, has_read);
 			relayed = (IS_COMMIT(record) && run_of[record - 32] != runs[B] -> record - 32 : 0);
@@ -481,7 +538,7 @@ end_relay:
 			reached_place = head[B]
 #endif
 		}
-	:: atomic { is_promoted && has_read == end[B] ->
+	:: atomic { is_promoted && !passes && has_read == end[B] ->
 			relay_is_active = 0;
 			first_anchor(B, reached_place);
 			break
@@ -668,7 +725,7 @@ inline answer()
 	:: is_good -> check(); state = HISTORY
 	:: else ->
 #ifdef ANSWERS
-		assert(crashes > 0 || is_promoted || has_conflict || t_from == 0);
+		assert(crashes > 0 || restarts > 0 || is_promoted || has_conflict || t_from == 0);
 #endif
 		state = REFUSED; history = 0;
 		clear_mark();
@@ -725,6 +782,9 @@ inline begin(s)
 	do
 	:: i <= used ->
 		before = (s == A && run_of[i] != runs[s] -> before | BIT(i) : before);
+		/* What the relay has passed over, and what it has put into the queue, counts as received. */
+		received = (s == B && commit_of[i] <= (reached_place <= position -> reached_wal : relay_begin) &&
+			WAL(B, commit_of[i]) == COMMIT(i) -> received | BIT(i) : received);
 		i++
 	:: else -> break
 	od;
