@@ -21,6 +21,7 @@
 #include "base/entry.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "base/suppress_messages.h"
 #include "notify/channels/channel_settings.h"
 #include "notify/logged/assemble.h"
 #include "notify/logged/history.h"
@@ -96,6 +97,7 @@ typedef struct Reading
 /* Why the last history could not be read. */
 static char reason[256];
 
+static bool close_file(void *file);
 static bool is_same(const HeraldToken *one, const HeraldToken *other);
 static FilePlace tell(const HeraldHistory *history);
 static void seek(const HeraldHistory *history, FilePlace place);
@@ -130,21 +132,17 @@ herald_history_open(MemoryContext parent, bool outlives_transaction)
 void
 herald_history_close(HeraldHistory *history)
 {
-	MemoryContext caller = CurrentMemoryContext;
-
-	PG_TRY();
-	{
-		if (history->file != NULL)
-			BufFileClose(history->file);
-	}
-	PG_CATCH();
-	{
-		/* After an error that has left something to write.  The file is closed when the session ends. */
-		MemoryContextSwitchTo(caller);
-		FlushErrorState();
-	}
-	PG_END_TRY();
+	/* It throws an error if one before has left something to write.  Then the file is closed when the session ends. */
+	if (history->file != NULL)
+		(void) herald_with_messages_suppressed(close_file, history->file);
 	MemoryContextDelete(history->memory);
+}
+
+static bool
+close_file(void *file)
+{
+	BufFileClose(file);
+	return true;
 }
 
 bool

@@ -63,6 +63,7 @@ static bool read_next(HeraldWalReader *reader, HeraldWalRead *result);
 static bool find_record(HeraldWalReader *reader, char **error);
 static bool may_concern_us(XLogReaderState *record);
 static void open_xlog(HeraldWalReader *reader);
+static void go_to_position(HeraldWalReader *reader);
 static void open_file(XLogReaderState *xlog, XLogSegNo file, TimeLineID *timeline);
 static void close_file(void *arg);
 static bool failed(HeraldWalReader *reader, const char *reason);
@@ -152,7 +153,7 @@ herald_wal_reader_seek(HeraldWalReader *reader, XLogRecPtr to)
 	reader->position = to;
 	reader->is_inexact = false;
 	if (reader->xlog != NULL)
-		XLogBeginRead(reader->xlog, to);
+		go_to_position(reader);
 }
 
 void
@@ -195,7 +196,7 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 				return failed(reader, error ? error : "no record was found");
 
 			/* What has been read of the last page may change: begin with reading that again. */
-			XLogBeginRead(reader->xlog, reader->position);
+			go_to_position(reader);
 			*result = HERALD_WAL_READ_END;
 			return true;
 		}
@@ -248,8 +249,21 @@ open_xlog(HeraldWalReader *reader)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory")));
-	XLogBeginRead(reader->xlog, reader->position);
+	go_to_position(reader);
 	reader->file = reader->position / wal_segment_size;
+}
+
+/* A record that ends with its page ends where the next page's header begins: a server with assertions begins at no header. */
+static void
+go_to_position(HeraldWalReader *reader)
+{
+	XLogRecPtr	position = reader->position;
+
+	if (position % wal_segment_size == 0)
+		position += SizeOfXLogLongPHD;
+	else if (position % XLOG_BLCKSZ == 0)
+		position += SizeOfXLogShortPHD;
+	XLogBeginRead(reader->xlog, position);
 }
 
 static void

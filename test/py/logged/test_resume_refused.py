@@ -203,7 +203,8 @@ def test_two_positions(connect):
 
 
 def test_temporary_files_are_full(primary, connect):
-    """Guards: a client that reads the WAL with temp_file_limit used up gets an error, and its transaction can go on."""
+    """Guards: a client that reads the WAL with temp_file_limit used up gets an error; its transaction can go on, and the
+    session can be cancelled."""
     client = connect(primary)
     token = position(client)
     for number in range(20):
@@ -221,6 +222,8 @@ def test_temporary_files_are_full(primary, connect):
     assert outcome(client, "SELECT herald.listen('c', %s)", token).startswith("53400")
     client.execute("ROLLBACK TO s; COMMIT")
     assert one(client, "SELECT count(*) FROM t") == 1
+    client.execute("SET statement_timeout = '100ms'")
+    assert outcome(client, "SELECT pg_sleep(10)").startswith("57014")
 
 
 def test_cancelled_while_it_reads(primary, connect):
