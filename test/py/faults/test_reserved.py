@@ -63,7 +63,7 @@ def test_new_tables_outside_the_wal(minimal, statement):
     transaction has no place in the queue, and its notifications go through the server's own queue."""
     minimal.watcher.execute("CREATE TABLE IF NOT EXISTS c_tables (t text)")
     victim, client = minimal.connect(), minimal.connect()
-    d = apart(client, "c", "d")
+    d = apart(client, ["c"], "d")
     before = position(client)
     victim.execute(f"BEGIN; {statement}; NOTIFY c, 'by the server'; COMMIT")
     for listener in minimal.listeners:

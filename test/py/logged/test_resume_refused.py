@@ -43,12 +43,12 @@ def test_too_much_wal(primary, connect):
 def test_resumes_one_after_the_other(primary, connect, between):
     """Guards: what comes between two calls with one position in one transaction counts for the second."""
     sender = connect(primary)
-    other = apart(sender, "c", "log_")
     token = position(sender)
     notify(sender, "c", "1")
     notify(sender, "late", "not logged")
     primary.restart()
     listener, sender = connect(primary), connect(primary)
+    other = apart(sender, ["c"], "log_")
     listener.execute("BEGIN")
     assert resume(listener, "c", token)
     if between == "a setting":
@@ -65,12 +65,12 @@ def test_native_in_between(primary, connect):
     """Guards: channels that resume after one position are delivered in the order of the commits, also if native notifications
     were sent between the calls."""
     sender = connect(primary)
-    other = apart(sender, ["c", "log_d"], "log_")
     token = position(sender)
     for number in range(4):
         notify(sender, ("c", "log_d")[number % 2], str(number))
     primary.restart()
     listener, sender = connect(primary), connect(primary)
+    other = apart(sender, ["c", "log_d"], "log_")
     listener.execute("BEGIN")
     assert resume(listener, "c", token)
     notify_natively(sender, other, "native")
@@ -82,7 +82,7 @@ def test_native_in_between(primary, connect):
 def test_native_and_not_received(primary, connect):
     """Guards: a position does not go beyond a native notification that its client has not received."""
     sender, native, listener = connect(primary), connect(primary), connect(primary)
-    other = apart(sender, "c", "log_")
+    other = apart(sender, ["c"], "log_")
     listener.execute("LISTEN c")
     before = position(sender)
     listener.execute("BEGIN; SELECT 1")

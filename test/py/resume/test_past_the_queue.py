@@ -142,7 +142,7 @@ def test_junk_spoils_junk(cluster, connect, statements):
     """Guards: a session with herald.enabled off invalidates positions for its own channels only; its notifications
     arrive."""
     stranger, sender, reader, hearer = (connect(cluster) for _ in range(4))
-    junk, more = apart(sender, "c", "junk"), apart(sender, "c", "more")
+    junk, more = apart(sender, ["c"], "junk"), apart(sender, ["c"], "more")
     hearer.execute(f"LISTEN {junk}")
     token, first = position(sender), position(sender)
     for number in range(10):

@@ -91,7 +91,7 @@ def test_channels_from_different_positions(cluster, connect):
     """Guards: if channels are resumed from different positions, a bypass on one of them, before its own position,
     does not invalidate the older position of the other."""
     sender = connect(cluster)
-    b = apart(sender, "a", "b")
+    b = apart(sender, ["a"], "b")
     older = position(sender)
     sender.execute(f"SET herald.enabled = off; NOTIFY {b}, 'past'; RESET herald.enabled")
     newer = position(sender)
