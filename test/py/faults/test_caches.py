@@ -13,6 +13,7 @@ import pytest
 from cache_scene import CHANGE, LOOK, RING, ROWS, CacheScene, look
 from faults import Doing, pid_of
 from harness.cluster import Cluster
+from slow_commits import commit_slowly
 from support import one, stopped, until
 
 STOPPED_S = float(os.environ.get("HERALD_STOPPED_S", "0.2"))
@@ -116,17 +117,6 @@ def nobody_confirms(cluster: Cluster, connection: psycopg.Connection):
         connection.execute("SELECT pg_reload_conf()")
 
 
-def waits_for_a_standby(scene: CacheScene, victim: psycopg.Connection, doing: Doing) -> bool:
-    """Whether the commit waits; False if it has ended without waiting. (Another process applies the setting, and may
-    not have done so yet.)"""
-    def waits() -> bool:
-        return one(scene.watcher, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = %s",
-                   pid_of(victim))
-
-    until(lambda: waits() or not doing.runs(), "it waits, or ends")
-    return doing.runs()
-
-
 @pytest.mark.parametrize("how", ["confirmed", "canceled"])
 def test_commit_waits_for_a_standby(caches, how):
     """Guards: a committed change that waits for its standby before it becomes visible is seen by no session; what is
@@ -135,10 +125,7 @@ def test_commit_waits_for_a_standby(caches, how):
     old.execute(f"{REPEATABLE}; {LOOK}")
     with nobody_confirms(caches.cluster, caches.watcher):
         until(lambda: one(victim, "SHOW synchronous_standby_names") == "nobody", "it waits for a standby")
-        doing = Doing(victim, CHANGE)
-        while not waits_for_a_standby(caches, victim, doing):
-            assert doing.end() is None
-            doing = Doing(victim, CHANGE)
+        doing = commit_slowly(caches.watcher, victim, CHANGE)
         for _ in range(3):
             for reader in caches.readers:
                 assert caches.kept(reader) == ROWS - 1

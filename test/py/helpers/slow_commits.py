@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import psycopg
 
+from faults import Doing
 from support import one, until, wait_event
 from wire import cstring, kinds
 
@@ -33,6 +34,17 @@ def slow_commit(cluster, wire, watcher: psycopg.Connection, payload: str):
         yield let_go
     finally:
         let_go()
+
+
+def commit_slowly(watcher: psycopg.Connection, connection: psycopg.Connection, sql: str) -> Doing:
+    """Executes a statement until its commit waits for a standby: another process applies synchronous_standby_names, and may
+    do so later than the session."""
+    while True:
+        doing = Doing(connection, sql)
+        until(lambda: wait_event(watcher, connection.info.backend_pid) == "SyncRep" or not doing.runs(), "it waits, or ends")
+        if doing.runs():
+            return doing
+        assert doing.end() is None
 
 
 def head(watcher: psycopg.Connection) -> int:

@@ -8,6 +8,7 @@ from faults import Doing
 from harness.standby import Standby
 from resume import position, resume
 from servers import SETTINGS, need_library, started
+from slow_commits import commit_slowly
 from support import hear, hear_until, notify, one, until
 from test_resume_anywhere import ANCHOR_S, anchored, followed
 
@@ -85,8 +86,7 @@ def test_new_standby_beside_a_hanging_commit(primary, connect):
     until(lambda: one(first, "SHOW synchronous_standby_names") == "nobody", "it waits for a standby")
     for session in (first, second):
         session.execute("SET herald.enabled = off")
-    hangs = Doing(first, "NOTIFY log_x, 'holds the lock'")
-    until(lambda: one(watcher, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"), "it hangs")
+    hangs = commit_slowly(watcher, first, "NOTIFY log_x, 'holds the lock'")
     waits = Doing(second, "NOTIFY c, 'native'")
     until(lambda: one(watcher, WAITS, second.info.backend_pid), "it waits")
     watcher.execute("SELECT pg_switch_wal()")
