@@ -25,8 +25,8 @@ OBJS = \
 	src/notify/resume/gone.o src/notify/resume/read.o src/notify/resume/resume.o \
 	src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o src/notify/dispatch/turns.o \
 	src/notify/channels/channel_map.o src/notify/channels/channel_settings.o src/notify/channels/quota.o \
-	src/notify/logged/anchor.o src/notify/logged/assemble.o src/notify/logged/cut.o src/notify/logged/history.o \
-	src/notify/logged/log_setting.o src/notify/logged/log_writer.o src/notify/logged/mark.o \
+	src/notify/logged/anchor.o src/notify/logged/assemble.o src/notify/logged/conflict.o src/notify/logged/cut.o \
+	src/notify/logged/history.o src/notify/logged/log_setting.o src/notify/logged/log_writer.o src/notify/logged/mark.o \
 	src/notify/logged/relay_state.o src/notify/logged/set_channel.o src/notify/logged/wal_origin.o \
 	src/notify/logged/wal_reader.o \
 	src/notify/position/bypass.o src/notify/position/kept.o src/notify/position/lag.o \

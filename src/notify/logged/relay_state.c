@@ -22,6 +22,7 @@
 #include "base/shared.h"
 #include "base/waits.h"
 #include "core/stop_point.h"
+#include "notify/logged/conflict.h"
 #include "notify/logged/relay_state.h"
 #include "notify/logged/wal_reader.h"
 
@@ -46,6 +47,7 @@ static void move_to(RelayStage stage);
 static bool has_not_begun(XLogRecPtr unused);
 static bool waits_for_end(XLogRecPtr unused);
 static bool is_before(XLogRecPtr wal);
+static bool is_coming(XLogRecPtr wal);
 static bool wait_while(HeraldWait wait, bool (*condition) (XLogRecPtr), XLogRecPtr wal, uint64 end_ms);
 
 
@@ -151,7 +153,15 @@ herald_relay_await_begin(void)
 bool
 herald_relay_await(XLogRecPtr wal, uint64 limit_ms)
 {
-	return wait_while(HERALD_WAIT_REPLAY, is_before, wal, herald_clock_ms() + limit_ms);
+	if (!wait_while(HERALD_WAIT_REPLAY, is_coming, wal, herald_clock_ms() + limit_ms))
+		return false;
+	if (is_before(wal))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("canceling wait for replay due to conflict with recovery"),
+				 errdetail("This standby has not yet replayed what was received up to the position, and its replay waits for queries, perhaps for this one."),
+				 errhint("Repeat the transaction. With hot_standby_feedback on the standby there are few conflicts.")));
+	return true;
 }
 
 bool
@@ -159,8 +169,12 @@ herald_relay_await_visible(void)
 {
 	herald_relay_await_begin();
 
-	/* A commit is visible before the end of its replay is noted: so the end of the record that is being replayed. */
-	return !herald_relay_is_active() || herald_relay_await(GetCurrentReplayRecPtr(NULL), HERALD_WAL_WAIT_MS);
+	/*
+	 * A commit is visible before the end of its replay is noted: so the end of the record that is being replayed.  If that
+	 * one waits for queries, it is no commit.
+	 */
+	return !herald_relay_is_active() ||
+		wait_while(HERALD_WAIT_REPLAY, is_coming, GetCurrentReplayRecPtr(NULL), herald_clock_ms() + HERALD_WAL_WAIT_MS);
 }
 
 bool
@@ -211,10 +225,28 @@ is_before(XLogRecPtr wal)
 	return herald_relay_is_active() && herald_relay_reached(&reached) && reached.wal < wal;
 }
 
+/* Not if replay waits for queries, and the relay has come to it. */
+static bool
+is_coming(XLogRecPtr wal)
+{
+	HeraldReached reached;
+	XLogRecPtr	replayed;
+
+	if (!is_before(wal))
+		return false;
+	if (!herald_conflict_exists())
+		return true;
+
+	/* Read after that: it is beyond each commit that was visible then. */
+	replayed = GetXLogReplayRecPtr(NULL);
+	return herald_relay_reached(&reached) && reached.wal < replayed;
+}
+
 /* False: it is end_ms (herald_clock_ms()). */
 static bool
 wait_while(HeraldWait wait, bool (*condition) (XLogRecPtr), XLogRecPtr wal, uint64 end_ms)
 {
+	uint64		begin_ms = herald_clock_ms();
 	uint64		now_ms;
 	bool		still;
 
@@ -227,7 +259,7 @@ wait_while(HeraldWait wait, bool (*condition) (XLogRecPtr), XLogRecPtr wal, uint
 			break;
 		HERALD_STOP_POINT("await-relay");
 		CHECK_FOR_INTERRUPTS();
-		herald_wait_sleep(wait, (long) Min(end_ms - now_ms, INT_MAX));
+		herald_wait_sleep(wait, herald_conflict_pause(begin_ms, now_ms, end_ms));
 	}
 	herald_wait_end();
 	return !still;

@@ -112,7 +112,8 @@ extern bool herald_relay_await_visible(void);
 
 /*
  * Wait, in a transaction, until the relay has come to this position, or has ended; for limit_ms at
- * most.  False: it has not.  May throw what interrupts throw.
+ * most.  False: it has not.  Throws a serialization failure if replay may never come there, since it waits for queries; and
+ * what interrupts throw.
  */
 extern bool herald_relay_await(XLogRecPtr wal, uint64 limit_ms);
 

@@ -41,6 +41,7 @@
 #include "notify/listener/position_channel.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/logged/conflict.h"
 #include "notify/logged/history.h"
 #include "notify/logged/mark.h"
 #include "notify/logged/relay_state.h"
@@ -625,12 +626,14 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 	PG_END_TRY();
 }
 
-/* False: the time is over, or the caller's position has become old. */
+/* False: the time is over, or the caller's position has become old, or the replay of this standby waits for queries. */
 static bool
 wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 {
 	uint32		slot = herald_shared_my_slot();
 	HeraldListenerWord *word = herald_wakeup_word(herald_wakeup, slot);
+	uint64		begin_ms = herald_clock_ms();
+	bool		conflicts = false;
 
 	for (;;)
 	{
@@ -638,18 +641,16 @@ wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 
 		if (herald_word_state(atomic_load(word)) == HERALD_LISTENER_SIGNALLED)
 			return true;
-		if (now_ms >= deadline_ms ||
+		if (conflicts || now_ms >= deadline_ms ||
 			herald_position_channel_is_old(begin, herald_wakeup_has_read(herald_wakeup, herald_queue, slot)))
 			return false;
 		(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
-		rest((long) (deadline_ms - now_ms));
+		rest(herald_conflict_pause(begin_ms, now_ms, deadline_ms));
+		conflicts = herald_conflict_exists();
 	}
 }
 
-/*
- * Wait until the latch is set, for timeout_ms at most.  Ends if the client has closed the
- * connection.
- */
+/* Wait until the latch is set, for timeout_ms at most.  Ends if the client has closed the connection. */
 static void
 rest(long timeout_ms)
 {
