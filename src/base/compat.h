@@ -107,6 +107,15 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 	return wait != 0 && wait != for_us;
 }
 
+/* 19: a wait until no other process has pinned a page has another name. */
+#if PG_VERSION_NUM >= 190000
+#define HERALD_WAIT_EVENT_BUFFER_CLEANUP	WAIT_EVENT_BUFFER_CLEANUP
+#elif PG_VERSION_NUM >= 170000
+#define HERALD_WAIT_EVENT_BUFFER_CLEANUP	WAIT_EVENT_BUFFER_PIN
+#else
+#define HERALD_WAIT_EVENT_BUFFER_CLEANUP	PG_WAIT_BUFFER_PIN
+#endif
+
 /* 17: dshash supports strings as keys, and copies a key by a function that the table names. */
 #if PG_VERSION_NUM >= 170000
 #define HERALD_DSHASH_PARAMETERS(key_size_, entry_size_, compare_, hash_, tranche_) \

@@ -43,12 +43,22 @@ struct HeraldRelay
 	HeraldRelayFigures figures;
 };
 
+/* What a session waits for. */
+typedef struct Awaited
+{
+	XLogRecPtr	wal;
+	uint64		begin_ms;		/* herald_clock_ms() */
+} Awaited;
+
+typedef bool (*Condition) (const Awaited *);
+
 static void move_to(RelayStage stage);
-static bool has_not_begun(XLogRecPtr unused);
-static bool waits_for_end(XLogRecPtr unused);
+static bool has_not_begun(const Awaited *unused);
+static bool waits_for_end(const Awaited *unused);
+static bool is_coming(const Awaited *awaited);
+static bool is_not_shown(const Awaited *awaited);
 static bool is_before(XLogRecPtr wal);
-static bool is_coming(XLogRecPtr wal);
-static bool wait_while(HeraldWait wait, bool (*condition) (XLogRecPtr), XLogRecPtr wal, uint64 end_ms);
+static bool wait_while(HeraldWait wait, Condition condition, XLogRecPtr wal, uint64 end_ms);
 
 
 Size
@@ -139,14 +149,14 @@ herald_relay_is_active(void)
 void
 herald_relay_await_end(void)
 {
-	if (unlikely(waits_for_end(InvalidXLogRecPtr)))
+	if (unlikely(waits_for_end(NULL)))
 		(void) wait_while(HERALD_WAIT_RELAY, waits_for_end, InvalidXLogRecPtr, PG_UINT64_MAX);
 }
 
 void
 herald_relay_await_begin(void)
 {
-	if (unlikely(has_not_begun(InvalidXLogRecPtr)))
+	if (unlikely(has_not_begun(NULL)))
 		(void) wait_while(HERALD_WAIT_RELAY, has_not_begun, InvalidXLogRecPtr, PG_UINT64_MAX);
 }
 
@@ -169,12 +179,9 @@ herald_relay_await_visible(void)
 {
 	herald_relay_await_begin();
 
-	/*
-	 * A commit is visible before the end of its replay is noted: so the end of the record that is being replayed.  If that
-	 * one waits for queries, it is no commit.
-	 */
+	/* A commit is visible before the end of its replay is noted: so the end of the record that is being replayed. */
 	return !herald_relay_is_active() ||
-		wait_while(HERALD_WAIT_REPLAY, is_coming, GetCurrentReplayRecPtr(NULL), herald_clock_ms() + HERALD_WAL_WAIT_MS);
+		wait_while(HERALD_WAIT_REPLAY, is_not_shown, GetCurrentReplayRecPtr(NULL), herald_clock_ms() + HERALD_WAL_WAIT_MS);
 }
 
 bool
@@ -205,16 +212,39 @@ move_to(RelayStage stage)
 }
 
 static bool
-has_not_begun(XLogRecPtr unused)
+has_not_begun(const Awaited *unused)
 {
 	return atomic_load(&herald_relay->stage) == RELAY_NOT_BEGUN && RecoveryInProgress();
 }
 
 /* In recovery no session sends. */
 static bool
-waits_for_end(XLogRecPtr unused)
+waits_for_end(const Awaited *unused)
 {
 	return herald_relay_is_active() && !RecoveryInProgress();
+}
+
+/* Not if it is beyond the record at which replay waits, perhaps for this session's query. */
+static bool
+is_coming(const Awaited *awaited)
+{
+	return is_before(awaited->wal) &&
+		(awaited->wal <= GetXLogReplayRecPtr(NULL) || !herald_conflict_ends_wait(awaited->begin_ms));
+}
+
+/*
+ * A record at which replay waits for queries is no commit.  So what was visible before the look has been replayed, and that
+ * is noted.
+ */
+static bool
+is_not_shown(const Awaited *awaited)
+{
+	if (!is_before(awaited->wal))
+		return false;
+	if (!herald_conflict_exists())
+		return true;
+	pg_read_barrier();
+	return is_before(GetXLogReplayRecPtr(NULL));
 }
 
 static bool
@@ -225,41 +255,24 @@ is_before(XLogRecPtr wal)
 	return herald_relay_is_active() && herald_relay_reached(&reached) && reached.wal < wal;
 }
 
-/* Not if replay waits for queries, and the relay has come to it. */
-static bool
-is_coming(XLogRecPtr wal)
-{
-	HeraldReached reached;
-	XLogRecPtr	replayed;
-
-	if (!is_before(wal))
-		return false;
-	if (!herald_conflict_exists())
-		return true;
-
-	/* Read after that: it is beyond each commit that was visible then. */
-	replayed = GetXLogReplayRecPtr(NULL);
-	return herald_relay_reached(&reached) && reached.wal < replayed;
-}
-
 /* False: it is end_ms (herald_clock_ms()). */
 static bool
-wait_while(HeraldWait wait, bool (*condition) (XLogRecPtr), XLogRecPtr wal, uint64 end_ms)
+wait_while(HeraldWait wait, Condition condition, XLogRecPtr wal, uint64 end_ms)
 {
-	uint64		begin_ms = herald_clock_ms();
+	Awaited		awaited = {wal, herald_clock_ms()};
 	uint64		now_ms;
 	bool		still;
 
 	for (;;)
 	{
 		herald_wait_prepare(wait, &herald_relay->changed);
-		still = condition(wal);
+		still = condition(&awaited);
 		now_ms = herald_clock_ms();
 		if (!still || now_ms >= end_ms)
 			break;
 		HERALD_STOP_POINT("await-relay");
 		CHECK_FOR_INTERRUPTS();
-		herald_wait_sleep(wait, herald_conflict_pause(begin_ms, now_ms, end_ms));
+		herald_wait_sleep(wait, herald_conflict_pause(awaited.begin_ms, now_ms, end_ms));
 	}
 	herald_wait_end();
 	return !still;

@@ -646,7 +646,7 @@ wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 			return false;
 		(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 		rest(herald_conflict_pause(begin_ms, now_ms, deadline_ms));
-		conflicts = herald_conflict_exists();
+		conflicts = herald_conflict_ends_wait(begin_ms);
 	}
 }
 

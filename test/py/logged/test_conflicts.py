@@ -12,6 +12,7 @@ from test_resume_anywhere import anchored, followed
 pytestmark = pytest.mark.seam
 
 CONFLICTS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'RecoveryConflictSnapshot'"
+CANCELING = "canceling wait for replay due to conflict with recovery"
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Extension'"
 
 
@@ -43,20 +44,26 @@ def add_column(sender: psycopg.Connection) -> None:
     sender.execute("ALTER TABLE job ADD COLUMN another integer")
 
 
-@pytest.mark.parametrize("call", ["SELECT herald.listen('c', '{}')", "SELECT FROM herald.read('c', '{}')"])
-@pytest.mark.parametrize("change", [remove_row, add_column])
-def test_waits_for_replay(sender, standby, connect, call, change):
+def remove_aborted_row(sender: psycopg.Connection) -> None:
+    """Needs a page that no query on the standby is reading."""
+    sender.execute("BEGIN; INSERT INTO job VALUES (0); ROLLBACK")
+    sender.execute("VACUUM job")
+
+
+@pytest.mark.parametrize("call", ["herald.listen('c', '{}')", "herald.read('c', '{}')"])
+@pytest.mark.parametrize(("change", "source"), [(remove_row, ""), (add_column, ""), (remove_aborted_row, "FROM job")])
+def test_waits_for_replay(sender, standby, connect, call, change, source):
     """Guards: a query that waits for replay, which waits for the query, fails; repeated, it gets what it waited for."""
     client, watcher = connect(standby), connect(standby)
     standby.psql("SELECT pg_wal_replay_pause()")
     change(sender)
     notify(sender, "c", "later")
     token = position(sender)
-    doing = Doing(client, f"BEGIN; SELECT * FROM job; {call.format(token)}; COMMIT")
+    doing = Doing(client, f"BEGIN; SELECT * FROM job; SELECT {call.format(token)} {source}; COMMIT")
     until(lambda: one(watcher, WAITS, client.info.backend_pid), "it waits for replay")
     standby.psql("SELECT pg_wal_replay_resume()")
     error = doing.end()
-    assert isinstance(error, psycopg.errors.SerializationFailure) and "canceling wait for replay" in str(error)
+    assert isinstance(error, psycopg.errors.SerializationFailure) and str(error).startswith(CANCELING)
     client.rollback()
     until(lambda: followed(standby), "replay goes on")
     assert resume(client, "c", token) is True
@@ -79,14 +86,22 @@ def test_waits_for_notifications(sender, standby, connect):
 
 def test_replay_waits_for_another_query(sender, standby, connect):
     """Guards: a client resumes what the standby has replayed, also while replay waits for another session's query."""
-    other, client = connect(standby), connect(standby)
+    other, client, watcher = (connect(standby) for _ in range(3))
     notify(sender, "c", "first")
     token = position(sender)
     until(lambda: followed(standby), "the standby has followed")
     other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM job")
     here = position(client)
     remove_row(sender)
-    until(lambda: one(client, CONFLICTS), "replay waits")
+    until(lambda: one(watcher, CONFLICTS), "replay waits")
     for after in (here, token):
         assert resume(connect(standby), "c", after) is True
-    assert one(client, CONFLICTS)
+    notify(sender, "c", "later")
+    token = position(sender)
+    with pytest.raises(psycopg.errors.SerializationFailure, match=CANCELING):
+        resume(client, "c", token)
+    doing = Doing(client, f"SELECT 1 / herald.listen('c', '{token}')::integer")
+    until(lambda: one(watcher, WAITS, client.info.backend_pid), "it waits now, since replay does not wait for it")
+    assert one(watcher, CONFLICTS) and doing.runs()
+    other.rollback()
+    assert doing.end() is None
