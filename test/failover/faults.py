@@ -71,6 +71,7 @@ class Faults:
     def restart(self) -> str:
         """One is stopped, and started again."""
         node = self.random.choice(self.chain.nodes)
+        self.chain.until_has_all(node)
         node.restart()
         return node.name
 

@@ -18,6 +18,8 @@ SETTINGS = {
 }
 ONE_IS_ENOUGH = {"synchronous_standby_names": "ANY 1 (*)"}
 FOLLOWS_S = 60
+HAS_ALL = """SELECT count(*) = 0 FROM pg_stat_replication
+	WHERE flush_lsn > greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())"""
 
 
 class Node(Member):
@@ -108,6 +110,15 @@ class Chain:
         wal = self.primary.psql("SELECT pg_current_wal_insert_lsn()")
         for node in self.standbys:
             until(lambda: node.psql(f"SELECT pg_last_wal_replay_lsn() >= '{wal}'") == "t", f"{node.name} follows", FOLLOWS_S)
+
+    def until_has_all(self, node: Node) -> None:
+        """Waits until a node has all that its standby has: after a crash it has to replay that again.
+
+        Before, it could not be stopped: the server's walsender ends when its standby is exactly where it is itself
+        (WalSndDone()), and the standby is beyond that.
+        """
+        if node is not self.primary:
+            until(lambda: node.psql(HAS_ALL) == "t", f"{node.name} has what its standby has", FOLLOWS_S)
 
     def promote(self, crashes: bool) -> str:
         """Makes the standby the primary, and the primary, which has stopped, the last of the standbys; returns how.
