@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from faults import FUNCTIONS, Doing, Points, pid_of
+from following import has_replayed
 from harness.cluster import Cluster
 from harness.standby import Standby
 from servers import SETTINGS, need_library, started
@@ -438,12 +439,6 @@ def test_roles_and_settings(open_one):
 
 # ---- other servers ----
 
-def followed(standby: Standby) -> bool:
-    """Whether the standby has replayed all that the primary has flushed."""
-    position = standby.primary.psql("SELECT pg_current_wal_flush_lsn()")
-    return standby.psql(f"SELECT pg_last_wal_replay_lsn() >= '{position}'") == "t"
-
-
 def test_settings_on_a_standby(server, open_one, connect):
     """Guards: a standby has the primary's settings, in sessions that are open as well, and cannot change them; promoted,
     it can."""
@@ -455,15 +450,15 @@ def test_settings_on_a_standby(server, open_one, connect):
         reader = connect(standby, "of_settings")
         until(lambda: is_logged(reader, "a", "b") == [True, False], "the setting is there")
         put(session, a=False, b=True)
-        until(lambda: followed(standby), "the standby has the change")
+        until(lambda: has_replayed(standby), "the standby has the change")
         assert is_logged(reader, "a", "b") == [False, True]
         assert outcome(reader, SET, "a", True) == "25006: cannot execute herald.set_channel() during recovery"
         session.execute("DROP EXTENSION pg_herald")
-        until(lambda: followed(standby), "the standby has dropped the extension")
+        until(lambda: has_replayed(standby), "the standby has dropped the extension")
         assert is_logged(reader, "a", "b") == [False, False]
         session.execute("CREATE EXTENSION pg_herald")
         put(session, c=True)
-        until(lambda: followed(standby), "the standby has the new settings")
+        until(lambda: has_replayed(standby), "the standby has the new settings")
         assert is_logged(reader, "a", "b", "c") == [False, False, True]
         standby.psql("SELECT pg_promote()")
         put(reader, c=False)

@@ -4,10 +4,10 @@ import psycopg
 import pytest
 
 from faults import Doing
+from following import anchored, has_delivered
 from harness.standby import Standby
 from resume import position, read, resume
 from support import notify, one, until
-from test_resume_anywhere import anchored, followed
 
 pytestmark = pytest.mark.seam
 
@@ -29,7 +29,7 @@ def standby(primary, sender):
     """One that has followed, and sends the primary no feedback."""
     with Standby(primary) as server:
         anchored(primary, sender)
-        until(lambda: followed(server), "the standby has followed")
+        until(lambda: has_delivered(server), "the standby has followed")
         yield server
 
 
@@ -65,7 +65,7 @@ def test_waits_for_replay(sender, standby, connect, call, change, source):
     error = doing.end()
     assert isinstance(error, psycopg.errors.SerializationFailure) and str(error).startswith(CANCELING)
     client.rollback()
-    until(lambda: followed(standby), "replay goes on")
+    until(lambda: has_delivered(standby), "replay goes on")
     assert resume(client, "c", token) is True
 
 
@@ -89,7 +89,7 @@ def test_replay_waits_for_another_query(sender, standby, connect):
     other, client, watcher = (connect(standby) for _ in range(3))
     notify(sender, "c", "first")
     token = position(sender)
-    until(lambda: followed(standby), "the standby has followed")
+    until(lambda: has_delivered(standby), "the standby has followed")
     other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM job")
     here = position(client)
     remove_row(sender)

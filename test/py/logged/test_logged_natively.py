@@ -5,12 +5,12 @@ from time import sleep
 import pytest
 
 from faults import Doing
+from following import ANCHOR_S, anchored, has_delivered
 from harness.standby import Standby
 from resume import position, resume
 from servers import SETTINGS, need_library, started
 from slow_commits import commit_slowly
 from support import hear, hear_until, notify, one, until
-from test_resume_anywhere import ANCHOR_S, anchored, followed
 
 pytestmark = pytest.mark.seam
 
@@ -32,11 +32,11 @@ def test_c_function_beside_others(primary, connect, enabled):
     with Standby(primary) as standby:
         sender, listener = connect(primary), connect(standby)
         anchored(primary, sender)
-        until(lambda: followed(standby), "the standby has followed")
+        until(lambda: has_delivered(standby), "the standby has followed")
         listener.execute("LISTEN tcn; LISTEN herald_reset")
         token, here = position(sender), position(connect(standby))
         sender.execute(f"BEGIN; SET LOCAL herald.enabled = {enabled}; INSERT INTO t VALUES (1); NOTIFY c, 'seen'; COMMIT")
-        until(lambda: followed(standby), "the standby has followed")
+        until(lambda: has_delivered(standby), "the standby has followed")
         assert hear(listener, 1) == [MISSED]
         assert resume(connect(standby), "tcn", here) is False
         primary.restart()

@@ -4,27 +4,12 @@ from time import monotonic, sleep
 
 import pytest
 
+from following import ANCHOR_S, anchored, has_delivered
 from harness.standby import Standby
 from resume import position, read, resume
 from support import hear, notify, one, outcome, until
 
 pytestmark = pytest.mark.seam
-
-ANCHOR_S = 1.5  # the housekeeper writes one each second, if it is due
-
-
-def followed(standby: Standby) -> bool:
-    """Whether the standby has delivered all that the primary has flushed."""
-    flushed = standby.primary.psql("SELECT pg_current_wal_flush_lsn()")
-    return standby.psql(f"SELECT read_position >= '{flushed}' FROM herald.relay") == "t"
-
-
-def anchored(primary, sender) -> None:
-    """Waits until the primary has written an anchor since its standbys were copied, which have no WAL from before."""
-    primary.psql("SELECT pg_switch_wal()")
-    notify(sender, "c", "since the copy")
-    sleep(ANCHOR_S)
-
 
 @pytest.fixture
 def restarted(primary, connect):
@@ -33,10 +18,10 @@ def restarted(primary, connect):
     with Standby(primary) as standby:
         anchored(primary, sender)
         notify(sender, "c", "long received")
-        until(lambda: followed(standby), "the standby has followed")
+        until(lambda: has_delivered(standby), "the standby has followed")
         standby.stop("immediate")
         standby.start()
-        until(lambda: followed(standby), "its relay has come to the same place")
+        until(lambda: has_delivered(standby), "its relay has come to the same place")
         yield sender, standby
 
 
@@ -140,7 +125,7 @@ def test_moves(primary, connect):
     sender, listener = connect(primary), connect(primary)
     with Standby(primary) as one_standby, Standby(primary) as other:
         anchored(primary, sender)
-        until(lambda: followed(one_standby) and followed(other), "the standbys have followed")
+        until(lambda: has_delivered(one_standby) and has_delivered(other), "the standbys have followed")
         token = position(sender)
         expected = []
         received = []
@@ -176,7 +161,7 @@ def test_lost_at_a_failover(primary, connect):
         anchored(primary, sender)
         early = position(sender)
         notify(sender, "c", "kept")
-        until(lambda: followed(standby), "it has followed")
+        until(lambda: has_delivered(standby), "it has followed")
         kept = position(sender)
         primary.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
         standby.psql("ALTER SYSTEM SET primary_conninfo = ''; SELECT pg_reload_conf()")

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from faults import FUNCTIONS, Doing, Points
+from following import ANCHOR_S
 from harness.cluster import Cluster
 from harness.standby import Standby
 from resume import position, read, resume
 from servers import SETTINGS, started
 from support import notify, one, outcome, until
-from test_resume_anywhere import ANCHOR_S
 
 pytestmark = pytest.mark.seam
 

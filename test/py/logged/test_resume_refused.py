@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 from faults import Doing
+from following import ANCHOR_S, anchored, has_delivered
 from harness.standby import Standby
 from resume import apart, position, read, resume
 from servers import SETTINGS, need_library, started
 from support import hear, notify, one, outcome, until
-from test_resume_anywhere import ANCHOR_S, anchored, followed
 
 pytestmark = pytest.mark.seam
 
@@ -146,7 +146,7 @@ def test_channel_that_was_not_logged(primary, connect):
         last = position(reader)
         notify(sender, "unlogged", "y")
         notify(sender, "c", "3")
-        until(lambda: followed(standby), "the standby has followed")
+        until(lambda: has_delivered(standby), "the standby has followed")
         reader.execute("SELECT pg_promote()")
         promoted = connect(standby)
         assert resume(promoted, "unlogged", last) is False

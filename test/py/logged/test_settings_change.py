@@ -6,11 +6,11 @@ from time import sleep
 import pytest
 
 from faults import FUNCTIONS, Doing, Points
+from following import ANCHOR_S, anchored, has_delivered
 from harness.standby import Standby
 from resume import position, read, resume
 from servers import SETTINGS, started
 from support import hear, hear_until, notify, one, outcome, until
-from test_resume_anywhere import ANCHOR_S, anchored, followed
 
 pytestmark = pytest.mark.seam
 
@@ -30,7 +30,7 @@ def pair(primary, standby, connect):
     """A session on the primary and one on the standby, which has an anchor and has followed."""
     sender, client = connect(primary), connect(standby)
     anchored(primary, sender)
-    until(lambda: followed(standby), "the standby has followed")
+    until(lambda: has_delivered(standby), "the standby has followed")
     return sender, client
 
 
@@ -64,7 +64,7 @@ def test_setting_changes_before_the_commit(pair, standby, how):
     notify(sender, "c", "not logged")
     if how == "listen()":
         sender.execute("SELECT herald.set_channel('c', true)")
-    until(lambda: followed(standby), "the standby has followed")
+    until(lambda: has_delivered(standby), "the standby has followed")
     if how == "LISTEN":
         assert outcome(client, "COMMIT").startswith("25006")
         return
@@ -82,7 +82,7 @@ def test_setting_changes_while_it_reads(stop_points, connect):
             anchored(primary, sender)
             token = position(sender)
             notify(sender, "c", "1")
-            until(lambda: followed(standby), "the standby has followed")
+            until(lambda: has_delivered(standby), "the standby has followed")
             points = Points(watcher)
             points.arm("wal-read", "wait", reader.info.backend_pid)
             doing = Doing(reader, f"SELECT FROM herald.read('c', '{token}')")
@@ -90,7 +90,7 @@ def test_setting_changes_while_it_reads(stop_points, connect):
             sender.execute("SELECT herald.set_channel('c', false)")
             notify(sender, "c", "not logged")
             sender.execute("SELECT herald.set_channel('c', true)")
-            until(lambda: followed(standby), "the standby has followed")
+            until(lambda: has_delivered(standby), "the standby has followed")
             points.release()
             assert doing.end().sqlstate == "55000"
 
@@ -102,7 +102,7 @@ def test_position_of_an_idle_standby(pair, standby, connect):
     before = position(client)
     notify(sender, "new", "not logged")
     sender.execute("SELECT herald.set_channel('new', true)")
-    until(lambda: followed(standby) and not outcome(client, "LISTEN new"), "the standby has the setting")
+    until(lambda: has_delivered(standby) and not outcome(client, "LISTEN new"), "the standby has the setting")
     client.execute("UNLISTEN *")
     after = position(client)
     assert outcome(client, "SELECT FROM herald.read('new', %s)", before).startswith("55000")
@@ -117,7 +117,7 @@ def test_position_of_a_standby_that_is_promoted(pair, standby, connect):
     sender, client = pair
     before = position(client)
     notify(sender, "unlogged", "lost")
-    until(lambda: followed(standby), "the standby has followed")
+    until(lambda: has_delivered(standby), "the standby has followed")
     client.execute("SELECT pg_promote()")
     notify(client, "c", "1")
     assert resume(connect(standby), "unlogged", before) is False
@@ -136,7 +136,7 @@ def test_logged_after_a_promotion(pair, standby, connect):
     sender, client = pair
     before = position(client)
     notify(sender, "new", "lost")
-    until(lambda: followed(standby), "the standby has followed")
+    until(lambda: has_delivered(standby), "the standby has followed")
     client.execute("SELECT pg_promote()")
     client.execute("SELECT herald.set_channel('new', true)")
     notify(client, "new", "1")

@@ -5,6 +5,7 @@ import os
 import psycopg
 import pytest
 
+from following import has_replayed
 from harness.standby import Standby
 from resume import position, resume
 from servers import SETTINGS, has_herald, need_library, started
@@ -48,12 +49,6 @@ def item(primary):
     primary.psql("DROP TABLE item; DROP FUNCTION tell")
 
 
-def followed(standby: Standby) -> bool:
-    """Whether the standby has replayed all that the primary has flushed."""
-    position = standby.primary.psql("SELECT pg_current_wal_flush_lsn()")
-    return standby.psql(f"SELECT pg_last_wal_replay_lsn() >= '{position}'") == "t"
-
-
 def test_notify_and_listen_on_a_standby(primary, item, connect):
     """Guards: a standby replays, gives stock's answers during recovery, and notifies once it is promoted."""
     listener, sender, laggard = connect(primary), connect(primary), connect(primary)
@@ -66,7 +61,7 @@ def test_notify_and_listen_on_a_standby(primary, item, connect):
         for number in range(10):
             sender.execute("INSERT INTO item VALUES (%s)", (number,))
         assert hear(listener, 11)[1:] == [f"INSERT {number}" for number in range(10)]
-        until(lambda: followed(standby), "the standby has followed")
+        until(lambda: has_replayed(standby), "the standby has followed")
         assert {sql: outcome(reader, sql) for sql in HOT_STANDBY} == HOT_STANDBY
         if has_herald(primary):
             assert one(reader, "SELECT used FROM herald.queue") == 0
