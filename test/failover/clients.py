@@ -36,6 +36,7 @@ PAUSE_S = 0.06        # of a sender, at most
 OFTEN, SELDOM = 0.05, 0.005
 PATIENCE = "statement_timeout=20s"  # a client tries another server then
 MISSING, DOUBLED = "missing", "doubled"
+COMMITTING = "is still committing"
 CONFLICT = "canceling wait for replay due to conflict with recovery"
 
 
@@ -201,9 +202,9 @@ class Client(Actor):
         return self.random.random() < OFTEN and not self.asked_to_end.is_set()
 
 
-def reason(failed: Failed) -> str:
+def reason(said: str) -> str:
     """What the server said, without numbers and hint."""
-    return re.sub(r" HINT.*", "", re.sub(r"\d+", "N", " ".join(str(failed).split())))
+    return re.sub(r" HINT.*", "", re.sub(r"\d+", "N", " ".join(said.split())))
 
 
 class Listener(Client):
@@ -215,14 +216,19 @@ class Listener(Client):
         """Resumes, or reads the state."""
         after = f"'{self.account.position}'" if self.account.position else "NULL"
         self.link.run(f"BEGIN; LISTEN {POSITION}" + f"; LISTEN {RESET}" * self.random.randrange(2))
-        (answers,) = self.link.run("SELECT " + ", ".join(
+        self.link.notices.clear()
+        (answers,) = self.link.run("SET LOCAL client_min_messages = debug1; SELECT " + ", ".join(
             f"herald.listen('{channel}', {after})" for channel in self.account.channels))
+        told = [notice for notice in self.link.notices if "are not kept any more" in notice]
         self.link.run("COMMIT")
         if set(answers) == {"t"}:
             self.resumed()
         else:
-            self.account.note(f"on {self._here} herald.listen() returned {answers} for {after[-7:-1]}")
-            self.read_state(f"herald.listen() returned false on the {self.stage.role(self.node)}: {self._why_not(after)}")
+            self.account.note(f"on {self._here} herald.listen() returned {answers} for {after[-7:-1]}: {told}")
+            # What was in the way of all channels may be over when herald.read() is asked.
+            is_over = told and len(told) == answers.count("f") and all(COMMITTING in one for one in told)
+            why_not = reason(told[0]) if is_over else self._why_not(after)
+            self.read_state(f"herald.listen() returned false on the {self.stage.role(self.node)}: {why_not}")
 
     def act(self) -> None:
         """Takes what comes."""
@@ -240,13 +246,12 @@ class Listener(Client):
         if breaks_off:
             raise Lost(BY_ITSELF)
 
-
     def _why_not(self, after: str) -> str:
         """Why this position is of no use here: herald.read() says so, if it is still true."""
         try:
             self.link.run(f"SELECT FROM herald.read('{{{','.join(self.account.channels)}}}'::text[], {after}, 1)")
         except Failed as failed:
-            return reason(failed)
+            return reason(str(failed))
         return "herald.read() finds no reason now"
 
 
@@ -270,7 +275,7 @@ class Reader(Client):
             if failed.sqlstate != GONE:
                 raise
             self.account.note(f"on {self._here} herald.read() failed for {after[-7:-1]}: {failed}")
-            self.read_state(f"herald.read() failed on the {self.stage.role(self.node)}: {reason(failed)}")
+            self.read_state(f"herald.read() failed on the {self.stage.role(self.node)}: {reason(str(failed))}")
             return
         if self.account.position is None:
             self.read_state("first")

@@ -9,7 +9,7 @@ from random import Random
 
 from account import Row
 from actors import Actor
-from clients import CHANNELS, DATABASE, LOGGED, Client, Cutter, Listener, Reader, Sender
+from clients import CHANNELS, COMMITTING, DATABASE, LOGGED, Client, Cutter, Listener, Reader, Sender
 from faults import Faults
 from figures import log_is_clean
 from link import Link
@@ -20,7 +20,7 @@ SENDERS, LISTENERS, READERS = 4, 9, 3
 PAUSE_S = (0.2, 1.2)      # between two faults; each takes some seconds itself
 # No client can resume from such a position (docs/internals/LOGGED.md): within a transaction that has other notifications
 # as well; of a server that has begun to read the WAL behind the last anchor; beside a commit that hangs for a second.
-KNOWN = ("with notifications that are not logged", "had not come to an anchor yet", "is still committing")
+KNOWN = ("with notifications that are not logged", "had not come to an anchor yet", COMMITTING)
 ANCHOR_S = 3  # the copies have no WAL from before them: positions must come from an anchor after that
 CALM_S = 2                # without faults, before the senders end
 END_S = 90                # for a thread to finish

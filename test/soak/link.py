@@ -33,6 +33,7 @@ class Link:
         self._connection = _connect(
             f"host={cluster.socket_folder} port={cluster.port} user={SUPERUSER} dbname={database} {further}")
         self._notice = ""
+        self.notices: list[str] = []  # all that the server has said beside its results
         if self._connection.status != pq.ConnStatus.OK:
             raise Lost(self._message())
         self._connection.notice_handler = self._note
@@ -81,8 +82,9 @@ class Link:
         return found
 
     def _note(self, result: pq.abc.PGresult) -> None:
-        """Keeps the FATAL error of an idle connection, which libpq reports as a notice."""
+        """Keeps what may be the FATAL error of an idle connection, which libpq reports as a notice."""
         self._notice = (result.error_message or b"").decode(errors="replace")
+        self.notices.append(self._notice.strip())
 
     def _message(self) -> str:
         return self._notice + self._connection.error_message.decode(errors="replace").strip()

@@ -15,6 +15,7 @@
 
 #include "utils/memutils.h"
 
+#include "base/shared.h"
 #include "core/stop_point.h"
 #include "notify/channels/channel_settings.h"
 #include "notify/listener/actions.h"
@@ -24,26 +25,30 @@
 #include "notify/logged/mark.h"
 #include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
+#include "notify/position/kept.h"
 #include "notify/storage/spill.h"
 
 /* What is to be delivered before the queue; NULL: nothing. */
 static HeraldHistory *history;
 
-static bool resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses);
-static bool resume_by_wal(HeraldAction *listen, const HeraldToken *token);
+static HeraldGone resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses);
+static HeraldGone resume_by_wal(HeraldAction *listen, const HeraldToken *token);
 static bool make_cut(const HeraldToken *token, HeraldCut *cut);
 static void close_history(void);
 
 
-bool
+HeraldGone
 herald_resumption_begin(const char *channel, const HeraldToken *token)
 {
 	HeraldAction *listen = herald_actions_find_listen(channel);
 	bool		logged = herald_channel_is_logged(channel);
-	bool		result;
+	HeraldGone	result;
 
-	if (listen == NULL || !herald_relay_await_visible())
-		return false;
+	Assert(listen != NULL);
+	if (herald_shared_is_damaged())
+		return HERALD_GONE_DAMAGED;
+	if (!herald_relay_await_visible())
+		return HERALD_GONE_RELAY;
 	herald_subscriptions_join();
 	HERALD_STOP_POINT("resume-joined");
 	if (herald_token_is_here(token) && herald_relay_covers(token->place.position, logged))
@@ -51,32 +56,34 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 		result = resume_at(listen, token->place, token->bypasses);
 		herald_mark_go_back(&token->wal);
 	}
+	else if (logged)
+		result = resume_by_wal(listen, token);
 	else
-		result = logged && resume_by_wal(listen, token);
+		result = herald_token_is_here(token) ? HERALD_GONE_UNLOGGED : HERALD_GONE_RUN;
 	HERALD_STOP_POINT("resume-held");
 	return result;
 }
 
 /* At a place of this server's queue. */
-static bool
+static HeraldGone
 resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses)
 {
 	uint32		hash = herald_channel_hash(listen->channel, strlen(listen->channel));
 	HeraldPosition had_read;
 
 	if (!herald_spill_hold(hash, place.position, &had_read))
-		return false;
+		return herald_kept_why_gone(place.position);
 
-	/* The word has moved, even if we return false below. */
+	/* The word has moved, whatever we return below. */
 	herald_subscriptions_note_held();
 	if (place.position < had_read)
 		herald_subscriptions_pass(had_read);
 	herald_bypass_await_counting();
 	if (herald_bypass_since(bypasses, herald_channel_set(hash)))
-		return false;
+		return HERALD_GONE_PAST_QUEUE;
 	listen->after = place;
 	listen->bypasses = bypasses;
-	return true;
+	return HERALD_GONE_NOTHING;
 }
 
 /*
@@ -84,10 +91,11 @@ resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses)
  * resume after the same token share what is read, so their notifications come in one order.  What
  * was read says nothing of a channel that was not logged until now.
  */
-static bool
+static HeraldGone
 resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 {
 	HeraldCut	cut;
+	HeraldGone	result;
 	uint32		section;
 	bool		is_read;
 
@@ -98,18 +106,22 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 	}
 	herald_session_prepare_position();
 	is_read = herald_history_find(history, token, &cut, &section);
-	if (is_read ? cut.settings != herald_settings_version() : !make_cut(token, &cut))
-		return false;
-	if (!resume_at(listen, (HeraldPlace) {cut.place, 0}, cut.bypasses))
-		return false;
-	if ((is_read || herald_history_add(history, token, &cut, NULL, 0, &section) == HERALD_HISTORY_READ) &&
-		herald_history_covers(history, section, listen->channel))
-	{
+	if (is_read && cut.settings != herald_settings_version())
+		return HERALD_GONE_UNLOGGED;
+	if (!is_read && !make_cut(token, &cut))
+		return HERALD_GONE_CUT;
+	result = resume_at(listen, (HeraldPlace) {cut.place, 0}, cut.bypasses);
+	if (result != HERALD_GONE_NOTHING)
+		return result;
+	if (!is_read)
+		result = herald_history_add(history, token, &cut, NULL, 0, &section);
+	if (result == HERALD_GONE_NOTHING && !herald_history_covers(history, section, listen->channel))
+		result = HERALD_GONE_UNLOGGED;
+	if (result == HERALD_GONE_NOTHING)
 		listen->section = section;
-		return true;
-	}
-	listen->after = (HeraldPlace) {0};
-	return false;
+	else
+		listen->after = (HeraldPlace) {0};
+	return result;
 }
 
 static bool

@@ -13,14 +13,15 @@
 #include "postgres.h"
 
 #include "notify/logged/history.h"
+#include "notify/position/kept.h"
 #include "notify/position/token.h"
 
 /*
- * If this transaction will listen to the channel: let it begin at the token's place, or after what
- * its client has received from another server.  From now on the messages after it are kept for this
- * session.  False: some of them no longer exist, and the channel begins at the commit.  May throw.
+ * Let a channel that this transaction will listen to begin at the token's place, or after what its client has received
+ * from another server.  From now on the messages after it are kept for this session.  Other than HERALD_GONE_NOTHING:
+ * some of them no longer exist, and the channel begins at the commit.  May throw.
  */
-extern bool herald_resumption_begin(const char *channel, const HeraldToken *token);
+extern HeraldGone herald_resumption_begin(const char *channel, const HeraldToken *token);
 
 /*
  * The history that is to be delivered before the queue; NULL: there is none.  end_history: it has

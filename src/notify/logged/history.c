@@ -101,11 +101,11 @@ static bool close_file(void *file);
 static bool is_same(const HeraldToken *one, const HeraldToken *other);
 static FilePlace tell(const HeraldHistory *history);
 static void seek(const HeraldHistory *history, FilePlace place);
-static HeraldHistoryResult read_wal(Reading *reading);
-static HeraldHistoryResult lost(const char *why);
-static HeraldHistoryResult take_event(Reading *reading, const HeraldWalEvent *event);
-static HeraldHistoryResult take_batch(Reading *reading, const HeraldWalEvent *event);
-static HeraldHistoryResult write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
+static HeraldGone read_wal(Reading *reading);
+static HeraldGone lost(const char *why);
+static HeraldGone take_event(Reading *reading, const HeraldWalEvent *event);
+static HeraldGone take_batch(Reading *reading, const HeraldWalEvent *event);
+static HeraldGone write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
 static uint32 received_of(const HeraldToken *token, const HeraldWalEvent *event);
 static bool is_left_to_queue(const Section *section, const HeraldWalEvent *event);
 static void add_gaps(Reading *reading, const HeraldWalEvent *event);
@@ -172,14 +172,14 @@ is_same(const HeraldToken *one, const HeraldToken *other)
 		one->partial.passed == other->partial.passed;
 }
 
-HeraldHistoryResult
+HeraldGone
 herald_history_add(HeraldHistory *history, const HeraldToken *token, const HeraldCut *cut,
 				   HeraldListensTo wants, uint32 wanted_max, uint32 *section)
 {
 	MemoryContext caller = MemoryContextSwitchTo(history->memory);
 	MemoryContext memory = AllocSetContextCreate(caller, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
 	Reading		reading = {.history = history,.token = token,.wants = wants,.wanted_max = wanted_max};
-	HeraldHistoryResult result;
+	HeraldGone	result;
 
 	history->sections = history->sections == NULL ? palloc(sizeof(Section)) :
 		repalloc(history->sections, (history->used + 1) * sizeof(Section));
@@ -200,7 +200,7 @@ herald_history_add(HeraldHistory *history, const HeraldToken *token, const Heral
 	result = read_wal(&reading);
 	if (cut->in_order)
 		reading.section->end.done = Max(token->wal.done, reading.section->end.furthest);
-	if (result == HERALD_HISTORY_READ)
+	if (result == HERALD_GONE_NOTHING)
 	{
 		history->end = tell(history);
 		history->used++;
@@ -232,7 +232,7 @@ seek(const HeraldHistory *history, FilePlace place)
 }
 
 /* Read from the anchor to the cut. */
-static HeraldHistoryResult
+static HeraldGone
 read_wal(Reading *reading)
 {
 	XLogRecPtr	from = reading->token->wal.from;
@@ -246,7 +246,7 @@ read_wal(Reading *reading)
 	if (to - from > (uint64) herald_resume_wal_size_mb * 1024 * 1024)
 	{
 		snprintf(reason, sizeof(reason), "it is longer than herald.resume_wal_size (%d MB)", herald_resume_wal_size_mb);
-		return HERALD_HISTORY_GONE;
+		return HERALD_GONE_WAL;
 	}
 
 	/* In another history a user's bytes may be at that place: so begin where a record certainly does. */
@@ -263,7 +263,7 @@ read_wal(Reading *reading)
 		if (read == HERALD_WAL_READ_GONE)
 		{
 			strlcpy(reason, herald_wal_reader_reason(reader), sizeof(reason));
-			return HERALD_HISTORY_GONE;
+			return HERALD_GONE_WAL;
 		}
 		Assert(read == HERALD_WAL_READ_RECORD || herald_wal_readable_to() >= to);
 		if (read == HERALD_WAL_READ_END || herald_wal_reader_position(reader) > to)
@@ -273,9 +273,9 @@ read_wal(Reading *reading)
 		herald_assembler_take(reading->assembler, herald_wal_reader_record(reader));
 		while (herald_assembler_event(reading->assembler, &event))
 		{
-			HeraldHistoryResult result = take_event(reading, &event);
+			HeraldGone	result = take_event(reading, &event);
 
-			if (result != HERALD_HISTORY_READ)
+			if (result != HERALD_GONE_NOTHING)
 				return result;
 		}
 		if (!reading->has_witness && reading->token->wal.furthest == InvalidXLogRecPtr)
@@ -284,18 +284,18 @@ read_wal(Reading *reading)
 	herald_assembler_end(reading->assembler);
 	herald_wal_reader_close(reader);
 	if (reading->has_witness)
-		return HERALD_HISTORY_READ;
+		return HERALD_GONE_NOTHING;
 	if (reading->token->wal.furthest != InvalidXLogRecPtr)
 		return lost("the last transaction that was received is not here");
 	return lost(reading->token->wal.witness_run == 0 ? "that server had not come to an anchor yet" :
 				"its anchor is not here");
 }
 
-static HeraldHistoryResult
+static HeraldGone
 lost(const char *why)
 {
 	strlcpy(reason, why, sizeof(reason));
-	return HERALD_HISTORY_LOST;
+	return HERALD_GONE_HISTORY;
 }
 
 const char *
@@ -304,7 +304,7 @@ herald_history_reason(void)
 	return reason;
 }
 
-static HeraldHistoryResult
+static HeraldGone
 take_event(Reading *reading, const HeraldWalEvent *event)
 {
 	const HeraldWalMark *mark = &reading->token->wal;
@@ -328,10 +328,10 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 			add_gap(reading, "*");
 			break;
 	}
-	return HERALD_HISTORY_READ;
+	return HERALD_GONE_NOTHING;
 }
 
-static HeraldHistoryResult
+static HeraldGone
 take_batch(Reading *reading, const HeraldWalEvent *event)
 {
 	Section    *section = reading->section;
@@ -345,7 +345,7 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 		reading->has_left = true;
 		return event->commit_end <= Max(token->wal.done, token->wal.furthest) ||
 			received_of(token, event) != 0 ?
-			lost("a transaction before it is still committing") : HERALD_HISTORY_READ;
+			lost("a transaction before it is still committing") : HERALD_GONE_NOTHING;
 	}
 	if (event->commit_end > section->end.furthest)
 	{
@@ -354,7 +354,7 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 		section->end.witness_place = event->place;
 	}
 	if (event->database != MyDatabaseId || event->commit_end <= token->wal.done)
-		return HERALD_HISTORY_READ;
+		return HERALD_GONE_NOTHING;
 
 	/* Nothing shows whether the client has received it. */
 	if (event->has_bypassed)
@@ -362,7 +362,7 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 	if (event->run == token->run && event->place != 0)
 	{
 		if (event->place < token->place.position)
-			return HERALD_HISTORY_READ;
+			return HERALD_GONE_NOTHING;
 
 		/* Of a transaction with other notifications as well, only that server knows which it has sent. */
 		if (event->place == token->place.position && token->place.offset != 0 && token->passed == 0)
@@ -393,7 +393,7 @@ is_left_to_queue(const Section *section, const HeraldWalEvent *event)
 	return event->run == herald_control->server_run && event->place >= section->cut.place;
 }
 
-static HeraldHistoryResult
+static HeraldGone
 write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 {
 	HeraldHistory *history = reading->history;
@@ -426,7 +426,7 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 				break;
 			case HERALD_WAL_NEXT_GONE:
 				strlcpy(reason, "a part of a transaction's notifications is not there", sizeof(reason));
-				return HERALD_HISTORY_GONE;
+				return HERALD_GONE_WAL;
 		}
 		break;
 	}
@@ -436,7 +436,7 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 	seek(history, begin);
 	BufFileWrite(history->file, &header, sizeof(header));
 	seek(history, end);
-	return HERALD_HISTORY_READ;
+	return HERALD_GONE_NOTHING;
 }
 
 /* For the channels of a transaction that has bypassed the queue; for all, if these are not known, or are many. */

@@ -22,17 +22,10 @@
 #include "core/queue_layout.h"
 #include "core/queue_reader.h"
 #include "notify/logged/cut.h"
+#include "notify/position/kept.h"
 #include "notify/position/token.h"
 
 typedef struct HeraldHistory HeraldHistory;
-
-typedef enum HeraldHistoryResult
-{
-	HERALD_HISTORY_READ,
-	HERALD_HISTORY_GONE,		/* the WAL is not there any more, or is more than may be read */
-	HERALD_HISTORY_LOST			/* this server's WAL does not have all that the client has received, or
-								 * does not show how much of it the client has received */
-} HeraldHistoryResult;
 
 /* A notification, or the end of its transaction's. */
 typedef struct HeraldPast
@@ -53,11 +46,11 @@ extern void herald_history_close(HeraldHistory *history);
 /*
  * Read the WAL after a token, up to a cut, into a new section, whose number is returned.  The caller
  * has the queue kept from the cut on before.  wants: reading may end earlier, after a transaction,
- * when it has met more than wanted_max notifications that are wanted; NULL: it does not.  May throw.
+ * when it has met more than wanted_max notifications that are wanted; NULL: it does not.  HERALD_GONE_WAL or
+ * HERALD_GONE_HISTORY: it could not be read.  May throw.
  */
-extern HeraldHistoryResult herald_history_add(HeraldHistory *history, const HeraldToken *token,
-											  const HeraldCut *cut, HeraldListensTo wants, uint32 wanted_max,
-											  uint32 *section);
+extern HeraldGone herald_history_add(HeraldHistory *history, const HeraldToken *token, const HeraldCut *cut,
+									 HeraldListensTo wants, uint32 wanted_max, uint32 *section);
 
 /* Why the last history could not be read, in words. */
 extern const char *herald_history_reason(void);

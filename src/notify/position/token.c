@@ -138,7 +138,7 @@ herald_token_write(HeraldTokenHash *hash, const HeraldToken *token, char text[HE
 	to_text(&sealed, text);
 }
 
-HeraldTokenResult
+HeraldGone
 herald_token_read(const char *text, HeraldToken *token)
 {
 	Oid			extension = extension_mark();
@@ -167,9 +167,9 @@ herald_token_read(const char *text, HeraldToken *token)
 	memset(token, 0, sizeof(*token));
 	memcpy(&token->run, sealed.run, sizeof(sealed.run));
 	if ((sealed.flags & FLAG_OF_DATABASE) == 0 && token->run != herald_control->server_run)
-		return HERALD_TOKEN_OF_OTHER_RUN;
+		return HERALD_GONE_RUN;
 	if (memcmp(sealed.extension, &extension, sizeof(sealed.extension)) != 0)
-		return HERALD_TOKEN_OF_OTHER_EXTENSION;
+		return HERALD_GONE_EXTENSION;
 
 	hash = herald_token_hash_open();
 	make_tag(hash, secret, &sealed, tag);
@@ -184,7 +184,7 @@ herald_token_read(const char *text, HeraldToken *token)
 	token->moved = (sealed.flags & FLAG_MOVED) != 0;
 	token->partial = (HeraldPartial) {content.partial_run, content.partial_place, content.partial_passed};
 	token->wal = content.wal;
-	return HERALD_TOKEN_READ;
+	return HERALD_GONE_NOTHING;
 }
 
 bool

@@ -15,6 +15,7 @@
 #include "access/xlogdefs.h"
 
 #include "core/queue_layout.h"
+#include "notify/position/kept.h"
 
 /* Length of a token in characters. */
 #define HERALD_TOKEN_LENGTH		172
@@ -68,15 +69,11 @@ extern void herald_token_hash_close(HeraldTokenHash *hash);
 extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
 							   char text[HERALD_TOKEN_LENGTH + 1]);
 
-typedef enum HeraldTokenResult
-{
-	HERALD_TOKEN_READ,
-	HERALD_TOKEN_OF_OTHER_RUN,	/* of another run of a server without the extension */
-	HERALD_TOKEN_OF_OTHER_EXTENSION /* from before the extension was created */
-} HeraldTokenResult;
-
-/* Read a token from text.  Throws 22023 if it is not a token of this database. */
-extern HeraldTokenResult herald_token_read(const char *text, HeraldToken *token);
+/*
+ * Read a token from text.  HERALD_GONE_RUN: it is of another run of a server without the extension; HERALD_GONE_EXTENSION:
+ * from before the extension was created.  Throws 22023 if it is not a token of this database.
+ */
+extern HeraldGone herald_token_read(const char *text, HeraldToken *token);
 
 /* Can the token's place be used, because it is of this run of the server? */
 extern bool herald_token_is_here(const HeraldToken *token);

@@ -34,6 +34,17 @@ herald_gone_report(HeraldGone reason)
 }
 
 void
+herald_gone_tell(HeraldGone reason, const char *channel)
+{
+	if (errstart(DEBUG1, TEXTDOMAIN))
+	{
+		errmsg("notifications on channel \"%s\" after this position are not kept any more", channel);
+		add_detail(reason);
+		errfinish(__FILE__, __LINE__, __func__);
+	}
+}
+
+void
 herald_gone_check_settings(HeraldPosition begin)
 {
 	if (!herald_relay_covers(begin, true))
@@ -45,6 +56,8 @@ add_detail(HeraldGone reason)
 {
 	switch (reason)
 	{
+		case HERALD_GONE_NOTHING:
+			break;
 		case HERALD_GONE_RUN:
 			errdetail("The server has been restarted since, or it is another one.");
 			add_hint("");
@@ -75,6 +88,10 @@ add_detail(HeraldGone reason)
 			errdetail("The WAL after the position cannot be read here: %s.", herald_history_reason());
 			add_hint(" wal_keep_size and herald.resume_wal_size keep more.");
 			break;
+		case HERALD_GONE_RELAY:
+			errdetail("The relay of this standby has not yet come to what queries see here.");
+			add_hint("");
+			break;
 		case HERALD_GONE_CUT:
 			errdetail("This server does not have all that was received up to the position: %s.", herald_cut_reason());
 			add_hint("");
@@ -85,6 +102,10 @@ add_detail(HeraldGone reason)
 			break;
 		case HERALD_GONE_UNLOGGED:
 			errdetail("Since the position the channel was not logged all the time, or notifications were sent through the server's own queue.");
+			add_hint("");
+			break;
+		case HERALD_GONE_DAMAGED:
+			errdetail("The notification queue of pg_herald is damaged, and was switched off.");
 			add_hint("");
 			break;
 	}

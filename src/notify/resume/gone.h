@@ -12,10 +12,14 @@
 
 #include "postgres.h"
 
+#include "base/compat.h"
 #include "notify/position/kept.h"
 
 /* Throw 55000, with a hint for the user. */
 herald_noreturn extern void herald_gone_report(HeraldGone reason);
+
+/* Tell a user who wants to know (DEBUG1), with the same hint, why a channel does not resume. */
+extern void herald_gone_tell(HeraldGone reason, const char *channel);
 
 /*
  * The same if, on a standby, a setting has changed since this place.  From the moment at which channels are in the map,

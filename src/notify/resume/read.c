@@ -272,19 +272,14 @@ position_now(void)
 static void
 read_token(Reading *reading, const char *text, HeraldToken *token)
 {
-	switch (herald_token_read(text, token))
-	{
-		case HERALD_TOKEN_READ:
-			if (!herald_token_is_here(token) || !is_covered(reading, token->place.position))
-				begin_history(reading, token);
-			else if (token->place.position < herald_spill_kept_from())
-				herald_gone_report(herald_kept_why_gone(token->place.position));
-			break;
-		case HERALD_TOKEN_OF_OTHER_RUN:
-			herald_gone_report(HERALD_GONE_RUN);
-		case HERALD_TOKEN_OF_OTHER_EXTENSION:
-			herald_gone_report(HERALD_GONE_EXTENSION);
-	}
+	HeraldGone	gone = herald_token_read(text, token);
+
+	if (gone != HERALD_GONE_NOTHING)
+		herald_gone_report(gone);
+	if (!herald_token_is_here(token) || !is_covered(reading, token->place.position))
+		begin_history(reading, token);
+	else if (token->place.position < herald_spill_kept_from())
+		herald_gone_report(herald_kept_why_gone(token->place.position));
 }
 
 /* Are all notifications on the channels from this place on in the queue here? */
@@ -309,11 +304,12 @@ begin_history(Reading *reading, HeraldToken *token)
 {
 	HeraldToken here = {.run = herald_control->server_run};
 	HeraldCut	cut = {0};
+	HeraldGone	gone;
 	uint32		section;
 
 	for (int i = 0; i < reading->channels_used; i++)
 		if (!herald_channel_is_logged(reading->channels[i].name))
-			herald_gone_report(HERALD_GONE_RUN);
+			herald_gone_report(herald_token_is_here(token) ? HERALD_GONE_UNLOGGED : HERALD_GONE_RUN);
 	herald_session_prepare_position();
 	herald_bypass_await_counting();
 	here.bypasses = herald_bypass_count();
@@ -321,15 +317,9 @@ begin_history(Reading *reading, HeraldToken *token)
 		herald_gone_report(HERALD_GONE_CUT);
 	history_now = herald_history_open(CurrentMemoryContext, false);
 	reading_now = reading;
-	switch (herald_history_add(history_now, token, &cut, is_on_channel, reading->rows_max, &section))
-	{
-		case HERALD_HISTORY_READ:
-			break;
-		case HERALD_HISTORY_GONE:
-			herald_gone_report(HERALD_GONE_WAL);
-		case HERALD_HISTORY_LOST:
-			herald_gone_report(HERALD_GONE_HISTORY);
-	}
+	gone = herald_history_add(history_now, token, &cut, is_on_channel, reading->rows_max, &section);
+	if (gone != HERALD_GONE_NOTHING)
+		herald_gone_report(gone);
 	for (int i = 0; i < reading->channels_used; i++)
 		if (!herald_history_covers(history_now, section, reading->channels[i].name))
 			herald_gone_report(HERALD_GONE_UNLOGGED);

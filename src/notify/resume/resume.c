@@ -21,6 +21,7 @@
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/token.h"
+#include "notify/resume/gone.h"
 #include "notify/sender/notify.h"
 
 PG_FUNCTION_INFO_V1(herald_position);
@@ -53,19 +54,19 @@ herald_position(PG_FUNCTION_ARGS)
  * herald.listen(channel text, after text) → boolean
  *
  * LISTEN, and first deliver the notifications sent on the channel after the position.  False:
- * some of these no longer exist; null: no position was given.  In both cases the channel
- * begins now, as after LISTEN.
+ * some of these no longer exist, and DEBUG1 says why; null: no position was given.  In both cases
+ * the channel begins now, as after LISTEN.
  */
 Datum
 herald_listen(PG_FUNCTION_ARGS)
 {
 	char	   *channel = PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0));
 	HeraldToken token;
-	bool		is_known;
+	HeraldGone	gone = HERALD_GONE_NOTHING;
 
 	herald_check_channel(strlen(channel));
-	is_known = !PG_ARGISNULL(1) &&
-		herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token) == HERALD_TOKEN_READ;
+	if (!PG_ARGISNULL(1))
+		gone = herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
 	execute_listen(channel);
 	if (!herald_subscriptions_any_to_add(channel))
 		ereport(ERROR,
@@ -75,7 +76,11 @@ herald_listen(PG_FUNCTION_ARGS)
 				 errhint("Look for a module that filters statements in shared_preload_libraries and session_preload_libraries.")));
 	if (PG_ARGISNULL(1))
 		PG_RETURN_NULL();
-	PG_RETURN_BOOL(is_known && herald_resumption_begin(channel, &token));
+	if (gone == HERALD_GONE_NOTHING)
+		gone = herald_resumption_begin(channel, &token);
+	if (gone != HERALD_GONE_NOTHING)
+		herald_gone_tell(gone, channel);
+	PG_RETURN_BOOL(gone == HERALD_GONE_NOTHING);
 }
 
 /*

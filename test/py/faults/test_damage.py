@@ -8,6 +8,7 @@ import pytest
 from faults import FUNCTIONS, Doing, Points, pid_of
 from harness.cluster import Cluster
 from laggards import SMALLEST
+from resume import position, why_not
 from servers import SETTINGS
 from support import hear, hear_until, notify, one, outcome, state_of, until, watchdog_stopped, works_from_the_start
 from wire import cstring, fatal, payloads
@@ -122,6 +123,14 @@ def test_in_a_transaction(damaged, wire):
     reset.execute("COMMIT")
     assert hear(reset, 1) == [MISSED]
     damaged.goes_on(reset)
+
+
+def test_resuming(damaged):
+    """Guards: no channel resumes in a damaged queue, and the reason is said."""
+    token = position(damaged.sender)
+    damaged.damage()
+    detail, _ = why_not(damaged.connect(), "c", token)
+    assert detail == "The notification queue of pg_herald is damaged, and was switched off."
 
 
 def test_pending_before(damaged):

@@ -17,6 +17,24 @@ def resume(connection: psycopg.Connection, channel: str, after: str | None) -> b
     return one(connection, "SELECT herald.listen(%s, %s)", channel, after)
 
 
+def why_not(connection: psycopg.Connection, channel: str, after: str) -> tuple[str, str]:
+    """The channel must not resume after the position; the detail and the hint of the message that says why."""
+    told = []
+
+    def note(diag: psycopg.errors.Diagnostic) -> None:
+        if diag.message_primary == f'notifications on channel "{channel}" after this position are not kept any more':
+            told.append((diag.message_detail, diag.message_hint))
+
+    connection.add_notice_handler(note)
+    connection.execute("SET client_min_messages = debug1")
+    is_resumed = resume(connection, channel, after)
+    connection.execute("RESET client_min_messages")
+    connection.remove_notice_handler(note)
+    assert is_resumed is False
+    reason, = told
+    return reason
+
+
 def read(connection: psycopg.Connection, channel: str, after: str | None, *more: object) -> tuple[list[str], str]:
     """The payloads after a position, and the position to go on from."""
     rows = connection.execute(f"SELECT payload, position FROM herald.read(%s, %s{', %s' * len(more)})",

@@ -11,7 +11,7 @@ from harness.cluster import Cluster
 from harness.standby import Standby
 from laggards import SMALLEST
 from servers import SETTINGS, started
-from support import hear, hear_until, notify, one, outcome, until, until_gone, wait_event
+from support import hear, hear_until, notify, one, outcome, stopped, until, until_gone, wait_event
 from test_relay import heard, listens, relay, relay_pid
 
 pytestmark = pytest.mark.seam
@@ -133,9 +133,7 @@ def test_relay_is_ended_while_it_sends(sender, watcher, points, listener):
 
 def lose_wal(sender: psycopg.Connection, watcher: psycopg.Connection) -> None:
     """Sends four notifications, which the standby deletes from its WAL before the relay has read them."""
-    pid = relay_pid(watcher)
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(relay_pid(watcher)):
         for number in range(4):
             notify(sender, "logged", f"lost {number}")
             sender.execute("SELECT pg_switch_wal()")
@@ -143,8 +141,6 @@ def lose_wal(sender: psycopg.Connection, watcher: psycopg.Connection) -> None:
         last = one(sender, "SELECT pg_current_wal_flush_lsn()")
         until(lambda: one(watcher, "SELECT pg_last_wal_replay_lsn() >= %s", last), "the standby has followed")
         watcher.execute("CHECKPOINT")
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def test_wal_is_gone(primary, standby, sender, watcher, listener, connect):

@@ -1,12 +1,15 @@
-"""Why notifications after a position are gone: herald.read() reports the reason; herald.listen() returns false."""
+"""Why notifications after a position are gone: herald.read() reports the reason; herald.listen() returns false, and says the
+same to a client that wants messages of level DEBUG1."""
 
 import psycopg
 import pytest
 
+from following import anchored, has_delivered, has_replayed
+from harness.standby import Standby
 from laggards import KILOBYTES_7, RING_BYTES, SMALLEST
-from resume import position, resume
+from resume import position, resume, why_not
 from servers import SETTINGS, started
-from support import one, until
+from support import hear, notify, one, stopped, until
 
 ROUND = 2 * RING_BYTES // 7000
 
@@ -32,7 +35,7 @@ def why(client: psycopg.Connection, token: str) -> tuple[str, str]:
     assert diag.message_primary == "notifications after this position are not kept any more"
     usual = "Take a new position with herald.position(), then read the state that the notifications are about."
     assert diag.message_hint.startswith(usual)
-    assert resume(client, "c", token) is False
+    assert why_not(client, "c", token) == (diag.message_detail, diag.message_hint)
     client.execute("UNLISTEN c")
     return diag.message_detail, diag.message_hint[len(usual):].strip()
 
@@ -102,3 +105,22 @@ def test_of_an_earlier_run(tiny, connect):
     token = position(connect(tiny))
     tiny.restart()
     assert why(connect(tiny), token) == ("The server has been restarted since, or it is another one.", "")
+
+
+def test_relay_is_late(connect):
+    """Guards: the reason on a standby whose relay does not come to what queries see there."""
+    for primary in started(preload=True, settings=SETTINGS):
+        primary.psql("SELECT herald.set_channel('c', logged => true)")
+        with Standby(primary) as standby:
+            sender, client = connect(primary), connect(standby)
+            anchored(primary, sender)
+            until(lambda: has_delivered(standby), "the standby has followed")
+            token = position(sender)
+            with stopped(one(client, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_herald relay'")):
+                notify(sender, "c", "1")
+                until(lambda: has_replayed(standby), "the standby has replayed it")
+                detail, _ = why_not(client, "c", token)
+            assert detail == "The relay of this standby has not yet come to what queries see here."
+            another = connect(standby)
+            assert resume(another, "c", token)
+            assert hear(another, 1) == ["1"]
