@@ -1,6 +1,8 @@
 """The clusters and connections that the tests use."""
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,6 +18,7 @@ from wire import Wire
 cleanup.interrupt_by_signals()
 
 PG_CONFIG = pytest.StashKey[str]()
+EXIT_S = 2
 
 
 def pytest_configure(config):
@@ -99,12 +102,13 @@ def connect():
     def open_one(cluster: Cluster, dbname: str = "postgres", **options) -> psycopg.Connection:
         connection = psycopg.connect(host=str(cluster.socket_folder), port=cluster.port, user=SUPERUSER,
                                      dbname=dbname, autocommit=True, prepare_threshold=None, **options)
-        opened.append(connection)
+        opened.append((connection, connection.info.backend_pid))
         return connection
 
     yield open_one
-    for connection in opened:
+    for connection, _ in opened:
         connection.close()
+    _let_exit([pid for _, pid in opened])
 
 
 @pytest.fixture
@@ -119,6 +123,15 @@ def wire():
     yield open_one
     for connection in opened:
         connection.close()
+    _let_exit([connection.pid for connection in opened])
+
+
+def _let_exit(pids: list[int]) -> None:
+    """Waits until these sessions have gone, so that the next test does not find them; not for long, since a test may hold
+    one."""
+    end = time.monotonic() + EXIT_S
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < end:
+        time.sleep(0.002)
 
 
 @pytest.fixture

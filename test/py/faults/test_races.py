@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from time import monotonic
 
 import psycopg
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from faults import Doing, pid_of
 from laggards import files
 from support import hear, notify, one, until, until_gone, wait_event
-from timing import seconds
 
 MANY = 5000  # notifications that do not fit into a segment
+COMMIT_WAIT_S = 0.99  # of an UNLISTEN, for commits that are under way: HERALD_COMMIT_WAIT_MS of whole milliseconds
 
 
 @contextmanager
@@ -189,18 +190,21 @@ def test_notified_while_an_earlier_one_commits(scene):
 
 
 def waits_in_vain_s(scene, leave: int, another_ends: bool) -> float:
-    """How long the first of `leave` sessions waits, each of which has an UNLISTEN behind a commit that is held."""
+    """How long the first of `leave` sessions waits, each of which has an UNLISTEN behind a commit that is held: from before
+    it begins, so a machine under load only lengthens it."""
     first, second = scene.connect(), scene.connect()
     leaving = [scene.listener("other") for _ in range(leave)]
     doing = [scene.stand_still("publish-reserved", first, "NOTIFY c, 'first'"),
              scene.stand_still("publish-committed", second, "NOTIFY c, 'second'")]
     scene.sender.execute("NOTIFY other")
+    began = monotonic()
     unlistening = [Doing(listener, "UNLISTEN other") for listener in leaving]
     for listener in leaving:
         until(lambda: wait_event(scene.watcher, pid_of(listener)) in ("HeraldDispatch", "Extension"), "it waits")
     if another_ends:
         scene.points.release("publish-reserved")
-    waited_s = seconds(lambda: until(lambda: not all(one.runs() for one in unlistening), "it is over"))
+    until(lambda: not all(one.runs() for one in unlistening), "it is over")
+    waited_s = monotonic() - began
     scene.points.release()
     assert [one.end() for one in [*doing, *unlistening]] == [None] * (2 + leave)
     scene.goes_on(["first", "second"])
@@ -210,9 +214,9 @@ def waits_in_vain_s(scene, leave: int, another_ends: bool) -> float:
 def test_unlisten_waits_as_long_beside_others_that_wait(scene):
     """Guards: an UNLISTEN waits its full time for a commit that is under way, however often it is woken meanwhile, by
     the end of another commit or for another session that waits as well: else it would miss what was answered before."""
-    alone_s = waits_in_vain_s(scene, 1, another_ends=False)
+    assert waits_in_vain_s(scene, 1, another_ends=False) >= COMMIT_WAIT_S
     for _ in range(4):
-        assert waits_in_vain_s(scene, 2, another_ends=True) > alone_s / 3
+        assert waits_in_vain_s(scene, 2, another_ends=True) >= COMMIT_WAIT_S
 
 
 # ---- files ----

@@ -36,10 +36,11 @@ def stopped_at(scene, point: str, victim, sql: str | None = None):
 
 
 def send_meanwhile(scene, heard_by: list) -> list[str]:
-    """Notifies for as long as the process is to be stopped; these listeners must receive each message at once."""
+    """Notifies for as long as the process is to be stopped, and more than three times; these listeners must receive each
+    message at once."""
     sent = []
     end = time.monotonic() + STOPPED_S
-    while time.monotonic() < end:
+    while time.monotonic() < end or len(sent) <= 3:
         sent += scene.send(1)
         for listener in heard_by:
             assert hear(listener, 1, DEADLINE_S) == sent[-1:]

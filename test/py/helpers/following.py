@@ -1,14 +1,12 @@
-"""Standbys that come to where their primary is."""
-
-from time import sleep
+"""Standbys that come to where their primary is, and servers that write an anchor."""
 
 import psycopg
 
 from harness.cluster import Cluster
 from harness.standby import Standby
-from support import notify
+from support import context_switches, housekeeper_pid, notify, until
 
-ANCHOR_S = 1.5  # the housekeeper writes one each second, if it is due
+ANCHOR_LOOKS = 2  # the housekeeper writes an anchor when it looks, if one is due; it may wait within a look
 
 
 def has_replayed(standby: Standby) -> bool:
@@ -25,8 +23,15 @@ def _flushed(primary: Cluster) -> str:
     return primary.psql("SELECT pg_current_wal_flush_lsn()")
 
 
+def looks(cluster: Cluster, count: int) -> bool:
+    """Waits until the housekeeper has looked this number of times; it sleeps after each."""
+    pid = until(lambda: housekeeper_pid(cluster), "there is a housekeeper")
+    before = context_switches(pid)
+    return until(lambda: context_switches(pid) > before + count, "it looks")
+
+
 def anchored(primary: Cluster, sender: psycopg.Connection) -> None:
     """Waits until the primary has written an anchor since its standbys were copied, which have no WAL from before."""
     primary.psql("SELECT pg_switch_wal()")
     notify(sender, "c", "since the copy")
-    sleep(ANCHOR_S)
+    looks(primary, ANCHOR_LOOKS)

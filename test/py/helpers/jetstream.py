@@ -12,6 +12,7 @@ from harness.private_server import PrivateServer
 
 DUPLICATE_WINDOW_S = 0.1  # the shortest that the server accepts
 AT_ONCE = 200  # requests
+REQUEST_S = 60
 
 
 class JetStream(PrivateServer):
@@ -55,7 +56,7 @@ class JetStream(PrivateServer):
         async def ask():
             client = await nats.connect(self.url)
             try:
-                return await what(client.jetstream())
+                return await what(client.jetstream(timeout=REQUEST_S))
             finally:
                 await client.close()
         return asyncio.run(ask())

@@ -245,8 +245,8 @@ def context_switches(pid: int) -> int:
 
 
 def let_watchdog_fall_asleep(cluster: Cluster) -> Callable[[], bool]:
-    """Waits until the watchdog has not looked for a while. Returns a function: whether it has been signalled to wake up
-    since then.
+    """Waits until the watchdog has slept for a while. Returns a function: whether it has been signalled to wake up since
+    then.
 
     A process that is signalled reads that from its signalfd; one that wakes because its time is over reads nothing.
     """
@@ -255,7 +255,8 @@ def let_watchdog_fall_asleep(cluster: Cluster) -> Callable[[], bool]:
 
     def sleeps() -> bool:
         nonlocal since, before
-        if (now := context_switches(pid)) != before:
+        # A process that waits for the CPU does not switch, either.
+        if (now := context_switches(pid)) != before or ") S " not in Path(f"/proc/{pid}/stat").read_text(encoding="ascii"):
             since, before = time.monotonic(), now
         return time.monotonic() - since > 0.3
 

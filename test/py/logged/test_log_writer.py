@@ -4,11 +4,11 @@ import psycopg
 import pytest
 
 from faults import Doing, pid_of
-from harness.cluster import Cluster
+from following import ANCHOR_LOOKS, looks
 from harness.standby import Standby
 from laggards import SMALLEST
 from servers import SETTINGS, need_library, started
-from support import context_switches, hear, housekeeper_pid, notify, one, until
+from support import hear, notify, one, until
 from wal import Wal, pairs
 from wire import call
 
@@ -373,6 +373,7 @@ def test_anchors(connect):
     need_library("pg_walinspect")
     for cluster in started(preload=True, settings=SETTINGS | {"archive_timeout": 1, "wal_keep_size": "1GB"}):
         cluster.psql("CREATE EXTENSION pg_walinspect; CREATE TABLE t (i int)")
+        looks(cluster, ANCHOR_LOOKS)  # so the anchor of this start is before `begin`
         begin = cluster.psql("CHECKPOINT; SELECT redo_lsn FROM pg_control_checkpoint()")
         cluster.restart()
         watcher = connect(cluster)
@@ -385,7 +386,7 @@ def test_anchors(connect):
             watcher.execute("INSERT INTO t VALUES (1); SELECT pg_switch_wal(); INSERT INTO t VALUES (2)")
 
         new_segment()
-        looks(cluster, 2)
+        looks(cluster, ANCHOR_LOOKS)
         assert len(wal.messages("anchor")) == 1
         watcher.execute("SELECT herald.set_channel('logged', true)")
         notify(watcher, "logged", "a")
@@ -406,13 +407,6 @@ def segment(watcher: psycopg.Connection) -> int:
     return int(one(watcher, "SELECT pg_current_wal_insert_lsn() - '0/0'")) // SEGMENT_BYTES
 
 
-def looks(cluster: Cluster, count: int) -> bool:
-    """Waits until the housekeeper has looked this number of times; it sleeps after each."""
-    pid = until(lambda: housekeeper_pid(cluster), "there is a housekeeper")
-    before = context_switches(pid)
-    return until(lambda: context_switches(pid) > before + count, "it looks")
-
-
 def test_anchor_of_a_promoted_server(connect):
     """Guards: a standby writes no anchor; soon after its promotion it writes one with its own run."""
     need_library("pg_walinspect")
@@ -422,7 +416,7 @@ def test_anchor_of_a_promoted_server(connect):
         notify(connect(primary), "logged", "of the primary")
         (of_primary,) = wal.logged()
         with Standby(primary) as standby:
-            looks(standby, 2)
+            looks(standby, ANCHOR_LOOKS)
             promoted = connect(standby)
             assert one(promoted, "SELECT pg_promote()")
             after = Wal(promoted)
@@ -431,5 +425,5 @@ def test_anchor_of_a_promoted_server(connect):
             notify(promoted, "logged", "of the standby")
             (of_standby,) = after.logged()
             assert anchor.content()["run"] == of_standby["run"] != of_primary["run"]
-            looks(standby, 2)
+            looks(standby, ANCHOR_LOOKS)
             assert len(after.messages("anchor")) == 1

@@ -1,11 +1,9 @@
 """Notifications on logged channels that do not go through pg_herald's queue."""
 
-from time import sleep
-
 import pytest
 
 from faults import Doing
-from following import ANCHOR_S, anchored, has_delivered
+from following import ANCHOR_LOOKS, anchored, has_delivered, looks
 from harness.standby import Standby
 from resume import position, resume
 from servers import SETTINGS, need_library, started
@@ -50,10 +48,10 @@ def test_c_function_and_old_settings(connect):
         server.psql(TRIGGER)
         sender, admin = connect(server), connect(server)
         notify(sender, "u", "so it knows the settings")
-        sleep(ANCHOR_S)
+        looks(server, ANCHOR_LOOKS)
         sender.execute("BEGIN; INSERT INTO t VALUES (1)")
         admin.execute("SELECT herald.set_channel('tcn', true)")
-        sleep(2 * ANCHOR_S)
+        looks(server, 2 * ANCHOR_LOOKS)
         token = position(connect(server))
         sender.execute("COMMIT")
         server.restart()
@@ -64,13 +62,13 @@ def test_message_waits_for_the_lock(primary, connect):
     """Guards: no anchor comes between a native notification's message and its commit, if that has to wait."""
     sender, holder, client = connect(primary), connect(primary), connect(primary)
     notify(sender, "c", "first")
-    sleep(ANCHOR_S)
+    looks(primary, ANCHOR_LOOKS)
     holder.execute("BEGIN; SELECT * FROM herald.channel FOR SHARE")
     doing = Doing(sender, "BEGIN; SET LOCAL herald.enabled = off; NOTIFY c, 'native'; SELECT herald.set_channel('other', true);"
                           " COMMIT")
     until(lambda: one(client, WAITS, sender.info.backend_pid), "it waits")
     primary.psql("SELECT pg_switch_wal(); CREATE TABLE more (i int)")
-    sleep(2 * ANCHOR_S)
+    looks(primary, 2 * ANCHOR_LOOKS)
     token = position(client)
     holder.execute("COMMIT")
     assert doing.end() is None

@@ -334,9 +334,8 @@ def test_view(standby, sender, listener, connect):
     notify(sender, "logged", "1", "2")
     assert hear(listener, 2) == ["1", "2"]
     until(lambda: relay(watcher, "batches") == before + 2, "they are counted")
-    until(lambda: relay(watcher, "bytes_behind") == 0, "it has read everything")
-    assert relay(watcher, "seconds_behind") == 0
-    assert relay(watcher, "read_position >= replay_position")
+    until(lambda: relay(watcher, "bytes_behind = 0 AND seconds_behind = 0 AND read_position >= replay_position"),
+          "it has read everything")
 
 
 def test_no_relay_on_a_primary(primary, sender):

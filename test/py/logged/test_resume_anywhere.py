@@ -1,10 +1,10 @@
 """Clients that resume logged channels on another server, or after a restart: each notification once, or false."""
 
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
 
-from following import ANCHOR_S, anchored, has_delivered
+from following import ANCHOR_LOOKS, anchored, has_delivered, looks
 from harness.standby import Standby
 from resume import position, read, resume
 from support import hear, notify, one, outcome, until
@@ -163,7 +163,6 @@ def test_lost_at_a_failover(primary, connect):
         notify(sender, "c", "kept")
         until(lambda: has_delivered(standby), "it has followed")
         kept = position(sender)
-        primary.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
         standby.psql("ALTER SYSTEM SET primary_conninfo = ''; SELECT pg_reload_conf()")
         until(lambda: primary.psql("SELECT count(*) FROM pg_stat_replication") == "0", "it follows no longer")
         notify(sender, "c", "lost")
@@ -207,7 +206,7 @@ def test_setting_changes(primary, connect):
     sender = connect(primary)
     token = position(sender)
     primary.psql("SELECT herald.set_channel('e', logged => true)")
-    sleep(ANCHOR_S)
+    looks(primary, ANCHOR_LOOKS)
     notify(sender, "e", "0")
     later = position(sender)
     notify(sender, "e", "1")

@@ -2,13 +2,12 @@
 
 import json
 import struct
-from time import sleep
 
 import psycopg
 import pytest
 
 from faults import FUNCTIONS, Doing, Points
-from following import ANCHOR_S
+from following import ANCHOR_LOOKS, looks
 from harness.cluster import Cluster
 from harness.standby import Standby
 from resume import position, read, resume
@@ -34,7 +33,7 @@ def test_commit_that_stands_still(stop_points, connect):
         watcher, sender, other, client = (connect(server) for _ in range(4))
         points = Points(watcher)
         notify(other, "log_d", "first")
-        sleep(ANCHOR_S)
+        looks(server, ANCHOR_LOOKS)
         points.arm("publish-committed", "wait", sender.info.backend_pid)
         doing = Doing(sender, "NOTIFY c, 'not logged'")
         points.waiter("publish-committed")
@@ -124,7 +123,7 @@ def test_records_of_a_user(connect):
             begin = lsn(sender)
             sender.execute("SELECT pg_switch_wal()")
             notify(sender, "log_d", "second")
-            sleep(ANCHOR_S)
+            looks(former, ANCHOR_LOOKS)
             notify(sender, "log_d", "witness")
             token = position(sender)
             place = anchor_after(former, begin)

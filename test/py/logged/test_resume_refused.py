@@ -1,13 +1,12 @@
 """Positions after which a server does not have everything: clients must not take it for everything."""
 
 import os
-from time import sleep
 
 import psycopg
 import pytest
 
 from faults import Doing
-from following import ANCHOR_S, anchored, has_delivered
+from following import ANCHOR_LOOKS, anchored, has_delivered, looks
 from harness.standby import Standby
 from resume import apart, position, read, resume, why_not
 from servers import SETTINGS, need_library, started
@@ -131,6 +130,7 @@ def test_channel_that_was_not_logged(primary, connect):
     with Standby(primary) as standby:
         sender, reader, listener = connect(primary), connect(standby), connect(standby)
         anchored(primary, sender)
+        until(lambda: has_delivered(standby), "the standby has followed")
         listener.execute("LISTEN c; LISTEN herald_reset")
         token = position(reader)
         notify(sender, "unlogged", "x")
@@ -167,7 +167,7 @@ def test_c_function_notifies_first(primary, connect):
     primary.psql("CREATE EXTENSION tcn; SELECT herald.set_channel('tcn', true); CREATE TABLE t (id int primary key);"
                  "CREATE TRIGGER tcn AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('tcn')")
     primary.restart()
-    sleep(ANCHOR_S)
+    looks(primary, ANCHOR_LOOKS)
     sender = connect(primary)
     token = position(sender)
     sender.execute("INSERT INTO t VALUES (1)")
@@ -184,7 +184,7 @@ def test_two_positions(connect):
     """Guards: a session that resumes two channels after different positions has the older one's."""
     for server in started(preload=True, settings=SETTINGS):
         server.psql("SELECT herald.set_channel('log_*', logged => true); SELECT pg_notify('log_d', 'first')")
-        sleep(ANCHOR_S)
+        looks(server, ANCHOR_LOOKS)
         sender = connect(server)
         notify(sender, "log_d", "x")
         older = position(sender)

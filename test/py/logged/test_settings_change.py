@@ -1,12 +1,10 @@
 """Settings that change, and a promotion, beside clients that listen, resume or read, and beside notifications of the same
 transaction."""
 
-from time import sleep
-
 import pytest
 
 from faults import FUNCTIONS, Doing, Points
-from following import ANCHOR_S, anchored, has_delivered
+from following import ANCHOR_LOOKS, anchored, has_delivered, looks
 from harness.standby import Standby
 from resume import position, read, resume
 from servers import SETTINGS, started
@@ -185,7 +183,7 @@ def test_commit_of_another_database(stop_points, connect):
         points, there = Points(watcher), connect(server, "other")
         for session in (there, admin):
             notify(session, "log_d", "first")
-        sleep(ANCHOR_S)
+        looks(server, ANCHOR_LOOKS)
         standing = []
         for session, sql, point in ((there, "NOTIFY log_d", "publish-logged"), (sender, "NOTIFY c, 'not logged'", "publish-committed")):
             points.arm(point, "wait", session.info.backend_pid)

@@ -134,6 +134,7 @@ def test_who_sees_what(cluster, connect):
     admin, listener = connect(cluster), connect(cluster)
     listener.execute("LISTEN c")
     notify(admin, "c", "1")
+    until(lambda: counted(admin, "c") == (1, 1, 1), "it is counted")
     admin.execute("CREATE ROLE visitor LOGIN")
     visitor = connect(cluster)
     visitor.execute("SET SESSION AUTHORIZATION visitor")

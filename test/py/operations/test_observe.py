@@ -14,7 +14,7 @@ from harness.prefix import TOP
 from laggards import RING_BYTES, SEGMENT_BYTES, SMALLEST, fall_behind, hear_all, send
 from servers import SETTINGS, started
 from slow_commits import SLOW
-from support import hear, left_nothing, let_watchdog_fall_asleep, notify, one, until, watchdog_pid
+from support import hear, left_nothing, let_watchdog_fall_asleep, notify, one, until, wait_event, watchdog_pid
 from wire import cstring, payloads
 
 MEGABYTE = 1024 * 1024
@@ -120,7 +120,9 @@ def test_client_that_does_not_read_is_shown(watched, connect, wire, watcher, log
     """Guards: the log distinguishes a client that does not read from a listener in a transaction."""
     mute, sender = wire(watched, application_name="mute"), connect(watched)
     mute.query("LISTEN c")
-    sent = send(sender, LAPS + 2)
+    sent = send(sender, 1)
+    until(lambda: wait_event(watcher, mute.pid) == "ClientWrite", "it is blocked")
+    sent += send(sender, LAPS + 1)
     line = until(logged, "it is logged")[0]
     assert (int(line["pid"]), line["application"]) == (mute.pid, "mute")
     assert (line["why"], line["hint"]) == NO_PROGRESS

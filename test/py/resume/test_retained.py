@@ -57,7 +57,7 @@ def test_time(retaining, connect):
     sender = connect(retaining)
     fill(sender, 200)
     assert queue(sender, "spilled") > 0
-    sender.execute("ALTER SYSTEM SET herald.retain_time = '1s'")
+    sender.execute("ALTER SYSTEM SET herald.retain_time = '3s'")
     sender.execute("SELECT pg_reload_conf()")
     until(lambda: queue(sender, "spilled") == 0 and not files(retaining.data), "the files have expired")
     assert queue(sender, "kept_bytes") > RING / 2

@@ -32,6 +32,8 @@ SEND = "INSERT INTO written VALUES ({0}); " + SEGMENT_FULL
 LOCK_TIMEOUT = "55P03: canceling statement due to lock timeout"
 STATEMENT_TIMEOUT = "57014: canceling statement due to statement timeout"
 CANCELED = "57014: canceling statement due to user request"
+# Only a sender that has found no room holds this lock: HERALD_LOCK_ROOM of src/base/notify_locks.h.
+ROOM_IS_AWAITED = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = 0 AND objsubid = 1 AND granted"
 
 
 @pytest.fixture(scope="module", params=["stock", "pg_herald"])
@@ -62,12 +64,12 @@ def waiting(watcher: psycopg.Connection) -> int:
 
 
 def waits_on(watcher: psycopg.Connection, has_herald: bool) -> bool:
-    """One waits, and for a place: for an earlier batch to be settled it waits 0.2 s at most."""
+    """One waits, and for a place: for an earlier batch to be settled it waits 0.2 s at most, and not with the lock."""
     def head() -> int:
         return one(watcher, "SELECT head FROM herald.queue") if has_herald else 0
 
     before, end = head(), time.monotonic() + 0.5
-    while waiting(watcher) == 1 and head() == before:
+    while waiting(watcher) == 1 and head() == before and (not has_herald or one(watcher, ROOM_IS_AWAITED)):
         if time.monotonic() > end:
             return True
         time.sleep(0.01)

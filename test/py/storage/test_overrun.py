@@ -194,7 +194,8 @@ def test_told_once_while_it_reads(limited, wire, connect, watcher, logged):
     fall_behind(mute)
     sent = send(sender, 1.5)
     mute.send(("Q", cstring("COMMIT")))
-    until(lambda: state_of(watcher, mute.pid) == "processing", "it reads")
+    until(lambda: wait_event(watcher, mute.pid) == "ClientWrite", "it reads, and is blocked")
+    assert state_of(watcher, mute.pid) == "processing"
     send(sender, 6, "later ")
     heard = []
     while MISSED not in heard:

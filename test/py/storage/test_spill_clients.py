@@ -62,7 +62,7 @@ def test_reports_are_not_for_the_client(reporting, connect, wire):
         messages = sender.query("BEGIN; DO $$ BEGIN " + SEND.format("1, 12") + "; END $$; ROLLBACK")
         assert kinds(messages) == "CCCZ", messages
     no_files_left(reporting, watcher)
-    until(lambda: reporting.log().count("temporary file: path") == before + 20, "all are reported")
+    until(lambda: reporting.log().count("temporary file: path") >= before + 20, "all are reported")
 
 
 def test_giving_up_is_not_for_the_client(reporting, connect, wire):

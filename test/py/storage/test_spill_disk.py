@@ -149,6 +149,7 @@ def test_tablespace_is_dropped(folder, connect):
         gone = create_tablespace(cluster, "gone", folder())
         laggard, sender = connect(cluster), connect(cluster)
         assert spills_into(gone, laggard, sender)
+        until(lambda: not list(gone.rglob("*.fileset")), "the folder of its files is deleted")
         sender.execute("DROP TABLESPACE gone")
         fall_behind(laggard)
         sent = send(sender, 3)
