@@ -36,6 +36,8 @@ PAUSE_S = 0.06        # of a sender, at most
 OFTEN, SELDOM = 0.05, 0.005
 PATIENCE = "statement_timeout=20s"  # a client tries another server then
 MISSING, DOUBLED = "missing", "doubled"
+ALL = 2 ** 31 - 1  # rows
+NO_REASON = "herald.read() finds no reason now"
 COMMITTING = "is still committing"
 CONFLICT = "canceling wait for replay due to conflict with recovery"
 
@@ -186,8 +188,9 @@ class Client(Actor):
         self.account.is_sure(position)
         self._last = self._here
 
-    def read_state(self, why: str) -> None:
-        """Starts again from what the table shows; it counts as a reset if the client had a position."""
+    def read_state(self, why: str, said: str = "") -> None:
+        """Starts again from what the table shows; it counts as a reset if the client had a position. What the server said
+        beside the reason is only shown."""
         had = self.account.processed | set(self.account.unsure)
         counts = self.account.position is not None
         channels = ",".join(f"'{channel}'" for channel in self.account.channels)
@@ -195,7 +198,7 @@ class Client(Actor):
         self.account.reads({(int(sender), int(number)) for sender, number in rows})
         if counts:
             what = "it had what was lost" if had - self.account.processed else "nothing that it had was lost"
-            self.stage.reset(self, f"{why}; {what}")
+            self.stage.reset(self, why, what + said)
 
     def breaks_off(self) -> bool:
         """Whether it ends its connection now."""
@@ -225,10 +228,11 @@ class Listener(Client):
             self.resumed()
         else:
             self.account.note(f"on {self._here} herald.listen() returned {answers} for {after[-7:-1]}: {told}")
-            # What was in the way of all channels may be over when herald.read() is asked.
+            # A commit that was in the way of all channels may be over when herald.read() is asked.
             is_over = told and len(told) == answers.count("f") and all(COMMITTING in one for one in told)
             why_not = reason(told[0]) if is_over else self._why_not(after)
-            self.read_state(f"herald.listen() returned false on the {self.stage.role(self.node)}: {why_not}")
+            said = f"; it said: {sorted(map(reason, told))}" if why_not == NO_REASON else ""
+            self.read_state(f"herald.listen() returned false on the {self.stage.role(self.node)}: {why_not}", said)
 
     def act(self) -> None:
         """Takes what comes."""
@@ -247,12 +251,14 @@ class Listener(Client):
             raise Lost(BY_ITSELF)
 
     def _why_not(self, after: str) -> str:
-        """Why this position is of no use here: herald.read() says so, if it is still true."""
+        """Why this position is of no use here: herald.read() says so, if it is still true, once it has looked at all that a
+        listener would receive."""
         try:
-            self.link.run(f"SELECT FROM herald.read('{{{','.join(self.account.channels)}}}'::text[], {after}, 1)")
+            self.link.run(f"SELECT FROM herald.read('{{{','.join(self.account.channels)}}}'::text[], {after}, {ALL})")
         except Failed as failed:
-            return reason(str(failed))
-        return "herald.read() finds no reason now"
+            if failed.sqlstate == GONE:
+                return reason(str(failed))
+        return NO_REASON
 
 
 class Reader(Client):

@@ -82,13 +82,13 @@ class Story:
         """Records a problem, which ends the run."""
         self.problems.append(problem)
 
-    def reset(self, client: Client, why: str) -> None:
-        """Records that a client could not resume, and has read the table instead."""
+    def reset(self, client: Client, why: str, more: str) -> None:
+        """Records that a client could not resume, and has read the table instead; what is more than the reason is shown."""
         with self._lock:
-            self.resets[why] += 1
+            self.resets[f"{why}; {more}"] += 1
             self.needless_resets += not client.node.copies and not any(known in why for known in KNOWN)
         if self.is_logged:
-            self.say(f"{client.kind} {client.number} on {client.node.name}: {why}")
+            self.say(f"{client.kind} {client.number} on {client.node.name}: {why}; {more}")
 
     def say(self, what: str) -> None:
         """Prints what has just happened."""
