@@ -67,7 +67,7 @@ def test_holder_is_stopped(caches, laps):
         caches.catch_up(caches.readers)
         assert rescued(caches) > before
         for _ in range(2 * laps):
-            caches.flood(FAR_BEHIND)
+            caches.fall_behind()
             caches.catch_up(caches.readers)
         if laps:
             assert caches.behind(victim) is None
