@@ -83,7 +83,8 @@ class Story:
         self.problems.append(problem)
 
     def reset(self, client: Client, why: str, more: str) -> None:
-        """Records that a client could not resume, and has read the table instead; what is more than the reason is shown."""
+        """Records that a client could not resume, and has read the table instead. The reason decides whether that was needless;
+        `more` is only shown."""
         with self._lock:
             self.resets[f"{why}; {more}"] += 1
             self.needless_resets += not client.node.copies and not any(known in why for known in KNOWN)

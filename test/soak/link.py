@@ -32,7 +32,6 @@ class Link:
     def __init__(self, cluster: Cluster, database: str, further: str = ""):
         self._connection = _connect(
             f"host={cluster.socket_folder} port={cluster.port} user={SUPERUSER} dbname={database} {further}")
-        self._notice = ""
         self.notices: list[str] = []  # all that the server has said beside its results
         if self._connection.status != pq.ConnStatus.OK:
             raise Lost(self._message())
@@ -82,12 +81,11 @@ class Link:
         return found
 
     def _note(self, result: pq.abc.PGresult) -> None:
-        """Keeps what may be the FATAL error of an idle connection, which libpq reports as a notice."""
-        self._notice = (result.error_message or b"").decode(errors="replace")
-        self.notices.append(self._notice.strip())
+        """The last one may be the FATAL error of an idle connection, which libpq reports as a notice."""
+        self.notices.append((result.error_message or b"").decode(errors="replace"))
 
     def _message(self) -> str:
-        return self._notice + self._connection.error_message.decode(errors="replace").strip()
+        return "".join(self.notices[-1:]) + self._connection.error_message.decode(errors="replace").strip()
 
 
 def _connect(parameters: str) -> pq.PGconn:
