@@ -28,19 +28,19 @@ OBJS = \
 	src/notify/logged/anchor.o src/notify/logged/assemble.o src/notify/logged/conflict.o src/notify/logged/cut.o \
 	src/notify/logged/history.o src/notify/logged/log_setting.o src/notify/logged/log_writer.o src/notify/logged/mark.o \
 	src/notify/logged/relay_state.o src/notify/logged/set_channel.o src/notify/logged/wal_origin.o \
-	src/notify/logged/wal_reader.o \
+	src/notify/logged/wal_reader.o src/notify/logged/wal_record.o \
 	src/notify/position/bypass.o src/notify/position/kept.o src/notify/position/lag.o \
-	src/notify/position/secret.o src/notify/position/token.o \
+	src/notify/position/token.o \
 	src/notify/storage/files.o src/notify/storage/large_reader.o src/notify/storage/large_writer.o \
 	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
 	src/inval/catch_up.o src/inval/invalidate.o src/inval/reader.o src/inval/subscribers.o \
-	src/base/activation.o src/base/channel_hash.o src/base/entry.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
+	src/base/activation.o src/base/channel_hash.o src/base/database.o src/base/entry.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
 	src/base/served_reasons.o src/base/settings.o src/base/shared.o src/base/signal.o \
 	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \
-	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o src/core/wal_message.o
+	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o src/core/wal_coverage.o src/core/wal_message.o
 
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \

@@ -7,8 +7,8 @@
 
 `python3 -m harness.prefix [FOLDER]` makes a permanent copy, by default in .installation at the top of the tree,
 or updates it, and prints its pg_config. It copies the installation of $PG_CONFIG, else the system's. With
---stop-points it also makes one for tests, whose module has stop points, in a folder inside the first. Several
-processes may run it at once.
+--stop-points it also makes one for tests, whose module has stop points, in a folder inside the first, and prints that
+one's. Several processes may run it at once.
 
 A server finds its libraries relative to its own program. So the programs are copied to a new folder, and
 all other files are symbolic links there; files of pg_herald are left out, and built again.
@@ -227,7 +227,7 @@ def main() -> str | int:
     try:
         prefix = kept(folder, pg_config=os.environ.get("PG_CONFIG") or system_pg_config())
         if options.stop_points:
-            kept(STOP_POINTS, "STOP_POINTS=1", pg_config=prefix.pg_config)
+            prefix = kept(STOP_POINTS, "STOP_POINTS=1", pg_config=prefix.pg_config)
     except (InstallationError, PrefixError) as problem:
         return str(problem)
     except OSError as problem:

@@ -11,8 +11,26 @@ COMMENT ON SCHEMA herald IS 'pg_herald: LISTEN and NOTIFY that scale';
 
 --
 -- Replacements of built-in functions.  In plans, calls of pg_notify() and
--- pg_notification_queue_usage() become calls of these functions.
+-- pg_notification_queue_usage() become calls of these functions.  They are in pg_catalog, as
+-- contrib/adminpack's were, so that a call needs no privilege that the built-in function does not,
+-- and no ordinary role can replace them, even one that comes to own them.
 --
+
+CREATE FUNCTION pg_catalog.pg_herald_notify(channel text, payload text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'herald_pg_notify'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_catalog.pg_herald_notify(text, text) IS
+'send a notification; plans call this function instead of pg_notify()';
+
+CREATE FUNCTION pg_catalog.pg_herald_notification_queue_usage()
+RETURNS float8
+AS 'MODULE_PATHNAME', 'herald_pg_notification_queue_usage'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_catalog.pg_herald_notification_queue_usage() IS
+'fraction of the notification queue in use, pg_herald''s or the server''s, whichever is fuller; plans call this function instead of pg_notification_queue_usage()';
 
 CREATE FUNCTION herald.pg_notify(channel text, payload text)
 RETURNS void
@@ -20,31 +38,11 @@ AS 'MODULE_PATHNAME', 'herald_pg_notify'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.pg_notify(text, text) IS
-'send a notification; plans call this function instead of pg_catalog.pg_notify()';
-
-CREATE FUNCTION herald.pg_notification_queue_usage()
-RETURNS float8
-AS 'MODULE_PATHNAME', 'herald_pg_notification_queue_usage'
-LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
-
-COMMENT ON FUNCTION herald.pg_notification_queue_usage() IS
-'fraction of the notification queue in use, pg_herald''s or the server''s, whichever is fuller; plans call this function instead of the one in pg_catalog';
+'send a notification, like pg_notify(); for places where a database with logged channels refuses that: CHECK constraints, and arguments of EXECUTE and CALL';
 
 --
 -- Positions, from which a client can resume without missing notifications
 --
-
--- The secret by which every server of the cluster recognises this database's positions.  pg_dump
--- leaves its row out: a restored database draws its own.
-CREATE TABLE herald.secret (secret bytea NOT NULL);
-
-INSERT INTO herald.secret
-SELECT pg_catalog.sha256(pg_catalog.convert_to(
-	   pg_catalog.string_agg(pg_catalog.gen_random_uuid()::text, ''), 'UTF8'))
-  FROM pg_catalog.generate_series(1, 4);
-
-COMMENT ON TABLE herald.secret IS 'the secret key of this database''s positions: 32 random bytes, only for its owner';
-COMMENT ON COLUMN herald.secret.secret IS '32 random bytes, drawn by CREATE EXTENSION';
 
 CREATE FUNCTION herald.position()
 RETURNS text
@@ -52,7 +50,7 @@ AS 'MODULE_PATHNAME', 'herald_position'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.position() IS
-'return a position: everything before it has been sent to this session''s client, or, if the session does not listen, to all listeners';
+'return a position: everything before it has been sent to this session''s client; if the session does not listen, what was committed before the call is before it, but for what follows a transaction that is still committing';
 
 CREATE FUNCTION herald.listen(channel text, after text DEFAULT NULL)
 RETURNS boolean
@@ -100,49 +98,37 @@ COMMENT ON FUNCTION herald.read(text[], text, integer, interval) IS
 -- Logged channels
 --
 
-CREATE TABLE herald.channel (
-	name text COLLATE pg_catalog."C" PRIMARY KEY,
-	logged boolean NOT NULL);
+-- The settings are the options of a foreign server: so PostgreSQL itself dumps, copies, guards and
+-- announces them.  There is no handler: nothing can be read through it.
+CREATE FUNCTION herald.channel_options(options text[], catalog oid)
+RETURNS void
+AS 'MODULE_PATHNAME', 'herald_channel_options'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON TABLE herald.channel IS
-'settings of channels, made by herald.set_channel() and shown by herald.channel_settings; a dump contains them';
-COMMENT ON COLUMN herald.channel.name IS 'name of a channel, or a prefix followed by *: all channels whose names begin with it';
-COMMENT ON COLUMN herald.channel.logged IS 'whether notifications on these channels are written to the WAL';
+COMMENT ON FUNCTION herald.channel_options(text[], oid) IS
+'validator of the foreign-data wrapper pg_herald: checks names of channels';
 
-SELECT pg_catalog.pg_extension_config_dump('herald.channel', '');
+CREATE FOREIGN DATA WRAPPER pg_herald VALIDATOR herald.channel_options;
 
-CREATE FUNCTION herald.channel_changed()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'herald_channel_changed'
-LANGUAGE C;
-
-COMMENT ON FUNCTION herald.channel_changed() IS
-'trigger function of table herald.channel: checks names, and announces changes to all sessions of all servers';
-
-REVOKE ALL ON FUNCTION herald.channel_changed() FROM PUBLIC;
-
--- ALWAYS: replicated changes count as well.
-CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE ON herald.channel
-FOR EACH ROW EXECUTE FUNCTION herald.channel_changed();
-CREATE TRIGGER truncated BEFORE TRUNCATE ON herald.channel
-FOR EACH STATEMENT EXECUTE FUNCTION herald.channel_changed();
-ALTER TABLE herald.channel ENABLE ALWAYS TRIGGER changed;
-ALTER TABLE herald.channel ENABLE ALWAYS TRIGGER truncated;
+COMMENT ON FOREIGN DATA WRAPPER pg_herald IS
+'has one server, pg_herald, whose options are the settings of channels; USAGE allows to create it';
 
 CREATE FUNCTION herald.set_channel(channel text, logged boolean)
 RETURNS void
 AS 'MODULE_PATHNAME', 'herald_set_channel'
-LANGUAGE C VOLATILE PARALLEL UNSAFE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION herald.set_channel(text, boolean) IS
-'set whether notifications on a channel, or on all channels with a prefix if * follows it, are written to the WAL; null removes the setting; only superusers may execute it by default';
-
-REVOKE ALL ON FUNCTION herald.set_channel(text, boolean) FROM PUBLIC;
+'set whether notifications on a channel, or on all channels with a prefix if * follows it, are written to the WAL; null removes the setting; for the owner of the foreign server pg_herald, or, if there is none, for roles with USAGE on the foreign-data wrapper pg_herald';
 
 CREATE VIEW herald.channel_settings AS
-SELECT c.name AS channel, c.logged
-  FROM herald.channel c;
+SELECT c.channel, o.option_name OPERATOR(pg_catalog.=) 'logged' AS logged
+  FROM pg_catalog.pg_foreign_server s
+  JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid OPERATOR(pg_catalog.=) s.srvfdw,
+	   pg_catalog.pg_options_to_table(s.srvoptions) o,
+	   pg_catalog.unnest(o.option_value::pg_catalog.text[]) c(channel)
+ WHERE s.srvname OPERATOR(pg_catalog.=) 'pg_herald'
+   AND w.fdwname OPERATOR(pg_catalog.=) 'pg_herald';
 
 COMMENT ON VIEW herald.channel_settings IS
 'one row for each setting made by herald.set_channel() in this database; for a channel that several rows match, its own counts, else the one with the longest prefix; without any, a channel is not logged';
@@ -187,7 +173,7 @@ SELECT l.pid,
   LEFT JOIN pg_catalog.pg_roles r ON r.oid = l.role;
 
 COMMENT ON VIEW herald.listeners IS
-'one row for each listening session; members of pg_read_all_stats see all sessions, other users those of their own roles';
+'one row for each listening session; members of pg_read_all_stats see all sessions, other users those of their own roles, with pending_bytes in multiples of an eighth of the queue''s memory, and times in whole seconds';
 COMMENT ON COLUMN herald.listeners.pid IS 'process ID of the session';
 COMMENT ON COLUMN herald.listeners.datname IS 'database that the session is connected to';
 COMMENT ON COLUMN herald.listeners.rolname IS 'session user when the session began to listen';
@@ -258,7 +244,7 @@ SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usag
   FROM herald.get_queue() q;
 
 COMMENT ON VIEW herald.queue IS
-'one row: the notification queue, which all databases share; positions and sizes are in bytes';
+'one row: the notification queue, which all databases share; positions and sizes are in bytes, for users other than members of pg_read_all_stats in multiples of an eighth of size, and the time in whole seconds';
 COMMENT ON COLUMN herald.queue.head IS 'position where the next transaction will write its notifications';
 COMMENT ON COLUMN herald.queue.dispatched IS 'position up to which listeners may read';
 COMMENT ON COLUMN herald.queue.needed IS 'position of the first byte that some listener has not read';
@@ -497,7 +483,8 @@ COMMENT ON COLUMN herald.relay.gaps IS
 -- (Our pg_notify() checks that the user may execute the built-in one.)
 GRANT USAGE ON SCHEMA herald TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
-	herald.pg_notify(text, text), herald.pg_notification_queue_usage(),
+	pg_catalog.pg_herald_notify(text, text), pg_catalog.pg_herald_notification_queue_usage(),
+	herald.pg_notify(text, text), herald.set_channel(text, boolean),
 	herald.position(), herald.listen(text, text), herald.read(text, text, integer, interval),
 	herald.read(text[], text, integer, interval), herald.get_listeners(), herald.get_channels(),
 	herald.get_queue(), herald.get_stats(), herald.watchdog_pid(),

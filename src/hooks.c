@@ -16,7 +16,9 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/objectaccess.h"
-#include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
 #include "commands/async.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -27,6 +29,7 @@
 
 #include "base/activation.h"
 #include "base/compat.h"
+#include "base/database.h"
 #include "base/involvement.h"
 #include "base/own_channels.h"
 #include "base/served_reasons.h"
@@ -34,8 +37,10 @@
 #include "notify/channels/channel_settings.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/logged/anchor.h"
 #include "notify/logged/log_setting.h"
 #include "notify/logged/relay_state.h"
+#include "notify/sender/gap.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/retarget.h"
 
@@ -62,6 +67,8 @@ static void run_natively_named(UTILITY_PARAMS);
 static void run_utility(UTILITY_PARAMS);
 static void access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 						void *arg);
+static void call_built_in(void);
+static void note_creation(Oid database);
 
 
 void
@@ -104,8 +111,7 @@ plan_hook(HERALD_PLANNER_PARAMS)
 	statement_begins();
 	plan = prev_planner_hook ? prev_planner_hook(HERALD_PLANNER_ARGS) :
 		standard_planner(HERALD_PLANNER_ARGS);
-	if (herald_activation_is_on())
-		herald_retarget_plan(plan);
+	herald_retarget_plan(plan);
 	return plan;
 }
 
@@ -113,7 +119,7 @@ static void
 executor_start_hook(QueryDesc *query, int flags)
 {
 	statement_begins();
-	herald_retarget_back(query->plannedstmt);
+	herald_retarget_kept(query->plannedstmt);
 	if (prev_executor_start_hook)
 		prev_executor_start_hook(query, flags);
 	else
@@ -133,7 +139,7 @@ utility_hook(UTILITY_PARAMS)
 		case T_NotifyStmt:
 			if (!herald_activation_is_on())
 			{
-				herald_notify_go_native();
+				herald_notify_go_native_unseen();
 				break;
 			}
 
@@ -172,6 +178,8 @@ utility_hook(UTILITY_PARAMS)
 			return;
 
 		case T_TransactionStmt:
+			if (((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED)
+				herald_run_announce();	/* it commits before this session does */
 			run_utility(UTILITY_ARGS);
 			if (((TransactionStmt *) statement)->chain)
 				herald_session_chain();
@@ -189,11 +197,6 @@ utility_hook(UTILITY_PARAMS)
 	run_utility(UTILITY_ARGS);
 }
 
-/*
- * The server is about to prepare a function for a call: a fast-path call is the only statement
- * of a client that passes no other hook.  A built-in pg_notify() that gets here has not been
- * replaced in a plan, and sends through the server's own queue.
- */
 static void
 access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, void *arg)
 {
@@ -201,15 +204,44 @@ access_hook(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, vo
 	{
 		statement_begins();
 		if (object_id == F_PG_NOTIFY)
-			herald_notify_go_native_unseen();
+			call_built_in();
 	}
-
-	/* No trigger sees that the table of settings is dropped, with the extension. */
-	if (access == OAT_DROP && class_id == RelationRelationId && sub_id == 0 && herald_activation_is_on() &&
-		object_id == herald_settings_table())
-		herald_log_setting("*", false);
+	else if (class_id == ForeignServerRelationId || class_id == ForeignDataWrapperRelationId)
+		herald_log_setting_note();
+	else if (class_id == DatabaseRelationId && access == OAT_POST_CREATE)
+		note_creation(object_id);
 	if (prev_object_access_hook)
 		prev_object_access_hook(access, class_id, object_id, sub_id, arg);
+}
+
+/*
+ * If another database had this oid, its positions are not those of this one.  The gap takes a place, so
+ * positions from before and after it differ, even if nothing was sent.
+ */
+static void
+note_creation(Oid database)
+{
+	if (herald_database_find(database) == NULL)
+		return;
+	herald_gap_publish(database);
+	herald_database_created(database);
+}
+
+/*
+ * The server is about to prepare the built-in pg_notify() for a call, which has not been replaced in
+ * a plan, and sends through the server's own queue: by the fast path, which is the only statement of
+ * a client that passes no other hook; or as an expression that passes no planner.
+ */
+static void
+call_built_in(void)
+{
+	if (herald_activation_is_on() && herald_channel_settings_any())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot call function pg_notify() here in a database with logged channels"),
+				 errdetail("In this place, such as a CHECK constraint or an argument of EXECUTE or CALL, pg_herald cannot replace the function, and the notification would not be logged."),
+				 errhint("Call herald.pg_notify() instead, or notify in another statement.")));
+	herald_notify_go_native_unseen();
 }
 
 /*
@@ -234,6 +266,7 @@ listen_on_standby(const char *channel)
 
 	/* The relay may not have met the setting yet, and would notify this session of it as of a change. */
 	(void) herald_relay_await_visible();
+	herald_relay_check_coverage("LISTEN");
 	Async_Listen(herald_own_channel(channel) ? herald_own_channel_native_name(channel) : channel);
 }
 

@@ -31,7 +31,7 @@
 #include "notify/storage/spill.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
-#define LOCKS			6
+#define LOCKS			7
 
 typedef struct SharedStructure
 {
@@ -193,14 +193,13 @@ control_init(void)
 	memset((void *) herald_control, 0, control_size());
 	herald_control->slots = MaxBackends + HERALD_WORKERS;
 	if (!pg_strong_random(&herald_control->server_run, sizeof(herald_control->server_run)) ||
-		!pg_strong_random(&herald_control->channel_seed, sizeof(herald_control->channel_seed)) ||
-		!pg_strong_random(herald_control->token_key, sizeof(herald_control->token_key)))
+		!pg_strong_random(&herald_control->channel_seed, sizeof(herald_control->channel_seed)))
 		elog(FATAL, "could not generate random bytes");
 	herald_control->area_tranche = herald_tranche_new("pg_herald channel memory");
 	herald_control->channels_tranche = herald_tranche_new("pg_herald channels");
 	atomic_init(&herald_control->watchdog, -1);
 	ConditionVariableInit(&herald_control->settled_moved);
-	SpinLockInit(&herald_control->anchors.lock);
+	ConditionVariableInit(&herald_control->settings_released);
 	SpinLockInit(&herald_control->last_logged.lock);
 	herald_control->reset_lock = &locks[0].lock;
 	herald_control->spill_lock = &locks[1].lock;
@@ -208,5 +207,6 @@ control_init(void)
 	herald_control->reasons_lock = &locks[3].lock;
 	herald_control->scan_lock = &locks[4].lock;
 	herald_control->deletion_lock = &locks[5].lock;
+	herald_control->anchors.lock = &locks[6].lock;
 	herald_control->reset_time = GetCurrentTimestamp();
 }

@@ -7,7 +7,7 @@
  *
  * 1. Statements and plans enter by the server's hooks (hooks.c).  The utility hook takes over
  *	  NOTIFY.  A call of pg_notify() is replaced in the finished plan by a call of
- *	  herald.pg_notify() (notify/sender/retarget.c).  Both end in herald_notify()
+ *	  pg_herald_notify() (notify/sender/retarget.c).  Both end in herald_notify()
  *	  (notify/sender/notify.c).  LISTEN and UNLISTEN are executed by the server as well, so
  *	  that a notification that bypasses pg_herald still arrives.
  *

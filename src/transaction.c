@@ -38,12 +38,14 @@
 #include "base/served_reasons.h"
 #include "cache/store.h"
 #include "inval/invalidate.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/listener/deliver.h"
 #include "notify/listener/resumption.h"
 #include "notify/listener/server_steps.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/logged/anchor.h"
 #include "notify/logged/log_setting.h"
 #include "notify/position/bypass.h"
 #include "notify/sender/large_transaction.h"
@@ -95,17 +97,17 @@ static void
 at_transaction_event(XactEvent event, void *arg)
 {
 	/* An error in the middle of the previous end may have prevented the release. */
-	after_locks();
+	if (unlikely(unfinished_end != END_NONE))
+		after_locks();
 
-	if (event == XACT_EVENT_COMMIT)
-		count_bypass();
+	if (event == XACT_EVENT_PRE_COMMIT)
+		herald_run_announce();
 	if (!herald_is_involved)
 	{
-		if (event == XACT_EVENT_PRE_COMMIT && herald_notify_has_unseen(true))
+		if (event == XACT_EVENT_COMMIT && herald_bypass_is_own())
 		{
-			do_on_commit_actions();
-			do_lengthy_ends();
-			herald_notify_log_unseen();
+			herald_bypass_commit();
+			herald_bypass_forget();
 		}
 		herald_is_committing = event == XACT_EVENT_PRE_COMMIT ||
 			event == XACT_EVENT_PRE_PREPARE;
@@ -120,6 +122,7 @@ at_transaction_event(XactEvent event, void *arg)
 			herald_is_committing = true;
 			break;
 		case XACT_EVENT_COMMIT:
+			count_bypass();
 			at_end(true);
 			break;
 		case XACT_EVENT_ABORT:
@@ -152,13 +155,11 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
 			herald_pending_subcommit();
-			herald_log_setting_subcommit();
 			herald_subscriptions_subcommit();
 			herald_invalidate_subcommit();
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			herald_pending_subabort();
-			herald_log_setting_subabort();
 			herald_subscriptions_subabort();
 			herald_invalidate_subabort();
 			herald_store_abort();
@@ -170,17 +171,15 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 }
 
 /*
- * If this transaction has bypassed our queue, which perhaps no hook has seen, count it.
- * Resumed channels are checked before that: a session that begins to listen receives its own
- * transaction's notifications.
+ * If this transaction has bypassed our queue, count it.  Resumed channels are checked before
+ * that: a session that begins to listen receives its own transaction's notifications.
  */
 static void
 count_bypass(void)
 {
 	bool		is_own = herald_bypass_is_own();
 
-	if (herald_is_involved)
-		herald_subscriptions_look_for_missed(is_own);
+	herald_subscriptions_look_for_missed(is_own);
 	if (is_own)
 		herald_bypass_commit();
 }
@@ -192,13 +191,11 @@ count_bypass(void)
 static void
 before_commit(void)
 {
-	bool		has_unseen;
-
 	herald_reasons_attend();
 	herald_attention_serve();
 	if (herald_session_is_idle_transaction())
 	{
-		if (herald_pending_count() == 0 && !herald_invalidate_any_pending() && !herald_log_setting_any())
+		if (herald_pending_count() == 0 && !herald_invalidate_any_pending() && !herald_log_setting_is_noted())
 		{
 			herald_deliver();
 			return;
@@ -213,8 +210,8 @@ before_commit(void)
 	}
 
 	/* What may wait for other sessions comes before everything for which they wait. */
-	has_unseen = herald_notify_has_unseen(!herald_server_steps_any());
-	if (has_unseen || herald_pending_count() > 0 || herald_invalidate_any_pending())
+	if (herald_pending_count() > 0 || herald_bypass_has_unseen() || herald_invalidate_any_pending() ||
+		herald_log_setting_is_noted())
 	{
 		do_on_commit_actions();
 		do_lengthy_ends();
@@ -222,21 +219,12 @@ before_commit(void)
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 
-	/* Before what takes the lock of the server's NOTIFY: a sender that holds that holds the settings as well. */
+	/* A change of settings waits for commits, so it comes before what commits wait for. */
 	herald_log_setting_write();
-	if (has_unseen)
-		herald_notify_log_unseen();
 
-	/*
-	 * Send natively if the server will take long for its channels or its queue: then no other
-	 * session waits for us.
-	 */
-	if (herald_pending_count() > 0 &&
-		(herald_server_steps_take_long() || (herald_subscriptions_are_first() && server_queue_is_long())))
-		herald_notify_go_native();
-	if (has_pending_syncs())
-		herald_notify_send_natively_at_end();
-	herald_notify_hand_over();
+	/* If the server will take long for its channels, its files or its queue, no other session waits for us. */
+	herald_notify_choose_queue(herald_server_steps_take_long() || has_pending_syncs(),
+							   herald_pending_count() > 0 && herald_subscriptions_are_first() && server_queue_is_long());
 	herald_subscriptions_prepare();
 
 	/* The reservation comes last: from then on all later batches wait for this commit. */
@@ -305,11 +293,11 @@ before_prepare(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")));
-	if (herald_log_setting_any())
+	if (herald_log_setting_any_change())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot PREPARE a transaction that has changed settings of channels"),
-				 errdetail("Until it is committed, no other transaction could commit notifications.")));
+				 errdetail("Until it is committed, all notifications of the database would be logged.")));
 	herald_invalidate_publish();
 }
 
@@ -336,7 +324,7 @@ at_end(bool committed)
 static void
 at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
 {
-	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level)
+	if (unfinished_end != END_NONE && phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level)
 		after_locks();
 }
 
@@ -347,10 +335,10 @@ after_locks(void)
 	bool		finished;
 	HeraldPosition end;
 
-	if (unfinished_end == END_NONE)
-		return;
 	unfinished_end = END_NONE;
 
+	/* First: a change of settings waits for commits, not for their delivery. */
+	herald_channel_settings_end();
 	finished = herald_publish_finish(committed, &end);
 	herald_invalidate_reset();
 	if (committed)

@@ -14,14 +14,12 @@
 
 /*
  * Does the extension pg_herald exist in this database?  To be called in a transaction that can
- * read catalogs.  Cheap: looked up again only after a change of pg_proc or pg_namespace.
+ * read catalogs.  Cheap: looked up again only after a change of pg_proc.  True as well while that is
+ * locked; then the functions below may be InvalidOid.  Never waits.
  */
 extern bool herald_activation_is_on(void);
 
-/*
- * The extension's functions that replace built-in ones, or InvalidOid.  Valid after
- * herald_activation_is_on() has returned true.
- */
+/* The extension's functions that replace built-in ones, or InvalidOid.  After herald_activation_is_on(). */
 extern Oid	herald_activation_notify_function(void);
 extern Oid	herald_activation_usage_function(void);
 

@@ -23,6 +23,7 @@
 #include "lib/dshash.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
+#include "postmaster/bgworker_internals.h"
 #include "replication/message.h"
 #include "replication/origin.h"
 #include "replication/walsender.h"
@@ -240,5 +241,20 @@ typedef RepOriginId HeraldOrigin;
 #else
 #define herald_replay_condition()		((ConditionVariable *) NULL)
 #endif
+
+/*
+ * In the postmaster: the background worker that has been registered last, or null.  18: the list is a doubly linked one.
+ */
+static inline RegisteredBgWorker *
+herald_last_registered_worker(void)
+{
+#if PG_VERSION_NUM >= 180000
+	return dlist_is_empty(&BackgroundWorkerList) ? NULL :
+		dlist_head_element(RegisteredBgWorker, rw_lnode, &BackgroundWorkerList);
+#else
+	return slist_is_empty(&BackgroundWorkerList) ? NULL :
+		slist_head_element(RegisteredBgWorker, rw_lnode, &BackgroundWorkerList);
+#endif
+}
 
 #endif							/* HERALD_COMPAT_H */

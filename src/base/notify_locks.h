@@ -20,7 +20,8 @@ typedef enum HeraldNotifyLock
 {
 	HERALD_LOCK_SERVER = 0,		/* PreCommit_Notify() takes it */
 	HERALD_LOCK_ROOM = 1,		/* these two: notify/sender/admission.c */
-	HERALD_LOCK_LARGE = 2
+	HERALD_LOCK_LARGE = 2,
+	HERALD_LOCK_SETTINGS = 3	/* for each database: notify/channels/channel_settings.c */
 } HeraldNotifyLock;
 
 /*
@@ -36,6 +37,16 @@ herald_notify_lock(HeraldNotifyLock number)
 		SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, number);
 	else
 		SET_LOCKTAG_ADVISORY(tag, InvalidOid, DatabaseRelationId, InvalidOid, number);
+	return tag;
+}
+
+/* `database`: the number of its entry (base/database.h). */
+static inline LOCKTAG
+herald_settings_lock(uint32 database)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, InvalidOid, DatabaseRelationId, database, HERALD_LOCK_SETTINGS);
 	return tag;
 }
 

@@ -29,7 +29,7 @@
 bool		herald_enabled;
 int			herald_queue_memory_kb;
 int			herald_channel_memory_kb;
-int			herald_max_channels_per_role;
+int			herald_max_channel_memory_per_role_kb;
 int			herald_max_uncommitted_per_role_kb;
 int			herald_max_queue_size_kb;
 int			herald_resume_wal_size_mb;
@@ -69,13 +69,13 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							-1, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 
-	DefineCustomIntVariable("herald.max_channels_per_role",
-							"Sets the maximum number of channels that the sessions of one role may listen to.",
-							"All databases count together; a channel counts once for each session. Superusers are exempt. "
-							"-1 means half of the channels that herald.channel_memory can hold.",
-							&herald_max_channels_per_role, -1,
-							-1, INT_MAX,
-							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("herald.max_channel_memory_per_role",
+							"Sets the maximum part of herald.channel_memory that the sessions of one role may use.",
+							"All databases count together. Superusers are exempt. -1 means half of the room for channels. "
+							"0 forbids LISTEN.",
+							&herald_max_channel_memory_per_role_kb, -1,
+							-1, MAX_KILOBYTES,
+							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.max_payload",
 							"Sets the maximum length of a notification's payload.",

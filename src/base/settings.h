@@ -20,7 +20,7 @@
 extern bool herald_enabled;		/* send through pg_herald's queue, not the server's own */
 extern int	herald_queue_memory_kb;
 extern int	herald_channel_memory_kb;
-extern int	herald_max_channels_per_role;	/* -1: half of herald_channels_max() */
+extern int	herald_max_channel_memory_per_role_kb;	/* -1: half of herald_channels_room() */
 extern int	herald_max_queue_size_kb;
 extern int	herald_max_uncommitted_per_role_kb; /* -1: half of herald_max_queue_size_kb */
 extern int	herald_max_payload;	/* bytes */

@@ -78,6 +78,12 @@ typedef struct HeraldSlot
 	_Atomic uint32_t role;
 	_Atomic uint32_t channels;	/* number of channels that it listens to */
 
+	/*
+	 * What it has taken of the channel memory, and is about to take.  Written by the backend, and by
+	 * others that leave a channel to it.
+	 */
+	_Atomic uint64_t channel_bytes;
+
 	/* Written by the backend alone. */
 	_Atomic uint64_t delivered; /* notifications since it began to listen */
 	_Atomic uint64_t wakeups;
@@ -94,24 +100,39 @@ typedef struct HeraldSlot
 	_Atomic int32_t attends;
 	_Atomic uint32_t attends_to;	/* a bit for each of these reasons */
 
+	/*
+	 * Written by the backend: in a commit that may log notifications, its database and the version
+	 * of the channel settings that it uses; else 0.
+	 */
+	_Atomic uint64_t composes;
+
 	/* Written by the backend, once it has used a cache. */
 	HeraldCacheUse cache;
 } HeraldSlot;
 
 /*
- * Transactions whose notifications bypassed our queue, in one database.  The last entry is for
- * all databases that have no entry of their own.  Used only by notify/position/bypass.c.
+ * What all sessions of a database share: base/database.c.  The last entry is for all databases
+ * that have no entry of their own.
  */
-#define HERALD_BYPASSES		128
+#define HERALD_DATABASES	128
 
-typedef struct HeraldBypass
+typedef struct HeraldDatabase
 {
-	_Atomic uint32_t database;	/* 0: unused */
-	_Atomic uint32_t count;
-	_Atomic uint32_t last[HERALD_CHANNEL_SETS];	/* for each set of channels: the number of the
-												 * last transaction that may have notified one
-												 * of them */
-} HeraldBypass;
+	_Atomic uint32_t oid;		/* 0: unused */
+
+	/* Transactions whose notifications bypassed our queue: notify/position/bypass.c. */
+	_Atomic uint32_t bypasses;
+	_Atomic uint32_t last_bypass[HERALD_CHANNEL_SETS];	/* for each set of channels: the number
+														 * of the last transaction that may
+														 * have notified one of them */
+
+	/* Odd while a change of settings is being committed: notify/channels/channel_settings.c. */
+	_Atomic uint32_t settings_version;
+	_Atomic uint64_t settings_place;	/* the head of the queue when the last change was committed */
+
+	/* What has its place before this one was sent in another database with this oid. */
+	_Atomic uint64_t created_at;
+} HeraldDatabase;
 
 /*
  * Anchors in the WAL of this run, in its order; notify/logged/anchor.c has their meaning, and
@@ -128,7 +149,7 @@ typedef struct HeraldAnchor
 
 typedef struct HeraldAnchors
 {
-	slock_t		lock;
+	LWLock	   *lock;
 	_Atomic uint32_t count;		/* written under the lock */
 	HeraldAnchor items[HERALD_ANCHORS];
 } HeraldAnchors;
@@ -145,17 +166,22 @@ typedef struct HeraldLastLogged
 typedef struct HeraldControl
 {
 	/*
-	 * Constant after the start, except for the first field.  All processes read these often,
+	 * Constant after the start, except for the first two fields.  All processes read these often,
 	 * so fields that change are in other cache lines.
 	 */
 	_Atomic uint32_t is_damaged;	/* 1: the queue is switched off (notify/dispatch/damage.c) */
+
+	/*
+	 * [X4] 1: the WAL has an anchor of this run of the server.  Every session looks at this before
+	 * each commit; it is written once.
+	 */
+	_Atomic uint32_t run_is_announced;
 	uint32		slots;			/* length of herald_slots */
 	int			area_tranche;
 	int			channels_tranche;
 	dshash_table_handle channels;
 	uint64		channel_seed;	/* secret seed of the hashes of channels */
 	uint64		server_run;		/* drawn at random when shared memory is set up */
-	uint8		token_key[32];	/* secret key, for notify/position/token.c */
 	LWLock	   *spill_lock;		/* these two are taken only by notify/storage/spill.c */
 	LWLock	   *deletion_lock;	/* before spill_lock */
 	LWLock	   *scan_lock;		/* for going through the channel map */
@@ -185,13 +211,16 @@ typedef struct HeraldControl
 
 	_Atomic bool housekeeper_runs;
 
+	/* For a session that changes channel settings: a commit that has used older ones has ended. */
+	ConditionVariable settings_released;
+
 	/* Logged channels.  logs: 1: this server has written a message, or is about to, or has relayed one. */
 	_Atomic uint32_t logs;
 	HeraldAnchors anchors;
 	_Atomic uint32_t wants_anchor;	/* 1: a setting has changed since the last one */
 	_Alignas(HERALD_CACHE_LINE) HeraldLastLogged last_logged;
 
-	_Alignas(HERALD_CACHE_LINE) HeraldBypass bypasses[HERALD_BYPASSES];
+	_Alignas(HERALD_CACHE_LINE) HeraldDatabase databases[HERALD_DATABASES];
 
 	/* For herald.reset_stats(): the values of the counters at the last reset, and its time. */
 	LWLock	   *reset_lock;

@@ -15,11 +15,24 @@
 #include "base/compat.h"
 #include "base/suppress_messages.h"
 
+static bool run(bool (*function) (void *), void *arg, bool logs);
 static void log_error(MemoryContext context);
 
 
 bool
 herald_with_messages_suppressed(bool (*function) (void *), void *arg)
+{
+	return run(function, arg, true);
+}
+
+bool
+herald_with_errors_dropped(bool (*function) (void *), void *arg)
+{
+	return run(function, arg, false);
+}
+
+static bool
+run(bool (*function) (void *), void *arg, bool logs)
 {
 	int			before = client_min_messages;
 	MemoryContext context = CurrentMemoryContext;
@@ -38,7 +51,13 @@ herald_with_messages_suppressed(bool (*function) (void *), void *arg)
 		/* Throwing the error has reset these counters. */
 		InterruptHoldoffCount = holdoff + 1;
 		QueryCancelHoldoffCount = cancel_holdoff;
-		log_error(context);
+		if (logs)
+			log_error(context);
+		else
+		{
+			MemoryContextSwitchTo(context);
+			FlushErrorState();
+		}
 	}
 	PG_END_TRY();
 	RESUME_INTERRUPTS();

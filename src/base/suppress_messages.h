@@ -19,4 +19,7 @@
  */
 extern bool herald_with_messages_suppressed(bool (*function) (void *), void *arg);
 
+/* The same, and an error is not logged either. */
+extern bool herald_with_errors_dropped(bool (*function) (void *), void *arg);
+
 #endif							/* HERALD_SUPPRESS_MESSAGES_H */

@@ -26,6 +26,7 @@ static const char *const names[HERALD_WAITS] = {
 	[HERALD_WAIT_RELAY] = "HeraldRelay",
 	[HERALD_WAIT_RELAY_IDLE] = "HeraldRelayIdle",
 	[HERALD_WAIT_REPLAY] = "HeraldReplay",
+	[HERALD_WAIT_SETTINGS] = "HeraldSettings",
 	[HERALD_WAIT_SPILL_READ] = "HeraldSpillRead",
 	[HERALD_WAIT_SPILL_WRITE] = "HeraldSpillWrite",
 	[HERALD_WAIT_WATCHDOG] = "HeraldWatchdog",
@@ -69,6 +70,7 @@ herald_wait_prepare(HeraldWait wait, ConditionVariable *variable)
 void
 herald_wait_sleep(HeraldWait wait, long timeout_ms)
 {
+	HERALD_MAY_WAIT();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 timeout_ms, herald_wait(wait));
 	ResetLatch(MyLatch);

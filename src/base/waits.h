@@ -24,6 +24,7 @@ typedef enum HeraldWait
 	HERALD_WAIT_RELAY,			/* for the relay to begin, or to end */
 	HERALD_WAIT_RELAY_IDLE,		/* the relay: for more WAL to be replayed */
 	HERALD_WAIT_REPLAY,			/* for a standby to replay what a client has received elsewhere */
+	HERALD_WAIT_SETTINGS,		/* for commits that use older settings of channels to end */
 	HERALD_WAIT_SPILL_READ,		/* for a temporary file */
 	HERALD_WAIT_SPILL_WRITE,
 	HERALD_WAIT_WATCHDOG,		/* for something to do */
@@ -38,6 +39,18 @@ extern void herald_waits_define(void);
 
 /* The wait event in the form that the server's functions take. */
 extern uint32 herald_wait(HeraldWait wait);
+
+/*
+ * To be called where a wait may begin, before it is known whether it is needed.  A build for tests
+ * stops the server if this process holds the lock of the server's NOTIFY or an LWLock: see "Waits"
+ * in docs/internals/LOCKS.md.
+ */
+#ifdef HERALD_STOP_POINTS
+#define HERALD_MAY_WAIT()			herald_stop_check_wait(__FILE__, __func__)
+extern void herald_stop_check_wait(const char *file, const char *function);
+#else
+#define HERALD_MAY_WAIT()			((void) 0)
+#endif
 
 /*
  * To wait at one of our condition variables, in a loop: prepare, check the condition, sleep.

@@ -29,6 +29,7 @@
 #include "utils/rel.h"
 
 #include "base/compat.h"
+#include "base/waits.h"
 #include "cache/key.h"
 #include "core/inval_queue.h"
 #include "inval/invalidate.h"
@@ -169,6 +170,7 @@ herald_cache_watch(PG_FUNCTION_ARGS)
 	/* Before the table is locked, since the lock blocks writers. */
 	if (!object_ownercheck(RelationRelationId, watched, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(watched)), get_rel_name(watched));
+	HERALD_MAY_WAIT();
 	LockRelationOid(watched, ShareRowExclusiveLock);
 	tables = find_all_inheritors(watched, ShareRowExclusiveLock, NULL);
 

@@ -9,8 +9,8 @@
  * A process that waits polls: it may be in a critical section, or may need its latch for other
  * purposes.
  *
- * This build also enforces the first rule of docs/internals/LOCKS.md: it stops the server when
- * a message is about to be sent to a client under a lock of pg_herald.
+ * This build also enforces two rules of docs/internals/LOCKS.md: it stops the server when a message
+ * is about to be sent to a client under a lock of pg_herald, and when a wait may begin under a lock.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,9 +30,12 @@
 #include "storage/spin.h"
 #include "utils/builtins.h"
 
+#include "base/compat.h"
+#include "base/notify_locks.h"
 #include "base/outbox.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "base/waits.h"
 #include "testing/armed_points.h"
 
 PG_FUNCTION_INFO_V1(herald_stop_arm);
@@ -52,10 +55,14 @@ typedef enum Action
 	ACTION_MESSAGE,				/* send one to the client */
 	ACTION_CANCEL,				/* as by pg_cancel_backend() on itself */
 	ACTION_TERMINATE,			/* as by pg_terminate_backend() */
-	ACTION_KILL					/* kill -9 */
+	ACTION_KILL,				/* kill -9 */
+	ACTION_LOCK,				/* take the lock of the server's NOTIFY */
+	ACTION_LWLOCK				/* take an LWLock of the server's */
 } Action;
 
-static const char *const action_names[] = {"none", "wait", "error", "message", "cancel", "terminate", "kill"};
+static const char *const action_names[] = {
+	"none", "wait", "error", "message", "cancel", "terminate", "kill", "lock", "lwlock"
+};
 
 typedef struct Armed
 {
@@ -84,9 +91,12 @@ HeraldStopPoints *herald_stop_points;
 
 static emit_log_hook_type prev_emit_log_hook;
 static int	try_locks_held;		/* number of the queue's try-locks that this process holds */
+static bool is_reporting;		/* that a rule is broken */
 
 static void check_message(ErrorData *error);
 static const char *lock_held(void);
+static const char *lock_held_at_wait(void);
+static void lock_native_queue(void);
 static Action take(const char *name, int *waiter);
 static int	add_waiter(const char *name);
 static void await_release(int waiter, bool serves_interrupts);
@@ -126,7 +136,6 @@ herald_stop_try_lock(bool is_held)
 static void
 check_message(ErrorData *error)
 {
-	static bool is_reporting;
 	bool		is_sent = error->output_to_client && !herald_outbox_is_closed();
 	const char *lock = is_sent && !is_reporting ? lock_held() : NULL;
 
@@ -170,6 +179,41 @@ lock_held(void)
 	return NULL;
 }
 
+/* HERALD_MAY_WAIT() */
+void
+herald_stop_check_wait(const char *file, const char *function)
+{
+	const char *lock = herald_control != NULL ? lock_held_at_wait() : NULL;
+
+	if (lock == NULL)
+		return;
+	is_reporting = true;
+	elog(PANIC, "%s() in %s may wait under %s", function, file, lock);
+}
+
+/* A lock under which this process must not wait, or NULL. */
+static const char *
+lock_held_at_wait(void)
+{
+	LOCKTAG		tag = herald_notify_lock(HERALD_LOCK_SERVER);
+
+	if (lock_held() != NULL)
+		return lock_held();
+	if (herald_lock_held_by_me(&tag, AccessExclusiveLock))
+		return "the lock of the server's NOTIFY";
+
+	/* The server does not tell which LWLocks are held, but each of them holds off interrupts. */
+	return InterruptHoldoffCount > 0 ? "an LWLock, or something else that holds off interrupts" : NULL;
+}
+
+static void
+lock_native_queue(void)
+{
+	LOCKTAG		tag = herald_notify_lock(HERALD_LOCK_SERVER);
+
+	(void) LockAcquire(&tag, AccessExclusiveLock, false, false);
+}
+
 void
 herald_stop_point(const char *name, HeraldStopPointKind kind)
 {
@@ -205,6 +249,12 @@ herald_stop_point(const char *name, HeraldStopPointKind kind)
 			break;
 		case ACTION_KILL:
 			kill(MyProcPid, SIGKILL);
+			break;
+		case ACTION_LOCK:
+			lock_native_queue();
+			break;
+		case ACTION_LWLOCK:
+			LWLockAcquire(TwoPhaseStateLock, LW_SHARED);
 			break;
 	}
 	if (kind == HERALD_STOP_KIND_STOP)

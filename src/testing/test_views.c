@@ -35,7 +35,6 @@ PG_FUNCTION_INFO_V1(herald_stop_write_anchor);
 PG_FUNCTION_INFO_V1(herald_stop_forget_anchors);
 PG_FUNCTION_INFO_V1(herald_stop_is_logged);
 PG_FUNCTION_INFO_V1(herald_stop_any_logged);
-PG_FUNCTION_INFO_V1(herald_stop_hold_settings);
 
 
 /* herald_stop_state() → text: resources in use that no view shows */
@@ -68,14 +67,7 @@ herald_stop_is_logged(PG_FUNCTION_ARGS)
 Datum
 herald_stop_any_logged(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(herald_settings_any_logged());
-}
-
-/* herald_stop_hold_settings() → boolean: the same, as by a commit with notifications */
-Datum
-herald_stop_hold_settings(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(herald_settings_hold());
+	PG_RETURN_BOOL(herald_channel_settings_any());
 }
 
 /*

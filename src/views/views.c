@@ -4,7 +4,9 @@
  *	  The functions behind the views of schema herald.
  *
  * A user sees the listeners of roles whose privileges the user has, and their channels; a
- * member of pg_read_all_stats sees all listeners.  Values are read while other processes
+ * member of pg_read_all_stats sees all listeners.  All databases share the queue: so that a user
+ * does not see how long others' payloads are, and when exactly they came, sizes and positions are
+ * in whole segments for all others, and times in whole seconds.  Values are read while other processes
  * change them: each value is correct, but they need not be from the same moment.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -13,13 +15,16 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_proc.h"
 #include "commands/async.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 
+#include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "base/wake_watchdog.h"
@@ -80,9 +85,13 @@ typedef struct ChannelRows
 } ChannelRows;
 
 static const char *state_name(uint64 word);
+static bool is_visible(uint32 slot, void *arg);
 static bool add_channel(const HeraldChannelInfo *channel, void *arg);
 static bool reset_channel(const HeraldChannelInfo *channel, void *arg);
 static void read_counters(uint64 *totals);
+static int64 shown_position(HeraldPosition position, bool all);
+static int64 shown_size(uint64 bytes, bool all);
+static TimestampTz shown_time(TimestampTz time, bool all);
 static uint64 queue_used(void);
 static double usage(uint64 used);
 static HeraldRow only_row(FunctionCallInfo fcinfo);
@@ -115,12 +124,12 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 		herald_row_add(&row, "role", OIDOID, ObjectIdGetDatum(role));
 		herald_row_add(&row, "state", TEXTOID, CStringGetTextDatum(state_name(word)));
 		herald_row_add(&row, "channels", INT4OID, Int32GetDatum(atomic_load(&listener->channels)));
-		herald_row_add(&row, "pending_bytes", INT8OID, UInt64GetDatum(herald_lag_bytes(word)));
+		herald_row_add(&row, "pending_bytes", INT8OID, Int64GetDatum(shown_size(herald_lag_bytes(word), all)));
 		is_pending = herald_lag_since(word, &pending_since);
 		herald_row_add_or_null(&row, "pending_since", TIMESTAMPTZOID,
-							   TimestampTzGetDatum(pending_since), !is_pending);
+							   TimestampTzGetDatum(shown_time(pending_since, all)), !is_pending);
 		herald_row_add_or_null(&row, "lagging_since", TIMESTAMPTZOID,
-							   TimestampTzGetDatum(lagging_since), lagging_since == 0);
+							   TimestampTzGetDatum(shown_time(lagging_since, all)), lagging_since == 0);
 		herald_row_add(&row, "delivered", INT8OID, UInt64GetDatum(atomic_load(&listener->delivered)));
 		herald_row_add(&row, "wakeups", INT8OID, UInt64GetDatum(atomic_load(&listener->wakeups)));
 
@@ -147,6 +156,7 @@ herald_view_channels(PG_FUNCTION_ARGS)
 	 * The scan holds locks of the map: steps that need catalogs or memory come before it, and
 	 * steps that may write to disk after it.
 	 */
+	InitMaterializedSRF(fcinfo, 0);
 	found.roles = palloc0(herald_wakeup->slots * sizeof(Oid));
 	for (uint32 slot = 0; slot < herald_wakeup->slots && !found.sees_all; slot++)
 	{
@@ -168,7 +178,6 @@ herald_view_channels(PG_FUNCTION_ARGS)
 		herald_channels_scan(add_channel, &found);
 	} while (found.is_full);
 
-	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < found.used; i++)
 	{
 		HeraldRow	row = herald_row_of(result->setDesc);
@@ -192,23 +201,26 @@ Datum
 herald_view_queue(PG_FUNCTION_ARGS)
 {
 	HeraldRow	row = only_row(fcinfo);
-	uint64		used = queue_used();
+	bool		all = herald_sees_all();
+	uint64		used = shown_size(queue_used(), all);
+	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_queue);
 	TimestampTz kept_since = 0;
 	bool		is_known;
 
-	herald_row_add(&row, "head", INT8OID, UInt64GetDatum(atomic_load(&herald_queue->head)));
-	herald_row_add(&row, "dispatched", INT8OID, UInt64GetDatum(atomic_load(&herald_queue->dispatched)));
-	herald_row_add(&row, "needed", INT8OID,
-				   UInt64GetDatum(herald_wakeup_needed(herald_wakeup, herald_queue)));
-	herald_row_add(&row, "tail", INT8OID, UInt64GetDatum(atomic_load(&herald_queue->tail)));
+	herald_row_add(&row, "head", INT8OID, Int64GetDatum(shown_position(atomic_load(&herald_queue->head), all)));
+	herald_row_add(&row, "dispatched", INT8OID, Int64GetDatum(shown_position(atomic_load(&herald_queue->dispatched), all)));
+	herald_row_add(&row, "needed", INT8OID, Int64GetDatum(shown_position(needed, all)));
+	herald_row_add(&row, "tail", INT8OID, Int64GetDatum(shown_position(atomic_load(&herald_queue->tail), all)));
 	herald_row_add(&row, "size", INT8OID, UInt64GetDatum(herald_queue->ring_size));
-	herald_row_add(&row, "spilled", INT8OID, UInt64GetDatum(herald_spill_bytes()));
+	herald_row_add(&row, "spilled", INT8OID, Int64GetDatum(shown_size(herald_spill_bytes(), all)));
 	herald_row_add(&row, "used", INT8OID, UInt64GetDatum(used));
 	herald_row_add(&row, "usage", FLOAT8OID, Float8GetDatum(usage(used)));
-	herald_row_add(&row, "uncommitted", INT8OID, UInt64GetDatum(herald_large_table_bytes_open(herald_large_table)));
-	herald_row_add(&row, "kept_bytes", INT8OID, UInt64GetDatum(herald_kept_bytes()));
+	herald_row_add(&row, "uncommitted", INT8OID,
+				   Int64GetDatum(shown_size(herald_large_table_bytes_open(herald_large_table), all)));
+	herald_row_add(&row, "kept_bytes", INT8OID, Int64GetDatum(shown_size(herald_kept_bytes(), all)));
 	is_known = herald_kept_begin(&kept_since);
-	herald_row_add_or_null(&row, "kept_since", TIMESTAMPTZOID, TimestampTzGetDatum(kept_since), !is_known);
+	herald_row_add_or_null(&row, "kept_since", TIMESTAMPTZOID,
+						   TimestampTzGetDatum(shown_time(kept_since, all)), !is_known);
 	herald_row_add(&row, "is_damaged", BOOLOID, BoolGetDatum(herald_shared_is_damaged()));
 	return herald_row_datum(&row);
 }
@@ -269,19 +281,20 @@ herald_watchdog_process(PG_FUNCTION_ARGS)
 }
 
 /*
- * herald.pg_notification_queue_usage() → float8
+ * pg_herald_notification_queue_usage() → float8
  *
  * The used fraction of the fuller queue: ours, or the server's own, which still has the
- * notifications that bypass ours.
+ * notifications that bypass ours.  Requires the privilege to execute the built-in function.
  */
 Datum
 herald_pg_notification_queue_usage(PG_FUNCTION_ARGS)
 {
-	double		ours = usage(queue_used());
-	double		server = DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage,
-															(Datum) 0));
+	double		server;
 
-	PG_RETURN_FLOAT8(Max(ours, server));
+	if (object_aclcheck(ProcedureRelationId, F_PG_NOTIFICATION_QUEUE_USAGE, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, "pg_notification_queue_usage");
+	server = DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0));
+	PG_RETURN_FLOAT8(Max(usage(shown_size(queue_used(), herald_sees_all())), server));
 }
 
 static const char *
@@ -309,24 +322,27 @@ state_name(uint64 word)
 	return "free";
 }
 
+/* A session of another role may have taken the slot since its role was looked at. */
+static bool
+is_visible(uint32 slot, void *arg)
+{
+	const ChannelRows *found = arg;
+
+	return found->sees_all ||
+		(OidIsValid(found->roles[slot]) && atomic_load(&herald_slots[slot].role) == found->roles[slot]);
+}
+
 /* Under a lock of the map, so the rows have been allocated before. */
 static bool
 add_channel(const HeraldChannelInfo *channel, void *arg)
 {
 	ChannelRows *found = arg;
 	HeraldChannelCounters *counters = channel->counters;
-	int64		listeners = 0;
+	int64		listeners;
 
 	if (channel->database != MyDatabaseId)
 		return true;
-	for (uint32 i = 0; i < channel->count; i++)
-	{
-		uint32		slot = channel->slots[i];
-
-		/* A session of another role may have taken the slot since we checked. */
-		listeners += found->sees_all ||
-			(OidIsValid(found->roles[slot]) && atomic_load(&herald_slots[slot].role) == found->roles[slot]);
-	}
+	listeners = herald_channels_count_listeners(channel, is_visible, found);
 	if (listeners == 0)
 		return true;
 
@@ -367,6 +383,26 @@ read_counters(uint64 *totals)
 			totals[i] += atomic_load_explicit(&herald_slots[slot].counters[i],
 											  memory_order_relaxed);
 	}
+}
+
+/* all: for a role that sees all. */
+static int64
+shown_position(HeraldPosition position, bool all)
+{
+	return (int64) (all ? position : position & ~(herald_queue->segment_size - 1));
+}
+
+/* Something is never shown as nothing. */
+static int64
+shown_size(uint64 bytes, bool all)
+{
+	return shown_position(all ? bytes : bytes + herald_queue->segment_size - 1, all);
+}
+
+static TimestampTz
+shown_time(TimestampTz time, bool all)
+{
+	return all ? time : time - time % USECS_PER_SEC;
 }
 
 /*

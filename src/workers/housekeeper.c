@@ -37,7 +37,7 @@ static void forget_housekeeper(int code, Datum arg);
 void
 herald_housekeeper_register(void)
 {
-	herald_worker_register("pg_herald housekeeper", "herald_housekeeper_main");
+	(void) herald_worker_register("pg_herald housekeeper", "herald_housekeeper_main");
 }
 
 void

@@ -40,6 +40,7 @@
 #include "utils/memutils.h"
 
 #include "base/compat.h"
+#include "base/database.h"
 #include "base/involvement.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
@@ -93,6 +94,7 @@ static void take_record(void);
 static void count_messages(void);
 static void take_event(const HeraldWalEvent *event);
 static void note_anchor(const HeraldWalEvent *event);
+static void note_gap(const HeraldWalEvent *event);
 static void note_setting(const HeraldWalEvent *event);
 static bool look_for_match(const HeraldChannelInfo *channel, void *arg);
 static void note_progress(XLogRecPtr wal);
@@ -115,8 +117,9 @@ static void serve(void);
 void
 herald_relay_register(void)
 {
-	herald_worker_register_as("pg_herald relay", "herald_relay_main", BgWorkerStart_ConsistentState,
-							  BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION);
+	if (!herald_worker_register_as("pg_herald relay", "herald_relay_main", BgWorkerStart_ConsistentState,
+								   BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION))
+		herald_relay_never_begins();
 }
 
 void
@@ -128,7 +131,13 @@ herald_relay_main(Datum arg)
 		run();
 
 		/* A position from before the end says nothing of what this server sends on other channels from now on. */
-		append_gap(InvalidOid);
+		if (herald_assembler_coverage(assembler) == HERALD_WAL_UNCOVERED)
+		{
+			report_gap(InvalidOid, "the server had run without pg_herald");
+			publish_gaps();
+		}
+		else
+			append_gap(InvalidOid);
 		note_progress(herald_wal_reader_position(reader));
 		HERALD_STOP_POINT("relay-finish");
 		herald_relay_finish();
@@ -179,7 +188,8 @@ begin(void)
 			.wal = GetXLogReplayRecPtr(NULL),
 			.place = head,
 			.from = from,
-			.complete_from = head
+			.complete_from = head,
+			.coverage = HERALD_WAL_UNKNOWN
 		};
 		herald_relay_begin(&reached, from);
 	}
@@ -189,7 +199,7 @@ begin(void)
 		return false;
 	}
 
-	assembler = herald_assembler_begin();
+	assembler = herald_assembler_begin(reached.coverage);
 	reader = herald_wal_reader_open(from);
 	herald_wal_reader_seek_after(reader, from);
 	return true;
@@ -286,12 +296,9 @@ take_event(const HeraldWalEvent *event)
 			else
 				note_last(event);
 			break;
-		case HERALD_WAL_EVENT_NEWER:
-			if (herald_wal_reader_position(reader) <= reached.wal)
-				break;			/* listeners were notified of it */
-			report_gap(event->database, "a later version of pg_herald has written them");
-			publish_gap(event->database);
-			note_progress(herald_wal_reader_position(reader));
+		case HERALD_WAL_EVENT_GAP:
+			if (event->commit_end > done)
+				note_gap(event);
 			break;
 	}
 }
@@ -309,8 +316,30 @@ note_anchor(const HeraldWalEvent *event)
 	reached.from_run = event->run;
 }
 
+/* Published without progress, as by note_setting(): the same record may have more. */
+static void
+note_gap(const HeraldWalEvent *event)
+{
+	if (event->is_creation)
+	{
+		/* It has no listeners yet; positions in another one that had its oid are not its own. */
+		append_gap(event->database);
+		herald_database_created(event->database);
+	}
+	else
+	{
+		report_gap(event->database, event->reason);
+		if (OidIsValid(event->database))
+			publish_gap(event->database);
+		else
+			publish_gaps();
+	}
+	reached.coverage = herald_assembler_coverage(assembler);
+	herald_relay_publish(&reached, herald_relay_read_from());
+}
+
 /*
- * The table itself is replicated.  Sessions that listen to such a channel here may have missed something before this
+ * The settings themselves are replicated.  Sessions that listen to such a channel here may have missed something before this
  * change, or will miss what is sent after it.  The note comes first: a session that resumes enters its channels in the
  * map, and then looks at that (herald_subscriptions_look_for_missed()).  It does not say that this record has been dealt
  * with, which may have more settings, and notifications.
@@ -352,6 +381,7 @@ note_progress(XLogRecPtr wal)
 		return;
 	reached.wal = wal;
 	reached.place = atomic_load(&herald_queue->head);
+	reached.coverage = herald_assembler_coverage(assembler);
 	herald_relay_publish(&reached, oldest != InvalidXLogRecPtr ? oldest : wal);
 	herald_relay_publish_figures(&figures);
 }
@@ -366,18 +396,13 @@ relay(const HeraldWalEvent *batch)
 		note_progress(batch->commit_end);
 		return;
 	}
-	if (batch->has_unknown)
-	{
-		report_gap(batch->database, "a C function has sent some of a transaction");
-		publish_gap(batch->database);
-	}
 	if (send_or_catch(batch) == HERALD_WAL_NEXT_END)
 	{
 		figures.batches++;
 		note_last(batch);
 		atomic_store_explicit(&herald_control->logs, 1, memory_order_relaxed);
 	}
-	else if (!batch->has_unknown)
+	else
 	{
 		report_gap(batch->database, "a transaction could not be read or sent again");
 		publish_gap(batch->database);
@@ -433,8 +458,6 @@ send_batch(const HeraldWalEvent *batch)
 	while ((result = herald_assembler_read(assembler, &notification)) == HERALD_WAL_NEXT_NOTIFICATION)
 		add(&notification);
 	HERALD_STOP_POINT("relay-send");
-	if (herald_pending_count() == 0)
-		result = HERALD_WAL_NEXT_GONE;	/* pg_herald has seen nothing of what it has sent */
 	if (result != HERALD_WAL_NEXT_END)
 	{
 		AbortCurrentTransaction();
@@ -469,11 +492,12 @@ skip_gap(void)
 	reached = (HeraldReached) {
 		.wal = position,
 		.place = atomic_load(&herald_queue->head),
-		.complete_from = atomic_load(&herald_queue->head)
+		.complete_from = atomic_load(&herald_queue->head),
+		.coverage = HERALD_WAL_UNKNOWN
 	};
 	herald_relay_begin(&reached, from);
 	herald_assembler_end(assembler);
-	assembler = herald_assembler_begin();
+	assembler = herald_assembler_begin(reached.coverage);
 	forged_seen = newer_seen = 0;
 	herald_wal_reader_seek_after(reader, from);
 }
@@ -559,6 +583,7 @@ wait_for_more(XLogRecPtr position)
 	ConditionVariable *replayed = herald_replay_condition();
 	long		pause_ms = replayed != NULL ? PAUSE_MAX_MS : next_pause(position);
 
+	HERALD_MAY_WAIT();
 	if (replayed != NULL)
 		herald_wait_prepare(HERALD_WAIT_RELAY_IDLE, replayed);
 	if (herald_wal_readable_to() <= position)

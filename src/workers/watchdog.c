@@ -64,7 +64,7 @@ static void forget_watchdog(int code, Datum arg);
 void
 herald_watchdog_register(void)
 {
-	herald_worker_register("pg_herald watchdog", "herald_watchdog_main");
+	(void) herald_worker_register("pg_herald watchdog", "herald_watchdog_main");
 }
 
 void

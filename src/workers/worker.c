@@ -17,14 +17,16 @@
 
 #include "workers/worker.h"
 
+static bool is_refused(const char *name);
 
-void
+
+bool
 herald_worker_register(const char *name, const char *function)
 {
-	herald_worker_register_as(name, function, BgWorkerStart_PostmasterStart, BGWORKER_SHMEM_ACCESS);
+	return herald_worker_register_as(name, function, BgWorkerStart_PostmasterStart, BGWORKER_SHMEM_ACCESS);
 }
 
-void
+bool
 herald_worker_register_as(const char *name, const char *function, BgWorkerStartTime start_time, int flags)
 {
 	BackgroundWorker worker = {
@@ -38,6 +40,28 @@ herald_worker_register_as(const char *name, const char *function, BgWorkerStartT
 	strlcpy(worker.bgw_library_name, "pg_herald", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, function, BGW_MAXLEN);
 	RegisterBackgroundWorker(&worker);
+	if (!is_refused(name))
+		return true;
+	ereport(WARNING,
+			(errmsg("background worker \"%s\" cannot run", name),
+			 errdetail("max_worker_processes (%d) leaves no slot for it.", max_worker_processes),
+			 errhint("Increase max_worker_processes, and restart the server.")));
+	return false;
+}
+
+/*
+ * RegisterBackgroundWorker() returns nothing, and logs only that there are too many, not which one does not run.
+ * Without a postmaster, in single-user mode, no worker runs.
+ */
+static bool
+is_refused(const char *name)
+{
+	RegisteredBgWorker *last;
+
+	if (!IsPostmasterEnvironment || IsUnderPostmaster)
+		return false;
+	last = herald_last_registered_worker();
+	return last == NULL || strcmp(last->rw_worker.bgw_name, name) != 0;
 }
 
 void
@@ -52,9 +76,11 @@ herald_worker_begin(HeraldWorker worker)
 bool
 herald_worker_wait(HeraldWait wait, long timeout_ms, void (*apply_settings) (void))
 {
-	bool		is_set = (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-									timeout_ms, herald_wait(wait)) & WL_LATCH_SET) != 0;
+	bool		is_set;
 
+	HERALD_MAY_WAIT();
+	is_set = (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						timeout_ms, herald_wait(wait)) & WL_LATCH_SET) != 0;
 	if (is_set)
 		ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();

@@ -33,12 +33,12 @@ StaticAssertDecl(HERALD_WORKER_RELAY == HERALD_WORKERS, "a slot for each worker"
 
 /*
  * Have the postmaster run this function of ours as a worker with this name, and start it again
- * when it ends.  Once, in _PG_init().
+ * when it ends.  Once, in _PG_init().  False: max_worker_processes leaves no slot for it; that is logged.
  */
-extern void herald_worker_register(const char *name, const char *function);
+extern bool herald_worker_register(const char *name, const char *function);
 
 /* The same for a worker that starts later, or needs more than shared memory. */
-extern void herald_worker_register_as(const char *name, const char *function,
+extern bool herald_worker_register_as(const char *name, const char *function,
 									  BgWorkerStartTime start_time, int flags);
 
 /* At the beginning of the worker's function. */

@@ -14,6 +14,8 @@ DISK = "/var/tmp"
 PYTEST = ".venv/bin/python -m pytest -v -rfEs --durations=40 --durations-min=1"
 # Files of tests, each with its own servers, in parallel.
 PARALLEL = "-n {workers} --dist loadfile"
+# On the build with stop points: it stops the server if a wait begins, or a message is sent, under a lock.
+CHECKED = "PG_CONFIG=$(python3 -m harness.prefix --stop-points) || exit; export PG_CONFIG; "
 # All of test/py that has no stage of its own.
 REST = "test/py --ignore=test/py/test_bench.py --ignore=test/py/faults --ignore=test/py/tools"
 UNIT = "make -C test/unit check CC=gcc && make -C test/unit check CC=clang BUILD=../results/unit_clang"
@@ -101,23 +103,24 @@ STAGES = (
     Stage("isolation", "concurrent sessions, on both servers as well (test/isolation)", SERVERS, 15,
           "python3 test/run_sql.py isolation herald && python3 test/run_sql.py isolation stock"),
     Stage("pytest", "many clients, exits, crashes, protocol (test/py)", SERVERS, 240,
-          f"{PYTEST} {PARALLEL} -m 'not alone and not long' {REST}", f"{PYTEST} {PARALLEL} -m 'not alone' {REST}"),
+          f"{CHECKED}{PYTEST} {PARALLEL} -m 'not alone and not long' {REST}",
+          f"{CHECKED}{PYTEST} {PARALLEL} -m 'not alone' {REST}"),
     Stage("faults", "kill -9, SIGSTOP and errors in every stage (test/py/faults)", SERVERS, 120,
           f"{PYTEST} {PARALLEL} -m 'not alone' test/py/faults",
           f"export HERALD_FAULTS_S=60; {PYTEST} {PARALLEL} -m 'not alone' test/py/faults"),
     Stage("alone", "those tests of test/py that compare times, one after the other, on disk", SERVERS, 120,
           f"export CHECK_TMPDIR={DISK}; {PYTEST} -m alone test/py --ignore=test/py/test_bench.py --ignore=test/py/tools"),
     Stage("differential", "generated programs, run on both servers (test/differential)", SERVERS, 45,
-          f"export HERALD_DIFFERENTIAL_SECONDS=12 HERALD_DIFFERENTIAL_CROWD_SECONDS=12; {PYTEST} test/differential",
-          f"export HERALD_DIFFERENTIAL_SECONDS=450 HERALD_DIFFERENTIAL_CROWD_SECONDS=450; {PYTEST} test/differential"),
-    Stage("messages", "raw messages that no driver sends (test/fuzz/run)", SERVERS, 20, "test/fuzz/run --seconds 8",
-          "test/fuzz/run --seconds 300"),
+          f"{CHECKED}export HERALD_DIFFERENTIAL_SECONDS=12 HERALD_DIFFERENTIAL_CROWD_SECONDS=12; {PYTEST} test/differential",
+          f"{CHECKED}export HERALD_DIFFERENTIAL_SECONDS=450 HERALD_DIFFERENTIAL_CROWD_SECONDS=450; {PYTEST} test/differential"),
+    Stage("messages", "raw messages that no driver sends (test/fuzz/run)", SERVERS, 20, f"{CHECKED}test/fuzz/run --seconds 8",
+          f"{CHECKED}test/fuzz/run --seconds 300"),
     Stage("soak", "everything at once, clients that resume among it; each notification accounted for (test/soak)", SERVERS, 60,
-          f"test/soak/run --seconds 30 && {FALSIFIED.format('resumer')}",
-          f"test/soak/run --seconds 1800 && {' && '.join(map(FALSIFIED.format, ('watcher', 'resumer', 'reader')))}"),
+          f"{CHECKED}test/soak/run --seconds 30 && {FALSIFIED.format('resumer')}",
+          f"{CHECKED}test/soak/run --seconds 1800 && {' && '.join(map(FALSIFIED.format, ('watcher', 'resumer', 'reader')))}"),
     Stage("failover", "three servers that fail and take over; clients that resume on any of them (test/failover)", SERVERS, 90,
-          f"test/failover/run --seconds 25 && {MISSING}",
-          f"test/failover/run --seconds 600 && test/failover/run --seconds 300 --asynchronous &&"
+          f"{CHECKED}test/failover/run --seconds 25 && {MISSING}",
+          f"{CHECKED}test/failover/run --seconds 600 && test/failover/run --seconds 300 --asynchronous &&"
           f" test/failover/run --seconds 300 --mixed && {MISSING} && {DOUBLED}"),
     Stage("tools", "what installs, builds and shows: scripts/, ./demo, ./check itself (test/py/tools)", SERVERS, 90,
           f"{PYTEST} test/py/tools", guards=TOOLS),

@@ -8,9 +8,12 @@
  * a commit, where nothing may fail: so no segment has to be attached first.  Memory can run
  * out, but only for a LISTEN, at a point where an error is possible.
  *
- * Most channels have few listeners.  Six fit into the entry itself; more are in an array that
- * is doubled when it is full, and halved when three quarters of it are free: so the number of
- * a role's listeners bounds the memory that they use.
+ * Most channels have few listeners.  Five fit into the entry itself; more are in a list of blocks,
+ * all but the last one full.  A block has the size of an entry: dsa keeps memory for one size, and
+ * memory of another size cannot use it.
+ *
+ * Each byte is counted for one listener (quota.c): the entry for the channel's first one, a block
+ * for the first one in it.  When that one leaves, the last one takes its place, and counts for it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,14 +33,14 @@
 #include "base/shared.h"
 #include "notify/channels/channel_map.h"
 
-#define SLOTS_IN_ENTRY	6
+#define SLOTS_IN_ENTRY	5
+#define SLOTS_IN_BLOCK	((BYTES_OF_ITEM - sizeof(dsa_pointer)) / sizeof(uint32))
 
 /*
- * Overhead in the channel memory: dsa uses a block of 64 kB for each size class of
- * allocations: its own data, dshash's data, small arrays of buckets (1, 2, 4 and 8 kB), and
- * one more.
+ * Overhead in the channel memory: dsa uses 64 kB at a time for each size class of allocations: its
+ * own data, dshash's data, small arrays of buckets (1, 2, 4 and 8 kB), and one more.
  */
-#define BYTES_FIXED		(7 * BYTES_OF_BLOCK)
+#define BYTES_FIXED		((Size) 7 * 64 * 1024)
 
 /* The size of an entry with dshash's link and hash before it is a size class of dsa. */
 #define BYTES_OF_LINK	16
@@ -51,25 +54,35 @@
  */
 #define BYTES_OF_BUCKETS	48
 
-/* dsa uses a separate block for each size of the listeners' arrays, up to this size. */
-#define BYTES_OF_BLOCK		((Size) 64 * 1024)
-#define BYTES_OF_ARRAY_MAX	8192
-
-typedef struct Channel
+typedef struct HeraldChannel
 {
 	HeraldChannelKey key;
-	uint32		count;
-	uint32		capacity;		/* SLOTS_IN_ENTRY: the slots are in the entry */
-	union
-	{
-		uint32		in_entry[SLOTS_IN_ENTRY];
-		dsa_pointer array;
-	}			slots;
+	uint32		count;			/* listeners */
+	uint32		slots[SLOTS_IN_ENTRY];	/* of the first ones */
+	dsa_pointer last_block;		/* of the others */
 	HeraldPosition marked_to;	/* end of the run in which the listeners were last marked */
 	HeraldChannelCounters counters;
 } Channel;
 
 StaticAssertDecl(MAXALIGN(sizeof(Channel)) + BYTES_OF_LINK == BYTES_OF_ITEM, "no byte is lost");
+
+/* Further listeners. */
+typedef struct Block
+{
+	dsa_pointer before;			/* the block before it */
+	uint32		slots[SLOTS_IN_BLOCK];
+} Block;
+
+StaticAssertDecl(sizeof(Block) == BYTES_OF_ITEM, "entries and blocks use the same memory");
+
+/* The listeners from number `first` on, as far as they are in the entry or in one block. */
+typedef struct Part
+{
+	uint32	   *slots;
+	uint32		first;			/* from 0 */
+	uint32		count;
+	dsa_pointer before;
+} Part;
 
 static dsa_area *area;
 static dshash_table *channels;
@@ -79,10 +92,15 @@ static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
 static dshash_hash hash_key(const void *key, size_t size, void *arg);
 static void count_sent(Channel *channel, uint64 notifications, TimestampTz last);
 static void make_key(HeraldChannelKey *key, Oid database, const char *channel, uint32 channel_hash);
-static uint32 *channel_slots(Channel *channel);
+static Part last_part(Channel *channel);
+static bool go_back(Channel *channel, Part *part);
+static Part part_that_ends(Channel *channel, uint32 end, dsa_pointer block);
+static bool is_first_of_block(uint32 number);
+static Size bytes_for(uint32 number);
+static void charge(uint32 slot, Size more, Size less);
 static Channel *find_or_insert(const HeraldChannelKey *key, bool *found);
-static bool grow(Channel *channel);
-static void shrink(Channel *channel);
+static bool append(Channel *channel, uint32 slot);
+static void take_out(Channel *channel, uint32 *place, uint32 number);
 static void explain_out_of_memory(void *arg);
 herald_noreturn static void report_out_of_memory(void);
 
@@ -157,19 +175,18 @@ herald_channels_add(Oid database, const char *channel, uint32 channel_hash, uint
 	if (!found)
 	{
 		entry->count = 0;
-		entry->capacity = SLOTS_IN_ENTRY;
+		entry->last_block = InvalidDsaPointer;
 		entry->marked_to = 0;
 		atomic_init(&entry->counters.sent, 0);
 		atomic_init(&entry->counters.delivered, 0);
 		atomic_init(&entry->counters.last_sent, 0);
 		atomic_init(&entry->counters.since, now);
 	}
-	if (entry->count == entry->capacity && !grow(entry))
+	if (!append(entry, slot))
 	{
 		dshash_release_lock(channels, entry);
 		report_out_of_memory();
 	}
-	channel_slots(entry)[entry->count++] = slot;
 	dshash_release_lock(channels, entry);
 	return &entry->counters;
 }
@@ -179,44 +196,39 @@ herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, u
 {
 	HeraldChannelKey key;
 	Channel    *entry;
-	uint32	   *slots;
-	uint32		i = 0;
+	Part		part;
+	uint32		i;
 
 	make_key(&key, database, channel, channel_hash);
 	entry = dshash_find(channels, &key, true);
 	if (entry == NULL)
 		return;
 
-	slots = channel_slots(entry);
-	while (i < entry->count && slots[i] != slot)
-		i++;
-	if (i < entry->count)
-		slots[i] = slots[--entry->count];
+	part = last_part(entry);
+	do
+	{
+		for (i = 0; i < part.count && part.slots[i] != slot; i++)
+			;
+	} while (i == part.count && go_back(entry, &part));
+	if (i < part.count)
+		take_out(entry, &part.slots[i], part.first + i);
 
 	if (entry->count > 0)
-	{
-		shrink(entry);
 		dshash_release_lock(channels, entry);
-	}
 	else
-	{
-		if (entry->capacity > SLOTS_IN_ENTRY)
-			dsa_free(area, entry->slots.array);
 		dshash_delete_entry(channels, entry);
-	}
 }
 
-uint64
-herald_channels_max(void)
+Size
+herald_channels_room(void)
 {
-	Size		blocks = 0;
+	return herald_channels_memory_size() - BYTES_FIXED;
+}
 
-	for (Size listeners = SLOTS_IN_ENTRY;
-		 listeners < herald_wakeup->slots && listeners * 2 * sizeof(uint32) <= BYTES_OF_ARRAY_MAX;
-		 listeners *= 2)
-		blocks++;
-	return (herald_channels_memory_size() - BYTES_FIXED - blocks * BYTES_OF_BLOCK) /
-		(BYTES_OF_ITEM + BYTES_OF_BUCKETS);
+Size
+herald_channels_bytes_max(void)
+{
+	return BYTES_OF_ITEM + BYTES_OF_BUCKETS;
 }
 
 void
@@ -238,8 +250,12 @@ herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *heade
 	listeners = channel->count;
 	if (channel->marked_to != run)
 	{
-		marks->entered += herald_wakeup_mark_all(herald_wakeup, channel_slots(channel), listeners,
-												 herald_word_position(header->word));
+		Part		part = last_part(channel);
+
+		do
+			marks->entered += herald_wakeup_mark_all(herald_wakeup, part.slots, part.count,
+													 herald_word_position(header->word));
+		while (go_back(channel, &part));
 		marks->looked_at += listeners;
 		channel->marked_to = run;
 	}
@@ -277,7 +293,7 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 			.database = entry->key.database,
 			.name = entry->key.name,
 			.count = entry->count,
-			.slots = channel_slots(entry),
+			.entry = entry,
 			.counters = &entry->counters,
 		};
 
@@ -286,6 +302,19 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 	}
 	dshash_seq_term(&scan);
 	LWLockRelease(herald_control->scan_lock);
+}
+
+uint32
+herald_channels_count_listeners(const HeraldChannelInfo *channel, bool (*counts) (uint32 slot, void *arg), void *arg)
+{
+	Part		part = last_part(channel->entry);
+	uint32		count = 0;
+
+	do
+		for (uint32 i = 0; i < part.count; i++)
+			count += counts(part.slots[i], arg);
+	while (go_back(channel->entry, &part));
+	return count;
 }
 
 static dshash_parameters
@@ -336,12 +365,60 @@ make_key(HeraldChannelKey *key, Oid database, const char *channel, uint32 channe
 	strncpy(key->name, channel, NAMEDATALEN);
 }
 
-static uint32 *
-channel_slots(Channel *channel)
+static Part
+last_part(Channel *channel)
 {
-	if (channel->capacity == SLOTS_IN_ENTRY)
-		return channel->slots.in_entry;
-	return dsa_get_address(area, channel->slots.array);
+	return part_that_ends(channel, channel->count, channel->last_block);
+}
+
+/* To the part before it; false: there is none. */
+static bool
+go_back(Channel *channel, Part *part)
+{
+	if (part->first == 0)
+		return false;
+	*part = part_that_ends(channel, part->first, part->before);
+	return true;
+}
+
+/* Before this number; block: if it is one. */
+static Part
+part_that_ends(Channel *channel, uint32 end, dsa_pointer block)
+{
+	Part		part = {.slots = channel->slots,.count = end};
+	Block	   *address;
+
+	if (end <= SLOTS_IN_ENTRY)
+		return part;
+	address = dsa_get_address(area, block);
+	part.first = end - 1 - (end - 1 - SLOTS_IN_ENTRY) % SLOTS_IN_BLOCK;
+	part.count = end - part.first;
+	part.slots = address->slots;
+	part.before = address->before;
+	return part;
+}
+
+static bool
+is_first_of_block(uint32 number)
+{
+	return number >= SLOTS_IN_ENTRY && (number - SLOTS_IN_ENTRY) % SLOTS_IN_BLOCK == 0;
+}
+
+/* What the listener with this number counts for. */
+static Size
+bytes_for(uint32 number)
+{
+	if (number == 0)
+		return BYTES_OF_ITEM + BYTES_OF_BUCKETS;
+	return is_first_of_block(number) ? BYTES_OF_ITEM : 0;
+}
+
+/* [C2] See quota.c. */
+static void
+charge(uint32 slot, Size more, Size less)
+{
+	if (more != less)
+		atomic_fetch_add_explicit(&herald_slots[slot].channel_bytes, more - less, memory_order_seq_cst);
 }
 
 /*
@@ -377,52 +454,45 @@ find_or_insert(const HeraldChannelKey *key, bool *found)
 	return entry;
 }
 
-/* Double the room for listeners.  False if there is no memory. */
+/* False: there is no memory. */
 static bool
-grow(Channel *channel)
+append(Channel *channel, uint32 slot)
 {
-	uint32		capacity = channel->capacity * 2;
-	dsa_pointer array;
+	Part		part;
 
-	array = dsa_allocate_extended(area, capacity * sizeof(uint32), DSA_ALLOC_NO_OOM);
-	if (!DsaPointerIsValid(array))
-		return false;
+	if (is_first_of_block(channel->count))
+	{
+		dsa_pointer block = dsa_allocate_extended(area, sizeof(Block), DSA_ALLOC_NO_OOM);
 
-	memcpy(dsa_get_address(area, array), channel_slots(channel),
-		   channel->count * sizeof(uint32));
-	if (channel->capacity > SLOTS_IN_ENTRY)
-		dsa_free(area, channel->slots.array);
-	channel->slots.array = array;
-	channel->capacity = capacity;
+		if (!DsaPointerIsValid(block))
+			return false;
+		((Block *) dsa_get_address(area, block))->before = channel->last_block;
+		channel->last_block = block;
+	}
+	charge(slot, bytes_for(channel->count), 0);
+	channel->count++;
+	part = last_part(channel);
+	part.slots[part.count - 1] = slot;
 	return true;
 }
 
-/*
- * Free the room of listeners that have left.  If there is no memory for a smaller array, keep
- * the larger one.
- */
+/* The last listener takes the place of the one that leaves, which has this number. */
 static void
-shrink(Channel *channel)
+take_out(Channel *channel, uint32 *place, uint32 number)
 {
-	uint32		capacity = channel->capacity / 2;
-	dsa_pointer old = channel->slots.array;
-	dsa_pointer array = InvalidDsaPointer;
-	uint32	   *slots;
+	uint32		leaves = *place;
+	Part		part = last_part(channel);
+	uint32		last = part.slots[part.count - 1];
 
-	if (channel->capacity == SLOTS_IN_ENTRY || channel->count > capacity / 2)
-		return;
-
-	if (capacity > SLOTS_IN_ENTRY)
+	*place = last;
+	channel->count--;
+	charge(last, bytes_for(number), bytes_for(channel->count));
+	charge(leaves, 0, bytes_for(number));
+	if (is_first_of_block(channel->count))
 	{
-		array = dsa_allocate_extended(area, capacity * sizeof(uint32), DSA_ALLOC_NO_OOM);
-		if (!DsaPointerIsValid(array))
-			return;
-		channel->slots.array = array;
+		dsa_free(area, channel->last_block);
+		channel->last_block = part.before;
 	}
-	channel->capacity = capacity;
-	slots = channel_slots(channel);
-	memcpy(slots, dsa_get_address(area, old), channel->count * sizeof(uint32));
-	dsa_free(area, old);
 }
 
 #define OUT_OF_MEMORY_DETAIL \

@@ -42,7 +42,7 @@ typedef struct HeraldChannelInfo
 	Oid			database;
 	const char *name;
 	uint32		count;			/* listeners */
-	const uint32 *slots;		/* slots of the listeners */
+	struct HeraldChannel *entry;		/* for herald_channels_count_listeners() */
 	HeraldChannelCounters *counters;
 } HeraldChannelInfo;
 
@@ -69,11 +69,9 @@ extern void herald_channels_attach(void);
 extern HeraldChannelCounters *herald_channels_add(Oid database, const char *channel,
 												  uint32 channel_hash, uint32 slot);
 
-/*
- * The number of subscriptions (a session and a channel) that always fit into
- * herald.channel_memory, however the sessions share the channels.
- */
-extern uint64 herald_channels_max(void);
+/* Bytes of herald.channel_memory that listeners can take; and the most that one takes for a channel. */
+extern Size herald_channels_room(void);
+extern Size herald_channels_bytes_max(void);
 
 /* Remove a listener, if it is in the map.  Never fails. */
 extern void herald_channels_remove(Oid database, const char *channel, uint32 channel_hash, uint32 slot);
@@ -103,5 +101,9 @@ extern void herald_channels_count(const HeraldChannelKey *key, uint64 notificati
 
 /* Visit channels, in no particular order, until the visitor returns false. */
 extern void herald_channels_scan(HeraldChannelVisitor visitor, void *arg);
+
+/* By a visitor: the number of listeners whose slots count. */
+extern uint32 herald_channels_count_listeners(const HeraldChannelInfo *channel,
+											  bool (*counts) (uint32 slot, void *arg), void *arg);
 
 #endif							/* HERALD_CHANNEL_MAP_H */

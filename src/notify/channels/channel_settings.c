@@ -1,26 +1,31 @@
 /*-------------------------------------------------------------------------
  *
  * channel_settings.c
- *	  Which channels are logged: table herald.channel, as this backend keeps it.
+ *	  Which channels of this database are logged.
  *
- * The table is read again after a relcache invalidation of it.  Its trigger sends one for each
- * change (notify/logged/set_channel.c); DROP EXTENSION sends one as well.  Commit records carry
- * them to standbys.
+ * The settings are the options of a foreign server, as contrib/dblink keeps its own: so PostgreSQL
+ * dumps, copies, guards and announces them, and no tool takes them for a user's data.
  *
- * A position that a client holds is good on another server only if everything that was sent on
- * its channel after a change of the setting was sent under the new setting.  So a commit with
- * notifications and a commit of a changed setting must not overlap.  The table's own lock
- * separates them: a sender takes it in RowShareLock before its commit record, the transaction
- * that changes settings in ExclusiveLock, and both keep it until they have ended.  The server
- * sends invalidations before it releases locks, so the next sender sees the new settings.
- * A sender's lock takes the server's fast path: its own slot in its own backend.
+ * Readers of the WAL need to know on which side of a change each notification is: behind the
+ * commit record of the change, everything on a channel that is logged now must be logged.  But no
+ * sender waits for a change, nor reads a catalog while it commits, which an administrator may have
+ * locked.  So each session has a copy of the settings, read by the statement that notifies, and
+ * the database has a version of them in shared memory: even while they are in force, odd while a
+ * change is being committed.  A commit with a copy of this very version logs what the copy says;
+ * any other logs everything that it sends, which does no harm.
  *
- * A transaction with changed settings takes ExclusiveLock only before its commit record, so an
- * open transaction blocks no sender.  Until then it has ShareRowExclusiveLock, which senders do
- * not notice: two such transactions that both waited for the stronger lock would deadlock.
+ * [X5] A sender announces in its slot which version it uses, and looks at the version again.  The
+ * session with a change makes the version odd, and then looks at the slots: so it sees the
+ * announcement, or the sender sees the odd version.  It waits for those that use an older version,
+ * and only then writes its commit record.  A sender that ends takes its announcement back, and
+ * then looks whether the version has moved: if so, it wakes the session that waits.  When the change is
+ * visible and announced, the version becomes even: a session that finds an even version before
+ * and after reading has read the settings of that version.
  *
- * The table is read with a snapshot of its own, as catalogs are: what counts is what has been
- * committed, not what the transaction's snapshot shows.
+ * The catalogs are read with a snapshot of their own, without the changes of this transaction:
+ * what counts is what has been committed, not what the transaction's snapshot shows.
+ *
+ * On a standby versions do not move; there the server's invalidations tell of changes.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,24 +35,31 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/reloptions.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/dependency.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_class.h"
-#include "commands/extension.h"
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
+#include "catalog/pg_type.h"
+#include "commands/defrem.h"
 #include "storage/lmgr.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 #include "base/activation.h"
+#include "base/compat.h"
+#include "base/database.h"
+#include "base/notify_locks.h"
+#include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/channels/channel_settings.h"
-
-#define READS_MAX		10
 
 typedef struct Setting
 {
@@ -72,73 +84,134 @@ typedef struct Settings
 	bool		any_logged;
 } Settings;
 
-static Settings settings;
-static Oid	settings_table;		/* from which they were read; InvalidOid: there is none */
-static bool is_known;			/* both are up to date */
-static bool was_announced;		/* the table has changed since the last read began */
-static uint64 version;			/* how often they were not what they had been when they were read */
+/* This session's copy. */
+static struct
+{
+	Settings	settings;
+	bool		is_read;
+	uint32		version;		/* of which it is a copy, */
+	bool		of_recovery;	/* unless it was read on a standby, where versions do not move */
+	bool		is_announced;	/* a change was, since the last read began: only a standby relies on it */
+	uint64		changes;		/* how often it has changed */
+}			copy;
 
-static void refresh(void);
-static Oid	find_table(void);
-static void replace(Settings *new_settings);
+/* What this transaction uses. */
+static struct
+{
+	bool		is_used;
+	bool		logs_all;		/* the copy is not up to date */
+	uint32		version;
+	bool		is_changing;	/* this transaction has made the version odd */
+}			use;
+
+static uint32 current_version(void);
+static bool is_up_to_date(uint32 version);
+static bool try_read(void);
+static void read_or_throw(void);
+static void register_callbacks(void);
+static void replace(Settings *settings);
 static bool is_same(const SettingList *one, const SettingList *other);
-static bool read_table(Settings *found);
+static bool read_catalogs(Settings *found, bool of_others);
+static Relation open_if_free(Oid catalog);
+static Snapshot take_snapshot(Oid catalog, bool of_others);
+static Oid	find_wrapper(Relation wrappers, Snapshot snapshot);
+static void read_servers(Settings *found, Relation servers, Oid wrapper, Snapshot snapshot, bool of_others);
+static void read_options(Settings *found, Datum options);
 static void add(Settings *found, const char *name, bool logged);
 static void sort(SettingList *list);
 static int	compare(const void *one, const void *other);
 static const Setting *find_last(const SettingList *list, const char *name);
+static const Setting *find_prefix(const Settings *settings, const char *name);
 static bool begins_with(const char *name, const char *prefix);
-static void forget(Datum arg, Oid relation);
+static bool is_logged_by(const Settings *settings, const char *name, bool is_prefix);
+static List *add_changes(List *changes, const Settings *before, const Settings *after, bool is_after, bool is_prefix);
+static LOCKTAG change_lock(void);
+static bool is_in_use(uint64 announcement);
+static void forget(Datum arg, int cacheid, uint32 hash);
+herald_noreturn static void report_locked(void);
 
 
-bool
-herald_settings_any_logged(void)
+void
+herald_channel_settings_read(void)
 {
-	refresh();
-	return settings.any_logged;
+	(void) try_read();
 }
 
 bool
-herald_settings_hold(void)
+herald_channel_settings_use(void)
 {
-	Oid			held = InvalidOid;
+	_Atomic uint64_t *composes = &herald_slots[herald_shared_my_slot()].composes;
 
-	/* The extension may be dropped, and even created again, during the wait. */
-	refresh();
-	while (OidIsValid(settings_table) && settings_table != held)
+	if (!use.is_used)
 	{
-		held = settings_table;
-		LockRelationOid(held, RowShareLock);
-		refresh();
+		uint32		version = current_version();
+		uint32		first = version;
+
+		/* [X5] announce, then look again: pairs with herald_channel_settings_exclude_senders() */
+		do
+		{
+			use.version = version;
+			atomic_store(composes, (uint64) MyDatabaseId << 32 | version);
+			HERALD_HOLD_POINT("settings-announced");
+			version = current_version();
+		} while (version != use.version);
+		if (version != first)
+			herald_wait_tell(&herald_control->settings_released);
+		use.is_used = true;
+		use.logs_all = !copy.is_read || copy.of_recovery || copy.version != version || version % 2 != 0;
 	}
-	return settings.any_logged;
+	return use.logs_all || copy.settings.any_logged;
+}
+
+bool
+herald_channel_settings_include(const char *channel)
+{
+	if (use.is_used ? use.logs_all : !try_read())
+		return true;
+	return is_logged_by(&copy.settings, channel, false);
+}
+
+bool
+herald_channel_settings_any(void)
+{
+	return (use.is_used ? use.logs_all : !try_read()) || copy.settings.any_logged;
+}
+
+/* [X5] take the announcement back, then look: pairs with the wait for it */
+void
+herald_channel_settings_end(void)
+{
+	if (use.is_used)
+	{
+		atomic_store(&herald_slots[herald_shared_my_slot()].composes, 0);
+		if (current_version() != use.version)
+			herald_wait_tell(&herald_control->settings_released);
+	}
+	if (use.is_changing)
+	{
+		LOCKTAG		lock = change_lock();
+		HeraldDatabase *database = herald_database_find(MyDatabaseId);
+
+		atomic_store(&database->settings_place, atomic_load(&herald_queue->head));
+		atomic_fetch_add(&database->settings_version, 1);
+		(void) LockRelease(&lock, ExclusiveLock, true);
+	}
+	use.is_used = use.logs_all = use.is_changing = false;
 }
 
 bool
 herald_channel_is_logged(const char *channel)
 {
-	const Setting *setting;
-
-	refresh();
-	setting = find_last(&settings.exact, channel);
-	if (setting != NULL && strcmp(setting->name, channel) == 0)
-		return setting->logged;
-
-	/*
-	 * All names between a prefix of the channel and the channel begin with that prefix.  So the
-	 * channel's prefixes are among the last prefix not behind the channel, and the prefixes of
-	 * that one.
-	 */
-	setting = find_last(&settings.prefixes, channel);
-	while (setting != NULL && !begins_with(channel, setting->name))
-		setting = setting->parent;
-	return setting != NULL && setting->logged;
+	read_or_throw();
+	return is_logged_by(&copy.settings, channel, false);
 }
 
 void
 herald_check_channel_here(const char *channel, const char *command)
 {
-	if (RecoveryInProgress() && herald_activation_is_on() && !herald_channel_is_logged(channel))
+	if (!RecoveryInProgress() || !herald_activation_is_on())
+		return;
+	if (!herald_channel_is_logged(channel))
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot execute %s during recovery", command),
@@ -147,10 +220,10 @@ herald_check_channel_here(const char *channel, const char *command)
 }
 
 uint64
-herald_settings_version(void)
+herald_channel_settings_version(void)
 {
-	refresh();
-	return version;
+	read_or_throw();
+	return copy.changes;
 }
 
 bool
@@ -163,91 +236,199 @@ herald_setting_matches(const char *pattern, const char *channel)
 	return strcmp(pattern, channel) == 0;
 }
 
-Oid
-herald_settings_table(void)
+List *
+herald_channel_settings_changes(void)
 {
-	refresh();
-	return settings_table;
+	Settings	before = {0};
+	Settings	after = {0};
+	List	   *changes = NIL;
+
+	HERALD_MAY_WAIT();
+
+	/* A session that changes foreign servers may wait for these tables, as the change itself does. */
+	LockRelationOid(ForeignServerRelationId, AccessShareLock);
+	LockRelationOid(ForeignDataWrapperRelationId, AccessShareLock);
+	(void) read_catalogs(&before, true);
+	(void) read_catalogs(&after, false);
+	for (int is_prefix = 0; is_prefix <= 1; is_prefix++)
+		for (int is_after = 0; is_after <= 1; is_after++)
+			changes = add_changes(changes, &before, &after, is_after, is_prefix);
+	return changes;
+}
+
+/* What has the same effect with another setting is no change: such as `job_1*` below `job_*`. */
+static List *
+add_changes(List *changes, const Settings *before, const Settings *after, bool is_after, bool is_prefix)
+{
+	const SettingList *list = is_prefix ? &before->prefixes : &before->exact;
+	const SettingList *of_after = is_prefix ? &after->prefixes : &after->exact;
+
+	for (int i = 0; i < (is_after ? of_after : list)->count; i++)
+	{
+		const char *name = (is_after ? of_after : list)->items[i].name;
+		const Setting *other = is_after ? find_last(list, name) : NULL;
+		bool		logged = is_logged_by(after, name, is_prefix);
+		HeraldSettingChange *change;
+
+		if ((other != NULL && strcmp(other->name, name) == 0) || logged == is_logged_by(before, name, is_prefix))
+			continue;
+		change = palloc(sizeof(HeraldSettingChange));
+		change->logged = logged;
+		snprintf(change->pattern, sizeof(change->pattern), "%s%s", name, is_prefix ? "*" : "");
+		changes = lappend(changes, change);
+	}
+	return changes;
+}
+
+static LOCKTAG
+change_lock(void)
+{
+	return herald_settings_lock((uint32) (herald_database_claim() - herald_control->databases));
 }
 
 void
-herald_settings_claim(void)
+herald_channel_settings_lock(void)
 {
-	Oid			table = herald_settings_table();
+	LOCKTAG		lock = change_lock();
 
-	if (OidIsValid(table))
-		LockRelationOid(table, ShareRowExclusiveLock);
+	HERALD_MAY_WAIT();
+	(void) LockAcquire(&lock, ExclusiveLock, false, false);
+	AcceptInvalidationMessages();
 }
 
 void
-herald_settings_exclude_senders(void)
+herald_channel_settings_unlock(void)
 {
-	Oid			table = herald_settings_table();
+	LOCKTAG		lock = change_lock();
 
-	if (OidIsValid(table))
-		LockRelationOid(table, ExclusiveLock);
+	(void) LockRelease(&lock, ExclusiveLock, false);
+}
+
+void
+herald_channel_settings_exclude_senders(void)
+{
+	HeraldDatabase *database = herald_database_claim();
+	LOCKTAG		lock = change_lock();
+
+	/*
+	 * Until the version is even: the server releases a transaction's locks before that.  The wait is for
+	 * the transaction's own lock, which an error in it releases.
+	 */
+	HERALD_MAY_WAIT();
+	herald_channel_settings_lock();
+	(void) LockAcquire(&lock, ExclusiveLock, true, false);
+	use.is_changing = true;
+	atomic_fetch_add(&database->settings_version, 1);	/* [X5] then look at the slots */
+	HERALD_STOP_POINT("settings-odd");
+	for (uint32 slot = 0; slot < herald_control->slots; slot++)
+	{
+		_Atomic uint64_t *composes = &herald_slots[slot].composes;
+
+		if (slot == herald_shared_my_slot())
+			continue;
+		ConditionVariablePrepareToSleep(&herald_control->settings_released);
+		while (is_in_use(atomic_load(composes)))
+			ConditionVariableSleep(&herald_control->settings_released, herald_wait(HERALD_WAIT_SETTINGS));
+		ConditionVariableCancelSleep();
+	}
+}
+
+/* Does a commit of this database use a version from before this change? */
+static bool
+is_in_use(uint64 announcement)
+{
+	return (Oid) (announcement >> 32) == MyDatabaseId && (uint32) announcement != current_version();
+}
+
+/* 0 before the first change. */
+static uint32
+current_version(void)
+{
+	HeraldDatabase *database = herald_database_find(MyDatabaseId);
+
+	return database == NULL ? 0 : atomic_load(&database->settings_version);
+}
+
+static bool
+is_up_to_date(uint32 version)
+{
+	return copy.is_read && !copy.is_announced && copy.version == version &&
+		(!copy.of_recovery || RecoveryInProgress());
+}
+
+/* False: the copy is not up to date, and cannot be read now. */
+static bool
+try_read(void)
+{
+	uint32		version = current_version();
+	Settings	found = {0};
+
+	register_callbacks();
+	AcceptInvalidationMessages();
+	if (is_up_to_date(version))
+		return version % 2 == 0;
+
+	copy.is_announced = false;
+	copy.of_recovery = RecoveryInProgress();
+	if (!read_catalogs(&found, true))
+	{
+		copy.is_announced = true;
+		return false;
+	}
+	HERALD_STOP_POINT("settings-read");
+	replace(&found);
+	copy.is_read = true;
+	copy.version = version;
+	return version % 2 == 0 && version == current_version();
+}
+
+/* While a change is being committed, what was committed before it counts. */
+static void
+read_or_throw(void)
+{
+	if (!try_read() && copy.is_announced)
+		report_locked();
 }
 
 static void
-refresh(void)
+report_locked(void)
 {
-	/* Read again if there was a change meanwhile, but not for ever. */
-	for (int reads = 0; reads <= READS_MAX; reads++)
-	{
-		Settings	found = {0};
-
-		AcceptInvalidationMessages();
-		if (!herald_activation_is_on())
-		{
-			replace(&found);
-			settings_table = InvalidOid;
-			is_known = false;
-			return;
-		}
-		if (is_known)
-			return;
-
-		settings_table = find_table();
-		if (!OidIsValid(settings_table))
-		{
-			replace(&found);
-			return;
-		}
-		is_known = read_table(&found) && !was_announced;
-		replace(&found);
-	}
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not read the settings of channels"),
+			 errdetail("Table pg_foreign_server or pg_foreign_data_wrapper is locked, for example by VACUUM FULL."),
+			 errhint("Repeat the transaction.")));
 }
 
-/* The extension's own table, or InvalidOid. */
-static Oid
-find_table(void)
+static void
+register_callbacks(void)
 {
 	static bool registered = false;
-	Oid			schema = get_namespace_oid("herald", true);
-	Oid			table = OidIsValid(schema) ? get_relname_relid("channel", schema) : InvalidOid;
 
-	if (!registered)
-	{
-		CacheRegisterRelcacheCallback(forget, (Datum) 0);
-		registered = true;
-	}
-	if (OidIsValid(table) &&
-		getExtensionOfObject(RelationRelationId, table) != get_extension_oid("pg_herald", true))
-		return InvalidOid;
-	return table;
+	if (registered)
+		return;
+	CacheRegisterSyscacheCallback(FOREIGNSERVEROID, forget, (Datum) 0);
+	CacheRegisterSyscacheCallback(FOREIGNDATAWRAPPEROID, forget, (Datum) 0);
+	registered = true;
+}
+
+static void
+forget(Datum arg, int cacheid, uint32 hash)
+{
+	copy.is_announced = true;
 }
 
 /* In place of the present settings; their memory is this backend's from now on. */
 static void
-replace(Settings *new_settings)
+replace(Settings *settings)
 {
-	if (!is_same(&settings.exact, &new_settings->exact) || !is_same(&settings.prefixes, &new_settings->prefixes))
-		version++;
-	if (new_settings->context)
-		MemoryContextSetParent(new_settings->context, TopMemoryContext);
-	if (settings.context)
-		MemoryContextDelete(settings.context);
-	settings = *new_settings;
+	if (!is_same(&copy.settings.exact, &settings->exact) || !is_same(&copy.settings.prefixes, &settings->prefixes))
+		copy.changes++;
+	if (settings->context)
+		MemoryContextSetParent(settings->context, TopMemoryContext);
+	if (copy.settings.context)
+		MemoryContextDelete(copy.settings.context);
+	copy.settings = *settings;
 }
 
 static bool
@@ -261,38 +442,130 @@ is_same(const SettingList *one, const SettingList *other)
 	return true;
 }
 
-/* False: the table has been dropped. */
+/*
+ * of_others: without the changes of this transaction.  False: a catalog is locked.
+ */
 static bool
-read_table(Settings *found)
+read_catalogs(Settings *found, bool of_others)
 {
-	Relation	table = try_table_open(settings_table, AccessShareLock);
-	SysScanDesc scan;
+	Relation	servers = open_if_free(ForeignServerRelationId);
+	Relation	wrappers = servers == NULL ? NULL : open_if_free(ForeignDataWrapperRelationId);
+
+	if (wrappers != NULL)
+	{
+		Snapshot	snapshot = take_snapshot(ForeignServerRelationId, of_others);
+		Oid			wrapper = find_wrapper(wrappers, snapshot);
+
+		if (OidIsValid(wrapper))
+			read_servers(found, servers, wrapper, snapshot, of_others);
+		UnregisterSnapshot(snapshot);
+		table_close(wrappers, AccessShareLock);
+	}
+	if (servers != NULL)
+		table_close(servers, AccessShareLock);
+	return wrappers != NULL;
+}
+
+/* An index might be locked as well, and these tables are small: so they are read without one. */
+static Relation
+open_if_free(Oid catalog)
+{
+	return ConditionalLockRelationOid(catalog, AccessShareLock) ? table_open(catalog, NoLock) : NULL;
+}
+
+static Snapshot
+take_snapshot(Oid catalog, bool of_others)
+{
+	Snapshot	snapshot;
+
+	InvalidateCatalogSnapshot();
+	snapshot = RegisterSnapshot(GetNonHistoricCatalogSnapshot(catalog));
+	if (of_others)
+		snapshot->curcid = FirstCommandId;
+	return snapshot;
+}
+
+static Oid
+find_wrapper(Relation wrappers, Snapshot snapshot)
+{
+	SysScanDesc scan = systable_beginscan(wrappers, InvalidOid, false, snapshot, 0, NULL);
+	Oid			found = InvalidOid;
 	HeapTuple	row;
 
-	if (table == NULL)
-		return false;
+	while (HeapTupleIsValid(row = systable_getnext(scan)))
+	{
+		Form_pg_foreign_data_wrapper wrapper = (Form_pg_foreign_data_wrapper) GETSTRUCT(row);
+
+		if (strcmp(NameStr(wrapper->fdwname), HERALD_SETTINGS_SERVER) == 0)
+			found = wrapper->oid;
+	}
+	systable_endscan(scan);
+	return found;
+}
+
+static void
+read_servers(Settings *found, Relation servers, Oid wrapper, Snapshot snapshot, bool of_others)
+{
+	SysScanDesc scan = systable_beginscan(servers, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	row;
+
+	while (HeapTupleIsValid(row = systable_getnext(scan)))
+	{
+		Form_pg_foreign_server server = (Form_pg_foreign_server) GETSTRUCT(row);
+		bool		is_null;
+		Datum		options;
+
+		if (server->srvfdw != wrapper)
+			continue;
+		options = heap_getattr(row, Anum_pg_foreign_server_srvoptions, RelationGetDescr(servers), &is_null);
+		if (strcmp(NameStr(server->srvname), HERALD_SETTINGS_SERVER) != 0)
+		{
+			if (!of_others)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_OBJECT),
+						 errmsg("server \"%s\" is not allowed for foreign-data wrapper \"%s\"",
+								NameStr(server->srvname), HERALD_SETTINGS_SERVER),
+						 errdetail("The wrapper has one server, which has its name, and the settings of channels."),
+						 errhint("Use herald.set_channel().")));
+		}
+		else if (!is_null)
+			read_options(found, options);
+	}
+	systable_endscan(scan);
+}
+
+static void
+read_options(Settings *found, Datum options)
+{
+	ListCell   *option;
 
 	found->context = AllocSetContextCreate(CurrentMemoryContext, "pg_herald channel settings",
 										   ALLOCSET_SMALL_SIZES);
-	was_announced = false;
-	scan = systable_beginscan(table, InvalidOid, false, NULL, 0, NULL);
-	HERALD_STOP_POINT("settings-read");
-	while (HeapTupleIsValid(row = systable_getnext(scan)))
+	foreach(option, untransformRelOptions(options))
 	{
-		bool		no_name;
-		bool		no_value;
-		Datum		name = heap_getattr(row, HERALD_SETTINGS_NAME, RelationGetDescr(table), &no_name);
-		Datum		logged = heap_getattr(row, HERALD_SETTINGS_LOGGED, RelationGetDescr(table), &no_value);
+		DefElem    *element = lfirst(option);
+		ListCell   *name;
 
-		if (!no_name && !no_value)
-			add(found, TextDatumGetCString(name), DatumGetBool(logged));
+		foreach(name, herald_channel_settings_parse(defGetString(element)))
+			add(found, lfirst(name), strcmp(element->defname, HERALD_SETTINGS_LOGGED) == 0);
 	}
-	systable_endscan(scan);
-	table_close(table, AccessShareLock);
-
 	sort(&found->exact);
 	sort(&found->prefixes);
-	return true;
+}
+
+List *
+herald_channel_settings_parse(const char *option)
+{
+	ArrayType  *array = DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, unconstify(char *, option), TEXTOID, -1));
+	List	   *names = NIL;
+	Datum	   *items;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &items, &nulls, &count);
+	for (int i = 0; i < count; i++)
+		names = lappend(names, nulls[i] ? "" : TextDatumGetCString(items[i]));
+	return names;
 }
 
 static void
@@ -341,6 +614,31 @@ compare(const void *one, const void *other)
 	return strcmp(((const Setting *) one)->name, ((const Setting *) other)->name);
 }
 
+static bool
+is_logged_by(const Settings *settings, const char *name, bool is_prefix)
+{
+	const Setting *setting = is_prefix ? NULL : find_last(&settings->exact, name);
+
+	if (setting == NULL || strcmp(setting->name, name) != 0)
+		setting = find_prefix(settings, name);
+	return setting != NULL && setting->logged;
+}
+
+/*
+ * The setting of the longest prefix; NULL: there is none.  All names between a prefix of the
+ * channel and the channel begin with that prefix.  So the channel's prefixes are among the last
+ * prefix not behind the channel, and the prefixes of that one.
+ */
+static const Setting *
+find_prefix(const Settings *settings, const char *name)
+{
+	const Setting *setting = find_last(&settings->prefixes, name);
+
+	while (setting != NULL && !begins_with(name, setting->name))
+		setting = setting->parent;
+	return setting;
+}
+
 /* The last item that does not sort behind this name, or NULL. */
 static const Setting *
 find_last(const SettingList *list, const char *name)
@@ -364,15 +662,4 @@ static bool
 begins_with(const char *name, const char *prefix)
 {
 	return strncmp(name, prefix, strlen(prefix)) == 0;
-}
-
-/* For each invalidation of a relation; InvalidOid: all may have changed. */
-static void
-forget(Datum arg, Oid relation)
-{
-	if (relation == InvalidOid || relation == settings_table)
-	{
-		is_known = false;
-		was_announced = true;
-	}
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * channel_settings.h
- *	  Which channels are logged: table herald.channel, as this backend keeps it.
+ *	  Which channels of this database are logged.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,50 +12,86 @@
 
 #include "postgres.h"
 
-/* Columns of table herald.channel. */
-enum
+#include "nodes/pg_list.h"
+
+/* The foreign-data wrapper of the extension, and its one server, whose options are the settings. */
+#define HERALD_SETTINGS_SERVER		"pg_herald"
+#define HERALD_SETTINGS_LOGGED		"logged"
+#define HERALD_SETTINGS_UNLOGGED	"unlogged"
+
+/* A setting that has changed: of a channel, or of a prefix that ends with '*'. */
+typedef struct HeraldSettingChange
 {
-	HERALD_SETTINGS_NAME = 1,
-	HERALD_SETTINGS_LOGGED = 2
-};
+	bool		logged;
+	char		pattern[NAMEDATALEN + 1];
+} HeraldSettingChange;
 
 /*
- * Is any channel logged in this database, as of now?  False in a database without the extension.
- * These functions must be called in a transaction; they may throw, also on a standby.  They read
- * the table only after it has changed.
+ * Read the settings, unless this session knows them.  By a statement that notifies, since its
+ * commit does not read them.  Never waits: while a catalog is locked, they stay unknown.
  */
-extern bool herald_settings_any_logged(void);
+extern void herald_channel_settings_read(void);
 
 /*
- * The same, and no other transaction changes a setting until this one has ended.  For a
- * transaction that is about to commit notifications; not on a standby.  May wait for the commit
- * of a transaction that has changed settings, and so must come before anything for which other
- * sessions wait.
+ * From here to the end of this transaction, one version of the settings is in use: a change of
+ * them waits for this transaction, and this one for nothing.  Returns false if no channel is
+ * logged.  In the commit, before it is decided what is logged.  Never fails.
  */
-extern bool herald_settings_hold(void);
+extern bool herald_channel_settings_use(void);
 
-/* Is this channel logged, as of now? */
+/*
+ * Is a notification on this channel to be logged: by the settings in use, or, before there are
+ * any, by those that the session knows?  True for all channels if these are not up to date: what
+ * is logged without need does no harm.  _any: is there any such channel?
+ */
+extern bool herald_channel_settings_include(const char *channel);
+extern bool herald_channel_settings_any(void);
+
+/* The transaction is over: nothing is in use any more, and its change is in force.  Never fails. */
+extern void herald_channel_settings_end(void);
+
+/*
+ * Is the channel logged, by what is committed?  In a transaction; throws 55P03 while a catalog
+ * is locked against reading.
+ */
 extern bool herald_channel_is_logged(const char *channel);
 
-/* On a standby: throws if the channel is not logged, since it could not be served.  command: for the message. */
+/*
+ * Throw 25006 if this is a standby, and the channel is not logged: it receives no notifications of it.
+ * `command` is for the message.
+ */
 extern void herald_check_channel_here(const char *channel, const char *command);
 
-/* A number that changes, in this backend, when other settings are read than before. */
-extern uint64 herald_settings_version(void);
+/*
+ * How often this session has found the settings changed.  In a transaction; throws as
+ * herald_channel_is_logged().
+ */
+extern uint64 herald_channel_settings_version(void);
 
-/* Is this setting, a channel or a prefix with an asterisk, one for this channel?  Never fails. */
+/* Does the pattern of a setting, a channel or a prefix that ends with '*', include the channel? */
 extern bool herald_setting_matches(const char *pattern, const char *channel);
 
-/* OID of table herald.channel; InvalidOid: there is none. */
-extern Oid	herald_settings_table(void);
-
-/* For transactions that change settings: one of them at a time. */
-extern void herald_settings_claim(void);
+/*
+ * The effect of what this transaction has changed up to now: a list of HeraldSettingChange, in the
+ * current memory context.  May wait for a lock on the catalogs.  Throws 42710 if the wrapper has
+ * another server.
+ */
+extern List *herald_channel_settings_changes(void);
 
 /*
- * Wait for the transactions that are committing under the old settings.  Until this transaction
- * has ended, no other transaction commits notifications.
+ * Wait until no other transaction changes settings of this database.  To the end of the transaction,
+ * or, if there is nothing to change, to _unlock.
  */
-extern void herald_settings_exclude_senders(void);
+extern void herald_channel_settings_lock(void);
+extern void herald_channel_settings_unlock(void);
+
+/*
+ * Before the commit record of a change, with that lock: from here on all commits of this database
+ * log everything; wait until those have ended that use the settings from before.  May throw.
+ */
+extern void herald_channel_settings_exclude_senders(void);
+
+/* Settings from the text of an option: names of channels, and prefixes.  Throws 22P02. */
+extern List *herald_channel_settings_parse(const char *option);
 
 #endif							/* HERALD_CHANNEL_SETTINGS_H */

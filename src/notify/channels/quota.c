@@ -1,16 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * quota.c
- *	  Limits the number of channels that the sessions of one role listen to.
+ *	  Limits the channel memory that the sessions of one role use.
  *
  * All databases share the memory for channels, and every user may LISTEN.  Without a limit one
- * role could use all of this memory, and LISTEN would fail for all others.  So the channels of
- * a role's sessions are added up, each channel once for each session.
+ * role could use all of this memory, and LISTEN would fail for all others.  So the bytes that a
+ * role's sessions have taken are added up.
  *
- * There is no shared count that could become wrong when a process exits at an unexpected
- * place: each listener has its own count in its slot.  A LISTEN first announces its new count
- * and then adds up, both sequentially consistent.  Of two concurrent LISTENs at least one sees
- * the other's count; it is possible that both are refused when there was room for one.
+ * There is no shared sum that could become wrong when a process exits at an unexpected place: each
+ * listener has the bytes that count for it in its slot.  The channel map adds to them what an entry
+ * takes, under the lock of its partition, before the entry exists (channel_map.c).
+ *
+ * How much a LISTEN takes is known only then: nothing, if the channel exists and has room for one
+ * more listener.  So before that it claims the most that its entries can take, and then adds up,
+ * both sequentially consistent.  Of two concurrent LISTENs at least one sees the other's claim; it
+ * is possible that both are refused when there was room for one.  A claim ends only when what was
+ * taken has been added, so a session's bytes are never too few.  A claim is for some channels at a
+ * time, near the limit for one: a LISTEN is refused if one more entry could exceed it.
+ *
+ * When a listener leaves, another one counts for its entry, whose bytes grow first.  A sum that is
+ * made meanwhile may have read the one before and the other after that: then it is too small, by the
+ * channels that were left during the sum.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -26,36 +36,78 @@
 #include "notify/channels/channel_map.h"
 #include "notify/channels/quota.h"
 
-static uint64 channels_of(uint32 role);
+/* A claim takes at most this part of the limit: so those of all sessions that LISTEN at once take little of it. */
+#define CLAIM_PART		1024
+
+/* Of this session. */
+static struct
+{
+	uint32		left;			/* entries that may follow */
+	uint32		step;			/* for how many a claim is made at once */
+	uint32		admitted;		/* of the present claim's entries, those that may follow */
+	uint64		claimed;		/* bytes */
+}			claim;
+
+static void set_claim(uint64 bytes);
+static uint64 bytes_of(uint32 role);
 static uint64 limit(void);
 herald_noreturn static void refuse(uint32 role, uint64 wanted);
 
 
 void
-herald_quota_claim(uint32 more)
+herald_quota_begin(uint32 count)
 {
-	HeraldSlot *mine = &herald_slots[herald_shared_my_slot()];
-	uint32		before = atomic_load_explicit(&mine->channels, memory_order_relaxed);
-	uint32		role = atomic_load_explicit(&mine->role, memory_order_relaxed);
-	uint64		wanted;
-
-	/*
-	 * [C2] announced before adding up: pairs with the loads of other sessions' counts in
-	 * channels_of()
-	 */
-	atomic_store_explicit(&mine->channels, before + more, memory_order_seq_cst);
-	wanted = channels_of(role);
-	if (wanted <= limit() || superuser_arg(role))
-		return;
-
-	/* Reset it now: the abort may have to wait for a client that does not read the error. */
-	atomic_store_explicit(&mine->channels, before, memory_order_seq_cst);
-	refuse(role, wanted);
+	claim.left = count;
+	claim.step = (uint32) Max(1, Min(limit() / CLAIM_PART / herald_channels_bytes_max(), count));
+	claim.admitted = 0;
 }
 
-/* Number of channels that this role's sessions listen to, or are about to. */
+void
+herald_quota_take_one(void)
+{
+	uint32		role = atomic_load_explicit(&herald_slots[herald_shared_my_slot()].role, memory_order_relaxed);
+
+	Assert(claim.left > 0);
+	while (claim.admitted == 0)
+	{
+		uint32		count = Min(claim.step, claim.left);
+		uint64		wanted;
+
+		set_claim(count * (uint64) herald_channels_bytes_max());
+		wanted = bytes_of(role);
+		if (wanted <= limit() || superuser_arg(role))
+			claim.admitted = count;
+		else if (count == 1)
+			refuse(role, wanted);
+		else
+			claim.step = count / 2;
+	}
+	claim.admitted--;
+	claim.left--;
+}
+
+void
+herald_quota_end(void)
+{
+	if (claim.claimed > 0)
+		set_claim(0);
+}
+
+/*
+ * Instead of the claim before, whose entries exist.  [C2] announced before adding up: pairs with the
+ * loads of other sessions' bytes in bytes_of()
+ */
+static void
+set_claim(uint64 bytes)
+{
+	atomic_fetch_add_explicit(&herald_slots[herald_shared_my_slot()].channel_bytes, bytes - claim.claimed,
+							  memory_order_seq_cst);
+	claim.claimed = bytes;
+}
+
+/* Bytes that this role's sessions have taken, or are about to take. */
 static uint64
-channels_of(uint32 role)
+bytes_of(uint32 role)
 {
 	uint32		used = atomic_load_explicit(&herald_wakeup->slots_used, memory_order_seq_cst);
 	uint64		sum = 0;
@@ -65,12 +117,12 @@ channels_of(uint32 role)
 		HeraldSlot *listener = &herald_slots[slot];
 
 		/*
-		 * [C2] Load the pid first: it is stored after the role, and before any count that
-		 * matters.
+		 * [C2] Load the pid first: it is stored after the role, and before any bytes that
+		 * matter.
 		 */
 		if (atomic_load_explicit(&listener->pid, memory_order_seq_cst) != 0 &&
 			atomic_load_explicit(&listener->role, memory_order_relaxed) == role)
-			sum += atomic_load_explicit(&listener->channels, memory_order_seq_cst);
+			sum += atomic_load_explicit(&listener->channel_bytes, memory_order_seq_cst);
 	}
 	return sum;
 }
@@ -78,9 +130,9 @@ channels_of(uint32 role)
 static uint64
 limit(void)
 {
-	if (herald_max_channels_per_role >= 0)
-		return (uint64) herald_max_channels_per_role;
-	return herald_channels_max() / 2;
+	if (herald_max_channel_memory_per_role_kb >= 0)
+		return (uint64) herald_max_channel_memory_per_role_kb * 1024;
+	return herald_channels_room() / 2;
 }
 
 static void
@@ -88,10 +140,12 @@ refuse(uint32 role, uint64 wanted)
 {
 	const char *name = GetUserNameFromId(role, true);
 
+	/* Now: the abort may have to wait for a client that does not read the error. */
+	herald_quota_end();
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many channels for role \"%s\"", name ? name : "?"),
-			 errdetail("With this LISTEN, the role's sessions would listen to %llu channels; herald.max_channels_per_role allows %llu. A channel counts once for each session.",
-					   (unsigned long long) wanted, (unsigned long long) limit()),
-			 errhint("Listen to fewer channels, or increase herald.max_channels_per_role for this role.")));
+			 errdetail("With this LISTEN, the role's sessions could use %llu kB of herald.channel_memory; herald.max_channel_memory_per_role allows %llu kB.",
+					   (unsigned long long) (wanted + 1023) / 1024, (unsigned long long) limit() / 1024),
+			 errhint("Listen to fewer channels, or increase herald.max_channel_memory_per_role for this role.")));
 }

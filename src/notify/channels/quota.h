@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * quota.h
- *	  Limits the number of channels that the sessions of one role listen to.
+ *	  Limits the channel memory that the sessions of one role use.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,11 +12,16 @@
 
 #include "postgres.h"
 
+/* This session, which has joined, is about to enter `count` channels in the map, at the most. */
+extern void herald_quota_begin(uint32 count);
+
 /*
- * This session, which has joined, is about to enter `more` channels in the map.  Throws
- * ERRCODE_CONFIGURATION_LIMIT_EXCEEDED if its role would exceed the limit, with nothing
- * changed.  Otherwise they count until herald_session_set_channels() sets the final number.
+ * Before each of them.  Throws ERRCODE_CONFIGURATION_LIMIT_EXCEEDED if its role could exceed the
+ * limit.
  */
-extern void herald_quota_claim(uint32 more);
+extern void herald_quota_take_one(void);
+
+/* After the last one, or an error.  Never fails. */
+extern void herald_quota_end(void);
 
 #endif							/* HERALD_QUOTA_H */

@@ -156,16 +156,20 @@ run_sequencer(bool *is_left)
 }
 
 /*
- * The transaction is committed and the client knows: an error now would say that it is not.
+ * The transaction is committed and the client knows: an error now would say that it is not.  On a
+ * stock server a sender waits for earlier ones before its commit, for a lock: so lock_timeout limits
+ * this wait as well.
  */
 void
 herald_settled_wait_after_commit(HeraldPosition position)
 {
+	HERALD_MAY_WAIT();
 	if (is_settled(position))
 		return;
 
 	herald_disable_transaction_timeout();
-	wait_without_error(is_not_settled, position, PG_UINT64_MAX);
+	wait_without_error(is_not_settled, position,
+					   LockTimeout > 0 ? herald_clock_ms() + LockTimeout : PG_UINT64_MAX);
 }
 
 void
@@ -370,6 +374,7 @@ wait_while(bool (*must_wait) (HeraldPosition), HeraldPosition position, uint64 e
 {
 	uint64		now_ms;
 
+	HERALD_MAY_WAIT();
 	if (!must_wait(position))
 		return true;
 	announce_wait();

@@ -41,7 +41,7 @@ extern bool herald_dispatch_run(void);
 /*
  * Wait until the listeners of everything below this position have been marked,
  * however long an earlier batch takes to be finished; or until the queue is
- * switched off.  A cancel request ends the wait and has no other effect: the
+ * switched off.  lock_timeout or a cancel request ends the wait and has no other effect: the
  * statement that it was meant for has been committed.  Throws nothing but what
  * ends the session.  By a backend that holds no locks of ours.
  */

@@ -28,6 +28,7 @@ typedef struct HeraldAction
 	/* Of a LISTEN that resumes; else 0. */
 	HeraldPlace after;
 	uint32		bypasses;		/* number of bypasses that its token knows of */
+	bool		logged;			/* the channel is */
 	uint32		section;		/* of the history that comes before `after`; 0: none */
 
 	char		channel[NAMEDATALEN];

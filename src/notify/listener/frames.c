@@ -33,6 +33,7 @@
 #include "utils/wait_event.h"
 
 #include "base/client.h"
+#include "base/waits.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/frames.h"
 
@@ -77,6 +78,8 @@ herald_frames_add(const char *body, uint32 length)
 	Size		size = HEAD_SIZE + length;
 	bool		by_itself;
 	char	   *to;
+
+	HERALD_MAY_WAIT();
 
 	/* Only a large herald.max_payload allows a message larger than the buffer. */
 	by_itself = size > sizeof(frames) || PqCommMethods->putmessage != server_putmessage;
@@ -142,6 +145,7 @@ herald_frames_go_out(void)
 void
 herald_frames_flush(void)
 {
+	HERALD_MAY_WAIT();
 	while (!herald_frames_go_out())
 	{
 		WaitEvent	event;
@@ -166,6 +170,7 @@ herald_frames_flush(void)
 static void
 make_way(void)
 {
+	HERALD_MAY_WAIT();
 	if (herald_frames_go_out())
 		return;
 	herald_turns_give_back();

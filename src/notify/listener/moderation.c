@@ -146,6 +146,7 @@ wait_a_moment(long us)
 	struct timespec timeout = {.tv_nsec = us * 1000};
 	int			result;
 
+	HERALD_MAY_WAIT();
 	if (pq_flush_if_writable() != 0 || pq_is_send_pending())
 		return false;
 	pgstat_report_wait_start(herald_wait(HERALD_WAIT_MODERATION));

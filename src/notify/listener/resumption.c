@@ -31,7 +31,7 @@
 /* What is to be delivered before the queue; NULL: nothing. */
 static HeraldHistory *history;
 
-static HeraldGone resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses);
+static HeraldGone resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses, bool logged);
 static HeraldGone resume_by_wal(HeraldAction *listen, const HeraldToken *token);
 static bool make_cut(const HeraldToken *token, HeraldCut *cut);
 static void close_history(void);
@@ -51,9 +51,12 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 		return HERALD_GONE_RELAY;
 	herald_subscriptions_join();
 	HERALD_STOP_POINT("resume-joined");
-	if (herald_token_is_here(token) && herald_relay_covers(token->place.position, logged))
+	if (herald_token_is_here(token) && herald_token_precedes_database(token))
+		result = HERALD_GONE_DATABASE;
+	else if (herald_token_is_here(token) && herald_relay_covers(token->place.position, logged) &&
+			 herald_relay_has_evidence())
 	{
-		result = resume_at(listen, token->place, token->bypasses);
+		result = resume_at(listen, token->place, token->bypasses, logged);
 		herald_mark_go_back(&token->wal);
 	}
 	else if (logged)
@@ -66,7 +69,7 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 
 /* At a place of this server's queue. */
 static HeraldGone
-resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses)
+resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses, bool logged)
 {
 	uint32		hash = herald_channel_hash(listen->channel, strlen(listen->channel));
 	HeraldPosition had_read;
@@ -79,10 +82,11 @@ resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses)
 	if (place.position < had_read)
 		herald_subscriptions_pass(had_read);
 	herald_bypass_await_counting();
-	if (herald_bypass_since(bypasses, herald_channel_set(hash)))
+	if (herald_bypass_since(bypasses, herald_bypass_sets(herald_channel_set(hash), logged, place.position)))
 		return HERALD_GONE_PAST_QUEUE;
 	listen->after = place;
 	listen->bypasses = bypasses;
+	listen->logged = logged;
 	return HERALD_GONE_NOTHING;
 }
 
@@ -106,11 +110,11 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 	}
 	herald_session_prepare_position();
 	is_read = herald_history_find(history, token, &cut, &section);
-	if (is_read && cut.settings != herald_settings_version())
+	if (is_read && cut.settings != herald_channel_settings_version())
 		return HERALD_GONE_UNLOGGED;
 	if (!is_read && !make_cut(token, &cut))
 		return HERALD_GONE_CUT;
-	result = resume_at(listen, (HeraldPlace) {cut.place, 0}, cut.bypasses);
+	result = resume_at(listen, (HeraldPlace) {cut.place, 0}, cut.bypasses, true);
 	if (result != HERALD_GONE_NOTHING)
 		return result;
 	if (!is_read)
@@ -129,7 +133,7 @@ make_cut(const HeraldToken *token, HeraldCut *cut)
 {
 	herald_bypass_await_counting();
 	cut->bypasses = herald_bypass_count();
-	cut->settings = herald_settings_version();
+	cut->settings = herald_channel_settings_version();
 	return herald_cut_make(token, cut);
 }
 

@@ -102,6 +102,7 @@ herald_session_join(void)
 	atomic_store_explicit(&mine->database, MyDatabaseId, memory_order_relaxed);
 	atomic_store_explicit(&mine->role, GetSessionUserId(), memory_order_relaxed);
 	atomic_store_explicit(&mine->channels, 0, memory_order_relaxed);
+	atomic_store_explicit(&mine->channel_bytes, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->delivered, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->wakeups, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->told, 0, memory_order_relaxed);
@@ -119,7 +120,7 @@ herald_session_join(void)
 	(void) step(HERALD_SESSION_JOINS);
 	session.began_at = session.head_at_hook = session.positions_from = 0;
 	session.bypasses_heard = session.bypasses_at_end = herald_bypass_count();
-	herald_mark_begin(session.bypasses_heard);
+	herald_mark_begin();
 	(void) herald_note_client_message(&session.message_at_hook);
 }
 
@@ -364,7 +365,7 @@ herald_session_prepare_position(void)
 {
 	/* Before that, WAL is replayed that is never relayed: a place in the queue would say nothing of it. */
 	herald_relay_await_begin();
-	if (herald_settings_any_logged())
+	if (herald_channel_settings_any())
 		herald_anchor_ensure();
 }
 
@@ -381,10 +382,10 @@ herald_session_position(void)
 		token.place.position = herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot());
 		if (!herald_session_has_position(token.place.position))
 			return (HeraldToken) {.moved = true};
-		token.wal = herald_mark_at(token.place.position, token.bypasses);
+		token.wal = herald_mark_at(token.place.position);
 	}
 	else
-		token.wal = herald_mark_of_server(&token.place.position, token.bypasses);
+		token.wal = herald_mark_of_server(&token.place.position);
 	return token;
 }
 

@@ -25,7 +25,7 @@ extern void herald_session_join(void);
 /* Stop being a listener.  Never fails; harmless to repeat. */
 extern void herald_session_leave(void);
 
-/* Set the number of channels that this backend listens to, for the views and the quota. */
+/* Set the number of channels that this backend listens to, for the views. */
 extern void herald_session_set_channels(uint32 channels);
 
 extern bool herald_session_is_listener(void);

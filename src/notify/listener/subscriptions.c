@@ -55,6 +55,7 @@ typedef struct Subscription
 	HeraldPlace next_start;		/* the same after this transaction */
 	bool		resumes;		/* next_start is an older place */
 	uint32		bypasses;		/* number of bypasses in the token */
+	bool		was_logged;		/* the channel, when it resumed */
 	uint32		section;		/* of the history that comes before `start`; 0: none */
 	uint32		next_section;	/* the same after this transaction */
 } Subscription;
@@ -198,7 +199,7 @@ herald_subscriptions_watch(const HeraldChannelName *channels, int count)
 	Assert(!herald_session_is_listener());
 	join();
 	herald_channels_attach();
-	herald_quota_claim(count);
+	herald_quota_begin(count);
 	for (int i = 0; i < count; i++)
 	{
 		Subscription *subscription = enter(channels[i].name);
@@ -207,6 +208,7 @@ herald_subscriptions_watch(const HeraldChannelName *channels, int count)
 		if (!subscription->is_entered)
 			enter_in_map(subscription);
 	}
+	herald_quota_end();
 	herald_session_set_channels(hash_get_num_entries(subscriptions));
 }
 
@@ -214,6 +216,7 @@ herald_subscriptions_watch(const HeraldChannelName *channels, int count)
 void
 herald_subscriptions_unwatch(void)
 {
+	herald_quota_end();
 	leave_all();
 	herald_session_leave();
 }
@@ -289,7 +292,7 @@ herald_subscriptions_prepare(void)
 		{
 			herald_channels_attach();
 			join();
-			herald_quota_claim(count_new());
+			herald_quota_begin(count_new());
 			entered = true;
 			HERALD_STOP_POINT("listen-joined");
 		}
@@ -298,6 +301,7 @@ herald_subscriptions_prepare(void)
 	if (!entered)
 		return;
 
+	herald_quota_end();
 	HERALD_STOP_POINT("listen-entered");
 
 	/* The relay notifies of later changes of settings: it has met the earlier ones before it could find these entries. */
@@ -328,8 +332,7 @@ herald_subscriptions_look_for_missed(bool is_counted)
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
 		const Subscription *subscription = transaction.touched[i];
-		HeraldChannelSets set = herald_channel_set(subscription->channel_hash);
-
+		HeraldChannelSets set;
 		uint32		now;
 
 		if (!subscription->is_wanted || !subscription->resumes)
@@ -340,6 +343,8 @@ herald_subscriptions_look_for_missed(bool is_counted)
 		 * higher numbers.
 		 */
 		now = herald_bypass_count();
+		set = herald_bypass_sets(herald_channel_set(subscription->channel_hash), subscription->was_logged,
+								 subscription->next_start.position);
 		if (herald_bypass_since(subscription->bypasses, set) ||
 			!herald_relay_covers(subscription->next_start.position, true))
 			owed->has_missed = true;
@@ -483,6 +488,7 @@ apply_to_wishes(const HeraldAction *action)
 				subscription->next_start = action->after;
 				subscription->next_section = action->section;
 				subscription->bypasses = action->bypasses;
+				subscription->was_logged = action->logged;
 				subscription->resumes = true;
 			}
 			break;
@@ -529,6 +535,7 @@ enter(const char *channel)
 static void
 enter_in_map(Subscription *subscription)
 {
+	herald_quota_take_one();
 	subscription->counters = herald_channels_add(MyDatabaseId, subscription->channel,
 												 subscription->channel_hash,
 												 herald_shared_my_slot());
@@ -615,6 +622,7 @@ finish(void)
 	bool		had_actions = herald_actions_count() > 0 || transaction.has_joined;
 
 	memset(&transaction, 0, sizeof(transaction));
+	herald_quota_end();
 	herald_actions_reset();
 	herald_server_steps_reset();
 	if (!had_actions)

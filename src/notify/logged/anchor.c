@@ -24,11 +24,15 @@
  * Sessions that lag need an older anchor, so several are kept.  When there is no room for
  * another one, every second one is dropped, but never the first of this run, nor the last.
  *
- * An anchor is published when it cannot be lost any more: it is on the disk, and, if commits
- * wait for a synchronous standby, also there.  Otherwise a failover could take away the anchor of
- * a client of which it has taken away nothing else.  The first one does not wait for that.  Nor is
- * it published while a transaction bypasses the queue, which may have committed before the anchor
- * and is not counted yet: see herald_mark_advance().
+ * An anchor is published when it cannot be lost any more: it is on the disk, and, if there are
+ * synchronous standbys, also there.  Otherwise a failover could take away the anchor of a client of
+ * which it has taken away nothing else.  The first one does not wait for that.
+ *
+ * [X4] A server may run for a while without pg_herald, and commit notifications that are not logged.  So the first
+ * transaction that commits after the beginning of a run (a checkpoint at shutdown, the end of a
+ * recovery) has an anchor before its commit record: each session looks at one word in shared memory
+ * before it commits, and writes an anchor if the word says that there is none.  A reader that meets
+ * a commit record between a beginning and an anchor knows that pg_herald was not there.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -40,7 +44,7 @@
 #include "access/xlog_internal.h"
 #include "replication/syncrep.h"
 #include "replication/walsender_private.h"
-#include "storage/spin.h"
+#include "storage/lwlock.h"
 
 #include "base/shared.h"
 #include "core/stop_point.h"
@@ -48,7 +52,6 @@
 #include "notify/logged/anchor.h"
 #include "notify/logged/relay_state.h"
 #include "notify/logged/wal_origin.h"
-#include "notify/position/bypass.h"
 
 /* The next anchor in the same segment of the WAL has at least this distance, in bytes. */
 #define DISTANCE_MIN		8192
@@ -59,6 +62,7 @@ static XLogRecPtr pending_end;
 
 static bool is_due(void);
 static bool is_far(XLogRecPtr last);
+static void log_anchor(void);
 static void insert(void);
 static bool is_safe(XLogRecPtr end);
 static void publish(HeraldAnchor anchor);
@@ -81,9 +85,22 @@ void
 herald_anchor_ensure(void)
 {
 	if (atomic_load_explicit(&herald_control->anchors.count, memory_order_acquire) > 0 ||
-		RecoveryInProgress() || herald_relay_is_active() || herald_bypass_is_any())
+		RecoveryInProgress() || herald_relay_is_active())
 		return;
 	herald_anchor_write();
+}
+
+/* In a recovery there are no commits.  While the relay is still at work, the anchor is not published. */
+void
+herald_anchor_announce_run(void)
+{
+	if (RecoveryInProgress())
+		return;
+	if (herald_relay_is_active())
+		log_anchor();
+	else
+		herald_anchor_ensure();
+	pending_end = InvalidXLogRecPtr;
 }
 
 void
@@ -97,8 +114,7 @@ void
 herald_anchor_write(void)
 {
 	insert();
-	if (!herald_bypass_is_any())
-		publish(pending);
+	publish(pending);
 	pending_end = InvalidXLogRecPtr;
 }
 
@@ -111,10 +127,10 @@ is_due(void)
 	if (RecoveryInProgress() || herald_relay_is_active())
 		return false;
 
-	SpinLockAcquire(&anchors->lock);
+	LWLockAcquire(anchors->lock, LW_SHARED);
 	if (anchors->count > 0)
 		last = anchors->items[anchors->count - 1].wal;
-	SpinLockRelease(&anchors->lock);
+	LWLockRelease(anchors->lock);
 
 	if (last == InvalidXLogRecPtr)
 		return true;
@@ -139,15 +155,25 @@ is_far(XLogRecPtr last)
 }
 
 static void
-insert(void)
+log_anchor(void)
 {
 	char		text[HERALD_WAL_ANCHOR_MAX];
-	HeraldReached relayed = {0};
 
 	pending.run = herald_control->server_run;
 	pending_end = herald_wal_origin_log_unimportant(text, herald_wal_write_anchor(text, pending.run));
 	pending.wal = ProcLastRecPtr;
+
+	/* [X4] after the record is inserted: a session that sees this commits behind it */
+	atomic_store_explicit(&herald_control->run_is_announced, 1, memory_order_release);
 	HERALD_STOP_POINT("anchor-written");
+}
+
+static void
+insert(void)
+{
+	HeraldReached relayed = {0};
+
+	log_anchor();
 	pending.place = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
 	if (atomic_load(&herald_control->anchors.count) == 0 && atomic_load(&herald_control->logs) == 0)
 		pending.place = herald_relay_reached(&relayed) ? relayed.place : 0;
@@ -155,15 +181,21 @@ insert(void)
 }
 
 /*
- * Have the synchronous standbys flushed it, if there are any?  And has everything been counted that has
- * bypassed the queue before it?
+ * Have the synchronous standbys flushed it?  If fewer are there than commits wait for, then no commit
+ * waits with success, and those that do not wait are no safer than the anchor.
  */
 static bool
 is_safe(XLogRecPtr end)
 {
-	return (atomic_load(&herald_control->anchors.count) == 0 ||
-			SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0' ||
-			WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= end) && !herald_bypass_is_any();
+	SyncRepStandbyData *standbys;
+	int			count;
+
+	if (atomic_load(&herald_control->anchors.count) == 0 || SyncRepConfig == NULL ||
+		WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= end)
+		return true;
+	count = SyncRepGetCandidateStandbys(&standbys);
+	pfree(standbys);
+	return count < SyncRepConfig->num_sync;
 }
 
 /* In the order of the WAL.  Another process may have published a later one meanwhile. */
@@ -172,7 +204,7 @@ publish(HeraldAnchor anchor)
 {
 	HeraldAnchors *anchors = &herald_control->anchors;
 
-	SpinLockAcquire(&anchors->lock);
+	LWLockAcquire(anchors->lock, LW_EXCLUSIVE);
 	if (anchors->count == 0 || anchors->items[anchors->count - 1].wal < anchor.wal)
 	{
 		if (anchors->count == HERALD_ANCHORS)
@@ -180,7 +212,7 @@ publish(HeraldAnchor anchor)
 		anchors->items[anchors->count] = anchor;
 		atomic_fetch_add(&anchors->count, 1);
 	}
-	SpinLockRelease(&anchors->lock);
+	LWLockRelease(anchors->lock);
 }
 
 static void
@@ -197,7 +229,7 @@ herald_anchor_latest(HeraldPosition not_after, XLogRecPtr *wal, uint64 *run)
 	HeraldAnchors *anchors = &herald_control->anchors;
 	bool		found = false;
 
-	SpinLockAcquire(&anchors->lock);
+	LWLockAcquire(anchors->lock, LW_SHARED);
 	for (uint32 i = anchors->count; i-- > 0 && !found;)
 		if (anchors->items[i].place <= not_after)
 		{
@@ -205,6 +237,6 @@ herald_anchor_latest(HeraldPosition not_after, XLogRecPtr *wal, uint64 *run)
 			*run = anchors->items[i].run;
 			found = true;
 		}
-	SpinLockRelease(&anchors->lock);
+	LWLockRelease(anchors->lock);
 	return found;
 }

@@ -14,6 +14,7 @@
 
 #include "access/xlogdefs.h"
 
+#include "base/shared.h"
 #include "core/queue_layout.h"
 
 /*
@@ -22,6 +23,19 @@
  * each segment of the WAL and after each checkpoint.  By the housekeeper, each second.
  */
 extern void herald_anchor_keep_up(void);
+
+/*
+ * Before each commit record of this server, in whatever session: [X4] the WAL has an anchor of this
+ * run before it.
+ */
+extern void herald_anchor_announce_run(void);
+
+static inline void
+herald_run_announce(void)
+{
+	if (unlikely(atomic_load_explicit(&herald_control->run_is_announced, memory_order_acquire) == 0))
+		herald_anchor_announce_run();
+}
 
 /*
  * Write the first anchor of this run, unless there is one, or this is a standby.  By a session that

@@ -13,12 +13,13 @@
  *
  * A transaction is dropped at its abort record.  The server may also have ended without writing
  * one: so all are dropped that cannot be running any more, at a checkpoint of a shutdown, at the
- * end of a recovery, at a message of another run, and at a list of running transactions when they are older
- * than all of these.  Prepared transactions survive that, except for the last.
+ * end of a recovery, and at a list of running transactions when they are older than all of these.
+ * Prepared transactions survive that, except for the last.
  *
  * Settings can be changed in a subtransaction, whose id the record has; the commit record lists the
- * subtransactions.  Notifications are written at the end, by the transaction itself: mostly in one
- * message, and in more if some of them have bypassed the queue.
+ * subtransactions.  Notifications are written at the end, by the transaction itself.
+ *
+ * A server may have run without pg_herald, and logged nothing: core/wal_coverage.c.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -28,8 +29,6 @@
 
 #include "access/rmgr.h"
 #include "access/transam.h"
-#include "access/xact.h"
-#include "catalog/pg_control.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "storage/standbydefs.h"
@@ -38,6 +37,7 @@
 
 #include "notify/logged/assemble.h"
 #include "notify/logged/wal_origin.h"
+#include "notify/logged/wal_record.h"
 
 /* Bytes of text that are kept for a transaction. */
 #define TEXT_KEPT		((size_t) 64 * 1024)
@@ -62,8 +62,6 @@ typedef struct Transaction
 	/* Notifications. */
 	uint32		next_number;	/* of its next part; 1: its last one was the last of a message */
 	bool		lacks_parts;	/* some were before reading began */
-	bool		has_bypassed;
-	bool		has_unknown;
 	uint64		place;
 	XLogRecPtr *parts;			/* where each begins, unless it lacks some */
 	uint32		count;
@@ -86,11 +84,13 @@ struct HeraldAssembler
 {
 	MemoryContext context;
 	HTAB	   *open;			/* of Entry */
-	uint64		run;			/* of the last message; 0: there was none */
+	HeraldWalCoverage coverage;
 	uint64		forged;
 	uint64		newer;
 
 	/* What the present record has caused. */
+	bool		has_gap;		/* `gap`, before the others */
+	HeraldWalEvent gap;
 	bool		has_event;		/* `event` */
 	HeraldWalEvent event;
 	List	   *committed;		/* of Transaction: what is left of them */
@@ -109,9 +109,10 @@ struct HeraldAssembler
 };
 
 static void forget_committed(HeraldAssembler *assembler);
+static void give_back(HeraldAssembler *assembler);
 static void take_message(HeraldAssembler *assembler, XLogReaderState *record);
-static bool is_empty(HeraldAssembler *assembler, HeraldWalMessage message, size_t length);
-static bool is_for_one_run(HeraldAssembler *assembler, uint64 run);
+static void step(HeraldAssembler *assembler, XLogReaderState *record, HeraldWalStep step);
+static void note_gap(HeraldAssembler *assembler, XLogReaderState *record, Oid database, const char *reason);
 static Transaction *find(HeraldAssembler *assembler, TransactionId xid);
 static Transaction *find_or_add(HeraldAssembler *assembler, XLogReaderState *record, Oid database, uint64 run);
 static void add_part(Transaction *transaction, XLogRecPtr at, const HeraldWalMessage *message,
@@ -120,11 +121,12 @@ static void keep_text(Transaction *transaction, const HeraldWalText *text);
 static void add_setting(HeraldAssembler *assembler, Transaction *transaction, HeraldWalMessage *message,
 						size_t length);
 static char *buffer_for(HeraldAssembler *assembler, size_t length);
+static void drop_buffer(HeraldAssembler *assembler);
 static void take_end(HeraldAssembler *assembler, XLogReaderState *record);
 static void commit(HeraldAssembler *assembler, TransactionId xid);
 static void mark_prepared(HeraldAssembler *assembler, TransactionId xid);
 static void drop(HeraldAssembler *assembler, TransactionId xid);
-static void drop_not_prepared(HeraldAssembler *assembler, uint64 other_than);
+static void drop_not_prepared(HeraldAssembler *assembler);
 static void drop_older(HeraldAssembler *assembler, TransactionId oldest);
 static HeraldWalNext next_part(HeraldAssembler *assembler);
 static HeraldWalNext read_part_again(HeraldAssembler *assembler, HeraldWalText *text);
@@ -132,7 +134,7 @@ static bool is_expected_part(HeraldAssembler *assembler, const HeraldWalText *te
 
 
 HeraldAssembler *
-herald_assembler_begin(void)
+herald_assembler_begin(HeraldWalCoverage coverage)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "pg_herald assembler",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -144,6 +146,7 @@ herald_assembler_begin(void)
 	};
 
 	assembler->context = context;
+	assembler->coverage = coverage;
 	assembler->open = hash_create("pg_herald open transactions", 64, &control,
 								  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	return assembler;
@@ -158,25 +161,50 @@ herald_assembler_end(HeraldAssembler *assembler)
 void
 herald_assembler_take(HeraldAssembler *assembler, XLogReaderState *record)
 {
-	uint8		info = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
+	Oid			created;
 
 	forget_committed(assembler);
-	if (XLogRecGetRmid(record) == RM_LOGICALMSG_ID)
-		take_message(assembler, record);
-	else if (hash_get_num_entries(assembler->open) == 0)
-		return;
-	else if (XLogRecGetRmid(record) == RM_XACT_ID)
-		take_end(assembler, record);
-	else if (XLogRecGetRmid(record) == RM_XLOG_ID &&
-			 (info == XLOG_CHECKPOINT_SHUTDOWN || info == XLOG_END_OF_RECOVERY))
-		drop_not_prepared(assembler, 0);
-	else if (XLogRecGetRmid(record) == RM_STANDBY_ID && info == XLOG_RUNNING_XACTS)
-		drop_older(assembler, ((xl_running_xacts *) XLogRecGetData(record))->oldestRunningXid);
+	if (herald_wal_record_is_commit(record))
+		step(assembler, record, HERALD_WAL_COMMIT);
+	switch (XLogRecGetRmid(record))
+	{
+		case RM_LOGICALMSG_ID:
+			take_message(assembler, record);
+			break;
+		case RM_XACT_ID:
+			if (hash_get_num_entries(assembler->open) > 0)
+				take_end(assembler, record);
+			break;
+		case RM_XLOG_ID:
+			if (!herald_wal_record_ends_run(record))
+				break;
+			drop_not_prepared(assembler);
+			step(assembler, record, HERALD_WAL_BEGINNING);
+			break;
+		case RM_STANDBY_ID:
+			if ((XLogRecGetInfo(record) & ~XLR_INFO_MASK) == XLOG_RUNNING_XACTS)
+				drop_older(assembler, ((xl_running_xacts *) XLogRecGetData(record))->oldestRunningXid);
+			break;
+		case RM_DBASE_ID:
+			created = herald_wal_record_created(record);
+			if (OidIsValid(created))
+				note_gap(assembler, record, created, "the database has been created again");
+			break;
+		default:
+			break;
+	}
+	give_back(assembler);
 }
 
 bool
 herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event)
 {
+	if (assembler->has_gap)
+	{
+		assembler->has_gap = false;
+		*event = assembler->gap;
+		return true;
+	}
 	*event = assembler->event;
 	if (assembler->has_event)
 	{
@@ -204,14 +232,13 @@ herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event)
 		{
 			event->kind = HERALD_WAL_EVENT_BATCH;
 			event->place = transaction->place;
-			event->has_bypassed = transaction->has_bypassed;
-			event->has_unknown = transaction->has_unknown;
 			assembler->batch = transaction;
 			return true;
 		}
 		assembler->batch = NULL;
 		assembler->committed = list_delete_first(assembler->committed);
 		MemoryContextDelete(transaction->context);
+		give_back(assembler);
 	}
 	return false;
 }
@@ -273,6 +300,12 @@ herald_assembler_oldest(HeraldAssembler *assembler)
 	return oldest;
 }
 
+HeraldWalCoverage
+herald_assembler_coverage(const HeraldAssembler *assembler)
+{
+	return assembler->coverage;
+}
+
 uint64
 herald_assembler_forged(const HeraldAssembler *assembler)
 {
@@ -291,7 +324,7 @@ forget_committed(HeraldAssembler *assembler)
 {
 	ListCell   *cell;
 
-	assembler->has_event = false;
+	assembler->has_gap = assembler->has_event = false;
 	assembler->batch = NULL;
 	if (assembler->committed == NIL)
 		return;
@@ -299,6 +332,17 @@ forget_committed(HeraldAssembler *assembler)
 		MemoryContextDelete(((Transaction *) lfirst(cell))->context);
 	list_free(assembler->committed);
 	assembler->committed = NIL;
+}
+
+/* What only a long transaction needs: the next one may be far away. */
+static void
+give_back(HeraldAssembler *assembler)
+{
+	if (assembler->again != NULL)
+		herald_wal_reader_close(assembler->again);
+	assembler->again = NULL;
+	if (assembler->buffer_size > TEXT_KEPT)
+		drop_buffer(assembler);
 }
 
 static void
@@ -317,8 +361,8 @@ take_message(HeraldAssembler *assembler, XLogReaderState *record)
 	if (result == HERALD_WAL_NEWER)
 	{
 		assembler->newer++;
-		assembler->event = (HeraldWalEvent) {.kind = HERALD_WAL_EVENT_NEWER,.database = text.database};
-		assembler->has_event = true;
+		step(assembler, record, HERALD_WAL_MESSAGE);
+		note_gap(assembler, record, text.database, "a later version of pg_herald has written them");
 		return;
 	}
 	if (result == HERALD_WAL_INVALID || text.transactional != (message.kind != HERALD_WAL_ANCHOR) ||
@@ -328,15 +372,11 @@ take_message(HeraldAssembler *assembler, XLogReaderState *record)
 		return;
 	}
 
-	/* Another run: the server that wrote the transactions before has ended. */
-	if (!is_for_one_run(assembler, message.run))
-		drop_not_prepared(assembler, message.run);
-	assembler->run = message.run;
+	step(assembler, record, HERALD_WAL_MESSAGE);
 	switch (message.kind)
 	{
 		case HERALD_WAL_NOTIFICATIONS:
 			transaction = find_or_add(assembler, record, text.database, message.run);
-			transaction->has_unknown |= message.part == 1 && is_empty(assembler, message, text.length);
 			add_part(transaction, record->ReadRecPtr, &message, &text);
 			break;
 		case HERALD_WAL_SETTING:
@@ -354,19 +394,30 @@ take_message(HeraldAssembler *assembler, XLogReaderState *record)
 	}
 }
 
-/* A first part without notifications stands for those that pg_herald has not seen: herald_log_unknown(). */
-static bool
-is_empty(HeraldAssembler *assembler, HeraldWalMessage message, size_t length)
+/* A step of the server's run. */
+static void
+step(HeraldAssembler *assembler, XLogReaderState *record, HeraldWalStep step)
 {
-	HeraldWalNotification first;
+	bool		is_gap;
 
-	return !herald_wal_next(&message, &first, buffer_for(assembler, length));
+	assembler->coverage = herald_wal_coverage_next(assembler->coverage, step, &is_gap);
+	if (is_gap)
+		note_gap(assembler, record, InvalidOid, "the server had run without pg_herald");
 }
 
-static bool
-is_for_one_run(HeraldAssembler *assembler, uint64 run)
+static void
+note_gap(HeraldAssembler *assembler, XLogReaderState *record, Oid database, const char *reason)
 {
-	return assembler->run == run || hash_get_num_entries(assembler->open) == 0;
+	if (assembler->has_gap)
+		return;					/* which is one of all databases */
+	assembler->gap = (HeraldWalEvent) {
+		.kind = HERALD_WAL_EVENT_GAP,
+		.database = database,
+		.commit_end = record->EndRecPtr,
+		.is_creation = OidIsValid(herald_wal_record_created(record)),
+		.reason = reason
+	};
+	assembler->has_gap = true;
 }
 
 static Transaction *
@@ -410,10 +461,7 @@ add_part(Transaction *transaction, XLogRecPtr at, const HeraldWalMessage *messag
 	transaction->next_number = message->is_last ? 1 : message->part + 1;
 	transaction->last_part = at;
 	if (message->is_last)
-	{
-		transaction->place = Max(transaction->place, message->place);
-		transaction->has_bypassed |= message->place == 0;
-	}
+		transaction->place = message->place;
 	if (message->first != 0 && message->first < transaction->first)
 		transaction->first = message->first;
 
@@ -480,63 +528,50 @@ buffer_for(HeraldAssembler *assembler, size_t length)
 {
 	if (length > assembler->buffer_size)
 	{
-		if (assembler->buffer != NULL)
-			pfree(assembler->buffer);
-		assembler->buffer_size = 0;
+		drop_buffer(assembler);
 		assembler->buffer = MemoryContextAllocHuge(assembler->context, length);
 		assembler->buffer_size = length;
 	}
 	return assembler->buffer;
 }
 
-/* A record about the end of transactions, or about a transaction's parts. */
+static void
+drop_buffer(HeraldAssembler *assembler)
+{
+	if (assembler->buffer != NULL)
+		pfree(assembler->buffer);
+	assembler->buffer = NULL;
+	assembler->buffer_size = 0;
+}
+
+/* A record about the end of a transaction and its subtransactions. */
 static void
 take_end(HeraldAssembler *assembler, XLogReaderState *record)
 {
-	uint8		info = XLogRecGetInfo(record);
-	TransactionId xid = XLogRecGetXid(record);
+	void		(*take) (HeraldAssembler *assembler, TransactionId xid);
+	HeraldWalEnd end = herald_wal_record_end(record);
 
-	switch (info & XLOG_XACT_OPMASK)
+	switch (end.kind)
 	{
-		case XLOG_XACT_COMMIT:
-		case XLOG_XACT_COMMIT_PREPARED:
-			{
-				xl_xact_parsed_commit parsed;
-
-				ParseCommitRecord(info, (xl_xact_commit *) XLogRecGetData(record), &parsed);
-				assembler->event = (HeraldWalEvent) {
-					.commit_end = record->EndRecPtr,
-					.committed_at = parsed.xact_time
-				};
-				for (int i = 0; i < parsed.nsubxacts; i++)
-					commit(assembler, parsed.subxacts[i]);
-				commit(assembler, TransactionIdIsValid(parsed.twophase_xid) ? parsed.twophase_xid : xid);
-				break;
-			}
-		case XLOG_XACT_ABORT:
-		case XLOG_XACT_ABORT_PREPARED:
-			{
-				xl_xact_parsed_abort parsed;
-
-				ParseAbortRecord(info, (xl_xact_abort *) XLogRecGetData(record), &parsed);
-				for (int i = 0; i < parsed.nsubxacts; i++)
-					drop(assembler, parsed.subxacts[i]);
-				drop(assembler, TransactionIdIsValid(parsed.twophase_xid) ? parsed.twophase_xid : xid);
-				break;
-			}
-		case XLOG_XACT_PREPARE:
-			{
-				xl_xact_parsed_prepare parsed;
-
-				ParsePrepareRecord(info, (xl_xact_prepare *) XLogRecGetData(record), &parsed);
-				for (int i = 0; i < parsed.nsubxacts; i++)
-					mark_prepared(assembler, parsed.subxacts[i]);
-				mark_prepared(assembler, parsed.twophase_xid);
-				break;
-			}
-		default:
+		case HERALD_WAL_END_COMMIT:
+			assembler->event = (HeraldWalEvent) {
+				.commit_end = record->EndRecPtr,
+				.committed_at = end.committed_at
+			};
+			take = commit;
 			break;
+		case HERALD_WAL_END_ABORT:
+			take = drop;
+			break;
+		case HERALD_WAL_END_PREPARE:
+			take = mark_prepared;
+			break;
+		default:
+			return;
 	}
+	for (int i = 0; i < end.subtransactions; i++)
+		take(assembler, end.subxids[i]);
+	take(assembler, end.xid);
 }
 
 static void
@@ -573,16 +608,16 @@ drop(HeraldAssembler *assembler, TransactionId xid)
 	MemoryContextDelete(transaction->context);
 }
 
-/* The server that wrote them has ended, unless it is this run.  0: it has in any case. */
+/* The run of the server that wrote them has ended. */
 static void
-drop_not_prepared(HeraldAssembler *assembler, uint64 other_than)
+drop_not_prepared(HeraldAssembler *assembler)
 {
 	HASH_SEQ_STATUS scan;
 	Entry	   *entry;
 
 	hash_seq_init(&scan, assembler->open);
 	while ((entry = hash_seq_search(&scan)) != NULL)
-		if (!entry->transaction->is_prepared && (other_than == 0 || entry->transaction->run != other_than))
+		if (!entry->transaction->is_prepared)
 			drop(assembler, entry->xid);	/* the scan allows that for its present entry */
 }
 

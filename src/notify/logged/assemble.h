@@ -14,6 +14,7 @@
 
 #include "datatype/timestamp.h"
 
+#include "core/wal_coverage.h"
 #include "core/wal_message.h"
 #include "notify/logged/wal_reader.h"
 
@@ -22,24 +23,26 @@ typedef enum HeraldWalEventKind
 	HERALD_WAL_EVENT_ANCHOR,	/* wal, run */
 	HERALD_WAL_EVENT_SETTING,	/* of a transaction, before its notifications */
 	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications: herald_assembler_read() */
-	HERALD_WAL_EVENT_NEWER		/* a message of a later version: something is missing */
+	HERALD_WAL_EVENT_GAP		/* something is missing: reason */
 } HeraldWalEventKind;
 
 typedef struct HeraldWalEvent
 {
 	HeraldWalEventKind kind;
-	Oid			database;		/* not of an anchor */
-	uint64		run;			/* of the server that wrote it; not of a newer one */
+	Oid			database;		/* not of an anchor; InvalidOid: a gap in all databases */
+	uint64		run;			/* of the server that wrote it; not of a gap */
 	XLogRecPtr	wal;			/* where an anchor begins */
 
-	/* A setting and a batch: the end of the commit record, and its time. */
+	/* A setting and a batch: the end of the commit record, and its time.  A gap: the end of its record. */
 	XLogRecPtr	commit_end;
 	TimestampTz committed_at;
 
 	/* A batch. */
-	uint64		place;			/* in the queue of that server; 0: all bypassed it */
-	bool		has_bypassed;	/* some did */
-	bool		has_unknown;	/* pg_herald has not seen some */
+	uint64		place;			/* in the queue of that server */
+
+	/* A gap: a clause for a message, and whether the database was created here. */
+	const char *reason;
+	bool		is_creation;
 
 	/* A setting; the pattern is valid until the next event. */
 	const char *pattern;
@@ -55,8 +58,8 @@ typedef enum HeraldWalNext
 
 typedef struct HeraldAssembler HeraldAssembler;
 
-/* In the current memory context, which may be deleted instead of ending it. */
-extern HeraldAssembler *herald_assembler_begin(void);
+/* In the current memory context, which may be deleted instead of ending it.  coverage: where it begins. */
+extern HeraldAssembler *herald_assembler_begin(HeraldWalCoverage coverage);
 extern void herald_assembler_end(HeraldAssembler *assembler);
 
 /* Take the next record.  The records between two calls must not have been left out. */
@@ -74,6 +77,9 @@ extern HeraldWalNext herald_assembler_read(HeraldAssembler *assembler, HeraldWal
 
 /* Where the first message begins of all transactions that are still open; invalid: there are none. */
 extern XLogRecPtr herald_assembler_oldest(HeraldAssembler *assembler);
+
+/* Of the WAL up to the last record. */
+extern HeraldWalCoverage herald_assembler_coverage(const HeraldAssembler *assembler);
 
 /* Messages with our prefix that pg_herald has not written; messages of later versions. */
 extern uint64 herald_assembler_forged(const HeraldAssembler *assembler);

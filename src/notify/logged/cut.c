@@ -46,7 +46,7 @@ herald_cut_make(const HeraldToken *token, HeraldCut *cut)
 	if (herald_relay_is_active())
 	{
 		/* Without an end it would wait for ever if that was lost at a failover, and nothing comes since. */
-		if (!herald_relay_await(Max(token->wal.furthest, token->wal.from + 1), HERALD_WAL_WAIT_MS) ||
+		if (!herald_relay_await(Max(token->wal.furthest, token->wal.from + 1)) ||
 			!herald_relay_await_visible() || !herald_relay_reached(&reached))
 		{
 			reason = "this standby has not replayed it yet";

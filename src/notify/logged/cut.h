@@ -27,7 +27,7 @@ typedef struct HeraldCut
 	XLogRecPtr	wal;
 	bool		in_order;		/* the queue before it has the order of the WAL */
 
-	/* Noted by the caller before: how many transactions had bypassed the queue, and herald_settings_version(). */
+	/* Noted by the caller before: how many transactions had bypassed the queue, and herald_channel_settings_version(). */
 	uint32		bypasses;
 	uint64		settings;
 } HeraldCut;

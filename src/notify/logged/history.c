@@ -28,9 +28,6 @@
 #include "notify/logged/mark.h"
 #include "notify/logged/wal_reader.h"
 
-/* Patterns of channels that a section does not cover: beyond this number, all channels. */
-#define GAPS_MAX	100
-
 /* What the client of one token has missed. */
 typedef struct Section
 {
@@ -108,7 +105,6 @@ static HeraldGone take_batch(Reading *reading, const HeraldWalEvent *event);
 static HeraldGone write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
 static uint32 received_of(const HeraldToken *token, const HeraldWalEvent *event);
 static bool is_left_to_queue(const Section *section, const HeraldWalEvent *event);
-static void add_gaps(Reading *reading, const HeraldWalEvent *event);
 static void add_gap(Reading *reading, const char *pattern);
 static bool is_gap(const Section *section, const char *channel);
 static void write_entry(Reading *reading, const HeraldWalNotification *notification, uint64 *bytes);
@@ -252,7 +248,7 @@ read_wal(Reading *reading)
 	/* In another history a user's bytes may be at that place: so begin where a record certainly does. */
 	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
 	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);
-	reading->assembler = herald_assembler_begin();
+	reading->assembler = herald_assembler_begin(HERALD_WAL_UNKNOWN);
 	while (herald_wal_reader_position(reader) < to && !(reading->wanted > reading->wanted_max && reading->has_witness))
 	{
 		HeraldWalEvent event;
@@ -318,14 +314,14 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 				reading->anchor = event->wal;
 			break;
 		case HERALD_WAL_EVENT_SETTING:
-
 			if (event->database == MyDatabaseId && event->commit_end > mark->done)
 				add_gap(reading, event->pattern);
 			break;
 		case HERALD_WAL_EVENT_BATCH:
 			return take_batch(reading, event);
-		case HERALD_WAL_EVENT_NEWER:
-			add_gap(reading, "*");
+		case HERALD_WAL_EVENT_GAP:
+			if (event->commit_end > mark->done && (event->database == InvalidOid || event->database == MyDatabaseId))
+				return lost(event->reason);
 			break;
 	}
 	return HERALD_GONE_NOTHING;
@@ -356,10 +352,7 @@ take_batch(Reading *reading, const HeraldWalEvent *event)
 	if (event->database != MyDatabaseId || event->commit_end <= token->wal.done)
 		return HERALD_GONE_NOTHING;
 
-	/* Nothing shows whether the client has received it. */
-	if (event->has_bypassed)
-		add_gaps(reading, event);
-	if (event->run == token->run && event->place != 0)
+	if (event->run == token->run)
 	{
 		if (event->place < token->place.position)
 			return HERALD_GONE_NOTHING;
@@ -437,30 +430,6 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 	BufFileWrite(history->file, &header, sizeof(header));
 	seek(history, end);
 	return HERALD_GONE_NOTHING;
-}
-
-/* For the channels of a transaction that has bypassed the queue; for all, if these are not known, or are many. */
-static void
-add_gaps(Reading *reading, const HeraldWalEvent *event)
-{
-	const Section *section = reading->section;
-	HeraldWalNotification notification;
-	HeraldWalNext next = HERALD_WAL_NEXT_GONE;
-	bool		is_any = false;
-
-	if (event->place == 0)
-	{
-		herald_assembler_read_begin(reading->assembler);
-		while ((next = herald_assembler_read(reading->assembler, &notification)) == HERALD_WAL_NEXT_NOTIFICATION &&
-			   list_length(section->gaps) < GAPS_MAX)
-		{
-			is_any = true;
-			if (!is_gap(section, notification.channel))
-				add_gap(reading, notification.channel);
-		}
-	}
-	if (next != HERALD_WAL_NEXT_END || !is_any || event->has_unknown)
-		add_gap(reading, "*");
 }
 
 static void

@@ -64,7 +64,7 @@ extern uint32 herald_history_only_section(const HeraldHistory *history);
 
 /*
  * Does the section have everything that was sent on the channel?  Not if its setting has changed
- * meanwhile, or if notifications of it went through the server's own queue.
+ * meanwhile.
  */
 extern bool herald_history_covers(const HeraldHistory *history, uint32 section, const char *channel);
 

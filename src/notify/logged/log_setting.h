@@ -12,24 +12,20 @@
 
 #include "postgres.h"
 
-/*
- * This transaction has set a channel, or a prefix that ends with '*', of at most NAMEDATALEN
- * bytes; a setting that was removed counts as not logged.  Written to the WAL before the commit.
- */
-extern void herald_log_setting(const char *pattern, bool logged);
+/* This transaction creates, changes or drops a foreign server, perhaps the one of the settings. */
+extern void herald_log_setting_note(void);
 
-/* Has this transaction changed settings? */
-extern bool herald_log_setting_any(void);
+/* Does it?  _any_change: in effect, are settings of channels changed?  The latter may throw. */
+extern bool herald_log_setting_is_noted(void);
+extern bool herald_log_setting_any_change(void);
 
 /*
- * Before the commit record: wait until no other transaction is committing notifications, and
- * write the messages.  May throw.
+ * Before the commit record: if settings are changed, wait until no other transaction is committing
+ * notifications by the old ones, and write the messages.  May throw.
  */
 extern void herald_log_setting_write(void);
 
-/* The end of a subtransaction, and of the transaction. */
-extern void herald_log_setting_subcommit(void);
-extern void herald_log_setting_subabort(void);
+/* The transaction is over.  Never fails. */
 extern void herald_log_setting_reset(void);
 
 #endif							/* HERALD_LOG_SETTING_H */

@@ -30,12 +30,10 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "storage/lock.h"
 #include "storage/spin.h"
 #include "utils/memutils.h"
 
 #include "base/compat.h"
-#include "base/notify_locks.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "core/wal_message.h"
@@ -69,7 +67,6 @@ static struct
 	bool		channel_is_logged;
 }			message;
 
-static void lock_native_queue(void);
 static bool is_logged(const HeraldEntry *entry);
 static void add(const char *channel, size_t channel_length, const char *payload, size_t payload_length);
 static void begin_part(uint32 part);
@@ -82,7 +79,7 @@ bool
 herald_log_begin(void)
 {
 	herald_log_reset();
-	return herald_settings_hold();
+	return herald_channel_settings_use();
 }
 
 void
@@ -118,52 +115,14 @@ herald_log_is_whole(void)
 	return !message.is_partial;
 }
 
-bool
-herald_log_is_complete(void)
-{
-	return message.is_complete;
-}
-
 void
 herald_log_write(HeraldPosition place)
 {
 	if (!message.is_complete)
 		return;
 	message.is_complete = false;
-	if (place == 0)
-		lock_native_queue();
 	herald_wal_set_place(message.text, place);
 	(void) herald_wal_origin_log(message.text, message.length, true);
-}
-
-/*
- * As PreCommit_Notify() will do.  While that lock is held no anchor is published: so none comes between this message and its
- * commit, however long that takes.
- */
-static void
-lock_native_queue(void)
-{
-	LOCKTAG		lock = herald_notify_lock(HERALD_LOCK_SERVER);
-
-	(void) LockAcquire(&lock, AccessExclusiveLock, false, false);
-}
-
-void
-herald_log_native(const char *channel, const char *payload)
-{
-	herald_log_reset();
-	add(channel, strlen(channel), payload, strlen(payload));
-	(void) herald_log_complete();
-	herald_log_write(0);
-}
-
-void
-herald_log_unknown(void)
-{
-	herald_log_reset();
-	begin_part(1);
-	(void) herald_log_complete();
-	herald_log_write(0);
 }
 
 void
@@ -208,7 +167,7 @@ is_logged(const HeraldEntry *entry)
 
 	if (strcmp(channel, message.channel) != 0)
 	{
-		message.channel_is_logged = herald_channel_is_logged(channel);
+		message.channel_is_logged = herald_channel_settings_include(channel);
 		strlcpy(message.channel, channel, sizeof(message.channel));
 	}
 	return message.channel_is_logged;

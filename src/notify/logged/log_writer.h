@@ -26,29 +26,11 @@ extern bool herald_log_begin(void);
 extern void herald_log_add(const HeraldEntry *entry);
 extern bool herald_log_complete(void);
 
-/* Has this transaction a last part that is not in the WAL yet? */
-extern bool herald_log_is_complete(void);
-
 /* Are all notifications that were added on logged channels? */
 extern bool herald_log_is_whole(void);
 
-/*
- * Write the last part, if there is one, with the place of the batch in the queue; 0: the
- * notifications go through the server's own queue.  Never throws.
- */
+/* Write the last part, if there is one, with the place of the batch in the queue.  Never throws. */
 extern void herald_log_write(HeraldPosition place);
-
-/*
- * Log one notification that goes through the server's own queue, after the others of its
- * transaction.  May throw.
- */
-extern void herald_log_native(const char *channel, const char *payload);
-
-/*
- * The transaction has notifications that go through the server's own queue, on channels that are
- * not known: write a message without any.  May throw.
- */
-extern void herald_log_unknown(void);
 
 /* The transaction is over.  Never fails. */
 extern void herald_log_reset(void);

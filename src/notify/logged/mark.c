@@ -31,7 +31,6 @@
 #include "notify/logged/log_writer.h"
 #include "notify/logged/relay_state.h"
 #include "notify/logged/mark.h"
-#include "notify/position/bypass.h"
 
 static HeraldWalMark mark;		/* of this session */
 
@@ -44,7 +43,7 @@ static void add_reached(HeraldWalMark *of, const HeraldReached *reached);
  * committed, and so is settled soon, if it is not yet.
  */
 HeraldWalMark
-herald_mark_of_server(HeraldPosition *settled, uint32 bypasses)
+herald_mark_of_server(HeraldPosition *settled)
 {
 	HeraldWalMark found = {0};
 	HeraldCommitEntry last = {0};
@@ -62,16 +61,16 @@ herald_mark_of_server(HeraldPosition *settled, uint32 bypasses)
 	(void) herald_log_last_commit(&last.commit_end, &last.run, &last.place);
 	*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 	herald_mark_witness(&found, &last);
-	herald_mark_advance(&found, *settled, bypasses);
+	herald_mark_advance(&found, *settled);
 	return found;
 }
 
 void
-herald_mark_begin(uint32 bypasses)
+herald_mark_begin(void)
 {
 	HeraldPosition settled;
 
-	mark = herald_mark_of_server(&settled, bypasses);
+	mark = herald_mark_of_server(&settled);
 }
 
 /* What the client knows of settings goes back as well: it counts from `done`. */
@@ -89,9 +88,9 @@ herald_mark_send(const HeraldCommitEntry *commit)
 }
 
 HeraldWalMark
-herald_mark_at(HeraldPosition position, uint32 bypasses)
+herald_mark_at(HeraldPosition position)
 {
-	herald_mark_advance(&mark, position, bypasses);
+	herald_mark_advance(&mark, position);
 	return mark;
 }
 
@@ -106,12 +105,9 @@ herald_mark_receive_history(const HeraldWalMark *received)
  * what the relay has read?  `done` is always the end of a commit that can be a witness, or an
  * anchor: what another server has written beyond the last witness may differ from what this
  * server has there.
- *
- * What has bypassed the queue before an anchor was counted before the anchor was published.  So it
- * counts here if the client has received it, up to the number `bypasses`.
  */
 void
-herald_mark_advance(HeraldWalMark *of, HeraldPosition position, uint32 bypasses)
+herald_mark_advance(HeraldWalMark *of, HeraldPosition position)
 {
 	HeraldWalMark found = {0};
 	HeraldReached reached;
@@ -123,8 +119,7 @@ herald_mark_advance(HeraldWalMark *of, HeraldPosition position, uint32 bypasses)
 		/* The message of the witness must be beyond the anchor as well. */
 		if (of->furthest > found.from && of->witness_run == herald_control->server_run)
 			(void) herald_anchor_latest(Min(position, of->witness_place), &found.from, &found.witness_run);
-		if (bypasses == herald_bypass_count())
-			herald_mark_join(of, &found);
+		herald_mark_join(of, &found);
 	}
 	else if (herald_relay_reached(&reached) && reached.place <= position)
 		add_reached(of, &reached);

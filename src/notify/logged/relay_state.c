@@ -29,6 +29,7 @@
 typedef enum RelayStage
 {
 	RELAY_NOT_BEGUN,			/* also on a server that was never a standby */
+	RELAY_NEVER_BEGINS,			/* it has no background worker */
 	RELAY_ACTIVE,
 	RELAY_FINISHED
 } RelayStage;
@@ -52,12 +53,15 @@ typedef struct Awaited
 
 typedef bool (*Condition) (const Awaited *);
 
+static RelayStage first_stage = RELAY_NOT_BEGUN;
+
 static void move_to(RelayStage stage);
 static bool has_not_begun(const Awaited *unused);
 static bool waits_for_end(const Awaited *unused);
 static bool is_coming(const Awaited *awaited);
 static bool is_not_shown(const Awaited *awaited);
 static bool is_before(XLogRecPtr wal);
+static bool wait_for_replay(Condition condition, XLogRecPtr wal);
 static bool wait_while(HeraldWait wait, Condition condition, XLogRecPtr wal, uint64 end_ms);
 
 
@@ -71,8 +75,15 @@ void
 herald_relay_shared_init(void)
 {
 	memset((void *) herald_relay, 0, sizeof(HeraldRelay));
+	atomic_init(&herald_relay->stage, first_stage);
 	SpinLockInit(&herald_relay->lock);
 	ConditionVariableInit(&herald_relay->changed);
+}
+
+void
+herald_relay_never_begins(void)
+{
+	first_stage = RELAY_NEVER_BEGINS;
 }
 
 void
@@ -129,7 +140,7 @@ herald_relay_reached(HeraldReached *reached)
 	SpinLockAcquire(&herald_relay->lock);
 	*reached = herald_relay->reached;
 	SpinLockRelease(&herald_relay->lock);
-	return atomic_load(&herald_relay->stage) != RELAY_NOT_BEGUN;
+	return atomic_load(&herald_relay->stage) >= RELAY_ACTIVE;
 }
 
 void
@@ -149,6 +160,7 @@ herald_relay_is_active(void)
 void
 herald_relay_await_end(void)
 {
+	HERALD_MAY_WAIT();
 	if (unlikely(waits_for_end(NULL)))
 		(void) wait_while(HERALD_WAIT_RELAY, waits_for_end, InvalidXLogRecPtr, PG_UINT64_MAX);
 }
@@ -156,14 +168,22 @@ herald_relay_await_end(void)
 void
 herald_relay_await_begin(void)
 {
-	if (unlikely(has_not_begun(NULL)))
-		(void) wait_while(HERALD_WAIT_RELAY, has_not_begun, InvalidXLogRecPtr, PG_UINT64_MAX);
+	HERALD_MAY_WAIT();
+	if (likely(!has_not_begun(NULL)))
+		return;
+	if (atomic_load(&herald_relay->stage) == RELAY_NEVER_BEGINS)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("background worker \"pg_herald relay\" cannot run, and without it this standby has no notifications"),
+				 errdetail("max_worker_processes (%d) leaves no slot for it.", max_worker_processes),
+				 errhint("Increase max_worker_processes, and restart the server.")));
+	(void) wait_while(HERALD_WAIT_RELAY, has_not_begun, InvalidXLogRecPtr, PG_UINT64_MAX);
 }
 
 bool
-herald_relay_await(XLogRecPtr wal, uint64 limit_ms)
+herald_relay_await(XLogRecPtr wal)
 {
-	if (!wait_while(HERALD_WAIT_REPLAY, is_coming, wal, herald_clock_ms() + limit_ms))
+	if (!wait_for_replay(is_coming, wal))
 		return false;
 	if (is_before(wal))
 		ereport(ERROR,
@@ -181,7 +201,7 @@ herald_relay_await_visible(void)
 
 	/* A commit is visible before the end of its replay is noted: so the end of the record that is being replayed. */
 	return !herald_relay_is_active() ||
-		wait_while(HERALD_WAIT_REPLAY, is_not_shown, GetCurrentReplayRecPtr(NULL), herald_clock_ms() + HERALD_WAL_WAIT_MS);
+		wait_for_replay(is_not_shown, GetCurrentReplayRecPtr(NULL));
 }
 
 bool
@@ -194,6 +214,28 @@ herald_relay_covers(HeraldPosition place, bool logged)
 	if (place < reached.complete_from)
 		return false;
 	return logged || (!herald_relay_is_active() && place >= reached.place);
+}
+
+bool
+herald_relay_has_evidence(void)
+{
+	HeraldReached reached;
+
+	return !herald_relay_is_active() || !herald_relay_reached(&reached) ||
+		(reached.coverage != HERALD_WAL_UNCOVERED && reached.coverage != HERALD_WAL_UNKNOWN_COMMITS);
+}
+
+void
+herald_relay_check_coverage(const char *command)
+{
+	HeraldReached reached;
+
+	if (herald_relay_is_active() && herald_relay_reached(&reached) && reached.coverage == HERALD_WAL_UNCOVERED)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot execute %s during recovery", command),
+				 errdetail("The primary has committed transactions without pg_herald, and this standby cannot relay their notifications."),
+				 errhint("Add pg_herald to shared_preload_libraries on the primary, and restart it.")));
 }
 
 void
@@ -214,7 +256,7 @@ move_to(RelayStage stage)
 static bool
 has_not_begun(const Awaited *unused)
 {
-	return atomic_load(&herald_relay->stage) == RELAY_NOT_BEGUN && RecoveryInProgress();
+	return atomic_load(&herald_relay->stage) < RELAY_ACTIVE && RecoveryInProgress();
 }
 
 /* In recovery no session sends. */
@@ -255,6 +297,17 @@ is_before(XLogRecPtr wal)
 	return herald_relay_is_active() && herald_relay_reached(&reached) && reached.wal < wal;
 }
 
+/* False: it takes too long. */
+static bool
+wait_for_replay(Condition condition, XLogRecPtr wal)
+{
+	uint64		begin_ms = herald_clock_ms();
+	bool		result = wait_while(HERALD_WAIT_REPLAY, condition, wal, begin_ms + herald_wal_wait_left());
+
+	herald_wal_waited(herald_clock_ms() - begin_ms);
+	return result;
+}
+
 /* False: it is end_ms (herald_clock_ms()). */
 static bool
 wait_while(HeraldWait wait, Condition condition, XLogRecPtr wal, uint64 end_ms)
@@ -263,6 +316,7 @@ wait_while(HeraldWait wait, Condition condition, XLogRecPtr wal, uint64 end_ms)
 	uint64		now_ms;
 	bool		still;
 
+	HERALD_MAY_WAIT();
 	for (;;)
 	{
 		herald_wait_prepare(wait, &herald_relay->changed);

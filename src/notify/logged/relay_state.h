@@ -16,6 +16,7 @@
 #include "datatype/timestamp.h"
 
 #include "core/queue_layout.h"
+#include "core/wal_coverage.h"
 
 /*
  * What belongs together: all logged notifications whose commit record ends at or below `wal` are
@@ -41,6 +42,8 @@ typedef struct HeraldReached
 	 * relay began, or behind which it has met the last change of a setting, or has left something out.
 	 */
 	HeraldPosition complete_from;
+
+	HeraldWalCoverage coverage;	/* of the WAL at `wal` */
 } HeraldReached;
 
 /* For the view. */
@@ -57,6 +60,9 @@ typedef struct HeraldRelayFigures
 extern Size herald_relay_shared_size(void);
 extern void herald_relay_shared_init(void);
 
+/* In the postmaster, before the memory is set up: there is no background worker for the relay. */
+extern void herald_relay_never_begins(void);
+
 /*
  * By the relay.  read_from: if it is started again, it reads from there on: at `wal`, or where the
  * first message of a transaction begins that is open there.
@@ -66,6 +72,15 @@ extern void herald_relay_publish(const HeraldReached *reached, XLogRecPtr read_f
 extern XLogRecPtr herald_relay_read_from(void);
 extern void herald_relay_publish_figures(const HeraldRelayFigures *figures);
 extern void herald_relay_finish(void);
+
+/*
+ * [X4] Does the WAL that was relayed show that pg_herald wrote it?  If not, the queue may lack what was sent,
+ * and no position can be resumed in it.
+ */
+extern bool herald_relay_has_evidence(void);
+
+/* Throw 55000 if this standby replays WAL that was written without pg_herald; `command` is for the message. */
+extern void herald_relay_check_coverage(const char *command);
 
 /*
  * By a session that changes settings, after the relay has ended: what the queue has from before that may lack
@@ -94,7 +109,8 @@ extern void herald_relay_await_end(void);
 
 /*
  * Wait, in a transaction, until the relay of this standby has begun: what commits from then on it
- * puts into the queue.  By a session that begins to listen; returns at once on a primary.
+ * puts into the queue.  By a session that begins to listen; returns at once on a primary.  Throws if the relay never
+ * begins, and what interrupts throw.
  */
 extern void herald_relay_await_begin(void);
 
@@ -106,15 +122,14 @@ extern bool herald_relay_covers(HeraldPosition place, bool logged);
 
 /*
  * Wait, in a transaction, until the relay has come to what a snapshot of this standby shows now.  False: it
- * takes too long.  May throw what interrupts throw.
+ * takes too long (herald_wal_wait_left()).  May throw what interrupts throw.
  */
 extern bool herald_relay_await_visible(void);
 
 /*
- * Wait, in a transaction, until the relay has come to this position, or has ended; for limit_ms at
- * most.  False: it has not.  Throws a serialization failure if replay may never come there, since it waits for queries; and
+ * Wait, in a transaction, until the relay has come to this position, or has ended.  False: it takes too long.  Throws a serialization failure if replay may never come there, since it waits for queries; and
  * what interrupts throw.
  */
-extern bool herald_relay_await(XLogRecPtr wal, uint64 limit_ms);
+extern bool herald_relay_await(XLogRecPtr wal);
 
 #endif							/* HERALD_RELAY_STATE_H */

@@ -1,11 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * set_channel.c
- *	  Changing the settings of channels: herald.set_channel(), and the trigger of table
- *	  herald.channel.
+ *	  Changing the settings of channels: herald.set_channel(), and what may be set.
  *
- * The trigger does what a change needs, so it may also come from a restored dump, from
- * replication, or from the owner's own statements.
+ * herald.set_channel() is a convenience: it executes CREATE, ALTER or DROP SERVER with the rights
+ * of its caller.  All of these call the validator, and are noted by the access hook.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -13,29 +12,42 @@
  */
 #include "postgres.h"
 
+#include "access/reloptions.h"
+#include "catalog/pg_foreign_server.h"
 #include "catalog/pg_type.h"
-#include "commands/trigger.h"
+#include "commands/defrem.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "foreign/foreign.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
-#include "utils/rel.h"
+#include "utils/fmgroids.h"
 
 #include "base/own_channels.h"
 #include "notify/channels/channel_settings.h"
-#include "notify/logged/log_setting.h"
 
 PG_FUNCTION_INFO_V1(herald_set_channel);
-PG_FUNCTION_INFO_V1(herald_channel_changed);
+PG_FUNCTION_INFO_V1(herald_channel_options);
+
+/* An option of the server: the names in it.  The same list twice: it does not change. */
+typedef struct Option
+{
+	const char *name;
+	bool		exists;			/* perhaps without any name in it */
+	List	   *before;
+	List	   *after;
+} Option;
 
 static void check_pattern(const char *pattern);
-static void store(const char *pattern, bool logged);
-static void remove_setting(const char *pattern);
-static void execute(const char *sql, int count, Oid *types, Datum *values);
-static void check_call(FunctionCallInfo fcinfo);
-static char *name_of(Relation table, HeapTuple row);
-static bool is_logged(Relation table, HeapTuple row);
+static ForeignServer *find_server(void);
+static void read_option(Option *option, List *options);
+static List *with(List *names, const char *pattern, bool included);
+static void change_server(bool exists, const Option options[2]);
+static void append_change(StringInfo changes, const Option *option);
+static char *as_array(List *names);
+static bool is_in(List *names, const char *name);
 
 
 /*
@@ -43,12 +55,15 @@ static bool is_logged(Relation table, HeapTuple row);
  *
  * Sets whether notifications on the channel are written to the WAL; with '*' at the end, on all
  * channels with this prefix that have no setting of their own and none of a longer prefix.  Null
- * removes the setting.  Executed with the rights of the extension's owner.
+ * removes the setting.  Executed with the rights of the caller: the first setting requires USAGE on
+ * the foreign-data wrapper pg_herald, a later one ownership of the server pg_herald.
  */
 Datum
 herald_set_channel(PG_FUNCTION_ARGS)
 {
 	char	   *pattern;
+	ForeignServer *server;
+	Option		options[2] = {{HERALD_SETTINGS_LOGGED}, {HERALD_SETTINGS_UNLOGGED}};
 
 	PreventCommandDuringRecovery("herald.set_channel()");
 	PreventCommandIfReadOnly("herald.set_channel()");
@@ -60,13 +75,61 @@ herald_set_channel(PG_FUNCTION_ARGS)
 	pattern = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	check_pattern(pattern);
 
-	herald_settings_claim();
-	SPI_connect();
-	if (PG_ARGISNULL(1))
-		remove_setting(pattern);
+	/*
+	 * Two that change the server at the same time would fail instead of waiting.  A role that may not
+	 * change it holds the lock only until its error.
+	 */
+	herald_channel_settings_lock();
+	server = find_server();
+	for (int i = 0; i < lengthof(options); i++)
+	{
+		if (server != NULL)
+			read_option(&options[i], server->options);
+		options[i].after = with(options[i].before, pattern,
+								!PG_ARGISNULL(1) && PG_GETARG_BOOL(1) == (i == 0));
+	}
+	if (options[0].before == options[0].after && options[1].before == options[1].after)
+		herald_channel_settings_unlock();
 	else
-		store(pattern, PG_GETARG_BOOL(1));
-	SPI_finish();
+		change_server(server != NULL, options);
+	PG_RETURN_VOID();
+}
+
+/*
+ * herald.channel_options(options text[], catalog oid) → void
+ *
+ * The validator of the foreign-data wrapper pg_herald.  Only its server has options: `logged` and
+ * `unlogged`, each an array of names of channels and of prefixes that end with '*'.
+ */
+Datum
+herald_channel_options(PG_FUNCTION_ARGS)
+{
+	List	   *options = untransformRelOptions(PG_GETARG_DATUM(0));
+	List	   *names = NIL;
+	ListCell   *option;
+	ListCell   *name;
+
+	foreach(option, options)
+	{
+		DefElem    *element = lfirst(option);
+
+		if (PG_GETARG_OID(1) != ForeignServerRelationId ||
+			(strcmp(element->defname, HERALD_SETTINGS_LOGGED) != 0 &&
+			 strcmp(element->defname, HERALD_SETTINGS_UNLOGGED) != 0))
+			ereport(ERROR,
+					(errcode(ERRCODE_FDW_INVALID_OPTION_NAME),
+					 errmsg("invalid option \"%s\"", element->defname),
+					 errhint("The server pg_herald has the options \"logged\" and \"unlogged\"; nothing else of the wrapper pg_herald has options.")));
+		foreach(name, herald_channel_settings_parse(defGetString(element)))
+		{
+			check_pattern(lfirst(name));
+			if (is_in(names, lfirst(name)))
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_OBJECT),
+						 errmsg("channel \"%s\" is set more than once", (char *) lfirst(name))));
+			names = lappend(names, lfirst(name));
+		}
+	}
 	PG_RETURN_VOID();
 }
 
@@ -99,107 +162,103 @@ check_pattern(const char *pattern)
 				 errdetail("Only pg_herald itself sends on this channel, to one session at a time. It cannot be logged.")));
 }
 
-static void
-store(const char *pattern, bool logged)
+/* NULL: there is none. */
+static ForeignServer *
+find_server(void)
 {
-	Oid			types[] = {TEXTOID, BOOLOID};
-	Datum		values[] = {CStringGetTextDatum(pattern), BoolGetDatum(logged)};
+	ForeignServer *server = GetForeignServerByName(HERALD_SETTINGS_SERVER, true);
 
-	execute("INSERT INTO herald.channel AS old (name, logged) VALUES ($1, $2)"
-			" ON CONFLICT (name) DO UPDATE SET logged = EXCLUDED.logged"
-			" WHERE old.logged IS DISTINCT FROM EXCLUDED.logged", 2, types, values);
-}
-
-static void
-remove_setting(const char *pattern)
-{
-	Oid			types[] = {TEXTOID};
-	Datum		values[] = {CStringGetTextDatum(pattern)};
-
-	execute("DELETE FROM herald.channel WHERE name OPERATOR(pg_catalog.=) $1", 1, types, values);
-}
-
-static void
-execute(const char *sql, int count, Oid *types, Datum *values)
-{
-	if (SPI_execute_with_args(sql, count, types, values, NULL, false, 0) < 0)
-		elog(ERROR, "could not execute: %s", sql);
-}
-
-/*
- * herald.channel_changed() → trigger
- *
- * AFTER INSERT OR UPDATE OR DELETE ... FOR EACH ROW, on table herald.channel only: checks the
- * name, tells all sessions, also those on standbys, and readers of the WAL.
- */
-Datum
-herald_channel_changed(PG_FUNCTION_ARGS)
-{
-	TriggerData *data = (TriggerData *) fcinfo->context;
-	Relation	table;
-	HeapTuple	after = NULL;
-	char	   *name;
-
-	check_call(fcinfo);
-	table = data->tg_relation;
-	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event))
+	if (server != NULL && strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, HERALD_SETTINGS_SERVER) != 0)
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot truncate table \"%s\"", RelationGetRelationName(table)),
-				 errdetail("Readers of the WAL would not notice that settings are removed."),
-				 errhint("Use DELETE, or herald.set_channel().")));
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("server \"%s\" belongs to another foreign-data wrapper", HERALD_SETTINGS_SERVER),
+				 errhint("Rename that server.")));
+	return server;
+}
 
-	/* As herald.set_channel() has done already. */
-	herald_settings_claim();
-	CacheInvalidateRelcache(table);
-	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
-		after = data->tg_trigtuple;
-	else if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
-		after = data->tg_newtuple;
+static void
+read_option(Option *option, List *options)
+{
+	ListCell   *cell;
 
-	name = after ? name_of(table, after) : NULL;
-	if (after)
+	foreach(cell, options)
 	{
-		check_pattern(name);
-		herald_log_setting(name, is_logged(table, after));
-	}
-	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
-	{
-		char	   *old = name_of(table, data->tg_trigtuple);
+		DefElem    *element = lfirst(cell);
 
-		if (name == NULL || strcmp(old, name) != 0)
-			herald_log_setting(old, false);
+		if (strcmp(element->defname, option->name) != 0)
+			continue;
+		option->exists = true;
+		option->before = herald_channel_settings_parse(defGetString(element));
 	}
-	return PointerGetDatum(NULL);
 }
 
-/* A trigger of another table would report changes that have not happened. */
-static void
-check_call(FunctionCallInfo fcinfo)
+/* The names with this pattern, or without it; the same list if that changes nothing. */
+static List *
+with(List *names, const char *pattern, bool included)
 {
-	TriggerData *data = (TriggerData *) fcinfo->context;
+	List	   *result = NIL;
+	ListCell   *name;
 
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" was not called by trigger manager", "channel_changed")));
-	if (RelationGetRelid(data->tg_relation) != herald_settings_table())
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" is for table herald.channel only", "channel_changed")));
+	if (included == is_in(names, pattern))
+		return names;
+	foreach(name, names)
+		if (strcmp(lfirst(name), pattern) != 0)
+			result = lappend(result, lfirst(name));
+	return included ? lappend(result, pstrdup(pattern)) : result;
+}
+
+/* Without any setting there is no server. */
+static void
+change_server(bool exists, const Option options[2])
+{
+	StringInfoData command;
+	StringInfoData changes;
+
+	initStringInfo(&command);
+	initStringInfo(&changes);
+	for (int i = 0; i < 2; i++)
+		append_change(&changes, &options[i]);
+	if (options[0].after == NIL && options[1].after == NIL)
+		appendStringInfoString(&command, "DROP SERVER " HERALD_SETTINGS_SERVER);
+	else
+		appendStringInfo(&command, "%s SERVER " HERALD_SETTINGS_SERVER "%s OPTIONS (%s)", exists ? "ALTER" : "CREATE",
+						 exists ? "" : " FOREIGN DATA WRAPPER " HERALD_SETTINGS_SERVER, changes.data);
+	SPI_connect();
+	if (SPI_execute(command.data, false, 0) < 0)
+		elog(ERROR, "could not execute: %s", command.data);
+	SPI_finish();
+}
+
+static void
+append_change(StringInfo changes, const Option *option)
+{
+	if (option->before == option->after)
+		return;
+	appendStringInfo(changes, "%s%s%s", changes->len > 0 ? ", " : "",
+					 option->after == NIL ? "DROP " : option->exists ? "SET " : "", option->name);
+	if (option->after != NIL)
+		appendStringInfo(changes, " %s", quote_literal_cstr(as_array(option->after)));
 }
 
 static char *
-name_of(Relation table, HeapTuple row)
+as_array(List *names)
 {
-	return SPI_getvalue(row, RelationGetDescr(table), HERALD_SETTINGS_NAME);
+	Datum	   *items = palloc(list_length(names) * sizeof(Datum));
+	ArrayType  *array;
+
+	for (int i = 0; i < list_length(names); i++)
+		items[i] = CStringGetTextDatum(list_nth(names, i));
+	array = construct_array(items, list_length(names), TEXTOID, -1, false, TYPALIGN_INT);
+	return OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(array));
 }
 
 static bool
-is_logged(Relation table, HeapTuple row)
+is_in(List *names, const char *name)
 {
-	bool		is_null;
-	Datum		value = SPI_getbinval(row, RelationGetDescr(table), HERALD_SETTINGS_LOGGED, &is_null);
+	ListCell   *cell;
 
-	return !is_null && DatumGetBool(value);
+	foreach(cell, names)
+		if (strcmp(lfirst(cell), name) == 0)
+			return true;
+	return false;
 }

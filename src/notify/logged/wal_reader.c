@@ -46,6 +46,9 @@
 /* Records that one call passes over at most, so that its caller can do other things meanwhile. */
 #define PASSED_OVER_MAX		1000
 
+/* A record of a page's changes is shorter than this; one that is longer has a long notification. */
+#define RECORD_KEPT			((uint32) 1024 * 1024)
+
 struct HeraldWalReader
 {
 	ReadLocalXLogPageNoWaitPrivate page;	/* first: what the server gives to open_file() */
@@ -58,11 +61,16 @@ struct HeraldWalReader
 	char		reason[256];
 };
 
+/* The transaction of the last wait, and how long its waits took. */
+static LocalTransactionId waited_in;
+static uint64 waited_ms;
+
 static bool try_next(HeraldWalReader *reader, HeraldWalRead *result);
 static bool read_next(HeraldWalReader *reader, HeraldWalRead *result);
 static bool find_record(HeraldWalReader *reader, char **error);
 static bool may_concern_us(XLogReaderState *record);
 static void open_xlog(HeraldWalReader *reader);
+static void close_xlog(HeraldWalReader *reader);
 static void go_to_position(HeraldWalReader *reader);
 static void open_file(XLogReaderState *xlog, XLogSegNo file, TimeLineID *timeline);
 static void close_file(void *arg);
@@ -97,13 +105,32 @@ herald_wal_reader_next(HeraldWalReader *reader)
 {
 	HeraldWalRead result;
 
+	HERALD_MAY_WAIT();
 	for (uint64 pause_ms = 1; !try_next(reader, &result); pause_ms *= 2)
 	{
-		if (pause_ms > (is_in_last_file(reader) ? HERALD_WAL_WAIT_MS : 1))
+		if (pause_ms > (is_in_last_file(reader) ? Max(herald_wal_wait_left(), 1) : 1))
 			return HERALD_WAL_READ_GONE;
 		sleep_for(pause_ms);
+		herald_wal_waited(pause_ms);
 	}
 	return result;
+}
+
+uint64
+herald_wal_wait_left(void)
+{
+	LocalTransactionId now = herald_proc_lxid(herald_my_proc_number());
+
+	if (now != waited_in || now == InvalidLocalTransactionId)
+		waited_ms = 0;
+	waited_in = now;
+	return HERALD_WAL_WAIT_MS - Min(waited_ms, HERALD_WAL_WAIT_MS);
+}
+
+void
+herald_wal_waited(uint64 time_ms)
+{
+	waited_ms += time_ms;
 }
 
 /* False: it has failed. */
@@ -113,6 +140,9 @@ try_next(HeraldWalReader *reader, HeraldWalRead *result)
 	MemoryContext caller = CurrentMemoryContext;
 	volatile bool success = false;
 
+	/* The server's reader would keep room for the longest record that it has read. */
+	if (reader->xlog != NULL && reader->xlog->readRecordBufSize > RECORD_KEPT)
+		close_xlog(reader);
 	if (reader->xlog == NULL)
 		open_xlog(reader);
 	PG_TRY();
@@ -224,6 +254,7 @@ may_concern_us(XLogReaderState *record)
 {
 	switch (XLogRecGetRmid(record))
 	{
+		case RM_DBASE_ID:
 		case RM_LOGICALMSG_ID:
 		case RM_STANDBY_ID:
 		case RM_XACT_ID:
@@ -251,6 +282,14 @@ open_xlog(HeraldWalReader *reader)
 				 errmsg("out of memory")));
 	go_to_position(reader);
 	reader->file = reader->position / wal_segment_size;
+}
+
+/* The file, too. */
+static void
+close_xlog(HeraldWalReader *reader)
+{
+	XLogReaderFree(reader->xlog);
+	reader->xlog = NULL;
 }
 
 /* A record that ends with its page ends where the next page's header begins: a server with assertions begins at no header. */
@@ -288,8 +327,7 @@ static bool
 failed(HeraldWalReader *reader, const char *reason)
 {
 	strlcpy(reader->reason, reason, sizeof(reader->reason));
-	XLogReaderFree(reader->xlog);	/* closes the file, too */
-	reader->xlog = NULL;
+	close_xlog(reader);
 	return false;
 }
 
@@ -306,6 +344,7 @@ sleep_for(uint64 time_ms)
 	uint64		end_ms = herald_clock_ms() + time_ms;
 	uint64		now_ms;
 
+	HERALD_MAY_WAIT();
 	while ((now_ms = herald_clock_ms()) < end_ms)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -23,9 +23,14 @@ typedef enum HeraldWalRead
 
 /*
  * How long WAL is waited for that is not there: the server's last file while its name changes; what
- * a standby has not replayed yet, and a client that comes from elsewhere has received.
+ * a standby has not replayed yet, and a client that comes from elsewhere has received.  All waits of a
+ * transaction together: a client that resumes many channels waits no longer than for one.
  */
 #define HERALD_WAL_WAIT_MS	10000
+
+/* What is left of it to this transaction; outside of one, all of it.  waited: after that, a wait has taken so long. */
+extern uint64 herald_wal_wait_left(void);
+extern void herald_wal_waited(uint64 time_ms);
 
 typedef struct HeraldWalReader HeraldWalReader;
 

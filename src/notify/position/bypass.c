@@ -9,11 +9,12 @@
  * transactions are numbered, and a token contains the last number of its database.  For each
  * set of channels there is the number of the last transaction that may have notified one of
  * them.  If there are too many databases, some share the last counter, which errs on the safe
- * side.
+ * side.  Before a session of a database has asked for a position, nothing is counted there.
  *
- * Our hooks do not see all such transactions: C functions can notify, and so can expressions
- * that are prepared once and used for long.  But the server takes a lock before it writes to
- * its queue, and keeps it until the transaction is visible and the callbacks have run.
+ * What a C function sends by itself, pg_herald does not see, and no position covers it.
+ *
+ * The server takes a lock before it writes to its queue, and keeps it until the transaction is
+ * visible and the callbacks have run.
  *
  * [B1] So a transaction is counted while it holds that lock, which only one transaction can
  * hold at a time.  For a moment it is visible before it is counted.  A session that needs the
@@ -32,27 +33,22 @@
 #include "miscadmin.h"
 
 #include "base/compat.h"
+#include "base/database.h"
 #include "base/notify_locks.h"
-#include "base/shared.h"
+#include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/position/bypass.h"
 
 /* Interval between two checks whether a transaction has been counted. */
 #define COUNTING_STEP_US	100
 
-/* Sets of this transaction's channels, if is_known. */
+/* Sets of the channels that this transaction notifies through the server's own queue. */
 static HeraldChannelSets own_sets;
-static bool is_known;
+static bool has_unseen;			/* some of these are not known: own_sets has all */
 
-static HeraldBypass *own_counter(void);
+/* This session has prepared such a call, and a later transaction may execute it without a word. */
+static bool keeps_unseen;
 
-
-void
-herald_bypass_begin(void)
-{
-	own_sets = 0;
-	is_known = true;
-}
 
 void
 herald_bypass_add(uint32 channel_hash)
@@ -61,47 +57,69 @@ herald_bypass_add(uint32 channel_hash)
 }
 
 void
-herald_bypass_forget(void)
+herald_bypass_add_unseen(void)
 {
-	is_known = false;
+	own_sets = HERALD_ALL_CHANNEL_SETS;
+	has_unseen = keeps_unseen = true;
 }
 
-/* The server's NOTIFY assigns an id, so a transaction without one has not notified there. */
+void
+herald_bypass_forget(void)
+{
+	own_sets = 0;
+	has_unseen = false;
+}
+
+bool
+herald_bypass_has_unseen(void)
+{
+	return has_unseen;
+}
+
+/* They may have been rolled back since; the server's NOTIFY assigns an id, and takes the lock. */
 bool
 herald_bypass_is_own(void)
 {
 	LOCKTAG		lock;
 
-	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	if ((own_sets == 0 && !keeps_unseen) || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return false;
 	lock = herald_notify_lock(HERALD_LOCK_SERVER);
-	return herald_lock_held_by_me(&lock, AccessExclusiveLock);
+	if (!herald_lock_held_by_me(&lock, AccessExclusiveLock))
+		return false;
+	if (own_sets == 0)
+		own_sets = HERALD_ALL_CHANNEL_SETS;
+	return true;
 }
 
 /* [B1] with the server's lock held: no other process writes here */
 void
 herald_bypass_commit(void)
 {
-	HeraldBypass *counter = own_counter();
-	HeraldChannelSets sets = is_known ? own_sets : HERALD_ALL_CHANNEL_SETS;
-	uint32		number = atomic_load(&counter->count) + 1;
+	HeraldDatabase *database = herald_database_find(MyDatabaseId);
+	uint32		number;
 
 	HERALD_HOLD_POINT("bypass-count");
+
+	/* A position that is asked for from now on comes after this transaction, which is visible. */
+	if (database == NULL)
+		return;
+	number = atomic_load(&database->bypasses) + 1;
 	for (int i = 0; i < HERALD_CHANNEL_SETS; i++)
-		if (sets & UINT64CONST(1) << i)
-			atomic_store(&counter->last[i], number);
+		if (own_sets & UINT64CONST(1) << i)
+			atomic_store(&database->last_bypass[i], number);
 
 	/*
 	 * Store this last: a process that reads this number need not look for transactions up to
 	 * it.
 	 */
-	atomic_store(&counter->count, number);
+	atomic_store(&database->bypasses, number);
 }
 
 uint32
 herald_bypass_count(void)
 {
-	return atomic_load(&own_counter()->count);
+	return atomic_load(&herald_database_claim()->bypasses);
 }
 
 /*
@@ -113,6 +131,7 @@ herald_bypass_await_counting(void)
 {
 	LOCKTAG		lock = herald_notify_lock(HERALD_LOCK_SERVER);
 
+	HERALD_MAY_WAIT();
 	for (;;)
 	{
 		int			holders;
@@ -132,42 +151,18 @@ herald_bypass_await_counting(void)
 }
 
 bool
-herald_bypass_is_any(void)
-{
-	LOCKTAG		lock = herald_notify_lock(HERALD_LOCK_SERVER);
-
-	if (LockAcquire(&lock, AccessShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
-		return true;
-	(void) LockRelease(&lock, AccessShareLock, true);
-	return false;
-}
-
-bool
 herald_bypass_since(uint32 count, HeraldChannelSets sets)
 {
-	HeraldBypass *counter = own_counter();
+	HeraldDatabase *database = herald_database_claim();
 
 	for (int i = 0; i < HERALD_CHANNEL_SETS; i++)
-		if (sets & UINT64CONST(1) << i && (int32) (atomic_load(&counter->last[i]) - count) > 0)
+		if (sets & UINT64CONST(1) << i && (int32) (atomic_load(&database->last_bypass[i]) - count) > 0)
 			return true;
 	return false;
 }
 
-/* This database's counter: always the same one. */
-static HeraldBypass *
-own_counter(void)
+HeraldChannelSets
+herald_bypass_sets(HeraldChannelSets sets, bool logged, HeraldPosition place)
 {
-	static HeraldBypass *found;
-	HeraldBypass *bypasses = herald_control->bypasses;
-
-	for (int i = 0; i < HERALD_BYPASSES - 1 && found == NULL; i++)
-	{
-		uint32		owner = 0;
-
-		if (atomic_compare_exchange_strong(&bypasses[i].database, &owner, MyDatabaseId) || owner == MyDatabaseId)
-			found = &bypasses[i];
-	}
-	if (found == NULL)
-		found = &bypasses[HERALD_BYPASSES - 1];
-	return found;
+	return logged && place > atomic_load(&herald_database_claim()->settings_place) ? 0 : sets;
 }

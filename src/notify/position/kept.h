@@ -21,7 +21,7 @@ typedef enum HeraldGone
 {
 	HERALD_GONE_NOTHING,		/* it can be */
 	HERALD_GONE_RUN,			/* it is of another run of the server */
-	HERALD_GONE_EXTENSION,		/* it is from before CREATE EXTENSION */
+	HERALD_GONE_DATABASE,		/* it is of another database, perhaps one with the same oid, or another cluster */
 	HERALD_GONE_PAST_QUEUE,		/* some of it was never in our queue */
 	HERALD_GONE_BY_TIME,		/* herald.retain_time */
 	HERALD_GONE_BY_SIZE,		/* herald.retain_size, or that file of a large transaction */

@@ -3,16 +3,18 @@
  * token.c
  *	  A token: a position as text, for clients to store.
  *
- *		version | flags | run | database | extension | nonce | content | tag | checksum
+ *		version | flags | run | database | nonce | content | tag | checksum
  *
  * in base64, with the URL-safe alphabet.  The content is encrypted, since the queue belongs to all
  * databases: the distance between two places would reveal how much other databases have sent.
  * The tag authenticates the token, since a reader relies on a batch beginning at the place: a
  * client that could forge places could have its own payloads read as batches, with lengths of its
- * choice.  Both use the database's secret (secret.c), so every server of the cluster can read the
- * token, and none keeps a list of tokens.
+ * choice.
  *
- * The checksum distinguishes a token whose secret does not exist any more from a damaged one.
+ * Both use a key that is derived from the random nonce in pg_control, which initdb has drawn.  All
+ * servers of a physical cluster have the same one, no SQL function shows it, and no dump contains it.
+ *
+ * The checksum distinguishes a token with another key, of another cluster, from a damaged one.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -20,22 +22,21 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
+#include "catalog/pg_control.h"
 #include "common/base64.h"
 #include "common/hmac.h"
 #include "common/sha2.h"
 #include "miscadmin.h"
 #include "port/pg_crc32c.h"
 
-#include "base/activation.h"
 #include "base/compat.h"
-#include "base/shared.h"
-#include "notify/position/secret.h"
+#include "base/database.h"
 #include "notify/position/token.h"
 
-#define VERSION			2
-#define TAG_BYTES		15
-#define FLAG_OF_DATABASE	1	/* the secret is the database's */
-#define FLAG_MOVED			2
+#define VERSION			3
+#define TAG_BYTES		16
+#define FLAG_MOVED		1
 
 /* What is encrypted. */
 typedef struct Content
@@ -58,8 +59,6 @@ typedef struct Sealed
 	uint8		flags;
 	uint8		run[8];			/* of the server that the place belongs to */
 	uint8		database[4];
-	uint8		extension[4];	/* the oid of one of its functions, which changes with each
-								 * CREATE EXTENSION */
 	uint8		nonce[8];
 	uint8		content[CONTENT_BYTES];
 	uint8		tag[TAG_BYTES];
@@ -75,12 +74,14 @@ typedef enum Purpose
 	PURPOSE_TAG = 't'
 } Purpose;
 
-static Oid	extension_mark(void);
+static const uint8 *key_of_database(HeraldTokenHash *hash);
 static void next_nonce(uint8 nonce[8]);
-static void encrypt_content(HeraldTokenHash *hash, const uint8 *secret, Sealed *sealed);
-static void make_tag(HeraldTokenHash *hash, const uint8 *secret, const Sealed *sealed, uint8 tag[TAG_BYTES]);
-static void keyed_hash(HeraldTokenHash *hash, const uint8 *secret, Purpose purpose, const void *bytes,
-					   size_t length, uint8 digest[PG_SHA256_DIGEST_LENGTH]);
+static void encrypt_content(HeraldTokenHash *hash, Sealed *sealed);
+static void make_tag(HeraldTokenHash *hash, const Sealed *sealed, uint8 tag[TAG_BYTES]);
+static void keyed_hash(HeraldTokenHash *hash, Purpose purpose, const void *bytes, size_t length,
+					   uint8 digest[PG_SHA256_DIGEST_LENGTH]);
+static void hmac(HeraldTokenHash *hash, const void *key, size_t key_length, uint8 first, const void *bytes,
+				 size_t length, uint8 digest[PG_SHA256_DIGEST_LENGTH]);
 static pg_crc32c checksum_of(const Sealed *sealed);
 static char exchanged(char c, const char *ours, const char *theirs);
 static bool from_text(const char *text, Sealed *sealed);
@@ -119,20 +120,16 @@ herald_token_write(HeraldTokenHash *hash, const HeraldToken *token, char text[HE
 		.passed = token->passed,
 		.bypasses = token->bypasses,
 	};
-	Oid			extension = extension_mark();
 	Sealed		sealed = {.version = VERSION};
-	bool		of_database;
-	const uint8 *secret = herald_secret(&of_database);
 	pg_crc32c	checksum;
 
-	sealed.flags = (of_database ? FLAG_OF_DATABASE : 0) | (token->moved ? FLAG_MOVED : 0);
+	sealed.flags = token->moved ? FLAG_MOVED : 0;
 	memcpy(sealed.run, &token->run, sizeof(sealed.run));
 	memcpy(sealed.database, &MyDatabaseId, sizeof(sealed.database));
-	memcpy(sealed.extension, &extension, sizeof(sealed.extension));
 	next_nonce(sealed.nonce);
 	memcpy(sealed.content, &content, CONTENT_BYTES);
-	encrypt_content(hash, secret, &sealed);
-	make_tag(hash, secret, &sealed, sealed.tag);
+	encrypt_content(hash, &sealed);
+	make_tag(hash, &sealed, sealed.tag);
 	checksum = checksum_of(&sealed);
 	memcpy(sealed.checksum, &checksum, sizeof(sealed.checksum));
 	to_text(&sealed, text);
@@ -141,13 +138,11 @@ herald_token_write(HeraldTokenHash *hash, const HeraldToken *token, char text[HE
 HeraldGone
 herald_token_read(const char *text, HeraldToken *token)
 {
-	Oid			extension = extension_mark();
 	HeraldTokenHash *hash;
 	Sealed		sealed;
 	Content		content;
-	bool		of_database;
-	const uint8 *secret = herald_secret(&of_database);
 	uint8		tag[TAG_BYTES];
+	bool		is_ours;
 	pg_crc32c	checksum;
 
 	if (!from_text(text, &sealed))
@@ -160,23 +155,18 @@ herald_token_read(const char *text, HeraldToken *token)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("notification position has an unknown version"),
 				 errdetail("Its version is %d, this server reads version %d.", sealed.version, VERSION)));
-	if (memcmp(sealed.database, &MyDatabaseId, sizeof(sealed.database)) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("notification position is of another database")));
 	memset(token, 0, sizeof(*token));
-	memcpy(&token->run, sealed.run, sizeof(sealed.run));
-	if ((sealed.flags & FLAG_OF_DATABASE) == 0 && token->run != herald_control->server_run)
-		return HERALD_GONE_RUN;
-	if (memcmp(sealed.extension, &extension, sizeof(sealed.extension)) != 0)
-		return HERALD_GONE_EXTENSION;
+	if (memcmp(sealed.database, &MyDatabaseId, sizeof(sealed.database)) != 0)
+		return HERALD_GONE_DATABASE;
 
 	hash = herald_token_hash_open();
-	make_tag(hash, secret, &sealed, tag);
-	if (memcmp(sealed.tag, tag, sizeof(tag)) != 0)
-		report_invalid();
-	encrypt_content(hash, secret, &sealed);
+	make_tag(hash, &sealed, tag);
+	is_ours = memcmp(sealed.tag, tag, sizeof(tag)) == 0;
+	encrypt_content(hash, &sealed);
 	herald_token_hash_close(hash);
+	if (!is_ours)
+		return HERALD_GONE_DATABASE;
+	memcpy(&token->run, sealed.run, sizeof(sealed.run));
 	memcpy(&content, sealed.content, CONTENT_BYTES);
 	token->place = (HeraldPlace) {content.position, content.offset};
 	token->bypasses = content.bypasses;
@@ -188,15 +178,43 @@ herald_token_read(const char *text, HeraldToken *token)
 }
 
 bool
+herald_token_precedes_database(const HeraldToken *token)
+{
+	HeraldDatabase *database = herald_database_find(MyDatabaseId);
+
+	return database != NULL && token->place.position < atomic_load(&database->created_at);
+}
+
+bool
 herald_token_is_here(const HeraldToken *token)
 {
 	return !token->moved && token->run == herald_control->server_run;
 }
 
-static Oid
-extension_mark(void)
+/*
+ * The key is of this cluster and this database.
+ *
+ * The nonce is what the server hashes to answer with a plausible salt when a client names a role
+ * that does not exist: GetMockAuthenticationNonce().
+ */
+static const uint8 *
+key_of_database(HeraldTokenHash *hash)
 {
-	return herald_activation_is_on() ? herald_activation_notify_function() : InvalidOid;
+	static uint8 key[PG_SHA256_DIGEST_LENGTH];
+	static bool is_known;
+
+	if (!is_known)
+	{
+		struct
+		{
+			char		label[20];
+			Oid			database;
+		}			purpose = {"pg_herald position", MyDatabaseId};
+
+		hmac(hash, GetMockAuthenticationNonce(), MOCK_AUTH_NONCE_LEN, 0, &purpose, sizeof(purpose), key);
+		is_known = true;
+	}
+	return key;
 }
 
 /*
@@ -217,7 +235,7 @@ next_nonce(uint8 nonce[8])
 
 /* Encrypt or decrypt the content, with a key stream derived from the nonce. */
 static void
-encrypt_content(HeraldTokenHash *hash, const uint8 *secret, Sealed *sealed)
+encrypt_content(HeraldTokenHash *hash, Sealed *sealed)
 {
 	uint8		stream[PG_SHA256_DIGEST_LENGTH];
 	uint8		seed[sizeof(sealed->nonce) + 1];
@@ -228,7 +246,7 @@ encrypt_content(HeraldTokenHash *hash, const uint8 *secret, Sealed *sealed)
 		if (i % sizeof(stream) == 0)
 		{
 			seed[sizeof(sealed->nonce)] = (uint8) (i / sizeof(stream));
-			keyed_hash(hash, secret, PURPOSE_ENCRYPT, seed, sizeof(seed), stream);
+			keyed_hash(hash, PURPOSE_ENCRYPT, seed, sizeof(seed), stream);
 		}
 		sealed->content[i] ^= stream[i % sizeof(stream)];
 	}
@@ -236,21 +254,26 @@ encrypt_content(HeraldTokenHash *hash, const uint8 *secret, Sealed *sealed)
 
 /* Compute the tag of everything before it. */
 static void
-make_tag(HeraldTokenHash *hash, const uint8 *secret, const Sealed *sealed, uint8 tag[TAG_BYTES])
+make_tag(HeraldTokenHash *hash, const Sealed *sealed, uint8 tag[TAG_BYTES])
 {
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 
-	keyed_hash(hash, secret, PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
+	keyed_hash(hash, PURPOSE_TAG, sealed, offsetof(Sealed, tag), digest);
 	memcpy(tag, digest, TAG_BYTES);
 }
 
 static void
-keyed_hash(HeraldTokenHash *hash, const uint8 *secret, Purpose purpose, const void *bytes, size_t length,
+keyed_hash(HeraldTokenHash *hash, Purpose purpose, const void *bytes, size_t length,
 		   uint8 digest[PG_SHA256_DIGEST_LENGTH])
 {
-	uint8		first = (uint8) purpose;
+	hmac(hash, key_of_database(hash), PG_SHA256_DIGEST_LENGTH, (uint8) purpose, bytes, length, digest);
+}
 
-	if (pg_hmac_init(hash, secret, HERALD_SECRET_BYTES) < 0 ||
+static void
+hmac(HeraldTokenHash *hash, const void *key, size_t key_length, uint8 first, const void *bytes, size_t length,
+	 uint8 digest[PG_SHA256_DIGEST_LENGTH])
+{
+	if (pg_hmac_init(hash, key, key_length) < 0 ||
 		pg_hmac_update(hash, &first, sizeof(first)) < 0 ||
 		pg_hmac_update(hash, bytes, length) < 0 ||
 		pg_hmac_final(hash, digest, PG_SHA256_DIGEST_LENGTH) < 0)

@@ -18,7 +18,7 @@
 #include "notify/position/kept.h"
 
 /* Length of a token in characters. */
-#define HERALD_TOKEN_LENGTH		172
+#define HERALD_TOKEN_LENGTH		168
 
 /*
  * What a client has received of the logged channels, in terms of the WAL, which all servers of a
@@ -69,11 +69,14 @@ extern void herald_token_hash_close(HeraldTokenHash *hash);
 extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
 							   char text[HERALD_TOKEN_LENGTH + 1]);
 
-/*
- * Read a token from text.  HERALD_GONE_RUN: it is of another run of a server without the extension; HERALD_GONE_EXTENSION:
- * from before the extension was created.  Throws 22023 if it is not a token of this database.
- */
+/* Read a token from text.  HERALD_GONE_DATABASE: it is of another database.  Throws 22023 if it is damaged. */
 extern HeraldGone herald_token_read(const char *text, HeraldToken *token);
+
+/*
+ * Is the place, which can be used, from another database with the present one's oid?  On a standby, when
+ * the relay has come to what is visible.
+ */
+extern bool herald_token_precedes_database(const HeraldToken *token);
 
 /* Can the token's place be used, because it is of this run of the server? */
 extern bool herald_token_is_here(const HeraldToken *token);

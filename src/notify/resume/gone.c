@@ -62,13 +62,13 @@ add_detail(HeraldGone reason)
 			errdetail("The server has been restarted since, or it is another one.");
 			add_hint("");
 			break;
-		case HERALD_GONE_EXTENSION:
-			errdetail("The extension pg_herald has been created again since.");
+		case HERALD_GONE_DATABASE:
+			errdetail("The position belongs to another database or another cluster, or the database has been created again since.");
 			add_hint("");
 			break;
 		case HERALD_GONE_PAST_QUEUE:
 			errdetail("Some were sent through the server's own queue, where they cannot be read again.");
-			add_hint(" Look for sessions with herald.enabled off, and for C functions that notify.");
+			add_hint(" Look for sessions with herald.enabled off.");
 			break;
 		case HERALD_GONE_BY_TIME:
 			errdetail("They were older than herald.retain_time (%d s).", herald_retain_time_s);

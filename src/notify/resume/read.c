@@ -90,6 +90,7 @@ typedef struct Reading
 	HeraldChannelName *channels;	/* sorted by the hash */
 	int			channels_used;
 	HeraldChannelSets sets;
+	bool		all_logged;		/* all channels are; false if that was not asked for */
 	int			rows_max;
 	ReturnSetInfo *result;
 
@@ -120,7 +121,7 @@ static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
 static HeraldToken position_now(void);
 static void read_token(Reading *reading, const char *text, HeraldToken *token);
-static bool is_covered(const Reading *reading, HeraldPosition place);
+static bool is_covered(Reading *reading, HeraldPosition place);
 static void begin_history(Reading *reading, HeraldToken *token);
 static bool read_history(Reading *reading);
 static void read_on(Reading *reading);
@@ -152,6 +153,7 @@ herald_read(PG_FUNCTION_ARGS)
 {
 	Reading		reading = {0};
 
+	InitMaterializedSRF(fcinfo, 0);	/* first: it looks the function up, and DROP EXTENSION may commit meanwhile */
 	reading.channels = palloc(sizeof(HeraldChannelName));
 	add_channel(&reading, PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	return read_channels(fcinfo, &reading);
@@ -170,6 +172,7 @@ herald_read_channels(PG_FUNCTION_ARGS)
 	bool	   *nulls;
 	int			count = 0;
 
+	InitMaterializedSRF(fcinfo, 0);
 	if (!PG_ARGISNULL(0))
 		deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, &count);
 	if (count == 0)
@@ -233,7 +236,6 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	reading->batch = token.place.position;
 	reading->bypasses = token.bypasses;
 
-	InitMaterializedSRF(fcinfo, 0);
 	reading->result = (ReturnSetInfo *) fcinfo->resultinfo;
 	reading->hash = herald_token_hash_open();
 	reading->buffer_size = BUFFER_SIZE;
@@ -265,7 +267,7 @@ position_now(void)
 	HeraldToken token = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
 
 	herald_session_prepare_position();
-	token.wal = herald_mark_of_server(&token.place.position, token.bypasses);
+	token.wal = herald_mark_of_server(&token.place.position);
 	return token;
 }
 
@@ -278,21 +280,22 @@ read_token(Reading *reading, const char *text, HeraldToken *token)
 		herald_gone_report(gone);
 	if (!herald_token_is_here(token) || !is_covered(reading, token->place.position))
 		begin_history(reading, token);
+	else if (herald_token_precedes_database(token))
+		herald_gone_report(HERALD_GONE_DATABASE);
 	else if (token->place.position < herald_spill_kept_from())
 		herald_gone_report(herald_kept_why_gone(token->place.position));
 }
 
 /* Are all notifications on the channels from this place on in the queue here? */
 static bool
-is_covered(const Reading *reading, HeraldPosition place)
+is_covered(Reading *reading, HeraldPosition place)
 {
-	bool		all_logged = true;
-
+	reading->all_logged = true;
 	for (int i = 0; i < reading->channels_used; i++)
-		all_logged = all_logged && herald_channel_is_logged(reading->channels[i].name);
+		reading->all_logged = reading->all_logged && herald_channel_is_logged(reading->channels[i].name);
 	if (!herald_relay_await_visible())
 		return false;			/* and nor will there be a cut */
-	return herald_relay_covers(place, all_logged);
+	return herald_relay_covers(place, reading->all_logged) && herald_relay_has_evidence();
 }
 
 /*
@@ -323,10 +326,11 @@ begin_history(Reading *reading, HeraldToken *token)
 	for (int i = 0; i < reading->channels_used; i++)
 		if (!herald_history_covers(history_now, section, reading->channels[i].name))
 			herald_gone_report(HERALD_GONE_UNLOGGED);
+	reading->all_logged = true;
 	reading->past = *token;
 	here.place.position = cut.place;
 	here.wal = herald_history_mark(history_now);
-	herald_mark_advance(&here.wal, cut.place, here.bypasses);
+	herald_mark_advance(&here.wal, cut.place);
 	*token = here;
 }
 
@@ -359,7 +363,8 @@ read_history(Reading *reading)
 static bool
 is_past_queue(const Reading *reading)
 {
-	return herald_bypass_since(reading->bypasses, reading->sets);
+	return herald_bypass_since(reading->bypasses,
+							   herald_bypass_sets(reading->sets, reading->all_logged, reading->begin));
 }
 
 /* 0 for null; at most herald.max_read_wait. */
@@ -575,7 +580,7 @@ write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1])
 	{
 		Point	   *last = &reading->last;
 
-		herald_mark_advance(&last->mark, last->at.position, reading->bypasses);
+		herald_mark_advance(&last->mark, last->at.position);
 		if (last->at.offset == 0)
 			herald_mark_receive(&last->mark, &last->commit);
 		else if (last->commit.is_whole)
@@ -647,6 +652,7 @@ rest(long timeout_ms)
 	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
 	int			happened;
 
+	HERALD_MAY_WAIT();
 	if (MyProcPort != NULL && WaitEventSetCanReportClosed())
 		events |= WL_SOCKET_CLOSED;
 	happened = WaitLatchOrSocket(MyLatch, events,

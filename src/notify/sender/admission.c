@@ -41,6 +41,7 @@
 #include "base/compat.h"
 #include "base/notify_locks.h"
 #include "base/shared.h"
+#include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/sender/admission.h"
@@ -209,6 +210,7 @@ lock(HeraldNotifyLock number)
 {
 	LOCKTAG		tag = herald_notify_lock(number);
 
+	HERALD_MAY_WAIT();
 	if (!is_holder(number))
 		(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }

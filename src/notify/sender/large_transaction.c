@@ -273,7 +273,7 @@ write_bytes(const char *bytes, uint64 length, uint64 offset)
 {
 	uint32		deleted = herald_files_deleted();
 
-	while (!herald_files_write(overflow.file, bytes, length, offset))
+	while (!herald_files_write(overflow.file, bytes, length, offset, true))
 	{
 		/* Giving up data helps against no other error. */
 		if ((errno != ENOSPC && errno != EDQUOT) || !herald_spill_free_disk(&deleted))

@@ -22,6 +22,7 @@
 #include "utils/fmgroids.h"
 
 #include "base/activation.h"
+#include "base/channel_hash.h"
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/own_channels.h"
@@ -29,7 +30,6 @@
 #include "base/shared.h"
 #include "notify/channels/channel_settings.h"
 #include "notify/dispatch/dispatch.h"
-#include "notify/logged/log_writer.h"
 #include "notify/position/bypass.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
@@ -38,19 +38,22 @@
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 
 /*
- * Of this transaction: see herald_notify_go_native(), herald_notify_send_natively_at_end() and
- * herald_notify_go_native_unseen().
+ * Of this transaction.  is_native: the server has some of its notifications already.
+ * ends_natively: herald.enabled was off when it sent one.
  */
 static bool is_native;
 static bool ends_natively;
-static bool has_unseen;
 
 static void notify_natively(const char *channel, const char *payload);
-static bool is_logged(const char *channel, const char *payload);
-static bool server_has_some(void);
-herald_noreturn static void report_reserved(const char *channel);
+static bool any_pending_is_logged(void);
+static void note_logged(const HeraldEntry *entry);
 static bool has_too_long_payload(void);
+herald_noreturn static void report_split(void);
+herald_noreturn static void report_reserved(const char *channel);
 static void check(const char *channel, size_t channel_length, size_t payload_length);
+
+/* For note_logged(). */
+static bool found_logged;
 
 
 void
@@ -67,11 +70,8 @@ herald_notify(const char *channel, const char *payload)
 	 * ones becomes pending too, to keep the order.
 	 */
 	if (!herald_activation_is_on() || herald_is_committing ||
-		(is_native && payload_length <= HERALD_PAYLOAD_MAX_OF_SERVER) ||
 		(herald_shared_is_damaged() && herald_pending_count() == 0))
 	{
-		if (channel && herald_activation_is_on() && !herald_is_committing && herald_own_channel(channel))
-			report_reserved(channel);
 		notify_natively(channel, payload);
 		return;
 	}
@@ -83,47 +83,35 @@ herald_notify(const char *channel, const char *payload)
 	if (Trace_notify)
 		elog(DEBUG1, "herald_notify(%s)", channel);
 
-	/* The commit looks listeners up, and must not fail. */
+	/* The commit looks listeners up, and must not fail; nor read the settings, which might wait. */
 	herald_dispatch_attach();
+	herald_channel_settings_read();
 
 	herald_is_involved = true;
 	ends_natively = ends_natively || !herald_enabled;
-	is_new = herald_pending_add(channel, channel_length, payload ? payload : "", payload_length, !ends_natively);
-	if (!ends_natively)
+	is_new = herald_pending_add(channel, channel_length, payload ? payload : "", payload_length,
+								!is_native && !ends_natively);
+	if (!is_native && !ends_natively)
 		herald_shared_count(is_new ? HERALD_COUNT_NOTIFICATIONS : HERALD_COUNT_DUPLICATES, 1);
 }
 
-/*
- * A notification on a logged channel becomes pending as well, and is handed over at once: so it
- * is logged at the commit, unless its subtransaction is rolled back before.
- */
+/* What cannot be logged fails here, at its caller. */
 static void
 notify_natively(const char *channel, const char *payload)
 {
-	bool		logged = is_logged(channel, payload);
-
-	if (logged && !herald_is_committing)
+	if (channel && channel[0] != '\0' && herald_activation_is_on())
 	{
-		(void) herald_pending_add(channel, strlen(channel), payload ? payload : "", payload ? strlen(payload) : 0, false);
-		herald_notify_go_native();
-		return;
+		if (!herald_is_committing && herald_own_channel(channel))
+			report_reserved(channel);
+		herald_channel_settings_read();
+		if (herald_is_committing)
+			(void) herald_channel_settings_use();
+		if (herald_channel_settings_include(channel))
+			herald_publish_refuse(channel);
 	}
 	herald_notify_go_native();
 	Async_Notify(channel, payload);
-	if (logged)
-		herald_log_native(channel, payload ? payload : "");
-}
-
-/* Is this a valid notification for the server's own queue, on a logged channel? */
-static bool
-is_logged(const char *channel, const char *payload)
-{
-	size_t		length = channel ? strlen(channel) : 0;
-
-	return length > 0 && length < NAMEDATALEN &&
-		(payload == NULL || strlen(payload) <= HERALD_PAYLOAD_MAX_OF_SERVER) &&
-		!IsParallelWorker() && herald_activation_is_on() && herald_settings_any_logged() &&
-		herald_channel_is_logged(channel);
+	herald_bypass_add(herald_channel_hash(channel, strlen(channel)));
 }
 
 void
@@ -133,86 +121,60 @@ herald_notify_go_native(void)
 	herald_is_involved = true;
 
 	/* After our PRE_COMMIT callback pending notifications are already in the queue. */
-	if (herald_is_committing)
-		herald_bypass_forget();
-	else if (!has_too_long_payload())
+	if (!herald_is_committing && !has_too_long_payload() && !any_pending_is_logged())
 		herald_publish_natively();
 }
 
 void
 herald_notify_go_native_unseen(void)
 {
-	has_unseen = true;
+	herald_bypass_add_unseen();
 	herald_notify_go_native();
 }
 
-/* No hook of ours sees that a C function notifies. */
-bool
-herald_notify_has_unseen(bool may_ask)
-{
-	return has_unseen || (may_ask && !is_native && !RecoveryInProgress() && server_has_some());
-}
-
-void
-herald_notify_log_unseen(void)
-{
-	if (!RecoveryInProgress() && herald_settings_hold())
-		herald_log_unknown();
-}
-
 /*
- * A payload that is too long for the server's queue keeps all of them in ours; then other
- * sessions' notifications may have to wait for this commit.
+ * All of a transaction goes through one queue, so that its order is kept.  Ours has what is
+ * logged, and what is too long for the server's own.
  */
 void
-herald_notify_send_natively_at_end(void)
+herald_notify_choose_queue(bool would_delay_others, bool must_not_delay)
 {
-	ends_natively = ends_natively || !has_too_long_payload();
-}
+	bool		natively = is_native || ends_natively || would_delay_others || must_not_delay;
 
-/*
- * If the server sends nothing else of this transaction, all its native notifications are known
- * here: then only tokens for the channels that it notifies become invalid.
- */
-void
-herald_notify_hand_over(void)
-{
-	if (!(is_native || ends_natively) || herald_pending_count() == 0)
-		return;
-	if (has_too_long_payload())
+	if (herald_bypass_has_unseen() && herald_activation_is_on())
+		herald_channel_settings_read();
+	if (herald_bypass_has_unseen() && herald_activation_is_on() && herald_channel_settings_use())
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("this transaction cannot send all its notifications through the server's own queue"),
-				 errdetail("It needs that queue for some of them, and for all if it has executed very many LISTENs, or begins to LISTEN while that queue is long. A payload of more than %d bytes does not fit there.",
-						   HERALD_PAYLOAD_MAX_OF_SERVER),
-				 errhint("Send them in different transactions.")));
-	if (!is_native && !server_has_some())
-		herald_bypass_begin();
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("settings of channels have changed during this transaction"),
+				 errdetail("It has called pg_notify() where pg_herald does not see the channel, which may be logged now."),
+				 errhint("Repeat the transaction.")));
+	if (!natively || herald_pending_count() == 0)
+		return;
+	(void) herald_channel_settings_use();
+	if (has_too_long_payload() || any_pending_is_logged())
+	{
+		if (is_native || must_not_delay)
+			report_split();
+		return;
+	}
 	herald_publish_all_natively();
 }
 
-/*
- * Does the server have notifications or LISTENs of this transaction?  The server checks this
- * itself before PREPARE TRANSACTION, and throws an error if it does.
- */
+/* By the settings that this commit uses, or, before it begins, by those that the session knows. */
 static bool
-server_has_some(void)
+any_pending_is_logged(void)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	volatile bool result = false;
+	found_logged = false;
+	if (herald_pending_count() > 0 && herald_channel_settings_any())
+		herald_pending_visit(note_logged);
+	return found_logged;
+}
 
-	PG_TRY();
-	{
-		AtPrepare_Notify();
-	}
-	PG_CATCH();
-	{
-		(void) MemoryContextSwitchTo(caller);
-		FlushErrorState();
-		result = true;
-	}
-	PG_END_TRY();
-	return result;
+static void
+note_logged(const HeraldEntry *entry)
+{
+	found_logged = found_logged || herald_channel_settings_include(herald_entry_channel(entry));
 }
 
 /* Does any payload not fit into the server's own queue? */
@@ -226,13 +188,13 @@ void
 herald_notify_reset(void)
 {
 	herald_bypass_forget();
-	is_native = ends_natively = has_unseen = false;
+	is_native = ends_natively = false;
 }
 
 /*
- * herald.pg_notify(channel text, payload text) → void
+ * herald.pg_notify(channel text, payload text), pg_herald_notify(the same) → void
  *
- * Replaces the built-in pg_notify() in finished plans (retarget.c), and may also be called
+ * The second replaces the built-in pg_notify() in finished plans (retarget.c), the first may be called
  * directly.  NULL for either argument counts as empty.  Requires the privilege to execute the
  * built-in function.
  */
@@ -281,6 +243,17 @@ check(const char *channel, size_t channel_length, size_t payload_length)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("payload string too long")));
+}
+
+static void
+report_split(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("this transaction cannot send all its notifications through one queue"),
+			 errdetail("The server's own queue has some of them, or must have all, since the transaction begins to LISTEN while that queue is long. A notification on a logged channel, or with a payload of more than %d bytes, cannot go there.",
+					   HERALD_PAYLOAD_MAX_OF_SERVER),
+			 errhint("Send them in different transactions.")));
 }
 
 static void

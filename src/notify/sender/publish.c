@@ -22,17 +22,18 @@
 
 #include "base/client_message.h"
 #include "base/compat.h"
+#include "base/entry.h"
 #include "base/outbox.h"
 #include "base/shared.h"
 #include "base/wake_watchdog.h"
 #include "core/stop_point.h"
+#include "notify/channels/channel_settings.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/logged/log_writer.h"
 #include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
 #include "notify/sender/admission.h"
-#include "base/entry.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
@@ -71,6 +72,8 @@ static struct
 static bool log_pending(void);
 static bool reserve(uint32 count);
 static void fill(void);
+static void publish_despite_damage(void);
+static void refuse_logged(const HeraldEntry *entry);
 static void notify_natively(const HeraldEntry *entry);
 static void finish(bool committed);
 static void note_commit_end(void);
@@ -99,7 +102,7 @@ herald_publish_reserve(void)
 	}
 	if (herald_shared_is_damaged())
 	{
-		herald_publish_all_natively();
+		publish_despite_damage();
 		return;
 	}
 
@@ -128,7 +131,7 @@ herald_publish_reserve(void)
 		(void) herald_spill_make_room(false);
 	if (!reserve(has_commit ? count + 1 : count))
 	{
-		herald_publish_all_natively();
+		publish_despite_damage();
 		return;
 	}
 
@@ -208,12 +211,37 @@ herald_publish_natively(void)
 void
 herald_publish_all_natively(void)
 {
-	if (!herald_log_is_complete())
-		(void) log_pending();
 	herald_publish_natively();
-	herald_log_write(0);
 	herald_pending_reset();
 	herald_large_transaction_release(false);
+}
+
+/* Of the notifications that our queue cannot have, those on logged channels fail. */
+static void
+publish_despite_damage(void)
+{
+	if (!OidIsValid(relayed.database) && herald_channel_settings_use())
+		herald_pending_visit(refuse_logged);
+	herald_publish_all_natively();
+}
+
+static void
+refuse_logged(const HeraldEntry *entry)
+{
+	if (herald_channel_settings_include(herald_entry_channel(entry)))
+		herald_publish_refuse(herald_entry_channel(entry));
+}
+
+void
+herald_publish_refuse(const char *channel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot log a notification on channel \"%s\"", channel),
+			 herald_shared_is_damaged() ?
+			 errdetail("The channel is logged, and the notification queue of pg_herald is damaged and was switched off.") :
+			 errdetail("The channel is logged, and another module sends the notification while the transaction is committing."),
+			 herald_shared_is_damaged() ? errhint("Restart the server.") : 0));
 }
 
 static void

@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "base/compat.h"
 #include "access/xlogdefs.h"
 
 #include "core/queue_layout.h"
@@ -37,6 +38,9 @@ extern void herald_publish_natively(void);
 
 /* Before the commit: the same; then nothing is left to do for our own queue. */
 extern void herald_publish_all_natively(void);
+
+/* Throw 0A000: the notification would go through the server's own queue, and its channel is logged. */
+herald_noreturn extern void herald_publish_refuse(const char *channel);
 
 /*
  * After the commit is visible, or after the abort: finish the batch, if there

@@ -12,8 +12,7 @@
  * when it runs.
  *
  * Calls that never pass the planner (COPY's defaults, CHECK constraints, arguments of CALL and
- * EXECUTE, the fast-path protocol) still reach the built-in function, and their notifications
- * go through the server's own queue.
+ * EXECUTE, the fast-path protocol) still reach the built-in function: see access_hook() in hooks.c.
  *
  * Both functions are volatile, so places where the planner puts no volatile function need not
  * be searched: index, hash and merge clauses, sort keys.  A test has the list of all plan
@@ -54,6 +53,10 @@ static const Functions built_in = {F_PG_NOTIFY, F_PG_NOTIFICATION_QUEUE_USAGE};
 /* The functions that the last plan changed in this session calls. */
 static Functions ours;
 
+/* A plan was left as it is, since the extension was not there. */
+static bool keeps_built_in;
+
+static Retargeting replace_in(PlannedStmt *plan);
 static void walk_statement(PlannedStmt *plan, Retargeting *context);
 static void walk_plan(Plan *plan, Retargeting *context);
 static void walk_plans(List *plans, Retargeting *context);
@@ -67,29 +70,55 @@ static void depend_on(PlannedStmt *plan, Oid function);
 void
 herald_retarget_plan(PlannedStmt *plan)
 {
+	Retargeting search = {.from = built_in};
+
+	/* The catalog is looked up only for plans that concern us. */
+	walk_statement(plan, &search);
+	if (!search.notify && !search.usage)
+		return;
+	if (!herald_activation_is_on() || !OidIsValid(herald_activation_notify_function()))
+	{
+		keeps_built_in = true;
+		return;
+	}
+	search = replace_in(plan);
+
+	/* A plan that is kept must not outlive the extension. */
+	if (search.notify)
+		depend_on(plan, ours.notify);
+	if (search.usage && OidIsValid(ours.usage))
+		depend_on(plan, ours.usage);
+}
+
+void
+herald_retarget_kept(PlannedStmt *plan)
+{
+	bool		is_on;
+
+	if (!keeps_built_in && !OidIsValid(ours.notify))
+		return;
+	is_on = herald_activation_is_on() && OidIsValid(herald_activation_notify_function());
+	if (OidIsValid(ours.notify) && !(is_on && herald_activation_notify_function() == ours.notify))
+		walk_statement(plan, &(Retargeting) {.from = ours, .to = built_in});
+
+	/* The extension has been created since: all other plans are made again. */
+	if (keeps_built_in && is_on)
+	{
+		(void) replace_in(plan);
+		keeps_built_in = false;
+	}
+}
+
+static Retargeting
+replace_in(PlannedStmt *plan)
+{
 	Functions	current = {herald_activation_notify_function(), herald_activation_usage_function()};
 	Retargeting context = {.from = built_in, .to = current};
 
 	walk_statement(plan, &context);
-
-	/* A plan that is kept must not outlive the extension. */
-	if (context.notify)
-		depend_on(plan, current.notify);
-	if (context.usage)
-		depend_on(plan, current.usage);
 	if (context.notify || context.usage)
 		ours = current;
-}
-
-void
-herald_retarget_back(PlannedStmt *plan)
-{
-	Retargeting context = {.from = ours, .to = built_in};
-
-	if (!OidIsValid(ours.notify) ||
-		(herald_activation_is_on() && herald_activation_notify_function() == ours.notify))
-		return;
-	walk_statement(plan, &context);
+	return context;
 }
 
 static void
@@ -220,12 +249,12 @@ replace(Node *node, void *context)
 
 		if (call->funcid == found->from.notify)
 		{
-			call->funcid = found->to.notify;
+			call->funcid = OidIsValid(found->to.notify) ? found->to.notify : call->funcid;
 			found->notify = true;
 		}
-		else if (call->funcid == found->from.usage && OidIsValid(found->to.usage))
+		else if (call->funcid == found->from.usage)
 		{
-			call->funcid = found->to.usage;
+			call->funcid = OidIsValid(found->to.usage) ? found->to.usage : call->funcid;
 			found->usage = true;
 		}
 	}

@@ -21,9 +21,9 @@
 extern void herald_retarget_plan(PlannedStmt *plan);
 
 /*
- * Put the built-in functions back into a plan that is about to run, if the extension with
- * which it was made no longer exists: an SQL function keeps its plans while it runs.
+ * Correct a kept plan that is about to run, if the extension has been dropped or created since it
+ * was made: an SQL function keeps its plans while it runs.
  */
-extern void herald_retarget_back(PlannedStmt *plan);
+extern void herald_retarget_kept(PlannedStmt *plan);
 
 #endif							/* HERALD_RETARGET_H */

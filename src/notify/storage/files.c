@@ -146,7 +146,7 @@ herald_files_open(HeraldFileKind kind, uint64 number, File *file)
 }
 
 bool
-herald_files_write(File file, const char *bytes, uint64 length, uint64 offset)
+herald_files_write(File file, const char *bytes, uint64 length, uint64 offset, bool logs)
 {
 	uint64		done = 0;
 
@@ -160,11 +160,12 @@ herald_files_write(File file, const char *bytes, uint64 length, uint64 offset)
 		{
 			int			save_errno = errno;
 
-			ereport(LOG_SERVER_ONLY,
-					(errcode_for_file_access(),
-					 errmsg("could not write notifications to file \"%s\": %m",
-							FilePathName(file)),
-					 errhidestmt(true)));
+			if (logs)
+				ereport(LOG_SERVER_ONLY,
+						(errcode_for_file_access(),
+						 errmsg("could not write notifications to file \"%s\": %m",
+								FilePathName(file)),
+						 errhidestmt(true)));
 			errno = save_errno;
 			return false;
 		}

@@ -58,10 +58,10 @@ extern File herald_files_create(HeraldFileKind kind, uint64 number);
 extern bool herald_files_open(HeraldFileKind kind, uint64 number, File *file);
 
 /*
- * Write or read `length` bytes at `offset`.  False: it failed; the reason is in the log, and
- * after a write also in errno.  Writing past temp_file_limit throws.
+ * Write or read `length` bytes at `offset`.  False: it failed; the reason is in the log, after a
+ * write only if `logs`, and also in errno.  Writing past temp_file_limit throws.
  */
-extern bool herald_files_write(File file, const char *bytes, uint64 length, uint64 offset);
+extern bool herald_files_write(File file, const char *bytes, uint64 length, uint64 offset, bool logs);
 extern bool herald_files_read(File file, char *bytes, uint64 length, uint64 offset);
 
 /* Truncate the file.  False: it failed. */

@@ -29,6 +29,7 @@
 #include "utils/resowner.h"
 
 #include "base/channel_hash.h"
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/shared.h"
@@ -42,7 +43,18 @@ struct HeraldSpill
 {
 	HeraldRetention spilled;		/* written under spill_lock */
 	_Atomic uint64_t expired_to;	/* the same */
+
+	/* Under spill_lock: failures to write a segment, since the last line about them, and the time of the last one. */
+	uint64		failures;
+	uint64		failed_ms;
 };
+
+/*
+ * On a full disk many segments a second may fail, for history that no session may ever ask for.  So
+ * failures are logged when there was none for as long as this, and so is that it works again:
+ * beside laggards, whose files make room, every other attempt may succeed.
+ */
+#define QUIET_MS		60000
 
 /* A segment on its way to its file. */
 typedef struct Saving
@@ -51,6 +63,7 @@ typedef struct Saving
 	ResourceOwner owner;
 	File		file;			/* 0: none */
 	bool		is_complete;
+	bool		logs;			/* a failure */
 } Saving;
 
 /* See herald_spill_delete_in_return(). */
@@ -64,6 +77,8 @@ static bool must_delete(void);
 static bool write_segment(HeraldPosition segment);
 static bool create_and_write(void *arg);
 static bool close_file(void *arg);
+static bool was_quiet(void);
+static void note_outcome(bool is_complete);
 static void delete_segment(HeraldPosition segment);
 static void delete_large(uint64 number, uint64 bytes);
 static void count_dropped(void);
@@ -429,7 +444,7 @@ herald_spill_tidy(void)
 }
 
 /*
- * Write a segment of the ring to its file.  Errors are logged; they reach neither the caller nor
+ * Write a segment of the ring to its file.  Errors may be logged; they reach neither the caller nor
  * its client.  A file that is not complete is emptied, not deleted: another process may try again
  * at once.
  */
@@ -438,17 +453,19 @@ write_segment(HeraldPosition segment)
 {
 	ResourceOwner caller = CurrentResourceOwner;
 	int			limit = temp_file_limit;
-	Saving		saving = {.segment = segment};
+	Saving		saving = {.segment = segment,.logs = was_quiet()};
 
 	/* The file is neither this transaction's, nor any query's. */
 	temp_file_limit = -1;
-	saving.is_complete = herald_with_messages_suppressed(create_and_write, &saving);
+	saving.is_complete = saving.logs ? herald_with_messages_suppressed(create_and_write, &saving) :
+		herald_with_errors_dropped(create_and_write, &saving);
 	temp_file_limit = limit;
 	CurrentResourceOwner = caller;	/* the current one cannot be deleted */
 
 	if (saving.is_complete)
 		herald_shared_count(HERALD_COUNT_SEGMENTS_SPILLED, 1);
 	(void) herald_with_messages_suppressed(close_file, &saving);
+	note_outcome(saving.is_complete);
 	return saving.is_complete;
 }
 
@@ -465,7 +482,7 @@ create_and_write(void *arg)
 									   herald_queue_segment_number(herald_queue, saving->segment));
 	result = herald_files_write(saving->file,
 								(const char *) herald_queue_at(herald_queue, saving->segment),
-								herald_queue->segment_size, 0);
+								herald_queue->segment_size, 0, saving->logs);
 	HERALD_FAULT_POINT("spill-written");
 	return result;
 }
@@ -490,6 +507,32 @@ close_file(void *arg)
 		ResourceOwnerDelete(saving->owner);
 	}
 	return true;
+}
+
+/* Have no segments failed for some time? */
+static bool
+was_quiet(void)
+{
+	return herald_spill->failures == 0 || herald_clock_ms() - herald_spill->failed_ms >= QUIET_MS;
+}
+
+static void
+note_outcome(bool is_complete)
+{
+	if (!is_complete)
+	{
+		herald_spill->failures++;
+		herald_spill->failed_ms = herald_clock_ms();
+	}
+	else if (herald_spill->failures > 0 && was_quiet())
+	{
+		ereport(LOG_SERVER_ONLY,
+				(errmsg("pg_herald can write its temporary files again"),
+				 errdetail("Before that it failed %llu times; the first failure was logged.",
+						   (unsigned long long) herald_spill->failures),
+				 errhidestmt(true)));
+		herald_spill->failures = 0;
+	}
 }
 
 static void

@@ -44,8 +44,6 @@ FUNCTIONS = """
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_is_logged';
     CREATE FUNCTION stop_any_logged() RETURNS boolean
         LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_any_logged';
-    CREATE FUNCTION stop_hold_settings() RETURNS boolean
-        LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_hold_settings';
 """
 
 CHANNELS = 10_000  # more than fit into the 1 MB that laggards.SMALLEST leaves for them

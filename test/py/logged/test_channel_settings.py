@@ -1,67 +1,21 @@
-"""Settings of channels: herald.set_channel(), and which channels are logged. Tests ask a function of the build with stop
-points, which asks as a sender does before its commit."""
+"""Settings of channels: herald.set_channel(), and which channels are logged."""
 
 import json
 import random
-from collections.abc import Callable
 
 import psycopg
 import pytest
 
-from faults import FUNCTIONS, Doing, Points, pid_of
+from faults import FUNCTIONS, Doing, pid_of
 from following import has_replayed
 from harness.cluster import Cluster
 from harness.standby import Standby
-from servers import SETTINGS, need_library, started
+from servers import SETTINGS, started
+from settings import ALTER, CREATE, SET, is_logged, put, refused, rows
 from support import one, outcome, until
 
 pytestmark = pytest.mark.seam
 
-SET = "SELECT herald.set_channel(%s, %s)"
-ROWS = "SELECT channel, logged FROM herald.channel_settings ORDER BY channel COLLATE \"C\""
-
-
-@pytest.fixture(scope="module")
-def server(stop_points):
-    """A server with stop points, logical decoding and prepared transactions."""
-    for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | {
-            "wal_level": "logical", "max_prepared_transactions": 2, "wal_retrieve_retry_interval": "100ms"}):
-        cluster.psql(FUNCTIONS)
-        yield cluster
-
-
-@pytest.fixture
-def open_one(server, connect):
-    """open_one() opens a session in a database of this test, which has the extension and no settings."""
-    server.psql("CREATE DATABASE of_settings")
-    server.create_herald("of_settings")
-    server.psql(FUNCTIONS, "of_settings")
-    yield lambda: connect(server, "of_settings")
-    server.psql("DROP DATABASE of_settings WITH (FORCE)")
-
-
-@pytest.fixture
-def points(server, connect):
-    """The stop points of the server."""
-    points = Points(connect(server))
-    yield points
-    points.release()
-
-
-def put(session: psycopg.Connection, settings: dict[str, bool | None] | None = None, **channels: bool | None) -> None:
-    """Sets these channels and prefixes."""
-    for name, logged in {**(settings or {}), **channels}.items():
-        session.execute(SET, (name, logged))
-
-
-def is_logged(session: psycopg.Connection, *channels: str) -> list[bool]:
-    """Whether these channels are logged."""
-    return [one(session, "SELECT stop_is_logged(%s)", channel) for channel in channels]
-
-
-def waits_for_lock(watcher: psycopg.Connection, session: psycopg.Connection) -> bool:
-    """Whether a session waits for a heavyweight lock."""
-    return one(watcher, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", pid_of(session))
 
 
 # ---- which setting counts ----
@@ -82,15 +36,17 @@ def test_exact_before_prefix(open_one):
 
 
 def test_all_channels(open_one):
-    """Guards: an asterisk alone stands for all channels; a setting of false excludes some of them, null removes it."""
+    """Guards: an asterisk alone stands for all channels; a setting of false excludes some of them, null removes it; with
+    the last one the server goes."""
     session = open_one()
     put(session, {"*": True, "quiet*": False})
     assert is_logged(session, "a", "quiet", "quieter", "quie") == [True, False, False, True]
     put(session, {"quiet*": None})
     assert is_logged(session, "quiet") == [True]
-    assert session.execute(ROWS).fetchall() == [("*", True)]
+    assert rows(session) == {"*": True}
     put(session, {"*": None, "never set": None})
-    assert session.execute(ROWS).fetchall() == [] and not one(session, "SELECT stop_any_logged()")
+    assert rows(session) == {} and not one(session, "SELECT stop_any_logged()")
+    assert one(session, "SELECT count(*) FROM pg_foreign_server") == 0
 
 
 def test_names_of_several_bytes(open_one):
@@ -106,6 +62,16 @@ def test_names_of_several_bytes(open_one):
         [True, True, False, True, False]
 
 
+def test_odd_names(open_one):
+    """Guards: names with characters that mean something in an array, in SQL or in an option."""
+    session = open_one()
+    odd = ["a,b", "{a}", "a=b", "a\"b", "a\\b", "a'b", "NULL", "null", " a ", "a b*", "\n\t\x01", "$1", "%s", "--"]
+    put(session, dict.fromkeys(odd, True))
+    put(session, {odd[0]: None, odd[1]: False})
+    assert rows(session) == dict.fromkeys(odd[2:], True) | {odd[1]: False}
+    assert is_logged(session, *(name.replace("*", "x") for name in odd)) == [False, False] + [True] * (len(odd) - 2)
+
+
 def longest_match(settings: dict[str, bool], channel: str) -> bool:
     """What the settings say, found slowly."""
     if channel in settings:
@@ -115,7 +81,8 @@ def longest_match(settings: dict[str, bool], channel: str) -> bool:
 
 
 def test_a_thousand_settings(open_one):
-    """Guards: a thousand settings, many of which are prefixes of others, give the same as a search of all of them."""
+    """Guards: a thousand settings, many of which are prefixes of others, give the same as a search of all of them; one
+    statement sets them within seconds."""
     numbers = random.Random(7)
 
     def word(length_max: int) -> str:
@@ -128,7 +95,7 @@ def test_a_thousand_settings(open_one):
         if name:
             settings[name] = numbers.random() < 0.5
     session.execute("SELECT herald.set_channel(key, value::boolean) FROM jsonb_each_text(%s)", (json.dumps(settings),))
-    assert dict(session.execute(ROWS).fetchall()) == settings
+    assert rows(session) == settings
     channels = [channel for channel in {word(11) for _ in range(3000)} | {name.rstrip("*") for name in settings} if channel]
     for each in (session, other):
         found = dict(each.execute("SELECT channel, stop_is_logged(channel) FROM unnest(%s::text[]) channel", (channels,)).fetchall())
@@ -139,37 +106,36 @@ def test_a_thousand_settings(open_one):
 
 def test_committed_changes_count(open_one):
     """Guards: a session that is open uses what has been committed, at once and whatever its snapshot shows; what is not
-    committed, or was rolled back, does not count for others."""
+    committed counts for no session."""
     session, other = open_one(), open_one()
     other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM herald.channel_settings")
     assert is_logged(other, "a") == [False]
     session.execute("BEGIN")
     put(session, a=True)
-    assert is_logged(session, "a") == [True] and is_logged(other, "a") == [False]
+    assert rows(session) == {"a": True}
+    assert is_logged(session, "a") == [False] == is_logged(other, "a")
     session.execute("ROLLBACK")
-    assert is_logged(session, "a") == [False] and is_logged(other, "a") == [False]
+    assert is_logged(session, "a") == [False] == is_logged(other, "a")
     put(session, a=True)
-    assert is_logged(other, "a") == [True]
-    assert one(other, "SELECT count(*) FROM herald.channel_settings") == 0
+    assert is_logged(other, "a") == [True] == is_logged(session, "a")
+    assert rows(other) == {}
     other.execute("COMMIT")
     put(session, a=False)
     assert is_logged(other, "a") == [False] == is_logged(open_one(), "a")
-    session.execute("UPDATE herald.channel SET name = 'b', logged = true")
+    session.execute(f"{ALTER} OPTIONS (ADD logged '{{b}}', DROP unlogged)")
     assert is_logged(other, "a", "b") == [False, True]
-    session.execute("DELETE FROM herald.channel")
+    session.execute("DROP SERVER pg_herald")
     assert is_logged(other, "a", "b") == [False, False]
 
 
 def test_savepoints(open_one):
-    """Guards: what is rolled back to a savepoint does not count, in this session either."""
+    """Guards: what is rolled back to a savepoint does not count."""
     session, other = open_one(), open_one()
     session.execute("BEGIN")
     put(session, a=True)
     session.execute("SAVEPOINT one")
     put(session, a=False, b=True)
-    assert is_logged(session, "a", "b") == [False, True]
     session.execute("ROLLBACK TO one")
-    assert is_logged(session, "a", "b") == [True, False]
     put(session, c=True)
     session.execute("RELEASE one; COMMIT")
     for each in (session, other):
@@ -177,14 +143,16 @@ def test_savepoints(open_one):
 
 
 def test_changed_while_it_is_read(open_one, points):
-    """Guards: a change that is committed while a session reads the settings counts when it has read them."""
+    """Guards: a change that is committed while a session reads the settings counts the next time; an error while it reads
+    leaves nothing behind."""
     session, reader = open_one(), open_one()
     points.arm("settings-read", "wait", pid_of(reader))
-    doing = Doing(reader, "DO $$ BEGIN ASSERT stop_is_logged('a'); END $$")
+    doing = Doing(reader, "SELECT stop_is_logged('a')")
     points.waiter("settings-read")
     put(session, a=True)
     points.release("settings-read")
     assert doing.end() is None
+    assert is_logged(reader, "a") == [True]
     points.arm("settings-read", "error", pid_of(reader))
     put(session, b=True)
     assert outcome(reader, "SELECT stop_is_logged('b')") == 'XX000: error at stop point "settings-read"'
@@ -192,176 +160,65 @@ def test_changed_while_it_is_read(open_one, points):
 
 
 def test_extension_created_again(open_one):
-    """Guards: without the extension no channel is logged; created again, it has no settings, and new ones count in the
-    sessions that were open."""
+    """Guards: the extension cannot be dropped by mistake while channels are set; without it no channel is logged;
+    created again, it has no settings, and new ones count in the sessions that were open."""
     session, other = open_one(), open_one()
     for _ in range(2):
         put(session, a=True)
         assert is_logged(other, "a") == [True]
-        session.execute("DROP EXTENSION pg_herald")
+        assert outcome(session, "DROP EXTENSION pg_herald").startswith("2BP01")
+        session.execute("DROP EXTENSION pg_herald CASCADE")
         assert is_logged(other, "a") == [False] and not one(other, "SELECT stop_any_logged()")
         session.execute("CREATE EXTENSION pg_herald")
         assert is_logged(other, "a") == [False]
     put(session, b=True)
     assert is_logged(other, "a", "b") == [False, True]
-    session.execute("BEGIN; DROP EXTENSION pg_herald; CREATE EXTENSION pg_herald")
+    session.execute("BEGIN; DROP EXTENSION pg_herald CASCADE; CREATE EXTENSION pg_herald")
     put(session, c=True)
-    assert is_logged(session, "b", "c") == [False, True]
     session.execute("ROLLBACK")
     for each in (session, other):
         assert is_logged(each, "b", "c") == [True, False]
-
-
-def test_table_of_another_owner(open_one):
-    """Guards: a table of that name that does not belong to the extension sets nothing."""
-    session = open_one()
-    session.execute("DROP EXTENSION pg_herald; CREATE EXTENSION pg_herald")
-    session.execute("ALTER EXTENSION pg_herald DROP TABLE herald.channel")
-    session.execute("ALTER TABLE herald.channel DISABLE TRIGGER ALL; INSERT INTO herald.channel VALUES ('a', true)")
-    assert is_logged(session, "a") == [False]
-    session.execute("ALTER EXTENSION pg_herald ADD TABLE herald.channel")
-    assert is_logged(session, "a") == [True]
-
-
-# ---- settings and commits do not overlap ----
-
-def test_senders_end_under_the_old_setting(open_one):
-    """Guards: a change waits before its commit for transactions that are committing under the old settings, and an open
-    transaction that has changed settings does not hold them up."""
-    session, sender, late, watcher = (open_one() for _ in range(4))
-    session.execute("BEGIN")
-    put(session, a=True)
-    sender.execute("BEGIN")
-    assert not one(sender, "SELECT stop_hold_settings()")
-    committing = Doing(session, "COMMIT")
-    until(lambda: waits_for_lock(watcher, session), "the change waits for the sender")
-    assert is_logged(sender, "a") == [False]
-    asking = Doing(late, "DO $$ BEGIN ASSERT stop_hold_settings(); ASSERT stop_is_logged('a'); END $$")
-    until(lambda: waits_for_lock(watcher, late), "the next sender waits for the change")
-    sender.execute("COMMIT")
-    assert committing.end() is None and asking.end() is None
-
-
-def test_sender_waits_for_a_commit(open_one, points):
-    """Guards: a sender that meets the commit of a change waits, and then has the new setting; a cancel ends its wait."""
-    session, sender, other, watcher = (open_one() for _ in range(4))
-    points.arm("settings-alone", "wait", pid_of(session))
-    changing = Doing(session, "SELECT herald.set_channel('a', true)")
-    points.waiter("settings-alone")
-    assert is_logged(watcher, "a") == [False]
-    asking = Doing(sender, "DO $$ BEGIN ASSERT stop_hold_settings(); ASSERT stop_is_logged('a'); END $$")
-    until(lambda: waits_for_lock(watcher, sender), "the sender waits for the change")
-    other.execute("SET lock_timeout = '10ms'")
-    assert outcome(other, "SELECT stop_hold_settings()") == "55P03: canceling statement due to lock timeout"
-    points.release("settings-alone")
-    assert changing.end() is None and asking.end() is None
-
-
-def test_changes_come_one_by_one(open_one):
-    """Guards: a second transaction that changes settings waits for the first at once, so they do not deadlock."""
-    first, second, watcher = (open_one() for _ in range(3))
-    first.execute("BEGIN")
-    put(first, a=True)
-    second.execute("BEGIN")
-    changing = Doing(second, "SELECT herald.set_channel('b', true)")
-    until(lambda: waits_for_lock(watcher, second), "the second waits")
-    put(first, c=True)
-    first.execute("COMMIT")
-    assert changing.end() is None
-    second.execute("COMMIT")
-    assert is_logged(watcher, "a", "b", "c") == [True, True, True]
-
-
-def test_dropped_during_the_wait(open_one):
-    """Guards: a sender that waits while the extension is dropped, and perhaps created again, then has what is there."""
-    for again, expected in (("", "false"), ("CREATE EXTENSION pg_herald; SELECT herald.set_channel('a', true)", "true")):
-        session, sender, watcher = (open_one() for _ in range(3))
-        session.execute("DROP EXTENSION IF EXISTS pg_herald; CREATE EXTENSION pg_herald")
-        session.execute(f"BEGIN; DROP EXTENSION pg_herald; {again}")
-        asking = Doing(sender, "DO $$ BEGIN"
-                       f" ASSERT stop_hold_settings() = {expected} AND stop_is_logged('a') = {expected}; END $$")
-        until(lambda: waits_for_lock(watcher, sender), "the sender waits")
-        session.execute("COMMIT")
-        assert asking.end() is None
-
-
-# ---- what readers of the WAL find ----
-
-@pytest.fixture
-def messages(open_one):
-    """messages() returns the settings that were written to the WAL since the last call, each transaction's as a list."""
-    need_library("test_decoding")
-    session = open_one()
-    session.execute("SELECT pg_create_logical_replication_slot('settings', 'test_decoding')")
-
-    def read() -> list[list[tuple[str, bool]]]:
-        transactions: list[list[tuple[str, bool]]] = []
-        for (line,) in session.execute("SELECT data FROM pg_logical_slot_get_changes('settings', NULL, NULL)"):
-            if line.startswith("BEGIN"):
-                transactions.append([])
-            head, found, text = line.partition(" content:")
-            if found and "prefix: pg_herald," in head:
-                assert "transactional: 1" in head
-                message = json.loads(text)
-                assert list(message) == ["version", "kind", "run", "channel", "logged"]
-                assert (message["version"], message["kind"], len(message["run"])) == (1, "setting", 16)
-                transactions[-1].append((message["channel"], message["logged"]))
-        return [changes for changes in transactions if changes]
-
-    yield read
-    session.execute("SELECT pg_drop_replication_slot('settings')")
-
-
-def test_messages(open_one, messages: Callable):
-    """Guards: the WAL has a message for each change that is committed, in its transaction; none for what is rolled back
-    or changes nothing; also for changes in subtransactions, by the owner's own statements, and by replication."""
-    session = open_one()
-    put(session, {"orders*": True, 'a "quoted" \\ name\n': False})
-    put(session, {"orders*": True})
-    assert messages() == [[("orders*", True)], [('a "quoted" \\ name\n', False)]]
-    session.execute("BEGIN")
-    put(session, a=True)
-    session.execute("SAVEPOINT one")
-    put(session, b=True)
-    session.execute("ROLLBACK TO one")
+    session.execute("BEGIN; DROP EXTENSION pg_herald CASCADE; CREATE EXTENSION pg_herald")
     put(session, c=True)
-    session.execute("SAVEPOINT two")
-    put(session, d=True)
-    session.execute("RELEASE two; RELEASE one; COMMIT")
-    session.execute("BEGIN")
-    put(session, e=True)
-    session.execute("ROLLBACK")
-    assert messages() == [[("a", True), ("c", True), ("d", True)]]
-    put(session, a=None, b=None, c=False)
-    assert messages() == [[("a", False)], [("c", False)]]
-    session.execute("UPDATE herald.channel SET name = 'x' WHERE name = 'd'")
-    session.execute("DELETE FROM herald.channel WHERE name = 'x'")
-    assert messages() == [[("x", True), ("d", False)], [("x", False)]]
-    session.execute("SET session_replication_role = replica; INSERT INTO herald.channel VALUES ('r', true)")
-    assert messages() == [[("r", True)]]
+    session.execute("COMMIT")
+    for each in (session, other):
+        assert is_logged(each, "b", "c") == [False, True]
 
 
-def test_own_notifications_follow_a_change(open_one):
-    """Guards: a transaction that changes a setting and notifies commits both, in one statement too."""
-    session, listener = open_one(), open_one()
-    listener.execute("LISTEN a")
-    session.execute("SELECT herald.set_channel('a', true), pg_notify('a', 'one')")
-    session.execute("BEGIN; NOTIFY a, 'two'; SELECT herald.set_channel('a', false); COMMIT")
-    assert [notice.payload for notice in listener.notifies(timeout=20, stop_after=2)] == ["one", "two"]
-
-
-def test_prepare_after_a_change(open_one):
-    """Guards: a transaction that has changed settings cannot be prepared; with the change rolled back it can."""
+def test_server_with_another_wrapper(open_one):
+    """Guards: a server of that name, but of another wrapper, sets nothing; herald.set_channel() does not change it, nor
+    claims to have set something."""
     session = open_one()
-    session.execute("BEGIN")
-    put(session, a=True)
-    assert outcome(session, "PREPARE TRANSACTION 'settings'") == \
-        "0A000: cannot PREPARE a transaction that has changed settings of channels"
-    session.execute("ROLLBACK; BEGIN; CREATE TABLE item (); SAVEPOINT one")
-    put(session, a=True)
-    session.execute("ROLLBACK TO one; PREPARE TRANSACTION 'settings'")
-    session.execute("COMMIT PREPARED 'settings'")
+    session.execute("CREATE FOREIGN DATA WRAPPER other; CREATE SERVER pg_herald FOREIGN DATA WRAPPER other"
+                    " OPTIONS (logged '{a}')")
     assert is_logged(session, "a") == [False]
+    assert str(outcome(session, SET, "b", True))[:5] == "42710"
+    assert one(session, "SELECT srvoptions FROM pg_foreign_server") == ["logged={a}"]
+
+
+# ---- catalogs that are locked ----
+
+@pytest.mark.parametrize("table", ["pg_foreign_server", "pg_foreign_data_wrapper"])
+def test_catalog_is_locked(open_one, table):
+    """Guards: while a session has locked a catalog, as VACUUM FULL does, NOTIFY does not wait, and what needs to know the
+    settings fails; a change waits as any statement does."""
+    admin, holder, sender, setter = (open_one() for _ in range(4))
+    put(admin, a=True)
+    holder.execute(f"BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+    late = open_one()
+    for session in (sender, late):
+        session.execute("SET lock_timeout = '10s'")
+        session.execute("NOTIFY a, 'x'")
+        session.execute("LISTEN a; UNLISTEN *")
+    assert one(late, "SELECT stop_any_logged()")
+    for function in ("stop_is_logged('a')", "herald.listen('a', herald.position())"):
+        assert outcome(late, f"SELECT {function}") == "55P03: could not read the settings of channels"
+    setting = Doing(setter, "SELECT herald.set_channel('b', true)")
+    until(lambda: one(sender, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", pid_of(setter)),
+          "the change waits")
+    holder.execute("COMMIT")
+    assert setting.end() is None
+    assert is_logged(late, "a", "b") == [True, True]
 
 
 # ---- errors and privileges ----
@@ -379,73 +236,172 @@ def test_prepare_after_a_change(open_one):
     ("herald_position", '42939: channel name "herald_position" is reserved'),
 ])
 def test_names_that_are_refused(open_one, name, error):
-    """Guards: names that cannot be those of channels, by the function and by the owner's own statements."""
+    """Guards: names that cannot be those of channels, by the function and by statements on the server."""
     session = open_one()
     for logged in (True, False, None):
         assert outcome(session, SET, name, logged) == error
-    if name is not None:
-        assert outcome(session, "INSERT INTO herald.channel VALUES (%s, true)", name) == error
-        put(session, a=True)
-        assert outcome(session, "UPDATE herald.channel SET name = %s", name) == error
-        assert session.execute(ROWS).fetchall() == [("a", True)]
+    listed = '{z,NULL}' if name is None else f'{{z,"{name}"}}'
+    error = "22023: channel name cannot be empty" if name is None else error
+    for option in ("logged", "unlogged"):
+        assert outcome(session, f"{CREATE} OPTIONS ({option} '{listed}')") == error
+    put(session, a=True)
+    for change in (f"SET logged '{listed}'", f"ADD unlogged '{listed}'"):
+        assert outcome(session, f"{ALTER} OPTIONS ({change})") == error
+    assert rows(session) == {"a": True}
+
+
+@pytest.mark.parametrize("sql, error", [
+    (f"{CREATE} OPTIONS (log '{{a}}')", 'HV00D: invalid option "log"'),
+    (f"{CREATE} OPTIONS (\"Logged\" '{{a}}')", 'HV00D: invalid option "Logged"'),
+    (f"{CREATE} OPTIONS (logged 'a')", '22P02: malformed array literal: "a"'),
+    (f"{CREATE} OPTIONS (logged '')", '22P02: malformed array literal: ""'),
+    (f"{CREATE} OPTIONS (logged '{{a,a}}')", '42710: channel "a" is set more than once'),
+    (f"{CREATE} OPTIONS (logged '{{a*}}', unlogged '{{b,a*}}')", '42710: channel "a*" is set more than once'),
+    (f"{CREATE} OPTIONS (logged '{{a}}', logged '{{b}}')", '42710: option "logged" provided more than once'),
+    ("ALTER FOREIGN DATA WRAPPER pg_herald OPTIONS (ADD logged '{a}')", 'HV00D: invalid option "logged"'),
+    (f"{CREATE}; CREATE USER MAPPING FOR CURRENT_USER SERVER pg_herald OPTIONS (logged '{{a}}')",
+     'HV00D: invalid option "logged"'),
+    (f"{CREATE}; CREATE FOREIGN TABLE t () SERVER pg_herald OPTIONS (unlogged '{{a}}')",
+     'HV00D: invalid option "unlogged"'),
+])
+def test_options_that_are_refused(open_one, sql, error):
+    """Guards: options that are none, and options of anything but the server."""
+    session = open_one()
+    assert outcome(session, sql) == error
+    assert rows(session) == {}
+
+
+def test_options_without_names(open_one):
+    """Guards: a server without options, or with empty ones, sets nothing, and can be set; an array of arrays is a list."""
+    session = open_one()
+    session.execute(f"{CREATE} OPTIONS (logged '{{}}', unlogged '{{}}')")
+    assert rows(session) == {} and not one(session, "SELECT stop_any_logged()")
+    put(session, a=True, b=False)
+    assert rows(session) == {"a": True, "b": False}
+    session.execute(f"{ALTER} OPTIONS (SET logged '{{{{c,d}},{{e,f}}}}', DROP unlogged)")
+    assert is_logged(session, *"abcdef") == [False] * 2 + [True] * 4
+    session.execute(f"{ALTER} OPTIONS (DROP logged)")
+    put(session, {"*": True})
+    assert rows(session) == {"*": True}
+
+
+ANOTHER = '42710: server "another" is not allowed for foreign-data wrapper "pg_herald"'
+
+
+def test_another_server_of_the_wrapper(open_one):
+    """Guards: a second server of the wrapper, or one with another name, is refused at the commit, with all else of the
+    transaction; in between it may exist."""
+    session = open_one()
+    create = "CREATE SERVER another FOREIGN DATA WRAPPER pg_herald"
+    rename = f"{ALTER} RENAME TO another"
+    assert outcome(session, create) == ANOTHER
+    put(session, a=True)
+    for statements in ([create], [create, "CREATE TABLE t ()"], [rename], ["SAVEPOINT s", rename, "RELEASE s"],
+                       [f"{ALTER} OPTIONS (SET logged '{{b}}')", create]):
+        assert refused(session, *statements) == ANOTHER
+    assert refused(session, create, "DROP SERVER another") is None
+    assert refused(session, rename, "ALTER SERVER another RENAME TO pg_herald") is None
+    assert refused(session, "SAVEPOINT s", create, "ROLLBACK TO s") is None
+    assert rows(session) == {"a": True} and is_logged(session, "a", "b") == [True, False]
+    assert one(session, "SELECT to_regclass('t') IS NULL")
 
 
 def test_calls_that_are_refused(open_one):
-    """Guards: read-only transactions; TRUNCATE, which readers of the WAL would not notice; the trigger elsewhere."""
+    """Guards: changes in read-only transactions and in parallel queries."""
     session = open_one()
     put(session, a=True)
     session.execute("BEGIN READ ONLY")
     assert outcome(session, SET, "a", True) == "25006: cannot execute herald.set_channel() in a read-only transaction"
-    session.execute("ROLLBACK; CREATE TABLE other (name text, logged boolean)")
-    assert outcome(session, "TRUNCATE herald.channel") == '0A000: cannot truncate table "channel"'
-    session.execute("CREATE TRIGGER changed AFTER INSERT ON other FOR EACH ROW EXECUTE FUNCTION herald.channel_changed()")
-    assert outcome(session, "INSERT INTO other VALUES ('b', true)") == \
-        '39P01: function "channel_changed" is for table herald.channel only'
-    assert outcome(session, "INSERT INTO herald.channel VALUES ('b', NULL)").startswith("23502")
-    assert session.execute(ROWS).fetchall() == [("a", True)]
+    session.execute("ROLLBACK")
+    assert rows(session) == {"a": True}
+
+
+def test_prepare_after_a_change(open_one):
+    """Guards: a transaction that has changed settings cannot be prepared; with the change rolled back, or without effect,
+    it can."""
+    session = open_one()
+    error = "0A000: cannot PREPARE a transaction that has changed settings of channels"
+    session.execute("BEGIN")
+    put(session, a=True)
+    assert outcome(session, "PREPARE TRANSACTION 'settings'") == error
+    session.execute("ROLLBACK; BEGIN; CREATE TABLE item (); SAVEPOINT one")
+    put(session, a=True)
+    session.execute("ROLLBACK TO one; PREPARE TRANSACTION 'settings'")
+    session.execute("COMMIT PREPARED 'settings'")
+    assert is_logged(session, "a") == [False]
+    session.execute(f"BEGIN; {CREATE}; PREPARE TRANSACTION 'settings'")
+    session.execute("COMMIT PREPARED 'settings'")
+    put(session, a=True)
+    session.execute("BEGIN; DROP EXTENSION pg_herald CASCADE")
+    assert outcome(session, "PREPARE TRANSACTION 'settings'") == error
+    assert is_logged(session, "a") == [True]
 
 
 def test_roles_and_settings(open_one):
-    """Guards: all users see the settings; only a role with EXECUTE changes them, only by the function, whatever its
-    search_path says; it cannot create triggers with our function."""
+    """Guards: all users see the settings; USAGE on the wrapper allows the first one, then the owner of the server
+    alone changes it; a role without that right holds up no other; nothing of this executes what is in the user's search_path."""
     admin, user = open_one(), open_one()
     admin.execute("CREATE ROLE setter; CREATE SCHEMA app AUTHORIZATION setter")
     try:
         user.execute("SET SESSION AUTHORIZATION setter")
-        assert outcome(user, SET, "a", True) == "42501: permission denied for function set_channel"
-        admin.execute("GRANT EXECUTE ON FUNCTION herald.set_channel TO setter")
+        assert outcome(user, SET, "a", True) == "42501: permission denied for foreign-data wrapper pg_herald"
+        put(admin, z=True)
+        assert outcome(user, SET, "a", True) == "42501: must be owner of foreign server pg_herald"
+        assert outcome(user, SET, "z", None) == "42501: must be owner of foreign server pg_herald"
+        user.execute("BEGIN")
+        put(user, z=True, y=None)  # which changes nothing
+        admin.execute("SET lock_timeout = '15s'")
+        put(admin, z=False)
+        put(admin, z=True)
+        user.execute("COMMIT")
+        assert rows(user) == {"z": True} and is_logged(user, "z") == [True]
+        put(admin, z=None)
+        admin.execute("GRANT USAGE ON FOREIGN DATA WRAPPER pg_herald TO setter")
         user.execute("""
             CREATE FUNCTION app.never(boolean, boolean) RETURNS boolean LANGUAGE plpgsql AS
                 $$ BEGIN RAISE 'this must not be called'; END $$;
-            CREATE OPERATOR app.<> (LEFTARG = boolean, RIGHTARG = boolean, FUNCTION = app.never);
+            CREATE FUNCTION app.never(text, text) RETURNS boolean LANGUAGE plpgsql AS
+                $$ BEGIN RAISE 'this must not be called'; END $$;
             CREATE OPERATOR app.= (LEFTARG = boolean, RIGHTARG = boolean, FUNCTION = app.never);
-            SET search_path = app, pg_catalog;
-            CREATE TABLE item (name text)""")
+            CREATE OPERATOR app.= (LEFTARG = text, RIGHTARG = text, FUNCTION = app.never);
+            SET search_path = app, pg_catalog""")
         put(user, a=True)
         put(user, a=False, b=True)
         put(user, b=None)
-        assert user.execute(ROWS).fetchall() == [("a", False)]
-        for sql in ("SELECT * FROM herald.channel", "INSERT INTO herald.channel VALUES ('c', true)",
-                    "DELETE FROM herald.channel", "TRUNCATE herald.channel"):
-            assert outcome(user, sql) == "42501: permission denied for table channel"
-        assert outcome(user, "CREATE TRIGGER changed AFTER INSERT ON item FOR EACH ROW"
-                       " EXECUTE FUNCTION herald.channel_changed()") == \
-            "42501: permission denied for function herald.channel_changed"
+        assert rows(user) == {"a": False}
         assert one(user, "SELECT current_setting('search_path')") == "app, pg_catalog"
+        admin.execute("REVOKE USAGE ON FOREIGN DATA WRAPPER pg_herald FROM setter")
+        put(user, c=True)
+        put(admin, c=None)
+        put(user, a=None)
+        assert outcome(user, SET, "a", True).startswith("42501")
     finally:
         user.close()
         admin.execute("DROP OWNED BY setter CASCADE; DROP ROLE setter")
 
 
+def test_security_definer_and_search_path(open_one):
+    """Guards: a function that sets channels for a role that may not, as an administrator may write one."""
+    admin, user = open_one(), open_one()
+    admin.execute("CREATE ROLE caller; CREATE FUNCTION log_it(text) RETURNS void LANGUAGE sql SECURITY DEFINER"
+                  " SET search_path = '' AS 'SELECT herald.set_channel($1, true)'")
+    try:
+        user.execute("SET SESSION AUTHORIZATION caller; SELECT log_it('a')")
+        assert is_logged(user, "a") == [True]
+    finally:
+        user.close()
+        admin.execute("DROP ROLE caller")
+
+
 # ---- other servers ----
 
-def test_settings_on_a_standby(server, open_one, connect):
+def test_settings_on_a_standby(decoding, open_one, connect):
     """Guards: a standby has the primary's settings, in sessions that are open as well, and cannot change them; promoted,
     it can."""
     session = open_one()
     put(session, a=True)
-    standby = Standby(server)
-    standby.installation = server.installation
+    standby = Standby(decoding)
+    standby.installation = decoding.installation
     with standby:
         reader = connect(standby, "of_settings")
         until(lambda: is_logged(reader, "a", "b") == [True, False], "the setting is there")
@@ -453,7 +409,7 @@ def test_settings_on_a_standby(server, open_one, connect):
         until(lambda: has_replayed(standby), "the standby has the change")
         assert is_logged(reader, "a", "b") == [False, True]
         assert outcome(reader, SET, "a", True) == "25006: cannot execute herald.set_channel() during recovery"
-        session.execute("DROP EXTENSION pg_herald")
+        session.execute("DROP EXTENSION pg_herald CASCADE")
         until(lambda: has_replayed(standby), "the standby has dropped the extension")
         assert is_logged(reader, "a", "b") == [False, False]
         session.execute("CREATE EXTENSION pg_herald")
@@ -474,21 +430,25 @@ def elsewhere(stop_points):
         yield cluster
 
 
-@pytest.mark.parametrize("kind", ["plain", "custom"])
-def test_dump_of_settings(server: Cluster, elsewhere: Cluster, open_one, connect, tmp_path, kind):
-    """Guards: a dump contains the settings; restored on another server, with --clean too, they count there."""
+@pytest.mark.parametrize("options", [("--format=plain",), ("--format=plain", "--schema-only"), ("--format=custom",)],
+                         ids=["plain", "schema only", "custom"])
+def test_dump_of_settings(decoding: Cluster, elsewhere: Cluster, open_one, connect, tmp_path, options):
+    """Guards: a dump contains the settings, also one without data; restored on another server, with --clean too, they
+    count there."""
     put(open_one(), {"job*": True, 'a "quoted" \\ name\t*': True}, a=True, job_quiet=False)
     archive = str(tmp_path / "archive")
-    server.client("pg_dump", f"--format={kind}", "-f", archive, "of_settings")
+    decoding.client("pg_dump", *options, "-f", archive, "of_settings")
     elsewhere.psql("CREATE DATABASE target")
     try:
-        if kind == "plain":
+        if "--format=plain" in options:
             elsewhere.client("psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-f", archive, dbname="target")
         else:
-            for options in ((), ("--clean", "--if-exists")):
-                elsewhere.client("pg_restore", "--exit-on-error", "--single-transaction", *options, "-d", "target", archive)
+            for more in ((), ("--clean", "--if-exists")):
+                elsewhere.client("pg_restore", "--exit-on-error", "--single-transaction", *more, "-d", "target", archive)
         session = connect(elsewhere, "target")
-        assert session.execute(ROWS).fetchall() == open_one().execute(ROWS).fetchall()
+        assert rows(session) == rows(open_one())
+        if "--schema-only" in options:
+            session.execute(FUNCTIONS.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"))
         assert is_logged(session, "a", "job", "job2", "job_quiet", 'a "quoted" \\ name\tx', "b") == \
             [True, True, True, False, True, False]
         session.execute(SET, ("a", None))
@@ -497,37 +457,16 @@ def test_dump_of_settings(server: Cluster, elsewhere: Cluster, open_one, connect
         elsewhere.psql("DROP DATABASE target WITH (FORCE)")
 
 
-def test_dump_without_settings(server, open_one):
-    """Guards: the option that the documentation names leaves the settings out of a dump."""
+def test_copy_of_a_database(decoding, open_one, connect):
+    """Guards: a database that is made from another one has its settings, and changes them by itself."""
     put(open_one(), a=True)
-    assert "COPY herald.channel" in server.client("pg_dump", "of_settings")
-    assert "herald.channel" not in server.client("pg_dump", "--exclude-table-data=herald.*", "of_settings")
-
-
-@pytest.fixture
-def subscriber(server, open_one):
-    """A database that has the extension, and subscribes to all tables of the test's database."""
-    publisher = open_one()
-    server.psql("CREATE DATABASE subscriber")
-    server.create_herald("subscriber")
-    server.psql(FUNCTIONS, "subscriber")
-    publisher.execute("CREATE PUBLICATION everything FOR ALL TABLES")
-    publisher.execute("SELECT pg_create_logical_replication_slot('everything', 'pgoutput')")
-    server.psql(f"""
-        CREATE SUBSCRIPTION everything
-            CONNECTION 'host={server.socket_folder} port={server.port} user=postgres dbname=of_settings'
-            PUBLICATION everything WITH (create_slot = false, slot_name = everything, copy_data = false)""", "subscriber")
-    yield "subscriber"
-    server.psql("DROP SUBSCRIPTION everything", "subscriber")
-    server.psql("DROP DATABASE subscriber WITH (FORCE)")
-
-
-def test_subscriber_gets_settings(server, open_one, subscriber, connect):
-    """Guards: where table herald.channel is replicated, settings count for the subscriber, in sessions that are open."""
-    session, reader = open_one(), connect(server, subscriber)
-    assert is_logged(reader, "a") == [False]
-    put(session, {"a": True, "job_*": True})
-    until(lambda: is_logged(reader, "a", "job_1") == [True, True], "the settings are there")
-    put(session, {"a": None, "job_*": False})
-    until(lambda: is_logged(reader, "a", "job_1") == [False, False], "the changes are there")
-    assert reader.execute(ROWS).fetchall() == [("job_*", False)]
+    decoding.psql("SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE datname = 'of_settings'")
+    decoding.psql("CREATE DATABASE copied TEMPLATE of_settings")
+    try:
+        copied = connect(decoding, "copied")
+        assert is_logged(copied, "a") == [True]
+        put(copied, a=None, b=True)
+        assert is_logged(copied, "a", "b") == [False, True]
+        assert is_logged(open_one(), "a", "b") == [True, False]
+    finally:
+        decoding.psql("DROP DATABASE copied WITH (FORCE)")

@@ -170,8 +170,8 @@ def test_longer_than_a_part(sender, listener, wal):
     assert contents[2]["place"] > NONE
 
 
-def test_natively(sender, listener, wal):
-    """Guards: notifications that go through the server's own queue are written as well, without a place."""
+def test_switched_off_and_logged(sender, listener, wal):
+    """Guards: with herald.enabled off, a transaction with notifications on logged channels still goes through pg_herald."""
     sender.execute("SET herald.enabled = off")
     with sender.transaction():
         notify(sender, "logged", "a")
@@ -181,46 +181,7 @@ def test_natively(sender, listener, wal):
         notify(sender, "job_1", "c", "c")
     assert hear(listener, 3) == ["a", "b", "c"]
     (content,) = wal.logged()
-    assert content["place"] == NONE and alone(content) == of_one(("logged", "a"), ("job_1", "c"))
-
-
-def test_after_it_went_natively(listener, wal, wire, logging):
-    """Guards: this includes those of a transaction that sends natively because of something that pg_herald could not
-    take over, before that and after it."""
-    client = wire(logging)
-    function = int(logging.psql("SELECT 'pg_catalog.pg_notify'::regproc::oid"))
-    client.query("BEGIN")
-    client.query("NOTIFY logged, 'a'; SAVEPOINT s")
-    client.send(call(function, "other", "b"))
-    client.until_ready()
-    client.query("NOTIFY logged, 'c'; NOTIFY logged, 'c'; NOTIFY logged, 'a'")
-    client.query("SAVEPOINT t; NOTIFY logged, 'rolled back'; ROLLBACK TO t; NOTIFY other, 'd'")
-    client.query("COMMIT")
-    assert hear(listener, 4) == ["a", "b", "c", "d"]
-    unseen, content = wal.logged()
-    assert unseen["place"] == content["place"] == NONE
-    assert alone(unseen) == of_one() and alone(content) == of_one(("logged", "a"), ("logged", "c"))
-
-
-@pytest.mark.parametrize("listens", [False, True], ids=["sender", "listener"])
-def test_sent_by_a_c_function(sender, wal, listens):
-    """Guards: of a transaction whose notifications pg_herald does not see, readers of the WAL learn that it has some;
-    LISTEN and UNLISTEN are not taken for that."""
-    need_library("tcn")
-    sender.execute("CREATE EXTENSION IF NOT EXISTS tcn; DROP TABLE IF EXISTS watched")
-    sender.execute("CREATE TABLE watched (id integer PRIMARY KEY)")
-    sender.execute("CREATE TRIGGER tcn AFTER INSERT ON watched"
-                   " FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('logged')")
-    notify(sender, "logged", "seen")
-    sender.execute("LISTEN logged")
-    if not listens:
-        sender.execute("UNLISTEN *")
-    sender.execute("INSERT INTO watched VALUES (1)")
-    with sender.transaction():
-        sender.execute("INSERT INTO watched VALUES (2)")
-        notify(sender, "job_1", "seen too")
-    assert [(pairs(content), content["place"] == NONE) for content in wal.logged()] == [
-        ([("logged", "seen")], False), ([], True), ([], True), ([("job_1", "seen too")], False)]
+    assert content["place"] > NONE and alone(content) == of_one(("logged", "a"), ("job_1", "c"))
 
 
 def test_decoded(logging, sender, wal):
@@ -307,32 +268,13 @@ def test_anchor_of_a_place(scene, logged):
     notify(scene.sender, "c", "during")
     scene.points.release("anchor-written")
     anchor = until(lambda: logged.messages("anchor"), "an anchor is written")[-1]
+    until(lambda: latest(scene, 2**63 - 1) >= anchor.start, "it is published")
     notify(scene.sender, "c", "after")
     *_, during, after = logged.messages("notifications")
     place = int(after.content()["place"], 16)
-    assert until(lambda: (found := latest(scene, place)) >= anchor.start and found, "it is published") == anchor.start
+    assert latest(scene, place) == anchor.start
     assert latest(scene, int(during.content()["place"], 16)) < anchor.start < during.start < after.start
     scene.goes_on(["before", "during", "after"])
-
-
-def test_first_anchor_is_late(scene, logged):
-    """Guards: if the first anchor could not be published before the first message, it is for no place before that."""
-    scene.points.arm("housekeeper-look")
-    scene.points.waiter("housekeeper-look")
-    scene.watcher.execute("SELECT stop_forget_anchors()")
-    native = scene.connect()
-    native.execute("SET herald.enabled = off")
-    scene.points.arm("bypass-count", "wait", pid_of(native))
-    standing = Doing(native, "NOTIFY other")
-    scene.points.waiter("bypass-count")
-    place = one(scene.watcher, "SELECT head FROM herald.queue")
-    notify(scene.sender, "c", "without an anchor")
-    scene.points.release("bypass-count")
-    assert standing.end() is None
-    scene.watcher.execute("SELECT stop_write_anchor()")
-    assert latest(scene, place) == 0 < latest(scene, one(scene.watcher, "SELECT head FROM herald.queue"))
-    scene.points.release()
-    scene.goes_on(["without an anchor"])
 
 
 def test_anchor_before_a_setting(scene, logged):
@@ -426,4 +368,4 @@ def test_anchor_of_a_promoted_server(connect):
             (of_standby,) = after.logged()
             assert anchor.content()["run"] == of_standby["run"] != of_primary["run"]
             looks(standby, ANCHOR_LOOKS)
-            assert len(after.messages("anchor")) == 1
+            assert len(after.messages("anchor")) <= 2  # a session that commits while the relay is at work writes one as well

@@ -1,98 +1,76 @@
-"""Notifications on logged channels that do not go through pg_herald's queue."""
+"""Notifications on logged channels, where others of their database go through the server's own queue."""
 
 import pytest
 
-from faults import Doing
-from following import ANCHOR_LOOKS, anchored, has_delivered, looks
+from following import anchored, has_delivered
 from harness.standby import Standby
 from resume import position, resume
-from servers import SETTINGS, need_library, started
-from slow_commits import commit_slowly
-from support import hear, hear_until, notify, one, until
+from servers import need_library
+from support import hear, notify, outcome, until
 
 pytestmark = pytest.mark.seam
 
-MISSED = "notifications were missed"
-TRIGGER = """
-CREATE EXTENSION IF NOT EXISTS tcn;
-CREATE TABLE t (id int PRIMARY KEY);
-CREATE TRIGGER tcn AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('tcn');
-"""
-WAITS = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
-
-
-@pytest.mark.parametrize("enabled", ["on", "off"])
-def test_c_function_beside_others(primary, connect, enabled):
-    """Guards: a transaction of which pg_herald has seen only a part: listeners on a standby are notified that they have missed
-    something, and no channel resumes behind it."""
-    need_library("tcn")
-    primary.psql(TRIGGER + "SELECT herald.set_channel('tcn', true)")
+REFUSED = "0A000: cannot call function pg_notify() here in a database with logged channels"
+def test_switched_off(primary, connect):
+    """Guards: with herald.enabled off, a notification on a logged channel arrives on a standby, and is kept."""
     with Standby(primary) as standby:
         sender, listener = connect(primary), connect(standby)
         anchored(primary, sender)
         until(lambda: has_delivered(standby), "the standby has followed")
-        listener.execute("LISTEN tcn; LISTEN herald_reset")
-        token, here = position(sender), position(connect(standby))
-        sender.execute(f"BEGIN; SET LOCAL herald.enabled = {enabled}; INSERT INTO t VALUES (1); NOTIFY c, 'seen'; COMMIT")
-        until(lambda: has_delivered(standby), "the standby has followed")
-        assert hear(listener, 1) == [MISSED]
-        assert resume(connect(standby), "tcn", here) is False
-        primary.restart()
-        assert resume(connect(primary), "tcn", token) is False
-
-
-def test_c_function_and_old_settings(connect):
-    """Guards: a session that knows of no logged channel learns of them before it commits."""
-    need_library("tcn")
-    for server in started(preload=True, settings=SETTINGS):
-        server.psql(TRIGGER)
-        sender, admin = connect(server), connect(server)
-        notify(sender, "u", "so it knows the settings")
-        looks(server, ANCHOR_LOOKS)
-        sender.execute("BEGIN; INSERT INTO t VALUES (1)")
-        admin.execute("SELECT herald.set_channel('tcn', true)")
-        looks(server, 2 * ANCHOR_LOOKS)
-        token = position(connect(server))
-        sender.execute("COMMIT")
-        server.restart()
-        assert resume(connect(server), "tcn", token) is False
-
-
-def test_message_waits_for_the_lock(primary, connect):
-    """Guards: no anchor comes between a native notification's message and its commit, if that has to wait."""
-    sender, holder, client = connect(primary), connect(primary), connect(primary)
-    notify(sender, "c", "first")
-    looks(primary, ANCHOR_LOOKS)
-    holder.execute("BEGIN; SELECT * FROM herald.channel FOR SHARE")
-    doing = Doing(sender, "BEGIN; SET LOCAL herald.enabled = off; NOTIFY c, 'native'; SELECT herald.set_channel('other', true);"
-                          " COMMIT")
-    until(lambda: one(client, WAITS, sender.info.backend_pid), "it waits")
-    primary.psql("SELECT pg_switch_wal(); CREATE TABLE more (i int)")
-    looks(primary, 2 * ANCHOR_LOOKS)
-    token = position(client)
-    holder.execute("COMMIT")
-    assert doing.end() is None
-    primary.restart()
-    assert resume(connect(primary), "c", token) is False
-
-
-def test_new_standby_beside_a_hanging_commit(primary, connect):
-    """Guards: a standby that begins while a native notification waits for the server's lock receives it."""
-    first, second, watcher = (connect(primary) for _ in range(3))
-    watcher.execute("SET synchronous_commit = local")
-    primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'; SELECT pg_reload_conf()")
-    until(lambda: one(first, "SHOW synchronous_standby_names") == "nobody", "it waits for a standby")
-    for session in (first, second):
-        session.execute("SET herald.enabled = off")
-    hangs = commit_slowly(watcher, first, "NOTIFY log_x, 'holds the lock'")
-    waits = Doing(second, "NOTIFY c, 'native'")
-    until(lambda: one(watcher, WAITS, second.info.backend_pid), "it waits")
-    watcher.execute("SELECT pg_switch_wal()")
-    watcher.execute("CHECKPOINT")
-    with Standby(primary) as standby:
-        listener = connect(standby)
         listener.execute("LISTEN c; LISTEN herald_reset")
-        primary.psql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()")
-        assert hangs.end() is None and waits.end() is None
-        notify(watcher, "c", "end")
-        assert hear_until(listener, "end") == ["native"]
+        token = position(sender)
+        sender.execute("SET herald.enabled = off")
+        notify(sender, "c", "off")
+        assert hear(listener, 1) == ["off"]
+        primary.restart()
+        client = connect(primary)
+        assert resume(client, "c", token)
+        assert hear(client, 1) == ["off"]
+
+
+def test_strangers_call_harms_none(primary, connect):
+    """Guards: a role without privileges makes no gap, disconnects no listener, and makes no position false: neither by a
+    call that is refused, nor by the trigger of a C function."""
+    need_library("tcn")
+    primary.psql("CREATE EXTENSION IF NOT EXISTS tcn; CREATE ROLE stranger LOGIN; CREATE SCHEMA stranger AUTHORIZATION stranger")
+    with Standby(primary) as standby:
+        sender, listener, stranger = connect(primary), connect(standby), connect(primary)
+        anchored(primary, sender)
+        until(lambda: has_delivered(standby), "the standby has followed")
+        listener.execute("LISTEN c; LISTEN herald_reset")
+        token = position(sender)
+        stranger.execute("SET SESSION AUTHORIZATION stranger")
+        stranger.execute("CREATE TABLE stranger.t (id int PRIMARY KEY); CREATE TRIGGER tcn AFTER INSERT ON stranger.t"
+                         " FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('c')")
+        stranger.execute("PREPARE x(boolean) AS SELECT 1")
+        for number in range(20):
+            assert outcome(stranger, "EXECUTE x(pg_notify('nobody', '') IS NULL)") == REFUSED
+            stranger.execute(f"INSERT INTO stranger.t VALUES ({number})")
+            stranger.execute(f"BEGIN; INSERT INTO stranger.t VALUES (100 + {number}); NOTIFY other; COMMIT")
+        notify(sender, "c", "end")
+        assert hear(listener, 1) == ["end"]
+        primary.restart()
+        for server in (primary, standby):
+            client = connect(server)
+            assert resume(client, "c", token)
+            assert hear(client, 1) == ["end"]
+
+
+def test_strangers_notifications_harm_none(primary, connect):
+    """Guards: what a role sends through the server's own queue, on however many channels, makes no position false of a
+    channel that is logged; a position from before the channel was logged is false."""
+    sender, stranger = connect(primary), connect(primary)
+    before = position(sender)
+    stranger.execute("SET herald.enabled = off; NOTIFY late, 'native'")
+    sender.execute("SELECT herald.set_channel('late', true)")
+    notify(sender, "c", "first")
+    token = position(sender)
+    stranger.execute("DO $$ BEGIN FOR i IN 1..1000 LOOP PERFORM pg_notify('x' || i, ''); END LOOP; END $$")
+    notify(sender, "c", "end")
+    client = connect(primary)
+    assert resume(client, "c", token)
+    assert hear(client, 1) == ["end"]
+    assert [row[2] for row in client.execute("SELECT * FROM herald.read('c', %s)", (token,))] == ["end"]
+    assert resume(connect(primary), "late", before) is False
+    assert outcome(connect(primary), "SELECT FROM herald.read('late', %s)", before).startswith("55000")
+    sender.execute("SELECT herald.set_channel('late', NULL)")

@@ -2,12 +2,14 @@
 
 import os
 import random
+import re
 import signal
 import statistics
 import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -173,6 +175,23 @@ def test_large_transaction(sender, listener):
         cursor.executemany("SELECT pg_notify('logged', %s)", [(payload,) for payload in payloads])
     notify(sender, "logged", "after")
     assert heard(listener, sender) == ["before", *payloads, "after"]
+
+
+def test_memory_is_given_back(standby, sender, listener, connect):
+    """Guards: after a long notification the relay, which runs as long as the standby, keeps no memory for another one."""
+    pid = relay_pid(connect(standby))
+    heard(listener, sender)
+    before = anonymous_kb(pid)
+    sender.execute("SET herald.max_payload = '40MB'")
+    notify(sender, "logged", "x" * 40_000_000)
+    sender.execute("RESET herald.max_payload")
+    assert [len(payload) for payload in hear(listener, 1)] == [40_000_000]
+    until(lambda: anonymous_kb(pid) < before + 4096, "the memory is given back")
+
+
+def anonymous_kb(pid: int) -> int:
+    """The memory of a process that is no file's and not shared."""
+    return int(re.search(r"RssAnon:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))[1])
 
 
 def test_large_transactions_at_once(primary, listener, sender, connect):

@@ -3,7 +3,9 @@
 from time import monotonic
 
 import pytest
+from psycopg import Connection
 
+from faults import Doing
 from following import ANCHOR_LOOKS, anchored, has_delivered, looks
 from harness.standby import Standby
 from resume import position, read, resume
@@ -177,6 +179,34 @@ def test_lost_at_a_failover(primary, connect):
         assert str(outcome(client, "SELECT * FROM herald.read('c', %s)", lost)).startswith("55000: ")
         assert read(client, "c", kept)[0] == ["new"]
         primary.start()
+
+
+@pytest.mark.long
+def test_waits_do_not_add_up(primary, connect):
+    """Guards: a client that resumes many channels in a transaction, where the standby has not replayed what it has received,
+    waits no longer than for one; the next transaction waits again, and resumes when that has come."""
+    sender, channels = connect(primary), [f"log_{number}" for number in range(16)]
+    with Standby(primary) as standby:
+        client = connect(standby)
+        anchored(primary, sender)
+        client.execute("SELECT pg_wal_replay_pause()")
+        until(lambda: one(client, "SELECT pg_get_wal_replay_pause_state()") == "paused", "the replay is paused")
+        notify(sender, "log_0", "received")
+        received = position(sender)
+        notify(sender, "log_7", "new")
+        assert seconds_in_vain(client, channels, received) < 2 * seconds_in_vain(client, channels[:1], received)
+        doing = Doing(client, f"SELECT herald.listen('log_7', '{received}')")
+        connect(standby).execute("SELECT pg_wal_replay_resume()")
+        assert doing.end() is None
+        assert hear(client, 1) == ["new"]
+
+
+def seconds_in_vain(client: Connection, channels: list[str], received: str) -> float:
+    """How long a transaction takes that resumes none of these channels."""
+    began = monotonic()
+    with client.transaction():
+        assert not any(resume(client, channel, received) for channel in channels)
+    return monotonic() - began
 
 
 def test_positions_of_other_channels(primary, connect):

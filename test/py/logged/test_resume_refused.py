@@ -41,8 +41,7 @@ def test_too_much_wal(primary, connect):
     listener.execute("COMMIT")
 
 
-@pytest.mark.parametrize("between", ["a native notification", "a setting"])
-def test_resumes_one_after_the_other(primary, connect, between):
+def test_resumes_one_after_the_other(primary, connect):
     """Guards: what comes between two calls with one position in one transaction counts for the second."""
     sender = connect(primary)
     token = position(sender)
@@ -50,51 +49,12 @@ def test_resumes_one_after_the_other(primary, connect, between):
     notify(sender, "late", "not logged")
     primary.restart()
     listener, sender = connect(primary), connect(primary)
-    other = apart(sender, ["c"], "log_")
     listener.execute("BEGIN")
     assert resume(listener, "c", token)
-    if between == "a setting":
-        sender.execute("SELECT herald.set_channel('late', true)")
-        assert why_not(listener, "late", token)[0].startswith(NOT_LOGGED)
-    else:
-        notify_natively(sender, other, "native")
-        assert why_not(listener, other, token)[0].startswith(PAST_QUEUE)
+    sender.execute("SELECT herald.set_channel('late', true)")
+    assert why_not(listener, "late", token)[0].startswith(NOT_LOGGED)
     listener.execute("COMMIT")
     assert hear(listener, 1) == ["1"]
-
-
-def test_native_in_between(primary, connect):
-    """Guards: channels that resume after one position are delivered in the order of the commits, also if native notifications
-    were sent between the calls."""
-    sender = connect(primary)
-    token = position(sender)
-    for number in range(4):
-        notify(sender, ("c", "log_d")[number % 2], str(number))
-    primary.restart()
-    listener, sender = connect(primary), connect(primary)
-    other = apart(sender, ["c", "log_d"], "log_")
-    listener.execute("BEGIN")
-    assert resume(listener, "c", token)
-    notify_natively(sender, other, "native")
-    assert resume(listener, "log_d", token)
-    listener.execute("COMMIT")
-    assert hear(listener, 4) == ["0", "1", "2", "3"]
-
-
-def test_native_and_not_received(primary, connect):
-    """Guards: a position does not go beyond a native notification that its client has not received."""
-    sender, native, listener = connect(primary), connect(primary), connect(primary)
-    other = apart(sender, ["c"], "log_")
-    listener.execute("LISTEN c")
-    before = position(sender)
-    listener.execute("BEGIN; SELECT 1")
-    notify_natively(native, "c", "native")
-    anchored(primary, sender)
-    of_listener = position(listener)
-    of_reader = read(sender, other, before)[1]
-    primary.restart()
-    assert why_not(connect(primary), "c", of_listener)[0].startswith(NOT_LOGGED)
-    assert outcome(connect(primary), "SELECT FROM herald.read('c', %s)", of_reader).startswith("55000")
 
 
 def test_read_just_after_a_start(primary, connect):
@@ -158,26 +118,6 @@ def test_channel_that_was_not_logged(primary, connect):
         assert error.value.diag.message_detail.startswith(NOT_LOGGED)
         assert resume(promoted, "c", last)
         assert hear(promoted, 1) == ["3"]
-
-
-def test_c_function_notifies_first(primary, connect):
-    """Guards: what pg_herald does not see is known to readers of the WAL, also on a server that has logged nothing since it
-    started; listeners on a standby are notified that they have missed something."""
-    need_library("tcn")
-    primary.psql("CREATE EXTENSION tcn; SELECT herald.set_channel('tcn', true); CREATE TABLE t (id int primary key);"
-                 "CREATE TRIGGER tcn AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('tcn')")
-    primary.restart()
-    looks(primary, ANCHOR_LOOKS)
-    sender = connect(primary)
-    token = position(sender)
-    sender.execute("INSERT INTO t VALUES (1)")
-    primary.restart()
-    assert why_not(connect(primary), "tcn", token)[0].startswith(NOT_LOGGED)
-    with Standby(primary) as standby:
-        listener, sender = connect(standby), connect(primary)
-        listener.execute("LISTEN tcn; LISTEN herald_reset")
-        sender.execute("INSERT INTO t VALUES (2)")
-        assert hear(listener, 1) == [MISSED]
 
 
 def test_two_positions(connect):

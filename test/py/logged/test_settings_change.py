@@ -148,7 +148,7 @@ def test_extension_is_dropped(pair):
     is refused there."""
     sender, client = pair
     client.execute("LISTEN c; LISTEN herald_reset")
-    sender.execute("DROP EXTENSION pg_herald")
+    sender.execute("DROP EXTENSION pg_herald CASCADE")
     assert hear(client, 1) == [MISSED]
     until(lambda: outcome(client, "LISTEN d") == "25006: cannot execute LISTEN during recovery", "LISTEN is refused")
 

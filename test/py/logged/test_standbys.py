@@ -152,3 +152,26 @@ def test_later_version(connect):
                 # The former primary may have written anchors as well.
                 assert set(hear_until(listener, "of the new one")) <= {"notifications were missed"}
                 assert not standby.damage(), standby.damage()
+
+
+def test_no_slot_for_the_relay(connect):
+    """Guards: where max_worker_processes leaves no slot for the relay, the log names it at the start, and on a standby all
+    that would wait for it fails at once, with the name of the setting; after the promotion all works."""
+    few = {"max_worker_processes": 1, "max_logical_replication_workers": 0}
+    for primary in started(preload=True, settings=SETTINGS | few):
+        primary.psql("SELECT herald.set_channel('logged', logged => true)")
+        position = primary.psql("SELECT herald.position()")
+        with Standby(primary) as standby:
+            session = connect(standby, options="-c statement_timeout=10s")
+            for statement in ("LISTEN logged", "SELECT herald.position()", f"SELECT herald.listen('logged', '{position}')",
+                              f"SELECT * FROM herald.read('logged', '{position}')"):
+                assert outcome(session, statement).startswith(
+                    '53400: background worker "pg_herald relay" cannot run'), statement
+            assert not session.execute("TABLE herald.relay").fetchall()
+            for server in (primary, standby):
+                assert [f'background worker "pg_herald {name}" cannot run' in server.log()
+                        for name in ("watchdog", "housekeeper", "relay")] == [False, True, True]
+                assert "max_worker_processes (1) leaves no slot for it." in server.log()
+            standby.psql("SELECT pg_promote()")
+            session.execute("LISTEN logged; NOTIFY logged, 'a'")
+            assert hear(session, 1) == ["a"]

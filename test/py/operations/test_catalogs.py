@@ -33,7 +33,6 @@ def test_statistics_of_the_servers_queue(cluster, stock, connect):
 
 
 def test_names_of_built_in_functions(cluster, connect):
-    """Guards: exactly two functions have the name and the arguments of a built-in one."""
+    """Guards: exactly one function has the name and the arguments of a built-in one."""
     found = [name for (name,) in connect(cluster).execute(SAME_NAME_AND_ARGUMENTS)]
-    assert found == ["herald.pg_notification_queue_usage()", "herald.pg_notify(text,text)",
-                     "pg_notification_queue_usage()", "pg_notify(text,text)"]
+    assert found == ["herald.pg_notify(text,text)", "pg_notify(text,text)"]

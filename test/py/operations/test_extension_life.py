@@ -6,6 +6,7 @@ from collections import Counter
 import psycopg
 import pytest
 
+from faults import Doing
 from support import hear, hear_until, left_nothing, notify, one, outcome, until
 
 pytestmark = pytest.mark.seam
@@ -143,6 +144,22 @@ def test_drop_while_a_statement_runs(cluster, database, connect, running):
         assert not isinstance(results[0], str), results[0]
         assert sorted(hear(listener, 3)) == ["1", "2", "3"]
         ddl.execute("CREATE EXTENSION pg_herald")
+
+
+@pytest.mark.parametrize("call", ["SELECT herald.position()", "SELECT * FROM herald.read('c', NULL)",
+                                  "SELECT * FROM herald.read(ARRAY['c', 'd'], NULL)", "SELECT herald.listen('c')",
+                                  "SELECT pg_notify('c', '')", "BEGIN; LISTEN c; SELECT herald.position(); COMMIT"])
+def test_drop_commits_during_a_call(cluster, database, connect, call):
+    """Guards: a function of the extension that is running when its DROP EXTENSION commits finds no table or function that is
+    gone: it succeeds."""
+    ddl, watcher, session = (connect(cluster, database) for _ in range(3))
+    ddl.execute("CREATE EXTENSION pg_herald")
+    ddl.execute("BEGIN; DROP EXTENSION pg_herald")
+    doing = Doing(session, call)
+    until(lambda: not doing.runs() or one(watcher, "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted",
+                                          session.info.backend_pid), "it waits for the DROP EXTENSION, or has ended")
+    ddl.execute("COMMIT")
+    assert doing.end() is None
 
 
 def test_schema_that_was_first_is_dropped(cluster, database, connect):

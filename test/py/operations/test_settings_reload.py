@@ -19,7 +19,7 @@ ALL = {
     "herald.channel_memory": ("postmaster", "8MB", {"1kB": OUTSIDE, "9GB": OUTSIDE, "": INVALID}),
     "herald.cache_memory": ("user", "1MB", {"-1": OUTSIDE, "3TB": INVALID, "lots": INVALID}),
     "herald.log_min_lag": ("sighup", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "far": INVALID}),
-    "herald.max_channels_per_role": ("superuser", "1000", {"-2": OUTSIDE, "2147483648": INVALID, "all": INVALID}),
+    "herald.max_channel_memory_per_role": ("superuser", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "all": INVALID}),
     "herald.max_uncommitted_per_role": ("superuser", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "all": INVALID}),
     "herald.max_payload": ("superuser", "1MB", {"-1": OUTSIDE, "257MB": OUTSIDE, "long": INVALID}),
     "herald.max_read_wait": ("superuser", "5s", {"-1": OUTSIDE, "2GB": INVALID, "long": INVALID}),

@@ -90,14 +90,17 @@ def test_gone_past_the_queue(tiny, connect):
     client.execute("SET herald.enabled = off; NOTIFY c; RESET herald.enabled")
     assert why(client, token) == (
         "Some were sent through the server's own queue, where they cannot be read again.",
-        "Look for sessions with herald.enabled off, and for C functions that notify.")
+        "Look for sessions with herald.enabled off.")
 
 
-def test_of_an_earlier_extension(tiny, connect):
-    """Guards: the reason, if the extension was created again."""
-    token = position(connect(tiny))
-    tiny.psql("DROP EXTENSION pg_herald CASCADE; CREATE EXTENSION pg_herald")
-    assert why(connect(tiny), token) == ("The extension pg_herald has been created again since.", "")
+def test_of_elsewhere(tiny, connect):
+    """Guards: the reason, if the position is of another database."""
+    tiny.psql("CREATE DATABASE there")
+    tiny.create_herald("there")
+    token = position(connect(tiny, "there"))
+    assert why(connect(tiny), token) == (
+        "The position belongs to another database or another cluster, or the database has been created again since.", "")
+    tiny.psql("DROP DATABASE there WITH (FORCE)")
 
 
 def test_of_an_earlier_run(tiny, connect):

@@ -63,7 +63,7 @@ def test_position_of_others(ordinary):
         busy.append(position(session))
     alike = [[sum(a == b for a, b in zip(one_token, other)) for one_token, other in zip(tokens, tokens[1:])]
              for tokens in (quiet, busy)]
-    assert all(len(token) == 172 for token in quiet + busy)
+    assert all(len(token) == 168 for token in quiet + busy)
     assert abs(sum(alike[0]) - sum(alike[1])) < 30, alike
 
 

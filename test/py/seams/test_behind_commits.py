@@ -4,6 +4,8 @@ A session that waits for its own notification has committed, and its answer is C
 no error may follow.
 """
 
+from time import monotonic
+
 import pytest
 
 from servers import SETTINGS, started
@@ -119,6 +121,21 @@ def test_canceled_later(slow, connect, wire):
         client.cancel()
         assert error(client.until_ready()) == "57014: canceling statement due to user request"
     assert payloads([client.receive() for _ in range(2)]) == ["slow", "own"]
+
+
+def test_lock_timeout_ends_the_wait(slow, connect, wire):
+    """Guards: lock_timeout limits the wait, without an error; the notification arrives once, after the earlier one."""
+    watcher, client = connect(slow), wire(slow)
+    client.query("LISTEN c")
+    client.query("SET lock_timeout = 300")
+    with slow_commit(slow, wire, watcher, "slow") as let_go:
+        began = monotonic()
+        client.send(("Q", cstring("NOTIFY c, 'own'")))
+        assert kinds(client.until_ready()) == "CZ" and monotonic() - began >= 0.3
+        assert kinds(client.query("SELECT 1")) == "TDCZ"
+        let_go()
+    assert payloads([client.receive() for _ in range(2)]) == ["slow", "own"]
+    assert client.arrived(SILENCE_S) == []
 
 
 @pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout", "idle_session_timeout",

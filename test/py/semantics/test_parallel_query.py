@@ -71,7 +71,7 @@ def test_sent_in_a_parallel_query(both, connect, parallel, sql):
         plan = sender.execute(f"EXPLAIN (VERBOSE) {sql}").fetchall()
         result = outcome(sender, sql)
         notify(sender, "c", "end")
-        return [row[0].replace("herald.pg_notify", "pg_notify") for row in plan], result, \
+        return [row[0].replace("pg_herald_notify", "pg_notify") for row in plan], result, \
             sorted(hear_until(listener, "end"))
 
     plan, _, heard = both(send)

@@ -249,6 +249,49 @@ def test_disk_is_full(disk, connect, wire):
         assert counted(sender)[2] == 2
 
 
+FAILED = "could not write notifications to file"
+WORKS = "pg_herald can write its temporary files again"
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["nobody", "a laggard"])
+def test_full_disk_is_logged_once(disk, connect, behind):
+    """Guards: on a full disk a line of the log says so, not one for each segment, whether all listeners have read what is
+    kept, or laggards make room again and again."""
+    with server(temp_tablespaces=NAME, **{"herald.retain_size": "64MB"}) as cluster:
+        use(cluster, disk)
+        laggard, sender = connect(cluster), connect(cluster)
+        if behind:
+            fall_behind(laggard)
+        send(sender, 10)
+        until(lambda: FAILED in cluster.log(), "the disk is full")
+        send(sender, 10)
+        assert cluster.log().count(FAILED) == 1 and "No space left on device" in cluster.log()
+        assert WORKS not in cluster.log()
+
+
+@pytest.mark.long
+def test_room_again_is_logged(disk, connect):
+    """Guards: when no segment has failed for some time, the log says once that files can be written again; and the next
+    failure is logged."""
+    with server(temp_tablespaces=NAME, **{"herald.retain_size": "1MB"}) as cluster:
+        use(cluster, disk)
+        sender = connect(cluster)
+        fills_it = disk / "of_others"
+
+        def fill() -> None:
+            fills_it.write_bytes(b"x" * (shutil.disk_usage(disk).free - RING_BYTES))
+
+        fill()
+        send(sender, 10)
+        assert cluster.log().count(FAILED) == 1
+        fills_it.unlink()
+        until(lambda: shutil.disk_usage(disk).free > DISK_BYTES / 2 and send(sender, 0.2) and WORKS in cluster.log(),
+              "it works again", 90)
+        fill()
+        send(sender, 10)
+        assert cluster.log().count(FAILED) == 2 and cluster.log().count(WORKS) == 1
+
+
 def test_large_transaction_on_a_full_disk(disk, connect, wire):
     """Guards: a transaction too large for memory takes the room of laggards' files; if that is not enough it fails with
     an error and leaves nothing, and what it had notified before a savepoint can still be committed; with room again all

@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * wal_coverage.c
+ *	  Was pg_herald there, on the server that has written the WAL up to here?
+ *
+ * A server without pg_herald writes no message into the WAL, and its notifications on logged
+ * channels are lost for readers.  So the absence of messages proves nothing: each run of a server
+ * with pg_herald writes one before its first commit.
+ *
+ * There is a gap where a run commits without such a message; and where messages come again, for
+ * listeners that have begun in between.  A reader that began in the middle of a run may know nothing
+ * of that run at its end; then there is a gap as well.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "wal_coverage.h"
+
+#define UNKNOWN			HERALD_WAL_UNKNOWN
+#define COMMITS			HERALD_WAL_UNKNOWN_COMMITS
+#define BEGUN			HERALD_WAL_BEGUN
+#define COVERED			HERALD_WAL_COVERED
+#define UNCOVERED		HERALD_WAL_UNCOVERED
+
+static const struct
+{
+	HeraldWalCoverage next;
+	bool		is_gap;
+}			steps[HERALD_WAL_COVERAGES][HERALD_WAL_STEPS] = {
+	/*             BEGINNING        COMMIT             MESSAGE */
+	[UNKNOWN] = {{BEGUN, false}, {COMMITS, false}, {COVERED, false}},
+	[COMMITS] = {{BEGUN, true}, {COMMITS, false}, {COVERED, false}},
+	[BEGUN] = {{BEGUN, false}, {UNCOVERED, true}, {COVERED, false}},
+	[COVERED] = {{BEGUN, false}, {COVERED, false}, {COVERED, false}},
+	[UNCOVERED] = {{UNCOVERED, false}, {UNCOVERED, false}, {COVERED, true}},
+};
+
+
+HeraldWalCoverage
+herald_wal_coverage_next(HeraldWalCoverage coverage, HeraldWalStep step, bool *is_gap)
+{
+	*is_gap = steps[coverage][step].is_gap;
+	return steps[coverage][step].next;
+}
