@@ -57,6 +57,11 @@ class Account:
         """Forgets what came after the last position."""
         self.unsure.clear()
 
+    def forgets_position(self) -> None:
+        """Goes on without one, as if nothing was missed."""
+        self.unsure.clear()
+        self.position = None
+
     def reads(self, rows: set[Row]) -> None:
         """Replaces everything by these rows of the table; there is no position until the next one comes."""
         self.note(f"reads the table: {len(rows)} rows, {_short(sorted(rows - self.processed))} are new,"

@@ -1,13 +1,18 @@
 """Senders, listeners, readers, and what cuts their connections."""
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 from account import Account
 from actors import BY_ITSELF, CANCELLED, GONE, POSITION, RESET, Actor
+from harness.cluster import SUPERUSER
 from link import Failed, Link, Lost
+from nodes import lsn
+from oracle import Wrong
 
 if TYPE_CHECKING:
+    from nodes import Node
     from story import Story
 
 DATABASE = "postgres"
@@ -31,21 +36,38 @@ $$;
 LOGGED = "SELECT herald.set_channel('orders_*', logged => true); SELECT herald.set_channel('bills', logged => true)"
 LENGTHS = (20,) * 6 + (200,) * 4 + (7900,)
 MANY = ((2000, 100), (300, 2000), (1, 300_000))  # how many, of how many characters; more than fits into one part
+MANY_OF_STOCK = MANY[:2]
 MANY_SHARE = 0.01
 PAUSE_S = 0.06        # of a sender, at most
 OFTEN, SELDOM = 0.05, 0.005
 PATIENCE = "statement_timeout=20s"  # a client tries another server then
-MISSING, DOUBLED = "missing", "doubled"
+MISSING, DOUBLED, IGNORED = "missing", "doubled", "ignored"
 ALL = 2 ** 31 - 1  # rows
 NO_REASON = "herald.read() finds no reason now"
 COMMITTING = "is still committing"
 CONFLICT = "canceling wait for replay due to conflict with recovery"
+NOT_LOADED = "pg_herald must be loaded via shared_preload_libraries"
+NO_LISTEN = "cannot execute LISTEN during recovery"
+UNCOVERED = "The primary has committed transactions without pg_herald"
+REFUSED, WAITS_FOR_MODULE = "refused without the module", "refused by a standby whose primary was without the module"
+
+
+def has_module(link: Link) -> bool:
+    """Whether the session's server runs with pg_herald."""
+    return bool(link.run("SELECT current_setting('herald.resume_wal_size', true)")[0][0])
+
+
+def is_behind(link: Link, wal: int) -> bool:
+    """Whether the session's server is a standby that has not replayed this WAL."""
+    replayed = link.run("SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() END")[0][0]
+    return bool(replayed) and lsn(replayed) < wal
 
 
 class Sender(Actor):
     """Inserts rows and notifies of them, on the present primary."""
 
     kind = "sender"
+    user = SUPERUSER
 
     def __init__(self, story: "Story", number: int, loses_some: bool):
         super().__init__(story, number, DATABASE, expendable=True)
@@ -53,11 +75,12 @@ class Sender(Actor):
         self.issued = 0
         self.committed: set[int] = set()
         self.doubtful: list[int] = []
+        self.has_module = False
 
     def connect(self) -> Link:
         """To the server that accepts writes."""
         hosts = ",".join(str(node.socket_folder) for node in self.stage.chain.nodes)
-        return Link(self.stage.chain.primary, DATABASE, f"host={hosts} target_session_attrs=read-write")
+        return Link(self.stage.chain.primary, DATABASE, f"host={hosts} user={self.user} target_session_attrs=read-write")
 
     def has_lost(self, why: str) -> None:
         """Waits a little."""
@@ -65,6 +88,7 @@ class Sender(Actor):
 
     def begin(self) -> None:
         """Looks up what became of a commit without an answer."""
+        self.has_module = has_module(self.link)
         if self.doubtful:
             numbers = ",".join(map(str, self.doubtful))
             found = self.link.run(f"SELECT number FROM ledger WHERE sender = {self.number} AND number IN ({numbers})")
@@ -76,7 +100,7 @@ class Sender(Actor):
         """One transaction."""
         self.asked_to_end.wait(self.random.random() * PAUSE_S)
         if self.random.random() < MANY_SHARE:
-            self.commit(*self._send(*self.random.choice(MANY)))
+            self.commit(*self._send(*self.random.choice(MANY if self.has_module else MANY_OF_STOCK)))
         else:
             self.commit(*self.few())
 
@@ -124,6 +148,7 @@ class Client(Actor):
 
     kind = "client"
     channels_max = 3
+    is_cut = True  # by a Cutter
 
     def __init__(self, story: "Story", number: int):
         super().__init__(story, number, DATABASE, expendable=True)
@@ -131,13 +156,26 @@ class Client(Actor):
         self._insists = False  # on the server that it was connected to
         self._last: tuple[str, int] | None = None  # the server, and which start of it
         self._here: tuple[str, int] = ("", 0)
+        self.connected_at = 0.0
+        self.position_at = 0.0
+        self.told = 0             # how often it had to read the table
+        self.has_module = False   # its server
+        self.is_behind = False    # its server, of what primaries have committed without the module
+
+    def servers(self) -> list["Node"]:
+        """Those that it may use."""
+        return self.stage.servers()
 
     def connect(self) -> Link:
-        """To any server."""
+        """To one of them."""
         if not self._insists:
-            self.node = self.random.choice(self.stage.servers())
+            self.node = self.random.choice(self.servers())
         self._here = self.node.name, self.node.starts
-        return Link(self.node, DATABASE, f"options='-c {self.limits()}'")
+        link = Link(self.node, DATABASE, f"options='-c {self.limits()}'")
+        self.has_module = has_module(link)
+        self.is_behind = is_behind(link, self.stage.chain.present_from)
+        self.connected_at = time.monotonic()
+        return link
 
     def limits(self) -> str:
         """Settings of its sessions."""
@@ -154,9 +192,16 @@ class Client(Actor):
         self.asked_to_end.wait(self.random.choice((0.02, 0.02, 0.1, 2)) * self.random.random())
 
     def must_be_cancelled(self, failed: Failed) -> None:
-        """Goes on elsewhere; also if replay waits for the client, which waits for replay."""
-        if CONFLICT in str(failed):
+        """Goes on elsewhere; also if replay waits for the client, which waits for replay, or if there is no module."""
+        said = str(failed)
+        if CONFLICT in said:
             self.stage.count("conflicts with recovery")
+        elif not self.has_module and (NOT_LOADED in said or NO_LISTEN in said):
+            self.stage.count(REFUSED)
+        elif UNCOVERED in said:
+            if not (self.is_behind or self.stage.chain.module_is_absent(self.connected_at)):
+                raise Wrong(f"on {self._here}: {said}")
+            self.stage.count(WAITS_FOR_MODULE)
         else:
             super().must_be_cancelled(failed)
         self._lives()
@@ -186,6 +231,7 @@ class Client(Actor):
         elif falsified == DOUBLED:
             self.account.unsure += self.account.unsure[-1:]
         self.account.is_sure(position)
+        self.position_at = 0 if self.is_behind else time.monotonic()
         self._last = self._here
 
     def read_state(self, why: str, said: str = "") -> None:
@@ -193,6 +239,10 @@ class Client(Actor):
         beside the reason is only shown."""
         had = self.account.processed | set(self.account.unsure)
         counts = self.account.position is not None
+        self.told += 1
+        if self.stage.ignores(self):
+            self.account.forgets_position()
+            return
         channels = ",".join(f"'{channel}'" for channel in self.account.channels)
         rows = self.link.run(f"SELECT sender, number FROM ledger WHERE channel IN ({channels})")
         self.account.reads({(int(sender), int(number)) for sender, number in rows})
@@ -261,6 +311,31 @@ class Listener(Client):
         return NO_REASON
 
 
+class SteadyListener(Listener):
+    """Stays connected to a standby, as long as that lets it."""
+
+    kind = "steady listener"
+    is_cut = False
+    listens = 0  # since which connection
+
+    def servers(self) -> list["Node"]:
+        """The standbys."""
+        return self.stage.chain.standbys
+
+    def begin(self) -> None:
+        """As any listener."""
+        super().begin()
+        self.listens = self.links
+
+    def breaks_off(self) -> bool:
+        """Never."""
+        return False
+
+    def told_so_far(self) -> tuple[int, int] | None:
+        """What changes when it has a reset, or is cut off; None: it does not listen yet."""
+        return (self.links, self.told) if self.pid and self.listens == self.links else None
+
+
 class Reader(Client):
     """Resumes by herald.read(), each time in another session."""
 
@@ -278,7 +353,7 @@ class Reader(Client):
             rows = self.link.run(f"SELECT position, channel, payload FROM herald.read('{{{channels}}}'::text[], {after},"
                                  f" {self.random.choice((1, 10, 1000))}, '{self.random.choice((0, 20, 300))} ms')")
         except Failed as failed:
-            if failed.sqlstate != GONE:
+            if failed.sqlstate != GONE or not self.has_module:
                 raise
             self.account.note(f"on {self._here} herald.read() failed for {after[-7:-1]}: {failed}")
             self.read_state(f"herald.read() failed on the {self.stage.role(self.node)}: {reason(str(failed))}")
@@ -314,7 +389,7 @@ class Cutter(Actor):
     def act(self) -> None:
         """Terminates one."""
         self.pause(self.random.random() * 0.5)
-        pids = [client.pid for client in self.stage.clients if client.pid and client.node is self.node]
+        pids = [client.pid for client in self.stage.clients if client.is_cut and client.pid and client.node is self.node]
         if pids:
             self.link.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = {self.random.choice(pids)}")
         raise Lost(BY_ITSELF)

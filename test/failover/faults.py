@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from random import Random
 
+from absence import Absence
+from clients import SteadyListener
 from nodes import Chain, Node
 from support import stopped
 
@@ -16,18 +18,19 @@ RELAY = "pg_herald relay"
 class Faults:
     """Disturbs a chain; `count` is called with each fault's name, and what else is to be counted."""
 
-    def __init__(self, chain: Chain, random: Random, count: Callable[[str], None]):
+    def __init__(self, chain: Chain, random: Random, count: Callable[[str], None], steady: list[SteadyListener]):
         self.chain = chain
         self.random = random
         self.count = count
-        self._deck: list[Callable[[], str]] = [self.failover]
+        self._absence = Absence(chain, random, count, steady)
+        self._deck: list[Callable[[], str]] = [self.failover, self.absent_module]
 
     def next(self) -> str:
-        """Causes the next fault; returns a description. After a failover all kinds come before one comes again."""
+        """Causes the next fault; returns a description. After the first two all kinds come before one comes again."""
         if not self._deck:
             self._deck = [self.failover, self.switchover, self.crash_of_primary, self.crash_of_standby,
                           self.crash_of_all, self.restart, self.stopped_process, self.terminated_relay,
-                          self.paused_replay, self.cut_replication, self.new_segment]
+                          self.paused_replay, self.cut_replication, self.new_segment, self.absent_module]
             self.random.shuffle(self._deck)
         fault = self._deck.pop()
         name = fault.__name__.replace("_", " ")
@@ -74,6 +77,10 @@ class Faults:
         self.chain.until_has_all(node)
         node.restart()
         return node.name
+
+    def absent_module(self) -> str:
+        """Some run as stock servers for a while."""
+        return self._absence.happen(self)
 
     # ---- processes and replication ----
 

@@ -1,13 +1,15 @@
 """The servers: a primary, its standby, and the standby's standby."""
 
+import time
 from contextlib import ExitStack
 
 from harness.cluster import ClusterError
 from harness.standby import Member
 from support import until
 
+MODULE = "pg_herald"
 SETTINGS = {
-    "shared_preload_libraries": "pg_herald",
+    "shared_preload_libraries": MODULE,
     "wal_level": "replica", "wal_log_hints": True, "wal_keep_size": "2GB", "hot_standby_feedback": False,
     "wal_retrieve_retry_interval": "200ms", "max_connections": 60, "shared_buffers": "32MB",
     "herald.max_payload": "1MB", "log_checkpoints": False,
@@ -18,8 +20,15 @@ SETTINGS = {
 }
 ONE_IS_ENOUGH = {"synchronous_standby_names": "ANY 1 (*)"}
 FOLLOWS_S = 60
+BEHIND_S = 3  # a client may take a position so much later than it was sent
 HAS_ALL = """SELECT count(*) = 0 FROM pg_stat_replication
 	WHERE flush_lsn > greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())"""
+
+
+def lsn(text: str) -> int:
+    """A position in the WAL."""
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
 
 
 class Node(Member):
@@ -37,6 +46,15 @@ class Node(Member):
         """As for any server."""
         self.starts += 1
         super().start()
+
+    @property
+    def has_module(self) -> bool:
+        """Whether it has pg_herald, or will have when it starts."""
+        return self.settings["shared_preload_libraries"] == MODULE
+
+    def load_module(self, has: bool) -> None:
+        """Has it run with pg_herald, or as a stock server, from its next start on."""
+        self.settings["shared_preload_libraries"] = MODULE if has else ""
 
     def rejoin(self, primary: "Node", upstream: "Node") -> str:
         """Makes this stopped server, an earlier primary, a standby; returns how."""
@@ -57,13 +75,19 @@ class Node(Member):
 
 
 class Chain:
-    """Three nodes; in `order` each follows the one before, the primary is the first."""
+    """Three nodes; in `order` each follows the one before, the primary is the first.
+
+    absences  when the primary had no module: begin and end. A position from before an end is of no use after that begin
+    present_from  the WAL at the last of these ends. A standby that was killed may show what was before, once more
+    """
 
     def __init__(self, is_synchronous: bool):
         self.is_synchronous = is_synchronous
         first = Node("a")
         self.nodes = [first, Node("b", first), Node("c", first)]
         self.order = list(self.nodes)
+        self.absences: list[tuple[float, float]] = []
+        self.present_from = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> "Chain":
@@ -94,6 +118,25 @@ class Chain:
     def upstream(self, standby: Node) -> Node:
         """The node that a standby follows."""
         return self.order[self.order.index(standby) - 1]
+
+    def module_is_absent(self, since: float = float("inf")) -> bool:
+        """Whether a primary has committed without the module since then, or may do so now."""
+        return any(end + BEHIND_S >= since for _, end in self.absences)
+
+    def begin_absence(self) -> None:
+        """From now on the primary may have no module."""
+        if not self.module_is_absent():
+            self.absences.append((time.monotonic(), float("inf")))
+
+    def end_absence(self) -> None:
+        """Waits, if the primary had no module, until each server delivers what was committed since it has it again."""
+        if self.module_is_absent():
+            wal = self.primary.psql("SELECT txid_current(); SELECT pg_current_wal_flush_lsn()").split()[-1]
+            for node in self.standbys:
+                until(lambda: node.psql(f"SELECT read_position >= '{wal}' FROM herald.relay") == "t",
+                      f"{node.name} delivers", FOLLOWS_S)
+            self.present_from = lsn(wal)
+            self.absences[-1] = self.absences[-1][0], time.monotonic()
 
     def until_safe(self) -> None:
         """Waits until the standby has everything that the primary has by now; for one that is asynchronous, not at all.

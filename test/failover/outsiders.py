@@ -1,49 +1,77 @@
-"""What a run with --mixed has besides: notifications that pg_herald does not send, settings that change, clients with limits.
+"""What a run has besides senders and clients.
 
-None of it may cost a notification, or send one twice; a client may be notified that it has missed something, and a position
-may be of no use.
+Strangers notify in ways that pg_herald does not carry, or not as others, which must disturb no other client. With --mixed there
+are also settings that change, and clients with limits: a client may be notified that it has missed something, and a position may
+be of no use. None of it may cost a notification, or send one twice.
 """
 
 from typing import TYPE_CHECKING
 
 from actors import CANCELLED
-from clients import CHANNELS, UNLOGGED, Client, Listener, Reader, Sender
+from clients import CHANNELS, DATABASE, UNLOGGED, Client, Listener, Reader, Sender
+from oracle import Wrong
 from link import Failed, Link
 
 if TYPE_CHECKING:
     from story import Story
 
-TRIGGER = """
-CREATE EXTENSION tcn;
-CREATE TABLE watched (id integer PRIMARY KEY);
-CREATE TRIGGER tcn AFTER INSERT OR DELETE ON watched FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('tcn');
-SELECT herald.set_channel('tcn', logged => true);
+STRANGER, CLERK = "stranger", "clerk"
+ROLES = f"CREATE ROLE {STRANGER} LOGIN; CREATE ROLE {CLERK} LOGIN"
+# By a role that is no superuser. Its channel is one of those that are logged, as the administrator has them: by a prefix.
+TRIGGER = f"""
+GRANT CREATE ON DATABASE {DATABASE} TO {CLERK};
+GRANT SELECT, INSERT, UPDATE ON ledger, progress TO {CLERK};
+SET ROLE {CLERK};
+CREATE EXTENSION tcn SCHEMA pg_catalog;
+CREATE SCHEMA {CLERK};
+CREATE TABLE {CLERK}.watched (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+CREATE TRIGGER tcn AFTER INSERT ON {CLERK}.watched
+	FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('orders_watched');
 """
+# pg_notify() where no plan can name another function instead.
+UNSEEN = ("EXECUTE unseen(pg_notify('nobody', '') IS NULL)", "INSERT INTO unseen VALUES (1)")
+PREPARE_UNSEEN = """
+PREPARE unseen(boolean) AS SELECT 1;
+CREATE TEMPORARY TABLE unseen (number integer CHECK (pg_notify('nobody', '') IS NOT NULL));
+"""
+NOT_SUPPORTED = "0A000"
 HAS_TCN = "SELECT count(*) FROM pg_available_extensions WHERE name = 'tcn'"
 PAUSE_S = 8           # between two actions of one of them, at most
-NATIVE, UNSEEN, SETTING, LIMITED = "native notifications", "notifications by a C function", "changed settings", "reached a limit"
+SHORT_S = 0.2         # the same for strangers
+UNSEEN_S = 0.01
+DISABLED, BY_C = "notified with herald.enabled off", "notified by a C function"
+UNSEEN_REFUSED, UNSEEN_ALLOWED = "unseen calls refused", "unseen calls without the module"
+SETTING, LIMITED = "changed settings", "reached a limit"
 TEMP_FILES_FULL = "53400"
 LIMITS = ("statement_timeout=2", "statement_timeout=20", "temp_file_limit=0 -c work_mem=64kB", "temp_file_limit=128 -c work_mem=64kB")
 
 
 def join(story: "Story") -> list[str]:
-    """Adds them to a run whose servers have started; returns what must happen in it."""
-    senders, listeners = len(story.senders), sum(isinstance(client, Listener) for client in story.clients)
+    """Adds the strangers, before the servers' channels are logged; returns what must happen."""
+    count = len(story.senders)
+    story.chain.primary.psql(ROLES)
+    story.senders.append(DisabledSender(story, count + 1))
+    story.others.append(UnseenCaller(story))
+    if story.chain.primary.psql(HAS_TCN) == "0":
+        return [DISABLED, UNSEEN_REFUSED, UNSEEN_ALLOWED]
+    story.chain.primary.psql(TRIGGER)
+    story.senders.append(Trigger(story, count + 2))
+    return [DISABLED, UNSEEN_REFUSED, UNSEEN_ALLOWED, BY_C]
+
+
+def join_mixed(story: "Story") -> list[str]:
+    """Adds what may disturb clients; returns what must happen."""
+    listeners = sum(isinstance(client, Listener) for client in story.clients)
     readers = len(story.clients) - listeners
-    story.senders.append(NativeSender(story, senders + 1))
     story.clients += [LimitedListener(story, listeners), LimitedListener(story, listeners + 1), LimitedReader(story, readers)]
     story.others.append(Administrator(story))
-    if story.chain.primary.psql(HAS_TCN) == "0":
-        return [NATIVE, SETTING, LIMITED]
-    story.chain.primary.psql(TRIGGER)
-    story.others.append(Trigger(story))
-    return [NATIVE, SETTING, LIMITED, UNSEEN]
+    return [SETTING, LIMITED]
 
 
-class NativeSender(Sender):
-    """Notifies through the server's own queue."""
+class DisabledSender(Sender):
+    """Notifies with pg_herald switched off in its transaction, which has it logged all the same."""
 
-    kind = "native sender"
+    kind = "disabled sender"
 
     def __init__(self, story: "Story", number: int):
         super().__init__(story, number, loses_some=False)
@@ -51,52 +79,75 @@ class NativeSender(Sender):
 
     def act(self) -> None:
         """One transaction."""
-        self.pause(self.random.random() * PAUSE_S)
+        self.pause(self.random.random() * SHORT_S)
         self.commit(*self.few())
-        self.stage.count(NATIVE)
+        self.stage.count(DISABLED)
 
 
-class Outsider(Sender):
-    """Acts on the present primary, now and then."""
+class Trigger(Sender):
+    """Has a C function notify, past pg_herald, beside its own notifications."""
 
-    done = ""
+    kind = "trigger"
+    user = CLERK
+
+    def __init__(self, story: "Story", number: int):
+        super().__init__(story, number, loses_some=False)
+
+    def act(self) -> None:
+        """One transaction; the row comes anywhere before the end."""
+        self.pause(self.random.random() * SHORT_S)
+        statements, numbers = self.few()
+        statements.insert(self.random.randrange(len(statements)), f"INSERT INTO {CLERK}.watched DEFAULT VALUES")
+        self.commit(statements, numbers)
+        self.stage.count(BY_C)
+
+
+class UnseenCaller(Sender):
+    """Has no privileges, and calls pg_notify() in ways that pg_herald must refuse, all the time."""
+
+    kind = "unseen caller"
+    user = STRANGER
+
+    def __init__(self, story: "Story"):
+        super().__init__(story, 0, loses_some=False)
+
+    def begin(self) -> None:
+        """Prepares."""
+        super().begin()
+        self.link.run(PREPARE_UNSEEN)
+
+    def act(self) -> None:
+        """Once."""
+        self.pause(self.random.random() * UNSEEN_S)
+        try:
+            self.link.run(self.random.choice(UNSEEN))
+        except Failed as failed:
+            if failed.sqlstate != NOT_SUPPORTED or not self.has_module:
+                raise
+            self.stage.count(UNSEEN_REFUSED)
+        else:
+            if self.has_module:
+                raise Wrong("called pg_notify(), which cannot be logged there")
+            self.stage.count(UNSEEN_ALLOWED)
+
+
+class Administrator(Sender):
+    """Changes settings, now and then; all channels of clients stay logged."""
+
+    kind = "administrator"
 
     def __init__(self, story: "Story"):
         super().__init__(story, 0, loses_some=False)
 
     def act(self) -> None:
-        """Once."""
+        """One change, where the module is."""
         self.pause(self.random.random() * PAUSE_S)
-        self.link.run(self.statement())
-        self.stage.count(self.done)
-
-    def statement(self) -> str:
-        """What it does next."""
-        raise NotImplementedError
-
-
-class Trigger(Outsider):
-    """Notifies by a C function, which pg_herald does not see."""
-
-    kind = "trigger"
-    done = UNSEEN
-
-    def statement(self) -> str:
-        """A row comes or goes."""
-        return "WITH gone AS (DELETE FROM watched RETURNING id) INSERT INTO watched SELECT coalesce(max(id), 0) + 1 FROM gone"
-
-
-class Administrator(Outsider):
-    """Changes settings; all channels of clients stay logged."""
-
-    kind = "administrator"
-    done = SETTING
-
-    def statement(self) -> str:
-        """One change."""
+        if not self.has_module:
+            return
         channel, logged = self.random.choice(((UNLOGGED, "true"), (UNLOGGED, "false"), (UNLOGGED, "NULL"),
                                               (self.random.choice(CHANNELS[:-1]), self.random.choice(("true", "NULL")))))
-        return f"SELECT herald.set_channel('{channel}', logged => {logged})"
+        self.link.run(f"SELECT herald.set_channel('{channel}', logged => {logged})")
+        self.stage.count(SETTING)
 
 
 class Limited(Client):

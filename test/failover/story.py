@@ -9,14 +9,16 @@ from random import Random
 
 from account import Row
 from actors import Actor
-from clients import CHANNELS, COMMITTING, DATABASE, LOGGED, Client, Cutter, Listener, Reader, Sender
+from absence import TOLD
+from clients import (CHANNELS, COMMITTING, DATABASE, IGNORED, LOGGED, REFUSED, Client, Cutter, Listener, Reader, Sender,
+                     SteadyListener)
 from faults import Faults
 from figures import log_is_clean
 from link import Link
 from nodes import Chain, Node
-from outsiders import join
+from outsiders import join, join_mixed
 
-SENDERS, LISTENERS, READERS = 4, 9, 3
+SENDERS, LISTENERS, READERS, STEADY = 4, 9, 3, 3
 PAUSE_S = (0.2, 1.2)      # between two faults; each takes some seconds itself
 # No client can resume from such a position (docs/internals/LOGGED.md): within a transaction that has other notifications
 # as well; of a server that has begun to read the WAL behind the last anchor; beside a commit that hangs for a second.
@@ -28,7 +30,8 @@ HANG_S = 90               # without any progress
 LOOK_S = 0.1
 SHOWN, SHOWN_BEFORE, SHOWN_AFTER = 2, 30, 8  # of what is wrong with a client; events before and after it
 MARKER = 0                # the sender of the marks: the last notification on each channel
-MUST_HAPPEN = ("cut off", "resumed, same server", "resumed, other server", "resumed, after a restart", "failover")
+MUST_HAPPEN = ("cut off", "resumed, same server", "resumed, other server", "resumed, after a restart", "failover",
+               "absent module", REFUSED, TOLD)
 ROLES = ("primary", "standby", "cascading standby")
 
 
@@ -37,7 +40,7 @@ class Failure(AssertionError):
 
 
 class Story:
-    """One run; use run(). With is_logged off, clients use the primary alone; with is_mixed, outsiders take part."""
+    """One run; use run(). With is_logged off, clients use the primary alone; with is_mixed, some may disturb them."""
 
     def __init__(self, chain: Chain, seed: int, seconds: float, is_logged: bool, is_mixed: bool, falsified: str | None):
         self.chain = chain
@@ -60,6 +63,9 @@ class Story:
                         for number in range(1, SENDERS + 1)]
         self.clients: list[Client] = [Listener(self, number) for number in range(LISTENERS)]
         self.clients += [Reader(self, number) for number in range(READERS)]
+        self.steady = [SteadyListener(self, number) for number in range(STEADY)] if is_logged else []
+        self.clients += self.steady
+        self._ignorant: Client | None = None
         self.others: list[Actor] = [Cutter(self, 0, DATABASE, expendable=True)]
         self.must_happen = list(MUST_HAPPEN) if is_logged else []
 
@@ -87,7 +93,8 @@ class Story:
         `more` is only shown."""
         with self._lock:
             self.resets[f"{why}; {more}"] += 1
-            self.needless_resets += not client.node.copies and not any(known in why for known in KNOWN)
+            self.needless_resets += not (client.node.copies or any(known in why for known in KNOWN) or
+                                         client.is_behind or self.chain.module_is_absent(client.position_at))
         if self.is_logged:
             self.say(f"{client.kind} {client.number} on {client.node.name}: {why}; {more}")
 
@@ -105,11 +112,19 @@ class Story:
 
     def falsify(self, row: Row | None) -> str | None:
         """How a client shall falsify this row, which it has just received: once in a run that must fail."""
-        if row is None or not self._is_calm or row[0] == MARKER:
+        if row is None or not self._is_calm or row[0] == MARKER or self._falsified == IGNORED:
             return None
         with self._lock:
             falsified, self._falsified = self._falsified, None
         return falsified
+
+    def ignores(self, client: Client) -> bool:
+        """Whether a client shall not read the table, though it must: the first one in a run that must fail, then always."""
+        with self._lock:
+            if self._falsified == IGNORED and not self._ignorant and client.account.position and \
+                    self.chain.module_is_absent(client.position_at):
+                self._ignorant = client
+        return client is self._ignorant
 
     # ---- the run ----
 
@@ -122,8 +137,9 @@ class Story:
 
     def _run(self) -> None:
         if self.is_mixed:
-            self.must_happen += join(self)
+            self.must_happen += join_mixed(self)
         if self.is_logged:
+            self.must_happen += join(self)
             self.chain.primary.psql(LOGGED)
         self.chain.until_all_follow()
         self._pause(ANCHOR_S)
@@ -143,7 +159,7 @@ class Story:
 
     def _disturb(self) -> None:
         random = Random(self.seed)
-        faults = Faults(self.chain, random, self._count_fault)
+        faults = Faults(self.chain, random, self._count_fault, self.steady)
         end = time.monotonic() + self.seconds
         while time.monotonic() < end:
             self._pause(random.uniform(*PAUSE_S))
