@@ -34,7 +34,7 @@ def _shared_table(measured: dict) -> Table:
         "queue: herald.queue_memory; channel memory: herald.channel_memory. slots and wakeup grow with the number "
         f"of backends that the server's settings allow, here {measured['backends']:,}: "
         f"{measured['bytes_per_backend']:,.0f} bytes for each. That is a listener's share; in the channel memory "
-        "six listeners fit into a channel's entry, and each beyond takes 4 to 8 bytes.")
+        "five listeners fit into a channel's entry, and each 38 beyond take 160 bytes.")
 
 
 def tables(lines: list[dict]) -> list[Table]:
