@@ -211,16 +211,16 @@ typedef struct HeraldControl
 
 	_Atomic bool housekeeper_runs;
 
-	/* For a session that changes channel settings: a commit that has used older ones has ended. */
-	ConditionVariable settings_released;
-
 	/* Logged channels.  logs: 1: this server has written a message, or is about to, or has relayed one. */
 	_Atomic uint32_t logs;
 	HeraldAnchors anchors;
 	_Atomic uint32_t wants_anchor;	/* 1: a setting has changed since the last one */
 	_Alignas(HERALD_CACHE_LINE) HeraldLastLogged last_logged;
 
-	_Alignas(HERALD_CACHE_LINE) HeraldDatabase databases[HERALD_DATABASES];
+	/* For a session that changes channel settings: a commit that has used older ones has ended. */
+	ConditionVariable settings_released;
+
+	HeraldDatabase databases[HERALD_DATABASES];
 
 	/* For herald.reset_stats(): the values of the counters at the last reset, and its time. */
 	LWLock	   *reset_lock;

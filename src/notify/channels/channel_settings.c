@@ -579,9 +579,9 @@ add(Settings *found, const char *name, bool logged)
 	{
 		list->room = Max(8, list->room * 2);
 		if (list->items == NULL)
-			list->items = MemoryContextAlloc(found->context, list->room * sizeof(Setting));
+			list->items = MemoryContextAlloc(found->context, (Size) list->room * sizeof(Setting));
 		else
-			list->items = repalloc_huge(list->items, list->room * sizeof(Setting));
+			list->items = repalloc_huge(list->items, (Size) list->room * sizeof(Setting));
 	}
 	list->items[list->count++] = (Setting) {
 		.name = MemoryContextStrdup(found->context, name),
