@@ -163,6 +163,7 @@ typedef struct HeraldLastLogged
 	HeraldPosition place;
 } HeraldLastLogged;
 
+/* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): groups of fields have cache lines of their own */
 typedef struct HeraldControl
 {
 	/*
