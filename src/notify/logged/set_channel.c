@@ -41,6 +41,8 @@ typedef struct Option
 } Option;
 
 static void check_pattern(const char *pattern);
+static void check_duplicates(List *names);
+static int	compare(const ListCell *one, const ListCell *other);
 static ForeignServer *find_server(void);
 static void read_option(Option *option, List *options);
 static List *with(List *names, const char *pattern, bool included);
@@ -123,14 +125,35 @@ herald_channel_options(PG_FUNCTION_ARGS)
 		foreach(name, herald_channel_settings_parse(defGetString(element)))
 		{
 			check_pattern(lfirst(name));
-			if (is_in(names, lfirst(name)))
-				ereport(ERROR,
-						(errcode(ERRCODE_DUPLICATE_OBJECT),
-						 errmsg("channel \"%s\" is set more than once", (char *) lfirst(name))));
 			names = lappend(names, lfirst(name));
 		}
 	}
+	check_duplicates(names);
 	PG_RETURN_VOID();
+}
+
+/* There may be thousands, and a statement that sets each comes here as often. */
+static void
+check_duplicates(List *names)
+{
+	const char *previous = "";
+	ListCell   *name;
+
+	list_sort(names, compare);
+	foreach(name, names)
+	{
+		if (strcmp(lfirst(name), previous) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_OBJECT),
+					 errmsg("channel \"%s\" is set more than once", previous)));
+		previous = lfirst(name);
+	}
+}
+
+static int
+compare(const ListCell *one, const ListCell *other)
+{
+	return strcmp(lfirst(one), lfirst(other));
 }
 
 static void
