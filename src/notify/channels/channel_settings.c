@@ -192,6 +192,7 @@ herald_channel_settings_end(void)
 		LOCKTAG		lock = change_lock();
 		HeraldDatabase *database = herald_database_find(MyDatabaseId);
 
+		HERALD_HOLD_POINT("settings-end");
 		atomic_store(&database->settings_place, atomic_load(&herald_queue->head));
 		atomic_fetch_add(&database->settings_version, 1);
 		(void) LockRelease(&lock, ExclusiveLock, true);

@@ -252,3 +252,34 @@ def test_nobody_waits(damaged):
         assert rest == [str(n) for n in range(MANY - len(rest), MANY)]
     until(lambda: "waiting for dispatch 0," in damaged.points.state(), "nobody waits")
     damaged.goes_on()
+
+
+# ---- logged channels ----
+
+UNLOGGED = '0A000: cannot log a notification on channel "{}"'
+
+
+def test_logged_channels(damaged):
+    """Guards: what is on a logged channel would be lost for standbys and positions: it fails, at once or, if it was pending
+    before, at the commit; other channels go on; a change of settings counts."""
+    reset, sender, admin = damaged.listener("c", "herald_reset"), damaged.connect(), damaged.connect()
+    admin.execute("SELECT herald.set_channel('logged', true), herald.set_channel('log_*', true)")
+    sender.execute("BEGIN")
+    for statement in ("CREATE TABLE not_there()", "NOTIFY c, 'never'", "NOTIFY logged, 'never'"):
+        sender.execute(statement)
+    damaged.damage()
+    assert hear(reset, 1) == [MISSED]
+    assert outcome(sender, "COMMIT") == UNLOGGED.format("logged")
+    assert one(sender, "SELECT to_regclass('not_there') IS NULL")
+    for session in (sender, damaged.connect()):
+        for statement in ("NOTIFY logged", "SELECT pg_notify('logged', 'x')", "SET herald.enabled = off; NOTIFY logged"):
+            assert outcome(session, statement) == UNLOGGED.format("logged")
+        session.execute("RESET herald.enabled; BEGIN; NOTIFY c, 'kept'; SAVEPOINT s")
+        assert outcome(session, "NOTIFY log_1") == UNLOGGED.format("log_1")
+        session.execute("ROLLBACK TO s; COMMIT")
+        assert hear(reset, 1) == ["kept"]
+    admin.execute("SELECT herald.set_channel('c', true)")
+    assert outcome(sender, "NOTIFY c") == UNLOGGED.format("c")
+    admin.execute("SELECT herald.set_channel('c', false), herald.set_channel('logged', false)")
+    assert outcome(sender, "NOTIFY logged") is None
+    damaged.goes_on(reset, sender=sender)

@@ -224,21 +224,30 @@ def test_next_change_does_not_overtake(open_one, points, wal):
     senders are certain of the settings from before it."""
     first, second, watcher = (open_one() for _ in range(3))
     put(watcher, z=True)
-    first.execute("BEGIN; NOTIFY other, 'so it can be held'")
-    put(first, y=True)
-    ending = held(points, "publish-committed", first, "COMMIT")
+    ending = held(points, "settings-end", first, "SELECT herald.set_channel('y', true)")
     points.arm("settings-alone", "wait", pid_of(second))
     changing = Doing(second, "SELECT herald.set_channel('a', true)")
-    until(lambda: points.standing("settings-alone") or waits(watcher, second, "Lock") or waits(watcher, second),
-          "the second waits")
+    until(lambda: points.standing("settings-alone") or waits(watcher, second, "Lock"), "the second waits")
     assert not is_certain(watcher, wal)
-    points.release("publish-committed")
+    points.release("settings-end")
     assert ending.end() is None
     points.waiter("settings-alone")
     assert not is_certain(watcher, wal)
     points.release()
     assert changing.end() is None
     assert is_certain(watcher, wal) and is_logged(watcher, "a", "y", "z") == [True] * 3
+
+
+def test_change_does_not_wait_for_delivery(open_one, points, wal):
+    """Guards: a change does not wait for a commit that is visible, and is not delivered yet; nor do senders."""
+    setter, sender, other = (open_one() for _ in range(3))
+    sending = held(points, "publish-committed", sender, "NOTIFY a, 'old'")
+    changing = Doing(setter, "SELECT herald.set_channel('a', true)")
+    assert changing.end() is None and sending.runs()
+    assert is_certain(other, wal)
+    points.release()
+    assert sending.end() is None
+    assert logged(wal) == [("a", "set")]
 
 
 def test_alter_waits_as_well(open_one, points, wal):
