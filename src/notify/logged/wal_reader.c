@@ -52,8 +52,9 @@
 struct HeraldWalReader
 {
 	ReadLocalXLogPageNoWaitPrivate page;	/* first: what the server gives to open_file() */
-	MemoryContext context;		/* of this, and of all that the server's reader allocates */
-	MemoryContextCallback at_end;	/* of the context */
+	MemoryContext context;		/* of this */
+	MemoryContext xlog_context; /* of all that the server's reader allocates */
+	MemoryContextCallback at_close; /* of that */
 	XLogReaderState *xlog;		/* NULL: it is to be opened again */
 	XLogSegNo	file;			/* the last one that was to be opened */
 	XLogRecPtr position;		/* the end of the last record */
@@ -88,9 +89,6 @@ herald_wal_reader_open(XLogRecPtr from)
 
 	reader->context = context;
 	reader->position = from;
-	reader->at_end.func = close_file;
-	reader->at_end.arg = reader;
-	MemoryContextRegisterResetCallback(context, &reader->at_end);
 	return reader;
 }
 
@@ -147,7 +145,7 @@ try_next(HeraldWalReader *reader, HeraldWalRead *result)
 		open_xlog(reader);
 	PG_TRY();
 	{
-		MemoryContextSwitchTo(reader->context);
+		MemoryContextSwitchTo(reader->xlog_context);
 		success = read_next(reader, result);
 		MemoryContextSwitchTo(caller);
 	}
@@ -162,6 +160,8 @@ try_next(HeraldWalReader *reader, HeraldWalRead *result)
 		FreeErrorData(error);
 	}
 	PG_END_TRY();
+	if (!success)
+		close_xlog(reader);		/* the next attempt opens everything again */
 	return success;
 }
 
@@ -268,8 +268,14 @@ may_concern_us(XLogReaderState *record)
 static void
 open_xlog(HeraldWalReader *reader)
 {
-	MemoryContext caller = MemoryContextSwitchTo(reader->context);
+	MemoryContext caller;
 
+	reader->xlog_context = AllocSetContextCreate(reader->context, "pg_herald server's WAL reader",
+												 ALLOCSET_DEFAULT_SIZES);
+	reader->at_close.func = close_file;
+	reader->at_close.arg = reader;
+	MemoryContextRegisterResetCallback(reader->xlog_context, &reader->at_close);
+	caller = MemoryContextSwitchTo(reader->xlog_context);
 	reader->xlog = XLogReaderAllocate(wal_segment_size, NULL,
 									  XL_ROUTINE(.page_read = read_local_xlog_page_no_wait,
 												 .segment_open = open_file,
@@ -277,18 +283,21 @@ open_xlog(HeraldWalReader *reader)
 									  &reader->page);
 	MemoryContextSwitchTo(caller);
 	if (reader->xlog == NULL)
+	{
+		close_xlog(reader);
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory")));
+	}
 	go_to_position(reader);
 	reader->file = reader->position / wal_segment_size;
 }
 
-/* The file, too. */
+/* The file, too.  XLogReaderFree() leaves a long record behind that has been decoded. */
 static void
 close_xlog(HeraldWalReader *reader)
 {
-	XLogReaderFree(reader->xlog);
+	MemoryContextDelete(reader->xlog_context);
 	reader->xlog = NULL;
 }
 
@@ -322,12 +331,11 @@ close_file(void *arg)
 		wal_segment_close(reader->xlog);
 }
 
-/* Returns false.  The next attempt opens everything again. */
+/* Returns false. */
 static bool
 failed(HeraldWalReader *reader, const char *reason)
 {
 	strlcpy(reader->reason, reason, sizeof(reader->reason));
-	close_xlog(reader);
 	return false;
 }
 
