@@ -7,10 +7,10 @@ be of no use. None of it may cost a notification, or send one twice.
 
 from typing import TYPE_CHECKING
 
-from actors import CANCELLED
+from actors import BY_ITSELF, CANCELLED
 from clients import CHANNELS, DATABASE, UNLOGGED, Client, Listener, Reader, Sender
+from link import Failed, Link, Lost
 from oracle import Wrong
-from link import Failed, Link
 
 if TYPE_CHECKING:
     from story import Story
@@ -36,7 +36,7 @@ CREATE TEMPORARY TABLE unseen (number integer CHECK (pg_notify('nobody', '') IS 
 """
 NOT_SUPPORTED = "0A000"
 HAS_TCN = "SELECT count(*) FROM pg_available_extensions WHERE name = 'tcn'"
-PAUSE_S = 8           # between two actions of one of them, at most
+PAUSE_S = 2           # between two changes of settings, at most; the primary restarts every few seconds
 SHORT_S = 0.2         # the same for strangers
 UNSEEN_S = 0.01
 DISABLED, BY_C = "notified with herald.enabled off", "notified by a C function"
@@ -143,7 +143,7 @@ class Administrator(Sender):
         """One change, where the module is."""
         self.pause(self.random.random() * PAUSE_S)
         if not self.has_module:
-            return
+            raise Lost(BY_ITSELF)
         channel, logged = self.random.choice(((UNLOGGED, "true"), (UNLOGGED, "false"), (UNLOGGED, "NULL"),
                                               (self.random.choice(CHANNELS[:-1]), self.random.choice(("true", "NULL")))))
         self.link.run(f"SELECT herald.set_channel('{channel}', logged => {logged})")
