@@ -13,7 +13,8 @@ COMMENT ON SCHEMA herald IS 'pg_herald: LISTEN and NOTIFY that scale';
 -- Replacements of built-in functions.  In plans, calls of pg_notify() and
 -- pg_notification_queue_usage() become calls of these functions.  They are in pg_catalog, as
 -- contrib/adminpack's were, so that a call needs no privilege that the built-in function does not,
--- and no ordinary role can replace them, even one that comes to own them.
+-- and no ordinary role can replace them, even one that comes to own them.  They belong to the
+-- bootstrap superuser: the role that creates the extension may be an ordinary one later.
 --
 
 CREATE FUNCTION pg_catalog.pg_herald_notify(channel text, payload text)
@@ -31,6 +32,14 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION pg_catalog.pg_herald_notification_queue_usage() IS
 'fraction of the notification queue in use, pg_herald''s or the server''s, whichever is fuller; plans call this function instead of pg_notification_queue_usage()';
+
+DO $$
+DECLARE
+	bootstrap name := (SELECT rolname FROM pg_catalog.pg_roles WHERE oid OPERATOR(pg_catalog.=) 10);
+BEGIN
+	EXECUTE pg_catalog.format('ALTER FUNCTION pg_catalog.pg_herald_notify(text, text) OWNER TO %I', bootstrap);
+	EXECUTE pg_catalog.format('ALTER FUNCTION pg_catalog.pg_herald_notification_queue_usage() OWNER TO %I', bootstrap);
+END $$;
 
 CREATE FUNCTION herald.pg_notify(channel text, payload text)
 RETURNS void
@@ -125,10 +134,10 @@ CREATE VIEW herald.channel_settings AS
 SELECT c.channel, o.option_name OPERATOR(pg_catalog.=) 'logged' AS logged
   FROM pg_catalog.pg_foreign_server s
   JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid OPERATOR(pg_catalog.=) s.srvfdw,
-	   pg_catalog.pg_options_to_table(s.srvoptions) o,
+	   pg_catalog.pg_options_to_table(
+		   CASE WHEN w.fdwname OPERATOR(pg_catalog.=) 'pg_herald' THEN s.srvoptions END) o,
 	   pg_catalog.unnest(o.option_value::pg_catalog.text[]) c(channel)
- WHERE s.srvname OPERATOR(pg_catalog.=) 'pg_herald'
-   AND w.fdwname OPERATOR(pg_catalog.=) 'pg_herald';
+ WHERE s.srvname OPERATOR(pg_catalog.=) 'pg_herald';
 
 COMMENT ON VIEW herald.channel_settings IS
 'one row for each setting made by herald.set_channel() in this database; for a channel that several rows match, its own counts, else the one with the longest prefix; without any, a channel is not logged';

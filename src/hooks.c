@@ -235,7 +235,7 @@ note_creation(Oid database)
 static void
 call_built_in(void)
 {
-	if (herald_activation_is_on() && herald_channel_settings_any())
+	if (herald_activation_is_on() && (herald_channel_settings_await(), herald_channel_settings_any()))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot call function pg_notify() here in a database with logged channels"),
@@ -266,7 +266,7 @@ listen_on_standby(const char *channel)
 
 	/* The relay may not have met the setting yet, and would notify this session of it as of a change. */
 	(void) herald_relay_await_visible();
-	herald_relay_check_coverage("LISTEN");
+	herald_relay_await_evidence();
 	Async_Listen(herald_own_channel(channel) ? herald_own_channel_native_name(channel) : channel);
 }
 

@@ -222,9 +222,10 @@ before_commit(void)
 	/* A change of settings waits for commits, so it comes before what commits wait for. */
 	herald_log_setting_write();
 
-	/* If the server will take long for its channels, its files or its queue, no other session waits for us. */
-	herald_notify_choose_queue(herald_server_steps_take_long() || has_pending_syncs(),
-							   herald_pending_count() > 0 && herald_subscriptions_are_first() && server_queue_is_long());
+	/* If the server will take long for its channels, its files or its queue, others need not wait for us. */
+	herald_notify_choose_queue(herald_pending_count() > 0 &&
+							   (herald_server_steps_take_long() || has_pending_syncs() ||
+								(herald_subscriptions_are_first() && server_queue_is_long())));
 	herald_subscriptions_prepare();
 
 	/* The reservation comes last: from then on all later batches wait for this commit. */

@@ -8,8 +8,8 @@
  * with pg_herald writes one before its first commit.
  *
  * There is a gap where a run commits without such a message; and where messages come again, for
- * listeners that have begun in between.  A reader that began in the middle of a run may know nothing
- * of that run at its end; then there is a gap as well.
+ * listeners that have begun in between.  A reader that began in the middle of a run knows nothing of
+ * that run before it meets a message; until then there are no listeners, and no positions.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,7 +18,6 @@
 #include "wal_coverage.h"
 
 #define UNKNOWN			HERALD_WAL_UNKNOWN
-#define COMMITS			HERALD_WAL_UNKNOWN_COMMITS
 #define BEGUN			HERALD_WAL_BEGUN
 #define COVERED			HERALD_WAL_COVERED
 #define UNCOVERED		HERALD_WAL_UNCOVERED
@@ -29,8 +28,7 @@ static const struct
 	bool		is_gap;
 }			steps[HERALD_WAL_COVERAGES][HERALD_WAL_STEPS] = {
 	/*             BEGINNING        COMMIT             MESSAGE */
-	[UNKNOWN] = {{BEGUN, false}, {COMMITS, false}, {COVERED, false}},
-	[COMMITS] = {{BEGUN, true}, {COMMITS, false}, {COVERED, false}},
+	[UNKNOWN] = {{BEGUN, false}, {UNKNOWN, false}, {COVERED, false}},
 	[BEGUN] = {{BEGUN, false}, {UNCOVERED, true}, {COVERED, false}},
 	[COVERED] = {{BEGUN, false}, {COVERED, false}, {COVERED, false}},
 	[UNCOVERED] = {{UNCOVERED, false}, {UNCOVERED, false}, {COVERED, true}},

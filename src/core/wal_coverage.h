@@ -15,8 +15,7 @@
 /* What a reader of the WAL knows of the server's present run. */
 typedef enum HeraldWalCoverage
 {
-	HERALD_WAL_UNKNOWN,			/* reading began in the middle of it, and has met no commit */
-	HERALD_WAL_UNKNOWN_COMMITS, /* the same, and a commit */
+	HERALD_WAL_UNKNOWN,			/* reading began in the middle of it, and has met no message */
 	HERALD_WAL_BEGUN,			/* it has begun, and nothing was committed yet */
 	HERALD_WAL_COVERED,
 	HERALD_WAL_UNCOVERED		/* it, or one before, has committed without pg_herald, of which nothing
@@ -35,8 +34,9 @@ typedef enum HeraldWalStep
 #define HERALD_WAL_STEPS		(HERALD_WAL_MESSAGE + 1)
 
 /*
- * [X4] What is known after a step; *is_gap: listeners may have missed something up to here.  Pairs with herald_anchor_announce_run(): with pg_herald, a message comes between a
- * beginning and the first commit.
+ * [X4] What is known after a step; *is_gap: listeners may have missed something up to here.  Pairs
+ * with herald_anchor_announce_run(): with pg_herald, a message comes between a beginning and the
+ * first commit.
  */
 extern HeraldWalCoverage herald_wal_coverage_next(HeraldWalCoverage coverage, HeraldWalStep step, bool *is_gap);
 

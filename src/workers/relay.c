@@ -133,7 +133,7 @@ herald_relay_main(Datum arg)
 		/* A position from before the end says nothing of what this server sends on other channels from now on. */
 		if (herald_assembler_coverage(assembler) == HERALD_WAL_UNCOVERED)
 		{
-			report_gap(InvalidOid, "the server had run without pg_herald");
+			report_gap(InvalidOid, "the server may have run without pg_herald");
 			publish_gaps();
 		}
 		else
@@ -478,7 +478,10 @@ add(const HeraldWalNotification *notification)
 	herald_shared_count(HERALD_COUNT_NOTIFICATIONS, 1);
 }
 
-/* Go on where the server has come to: send what commits from there on. */
+/*
+ * Go on where the server has come to: send what commits from there on.  What is between may have the beginning of a run
+ * without pg_herald, so listeners are notified once more when it shows itself.
+ */
 static void
 skip_gap(void)
 {
@@ -493,7 +496,7 @@ skip_gap(void)
 		.wal = position,
 		.place = atomic_load(&herald_queue->head),
 		.complete_from = atomic_load(&herald_queue->head),
-		.coverage = HERALD_WAL_UNKNOWN
+		.coverage = HERALD_WAL_UNCOVERED
 	};
 	herald_relay_begin(&reached, from);
 	herald_assembler_end(assembler);

@@ -48,7 +48,7 @@ COMMITTING = "is still committing"
 CONFLICT = "canceling wait for replay due to conflict with recovery"
 NOT_LOADED = "pg_herald must be loaded via shared_preload_libraries"
 NO_LISTEN = "cannot execute LISTEN during recovery"
-UNCOVERED = "The primary has committed transactions without pg_herald"
+UNCOVERED = "this standby cannot relay notifications"
 REFUSED, WAITS_FOR_MODULE = "refused without the module", "refused by a standby whose primary was without the module"
 
 

@@ -21,7 +21,6 @@
 typedef struct Story
 {
 	bool		has_message;	/* of the present run */
-	bool		has_commit;		/* of the present run, before any message of it */
 	bool		has_beginning;	/* of the present run: it was met */
 	bool		is_uncovered;	/* a run has committed without pg_herald, of which nothing has come since */
 	bool		is_gap;			/* the last step has made one known, or ended one */
@@ -37,21 +36,17 @@ after(Story story, HeraldWalStep step)
 			story.is_gap = story.is_uncovered;
 			story.is_uncovered = false;
 			story.has_message = true;
-			story.has_commit = false;
 			break;
 		case HERALD_WAL_COMMIT:
-			if (!story.has_message)
+			if (story.has_beginning && !story.has_message)
 			{
-				story.has_commit = true;
-				story.is_gap = story.has_beginning && !story.is_uncovered;
-				story.is_uncovered |= story.has_beginning;
+				story.is_gap = !story.is_uncovered;
+				story.is_uncovered = true;
 			}
 			break;
 		case HERALD_WAL_BEGINNING:
-			/* What was committed in a run of which nothing is known may have been committed without pg_herald. */
-			story.is_gap = story.has_commit && !story.has_beginning;
 			story.has_beginning = true;
-			story.has_message = story.has_commit = false;
+			story.has_message = false;
 			break;
 	}
 	return story;
@@ -64,9 +59,7 @@ coverage_of(Story story)
 		return HERALD_WAL_UNCOVERED;
 	if (story.has_message)
 		return HERALD_WAL_COVERED;
-	if (story.has_beginning)
-		return HERALD_WAL_BEGUN;
-	return story.has_commit ? HERALD_WAL_UNKNOWN_COMMITS : HERALD_WAL_UNKNOWN;
+	return story.has_beginning ? HERALD_WAL_BEGUN : HERALD_WAL_UNKNOWN;
 }
 
 /* Guards: all histories up to a length end in the state, and have the gaps, that the story says. */
@@ -134,8 +127,8 @@ next_step(World *world, bool always_herald)
 }
 
 /*
- * Guards: there is a gap between a commit without pg_herald and pg_herald's next message, which alone
- * can be followed by notifications; and what is known of a commit agrees with the world.
+ * Guards: once there is evidence, there is a gap between a commit without pg_herald and pg_herald's next message,
+ * which alone can be followed by notifications; and what is known of a commit agrees with the world.
  */
 static void
 test_runs(void **state UNUSED)
@@ -152,11 +145,11 @@ test_runs(void **state UNUSED)
 			bool		is_gap;
 
 			coverage = herald_wal_coverage_next(coverage, step, &is_gap);
-			is_lost |= step == HERALD_WAL_COMMIT && !world.has_herald;
+			is_lost |= step == HERALD_WAL_COMMIT && !world.has_herald && coverage != HERALD_WAL_UNKNOWN;
 			is_lost &= !is_gap;
 			if (step == HERALD_WAL_MESSAGE)
 				assert_false(is_lost);
-			if (step == HERALD_WAL_COMMIT && coverage != HERALD_WAL_UNKNOWN_COMMITS)
+			if (step == HERALD_WAL_COMMIT && coverage != HERALD_WAL_UNKNOWN)
 				assert_int_equal(coverage, world.has_herald ? HERALD_WAL_COVERED : HERALD_WAL_UNCOVERED);
 		}
 	}

@@ -137,6 +137,19 @@ herald_channel_settings_read(void)
 	(void) try_read();
 }
 
+void
+herald_channel_settings_await(void)
+{
+	HERALD_MAY_WAIT();
+	if (try_read())
+		return;
+	LockRelationOid(ForeignServerRelationId, AccessShareLock);
+	LockRelationOid(ForeignDataWrapperRelationId, AccessShareLock);
+	(void) try_read();
+	UnlockRelationOid(ForeignDataWrapperRelationId, AccessShareLock);
+	UnlockRelationOid(ForeignServerRelationId, AccessShareLock);
+}
+
 bool
 herald_channel_settings_use(void)
 {
@@ -443,9 +456,7 @@ is_same(const SettingList *one, const SettingList *other)
 	return true;
 }
 
-/*
- * of_others: without the changes of this transaction.  False: a catalog is locked.
- */
+/* of_others: without the changes of this transaction.  False: a catalog is locked. */
 static bool
 read_catalogs(Settings *found, bool of_others)
 {

@@ -33,6 +33,12 @@ typedef struct HeraldSettingChange
 extern void herald_channel_settings_read(void);
 
 /*
+ * The same, and waits for the catalog's locks.  By a transaction of which pg_herald does not see all channels: it fails
+ * if any channel is logged.  Throws what the wait for a lock throws.
+ */
+extern void herald_channel_settings_await(void);
+
+/*
  * From here to the end of this transaction, one version of the settings is in use: a change of
  * them waits for this transaction, and this one for nothing.  Returns false if no channel is
  * logged.  In the commit, before it is decided what is logged.  Never fails.

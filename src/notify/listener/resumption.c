@@ -53,8 +53,7 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	HERALD_STOP_POINT("resume-joined");
 	if (herald_token_is_here(token) && herald_token_precedes_database(token))
 		result = HERALD_GONE_DATABASE;
-	else if (herald_token_is_here(token) && herald_relay_covers(token->place.position, logged) &&
-			 herald_relay_has_evidence())
+	else if (herald_token_is_here(token) && herald_relay_covers(token->place.position, logged))
 	{
 		result = resume_at(listen, token->place, token->bypasses, logged);
 		herald_mark_go_back(&token->wal);

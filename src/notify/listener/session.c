@@ -363,8 +363,8 @@ herald_session_take_owed(void)
 void
 herald_session_prepare_position(void)
 {
-	/* Before that, WAL is replayed that is never relayed: a place in the queue would say nothing of it. */
-	herald_relay_await_begin();
+	/* Before that, a place in the queue says nothing of what was sent. */
+	herald_relay_await_evidence();
 	if (herald_channel_settings_any())
 		herald_anchor_ensure();
 }

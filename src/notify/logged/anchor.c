@@ -53,9 +53,6 @@
 #include "notify/logged/relay_state.h"
 #include "notify/logged/wal_origin.h"
 
-/* The next anchor in the same segment of the WAL has at least this distance, in bytes. */
-#define DISTANCE_MIN		8192
-
 /* The anchor that is not published yet, and the end of its record; InvalidXLogRecPtr: there is none. */
 static HeraldAnchor pending;
 static XLogRecPtr pending_end;
@@ -136,22 +133,18 @@ is_due(void)
 		return true;
 	if (atomic_exchange(&herald_control->wants_anchor, 0) != 0)
 		return true;
-	return atomic_load_explicit(&herald_control->logs, memory_order_relaxed) != 0 && is_far(last);
+	return is_far(last);
 }
 
 /*
- * The WAL of the last anchor may be removed soon, or a reader would have to read much of it.  If
- * nothing but anchors, and what an idle server writes, has come since then, the old anchor is as
- * good as a new one.
+ * The WAL of the last anchor may be removed soon, or a reader would have to read much of it.  A standby
+ * begins to read at a checkpoint, and has no listeners before it has met an anchor.  Anchors are no
+ * important records, so an idle server makes no checkpoint for them.
  */
 static bool
 is_far(XLogRecPtr last)
 {
-	XLogRecPtr	end = GetXLogInsertRecPtr();
-
-	return (last / wal_segment_size != end / wal_segment_size ||
-			(GetRedoRecPtr() > last && end - last >= DISTANCE_MIN)) &&
-		GetLastImportantRecPtr() > last;
+	return last / wal_segment_size != GetXLogInsertRecPtr() / wal_segment_size || GetRedoRecPtr() > last;
 }
 
 static void

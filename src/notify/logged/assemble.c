@@ -402,7 +402,7 @@ step(HeraldAssembler *assembler, XLogReaderState *record, HeraldWalStep step)
 
 	assembler->coverage = herald_wal_coverage_next(assembler->coverage, step, &is_gap);
 	if (is_gap)
-		note_gap(assembler, record, InvalidOid, "the server had run without pg_herald");
+		note_gap(assembler, record, InvalidOid, "the server may have run without pg_herald");
 }
 
 static void

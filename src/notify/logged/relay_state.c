@@ -56,12 +56,15 @@ typedef bool (*Condition) (const Awaited *);
 static RelayStage first_stage = RELAY_NOT_BEGUN;
 
 static void move_to(RelayStage stage);
+static void await_begin(void);
 static bool has_not_begun(const Awaited *unused);
+static bool is_unknown(const Awaited *unused);
+static bool has_evidence(void);
 static bool waits_for_end(const Awaited *unused);
 static bool is_coming(const Awaited *awaited);
 static bool is_not_shown(const Awaited *awaited);
 static bool is_before(XLogRecPtr wal);
-static bool wait_for_replay(Condition condition, XLogRecPtr wal);
+static bool wait_for_replay(HeraldWait wait, Condition condition, XLogRecPtr wal);
 static bool wait_while(HeraldWait wait, Condition condition, XLogRecPtr wal, uint64 end_ms);
 
 
@@ -166,24 +169,24 @@ herald_relay_await_end(void)
 }
 
 void
-herald_relay_await_begin(void)
+herald_relay_await_evidence(void)
 {
-	HERALD_MAY_WAIT();
-	if (likely(!has_not_begun(NULL)))
+	await_begin();
+	if (likely(has_evidence()))
 		return;
-	if (atomic_load(&herald_relay->stage) == RELAY_NEVER_BEGINS)
+	(void) wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr);
+	if (!has_evidence())
 		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("background worker \"pg_herald relay\" cannot run, and without it this standby has no notifications"),
-				 errdetail("max_worker_processes (%d) leaves no slot for it.", max_worker_processes),
-				 errhint("Increase max_worker_processes, and restart the server.")));
-	(void) wait_while(HERALD_WAIT_RELAY, has_not_begun, InvalidXLogRecPtr, PG_UINT64_MAX);
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this standby cannot relay notifications"),
+				 errdetail("The WAL that it has replayed does not show that the primary runs pg_herald."),
+				 errhint("If pg_herald is not in shared_preload_libraries on the primary, add it, and restart the primary.")));
 }
 
 bool
 herald_relay_await(XLogRecPtr wal)
 {
-	if (!wait_for_replay(is_coming, wal))
+	if (!wait_for_replay(HERALD_WAIT_REPLAY, is_coming, wal))
 		return false;
 	if (is_before(wal))
 		ereport(ERROR,
@@ -197,11 +200,11 @@ herald_relay_await(XLogRecPtr wal)
 bool
 herald_relay_await_visible(void)
 {
-	herald_relay_await_begin();
+	await_begin();
 
 	/* A commit is visible before the end of its replay is noted: so the end of the record that is being replayed. */
 	return !herald_relay_is_active() ||
-		wait_for_replay(is_not_shown, GetCurrentReplayRecPtr(NULL));
+		wait_for_replay(HERALD_WAIT_REPLAY, is_not_shown, GetCurrentReplayRecPtr(NULL));
 }
 
 bool
@@ -214,28 +217,6 @@ herald_relay_covers(HeraldPosition place, bool logged)
 	if (place < reached.complete_from)
 		return false;
 	return logged || (!herald_relay_is_active() && place >= reached.place);
-}
-
-bool
-herald_relay_has_evidence(void)
-{
-	HeraldReached reached;
-
-	return !herald_relay_is_active() || !herald_relay_reached(&reached) ||
-		(reached.coverage != HERALD_WAL_UNCOVERED && reached.coverage != HERALD_WAL_UNKNOWN_COMMITS);
-}
-
-void
-herald_relay_check_coverage(const char *command)
-{
-	HeraldReached reached;
-
-	if (herald_relay_is_active() && herald_relay_reached(&reached) && reached.coverage == HERALD_WAL_UNCOVERED)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot execute %s during recovery", command),
-				 errdetail("The primary has committed transactions without pg_herald, and this standby cannot relay their notifications."),
-				 errhint("Add pg_herald to shared_preload_libraries on the primary, and restart it.")));
 }
 
 void
@@ -253,10 +234,42 @@ move_to(RelayStage stage)
 	herald_wait_tell(&herald_relay->changed);
 }
 
+static void
+await_begin(void)
+{
+	HERALD_MAY_WAIT();
+	if (likely(!has_not_begun(NULL)))
+		return;
+	if (atomic_load(&herald_relay->stage) == RELAY_NEVER_BEGINS)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("background worker \"pg_herald relay\" cannot run, and without it this standby has no notifications"),
+				 errdetail("max_worker_processes (%d) leaves no slot for it.", max_worker_processes),
+				 errhint("Increase max_worker_processes, and restart the server.")));
+	(void) wait_while(HERALD_WAIT_RELAY, has_not_begun, InvalidXLogRecPtr, PG_UINT64_MAX);
+}
+
 static bool
 has_not_begun(const Awaited *unused)
 {
 	return atomic_load(&herald_relay->stage) < RELAY_ACTIVE && RecoveryInProgress();
+}
+
+static bool
+is_unknown(const Awaited *unused)
+{
+	HeraldReached reached;
+
+	return herald_relay_is_active() && herald_relay_reached(&reached) && reached.coverage == HERALD_WAL_UNKNOWN;
+}
+
+static bool
+has_evidence(void)
+{
+	HeraldReached reached;
+
+	return !herald_relay_is_active() || !herald_relay_reached(&reached) ||
+		reached.coverage == HERALD_WAL_BEGUN || reached.coverage == HERALD_WAL_COVERED;
 }
 
 /* In recovery no session sends. */
@@ -299,10 +312,10 @@ is_before(XLogRecPtr wal)
 
 /* False: it takes too long. */
 static bool
-wait_for_replay(Condition condition, XLogRecPtr wal)
+wait_for_replay(HeraldWait wait, Condition condition, XLogRecPtr wal)
 {
 	uint64		begin_ms = herald_clock_ms();
-	bool		result = wait_while(HERALD_WAIT_REPLAY, condition, wal, begin_ms + herald_wal_wait_left());
+	bool		result = wait_while(wait, condition, wal, begin_ms + herald_wal_wait_left());
 
 	herald_wal_waited(herald_clock_ms() - begin_ms);
 	return result;

@@ -74,15 +74,6 @@ extern void herald_relay_publish_figures(const HeraldRelayFigures *figures);
 extern void herald_relay_finish(void);
 
 /*
- * [X4] Does the WAL that was relayed show that pg_herald wrote it?  If not, the queue may lack what was sent,
- * and no position can be resumed in it.
- */
-extern bool herald_relay_has_evidence(void);
-
-/* Throw 55000 if this standby replays WAL that was written without pg_herald; `command` is for the message. */
-extern void herald_relay_check_coverage(const char *command);
-
-/*
  * By a session that changes settings, after the relay has ended: what the queue has from before that may lack
  * notifications of channels that are logged from now on.
  */
@@ -108,11 +99,12 @@ extern bool herald_relay_is_active(void);
 extern void herald_relay_await_end(void);
 
 /*
- * Wait, in a transaction, until the relay of this standby has begun: what commits from then on it
- * puts into the queue.  By a session that begins to listen; returns at once on a primary.  Throws if the relay never
- * begins, and what interrupts throw.
+ * [X4] Wait, in a transaction, until the relay of this standby has begun, and has met evidence that the primary runs
+ * pg_herald: what commits from then on it puts into the queue, or a gap.  By a session that begins to listen, or asks
+ * for a position; returns at once on a primary.  Throws 55000 if there is no evidence after a while
+ * (herald_wal_wait_left()); and if the relay never begins, and what interrupts throw.
  */
-extern void herald_relay_await_begin(void);
+extern void herald_relay_await_evidence(void);
 
 /*
  * Does the queue have everything that was sent on a channel from this place on?  logged: the channel is, now;

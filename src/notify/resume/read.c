@@ -295,7 +295,7 @@ is_covered(Reading *reading, HeraldPosition place)
 		reading->all_logged = reading->all_logged && herald_channel_is_logged(reading->channels[i].name);
 	if (!herald_relay_await_visible())
 		return false;			/* and nor will there be a cut */
-	return herald_relay_covers(place, reading->all_logged) && herald_relay_has_evidence();
+	return herald_relay_covers(place, reading->all_logged);
 }
 
 /*

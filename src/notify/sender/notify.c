@@ -137,12 +137,12 @@ herald_notify_go_native_unseen(void)
  * logged, and what is too long for the server's own.
  */
 void
-herald_notify_choose_queue(bool would_delay_others, bool must_not_delay)
+herald_notify_choose_queue(bool would_delay_others)
 {
-	bool		natively = is_native || ends_natively || would_delay_others || must_not_delay;
+	bool		natively = is_native || ends_natively || would_delay_others;
 
 	if (herald_bypass_has_unseen() && herald_activation_is_on())
-		herald_channel_settings_read();
+		herald_channel_settings_await();
 	if (herald_bypass_has_unseen() && herald_activation_is_on() && herald_channel_settings_use())
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
@@ -154,7 +154,7 @@ herald_notify_choose_queue(bool would_delay_others, bool must_not_delay)
 	(void) herald_channel_settings_use();
 	if (has_too_long_payload() || any_pending_is_logged())
 	{
-		if (is_native || must_not_delay)
+		if (is_native)
 			report_split();
 		return;
 	}
@@ -251,7 +251,7 @@ report_split(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("this transaction cannot send all its notifications through one queue"),
-			 errdetail("The server's own queue has some of them, or must have all, since the transaction begins to LISTEN while that queue is long. A notification on a logged channel, or with a payload of more than %d bytes, cannot go there.",
+			 errdetail("The server's own queue has some of them already. A notification on a logged channel, or with a payload of more than %d bytes, cannot go there.",
 					   HERALD_PAYLOAD_MAX_OF_SERVER),
 			 errhint("Send them in different transactions.")));
 }

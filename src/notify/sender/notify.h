@@ -34,11 +34,11 @@ extern void herald_notify_go_native_unseen(void);
 
 /*
  * Before the commit: if the pending notifications have to go through the server's own queue, hand
- * them over.  would_delay_others, must_not_delay: in our queue, later batches would wait for what
- * the server still has to do; with the second, they would wait for longer than on a stock server.
- * Throws if our queue must have them as well.
+ * them over.  would_delay_others: in our queue, later batches would wait for what the server still has
+ * to do; so only what the other queue cannot have goes there.  Throws if the server's queue has some already, and ours
+ * must have others.
  */
-extern void herald_notify_choose_queue(bool would_delay_others, bool must_not_delay);
+extern void herald_notify_choose_queue(bool would_delay_others);
 
 /* The transaction is over.  Never fails. */
 extern void herald_notify_reset(void);

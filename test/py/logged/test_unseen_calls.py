@@ -5,9 +5,9 @@ import psycopg
 import pytest
 
 from faults import Doing
-from servers import SETTINGS, started
+from servers import SETTINGS, need_library, started
 from settings import put
-from support import hear, hear_until, notify, one, outcome
+from support import hear, hear_until, notify, one, outcome, until
 from wal import Wal
 from wire import call, error, kinds
 
@@ -82,6 +82,7 @@ def test_unseen_call(open_one, way):
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_our_function_instead(open_one, way):
     """Guards: in these places the function that the error names is logged, and arrives."""
+    need_library("pg_walinspect")
     sender, admin, listener = open_one(), open_one(), open_one()
     admin.execute("CREATE EXTENSION pg_walinspect")
     put(admin, u=True)
@@ -95,6 +96,7 @@ def test_our_function_instead(open_one, way):
 @pytest.mark.parametrize("way", SEEN.values(), ids=SEEN)
 def test_call_in_a_plan(open_one, way):
     """Guards: where it can be replaced, the built-in function is logged."""
+    need_library("pg_walinspect")
     sender, admin, listener = open_one(), open_one(), open_one()
     admin.execute("CREATE EXTENSION pg_walinspect")
     put(admin, u=True)
@@ -103,6 +105,25 @@ def test_call_in_a_plan(open_one, way):
     sender.execute(statement)
     assert hear(listener, 1) == ["past"]
     assert [message["notifications"] for message in wal.logged()] == [[{"channel": "u", "payload": "past"}]]
+
+
+def test_catalog_is_locked_meanwhile(open_one):
+    """Guards: while another session has locked the catalog with the settings, a call waits for it as for any catalog, and
+    then does not fail where no channel is logged."""
+    sender, locker, listener = open_one(), open_one(), open_one()
+    listener.execute("LISTEN u")
+    sender.execute("PREPARE p (text) AS SELECT $1")
+    locker.execute("BEGIN; LOCK TABLE pg_foreign_server IN ACCESS EXCLUSIVE MODE")
+    call_it = "EXECUTE p (pg_notify('u', 'past')::text)"
+    sender.execute("SET lock_timeout = '10ms'")
+    assert outcome(sender, call_it).startswith("55P03")
+    sender.execute("SET lock_timeout = 0")
+    sender.pgconn.send_query(call_it.encode())
+    until(lambda: one(locker, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s", sender.info.backend_pid) == "Lock",
+          "it waits")
+    locker.execute("COMMIT")
+    assert sender.pgconn.get_result().status == psycopg.pq.ExecStatus.TUPLES_OK
+    assert hear(listener, 1) == ["past"]
 
 
 def test_unseen_fast_path(open_one, server, wire):

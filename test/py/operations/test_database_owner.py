@@ -157,6 +157,8 @@ def test_server_of_another_wrapper(server, databases, connect):
     for session in (owner, superuser):
         assert str(outcome(session, "SELECT herald.set_channel('a', true)"))[:2] in ("42", "55", "0A", "HV")
     assert one(owner, "SELECT srvoptions::text FROM pg_foreign_server") == '{"logged={orders}"}'
+    superuser.execute("ALTER SERVER pg_herald OPTIONS (SET logged 'no array')")
+    assert settings_of(owner) == {}
     owner.execute("DROP SERVER pg_herald")
     set_channels(owner, orders=True)
     assert is_logged(server, superuser, "orders") == [True]

@@ -198,6 +198,23 @@ OF_A_SUPERUSER = [
 ]
 
 
+def test_creator_is_ordinary_later(cluster, database, connect):
+    """Guards: the role that created the extension, and is a superuser no more, cannot change what pg_notify() becomes."""
+    superuser, creator = connect(cluster, database), connect(cluster, database)
+    superuser.execute("CREATE ROLE creator SUPERUSER")
+    try:
+        become("creator", creator).execute("CREATE EXTENSION pg_herald")
+        superuser.execute("ALTER ROLE creator NOSUPERUSER")
+        for function in ("pg_herald_notify(text, text)", "pg_herald_notification_queue_usage()"):
+            for change in ("STRICT", "SET work_mem = '64kB'", "RENAME TO other", "OWNER TO creator"):
+                said = outcome(creator, f"ALTER FUNCTION pg_catalog.{function} {change}")
+                assert said.startswith("42501: must be owner of function"), said
+            creator.execute(f"REVOKE EXECUTE ON FUNCTION pg_catalog.{function} FROM PUBLIC")  # a warning, as stock says
+            assert one(superuser, "SELECT has_function_privilege('public', %s, 'EXECUTE')", f"pg_catalog.{function}")
+    finally:
+        superuser.execute("DROP EXTENSION IF EXISTS pg_herald CASCADE; DROP OWNED BY creator; DROP ROLE creator")
+
+
 @pytest.mark.parametrize("language", BODIES)
 @pytest.mark.parametrize("given", ["by REASSIGN OWNED", "each", "with pg_catalog"])
 def test_functions_of_a_stranger(cluster, database, connect, given, language):
