@@ -179,6 +179,10 @@ begin(void)
 		(void) herald_relay_reached(&reached);
 		herald_relay_figures(&figures);
 		from = herald_relay_read_from();
+
+		/* The one before may have ended before it could notify of that. */
+		if (reached.coverage == HERALD_WAL_UNCOVERED)
+			publish_gaps();
 	}
 	else if (RecoveryInProgress())
 	{
@@ -328,6 +332,13 @@ note_gap(const HeraldWalEvent *event)
 	}
 	else
 	{
+		/*
+		 * [X4] A session that enters its channels in the map looks at this afterwards: so it finds this, or is found by
+		 * the gap.
+		 */
+		if (herald_assembler_coverage(assembler) == HERALD_WAL_UNCOVERED)
+			reached.coverage = HERALD_WAL_UNCOVERED;
+		herald_relay_publish(&reached, herald_relay_read_from());
 		report_gap(event->database, event->reason);
 		if (OidIsValid(event->database))
 			publish_gap(event->database);
@@ -491,14 +502,15 @@ skip_gap(void)
 	/* That cannot be read either. */
 	if (herald_wal_reader_position(reader) >= from)
 		from = position;
-	publish_gaps();
 	reached = (HeraldReached) {
 		.wal = position,
 		.place = atomic_load(&herald_queue->head),
 		.complete_from = atomic_load(&herald_queue->head),
 		.coverage = HERALD_WAL_UNCOVERED
 	};
-	herald_relay_begin(&reached, from);
+	herald_relay_begin(&reached, from); /* [X4] as in note_gap() */
+	publish_gaps();
+	herald_relay_publish(&reached, from);
 	herald_assembler_end(assembler);
 	assembler = herald_assembler_begin(reached.coverage);
 	forged_seen = newer_seen = 0;

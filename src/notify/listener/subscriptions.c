@@ -304,15 +304,6 @@ herald_subscriptions_prepare(void)
 	herald_quota_end();
 	HERALD_STOP_POINT("listen-entered");
 
-	/* The relay notifies of later changes of settings: it has met the earlier ones before it could find these entries. */
-	for (int i = 0; i < transaction.touched_used; i++)
-	{
-		const Subscription *subscription = transaction.touched[i];
-
-		if (subscription->is_wanted && !subscription->is_active && !herald_own_channel(subscription->channel))
-			herald_check_channel_here(subscription->channel, "LISTEN");
-	}
-
 	/* [W1] after the entries are in the map: pairs with publish_run() of sequencer.c */
 	start = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
 	for (int i = 0; i < transaction.touched_used; i++)
@@ -321,6 +312,19 @@ herald_subscriptions_prepare(void)
 
 		if (!subscription->is_active && !subscription->resumes)
 			subscription->next_start = (HeraldPlace) {start, 0};
+	}
+
+	/*
+	 * [X4] The relay notifies of later gaps, and changes of settings, behind this start; it has met earlier ones before it
+	 * could find these entries.
+	 */
+	herald_relay_await_evidence();
+	for (int i = 0; i < transaction.touched_used; i++)
+	{
+		const Subscription *subscription = transaction.touched[i];
+
+		if (subscription->is_wanted && !subscription->is_active && !herald_own_channel(subscription->channel))
+			herald_check_channel_here(subscription->channel, "LISTEN");
 	}
 }
 

@@ -58,8 +58,7 @@ static RelayStage first_stage = RELAY_NOT_BEGUN;
 static void move_to(RelayStage stage);
 static void await_begin(void);
 static bool has_not_begun(const Awaited *unused);
-static bool is_unknown(const Awaited *unused);
-static bool has_evidence(void);
+static bool lacks_evidence(const Awaited *unused);
 static bool waits_for_end(const Awaited *unused);
 static bool is_coming(const Awaited *awaited);
 static bool is_not_shown(const Awaited *awaited);
@@ -172,10 +171,7 @@ void
 herald_relay_await_evidence(void)
 {
 	await_begin();
-	if (likely(has_evidence()))
-		return;
-	(void) wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr);
-	if (!has_evidence())
+	if (unlikely(lacks_evidence(NULL)) && !wait_for_replay(HERALD_WAIT_RELAY, lacks_evidence, InvalidXLogRecPtr))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this standby cannot relay notifications"),
@@ -256,20 +252,12 @@ has_not_begun(const Awaited *unused)
 }
 
 static bool
-is_unknown(const Awaited *unused)
+lacks_evidence(const Awaited *unused)
 {
 	HeraldReached reached;
 
-	return herald_relay_is_active() && herald_relay_reached(&reached) && reached.coverage == HERALD_WAL_UNKNOWN;
-}
-
-static bool
-has_evidence(void)
-{
-	HeraldReached reached;
-
-	return !herald_relay_is_active() || !herald_relay_reached(&reached) ||
-		reached.coverage == HERALD_WAL_BEGUN || reached.coverage == HERALD_WAL_COVERED;
+	return herald_relay_is_active() && herald_relay_reached(&reached) &&
+		(reached.coverage == HERALD_WAL_UNKNOWN || reached.coverage == HERALD_WAL_UNCOVERED);
 }
 
 /* In recovery no session sends. */

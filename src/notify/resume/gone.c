@@ -13,7 +13,6 @@
 #include "base/settings.h"
 #include "notify/logged/cut.h"
 #include "notify/logged/history.h"
-#include "notify/logged/relay_state.h"
 #include "notify/resume/gone.h"
 
 static void add_detail(HeraldGone reason);
@@ -42,13 +41,6 @@ herald_gone_tell(HeraldGone reason, const char *channel)
 		add_detail(reason);
 		errfinish(__FILE__, __LINE__, __func__);
 	}
-}
-
-void
-herald_gone_check_settings(HeraldPosition begin)
-{
-	if (!herald_relay_covers(begin, true))
-		herald_gone_report(HERALD_GONE_UNLOGGED);
 }
 
 static void

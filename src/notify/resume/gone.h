@@ -21,10 +21,4 @@ herald_noreturn extern void herald_gone_report(HeraldGone reason);
 /* Tell a user who wants to know (DEBUG1), with the same hint, why a channel does not resume. */
 extern void herald_gone_tell(HeraldGone reason, const char *channel);
 
-/*
- * The same if, on a standby, a setting has changed since this place.  From the moment at which channels are in the map,
- * the relay notifies of such a change.
- */
-extern void herald_gone_check_settings(HeraldPosition begin);
-
 #endif							/* HERALD_GONE_H */

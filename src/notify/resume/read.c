@@ -120,7 +120,8 @@ static int	compare_hashes(const void *one, const void *other);
 static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
 static HeraldToken position_now(void);
-static void read_token(Reading *reading, const char *text, HeraldToken *token);
+static void read_token(const char *text, HeraldToken *token);
+static void find_start(Reading *reading, HeraldToken *token);
 static bool is_covered(Reading *reading, HeraldPosition place);
 static void begin_history(Reading *reading, HeraldToken *token);
 static bool read_history(Reading *reading);
@@ -131,7 +132,7 @@ static void check_queue(void);
 static void keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at);
 static void store_row(Reading *reading);
 static void write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1]);
-static void store_position(Reading *reading);
+static void store_position(Reading *reading, const char *token);
 static void wait_and_read(Reading *reading, uint64 deadline_ms);
 static bool wait_for_turn(HeraldPosition begin, uint64 deadline_ms);
 static void rest(long timeout_ms);
@@ -212,7 +213,9 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 {
 	uint64		begin_ms = herald_clock_ms();
 	uint64		waits_ms = wait_ms(fcinfo, 3);
+	HeraldToken given;
 	HeraldToken token;
+	char		position[HERALD_TOKEN_LENGTH + 1];
 
 	history_now = NULL;
 	if (waits_ms > 0 && herald_session_is_listener())
@@ -227,9 +230,13 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 				 errmsg("max_rows must be at least 1")));
 
 	if (PG_ARGISNULL(1))
-		token = position_now();
+		token = given = position_now();
 	else
-		read_token(reading, text_to_cstring(PG_GETARG_TEXT_PP(1)), &token);
+	{
+		read_token(text_to_cstring(PG_GETARG_TEXT_PP(1)), &given);
+		token = given;
+		find_start(reading, &token);
+	}
 	reading->begin = token.place.position;
 	reading->now = (Point) {.at = token.place,.mark = token.wal,.passed = token.passed};
 	reading->last = reading->now;
@@ -246,15 +253,27 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 		read_on(reading);
 	if (reading->rows == 0 && waits_ms > 0 && !is_past_queue(reading))
 		wait_and_read(reading, begin_ms + waits_ms);
-	else
-		herald_gone_check_settings(reading->begin);
 
 	/* If no transaction has bypassed the queue by now, the rows are complete. */
 	herald_bypass_await_counting();
 	if (is_past_queue(reading))
 		herald_gone_report(HERALD_GONE_PAST_QUEUE);
-	if (reading->rows == 0)
-		store_position(reading);
+
+	/*
+	 * A standby's queue may lack something, perhaps of other channels.  What that is the WAL tells the next call, which
+	 * begins where this one did.
+	 */
+	if (!herald_relay_covers(reading->begin, true))
+	{
+		tuplestore_clear(reading->result->setResult);
+		herald_token_write(reading->hash, &given, position);
+		store_position(reading, position);
+	}
+	else if (reading->rows == 0)
+	{
+		write_position(reading, position);
+		store_position(reading, position);
+	}
 	if (history_now != NULL)
 		herald_history_close(history_now);
 	herald_token_hash_close(reading->hash);
@@ -272,12 +291,18 @@ position_now(void)
 }
 
 static void
-read_token(Reading *reading, const char *text, HeraldToken *token)
+read_token(const char *text, HeraldToken *token)
 {
 	HeraldGone	gone = herald_token_read(text, token);
 
 	if (gone != HERALD_GONE_NOTHING)
 		herald_gone_report(gone);
+}
+
+/* Where to begin: in the queue, or in the WAL.  *token becomes the position where the queue goes on. */
+static void
+find_start(Reading *reading, HeraldToken *token)
+{
 	if (!herald_token_is_here(token) || !is_covered(reading, token->place.position))
 		begin_history(reading, token);
 	else if (herald_token_precedes_database(token))
@@ -440,10 +465,12 @@ read_on(Reading *reading)
 				herald_reader_set_buffer(&reader, reading->buffer, reading->buffer_size);
 				continue;
 			case HERALD_READ_LAPPED:
-				if (reading->rows == 0)
-					herald_gone_report(reader.in_file && reader.file == HERALD_GAP_FILE ? HERALD_GONE_UNLOGGED :
-									   herald_kept_why_gone(reading->now.at.position));
-				store_row(reading);
+				if (reading->rows > 0)
+					store_row(reading);
+				else if (!reader.in_file || reader.file != HERALD_GAP_FILE)
+					herald_gone_report(herald_kept_why_gone(reading->now.at.position));
+				else if (herald_relay_covers(reading->begin, true))
+					herald_gone_report(HERALD_GONE_UNLOGGED);
 				return;
 			case HERALD_READ_DAMAGED:
 				ereport(ERROR,
@@ -550,17 +577,12 @@ store_row(Reading *reading)
 	MemoryContextReset(reading->row_memory);
 }
 
-/*
- * No notification has arrived for this call; but other channels' have, and the caller's
- * position becomes old.
- */
+/* Without a notification, since the caller's position becomes old by those on other channels. */
 static void
-store_position(Reading *reading)
+store_position(Reading *reading, const char *token)
 {
-	char		token[HERALD_TOKEN_LENGTH + 1];
 	bool		nulls[COLUMNS] = {false, true, true, true, true};
 
-	write_position(reading, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
 }
@@ -606,10 +628,9 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 
 		/* [W1] after the entries are in the map: as in herald_subscriptions_prepare() */
 		read_on(reading);
-		herald_gone_check_settings(reading->begin);
 		herald_position_channel_note(reading->begin);
 		(void) herald_wakeup_rest(herald_wakeup, slot);
-		while (reading->rows == 0 && wait_for_turn(reading->begin, deadline_ms))
+		while (reading->rows == 0 && herald_relay_covers(reading->begin, true) && wait_for_turn(reading->begin, deadline_ms))
 			read_in_turn(reading);
 		if (reading->rows == 0)
 			skip_to(reading, herald_wakeup_has_read(herald_wakeup, herald_queue, slot));

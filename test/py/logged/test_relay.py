@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from following import ANCHOR_LOOKS, looks
 from harness.cluster import Cluster
 from harness.standby import Standby
 from servers import SETTINGS, started
@@ -380,6 +381,8 @@ def fed_by_archive(primary: Cluster) -> Standby:
                  "SELECT herald.set_channel('logged*', logged => true)")
     standby = Standby(primary)
     standby.create()
+    looks(primary, ANCHOR_LOOKS)
+    primary.psql("SELECT pg_switch_wal()")  # the archive has an anchor, before which the standby has no listeners
     with open(standby.data / "postgresql.auto.conf", "a", encoding="utf-8") as settings:
         settings.write(f"primary_conninfo = ''\nrestore_command = 'cp {archive}/%f %p'\narchive_mode = 'off'\n")
     return standby

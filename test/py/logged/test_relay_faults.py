@@ -97,9 +97,7 @@ def test_reading_fails_for_good(sender, watcher, points, listener):
     notify(sender, "logged", "lost")
     points.reached("wal-read")
     assert hear(listener, 1, 40) == [MISSED]
-    assert heard(listener, sender) == []
-    until(lambda: relay(watcher, "gaps") > before, "the relay counts it, which it does after the delivery")
-    assert relay(watcher, "gaps") == before + 1
+    assert_goes_on(sender, watcher, listener, before)
 
 
 def test_sending_fails(sender, standby, watcher, points, listener, connect):
@@ -131,6 +129,17 @@ def test_relay_is_ended_while_it_sends(sender, watcher, points, listener):
     assert heard(listener, sender) == ["1", "2"]
 
 
+def assert_goes_on(sender: psycopg.Connection, watcher: psycopg.Connection, listener: psycopg.Connection, before: int) -> None:
+    """After a part of the WAL is lost the relay goes on; it has notified the listener of one gap, or of another one where
+    evidence comes that the primary runs pg_herald, which may have been in the lost part; what follows that at once may be
+    skipped with it."""
+    notify(sender, "logged", "perhaps")
+    last = one(sender, "SELECT pg_current_wal_flush_lsn()")
+    until(lambda: one(watcher, "SELECT read_position >= %s FROM herald.relay", last), "the relay has come to that")
+    assert heard(listener, sender) in (["perhaps"], [MISSED], [MISSED, "perhaps"])
+    assert before < relay(watcher, "gaps") <= before + 2
+
+
 def lose_wal(sender: psycopg.Connection, watcher: psycopg.Connection) -> None:
     """Sends four notifications, which the standby deletes from its WAL before the relay has read them."""
     with stopped(relay_pid(watcher)):
@@ -153,9 +162,7 @@ def test_wal_is_gone(primary, standby, sender, watcher, listener, connect):
     lose_wal(sender, watcher)
     assert is_disconnected(standby, other)
     assert hear(listener, 1) == [MISSED]
-    assert heard(listener, sender) == []
-    until(lambda: relay(watcher, "gaps") > before, "the relay counts it, which it does after the delivery")
-    assert relay(watcher, "gaps") == before + 1
+    assert_goes_on(sender, watcher, listener, before)
     assert relay_pid(watcher) == pid
 
 
@@ -163,7 +170,7 @@ def test_wal_is_gone_without_listeners(standby, sender, watcher, connect):
     """Guards: the relay goes on also if no session listens, and the gap is in the queue."""
     before, head = relay(watcher, "gaps"), one(watcher, "SELECT head FROM herald.queue")
     lose_wal(sender, watcher)
-    until(lambda: relay(watcher, "gaps") == before + 1, "the relay notices")
+    until(lambda: relay(watcher, "gaps") > before, "the relay notices")
     until(lambda: one(watcher, "SELECT head FROM herald.queue") > head, "the gap is in the queue")
     until(lambda: relay(watcher, "bytes_behind") == 0, "the relay has gone on")
     assert heard(listens(connect(standby), "logged", "herald_reset"), sender) == []

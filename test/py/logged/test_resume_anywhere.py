@@ -9,7 +9,7 @@ from faults import Doing
 from following import ANCHOR_LOOKS, anchored, has_delivered, looks
 from harness.standby import Standby
 from resume import position, read, resume
-from support import hear, notify, one, outcome, until
+from support import hear, notify, one, outcome, state_of, until
 
 pytestmark = pytest.mark.seam
 
@@ -246,3 +246,36 @@ def test_setting_changes(primary, connect):
     assert resume(client, "e", token) is False
     assert resume(client, "e", later) is True
     assert one(client, "SELECT herald.listen('c', %s)", token) is True
+
+
+@pytest.mark.parametrize("has_listener", [False, True], ids=["alone", "beside a listener"])
+def test_reader_waits_beside_a_change(primary, connect, has_listener):
+    """Guards: herald.read() that waits on a standby gets all that is sent on its channel while the setting of another one
+    changes, in this call or the next; if its own channel was not logged for a while, the next call fails."""
+    sender = connect(primary)
+    sender.execute("SELECT herald.set_channel('d', true)")
+    with Standby(primary) as standby:
+        anchored(primary, sender)
+        until(lambda: has_delivered(standby), "the standby has followed")
+        watcher, client, other = connect(standby), connect(standby), connect(standby)
+        if has_listener:
+            other.execute("LISTEN d")
+        token = position(client)
+        for number, change in enumerate(("false", "true", "NULL")):
+            doing = Doing(client, f"SELECT * FROM herald.read('c', '{token}', 10, '1 min')")
+            until(lambda: state_of(watcher, client.info.backend_pid), "it waits")
+            sender.execute(f"SELECT herald.set_channel('d', {change})")
+            notify(sender, "c", f"{number}")
+            assert doing.end() is None
+            payloads = []
+            while not payloads:
+                payloads, token = read(client, "c", token, 10, "20 s")
+            assert payloads == [f"{number}"]
+        doing = Doing(client, f"SELECT * FROM herald.read('c', '{token}', 10, '1 min')")
+        until(lambda: state_of(watcher, client.info.backend_pid), "it waits")
+        for logged in ("false", "true"):
+            sender.execute(f"SELECT herald.set_channel('c', {logged})")
+        notify(sender, "c", "last")
+        assert doing.end() is None
+        until(lambda: has_delivered(standby), "the standby has followed")
+        assert str(outcome(client, "SELECT FROM herald.read('c', %s)", token)).startswith("55000")
