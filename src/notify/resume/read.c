@@ -119,8 +119,6 @@ static void add_channel(Reading *reading, const char *name);
 static int	compare_hashes(const void *one, const void *other);
 static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
-static HeraldToken position_now(void);
-static void read_token(const char *text, HeraldToken *token);
 static void find_start(Reading *reading, HeraldToken *token);
 static bool is_covered(Reading *reading, HeraldPosition place);
 static void begin_history(Reading *reading, HeraldToken *token);
@@ -132,7 +130,7 @@ static void check_queue(void);
 static void keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at);
 static void store_row(Reading *reading);
 static void write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1]);
-static void store_position(Reading *reading, const char *token);
+static void store_position(Reading *reading, const HeraldToken *given);
 static void wait_and_read(Reading *reading, uint64 deadline_ms);
 static bool wait_for_turn(HeraldPosition begin, uint64 deadline_ms);
 static void rest(long timeout_ms);
@@ -213,9 +211,8 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 {
 	uint64		begin_ms = herald_clock_ms();
 	uint64		waits_ms = wait_ms(fcinfo, 3);
-	HeraldToken given;
+	HeraldToken given = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
 	HeraldToken token;
-	char		position[HERALD_TOKEN_LENGTH + 1];
 
 	history_now = NULL;
 	if (waits_ms > 0 && herald_session_is_listener())
@@ -230,10 +227,17 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 				 errmsg("max_rows must be at least 1")));
 
 	if (PG_ARGISNULL(1))
-		token = given = position_now();
+	{
+		herald_session_prepare_position();
+		given.wal = herald_mark_of_server(&given.place.position);
+		token = given;
+	}
 	else
 	{
-		read_token(text_to_cstring(PG_GETARG_TEXT_PP(1)), &given);
+		HeraldGone	gone = herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &given);
+
+		if (gone != HERALD_GONE_NOTHING)
+			herald_gone_report(gone);
 		token = given;
 		find_start(reading, &token);
 	}
@@ -266,37 +270,14 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	if (!herald_relay_covers(reading->begin, true))
 	{
 		tuplestore_clear(reading->result->setResult);
-		herald_token_write(reading->hash, &given, position);
-		store_position(reading, position);
+		store_position(reading, &given);
 	}
 	else if (reading->rows == 0)
-	{
-		write_position(reading, position);
-		store_position(reading, position);
-	}
+		store_position(reading, NULL);
 	if (history_now != NULL)
 		herald_history_close(history_now);
 	herald_token_hash_close(reading->hash);
 	return (Datum) 0;
-}
-
-static HeraldToken
-position_now(void)
-{
-	HeraldToken token = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
-
-	herald_session_prepare_position();
-	token.wal = herald_mark_of_server(&token.place.position);
-	return token;
-}
-
-static void
-read_token(const char *text, HeraldToken *token)
-{
-	HeraldGone	gone = herald_token_read(text, token);
-
-	if (gone != HERALD_GONE_NOTHING)
-		herald_gone_report(gone);
 }
 
 /* Where to begin: in the queue, or in the WAL.  *token becomes the position where the queue goes on. */
@@ -396,13 +377,9 @@ is_past_queue(const Reading *reading)
 static uint64
 wait_ms(FunctionCallInfo fcinfo, int argument)
 {
-	Interval   *wait = PG_ARGISNULL(argument) ? NULL : PG_GETARG_INTERVAL_P(argument);
-	double		ms;
+	double		ms = PG_ARGISNULL(argument) ? 0 :
+		1000 * DatumGetFloat8(DirectFunctionCall2(interval_part, CStringGetTextDatum("epoch"), PG_GETARG_DATUM(argument)));
 
-	if (wait == NULL)
-		return 0;
-	ms = ((double) wait->month * DAYS_PER_MONTH + wait->day) * SECS_PER_DAY * 1000.0 +
-		(double) wait->time / 1000.0;
 	if (ms < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -577,12 +554,17 @@ store_row(Reading *reading)
 	MemoryContextReset(reading->row_memory);
 }
 
-/* Without a notification, since the caller's position becomes old by those on other channels. */
+/* Without a notification: the given one, or where reading has come to, past those on other channels. */
 static void
-store_position(Reading *reading, const char *token)
+store_position(Reading *reading, const HeraldToken *given)
 {
+	char		token[HERALD_TOKEN_LENGTH + 1];
 	bool		nulls[COLUMNS] = {false, true, true, true, true};
 
+	if (given != NULL)
+		herald_token_write(reading->hash, given, token);
+	else
+		write_position(reading, token);
 	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
 }
