@@ -47,6 +47,15 @@ class Node(Member):
         self.starts += 1
         super().start()
 
+    def says(self, sql: str) -> bool:
+        """Whether a query says true; not if it is cancelled, as the server does with any query for which replay waits."""
+        try:
+            return self.psql(sql) == "t"
+        except ClusterError as problem:
+            if "due to conflict with recovery" not in str(problem):
+                raise
+            return False
+
     @property
     def has_module(self) -> bool:
         """Whether it has pg_herald, or will have when it starts."""
@@ -133,7 +142,7 @@ class Chain:
         if self.module_is_absent():
             wal = self.primary.psql("SELECT txid_current(); SELECT pg_current_wal_flush_lsn()").split()[-1]
             for node in self.standbys:
-                until(lambda: node.psql(f"SELECT read_position >= '{wal}' FROM herald.relay") == "t",
+                until(lambda: node.says(f"SELECT read_position >= '{wal}' FROM herald.relay"),
                       f"{node.name} delivers", FOLLOWS_S)
             self.present_from = lsn(wal)
             self.absences[-1] = self.absences[-1][0], time.monotonic()
@@ -152,7 +161,7 @@ class Chain:
         """Waits until the standbys show everything that the primary shows by now."""
         wal = self.primary.psql("SELECT pg_current_wal_insert_lsn()")
         for node in self.standbys:
-            until(lambda: node.psql(f"SELECT pg_last_wal_replay_lsn() >= '{wal}'") == "t", f"{node.name} follows", FOLLOWS_S)
+            until(lambda: node.says(f"SELECT pg_last_wal_replay_lsn() >= '{wal}'"), f"{node.name} follows", FOLLOWS_S)
 
     def until_has_all(self, node: Node) -> None:
         """Waits until a node has all that its standby has: after a crash it has to replay that again.
@@ -161,7 +170,7 @@ class Chain:
         (WalSndDone()), and the standby is beyond that.
         """
         if node is not self.primary:
-            until(lambda: node.psql(HAS_ALL) == "t", f"{node.name} has what its standby has", FOLLOWS_S)
+            until(lambda: node.says(HAS_ALL), f"{node.name} has what its standby has", FOLLOWS_S)
 
     def promote(self, crashes: bool) -> str:
         """Makes the standby the primary, and the primary, which has stopped, the last of the standbys; returns how.

@@ -17,8 +17,10 @@
 #include "access/xlogrecovery.h"
 #include "miscadmin.h"
 #include "storage/spin.h"
+#include "utils/snapmgr.h"
 
 #include "base/clock.h"
+#include "base/compat.h"
 #include "base/shared.h"
 #include "base/waits.h"
 #include "core/stop_point.h"
@@ -58,7 +60,9 @@ static RelayStage first_stage = RELAY_NOT_BEGUN;
 static void move_to(RelayStage stage);
 static void await_begin(void);
 static bool has_not_begun(const Awaited *unused);
-static bool lacks_evidence(const Awaited *unused);
+static bool is_unknown(const Awaited *awaited);
+static HeraldWalCoverage coverage_now(void);
+herald_noreturn static void report_conflict(void);
 static bool waits_for_end(const Awaited *unused);
 static bool is_coming(const Awaited *awaited);
 static bool is_not_shown(const Awaited *awaited);
@@ -171,7 +175,12 @@ void
 herald_relay_await_evidence(void)
 {
 	await_begin();
-	if (unlikely(lacks_evidence(NULL)) && !wait_for_replay(HERALD_WAIT_RELAY, lacks_evidence, InvalidXLogRecPtr))
+	if (likely(coverage_now() == HERALD_WAL_BEGUN || coverage_now() == HERALD_WAL_COVERED))
+		return;
+	InvalidateCatalogSnapshot();	/* replay need not wait for it */
+	if (wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr) && coverage_now() == HERALD_WAL_UNKNOWN)
+		report_conflict();
+	if (coverage_now() == HERALD_WAL_UNKNOWN || coverage_now() == HERALD_WAL_UNCOVERED)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this standby cannot relay notifications"),
@@ -185,11 +194,7 @@ herald_relay_await(XLogRecPtr wal)
 	if (!wait_for_replay(HERALD_WAIT_REPLAY, is_coming, wal))
 		return false;
 	if (is_before(wal))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("canceling wait for replay due to conflict with recovery"),
-				 errdetail("This standby has not yet replayed what was received up to the position, and its replay waits for queries, perhaps for this one."),
-				 errhint("Repeat the transaction. With hot_standby_feedback on the standby there are few conflicts.")));
+		report_conflict();
 	return true;
 }
 
@@ -251,13 +256,19 @@ has_not_begun(const Awaited *unused)
 	return atomic_load(&herald_relay->stage) < RELAY_ACTIVE && RecoveryInProgress();
 }
 
+/* Not if replay waits, perhaps for this session's query: the evidence may be behind that record. */
 static bool
-lacks_evidence(const Awaited *unused)
+is_unknown(const Awaited *awaited)
+{
+	return coverage_now() == HERALD_WAL_UNKNOWN && !herald_conflict_ends_wait(awaited->begin_ms);
+}
+
+static HeraldWalCoverage
+coverage_now(void)
 {
 	HeraldReached reached;
 
-	return herald_relay_is_active() && herald_relay_reached(&reached) &&
-		(reached.coverage == HERALD_WAL_UNKNOWN || reached.coverage == HERALD_WAL_UNCOVERED);
+	return herald_relay_is_active() && herald_relay_reached(&reached) ? reached.coverage : HERALD_WAL_COVERED;
 }
 
 /* In recovery no session sends. */
@@ -273,6 +284,16 @@ is_coming(const Awaited *awaited)
 {
 	return is_before(awaited->wal) &&
 		(awaited->wal <= GetXLogReplayRecPtr(NULL) || !herald_conflict_ends_wait(awaited->begin_ms));
+}
+
+static void
+report_conflict(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("canceling wait for replay due to conflict with recovery"),
+			 errdetail("This standby has not yet replayed what the transaction waits for, and its replay waits for queries, perhaps for this one."),
+			 errhint("Repeat the transaction. With hot_standby_feedback on the standby there are few conflicts.")));
 }
 
 /*

@@ -101,8 +101,9 @@ extern void herald_relay_await_end(void);
 /*
  * [X4] Wait, in a transaction, until the relay of this standby has begun, and has met evidence that the primary runs
  * pg_herald: what commits from then on it puts into the queue, or a gap.  By a session that begins to listen, or asks
- * for a position; returns at once on a primary.  Throws 55000 if there is no evidence after a while
- * (herald_wal_wait_left()); and if the relay never begins, and what interrupts throw.
+ * for a position; returns at once on a primary.  Throws 55000 if there is evidence to the contrary, or none after a while
+ * (herald_wal_wait_left()); a serialization failure as herald_relay_await(); and if the relay never begins, and what
+ * interrupts throw.
  */
 extern void herald_relay_await_evidence(void);
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from faults import Doing
 from following import ANCHOR_LOOKS, anchored, has_delivered, looks
 from harness.cluster import Cluster, ClusterError
 from harness.standby import Member, Standby
@@ -227,6 +228,11 @@ def test_standby_begins_in_a_run_without_pg_herald(pair, sender, connect, is_bus
             primary.psql("NOTIFY c, 'lost 2'")
             until(lambda: has_replayed_all(primary, standby) and has_read_all(standby), "the relay has come to that")
         serves_none(reader, token)
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM t")
+        holding = Doing(reader, "SELECT herald.position()")
+        primary.psql("INSERT INTO t VALUES (1); UPDATE t SET i = i + 1; VACUUM t")
+        assert str(holding.end()).startswith("canceling wait for replay due to conflict with recovery")
+        reader.execute("ROLLBACK")
         listener.pgconn.send_query(b"LISTEN c")
         until(lambda: wait_event(watcher, listener.info.backend_pid) in ("Extension", "HeraldRelay"), "it waits")
     notify(connect(primary), "c", "with")
