@@ -173,7 +173,9 @@ def test_wal_is_gone_without_listeners(standby, sender, watcher, connect):
     until(lambda: relay(watcher, "gaps") > before, "the relay notices")
     until(lambda: one(watcher, "SELECT head FROM herald.queue") > head, "the gap is in the queue")
     until(lambda: relay(watcher, "bytes_behind") == 0, "the relay has gone on")
-    assert heard(listens(connect(standby), "logged", "herald_reset"), sender) == []
+    session = listens(connect(standby), "herald_reset")
+    until(lambda: outcome(session, "LISTEN logged") is None, "there is evidence that the primary runs pg_herald")
+    assert heard(session, sender) == []
 
 
 def test_larger_than_the_queue(primary, standby, sender, watcher, listener):
