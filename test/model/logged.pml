@@ -19,7 +19,7 @@
  * replayed was flushed. Dispatched and settled are one (dispatch.pml has both), and nothing is
  * recycled (resume.pml). A session is cut off with a position of that moment: a client with an
  * older one was cut off earlier, and idle meanwhile. On a primary a session waits for what has a place, but not
- * for ever; here it never waits. All WAL is there.
+ * for ever; here it never waits. All WAL is there, and no server runs without the module (coverage.pml).
  *
  * Checked: whatever the client receives, it has not received before. When the server says
  * that the client can resume, all that the client has received is in this server's WAL; and each
