@@ -70,6 +70,14 @@
 static HeraldWalReader *reader;
 static HeraldAssembler *assembler;
 static HeraldReached reached;
+
+/*
+ * The latest anchor, for a client that has received everything before `reached.place`: so it becomes `reached.from`
+ * when the place is noted that is behind it.
+ */
+static XLogRecPtr anchor;
+static uint64 anchor_run;
+
 static XLogRecPtr done;			/* up to here all had been sent when the present record was read */
 static HeraldRelayFigures figures;
 
@@ -182,7 +190,10 @@ begin(void)
 
 		/* The one before may have ended before it could notify of that. */
 		if (reached.coverage == HERALD_WAL_UNCOVERED)
+		{
 			publish_gaps();
+			herald_relay_publish(&reached, from);
+		}
 	}
 	else if (RecoveryInProgress())
 	{
@@ -316,8 +327,8 @@ note_anchor(const HeraldWalEvent *event)
 {
 	if (event->wal <= reached.from || herald_assembler_oldest(assembler) != InvalidXLogRecPtr)
 		return;
-	reached.from = event->wal;
-	reached.from_run = event->run;
+	anchor = event->wal;
+	anchor_run = event->run;
 }
 
 /* Published without progress, as by note_setting(): the same record may have more. */
@@ -362,6 +373,7 @@ note_setting(const HeraldWalEvent *event)
 
 	publish_gap(InvalidOid);
 	herald_relay_publish(&reached, herald_relay_read_from());
+	HERALD_STOP_POINT("relay-setting");
 	if (!herald_shared_is_damaged())
 		herald_channels_scan(look_for_match, &match);
 	if (match.is_found)
@@ -392,6 +404,11 @@ note_progress(XLogRecPtr wal)
 		return;
 	reached.wal = wal;
 	reached.place = atomic_load(&herald_queue->head);
+	if (anchor > reached.from)
+	{
+		reached.from = anchor;
+		reached.from_run = anchor_run;
+	}
 	reached.coverage = herald_assembler_coverage(assembler);
 	herald_relay_publish(&reached, oldest != InvalidXLogRecPtr ? oldest : wal);
 	herald_relay_publish_figures(&figures);
@@ -510,7 +527,9 @@ skip_gap(void)
 	};
 	herald_relay_begin(&reached, from); /* [X4] as in note_gap() */
 	publish_gaps();
+	reached.place = atomic_load(&herald_queue->head);
 	herald_relay_publish(&reached, from);
+	anchor = InvalidXLogRecPtr;
 	herald_assembler_end(assembler);
 	assembler = herald_assembler_begin(reached.coverage);
 	forged_seen = newer_seen = 0;

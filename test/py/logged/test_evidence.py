@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from faults import Doing
+from faults import FUNCTIONS, Doing, Points
 from following import ANCHOR_LOOKS, anchored, has_delivered, looks
 from harness.cluster import Cluster, ClusterError
 from harness.standby import Member, Standby
@@ -265,6 +265,35 @@ def test_standby_begins_in_the_middle_of_a_run(pair, sender, connect):
 def has_read_all(standby: Cluster) -> bool:
     """Whether the relay has read what the standby has replayed."""
     return standby.psql("SELECT read_position >= pg_last_wal_replay_lsn() FROM herald.relay") == "t"
+
+
+def test_position_before_the_gaps(stop_points, connect):
+    """Guards: a session that has not read the gaps of a run without pg_herald has no position from behind them, also while
+    the relay has read on, and has noted that only in part."""
+    for primary in started(preload=True, pg_config=stop_points, settings=EVIDENCE):
+        primary.psql("SELECT herald.set_channel('c', true)")
+        with Standby(primary) as standby:
+            standby.psql("SELECT 1")
+            primary.psql(FUNCTIONS)
+            primary.restart()
+            notify(connect(primary), "c", "first")
+            until(lambda: has_delivered(standby), "the standby has followed")
+            session, watcher = listens(connect(standby), "c", "herald_reset"), connect(standby)
+            session.execute("BEGIN; SELECT 1")
+            points, relay_pid = Points(watcher), one(watcher, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_herald relay'")
+            points.arm("relay-setting", "wait", relay_pid)
+            with stopped(relay_pid):
+                with without_pg_herald(primary):
+                    primary.psql("NOTIFY c, 'lost'")
+                primary.psql("SELECT herald.set_channel('unrelated', true)")
+                until(lambda: has_replayed_all(primary, standby), "the standby has replayed that")
+            points.waiter("relay-setting")
+            token = position(session)
+            session.close()
+            points.release()
+            until(lambda: has_delivered(standby), "the relay has gone on")
+            for server in (primary, standby):
+                are_gone(connect(server), [token], WITHOUT)
 
 
 # ---- failover ----
