@@ -9,7 +9,8 @@
  *
  * There is a gap where a run commits without such a message; and where messages come again, for
  * listeners that have begun in between.  A reader that began in the middle of a run knows nothing of
- * that run before it meets a message; until then there are no listeners, and no positions.
+ * that run before it meets a message; until then there are no listeners, and no positions.  Only where it has lost a part
+ * of the WAL there are listeners from before, for whom there is a gap when it knows more.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,6 +19,7 @@
 #include "wal_coverage.h"
 
 #define UNKNOWN			HERALD_WAL_UNKNOWN
+#define LOST			HERALD_WAL_LOST
 #define BEGUN			HERALD_WAL_BEGUN
 #define COVERED			HERALD_WAL_COVERED
 #define UNCOVERED		HERALD_WAL_UNCOVERED
@@ -29,6 +31,7 @@ static const struct
 }			steps[HERALD_WAL_COVERAGES][HERALD_WAL_STEPS] = {
 	/*             BEGINNING        COMMIT             MESSAGE */
 	[UNKNOWN] = {{BEGUN, false}, {UNKNOWN, false}, {COVERED, false}},
+	[LOST] = {{BEGUN, true}, {LOST, false}, {COVERED, true}},
 	[BEGUN] = {{BEGUN, false}, {UNCOVERED, true}, {COVERED, false}},
 	[COVERED] = {{BEGUN, false}, {COVERED, false}, {COVERED, false}},
 	[UNCOVERED] = {{UNCOVERED, false}, {UNCOVERED, false}, {COVERED, true}},

@@ -16,6 +16,7 @@
 typedef enum HeraldWalCoverage
 {
 	HERALD_WAL_UNKNOWN,			/* reading began in the middle of it, and has met no message */
+	HERALD_WAL_LOST,			/* the same, after a part of the WAL that could not be read */
 	HERALD_WAL_BEGUN,			/* it has begun, and nothing was committed yet */
 	HERALD_WAL_COVERED,
 	HERALD_WAL_UNCOVERED		/* it, or one before, has committed without pg_herald, of which nothing

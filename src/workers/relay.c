@@ -139,7 +139,8 @@ herald_relay_main(Datum arg)
 		run();
 
 		/* A position from before the end says nothing of what this server sends on other channels from now on. */
-		if (herald_assembler_coverage(assembler) == HERALD_WAL_UNCOVERED)
+		if (herald_assembler_coverage(assembler) == HERALD_WAL_UNCOVERED ||
+			herald_assembler_coverage(assembler) == HERALD_WAL_LOST)
 		{
 			report_gap(InvalidOid, "the server may have run without pg_herald");
 			publish_gaps();
@@ -189,7 +190,7 @@ begin(void)
 		from = herald_relay_read_from();
 
 		/* The one before may have ended before it could notify of that. */
-		if (reached.coverage == HERALD_WAL_UNCOVERED)
+		if (reached.coverage == HERALD_WAL_UNCOVERED || reached.coverage == HERALD_WAL_LOST)
 		{
 			publish_gaps();
 			herald_relay_publish(&reached, from);
@@ -523,7 +524,7 @@ skip_gap(void)
 		.wal = position,
 		.place = atomic_load(&herald_queue->head),
 		.complete_from = atomic_load(&herald_queue->head),
-		.coverage = HERALD_WAL_UNCOVERED
+		.coverage = HERALD_WAL_LOST
 	};
 	herald_relay_begin(&reached, from); /* [X4] as in note_gap() */
 	publish_gaps();

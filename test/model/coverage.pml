@@ -88,7 +88,7 @@
 mtype = { IDLE, LOOKED, INSERTED, READY };				/* a session that commits */
 mtype = { NEW, OFF, ASKED, ENTERED, READS, REFUSED };	/* the client */
 mtype = { NOTHING, TO_TELL, TO_PUBLISH };				/* note_gap() */
-mtype = { UNKNOWN, BEGUN, COVERED, UNCOVERED };			/* HeraldWalCoverage */
+mtype = { UNKNOWN, LOST, BEGUN, COVERED, UNCOVERED };	/* HeraldWalCoverage */
 
 byte wal[2 * WAL_SIZE];
 byte end[2];
@@ -137,6 +137,7 @@ byte resumes;
 #define IS_RELAYED(s)	((s) == B && relay_is_active)
 #define IS_PRIMARY(s)	((s) == A || is_promoted)
 #define SERVES(s)		(has_module[s] && (IS_PRIMARY(s) || relay_is_active))
+#define LACKS(c)		((c) == UNCOVERED || (c) == LOST)
 #define HAS_JOINED		((state == ENTERED || state == READS) && at == B)
 
 /* ---- wal_coverage.c ---- */
@@ -146,6 +147,7 @@ inline step(known, what)
 {
 	if
 	:: what == BEGINNING ->
+		is_gap = known == LOST;
 #ifdef UNCOVERED_IS_FORGOTTEN
 		known = BEGUN
 #else
@@ -155,7 +157,7 @@ inline step(known, what)
 		is_gap = known == BEGUN;
 		known = (known == BEGUN -> UNCOVERED : known)
 	:: what == MESSAGE ->
-		is_gap = known == UNCOVERED;
+		is_gap = known == UNCOVERED || known == LOST;
 		known = COVERED
 	fi
 }
@@ -212,7 +214,7 @@ inline check_listener()
 	:: state == READS && at == B && gap == NOTHING && !passes ->
 		if
 		:: coverage == UNKNOWN && relay_is_active
-		:: coverage == UNCOVERED && relay_is_active -> assert(knows)
+		:: LACKS(coverage) && relay_is_active -> assert(knows)
 		:: else ->
 			find_untold(has_read);
 			assert(untold == 0)
@@ -517,7 +519,7 @@ inline relay_record()
 #else
 	take_record(coverage, WAL(B, has_read));
 #endif
-	knows = knows && (coverage == UNCOVERED || passes);
+	knows = knows && (LACKS(coverage) || passes);
 	if
 	:: is_gap && has_read > reached_wal -> begin_gap()
 	:: else -> take_message(WAL(B, has_read))
@@ -551,7 +553,7 @@ end_relay:
 		}
 	:: atomic { relay_is_active && passes && has_read >= reached_wal ->
 			passes = 0;
-			knows = knows && coverage == UNCOVERED;
+			knows = knows && LACKS(coverage);
 			check_listener()
 		}
 	:: atomic { relay_is_active && gap == NOTHING && !passes &&
@@ -564,7 +566,7 @@ end_relay:
 	:: atomic { relay_is_active && gap == NOTHING && !passes && IS_AT_END ->
 #ifndef ENDS_SILENTLY
 			if
-			:: coverage == UNCOVERED && !has_told_end -> has_told_end = 1; begin_gap()
+			:: LACKS(coverage) && !has_told_end -> has_told_end = 1; begin_gap()
 			:: else ->
 #endif
 				note_progress();
@@ -581,7 +583,7 @@ end_relay:
 			start_relay();
 #ifndef BEGINS_SILENTLY
 			if
-			:: coverage == UNCOVERED -> gap = TO_TELL
+			:: LACKS(coverage) -> gap = TO_TELL
 			:: else
 			fi
 #endif
@@ -592,7 +594,7 @@ end_relay:
 #ifdef SKIP_BEGINS_UNKNOWN
 			publish_begin(UNKNOWN);
 #else
-			publish_begin(UNCOVERED);
+			publish_begin(LOST);
 #endif
 			reached_from = 0; reached_from_run = 0;
 			start_relay();
@@ -684,15 +686,15 @@ inline resume(s)
 
 /*
  * [X4] It waits while coverage is UNKNOWN, which never comes back, before it enters its channels in the map:
- * what was committed between the two is covered. Then it looks whether that is UNCOVERED.
+ * what was committed between the two is covered. Then it looks whether that is UNCOVERED or LOST.
  */
 #if defined(WAITS_AFTER_ENTERING) || defined(UNKNOWN_IS_ENOUGH)
 #define HAS_EVIDENCE	true
 #else
-#define HAS_EVIDENCE	(!relay_is_active || reached_coverage != UNKNOWN)
+#define HAS_EVIDENCE	(!relay_is_active || (reached_coverage != UNKNOWN && reached_coverage != LOST))
 #endif
 #ifdef UNKNOWN_IS_ENOUGH
-#define IS_COVERED		(!relay_is_active || reached_coverage != UNCOVERED)
+#define IS_COVERED		(!relay_is_active || !LACKS(reached_coverage))
 #else
 #define IS_COVERED		(!relay_is_active || reached_coverage == BEGUN || reached_coverage == COVERED)
 #endif

@@ -20,6 +20,7 @@
 /* What a reader that began in the middle of a run has met. */
 typedef struct Story
 {
+	bool		is_lost;		/* a part of the WAL was left out before, and it is not known of which runs */
 	bool		has_message;	/* of the present run */
 	bool		has_beginning;	/* of the present run: it was met */
 	bool		is_uncovered;	/* a run has committed without pg_herald, of which nothing has come since */
@@ -33,8 +34,8 @@ after(Story story, HeraldWalStep step)
 	switch (step)
 	{
 		case HERALD_WAL_MESSAGE:
-			story.is_gap = story.is_uncovered;
-			story.is_uncovered = false;
+			story.is_gap = story.is_uncovered || story.is_lost;
+			story.is_uncovered = story.is_lost = false;
 			story.has_message = true;
 			break;
 		case HERALD_WAL_COMMIT:
@@ -45,6 +46,8 @@ after(Story story, HeraldWalStep step)
 			}
 			break;
 		case HERALD_WAL_BEGINNING:
+			story.is_gap = story.is_lost;
+			story.is_lost = false;
 			story.has_beginning = true;
 			story.has_message = false;
 			break;
@@ -59,7 +62,9 @@ coverage_of(Story story)
 		return HERALD_WAL_UNCOVERED;
 	if (story.has_message)
 		return HERALD_WAL_COVERED;
-	return story.has_beginning ? HERALD_WAL_BEGUN : HERALD_WAL_UNKNOWN;
+	if (story.has_beginning)
+		return HERALD_WAL_BEGUN;
+	return story.is_lost ? HERALD_WAL_LOST : HERALD_WAL_UNKNOWN;
 }
 
 /* Guards: all histories up to a length end in the state, and have the gaps, that the story says. */
@@ -71,11 +76,11 @@ test_all_short_histories(void **state UNUSED)
 
 	for (int length = 1; length <= STEPS_MAX; length++)
 		histories *= HERALD_WAL_STEPS;
-	for (int history = 0; history < histories; history++)
+	for (int history = 0; history < 2 * histories; history++)
 	{
-		HeraldWalCoverage coverage = HERALD_WAL_UNKNOWN;
-		Story		story = {0};
-		int			rest = history;
+		Story		story = {.is_lost = history % 2 != 0};
+		HeraldWalCoverage coverage = coverage_of(story);
+		int			rest = history / 2;
 
 		for (int i = 0; i < STEPS_MAX; i++, rest /= HERALD_WAL_STEPS)
 		{

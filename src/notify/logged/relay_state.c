@@ -174,18 +174,22 @@ herald_relay_await_end(void)
 void
 herald_relay_await_evidence(void)
 {
+	bool		is_late;
+
 	await_begin();
 	if (likely(coverage_now() == HERALD_WAL_BEGUN || coverage_now() == HERALD_WAL_COVERED))
 		return;
 	InvalidateCatalogSnapshot();	/* replay need not wait for it */
-	if (wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr) && coverage_now() == HERALD_WAL_UNKNOWN)
+	is_late = !wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr);
+	if (coverage_now() == HERALD_WAL_BEGUN || coverage_now() == HERALD_WAL_COVERED)
+		return;
+	if (!is_late && coverage_now() != HERALD_WAL_UNCOVERED)
 		report_conflict();
-	if (coverage_now() == HERALD_WAL_UNKNOWN || coverage_now() == HERALD_WAL_UNCOVERED)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this standby cannot relay notifications"),
-				 errdetail("The WAL that it has replayed does not show that the primary runs pg_herald."),
-				 errhint("If pg_herald is not in shared_preload_libraries on the primary, add it, and restart the primary.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("this standby cannot relay notifications"),
+			 errdetail("The WAL that it has replayed does not show that the primary runs pg_herald."),
+			 errhint("If pg_herald is not in shared_preload_libraries on the primary, add it, and restart the primary.")));
 }
 
 bool
@@ -260,7 +264,9 @@ has_not_begun(const Awaited *unused)
 static bool
 is_unknown(const Awaited *awaited)
 {
-	return coverage_now() == HERALD_WAL_UNKNOWN && !herald_conflict_ends_wait(awaited->begin_ms);
+	HeraldWalCoverage coverage = coverage_now();
+
+	return (coverage == HERALD_WAL_UNKNOWN || coverage == HERALD_WAL_LOST) && !herald_conflict_ends_wait(awaited->begin_ms);
 }
 
 static HeraldWalCoverage
