@@ -9,8 +9,8 @@
  *
  * There is a gap where a run commits without such a message; and where messages come again, for
  * listeners that have begun in between.  A reader that began in the middle of a run knows nothing of
- * that run before it meets a message; until then there are no listeners, and no positions.  Only where it has lost a part
- * of the WAL there are listeners from before, for whom there is a gap when it knows more.
+ * that run before it meets a message; until then there are no listeners, and no positions.  Where it has lost
+ * a part of the WAL, listeners from before are still there: there is a gap when it knows more.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
