@@ -233,6 +233,7 @@ def test_standby_begins_in_a_run_without_pg_herald(pair, sender, connect, is_bus
         primary.psql("INSERT INTO t VALUES (1); UPDATE t SET i = i + 1; VACUUM t")
         assert str(holding.end()).startswith("canceling wait for replay due to conflict with recovery")
         reader.execute("ROLLBACK")
+        until(lambda: has_replayed_all(primary, standby), "replay does not wait any more")
         listener.pgconn.send_query(b"LISTEN c")
         until(lambda: wait_event(watcher, listener.info.backend_pid) in ("Extension", "HeraldRelay"), "it waits")
     notify(connect(primary), "c", "with")
