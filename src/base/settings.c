@@ -34,7 +34,6 @@ int			herald_max_uncommitted_per_role_kb;
 int			herald_max_queue_size_kb;
 int			herald_resume_wal_size_mb;
 int			herald_retain_size_kb;
-int			herald_retain_time_s;
 int			herald_max_read_wait_ms;
 int			herald_log_min_lag_kb;
 int			herald_wakeup_concurrency;
@@ -130,13 +129,6 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							&herald_retain_size_kb, 64 * 1024,
 							0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
-
-	DefineCustomIntVariable("herald.retain_time",
-							"Sets the time after which temporary files that herald.retain_size keeps are deleted.",
-							"-1 keeps them until herald.retain_size is reached.",
-							&herald_retain_time_s, -1,
-							-1, INT_MAX,
-							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.channel_memory",
 							"Sets the shared memory for channels and their listeners.",

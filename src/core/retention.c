@@ -113,14 +113,6 @@ herald_retention_leave_room(const HeraldSpiller *spiller, uint64_t bytes, const 
 	return keep_within_limit(spiller, bytes, limits);
 }
 
-void
-herald_retention_expire(const HeraldSpiller *spiller, HeraldPosition position)
-{
-	HeraldPosition needed = herald_wakeup_needed(spiller->wakeup, spiller->queue);
-
-	delete_below(spiller, position < needed ? position : needed);
-}
-
 bool
 herald_retention_give_up_oldest(const HeraldSpiller *spiller)
 {

@@ -102,9 +102,6 @@ extern HeraldRetentionResult herald_retention_move(const HeraldSpiller *spiller,
 extern bool herald_retention_leave_room(const HeraldSpiller *spiller, uint64_t bytes,
 										const HeraldRetentionLimits *limits);
 
-/* Delete data below a position that no listener needs.  By the spiller. */
-extern void herald_retention_expire(const HeraldSpiller *spiller, HeraldPosition position);
-
 /*
  * Give up the oldest data, because saving failed.  By the spiller.  False: there is none to
  * give up.

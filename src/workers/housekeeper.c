@@ -22,7 +22,6 @@
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "notify/logged/anchor.h"
-#include "notify/position/kept.h"
 #include "notify/storage/spill.h"
 #include "workers/housekeeper.h"
 #include "workers/laggards.h"
@@ -55,7 +54,6 @@ herald_housekeeper_main(Datum arg)
 	{
 		HERALD_STOP_POINT("housekeeper-look");
 		herald_spill_doom_unneeded();
-		herald_kept_expire();
 		while (!InterruptPending && !ShutdownRequestPending && herald_spill_delete_one())
 			;
 		herald_spill_tidy();

@@ -143,7 +143,7 @@ inline give_up_below(above)
 #define LOCK	atomic { !spill_lock -> spill_lock = 1 }
 #define UNLOCK	spill_lock = 0
 
-/* herald_retention_move(), herald_retention_leave_room(), herald_retention_expire() */
+/* herald_retention_move(), herald_retention_leave_room() */
 active proctype spiller()
 {
 	byte needed, segment;
@@ -157,7 +157,7 @@ active proctype spiller()
 #ifdef NEEDED_BEFORE_LOCK
 		LOCK;
 #endif
-		/* delete_unneeded(), or what has expired */
+		/* delete_unneeded() */
 		if
 		:: needed = (needed > from + RETAIN -> needed - RETAIN : (RETAIN > 0 -> from : needed))
 		:: RETAIN > 0

@@ -203,19 +203,6 @@ test_large(void **state UNUSED)
 	assert_false(herald_retention_give_up_oldest_large(&world.spiller));
 }
 
-/* Guards: expired segments are deleted, as far as no listener needs them. */
-static void
-test_expire(void **state UNUSED)
-{
-	for (int i = 0; i < 3; i++)
-		assert_true(move());
-	herald_retention_expire(&world.spiller, border(1));
-	assert_int_equal(kept_from(), border(1));
-	assert_true(hold(ME, border(2)));
-	herald_retention_expire(&world.spiller, border(3));
-	assert_int_equal(kept_from(), border(2));
-}
-
 #define retained_test(f)	cmocka_unit_test_setup_teardown(f, setup_retained, teardown)
 
 int
@@ -230,7 +217,6 @@ main(void)
 		retained_test(test_hold_beyond),
 		retained_test(test_too_late),
 		retained_test(test_large),
-		retained_test(test_expire),
 	};
 
 	return cmocka_run_group_tests_name("retained", tests, NULL, NULL);

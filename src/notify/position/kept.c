@@ -14,7 +14,6 @@
 
 #include "utils/timestamp.h"
 
-#include "base/settings.h"
 #include "base/shared.h"
 #include "core/queue_reader.h"
 #include "notify/position/kept.h"
@@ -33,7 +32,6 @@ typedef enum Sought
 
 static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,
 						 TimestampTz *since);
-static bool is_expired(HeraldPosition position);
 static bool read_queue(HeraldPosition position, uint64 length, void *to);
 
 
@@ -49,9 +47,7 @@ herald_kept_bytes(void)
 HeraldGone
 herald_kept_why_gone(HeraldPosition position)
 {
-	if (position < atomic_load(&herald_queue->lost))
-		return HERALD_GONE_FOR_ROOM;
-	return position < herald_spill_expired_to() ? HERALD_GONE_BY_TIME : HERALD_GONE_BY_SIZE;
+	return position < atomic_load(&herald_queue->lost) ? HERALD_GONE_FOR_ROOM : HERALD_GONE_BY_SIZE;
 }
 
 bool
@@ -81,33 +77,6 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 		sought = seek_commit(chunk, length, &position, since);
 	}
 	return sought == SOUGHT_FOUND;
-}
-
-/*
- * A segment expires when the first commit after it is too old; the file of a large transaction
- * when its own commit is.  (Each segment begins with a batch or a filler, so commits can be read
- * from there on.)
- */
-void
-herald_kept_expire(void)
-{
-	HeraldPosition position = herald_spill_kept_from();
-	HeraldPosition expired = 0;
-
-	if (herald_retain_time_s < 0 || !herald_spill_has_files() || herald_shared_is_damaged())
-		return;
-	for (;;)
-	{
-		position = herald_queue_next_segment(herald_queue, position);
-		if (position > atomic_load(&herald_queue->tail) || !is_expired(position))
-			break;
-		expired = position;
-	}
-	position = herald_spill_oldest_file();
-	if (position < atomic_load(&herald_queue->settled) && is_expired(position))
-		expired = Max(expired, position + HERALD_ALIGN);
-	if (expired != 0)
-		herald_spill_expire(expired);
 }
 
 /*
@@ -144,15 +113,6 @@ seek_commit(const char *chunk, uint64 length, HeraldPosition *position, Timestam
 		at += header.length;
 	}
 	return SOUGHT_FURTHER_ON;
-}
-
-static bool
-is_expired(HeraldPosition position)
-{
-	TimestampTz since;
-
-	return herald_kept_since(position, &since) &&
-		GetCurrentTimestamp() - since > herald_retain_time_s * USECS_PER_SEC;
 }
 
 /* From memory or from a file.  False: it is gone. */

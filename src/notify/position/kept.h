@@ -23,7 +23,6 @@ typedef enum HeraldGone
 	HERALD_GONE_RUN,			/* it is of another run of the server */
 	HERALD_GONE_DATABASE,		/* it is of another database, perhaps one with the same oid, or another cluster */
 	HERALD_GONE_PAST_QUEUE,		/* some of it was never in our queue */
-	HERALD_GONE_BY_TIME,		/* herald.retain_time */
 	HERALD_GONE_BY_SIZE,		/* herald.retain_size, or that file of a large transaction */
 	HERALD_GONE_FOR_ROOM,		/* the queue was full, or the disk */
 	HERALD_GONE_WAL,			/* the WAL after it was removed, or is too much */
@@ -48,8 +47,5 @@ extern bool herald_kept_begin(TimestampTz *since);
  * none, or it is not there any more.
  */
 extern bool herald_kept_since(HeraldPosition position, TimestampTz *since);
-
-/* Delete what no listener needs and is older than herald.retain_time.  By the housekeeper, now and then. */
-extern void herald_kept_expire(void);
 
 #endif							/* HERALD_KEPT_H */

@@ -62,10 +62,6 @@ add_detail(HeraldGone reason)
 			errdetail("Some were sent through the server's own queue, where they cannot be read again.");
 			add_hint(" Look for sessions with herald.enabled off.");
 			break;
-		case HERALD_GONE_BY_TIME:
-			errdetail("They were older than herald.retain_time (%d s).", herald_retain_time_s);
-			add_hint(" herald.retain_time keeps them for longer.");
-			break;
 		case HERALD_GONE_BY_SIZE:
 			errdetail("Later ones have taken their place: herald.queue_memory (%d kB) and herald.retain_size (%d kB) hold no more.",
 					  herald_queue_memory_kb, herald_retain_size_kb);

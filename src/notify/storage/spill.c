@@ -42,7 +42,6 @@
 struct HeraldSpill
 {
 	HeraldRetention spilled;		/* written under spill_lock */
-	_Atomic uint64_t expired_to;	/* the same */
 
 	/* Under spill_lock: failures to write a segment, since the last line about them, and the time of the last one. */
 	uint64		failures;
@@ -226,12 +225,6 @@ herald_spill_kept_from(void)
 	return herald_retention_kept_from(&herald_spill->spilled, herald_queue, 0);
 }
 
-HeraldPosition
-herald_spill_expired_to(void)
-{
-	return atomic_load(&herald_spill->expired_to);
-}
-
 bool
 herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read)
 {
@@ -244,30 +237,6 @@ herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *
 								   position, had_read);
 	herald_spill_unlock();
 	return result;
-}
-
-HeraldPosition
-herald_spill_oldest_file(void)
-{
-	HeraldPosition oldest;
-
-	if (herald_large_table_count(herald_large_table) == 0)
-		return HERALD_NOT_PLACED;
-	herald_spill_lock();
-	oldest = herald_large_table_oldest(herald_large_table);
-	herald_spill_unlock();
-	return oldest;
-}
-
-void
-herald_spill_expire(HeraldPosition position)
-{
-	if (herald_shared_is_damaged())
-		return;
-	herald_spill_lock();
-	atomic_store(&herald_spill->expired_to, position);
-	herald_retention_expire(spiller(), position);
-	herald_spill_unlock();
 }
 
 void

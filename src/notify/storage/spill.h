@@ -94,9 +94,6 @@ extern bool herald_spill_give_up_oldest_file(void);
 /* From this position on everything but files of large transactions is still there, for the moment. */
 extern HeraldPosition herald_spill_kept_from(void);
 
-/* Everything that was kept before this position has been deleted by herald_spill_expire(). */
-extern HeraldPosition herald_spill_expired_to(void);
-
 /*
  * This listener, in a transaction, wants to read a channel from an older position, which is where
  * a batch begins.  True: everything from there on will be delivered, or the listener is
@@ -104,12 +101,6 @@ extern HeraldPosition herald_spill_expired_to(void);
  * is gone already.  Never throws.
  */
 extern bool herald_spill_hold(uint32 channel_hash, HeraldPosition position, HeraldPosition *had_read);
-
-/* The position of the oldest large transaction's file; HERALD_NOT_PLACED: there is none. */
-extern HeraldPosition herald_spill_oldest_file(void);
-
-/* Delete what is not needed below this position.  Never throws. */
-extern void herald_spill_expire(HeraldPosition position);
 
 /*
  * Copy bytes of the queue that are no longer in memory, within one segment.

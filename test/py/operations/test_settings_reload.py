@@ -26,7 +26,6 @@ ALL = {
     "herald.max_queue_size": ("sighup", "1GB", {"-1": OUTSIDE, "3TB": INVALID, "endless": INVALID}),
     "herald.resume_wal_size": ("sighup", "2GB", {"-1": OUTSIDE, "3PB": INVALID, "much": INVALID}),
     "herald.retain_size": ("sighup", "1GB", {"-1": OUTSIDE, "3TB": INVALID, "much": INVALID}),
-    "herald.retain_time": ("sighup", "1h", {"-2": OUTSIDE, "1GB": INVALID, "long": INVALID}),
     "herald.wakeup_concurrency": ("sighup", "3", {"0": INVALID, "-2": OUTSIDE, "65537": OUTSIDE,
                                                   "few": INVALID}),
 }

@@ -59,18 +59,6 @@ def test_by_size(tiny, connect):
     assert hint == "herald.retain_size keeps more."
 
 
-def test_by_time(tiny, connect):
-    """Guards: the reason, if herald.retain_time has passed."""
-    client = connect(tiny)
-    token = position(client)
-    fill(client)
-    tiny.psql("ALTER SYSTEM SET herald.retain_time = '1s'; SELECT pg_reload_conf()")
-    until(lambda: one(client, "SELECT spilled FROM herald.queue") == 0, "the files have expired")
-    assert why(client, token) == ("They were older than herald.retain_time (1 s).",
-                                  "herald.retain_time keeps them for longer.")
-    tiny.psql("ALTER SYSTEM RESET herald.retain_time; SELECT pg_reload_conf()")
-
-
 def test_for_room(tiny, connect):
     """Guards: the reason, if a laggard has kept more than herald.max_queue_size allows."""
     client, laggard = connect(tiny), connect(tiny)

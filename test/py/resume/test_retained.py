@@ -1,4 +1,4 @@
-"""What is kept for clients that reconnect: herald.retain_size, herald.retain_time, and the columns of the views."""
+"""What is kept for clients that reconnect: herald.retain_size, and the columns of the views."""
 
 import pytest
 
@@ -52,21 +52,6 @@ def test_size(retaining, connect):
     assert len(read(sender, "c", tokens[second])[0]) == (40 - second) * 10
 
 
-def test_time(retaining, connect):
-    """Guards: files older than herald.retain_time are soon deleted; notifications in memory stay."""
-    sender = connect(retaining)
-    fill(sender, 200)
-    assert queue(sender, "spilled") > 0
-    sender.execute("ALTER SYSTEM SET herald.retain_time = '3s'")
-    sender.execute("SELECT pg_reload_conf()")
-    until(lambda: queue(sender, "spilled") == 0 and not files(retaining.data), "the files have expired")
-    assert queue(sender, "kept_bytes") > RING / 2
-    token = position(sender)
-    sender.execute(f"SELECT count(pg_notify('c', n || '{KILOBYTES_7}')) FROM generate_series(1, 20) n")
-    assert len(read(sender, "c", token)[0]) == 20
-    until(lambda: not files(retaining.data), "the large transaction's file has expired")
-
-
 def test_retaining_is_switched_off(retaining, connect):
     """Guards: after a reload with herald.retain_size = 0 no file remains."""
     sender = connect(retaining)
@@ -116,8 +101,7 @@ def test_shown_at_once(retaining, connect):
 
 
 def test_large_and_rolled_back(retaining, connect):
-    """Guards: the files of large transactions that were rolled back are deleted, and those of others when they are too
-    old."""
+    """Guards: the files of large transactions that were rolled back are deleted."""
     sender = connect(retaining)
     large = "SELECT count(pg_notify('c', n || repeat('x', 2000))) FROM generate_series(1, 400) n"
     sender.execute(large)
@@ -128,12 +112,6 @@ def test_large_and_rolled_back(retaining, connect):
         sender.execute(large)
         sender.execute("ROLLBACK")
     until(lambda: queue(sender, "spilled") <= kept, "those that were rolled back are deleted")
-    sender.execute("BEGIN")
-    sender.execute(large)
-    sender.execute("ROLLBACK")
-    sender.execute("ALTER SYSTEM SET herald.retain_time = '1s'")
-    sender.execute("SELECT pg_reload_conf()")
-    until(lambda: queue(sender, "spilled") == 0 and not files(retaining.data), "it is too old", 30)
 
 
 @pytest.fixture
