@@ -13,7 +13,7 @@ MODULE_big = pg_herald
 OBJS = \
 	src/hooks.o src/memory.o src/pg_herald.o src/transaction.o \
 	src/views/caches.o src/views/relay_view.o src/views/row.o src/views/views.o \
-	src/workers/housekeeper.o src/workers/laggards.o src/workers/relay.o src/workers/watchdog.o src/workers/worker.o \
+	src/workers/housekeeper.o src/workers/relay.o src/workers/watchdog.o src/workers/worker.o \
 	src/api/api.o src/api/reason_names.o \
 	src/notify/sender/admission.o src/notify/sender/gap.o src/notify/sender/large_transaction.o \
 	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \

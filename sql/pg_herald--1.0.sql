@@ -156,7 +156,6 @@ CREATE FUNCTION herald.get_listeners(
 	OUT channels integer,
 	OUT pending_bytes bigint,
 	OUT pending_since timestamptz,
-	OUT lagging_since timestamptz,
 	OUT delivered bigint,
 	OUT wakeups bigint)
 RETURNS SETOF record
@@ -174,7 +173,6 @@ SELECT l.pid,
 	   l.channels,
 	   l.pending_bytes,
 	   pg_catalog.clock_timestamp() - l.pending_since AS pending_age,
-	   l.lagging_since,
 	   l.delivered,
 	   l.wakeups
   FROM herald.get_listeners() l
@@ -193,8 +191,6 @@ COMMENT ON COLUMN herald.listeners.pending_bytes IS
 'size in bytes of the part of the queue that the session has not read, including the files of large transactions; 0 if nothing waits for the session';
 COMMENT ON COLUMN herald.listeners.pending_age IS
 'time since the commit of the oldest notification in the part of the queue that the session has not read';
-COMMENT ON COLUMN herald.listeners.lagging_since IS
-'set while the session is a laggard: it was more than herald.log_min_lag behind, and has not come down to half of that; commit time of the oldest notification that it had not read when it became a laggard';
 COMMENT ON COLUMN herald.listeners.delivered IS 'number of notifications sent to the client since the session began to listen';
 COMMENT ON COLUMN herald.listeners.wakeups IS 'number of times the session read the queue since it began to listen';
 

@@ -34,7 +34,6 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "utils/acl.h"
-#include "utils/backend_status.h"
 #include "utils/guc.h"
 #include "utils/timeout.h"
 #include "utils/wait_event.h"
@@ -182,15 +181,6 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 #define herald_is_virtual(attribute)	((attribute)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
 #else
 #define herald_is_virtual(attribute)	((void) (attribute), false)
-#endif
-
-/*
- * 16: the function that reads the status of a backend by an index, from 1 on, has a new name.
- */
-#if PG_VERSION_NUM >= 160000
-#define herald_backend_status(index)	(&pgstat_get_local_beentry_by_index(index)->backendStatus)
-#else
-#define herald_backend_status(index)	(&pgstat_fetch_stat_local_beentry(index)->backendStatus)
 #endif
 
 /* 17: a MERGE with NOT MATCHED BY SOURCE also has its join condition in ModifyTable. */

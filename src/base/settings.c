@@ -35,7 +35,6 @@ int			herald_max_queue_size_kb;
 int			herald_resume_wal_size_mb;
 int			herald_retain_size_kb;
 int			herald_max_read_wait_ms;
-int			herald_log_min_lag_kb;
 int			herald_wakeup_concurrency;
 int			herald_max_payload;
 int			herald_cache_memory_kb;
@@ -59,14 +58,6 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							&herald_cache_memory_kb, 4 * 1024,
 							0, MAX_KILOBYTES,
 							PGC_USERSET, GUC_UNIT_KB, NULL, cache_memory_changed, NULL);
-
-	DefineCustomIntVariable("herald.log_min_lag",
-							"Sets how far behind a listener must be to be logged.",
-							"The distance is the size of the notifications that the listener has not read. It is logged "
-							"once, after one second. -1 turns this off.",
-							&herald_log_min_lag_kb, 64 * 1024,
-							-1, INT_MAX,
-							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("herald.max_channel_memory_per_role",
 							"Sets the maximum part of herald.channel_memory that the sessions of one role may use.",

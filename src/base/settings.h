@@ -28,7 +28,6 @@ extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is cached */
 extern int	herald_resume_wal_size_mb;
 extern int	herald_retain_size_kb;
 extern int	herald_max_read_wait_ms;
-extern int	herald_log_min_lag_kb;	/* -1: do not log laggards */
 extern int	herald_wakeup_concurrency;	/* -1: by the number of CPUs */
 
 /*

@@ -90,9 +90,6 @@ typedef struct HeraldSlot
 	_Atomic uint64_t told;		/* the last position sent to its client; 0: it sends none */
 	_Atomic uint64_t counters[HERALD_COUNTERS];
 
-	/* Written by the housekeeper, and by the backend before it joins. */
-	_Atomic int64_t lagging_since;	/* a TimestampTz; 0: it does not lag */
-
 	/*
 	 * Written by the backend: its pid once it handles reasons other than notifications; else
 	 * 0.

@@ -110,7 +110,6 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 		HeraldSlot *listener = &herald_slots[slot];
 		uint64		word = atomic_load(herald_wakeup_word(herald_wakeup, slot));
 		TimestampTz pending_since = 0;
-		TimestampTz lagging_since = atomic_load(&listener->lagging_since);
 		Oid			role = atomic_load(&listener->role);
 		bool		is_pending;
 		HeraldRow	row;
@@ -128,8 +127,6 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 		is_pending = herald_lag_since(word, &pending_since);
 		herald_row_add_or_null(&row, "pending_since", TIMESTAMPTZOID,
 							   TimestampTzGetDatum(shown_time(pending_since, all)), !is_pending);
-		herald_row_add_or_null(&row, "lagging_since", TIMESTAMPTZOID,
-							   TimestampTzGetDatum(shown_time(lagging_since, all)), lagging_since == 0);
 		herald_row_add(&row, "delivered", INT8OID, UInt64GetDatum(atomic_load(&listener->delivered)));
 		herald_row_add(&row, "wakeups", INT8OID, UInt64GetDatum(atomic_load(&listener->wakeups)));
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * housekeeper.c
- *	  The background worker that deletes files, logs laggards, and writes anchors into the WAL.
+ *	  The background worker that deletes files, and writes anchors into the WAL.
  *
  * No process relies on it: when there are too many files, or the disk is full, other processes
  * delete them (notify/storage/spill.c).  Only such a process waits while the housekeeper deletes
@@ -17,14 +17,12 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
-#include "utils/resowner.h"
 
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "notify/logged/anchor.h"
 #include "notify/storage/spill.h"
 #include "workers/housekeeper.h"
-#include "workers/laggards.h"
 #include "workers/worker.h"
 
 PGDLLEXPORT void herald_housekeeper_main(Datum arg);
@@ -44,8 +42,6 @@ herald_housekeeper_main(Datum arg)
 {
 	herald_worker_begin(HERALD_WORKER_HOUSEKEEPER);
 
-	/* For the files that it reads. */
-	CurrentResourceOwner = ResourceOwnerCreate(NULL, "pg_herald housekeeper");
 	before_shmem_exit(forget_housekeeper, (Datum) 0);
 	atomic_store(&herald_control->housekeeper_runs, true);
 	apply_settings();
@@ -57,7 +53,6 @@ herald_housekeeper_main(Datum arg)
 		while (!InterruptPending && !ShutdownRequestPending && herald_spill_delete_one())
 			;
 		herald_spill_tidy();
-		herald_laggards_look();
 		herald_anchor_keep_up();
 		(void) herald_worker_wait(HERALD_WAIT_HOUSEKEEPER, HERALD_IDLE_MS, apply_settings);
 	}

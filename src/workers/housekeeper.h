@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * housekeeper.h
- *	  The background worker that deletes files, logs laggards, and writes anchors into the WAL.
+ *	  The background worker that deletes files, and writes anchors into the WAL.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -34,9 +34,8 @@ MARKUP = "[red]:bomb:[/blue]"  # would be a color, an emoji, and an error
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A server under load, with a queue of 1 MB and a lag limit of 1 kB."""
-    settings = {"herald.log_min_lag": "1kB", "herald.queue_memory": "1MB"}
-    with TcpCluster(preload=True, settings=SETTINGS | settings) as server:
+    """A server under load, with a queue of 1 MB."""
+    with TcpCluster(preload=True, settings=SETTINGS | {"herald.queue_memory": "1MB"}) as server:
         server.create_herald()
         with load(server, "NOTIFY orders, ':client_id'; NOTIFY jobs; NOTIFY jobs, 'again';", 2, "--rate=200"):
             yield server
@@ -260,31 +259,25 @@ def test_what_a_listener_is_at(cluster, connect):
 
 
 def test_colors(cluster, connect):
-    """Guards: a listener's color, yellow or red, depends on the other listeners, not on what is logged."""
+    """Guards: a listener's color, yellow or red, depends on the other listeners."""
     admin, *sessions = [connect() for _ in range(4)]
     for session, channel in zip(sessions, ("slow", "others", "others")):
         session.execute(f"LISTEN {channel}")
-    admin.execute("ALTER SYSTEM SET herald.log_min_lag = -1")
-    admin.execute("SELECT pg_reload_conf()")
     large = "SELECT pg_notify(channel, repeat('x', 7000) || n) " \
             "FROM unnest(%s::text[]) channel, generate_series(1, 99) n"
-    try:
-        with terminal(cluster, "-i", "0.3", size=SMALL) as top:
-            with sessions[0].transaction():
-                sessions[0].execute("SELECT 1")
-                admin.execute("NOTIFY slow")
-                top.shows(lambda lines: top.colors(sessions) == ["brown", "default", "default"])
-                admin.execute(large, [["slow"]])
-                top.shows(lambda lines: top.colors(sessions) == ["red", "default", "default"])
-            for session in sessions:
-                session.execute("BEGIN; SELECT 1")
-            admin.execute(large, [["slow", "others"]])
-            top.shows(lambda lines: top.colors(sessions) == ["brown"] * 3)
-            top.press("q")
-            assert top.ends() == 0
-    finally:
-        admin.execute("ALTER SYSTEM RESET herald.log_min_lag")
-        admin.execute("SELECT pg_reload_conf()")
+    with terminal(cluster, "-i", "0.3", size=SMALL) as top:
+        with sessions[0].transaction():
+            sessions[0].execute("SELECT 1")
+            admin.execute("NOTIFY slow")
+            top.shows(lambda lines: top.colors(sessions) == ["brown", "default", "default"])
+            admin.execute(large, [["slow"]])
+            top.shows(lambda lines: top.colors(sessions) == ["red", "default", "default"])
+        for session in sessions:
+            session.execute("BEGIN; SELECT 1")
+        admin.execute(large, [["slow", "others"]])
+        top.shows(lambda lines: top.colors(sessions) == ["brown"] * 3)
+        top.press("q")
+        assert top.ends() == 0
 
 
 @pytest.mark.parametrize("differs, median, color", [
@@ -294,14 +287,12 @@ def test_colors(cluster, connect):
     ({"pending_bytes": 100, "pending_s": 9.0}, 20, ""),  # like the others
     ({"pending_bytes": 600, "pending_s": 9.0}, 20, "red"),
     ({"pending_bytes": 600, "pending_s": 9.0}, 600, "yellow"),
-    ({"pending_bytes": 100, "pending_s": 9.0, "is_lagging": True}, 0, "red"),
-    ({"pending_bytes": 100, "pending_s": 9.0, "is_lagging": True}, 100, "yellow"),
     ({"pending_bytes": 6000, "pending_s": 9.0}, 6000, "red"),  # more than half of what the queue can hold
     ({"state": "missed"}, 0, "red"),
 ])
 def test_alarm(differs, median, color):
     """Guards: the rules of the colors, with a memory of 1,000 bytes, files of 9,000, and 2 s between two looks."""
-    row = {"state": "idle", "pending_bytes": 0, "pending_s": None, "is_lagging": False} | differs
+    row = {"state": "idle", "pending_bytes": 0, "pending_s": None} | differs
     assert program().alarm(row, {"size": 1000, "max_size": 10000, "median_behind": median}, 2.0) == color
 
 

@@ -28,7 +28,7 @@ cleanup.interrupt_by_signals()
 @pytest.fixture(scope="module")
 def site():
     """A server under load: senders, listeners, a cache."""
-    with Cluster(preload=True, settings=SETTINGS | {"herald.log_min_lag": "1MB"}) as cluster:
+    with Cluster(preload=True, settings=SETTINGS) as cluster:
         cluster.create_herald()
         cluster.psql(f"CREATE ROLE {ROLE} LOGIN; GRANT pg_monitor TO {ROLE}")
         with Load(cluster):
@@ -180,6 +180,6 @@ def test_alert_fires_and_ends(site, prometheus):
         laggard.execute("LISTEN orders")
         with laggard.transaction():
             laggard.execute("SELECT 1")
-            site.psql("SELECT pg_notify('orders', repeat('x', 7000) || n) FROM generate_series(1, 300) AS n")
+            site.psql("SELECT pg_notify('orders', repeat('x', 7000) || n) FROM generate_series(1, 10000) AS n")
             eventually(lambda: prometheus.alerts() == {"HeraldListenerLags"}, "the alert fires")
         eventually(lambda: prometheus.alerts() == set(), "the alert ends")

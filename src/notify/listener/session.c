@@ -106,7 +106,6 @@ herald_session_join(void)
 	atomic_store_explicit(&mine->delivered, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->wakeups, 0, memory_order_relaxed);
 	atomic_store_explicit(&mine->told, 0, memory_order_relaxed);
-	atomic_store_explicit(&mine->lagging_since, 0, memory_order_relaxed);
 
 	/*
 	 * [S2] First store our pid, then clear the reasons for an earlier owner of the slot: pairs

@@ -11,12 +11,13 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.prefix import TOP
-from laggards import SMALLEST, fall_behind, send
+from laggards import SMALLEST, fall_behind, send_large
 from servers import SETTINGS, started
 from slow_commits import SLOW
 from support import hear, one, until
 
 PAGE = TOP / "docs/operations.md"
+MEGABYTE = 1024 * 1024
 BLOCK = re.compile(r"^```sql\n(?P<sql>.*?)^```\n(?:```\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 WITH_A_RESTART = re.compile(r"^ALTER SYSTEM (?:SET|RESET) shared_preload_libraries", re.MULTILINE)
 ALERTS = re.compile(r"^SELECT 'no watchdog'.*?;$", re.MULTILINE | re.DOTALL)
@@ -25,9 +26,9 @@ STOCKS_LOCK = "SELECT count(*) FROM pg_locks WHERE database = 0 AND classid = 12
 
 @pytest.fixture(scope="module")
 def limited():
-    """A server with a queue of 2 MB, a lag limit of 1 MB, and commits that can hang."""
+    """A server with a queue of 120 MB, and commits that can hang."""
     yield from started(preload=True, settings=SETTINGS | SMALLEST | SLOW | {
-        "herald.max_queue_size": "2MB", "herald.log_min_lag": "1MB"})
+        "herald.max_queue_size": "120MB"})
 
 
 def blocks(page: Path = PAGE) -> list[re.Match]:
@@ -91,7 +92,7 @@ def test_alerts_of_laggards(limited, connect):
     watch.execute("SET ROLE watch")
     assert alerts(watch) == set()
     fall_behind(laggard)
-    sent = send(sender, 3)
+    sent = send_large(sender, 35 * MEGABYTE) + send_large(sender, 35 * MEGABYTE)
     until(lambda: alerts(watch) == {"queue filling up", "laggard"}, "the laggard is found")
     laggard.execute("COMMIT")
     assert len(hear(laggard, len(sent))) == len(sent)

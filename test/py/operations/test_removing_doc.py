@@ -103,7 +103,7 @@ def test_nothing_is_lost(way):
                 settings.write(QUICK_START.search((TOP / "README.md").read_text(encoding="utf-8"))[1])
                 settings.write("herald.retain_size = 1MB\n")
         cluster.restart()
-        cluster.psql("ALTER SYSTEM SET herald.log_min_lag = '1MB';" + EVENTS)
+        cluster.psql("ALTER SYSTEM SET herald.max_queue_size = '1GB';" + EVENTS)
         cluster.create_herald()
         application = Application(cluster)
         until(lambda: len(application.heard) > 100, "it runs")

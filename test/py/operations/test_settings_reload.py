@@ -18,7 +18,6 @@ ALL = {
     "herald.queue_memory": ("postmaster", "32MB", {"100kB": OUTSIDE, "9GB": OUTSIDE, "much": INVALID}),
     "herald.channel_memory": ("postmaster", "8MB", {"1kB": OUTSIDE, "9GB": OUTSIDE, "": INVALID}),
     "herald.cache_memory": ("user", "1MB", {"-1": OUTSIDE, "3TB": INVALID, "lots": INVALID}),
-    "herald.log_min_lag": ("sighup", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "far": INVALID}),
     "herald.max_channel_memory_per_role": ("superuser", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "all": INVALID}),
     "herald.max_uncommitted_per_role": ("superuser", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "all": INVALID}),
     "herald.max_payload": ("superuser", "1MB", {"-1": OUTSIDE, "257MB": OUTSIDE, "long": INVALID}),

@@ -10,7 +10,7 @@ QUEUE = ("head bigint, OUT dispatched bigint, OUT needed bigint, OUT tail bigint
          " OUT spilled bigint, OUT used bigint, OUT usage float8, OUT uncommitted bigint,"
          " OUT kept_bytes bigint, OUT kept_since timestamptz, OUT is_damaged boolean")
 LISTENERS = ("pid integer, OUT datid oid, OUT role oid, OUT state text, OUT channels integer, OUT pending_bytes bigint,"
-             " OUT pending_since timestamptz, OUT lagging_since timestamptz, OUT delivered bigint, OUT wakeups bigint")
+             " OUT pending_since timestamptz, OUT delivered bigint, OUT wakeups bigint")
 ROW, ROWS = "RETURNS record", "RETURNS SETOF record"
 
 

@@ -28,7 +28,7 @@ SELECT count(*) FROM herald.listeners;
 LISTEN a;
 LISTEN b;
 SELECT pid = pg_backend_pid() AS me, datname = current_database() AS here, rolname = current_user AS i,
-	state, channels, pending_bytes, pending_age, lagging_since, delivered FROM herald.listeners;
+	state, channels, pending_bytes, pending_age, delivered FROM herald.listeners;
 SELECT channel, listeners, sent, delivered, last_sent, stats_since <= now() AS counts FROM herald.channels ORDER BY channel;
 NOTIFY a \; NOTIFY b \; NOTIFY c;
 SELECT channels, delivered, wakeups > 0 AS woken FROM herald.listeners;
