@@ -235,7 +235,9 @@ note_creation(Oid database)
 static void
 call_built_in(void)
 {
-	if (herald_activation_is_on() && (herald_channel_settings_await(), herald_channel_settings_any()))
+	if (herald_activation_is_on())
+		herald_channel_settings_await();
+	if (herald_activation_is_on() && herald_channel_settings_any())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot call function pg_notify() here in a database with logged channels"),

@@ -41,4 +41,18 @@ typedef enum HeraldWalStep
  */
 extern HeraldWalCoverage herald_wal_coverage_next(HeraldWalCoverage coverage, HeraldWalStep step, bool *is_gap);
 
+/* Is there evidence that pg_herald writes this run?  Else there are no new listeners, and no positions. */
+static inline bool
+herald_wal_coverage_is_evidence(HeraldWalCoverage coverage)
+{
+	return coverage == HERALD_WAL_BEGUN || coverage == HERALD_WAL_COVERED;
+}
+
+/* May there be listeners, although there is no such evidence? */
+static inline bool
+herald_wal_coverage_is_doubt(HeraldWalCoverage coverage)
+{
+	return coverage == HERALD_WAL_LOST || coverage == HERALD_WAL_UNCOVERED;
+}
+
 #endif							/* HERALD_WAL_COVERAGE_H */

@@ -139,8 +139,7 @@ herald_relay_main(Datum arg)
 		run();
 
 		/* A position from before the end says nothing of what this server sends on other channels from now on. */
-		if (herald_assembler_coverage(assembler) == HERALD_WAL_UNCOVERED ||
-			herald_assembler_coverage(assembler) == HERALD_WAL_LOST)
+		if (herald_wal_coverage_is_doubt(herald_assembler_coverage(assembler)))
 		{
 			report_gap(InvalidOid, "the server may have run without pg_herald");
 			publish_gaps();
@@ -190,7 +189,7 @@ begin(void)
 		from = herald_relay_read_from();
 
 		/* The one before may have ended before it could notify of that. */
-		if (reached.coverage == HERALD_WAL_UNCOVERED || reached.coverage == HERALD_WAL_LOST)
+		if (herald_wal_coverage_is_doubt(reached.coverage))
 		{
 			publish_gaps();
 			herald_relay_publish(&reached, from);
@@ -349,8 +348,10 @@ note_gap(const HeraldWalEvent *event)
 		 * the gap.
 		 */
 		if (herald_assembler_coverage(assembler) == HERALD_WAL_UNCOVERED)
+		{
 			reached.coverage = HERALD_WAL_UNCOVERED;
-		herald_relay_publish(&reached, herald_relay_read_from());
+			herald_relay_publish(&reached, herald_relay_read_from());
+		}
 		report_gap(event->database, event->reason);
 		if (OidIsValid(event->database))
 			publish_gap(event->database);

@@ -177,11 +177,11 @@ herald_relay_await_evidence(void)
 	bool		is_late;
 
 	await_begin();
-	if (likely(coverage_now() == HERALD_WAL_BEGUN || coverage_now() == HERALD_WAL_COVERED))
+	if (likely(herald_wal_coverage_is_evidence(coverage_now())))
 		return;
 	InvalidateCatalogSnapshot();	/* replay need not wait for it */
 	is_late = !wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr);
-	if (coverage_now() == HERALD_WAL_BEGUN || coverage_now() == HERALD_WAL_COVERED)
+	if (herald_wal_coverage_is_evidence(coverage_now()))
 		return;
 	if (!is_late && coverage_now() != HERALD_WAL_UNCOVERED)
 		report_conflict();
@@ -266,7 +266,8 @@ is_unknown(const Awaited *awaited)
 {
 	HeraldWalCoverage coverage = coverage_now();
 
-	return (coverage == HERALD_WAL_UNKNOWN || coverage == HERALD_WAL_LOST) && !herald_conflict_ends_wait(awaited->begin_ms);
+	return !herald_wal_coverage_is_evidence(coverage) && coverage != HERALD_WAL_UNCOVERED &&
+		!herald_conflict_ends_wait(awaited->begin_ms);
 }
 
 static HeraldWalCoverage

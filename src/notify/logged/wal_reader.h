@@ -28,7 +28,7 @@ typedef enum HeraldWalRead
  */
 #define HERALD_WAL_WAIT_MS	10000
 
-/* What is left of it to this transaction; outside of one, all of it.  waited: after that, a wait has taken so long. */
+/* left: the part of it that this transaction may still wait; outside of a transaction, all of it.  waited: add a wait of this length. */
 extern uint64 herald_wal_wait_left(void);
 extern void herald_wal_waited(uint64 time_ms);
 
