@@ -483,7 +483,7 @@ def test_row_is_visible_and_listeners_hear_on_a_standby(server):
 
 def test_replay_that_is_late_is_in_all_times(server):
     """While the replay is paused no row is visible on the standby, no commit with remote_apply ends, and no
-    notification is received."""
+    notification is received; less than half of the sends fall into the pause."""
     primary, pause_s = server("herald"), 0.5
     sends = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'bench/listen'"
     with Standby(primary) as standby, ThreadPoolExecutor(1) as threads:
@@ -496,7 +496,7 @@ def test_replay_that_is_late_is_in_all_times(server):
             standby.psql("SELECT pg_wal_replay_resume()")
             found = measured.result(END_TIMEOUT_S)
             assert found["delivery_us_p99"] > 0.8e6 * pause_s
-            assert found.get("commit_us_p50", 0) < found["delivery_us_p50"]
+            assert found.get("commit_us_p50", 0) < 0.8e6 * pause_s
 
 
 @pytest.mark.parametrize(("name", "way", "stale"), [("stock", "dummy relcache", 1), ("herald", "herald", 0)])
