@@ -84,7 +84,7 @@ AS 'MODULE_PATHNAME', 'herald_read'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION herald.read(text, text, integer, interval) IS
-'return what was sent on a channel after a position, or, if there is nothing, what comes within some time; a row with a position alone if nothing comes';
+'return what was sent on a channel after a position, up to the end of the transaction that has row max_rows, or, if there is nothing, what comes within some time; a row with a position alone if nothing comes';
 
 CREATE FUNCTION herald.read(
 	channels text[],

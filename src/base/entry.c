@@ -52,9 +52,9 @@ herald_entry_write_all_listeners(HeraldEntry *entry)
 }
 
 uint64
-herald_entry_write_commit(HeraldEntry *entry, uint64 run, uint64 place, bool is_whole)
+herald_entry_write_commit(HeraldEntry *entry, uint64 run, uint64 place)
 {
-	HeraldCommitEntry commit = {run, place, 0, is_whole};
+	HeraldCommitEntry commit = {run, place, 0};
 
 	write_head(entry, HERALD_ENTRY_COMMIT, sizeof(commit));
 	memcpy(entry->body, &commit, sizeof(commit));

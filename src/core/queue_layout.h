@@ -44,17 +44,6 @@
 /* An offset into the endless queue, in bytes; always a multiple of 8. */
 typedef uint64_t HeraldPosition;
 
-/*
- * A place between two notifications: the position of a batch, and an offset within the batch
- * (0: before its first notification).  The offset is in bytes of the batch, or of its file if
- * the batch is a reference.
- */
-typedef struct HeraldPlace
-{
-	HeraldPosition position;
-	uint64_t	offset;
-} HeraldPlace;
-
 #define HERALD_ALIGN			8
 #define HERALD_ALIGN_UP(n)		(((n) + (HERALD_ALIGN - 1)) & ~(uint64_t) (HERALD_ALIGN - 1))
 
@@ -152,7 +141,6 @@ typedef struct HeraldCommitEntry
 	uint64_t	run;
 	uint64_t	place;
 	uint64_t	commit_end;		/* 0 until herald_queue_set_commit_end() */
-	uint64_t	is_whole;		/* 1: all notifications of the batch are in the WAL */
 } HeraldCommitEntry;
 
 /* Bytes of such an entry. */

@@ -23,7 +23,6 @@
 static HeraldReadResult refill(HeraldReader *reader, uint64_t needed);
 static HeraldReadResult enter_batch(HeraldReader *reader);
 static HeraldReadResult next_entry(HeraldReader *reader, HeraldMessage *message);
-static bool is_left_out(const HeraldReader *reader, const HeraldMessage *message);
 static bool note_commit(HeraldReader *reader, const HeraldMessage *message);
 static bool follow_reference(HeraldReader *reader, const HeraldEntry *entry);
 static bool enter_file(HeraldReader *reader, const HeraldEntry *entry);
@@ -85,12 +84,6 @@ herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file,
 }
 
 void
-herald_reader_begin_within(HeraldReader *reader, uint64_t offset)
-{
-	reader->begin = (HeraldPlace) {reader->position, offset};
-}
-
-void
 herald_reader_skip(HeraldReader *reader)
 {
 	leave_batch(reader, reader->end);
@@ -123,8 +116,6 @@ herald_reader_next(HeraldReader *reader, HeraldMessage *message)
 			if (reader->position < reader->entries_end)
 			{
 				result = next_entry(reader, message);
-				if (result == HERALD_READ_MESSAGE && is_left_out(reader, message))
-					continue;
 				if (result != HERALD_READ_MESSAGE ||
 					message->entry->kind == HERALD_ENTRY_NOTIFICATION)
 					return result;
@@ -226,8 +217,7 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 		return HERALD_READ_DAMAGED;
 
 	reader->position += entry->length;
-	message->after.position = reader->checkpoint;
-	message->after.offset = reader->in_file ? reader->position : reader->position - reader->checkpoint;
+	message->batch = reader->checkpoint;
 	message->sender_pid = reader->header.sender_pid;
 	message->commit_time = reader->header.commit_time;
 	message->commit = reader->commit;
@@ -235,23 +225,11 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 	return HERALD_READ_MESSAGE;
 }
 
-/*
- * Does the message come before the place at which the pass begins?  (In the file of a
- * reference, reading starts at that place.)
- */
-static bool
-is_left_out(const HeraldReader *reader, const HeraldMessage *message)
-{
-	return message->after.position == reader->begin.position &&
-		message->entry->kind == HERALD_ENTRY_NOTIFICATION &&
-		message->after.offset <= reader->begin.offset;
-}
-
 /* False: the entry is not the first of its batch. */
 static bool
 note_commit(HeraldReader *reader, const HeraldMessage *message)
 {
-	if (reader->in_file || message->after.offset != sizeof(HeraldBatchHeader) + message->entry->length)
+	if (reader->in_file || reader->position != reader->checkpoint + sizeof(HeraldBatchHeader) + message->entry->length)
 		return false;
 	reader->commit = herald_entry_commit(message->entry);
 	return true;
@@ -299,8 +277,6 @@ enter_file(HeraldReader *reader, const HeraldEntry *entry)
 	reader->in_file = true;
 	reader->file = file.number;
 	reader->position = 0;
-	if (reader->checkpoint == reader->begin.position && reader->begin.offset <= file.length)
-		reader->position = reader->begin.offset;
 	reader->entries_end = file.length;
 	reader->copied_from = reader->copied_to = reader->position;
 	return true;

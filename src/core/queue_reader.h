@@ -27,7 +27,7 @@ typedef struct HeraldMessage
 	int32_t		sender_pid;
 	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
 	HeraldCommitEntry commit;	/* of the batch; all zero: it is not in the WAL */
-	HeraldPlace after;			/* the place where it ends; its position is that of the batch */
+	HeraldPosition batch;		/* where its batch begins */
 	const HeraldEntry *entry;	/* in the reader's buffer, until the next call */
 } HeraldMessage;
 
@@ -68,7 +68,6 @@ typedef struct HeraldReader
 	uint64_t	file;
 	bool		expects_file;	/* the batch is a reference; its file comes last */
 	bool		wants_file;		/* ... and the file has notifications for this reader */
-	HeraldPlace begin;			/* in this batch, skip the notifications before this place */
 	uint64_t	bytes_read;		/* in this pass */
 	uint64_t	copied_from;	/* the range of bytes in the buffer */
 	uint64_t	copied_to;
@@ -95,9 +94,6 @@ extern void herald_reader_begin(HeraldReader *reader, HeraldQueue *queue, uint32
 extern void herald_reader_use_spilled(HeraldReader *reader, HeraldReadSpilled read_spilled);
 extern void herald_reader_use_files(HeraldReader *reader, HeraldReadFile read_file,
 									HeraldListensTo listens_to);
-
-/* Begin the pass within its first batch, at this offset. */
-extern void herald_reader_begin_within(HeraldReader *reader, uint64_t offset);
 
 /* Skip the rest: the pass is at its end. */
 extern void herald_reader_skip(HeraldReader *reader);

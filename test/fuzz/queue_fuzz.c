@@ -144,7 +144,7 @@ write_commit(char *to, unsigned flags, int messages)
 	HeraldCommitEntry commit = {0};
 
 	if (flags % 2)
-		commit = (HeraldCommitEntry) {number + 1, number + 2, number + 3, 0};
+		commit = (HeraldCommitEntry) {number + 1, number + 2, number + 3};
 	for (int i = sent; i < sent + messages; i++)
 		sent_commits[i] = commit;
 	return flags % 2 ? entry_write_commit(to, commit.run, commit.place) : 0;
@@ -517,7 +517,7 @@ check_message(const HeraldMessage *message)
 {
 	const HeraldEntry *entry = message->entry;
 	const char *at = (const char *) entry;
-	HeraldPosition batch = message->after.position;
+	HeraldPosition batch = message->batch;
 
 	must(at >= reader.buffer && entry->length <= reader.buffer_size &&
 		 at + entry->length <= reader.buffer + (reader.copied_to - reader.copied_from),
@@ -535,7 +535,7 @@ check_message(const HeraldMessage *message)
 		must(memcmp(&message->commit, &sent_commits[heard], sizeof(message->commit)) == 0,
 			 "a message has its batch's commit");
 	}
-	must(batch != last_heard.after.position || memcmp(&message->commit, &last_heard.commit, sizeof(message->commit)) == 0,
+	must(batch != last_heard.batch || memcmp(&message->commit, &last_heard.commit, sizeof(message->commit)) == 0,
 		 "all messages of a batch have the same commit");
 	last_heard = *message;
 	heard++;

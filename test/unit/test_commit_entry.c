@@ -105,8 +105,8 @@ assert_damaged(const char *entries, uint64_t length, int messages)
 static void
 test_messages(void **state UNUSED)
 {
-	const HeraldCommitEntry first = {RUN, PLACE, COMMIT_END, 0};
-	const HeraldCommitEntry second = {1, 2, 3, 0};
+	const HeraldCommitEntry first = {RUN, PLACE, COMMIT_END};
+	const HeraldCommitEntry second = {1, 2, 3};
 
 	for (size_t size = SMALL_BUFFER; size <= 1024; size += size < 256 ? 8 : 256)
 	{
@@ -141,7 +141,7 @@ test_messages(void **state UNUSED)
 static void
 test_file(void **state UNUSED)
 {
-	const HeraldCommitEntry commit = {RUN, PLACE, COMMIT_END, 0};
+	const HeraldCommitEntry commit = {RUN, PLACE, COMMIT_END};
 
 	file_length = put(file, "one");
 	file_length += put(file + file_length, "two");
@@ -168,45 +168,6 @@ test_file(void **state UNUSED)
 			assert_end(&reader, HERALD_READ_END);
 			free(queue);
 		}
-}
-
-/* Guards: a pass that begins within the batch, or within its file, knows the commit. */
-static void
-test_begin_within(void **state UNUSED)
-{
-	const HeraldCommitEntry commit = {RUN, PLACE, COMMIT_END, 0};
-
-	file_length = put(file, "one");
-	file_length += put(file + file_length, "two");
-	for (int in_file = 0; in_file <= 1; in_file++)
-	{
-		HeraldQueue *queue = log_new();
-		HeraldReader reader;
-		HeraldMessage message;
-		char		entries[512] __attribute__((aligned(8)));
-		uint64_t	length = entry_write_commit(entries, RUN, PLACE);
-
-		if (in_file)
-		{
-			length += entry_write_all_listeners(entries + length);
-			length += entry_write_file(entries + length, FILE_NUMBER, file_length);
-		}
-		else
-		{
-			memcpy(entries + length, file, file_length);
-			length += file_length;
-		}
-		send(queue, entries, length, COMMIT_END);
-
-		reader = reader_new(queue, 4096);
-		assert_int_equal(read_growing(&reader, &message), HERALD_READ_MESSAGE);
-		free(reader.buffer);
-		reader = reader_new(queue, SMALL_BUFFER);
-		herald_reader_begin_within(&reader, message.after.offset);
-		assert_message(&reader, "two", commit);
-		assert_end(&reader, HERALD_READ_END);
-		free(queue);
-	}
 }
 
 /* Guards: the entry is damage behind another entry, a second time, in a reference or in a file. */
@@ -324,7 +285,6 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_file),
-		cmocka_unit_test(test_begin_within),
 		cmocka_unit_test(test_out_of_place),
 		cmocka_unit_test(test_damaged_entry),
 		cmocka_unit_test(test_set_commit_end),

@@ -61,14 +61,14 @@ test_messages_and_extend(void **state UNUSED)
 	dispatch_all(queue);
 	reader = reader_new(queue, first, 4096);
 	assert_int_equal(read_next(&reader, &message), HERALD_READ_MESSAGE);
-	assert_int_equal(message.after.position, first);
+	assert_int_equal(message.batch, first);
 	assert_int_equal(message.sender_pid, SENDER_PID);
 	assert_int_equal(message.commit_time, 1234);
 	assert_string_equal(herald_entry_channel(message.entry), "channel");
 	assert_string_equal(herald_entry_payload(message.entry), "one");
 	assert_int_equal(reader.checkpoint, first);
 	assert_int_equal(read_next(&reader, &message), HERALD_READ_MESSAGE);
-	assert_int_equal(message.after.position, second);
+	assert_int_equal(message.batch, second);
 	assert_int_equal(reader.checkpoint, second);
 	assert_result(&reader, HERALD_READ_END);
 	assert_int_equal(reader.checkpoint, atomic_load(&queue->dispatched));

@@ -26,10 +26,10 @@ typedef struct HeraldAction
 	HeraldActionKind kind;
 
 	/* Of a LISTEN that resumes; else 0. */
-	HeraldPlace after;
+	HeraldPosition after;
 	uint32		bypasses;		/* number of bypasses that its token knows of */
 	bool		logged;			/* the channel is */
-	uint32		section;		/* of the history that comes before `after`; 0: none */
+	bool		has_past;		/* the history comes before `after` */
 
 	char		channel[NAMEDATALEN];
 } HeraldAction;

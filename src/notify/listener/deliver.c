@@ -75,7 +75,7 @@ static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own
 					bool send_as_is);
 static void count_delivered(HeraldChannelCounters *counters, uint64 *n);
 static void advance(HeraldPosition position);
-static void tell_position(HeraldPlace place);
+static void tell_position(HeraldPosition place);
 static void send_entry(const HeraldEntry *entry, int32 sender_pid, bool as_is);
 static void make_room(HeraldReader *reader);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
@@ -125,7 +125,7 @@ herald_deliver(void)
 	}
 	position = herald_wakeup_has_read(herald_wakeup, herald_queue, slot);
 	if (owes_position || herald_position_channel_is_due(slot, position))
-		tell_position((HeraldPlace) {position, 0});
+		tell_position(position);
 	ExitOnAnyError = save_exit_on_any_error;
 	HERALD_HOLD_POINT("deliver-done");
 	(void) herald_wakeup_yield(herald_wakeup, slot);
@@ -240,7 +240,7 @@ send_history(void)
 
 	if (history == NULL)
 		return;
-	has_positions = herald_subscriptions_are_all_of(herald_history_only_section(history));
+	has_positions = herald_subscriptions_all_have_past();
 	if (herald_wakeup_busy(herald_wakeup, slot))
 		herald_turns_pump();
 	InvalidateCatalogSnapshotConditionally();
@@ -349,6 +349,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	HeraldChannelCounters *counters = NULL;
 	uint64		delivered = 0;
 	uint64		of_channel = 0; /* part of `delivered`: on the channel of `counters` */
+	uint64		untold = 0;		/* part of `delivered`: since the client's last position */
 	bool		at_end = false;
 	HeraldPosition begin = reader->checkpoint;
 	HeraldMessage message;
@@ -372,7 +373,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				if (admitted != NULL)
 				{
 					HERALD_FAULT_POINT("deliver-message");
-					herald_moderation_sent(message.sender_pid, message.after.position);
+					herald_moderation_sent(message.sender_pid, message.batch);
 					herald_mark_send(&message.commit);
 					send_entry(message.entry, message.sender_pid, as_is);
 					if (admitted != counters)
@@ -380,14 +381,14 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 					counters = admitted;
 					of_channel++;
 					delivered++;
-
-					/* On another server there is no place within a batch. */
-					if (delivered % TELL_EVERY == 0 && message.commit.commit_end == 0)
-					{
-						herald_frames_send();
-						tell_position(message.after);
-					}
+					untold++;
 					HERALD_FAULT_POINT("deliver-message-sent");
+				}
+				if (untold >= TELL_EVERY && herald_reader_batch_end(reader) != 0)
+				{
+					herald_frames_send();
+					tell_position(herald_reader_batch_end(reader));
+					untold = 0;
 				}
 				continue;
 			case HERALD_READ_REFILLED:
@@ -428,7 +429,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	}
 
 	if (delivered > 0)
-		tell_position((HeraldPlace) {reader->checkpoint, 0});
+		tell_position(reader->checkpoint);
 	count_delivered(counters, &of_channel);
 	herald_count(&mine->delivered, delivered);
 	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
@@ -457,9 +458,9 @@ advance(HeraldPosition position)
  * are held for a channel that will resume, there is no such position.
  */
 static void
-tell_position(HeraldPlace place)
+tell_position(HeraldPosition place)
 {
-	if (keeps_place || !herald_session_has_position(place.position))
+	if (keeps_place || !herald_session_has_position(place))
 		return;
 	owes_position = false;
 	herald_position_channel_tell(place);

@@ -31,7 +31,7 @@ static void tell(const HeraldToken *token, HeraldPosition place);
 
 
 void
-herald_position_channel_tell(HeraldPlace place)
+herald_position_channel_tell(HeraldPosition place)
 {
 	HeraldToken token;
 
@@ -39,7 +39,7 @@ herald_position_channel_tell(HeraldPlace place)
 		return;
 	token = herald_session_position();
 	token.place = place;
-	tell(&token, place.position);
+	tell(&token, place);
 }
 
 void
@@ -65,7 +65,7 @@ static void
 tell(const HeraldToken *token, HeraldPosition place)
 {
 	HeraldTokenHash *hash;
-	char		text[HERALD_TOKEN_LENGTH + 1];
+	char		text[HERALD_TOKEN_MAX + 1];
 
 	herald_position_channel_note(place);
 	hash = herald_token_hash_open();
@@ -73,7 +73,7 @@ tell(const HeraldToken *token, HeraldPosition place)
 	herald_token_hash_close(hash);
 
 	/* The process id, and both strings with their NULs. */
-	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) sizeof(text));
+	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) strlen(text) + 1);
 	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
 }
 

@@ -19,7 +19,7 @@
  * If the client listens to the channel, send it this place: it has been sent everything
  * before.  In a transaction; may throw.
  */
-extern void herald_position_channel_tell(HeraldPlace place);
+extern void herald_position_channel_tell(HeraldPosition place);
 
 /* The same within a history, after which the queue goes on at the place. */
 extern void herald_position_channel_tell_past(const HeraldToken *token, HeraldPosition place);

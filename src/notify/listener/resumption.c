@@ -31,7 +31,7 @@
 /* What is to be delivered before the queue; NULL: nothing. */
 static HeraldHistory *history;
 
-static HeraldGone resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses, bool logged);
+static HeraldGone resume_at(HeraldAction *listen, HeraldPosition place, uint32 bypasses, bool logged);
 static HeraldGone resume_by_wal(HeraldAction *listen, const HeraldToken *token);
 static bool make_cut(const HeraldToken *token, HeraldCut *cut);
 static void close_history(void);
@@ -53,7 +53,7 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	HERALD_STOP_POINT("resume-joined");
 	if (herald_token_is_here(token) && herald_token_precedes_database(token))
 		result = HERALD_GONE_DATABASE;
-	else if (herald_token_is_here(token) && herald_relay_covers(token->place.position, logged))
+	else if (herald_token_is_here(token) && herald_relay_covers(token->place, logged))
 	{
 		result = resume_at(listen, token->place, token->bypasses, logged);
 		herald_mark_go_back(&token->wal);
@@ -68,20 +68,20 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 
 /* At a place of this server's queue. */
 static HeraldGone
-resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses, bool logged)
+resume_at(HeraldAction *listen, HeraldPosition place, uint32 bypasses, bool logged)
 {
 	uint32		hash = herald_channel_hash(listen->channel, strlen(listen->channel));
 	HeraldPosition had_read;
 
-	if (!herald_spill_hold(hash, place.position, &had_read))
-		return herald_kept_why_gone(place.position);
+	if (!herald_spill_hold(hash, place, &had_read))
+		return herald_kept_why_gone(place);
 
 	/* The word has moved, whatever we return below. */
 	herald_subscriptions_note_held();
-	if (place.position < had_read)
+	if (place < had_read)
 		herald_subscriptions_pass(had_read);
 	herald_bypass_await_counting();
-	if (herald_bypass_since(bypasses, herald_bypass_sets(herald_channel_set(hash), logged, place.position)))
+	if (herald_bypass_since(bypasses, herald_bypass_sets(herald_channel_set(hash), logged, place)))
 		return HERALD_GONE_PAST_QUEUE;
 	listen->after = place;
 	listen->bypasses = bypasses;
@@ -90,8 +90,8 @@ resume_at(HeraldAction *listen, HeraldPlace place, uint32 bypasses, bool logged)
 }
 
 /*
- * With what the WAL has up to the cut, and from there on in this server's queue.  Channels that
- * resume after the same token share what is read, so their notifications come in one order.  What
+ * With what the WAL has up to the cut, and from there on in this server's queue.  All channels that
+ * resume together do so after one token, and their notifications come in one order.  What
  * was read says nothing of a channel that was not logged until now.
  */
 static HeraldGone
@@ -99,7 +99,6 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 {
 	HeraldCut	cut;
 	HeraldGone	result;
-	uint32		section;
 	bool		is_read;
 
 	if (history == NULL)
@@ -108,22 +107,24 @@ resume_by_wal(HeraldAction *listen, const HeraldToken *token)
 		herald_session_set_history(true);
 	}
 	herald_session_prepare_position();
-	is_read = herald_history_find(history, token, &cut, &section);
+	result = herald_history_find(history, token, &cut, &is_read);
+	if (result != HERALD_GONE_NOTHING)
+		return result;
 	if (is_read && cut.settings != herald_channel_settings_version())
 		return HERALD_GONE_UNLOGGED;
 	if (!is_read && !make_cut(token, &cut))
 		return HERALD_GONE_CUT;
-	result = resume_at(listen, (HeraldPlace) {cut.place, 0}, cut.bypasses, true);
+	result = resume_at(listen, cut.place, cut.bypasses, true);
 	if (result != HERALD_GONE_NOTHING)
 		return result;
 	if (!is_read)
-		result = herald_history_add(history, token, &cut, NULL, 0, &section);
-	if (result == HERALD_GONE_NOTHING && !herald_history_covers(history, section, listen->channel))
+		result = herald_history_read(history, token, &cut, NULL, 0);
+	if (result == HERALD_GONE_NOTHING && !herald_history_covers(history, listen->channel))
 		result = HERALD_GONE_UNLOGGED;
 	if (result == HERALD_GONE_NOTHING)
-		listen->section = section;
+		listen->has_past = true;
 	else
-		listen->after = (HeraldPlace) {0};
+		listen->after = 0;
 	return result;
 }
 

@@ -378,13 +378,13 @@ herald_session_position(void)
 	if (session.wants_positions)
 	{
 		token.bypasses = session.bypasses_heard;
-		token.place.position = herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot());
-		if (!herald_session_has_position(token.place.position))
+		token.place = herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot());
+		if (!herald_session_has_position(token.place))
 			return (HeraldToken) {.moved = true};
-		token.wal = herald_mark_at(token.place.position);
+		token.wal = herald_mark_at(token.place);
 	}
 	else
-		token.wal = herald_mark_of_server(&token.place.position);
+		token.wal = herald_mark_of_server(&token.place);
 	return token;
 }
 

@@ -51,13 +51,13 @@ typedef struct Subscription
 	bool		is_entered;		/* in the channel map */
 	HeraldChannelCounters *counters;	/* in the channel map */
 	bool		is_touched;		/* is in `touched` */
-	HeraldPlace start;			/* this backend receives messages after it */
-	HeraldPlace next_start;		/* the same after this transaction */
-	bool		resumes;		/* next_start is an older place */
+	HeraldPosition start;		/* this backend receives messages after it */
+	HeraldPosition next_start;		/* the same after this transaction */
+	bool		resumes;		/* next_start is an older position */
 	uint32		bypasses;		/* number of bypasses in the token */
 	bool		was_logged;		/* the channel, when it resumed */
-	uint32		section;		/* of the history that comes before `start`; 0: none */
-	uint32		next_section;	/* the same after this transaction */
+	bool		has_past;		/* the history comes before `start` */
+	bool		next_has_past;	/* the same after this transaction */
 } Subscription;
 
 /* In TopMemoryContext; NULL before the first LISTEN. */
@@ -79,7 +79,6 @@ static struct
 }			transaction;
 
 static Subscription *find_active(const HeraldEntry *entry);
-static bool is_before(HeraldPlace one, HeraldPlace other);
 static void add_action(HeraldActionKind kind, const char *channel);
 static void apply_to_wishes(const HeraldAction *action);
 static Subscription *enter(const char *channel);
@@ -139,7 +138,7 @@ herald_subscriptions_admit_past(const HeraldPast *past)
 {
 	Subscription *subscription = find_active(past->entry);
 
-	return subscription != NULL && subscription->section == past->section ? subscription->counters : NULL;
+	return subscription != NULL && subscription->has_past ? subscription->counters : NULL;
 }
 
 bool
@@ -153,7 +152,7 @@ herald_subscriptions_any_past(void)
 	hash_seq_init(&scan, subscriptions);
 	while ((subscription = hash_seq_search(&scan)) != NULL)
 	{
-		if (subscription->section != 0)
+		if (subscription->has_past)
 		{
 			hash_seq_term(&scan);
 			return true;
@@ -172,11 +171,11 @@ herald_subscriptions_end_past(void)
 		return;
 	hash_seq_init(&scan, subscriptions);
 	while ((subscription = hash_seq_search(&scan)) != NULL)
-		subscription->section = 0;
+		subscription->has_past = false;
 }
 
 bool
-herald_subscriptions_are_all_of(uint32 section)
+herald_subscriptions_all_have_past(void)
 {
 	HASH_SEQ_STATUS scan;
 	Subscription *subscription;
@@ -184,7 +183,7 @@ herald_subscriptions_are_all_of(uint32 section)
 	hash_seq_init(&scan, subscriptions);
 	while ((subscription = hash_seq_search(&scan)) != NULL)
 	{
-		if (subscription->section != section && !herald_own_channel(subscription->channel))
+		if (!subscription->has_past && !herald_own_channel(subscription->channel))
 		{
 			hash_seq_term(&scan);
 			return false;
@@ -230,7 +229,6 @@ herald_subscriptions_are_held(void)
 void
 herald_subscriptions_pass(HeraldPosition position)
 {
-	HeraldPlace place = {position, 0};
 	HASH_SEQ_STATUS scan;
 	Subscription *subscription;
 
@@ -238,8 +236,7 @@ herald_subscriptions_pass(HeraldPosition position)
 		return;
 	hash_seq_init(&scan, subscriptions);
 	while ((subscription = hash_seq_search(&scan)) != NULL)
-		if (is_before(subscription->start, place))
-			subscription->start = place;
+		subscription->start = Max(subscription->start, position);
 }
 
 void
@@ -311,7 +308,7 @@ herald_subscriptions_prepare(void)
 		Subscription *subscription = transaction.touched[i];
 
 		if (!subscription->is_active && !subscription->resumes)
-			subscription->next_start = (HeraldPlace) {start, 0};
+			subscription->next_start = start;
 	}
 
 	/*
@@ -348,9 +345,9 @@ herald_subscriptions_look_for_missed(bool is_counted)
 		 */
 		now = herald_bypass_count();
 		set = herald_bypass_sets(herald_channel_set(subscription->channel_hash), subscription->was_logged,
-								 subscription->next_start.position);
+								 subscription->next_start);
 		if (herald_bypass_since(subscription->bypasses, set) ||
-			!herald_relay_covers(subscription->next_start.position, true))
+			!herald_relay_covers(subscription->next_start, true))
 			owed->has_missed = true;
 		else if (!is_counted)
 			herald_delivery_look_for_missed(owed, now, set);
@@ -370,14 +367,14 @@ herald_subscriptions_commit(void)
 			if (subscription->resumes || !subscription->is_active)
 			{
 				subscription->start = subscription->next_start;
-				subscription->section = subscription->next_section;
+				subscription->has_past = subscription->next_has_past;
 			}
-			if (subscription->section != 0)
+			if (subscription->has_past)
 				herald_session_owed()->has_history = true;
 			if (!subscription->is_active && strcmp(subscription->channel, HERALD_POSITION_CHANNEL) == 0)
 				herald_session_owed()->sends_position = true;
 			subscription->resumes = false;
-			subscription->next_section = 0;
+			subscription->next_has_past = false;
 			subscription->is_active = true;
 		}
 		else
@@ -395,7 +392,7 @@ herald_subscriptions_abort(void)
 
 		subscription->is_touched = false;
 		subscription->resumes = false;
-		subscription->next_section = 0;
+		subscription->next_has_past = false;
 		if (subscription->is_active)
 			subscription->is_wanted = true;
 		else
@@ -409,7 +406,7 @@ herald_subscriptions_include(const HeraldEntry *entry, HeraldPosition batch)
 {
 	Subscription *subscription = find_active(entry);
 
-	return subscription != NULL && subscription->start.position <= batch;
+	return subscription != NULL && subscription->start <= batch;
 }
 
 HeraldChannelCounters *
@@ -417,16 +414,9 @@ herald_subscriptions_admit(const HeraldMessage *message)
 {
 	Subscription *subscription = find_active(message->entry);
 
-	if (subscription == NULL || !is_before(subscription->start, message->after))
+	if (subscription == NULL || message->batch < subscription->start)
 		return NULL;
 	return subscription->counters;
-}
-
-static bool
-is_before(HeraldPlace one, HeraldPlace other)
-{
-	return one.position < other.position ||
-		(one.position == other.position && one.offset < other.offset);
 }
 
 bool
@@ -487,10 +477,10 @@ apply_to_wishes(const HeraldAction *action)
 			subscription = enter(action->channel);
 			touch(subscription);
 			subscription->is_wanted = true;
-			if (action->after.position != 0)
+			if (action->after != 0)
 			{
 				subscription->next_start = action->after;
-				subscription->next_section = action->section;
+				subscription->next_has_past = action->has_past;
 				subscription->bypasses = action->bypasses;
 				subscription->was_logged = action->logged;
 				subscription->resumes = true;

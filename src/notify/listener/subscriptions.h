@@ -40,11 +40,11 @@ extern void herald_subscriptions_note_held(void);
 
 /*
  * admit_past: the counters of a notification's channel; NULL: it is not for this session.
- * are_all_of: do all channels of this session begin with this section?  Then a position within it
+ * all_have_past: do all channels of this session begin with the history?  Then a position within it
  * is one for all of them.
  */
 extern HeraldChannelCounters *herald_subscriptions_admit_past(const HeraldPast *past);
-extern bool herald_subscriptions_are_all_of(uint32 section);
+extern bool herald_subscriptions_all_have_past(void);
 
 /* Do any channels begin with a history?  end: it has been delivered. */
 extern bool herald_subscriptions_any_past(void);

@@ -4,7 +4,6 @@
  *	  Logged notifications that a session reads from the WAL.
  *
  * The file has for each transaction a header, then its entries in the form of the queue's.
- * Sections follow one another.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -28,21 +27,9 @@
 #include "notify/logged/mark.h"
 #include "notify/logged/wal_reader.h"
 
-/* What the client of one token has missed. */
-typedef struct Section
-{
-	HeraldToken token;
-	HeraldToken received;		/* of a client that has received what has been read of the file */
-	HeraldCut	cut;
-	HeraldWalMark end;			/* of a client that has received all of it */
-	List	   *gaps;			/* patterns of channels that it does not cover */
-} Section;
-
 /* In the file, before a transaction's entries. */
 typedef struct PastTransaction
 {
-	uint32		section;
-	uint32		left_out;		/* notifications before these, which the client has received */
 	uint64		bytes;			/* of the entries that follow */
 	TimestampTz committed_at;
 	XLogRecPtr	commit_end;
@@ -63,24 +50,26 @@ struct HeraldHistory
 	bool		outlives_transaction;
 	BufFile    *file;
 	FilePlace	end;			/* of what is complete */
-	Section    *sections;
-	uint32		used;
+	bool		is_read;
+	HeraldToken token;
+	HeraldCut	cut;
+	HeraldWalMark mark;			/* of a client that has received all of it */
+	List	   *gaps;			/* patterns of channels that it does not cover */
 
 	/* Reading. */
 	bool		is_rewound;
 	bool		in_transaction;
 	PastTransaction now;		/* the transaction that is being read */
 	uint64		bytes_left;		/* of its entries */
-	uint32		read;			/* notifications of it that have been read or left out */
+	HeraldToken received;		/* of a client that has received what was read of the file */
 	char	   *buffer;
 	size_t		buffer_size;
 };
 
-/* The state of herald_history_add(). */
+/* The state of herald_history_read(). */
 typedef struct Reading
 {
 	HeraldHistory *history;
-	Section    *section;
 	const HeraldToken *token;
 	HeraldAssembler *assembler;
 	HeraldListensTo wants;
@@ -102,16 +91,13 @@ static HeraldGone read_wal(Reading *reading);
 static HeraldGone lost(const char *why);
 static HeraldGone take_event(Reading *reading, const HeraldWalEvent *event);
 static HeraldGone take_batch(Reading *reading, const HeraldWalEvent *event);
-static HeraldGone write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out);
-static uint32 received_of(const HeraldToken *token, const HeraldWalEvent *event);
-static bool is_left_to_queue(const Section *section, const HeraldWalEvent *event);
+static HeraldGone write_batch(Reading *reading, const HeraldWalEvent *event);
+static bool is_left_to_queue(const HeraldCut *cut, const HeraldWalEvent *event);
 static void add_gap(Reading *reading, const char *pattern);
-static bool is_gap(const Section *section, const char *channel);
 static void write_entry(Reading *reading, const HeraldWalNotification *notification, uint64 *bytes);
 static char *room(HeraldHistory *history, size_t size);
 static void read_exactly(HeraldHistory *history, void *to, size_t length);
 static void end_of_transaction(HeraldHistory *history, HeraldPast *past);
-static HeraldToken token_within(const HeraldHistory *history);
 
 
 HeraldHistory *
@@ -141,66 +127,49 @@ close_file(void *file)
 	return true;
 }
 
-bool
-herald_history_find(const HeraldHistory *history, const HeraldToken *token, HeraldCut *cut,
-					uint32 *section)
+HeraldGone
+herald_history_find(const HeraldHistory *history, const HeraldToken *token, HeraldCut *cut, bool *is_read)
 {
-	for (uint32 i = 0; i < history->used; i++)
-	{
-		if (!is_same(&history->sections[i].token, token))
-			continue;
-		*cut = history->sections[i].cut;
-		*section = i + 1;
-		return true;
-	}
-	return false;
+	*is_read = history->is_read;
+	if (!history->is_read)
+		return HERALD_GONE_NOTHING;
+	*cut = history->cut;
+	return is_same(&history->token, token) ? HERALD_GONE_NOTHING :
+		lost("this session resumes other channels from another position");
 }
 
 static bool
 is_same(const HeraldToken *one, const HeraldToken *other)
 {
-	return one->run == other->run && one->moved == other->moved &&
-		one->place.position == other->place.position && one->place.offset == other->place.offset &&
-		one->wal.from == other->wal.from && one->wal.done == other->wal.done &&
-		one->wal.furthest == other->wal.furthest && one->wal.witness_run == other->wal.witness_run &&
-		one->wal.witness_place == other->wal.witness_place && one->passed == other->passed &&
-		one->partial.run == other->partial.run && one->partial.place == other->partial.place &&
-		one->partial.passed == other->partial.passed;
+	return one->run == other->run && one->moved == other->moved && one->place == other->place &&
+		one->bypasses == other->bypasses && memcmp(&one->wal, &other->wal, sizeof(one->wal)) == 0;
 }
 
 HeraldGone
-herald_history_add(HeraldHistory *history, const HeraldToken *token, const HeraldCut *cut,
-				   HeraldListensTo wants, uint32 wanted_max, uint32 *section)
+herald_history_read(HeraldHistory *history, const HeraldToken *token, const HeraldCut *cut,
+					HeraldListensTo wants, uint32 wanted_max)
 {
 	MemoryContext caller = MemoryContextSwitchTo(history->memory);
 	MemoryContext memory = AllocSetContextCreate(caller, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
 	Reading		reading = {.history = history,.token = token,.wants = wants,.wanted_max = wanted_max};
 	HeraldGone	result;
 
-	history->sections = history->sections == NULL ? palloc(sizeof(Section)) :
-		repalloc(history->sections, (history->used + 1) * sizeof(Section));
+	Assert(!history->is_read);
 	if (history->file == NULL)
 		history->file = BufFileCreateTemp(history->outlives_transaction);
-	reading.section = &history->sections[history->used];
-	*reading.section = (Section) {
-		.token = *token,
-		.received = *token,
-		.cut = *cut,
-		.end = token->wal
-	};
-	*section = history->used + 1;
+	history->token = history->received = *token;
+	history->cut = *cut;
+	history->mark = token->wal;
+	history->gaps = NIL;
 
 	/* What an attempt that failed has written is overwritten. */
-	seek(history, history->end);
+	seek(history, (FilePlace) {0});
 	MemoryContextSwitchTo(memory);
 	result = read_wal(&reading);
 	if (cut->in_order)
-		reading.section->end.done = Max(token->wal.done, reading.section->end.furthest);
-	if (result == HERALD_GONE_NOTHING)
-	{
-		history->end = tell(history);
-		history->used++;
-	}
+		history->mark.done = Max(token->wal.done, history->mark.furthest);
+	history->end = tell(history);
+	history->is_read = result == HERALD_GONE_NOTHING;
 
 	/* Closing writes what the buffer still has; then it would be too late for an error. */
 	read_exactly(history, NULL, 0);
@@ -232,7 +201,7 @@ static HeraldGone
 read_wal(Reading *reading)
 {
 	XLogRecPtr	from = reading->token->wal.from;
-	XLogRecPtr	to = reading->section->cut.wal;
+	XLogRecPtr	to = reading->history->cut.wal;
 	HeraldWalReader *reader;
 
 	if (from == InvalidXLogRecPtr)
@@ -330,69 +299,48 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 static HeraldGone
 take_batch(Reading *reading, const HeraldWalEvent *event)
 {
-	Section    *section = reading->section;
+	HeraldWalMark *mark = &reading->history->mark;
 	const HeraldToken *token = reading->token;
 
 	if (event->commit_end == token->wal.furthest && event->run == token->wal.witness_run &&
 		event->place == token->wal.witness_place)
 		reading->has_witness = true;
-	if (is_left_to_queue(section, event))
+	if (is_left_to_queue(&reading->history->cut, event))
 	{
 		reading->has_left = true;
-		return event->commit_end <= Max(token->wal.done, token->wal.furthest) ||
-			received_of(token, event) != 0 ?
+		return event->commit_end <= Max(token->wal.done, token->wal.furthest) ?
 			lost("a transaction before it is still committing") : HERALD_GONE_NOTHING;
 	}
-	if (event->commit_end > section->end.furthest)
+	if (event->commit_end > mark->furthest)
 	{
-		section->end.furthest = event->commit_end;
-		section->end.witness_run = event->run;
-		section->end.witness_place = event->place;
+		mark->furthest = event->commit_end;
+		mark->witness_run = event->run;
+		mark->witness_place = event->place;
 	}
 	if (event->database != MyDatabaseId || event->commit_end <= token->wal.done)
 		return HERALD_GONE_NOTHING;
 
-	if (event->run == token->run)
-	{
-		if (event->place < token->place.position)
-			return HERALD_GONE_NOTHING;
-
-		/* Of a transaction with other notifications as well, only that server knows which it has sent. */
-		if (event->place == token->place.position && token->place.offset != 0 && token->passed == 0)
-			return lost("it is in the middle of a transaction with notifications that are not logged");
-	}
+	if (event->run == token->run && event->place < token->place)
+		return HERALD_GONE_NOTHING;
 
 	/* No position could say that this one has been received, and the one that is left has not. */
 	if (reading->has_left)
 		return lost("a transaction before it is still committing");
-	return write_batch(reading, event, received_of(token, event));
-}
-
-/* The number of this transaction's notifications that the client has received. */
-static uint32
-received_of(const HeraldToken *token, const HeraldWalEvent *event)
-{
-	if (event->run == token->partial.run && event->place == token->partial.place)
-		return token->partial.passed;
-	if (event->run == token->run && event->place == token->place.position)
-		return token->passed;
-	return 0;
+	return write_batch(reading, event);
 }
 
 /* Does it have its place in this server's queue, at the cut or beyond? */
 static bool
-is_left_to_queue(const Section *section, const HeraldWalEvent *event)
+is_left_to_queue(const HeraldCut *cut, const HeraldWalEvent *event)
 {
-	return event->run == herald_control->server_run && event->place >= section->cut.place;
+	return event->run == herald_control->server_run && event->place >= cut->place;
 }
 
 static HeraldGone
-write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
+write_batch(Reading *reading, const HeraldWalEvent *event)
 {
 	HeraldHistory *history = reading->history;
 	PastTransaction header = {
-		.section = history->used + 1,
-		.left_out = left_out,
 		.committed_at = event->committed_at,
 		.commit_end = event->commit_end,
 		.anchor = reading->anchor,
@@ -400,7 +348,6 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 		.place = event->place,
 	};
 	HeraldWalNotification notification;
-	uint32		count = 0;
 	FilePlace	begin = tell(history);
 	FilePlace	end;
 
@@ -412,8 +359,7 @@ write_batch(Reading *reading, const HeraldWalEvent *event, uint32 left_out)
 		switch (herald_assembler_read(reading->assembler, &notification))
 		{
 			case HERALD_WAL_NEXT_NOTIFICATION:
-				if (count++ >= left_out)
-					write_entry(reading, &notification, &header.bytes);
+				write_entry(reading, &notification, &header.bytes);
 				continue;
 			case HERALD_WAL_NEXT_END:
 				break;
@@ -437,7 +383,7 @@ add_gap(Reading *reading, const char *pattern)
 {
 	MemoryContext caller = MemoryContextSwitchTo(reading->history->memory);
 
-	reading->section->gaps = lappend(reading->section->gaps, pstrdup(pattern));
+	reading->history->gaps = lappend(reading->history->gaps, pstrdup(pattern));
 	MemoryContextSwitchTo(caller);
 }
 
@@ -471,29 +417,17 @@ room(HeraldHistory *history, size_t size)
 	return history->buffer;
 }
 
-uint32
-herald_history_only_section(const HeraldHistory *history)
-{
-	return history->used == 1 ? 1 : 0;
-}
-
 bool
-herald_history_covers(const HeraldHistory *history, uint32 section, const char *channel)
-{
-	return !is_gap(&history->sections[section - 1], channel);
-}
-
-static bool
-is_gap(const Section *section, const char *channel)
+herald_history_covers(const HeraldHistory *history, const char *channel)
 {
 	ListCell   *cell;
 
-	foreach(cell, section->gaps)
+	foreach(cell, history->gaps)
 	{
 		if (herald_setting_matches(lfirst(cell), channel))
-			return true;
+			return false;
 	}
-	return false;
+	return true;
 }
 
 bool
@@ -502,7 +436,7 @@ herald_history_next(HeraldHistory *history, HeraldPast *past)
 	HeraldEntry head;
 	char	   *entry;
 
-	if (history->file == NULL)
+	if (!history->is_read)
 		return false;
 	if (!history->is_rewound)
 		seek(history, (FilePlace) {0});
@@ -522,7 +456,6 @@ herald_history_next(HeraldHistory *history, HeraldPast *past)
 		read_exactly(history, &history->now, sizeof(history->now));
 		history->in_transaction = true;
 		history->bytes_left = history->now.bytes;
-		history->read = history->now.left_out;
 		if (history->bytes_left == 0)
 			return herald_history_next(history, past);
 	}
@@ -531,8 +464,7 @@ herald_history_next(HeraldHistory *history, HeraldPast *past)
 	memcpy(entry, &head, sizeof(head));
 	read_exactly(history, entry + sizeof(head), head.length - sizeof(head));
 	history->bytes_left -= head.length;
-	history->read++;
-	*past = (HeraldPast) {history->now.section, (HeraldEntry *) entry, history->now.committed_at, token_within(history)};
+	*past = (HeraldPast) {.entry = (HeraldEntry *) entry,.committed_at = history->now.committed_at};
 	return true;
 }
 
@@ -548,48 +480,29 @@ read_exactly(HeraldHistory *history, void *to, size_t length)
 static void
 end_of_transaction(HeraldHistory *history, HeraldPast *past)
 {
-	HeraldToken after = token_within(history);
+	const PastTransaction *now = &history->now;
+	HeraldToken *received = &history->received;
 
-	after.partial = (HeraldPartial) {0};
-	after.wal.done = history->now.commit_end;
-	history->sections[history->now.section - 1].received = after;
-	*past = (HeraldPast) {history->now.section, NULL, history->now.committed_at, after};
-}
-
-/* A place within the present transaction. */
-static HeraldToken
-token_within(const HeraldHistory *history)
-{
-	HeraldToken token = history->sections[history->now.section - 1].received;
-
-	token.moved = true;
-	token.partial = (HeraldPartial) {history->now.run, history->now.place, history->read};
-	token.wal.from = Max(token.wal.from, history->now.anchor);
-	if (token.wal.furthest < history->now.commit_end)
+	received->moved = true;
+	received->wal.from = Max(received->wal.from, now->anchor);
+	received->wal.done = now->commit_end;
+	if (received->wal.furthest < now->commit_end)
 	{
-		token.wal.furthest = history->now.commit_end;
-		token.wal.witness_run = history->now.run;
-		token.wal.witness_place = history->now.place;
+		received->wal.furthest = now->commit_end;
+		received->wal.witness_run = now->run;
+		received->wal.witness_place = now->place;
 	}
-	return token;
+	*past = (HeraldPast) {.committed_at = now->committed_at,.after = *received};
 }
 
 HeraldWalMark
 herald_history_mark(const HeraldHistory *history)
 {
-	HeraldWalMark mark = {0};
-
-	for (uint32 i = 0; i < history->used; i++)
-		herald_mark_join(&mark, &history->sections[i].end);
-	return mark;
+	return history->mark;
 }
 
 HeraldPosition
 herald_history_end(const HeraldHistory *history)
 {
-	HeraldPosition end = 0;
-
-	for (uint32 i = 0; i < history->used; i++)
-		end = Max(end, history->sections[i].cut.place);
-	return end;
+	return history->cut.place;
 }

@@ -59,7 +59,6 @@ static struct
 	uint32		part;			/* 0: no notification has been found that is logged */
 	uint32		notifications;	/* in the current part */
 	XLogRecPtr	first;			/* where part 1 begins */
-	bool		is_partial;		/* some were left out, which are not on logged channels */
 	bool		is_complete;	/* the text is the last part, without its place */
 
 	/* The channel that was looked up last. */
@@ -86,9 +85,7 @@ void
 herald_log_add(const HeraldEntry *entry)
 {
 	CHECK_FOR_INTERRUPTS();
-	if (!is_logged(entry))
-		message.is_partial = true;
-	else
+	if (is_logged(entry))
 		add(herald_entry_channel(entry), entry->channel_length,
 			herald_entry_payload(entry), herald_entry_payload_length(entry));
 }
@@ -107,12 +104,6 @@ herald_log_complete(void)
 	(void) GetTopTransactionId();
 	message.is_complete = true;
 	return true;
-}
-
-bool
-herald_log_is_whole(void)
-{
-	return !message.is_partial;
 }
 
 void

@@ -26,9 +26,6 @@ extern bool herald_log_begin(void);
 extern void herald_log_add(const HeraldEntry *entry);
 extern bool herald_log_complete(void);
 
-/* Are all notifications that were added on logged channels? */
-extern bool herald_log_is_whole(void);
-
 /* Write the last part, if there is one, with the place of the batch in the queue.  Never throws. */
 extern void herald_log_write(HeraldPosition place);
 

@@ -17,8 +17,8 @@
 #include "core/queue_layout.h"
 #include "notify/position/kept.h"
 
-/* Length of a token in characters. */
-#define HERALD_TOKEN_LENGTH		168
+/* Maximum length of a token, in bytes. */
+#define HERALD_TOKEN_MAX		173
 
 /*
  * What a client has received of the logged channels, in terms of the WAL, which all servers of a
@@ -35,27 +35,16 @@ typedef struct HeraldWalMark
 	uint64		witness_place;
 } HeraldWalMark;
 
-/* A transaction of which only the first notifications have been received, by run and place in its message. */
-typedef struct HeraldPartial
-{
-	uint64		run;
-	uint64		place;
-	uint32		passed;			/* their number; 0: there is no such transaction */
-} HeraldPartial;
-
 /* The contents of a token. */
 typedef struct HeraldToken
 {
 	uint64		run;			/* of the server that `place` belongs to */
-	HeraldPlace place;			/* everything before it in that server's queue has been received */
+	HeraldPosition place;		/* everything before it in that server's queue has been received */
 	uint32		bypasses;		/* and this number of transactions that bypassed the queue: see
 								 * bypass.h */
 	bool		moved;			/* and more by the WAL of another server: `place` is not the whole
 								 * truth even for its own server */
 	HeraldWalMark wal;
-	uint32		passed;			/* number of notifications received of the batch at `place`, if all of
-								 * these are logged */
-	HeraldPartial partial;
 } HeraldToken;
 
 /* The keyed hash of tokens; creating it costs more than using it. */
@@ -67,9 +56,9 @@ extern void herald_token_hash_close(HeraldTokenHash *hash);
 
 /* Write the token as text, with a NUL.  In a transaction; may throw. */
 extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
-							   char text[HERALD_TOKEN_LENGTH + 1]);
+							   char text[HERALD_TOKEN_MAX + 1]);
 
-/* Read a token from text.  HERALD_GONE_DATABASE: it is of another database.  Throws 22023 if it is damaged. */
+/* Read a token from text.  HERALD_GONE_DATABASE: it is of another database.  Throws 22023 if it is no token. */
 extern HeraldGone herald_token_read(const char *text, HeraldToken *token);
 
 /*

@@ -55,7 +55,7 @@ add_detail(HeraldGone reason)
 			add_hint("");
 			break;
 		case HERALD_GONE_DATABASE:
-			errdetail("The position belongs to another database or another cluster, or the database has been created again since.");
+			errdetail("The position belongs to another database or another cluster, or was changed, or the database has been created again since.");
 			add_hint("");
 			break;
 		case HERALD_GONE_PAST_QUEUE:

@@ -75,15 +75,6 @@ enum
 	COLUMNS
 };
 
-/* A place in the queue, and what a position there says of the logged channels. */
-typedef struct Point
-{
-	HeraldPlace at;
-	HeraldWalMark mark;			/* of the batches before this one */
-	HeraldCommitEntry commit;	/* of this batch */
-	uint32		passed;			/* number of its notifications before this place, on any channel */
-} Point;
-
 /* State of one call. */
 typedef struct Reading
 {
@@ -94,16 +85,16 @@ typedef struct Reading
 	int			rows_max;
 	ReturnSetInfo *result;
 
-	HeraldPosition begin;		/* position that the caller passed */
-	Point		now;			/* everything before it has been read */
-	Point		last;			/* where the last row ends, or everything that has been read */
-	HeraldPosition batch;		/* the batch that is being read */
-	uint32		bypasses;		/* from the token */
-	HeraldToken past;			/* the position within it */
+	HeraldToken from;			/* where the queue is read from */
+	HeraldToken at;				/* the end of the last transaction of which everything was read */
+	char		text[HERALD_TOKEN_MAX + 1]; /* `at`; empty if it was not needed yet */
+	HeraldPosition batch;		/* the batch that is being read, of which `commit` is the commit */
+	HeraldCommitEntry commit;
 	HeraldTokenHash *hash;
 	char	   *buffer;
 	size_t		buffer_size;
 	int			rows;			/* found so far */
+	bool		is_within;		/* the last row's transaction may have more rows */
 	Datum		row[COLUMNS];	/* the last row, whose position is not known yet */
 	MemoryContext row_memory;
 } Reading;
@@ -119,18 +110,20 @@ static void add_channel(Reading *reading, const char *name);
 static int	compare_hashes(const void *one, const void *other);
 static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
-static void find_start(Reading *reading, HeraldToken *token);
+static void find_start(Reading *reading, const HeraldToken *token);
 static bool is_covered(Reading *reading, HeraldPosition place);
-static void begin_history(Reading *reading, HeraldToken *token);
+static void begin_history(Reading *reading, const HeraldToken *token);
 static bool read_history(Reading *reading);
+static bool has_enough(const Reading *reading);
+static void end_transaction(Reading *reading, const HeraldToken *after);
 static void read_on(Reading *reading);
 static bool is_on_channel(const HeraldEntry *entry, HeraldPosition batch);
 static void pass(Reading *reading, const HeraldMessage *message);
+static void pass_batch(Reading *reading, HeraldPosition next);
 static void check_queue(void);
 static void keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at);
 static void store_row(Reading *reading);
-static void write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1]);
-static void store_position(Reading *reading, const HeraldToken *given);
+static const char *position_text(Reading *reading);
 static void wait_and_read(Reading *reading, uint64 deadline_ms);
 static bool wait_for_turn(HeraldPosition begin, uint64 deadline_ms);
 static void rest(long timeout_ms);
@@ -142,9 +135,10 @@ static void skip_to(Reading *reading, HeraldPosition position);
  * herald.read(channel text, after text, max_rows int, wait interval)
  *   → setof (position text, channel text, payload text, pid int, committed_at timestamptz)
  *
- * Returns the notifications sent on the channel after the position (null: from now on), at
- * most max_rows; if there are none, those that arrive within the time.  If none arrive before
- * the time is over or the position has become old, returns one row with only a position.
+ * Returns the notifications sent on the channel after the position (null: from now on), up to the end of the
+ * transaction that has the row with number max_rows; if there are none, those that arrive within the time.  If
+ * none arrive before the time is over or the position has become old, returns one row with only a position.
+ * A position is the end of a transaction: each row of one but the last has the position before it.
  * 55000: some notifications after the position are no longer kept.
  */
 Datum
@@ -212,7 +206,6 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	uint64		begin_ms = herald_clock_ms();
 	uint64		waits_ms = wait_ms(fcinfo, 3);
 	HeraldToken given = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
-	HeraldToken token;
 
 	history_now = NULL;
 	if (waits_ms > 0 && herald_session_is_listener())
@@ -229,8 +222,8 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	if (PG_ARGISNULL(1))
 	{
 		herald_session_prepare_position();
-		given.wal = herald_mark_of_server(&given.place.position);
-		token = given;
+		given.wal = herald_mark_of_server(&given.place);
+		reading->from = given;
 	}
 	else
 	{
@@ -238,14 +231,10 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 
 		if (gone != HERALD_GONE_NOTHING)
 			herald_gone_report(gone);
-		token = given;
-		find_start(reading, &token);
+		find_start(reading, &given);
 	}
-	reading->begin = token.place.position;
-	reading->now = (Point) {.at = token.place,.mark = token.wal,.passed = token.passed};
-	reading->last = reading->now;
-	reading->batch = token.place.position;
-	reading->bypasses = token.bypasses;
+	reading->at = history_now == NULL ? reading->from : given;
+	reading->batch = reading->from.place;
 
 	reading->result = (ReturnSetInfo *) fcinfo->resultinfo;
 	reading->hash = herald_token_hash_open();
@@ -267,29 +256,30 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	 * A standby's queue may lack something, perhaps of other channels.  What that is the WAL tells the next call, which
 	 * begins where this one did.
 	 */
-	if (!herald_relay_covers(reading->begin, true))
+	if (!herald_relay_covers(reading->from.place, true))
 	{
 		tuplestore_clear(reading->result->setResult);
-		store_position(reading, &given);
+		reading->rows = 0;
+		herald_token_write(reading->hash, &given, reading->text);
 	}
-	else if (reading->rows == 0)
-		store_position(reading, NULL);
+	store_row(reading);
 	if (history_now != NULL)
 		herald_history_close(history_now);
 	herald_token_hash_close(reading->hash);
 	return (Datum) 0;
 }
 
-/* Where to begin: in the queue, or in the WAL.  *token becomes the position where the queue goes on. */
+/* In the queue, or before that in the WAL. */
 static void
-find_start(Reading *reading, HeraldToken *token)
+find_start(Reading *reading, const HeraldToken *token)
 {
-	if (!herald_token_is_here(token) || !is_covered(reading, token->place.position))
+	reading->from = *token;
+	if (!herald_token_is_here(token) || !is_covered(reading, token->place))
 		begin_history(reading, token);
 	else if (herald_token_precedes_database(token))
 		herald_gone_report(HERALD_GONE_DATABASE);
-	else if (token->place.position < herald_spill_kept_from())
-		herald_gone_report(herald_kept_why_gone(token->place.position));
+	else if (token->place < herald_spill_kept_from())
+		herald_gone_report(herald_kept_why_gone(token->place));
 }
 
 /* Are all notifications on the channels from this place on in the queue here? */
@@ -304,17 +294,13 @@ is_covered(Reading *reading, HeraldPosition place)
 	return herald_relay_covers(place, reading->all_logged);
 }
 
-/*
- * The client has received what it knows from another server, or from an earlier run of this one:
- * read the WAL up to a cut.  *token becomes the position where the queue goes on.
- */
+/* The token is from another server or an earlier run: read the WAL up to a cut, where the queue goes on. */
 static void
-begin_history(Reading *reading, HeraldToken *token)
+begin_history(Reading *reading, const HeraldToken *token)
 {
 	HeraldToken here = {.run = herald_control->server_run};
 	HeraldCut	cut = {0};
 	HeraldGone	gone;
-	uint32		section;
 
 	for (int i = 0; i < reading->channels_used; i++)
 		if (!herald_channel_is_logged(reading->channels[i].name))
@@ -326,18 +312,17 @@ begin_history(Reading *reading, HeraldToken *token)
 		herald_gone_report(HERALD_GONE_CUT);
 	history_now = herald_history_open(CurrentMemoryContext, false);
 	reading_now = reading;
-	gone = herald_history_add(history_now, token, &cut, is_on_channel, reading->rows_max, &section);
+	gone = herald_history_read(history_now, token, &cut, is_on_channel, reading->rows_max);
 	if (gone != HERALD_GONE_NOTHING)
 		herald_gone_report(gone);
 	for (int i = 0; i < reading->channels_used; i++)
-		if (!herald_history_covers(history_now, section, reading->channels[i].name))
+		if (!herald_history_covers(history_now, reading->channels[i].name))
 			herald_gone_report(HERALD_GONE_UNLOGGED);
 	reading->all_logged = true;
-	reading->past = *token;
-	here.place.position = cut.place;
+	here.place = cut.place;
 	here.wal = herald_history_mark(history_now);
 	herald_mark_advance(&here.wal, cut.place);
-	*token = here;
+	reading->from = here;
 }
 
 /* False: the maximum number of rows has been reached. */
@@ -349,28 +334,44 @@ read_history(Reading *reading)
 	while (herald_history_next(history_now, &past))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (past.entry != NULL && is_on_channel(past.entry, 0))
+		if (past.entry != NULL)
 		{
-			if (reading->rows == reading->rows_max)
-			{
-				store_row(reading);
-				return false;
-			}
-			keep_row(reading, past.entry, 0, past.committed_at);
+			if (is_on_channel(past.entry, 0))
+				keep_row(reading, past.entry, 0, past.committed_at);
+			continue;
 		}
-		reading->past = past.after;
+		end_transaction(reading, &past.after);
+		if (has_enough(reading))
+			return false;		/* the history may have been read no further than to here */
 	}
 	herald_history_close(history_now);
 	history_now = NULL;
+	end_transaction(reading, &reading->from);
 	return true;
+}
+
+/* The rows end with a transaction. */
+static bool
+has_enough(const Reading *reading)
+{
+	return reading->rows >= reading->rows_max && !reading->is_within;
+}
+
+/* Everything before this token has been read. */
+static void
+end_transaction(Reading *reading, const HeraldToken *after)
+{
+	reading->at = *after;
+	reading->text[0] = '\0';
+	reading->is_within = false;
 }
 
 /* Has a counted transaction bypassed our queue on these channels? */
 static bool
 is_past_queue(const Reading *reading)
 {
-	return herald_bypass_since(reading->bypasses,
-							   herald_bypass_sets(reading->sets, reading->all_logged, reading->begin));
+	return herald_bypass_since(reading->from.bypasses,
+							   herald_bypass_sets(reading->sets, reading->all_logged, reading->from.place));
 }
 
 /* 0 for null; at most herald.max_read_wait. */
@@ -397,16 +398,11 @@ read_on(Reading *reading)
 	HeraldReadResult result;
 
 	check_queue();
-	if (reading->now.at.position >= end)
-	{
-		if (reading->rows > 0)
-			store_row(reading);	/* the last one of the history */
+	if (reading->at.place >= end)
 		return;
-	}
 
-	herald_reader_begin(&reader, herald_queue, MyDatabaseId, reading->now.at.position, end,
+	herald_reader_begin(&reader, herald_queue, MyDatabaseId, reading->at.place, end,
 						reading->buffer, reading->buffer_size);
-	herald_reader_begin_within(&reader, reading->now.at.offset);
 	herald_reader_use_spilled(&reader, herald_spill_read);
 	herald_reader_use_files(&reader, herald_large_reader_read, is_on_channel);
 	reading_now = reading;
@@ -416,18 +412,11 @@ read_on(Reading *reading)
 		{
 			case HERALD_READ_MESSAGE:
 				pass(reading, &message);
-				if (!is_on_channel(message.entry, message.after.position))
+				if (!is_on_channel(message.entry, message.batch))
 					continue;
-				if (reading->rows == reading->rows_max)
-				{
-					store_row(reading);
+				if (has_enough(reading))
 					return;
-				}
 				keep_row(reading, message.entry, message.sender_pid, message.commit_time);
-				herald_mark_witness(&reading->now.mark, &message.commit);
-				reading->last = reading->now;
-				if (herald_reader_batch_end(&reader) != 0)
-					reading->last.at = (HeraldPlace) {herald_reader_batch_end(&reader), 0};
 				continue;
 			case HERALD_READ_REFILLED:
 				CHECK_FOR_INTERRUPTS();
@@ -443,10 +432,10 @@ read_on(Reading *reading)
 				continue;
 			case HERALD_READ_LAPPED:
 				if (reading->rows > 0)
-					store_row(reading);
-				else if (!reader.in_file || reader.file != HERALD_GAP_FILE)
-					herald_gone_report(herald_kept_why_gone(reading->now.at.position));
-				else if (herald_relay_covers(reading->begin, true))
+					return;
+				if (!reader.in_file || reader.file != HERALD_GAP_FILE)
+					herald_gone_report(herald_kept_why_gone(reading->at.place));
+				if (herald_relay_covers(reading->from.place, true))
 					herald_gone_report(HERALD_GONE_UNLOGGED);
 				return;
 			case HERALD_READ_DAMAGED:
@@ -458,28 +447,29 @@ read_on(Reading *reading)
 				break;
 		}
 	}
-	herald_mark_receive(&reading->now.mark, &reading->now.commit);
-	reading->now = (Point) {.at = {end, 0},.mark = reading->now.mark};
-	reading->last = reading->now;
-	if (reading->rows > 0)
-		store_row(reading);
+	pass_batch(reading, end);
 }
 
 /* The next message, on any channel. */
 static void
 pass(Reading *reading, const HeraldMessage *message)
 {
-	Point	   *now = &reading->now;
+	if (message->batch != reading->batch)
+		pass_batch(reading, message->batch);
+	reading->commit = message->commit;
+}
 
-	if (message->after.position != reading->batch)
-	{
-		herald_mark_receive(&now->mark, &now->commit);
-		reading->batch = message->after.position;
-		now->passed = 0;
-	}
-	now->commit = message->commit;
-	now->passed++;
-	now->at = message->after;
+/* The batch that was read has ended; another one begins here or later. */
+static void
+pass_batch(Reading *reading, HeraldPosition next)
+{
+	HeraldToken after = reading->at;
+
+	herald_mark_receive(&after.wal, &reading->commit);
+	after.place = next;
+	end_transaction(reading, &after);
+	reading->batch = next;
+	reading->commit = (HeraldCommitEntry) {0};
 }
 
 static void
@@ -514,8 +504,8 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 }
 
 /*
- * A row's position is the start of the next notification.  For the last row it is the end of
- * everything that was read, so that the position stays valid for longer.
+ * A row's position is known when the next one comes: it is the end of its transaction if that has ended, perhaps of later
+ * ones without a row, so that the position stays valid for longer; else the end of the one before.
  */
 static void
 keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at)
@@ -538,63 +528,35 @@ keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, Timestamp
 	reading->row[COLUMN_COMMITTED_AT] = TimestampTzGetDatum(committed_at);
 	MemoryContextSwitchTo(caller);
 	reading->rows++;
+	reading->is_within = true;
 }
 
+/* The last row; without any, there is one with a position alone: the caller's becomes old by other channels' notifications. */
 static void
 store_row(Reading *reading)
 {
-	char		token[HERALD_TOKEN_LENGTH + 1];
-	bool		nulls[COLUMNS] = {false};
+	bool		is_empty = reading->rows == 0;
+	bool		nulls[COLUMNS] = {false, is_empty, is_empty, is_empty, is_empty};
 	MemoryContext caller = MemoryContextSwitchTo(reading->row_memory);
 
-	write_position(reading, token);
-	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
+	reading->row[COLUMN_POSITION] = CStringGetTextDatum(position_text(reading));
 	MemoryContextSwitchTo(caller);
 	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
 	MemoryContextReset(reading->row_memory);
 }
 
-/* Without a notification: the given one, or where reading has come to, past those on other channels. */
-static void
-store_position(Reading *reading, const HeraldToken *given)
+static const char *
+position_text(Reading *reading)
 {
-	char		token[HERALD_TOKEN_LENGTH + 1];
-	bool		nulls[COLUMNS] = {false, true, true, true, true};
+	HeraldToken token = reading->at;
 
-	if (given != NULL)
-		herald_token_write(reading->hash, given, token);
-	else
-		write_position(reading, token);
-	reading->row[COLUMN_POSITION] = CStringGetTextDatum(token);
-	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
-}
-
-static void
-write_position(Reading *reading, char text[HERALD_TOKEN_LENGTH + 1])
-{
-	HeraldToken token = {
-		.run = herald_control->server_run,
-		.place = reading->last.at,
-		.bypasses = reading->bypasses,
-	};
-
-	if (history_now != NULL)
-		token = reading->past;
-	else
+	if (reading->text[0] == '\0')
 	{
-		Point	   *last = &reading->last;
-
-		herald_mark_advance(&last->mark, last->at.position);
-		if (last->at.offset == 0)
-			herald_mark_receive(&last->mark, &last->commit);
-		else if (last->commit.is_whole)
-		{
-			token.partial = (HeraldPartial) {last->commit.run, last->commit.place, last->passed};
-			token.passed = last->passed;
-		}
-		token.wal = last->mark;
+		if (history_now == NULL)
+			herald_mark_advance(&token.wal, token.place);
+		herald_token_write(reading->hash, &token, reading->text);
 	}
-	herald_token_write(reading->hash, &token, text);
+	return reading->text;
 }
 
 static void
@@ -610,9 +572,9 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 
 		/* [W1] after the entries are in the map: as in herald_subscriptions_prepare() */
 		read_on(reading);
-		herald_position_channel_note(reading->begin);
+		herald_position_channel_note(reading->from.place);
 		(void) herald_wakeup_rest(herald_wakeup, slot);
-		while (reading->rows == 0 && herald_relay_covers(reading->begin, true) && wait_for_turn(reading->begin, deadline_ms))
+		while (reading->rows == 0 && herald_relay_covers(reading->from.place, true) && wait_for_turn(reading->from.place, deadline_ms))
 			read_in_turn(reading);
 		if (reading->rows == 0)
 			skip_to(reading, herald_wakeup_has_read(herald_wakeup, herald_queue, slot));
@@ -693,7 +655,6 @@ read_in_turn(Reading *reading)
 static void
 skip_to(Reading *reading, HeraldPosition position)
 {
-	if (reading->now.at.position < position)
-		reading->now.at = (HeraldPlace) {position, 0};
-	reading->last.at = reading->now.at;
+	if (reading->at.place < position)
+		pass_batch(reading, position);
 }

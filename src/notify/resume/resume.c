@@ -41,7 +41,7 @@ herald_position(PG_FUNCTION_ARGS)
 {
 	HeraldToken token;
 	HeraldTokenHash *hash = herald_token_hash_open();
-	char		text[HERALD_TOKEN_LENGTH + 1];
+	char		text[HERALD_TOKEN_MAX + 1];
 
 	herald_session_prepare_position();
 	token = herald_session_position();

@@ -194,8 +194,7 @@ fill(void)
 	{
 		batch.run = OidIsValid(relayed.database) ? relayed.run : herald_control->server_run;
 		batch.place = OidIsValid(relayed.database) ? relayed.place : batch.position;
-		(void) herald_entry_write_commit(&batch.commit.entry, batch.run, batch.place,
-										  OidIsValid(relayed.database) || herald_log_is_whole());
+		(void) herald_entry_write_commit(&batch.commit.entry, batch.run, batch.place);
 		herald_queue_fill(herald_queue, batch.position, &batch.commit, batch.commit_length);
 	}
 	herald_queue_fill(herald_queue, batch.position + batch.commit_length, batch.entries, batch.length);

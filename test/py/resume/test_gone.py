@@ -87,7 +87,7 @@ def test_of_elsewhere(tiny, connect):
     tiny.create_herald("there")
     token = position(connect(tiny, "there"))
     assert why(connect(tiny), token) == (
-        "The position belongs to another database or another cluster, or the database has been created again since.", "")
+        "The position belongs to another database or another cluster, or was changed, or the database has been created again since.", "")
     tiny.psql("DROP DATABASE there WITH (FORCE)")
 
 

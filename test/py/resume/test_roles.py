@@ -53,20 +53,6 @@ def test_taken_away(ordinary, function):
         superuser.execute(f"GRANT EXECUTE ON FUNCTION {function} TO PUBLIC")
 
 
-def test_position_of_others(ordinary):
-    """Guards: users who take positions in a row do not learn from them how much other sessions have sent."""
-    session, superuser = ordinary
-    quiet = [position(session) for _ in range(20)]
-    busy = []
-    for _ in range(20):
-        notify(superuser, "c", "x" * 1000)
-        busy.append(position(session))
-    alike = [[sum(a == b for a, b in zip(one_token, other)) for one_token, other in zip(tokens, tokens[1:])]
-             for tokens in (quiet, busy)]
-    assert all(len(token) == 168 for token in quiet + busy)
-    assert abs(sum(alike[0]) - sum(alike[1])) < 30, alike
-
-
 def test_where_functions_are_not_everybodys(cluster, connect, database):
     """Guards: if default privileges deny EXECUTE on new functions to PUBLIC, the extension is the same."""
     superuser, session = connect(cluster, database), connect(cluster, database)

@@ -436,7 +436,7 @@ receive(Listener *listener, const HeraldMessage *message)
 {
 	const HeraldEntry *entry = message->entry;
 	const char *payload = herald_entry_payload(entry);
-	HeraldPosition batch = message->after.position;
+	HeraldPosition batch = message->batch;
 	unsigned	channel = CHANNELS;
 	HeraldCommitEntry commit;
 	Stamp		stamp;

@@ -308,7 +308,7 @@ stamp_commit(const Stamp *stamp)
 {
 	if (stamp->seq % 2)
 		return (HeraldCommitEntry) {0};
-	return (HeraldCommitEntry) {stamp->writer + 1, stamp->seq, commit_end(stamp), 0};
+	return (HeraldCommitEntry) {stamp->writer + 1, stamp->seq, commit_end(stamp)};
 }
 
 static uint64_t
