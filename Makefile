@@ -15,22 +15,22 @@ OBJS = \
 	src/views/caches.o src/views/relay_view.o src/views/row.o src/views/views.o \
 	src/workers/housekeeper.o src/workers/relay.o src/workers/watchdog.o src/workers/worker.o \
 	src/api/api.o src/api/reason_names.o \
+	src/notify/sql/listen.o src/notify/sql/read.o \
+	src/notify/listener/actions.o src/notify/listener/deliver.o src/notify/listener/frames.o \
+	src/notify/listener/moderation.o src/notify/listener/position_channel.o src/notify/listener/read_buffer.o \
+	src/notify/listener/resumption.o src/notify/listener/server_steps.o src/notify/listener/session.o \
+	src/notify/listener/subscriptions.o \
+	src/notify/cursor/cursor.o src/notify/cursor/cut.o src/notify/cursor/wal_source.o \
 	src/notify/sender/admission.o src/notify/sender/gap.o src/notify/sender/large_transaction.o \
-	src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \
+	src/notify/sender/log_writer.o src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \
 	src/notify/sender/retarget.o \
-	src/notify/listener/actions.o src/notify/listener/deliver.o src/notify/listener/frames.o src/notify/listener/moderation.o \
-	src/notify/listener/position_channel.o src/notify/listener/read_buffer.o src/notify/listener/resumption.o \
-	src/notify/listener/server_steps.o \
-	src/notify/listener/session.o src/notify/listener/subscriptions.o \
-	src/notify/resume/gone.o src/notify/resume/read.o src/notify/resume/resume.o \
+	src/notify/settings/channel_settings.o src/notify/settings/log_setting.o src/notify/settings/set_channel.o \
+	src/notify/position/anchor.o src/notify/position/bypass.o src/notify/position/gone.o src/notify/position/kept.o \
+	src/notify/position/lag.o src/notify/position/last_logged.o src/notify/position/token.o \
+	src/notify/relay/conflict.o src/notify/relay/relay_state.o \
 	src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o src/notify/dispatch/turns.o \
-	src/notify/channels/channel_map.o src/notify/channels/channel_settings.o src/notify/channels/quota.o \
-	src/notify/logged/anchor.o src/notify/logged/assemble.o src/notify/logged/conflict.o src/notify/logged/cut.o \
-	src/notify/logged/history.o src/notify/logged/log_setting.o src/notify/logged/log_writer.o src/notify/logged/mark.o \
-	src/notify/logged/relay_state.o src/notify/logged/set_channel.o src/notify/logged/wal_origin.o \
-	src/notify/logged/wal_reader.o src/notify/logged/wal_record.o \
-	src/notify/position/bypass.o src/notify/position/kept.o src/notify/position/lag.o \
-	src/notify/position/token.o \
+	src/notify/channels/channel_map.o src/notify/channels/quota.o \
+	src/notify/wal/assemble.o src/notify/wal/wal_origin.o src/notify/wal/wal_reader.o src/notify/wal/wal_record.o \
 	src/notify/storage/files.o src/notify/storage/large_reader.o src/notify/storage/large_writer.o \
 	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
@@ -40,7 +40,8 @@ OBJS = \
 	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \
-	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o src/core/wal_coverage.o src/core/wal_message.o
+	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o src/core/wal_coverage.o src/core/wal_history.o \
+	src/core/wal_mark.o src/core/wal_message.o
 
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \

@@ -34,15 +34,15 @@
 #include "base/own_channels.h"
 #include "base/served_reasons.h"
 #include "hooks.h"
-#include "notify/channels/channel_settings.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/logged/anchor.h"
-#include "notify/logged/log_setting.h"
-#include "notify/logged/relay_state.h"
+#include "notify/position/anchor.h"
+#include "notify/relay/relay_state.h"
 #include "notify/sender/gap.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/retarget.h"
+#include "notify/settings/channel_settings.h"
+#include "notify/settings/log_setting.h"
 
 #define UTILITY_PARAMS \
 	PlannedStmt *pstmt, const char *query_string, bool read_only_tree, \

@@ -23,12 +23,12 @@
 #include "base/settings.h"
 #include "base/shared.h"
 #include "base/waits.h"
-#include "testing/armed_points.h"
 #include "memory.h"
 #include "notify/channels/channel_map.h"
-#include "notify/logged/relay_state.h"
+#include "notify/relay/relay_state.h"
 #include "notify/storage/files.h"
 #include "notify/storage/spill.h"
+#include "testing/armed_points.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
 #define LOCKS			7

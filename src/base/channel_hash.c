@@ -25,3 +25,13 @@ herald_channel_hash(const char *channel, size_t length)
 	return (uint32) hash_bytes_extended((const unsigned char *) channel, (int) length,
 										herald_control->channel_seed);
 }
+
+HeraldChannelName
+herald_channel_name(const char *channel)
+{
+	HeraldChannelName name;
+
+	strlcpy(name.name, channel, NAMEDATALEN);
+	name.hash = herald_channel_hash(channel, strlen(channel));
+	return name;
+}

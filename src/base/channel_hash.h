@@ -24,6 +24,15 @@
  */
 extern uint32 herald_channel_hash(const char *channel, size_t length);
 
+typedef struct HeraldChannelName
+{
+	uint32		hash;			/* herald_channel_hash() of the name */
+	char		name[NAMEDATALEN];
+} HeraldChannelName;
+
+/* Of a channel of less than NAMEDATALEN bytes. */
+extern HeraldChannelName herald_channel_name(const char *channel);
+
 /* A subset of the HERALD_CHANNEL_SETS: a bit for each. */
 typedef uint64 HeraldChannelSets;
 

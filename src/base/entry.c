@@ -52,10 +52,8 @@ herald_entry_write_all_listeners(HeraldEntry *entry)
 }
 
 uint64
-herald_entry_write_commit(HeraldEntry *entry, uint64 run, uint64 place)
+herald_entry_write_commit(HeraldEntry *entry, HeraldCommitId commit)
 {
-	HeraldCommitEntry commit = {run, place, 0};
-
 	write_head(entry, HERALD_ENTRY_COMMIT, sizeof(commit));
 	memcpy(entry->body, &commit, sizeof(commit));
 	return entry->length;

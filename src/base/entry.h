@@ -24,6 +24,6 @@ extern uint64 herald_entry_write_file(HeraldEntry *entry, uint64 number, uint64 
 extern uint64 herald_entry_write_channel(HeraldEntry *entry, const char *channel,
 										 uint32 notifications);
 extern uint64 herald_entry_write_all_listeners(HeraldEntry *entry);
-extern uint64 herald_entry_write_commit(HeraldEntry *entry, uint64 run, uint64 place);
+extern uint64 herald_entry_write_commit(HeraldEntry *entry, HeraldCommitId commit);
 
 #endif							/* HERALD_ENTRY_H */

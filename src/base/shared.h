@@ -24,6 +24,7 @@
 #include "core/reasons.h"
 #include "core/retention.h"
 #include "core/wakeup.h"
+#include "core/wal_mark.h"
 
 /*
  * The counters.  Each process counts in its own slot, which no other process writes;
@@ -123,7 +124,7 @@ typedef struct HeraldDatabase
 														 * of the last transaction that may
 														 * have notified one of them */
 
-	/* Odd while a change of settings is being committed: notify/channels/channel_settings.c. */
+	/* Odd while a change of settings is being committed: notify/settings/channel_settings.c. */
 	_Atomic uint32_t settings_version;
 	_Atomic uint64_t settings_place;	/* the head of the queue when the last change was committed */
 
@@ -132,16 +133,15 @@ typedef struct HeraldDatabase
 } HeraldDatabase;
 
 /*
- * Anchors in the WAL of this run, in its order; notify/logged/anchor.c has their meaning, and
+ * Anchors in the WAL of this run, in its order; notify/position/anchor.c has their meaning, and
  * alone uses them.
  */
 #define HERALD_ANCHORS		64
 
 typedef struct HeraldAnchor
 {
-	XLogRecPtr	wal;			/* where the anchor begins */
+	HeraldWalAnchor at;
 	HeraldPosition place;
-	uint64		run;
 } HeraldAnchor;
 
 typedef struct HeraldAnchors
@@ -151,13 +151,11 @@ typedef struct HeraldAnchors
 	HeraldAnchor items[HERALD_ANCHORS];
 } HeraldAnchors;
 
-/* The last batch with logged notifications.  Used only by notify/logged/log_writer.c. */
+/* The last batch with logged notifications.  Used only by notify/position/last_logged.c. */
 typedef struct HeraldLastLogged
 {
 	slock_t		lock;
-	XLogRecPtr	commit_end;		/* the end of its commit record; 0: there is no such batch */
-	uint64		run;			/* run and place in its message */
-	HeraldPosition place;
+	HeraldCommitId commit;		/* end 0: there is no such batch */
 } HeraldLastLogged;
 
 /* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): groups of fields have cache lines of their own */
@@ -239,7 +237,7 @@ extern HeraldFiles *herald_files;	/* used only by notify/storage/files.c */
 extern HeraldSpill *herald_spill;	/* used only by notify/storage/spill.c */
 extern HeraldLargeTable *herald_large_table;
 extern HeraldReasonNames *herald_reason_names;	/* used only by api/reason_names.c */
-extern HeraldRelay *herald_relay;	/* used only by notify/logged/relay_state.c */
+extern HeraldRelay *herald_relay;	/* used only by notify/relay/relay_state.c */
 extern void *herald_channel_area;	/* a DSA area, created in place */
 
 /* This process is a worker, with a number from 1 to HERALD_WORKERS: once, before it uses its slot. */

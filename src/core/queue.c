@@ -42,7 +42,7 @@
 
 /* Index of the commit end in a batch that begins with a HERALD_ENTRY_COMMIT, in words. */
 #define COMMIT_END_WORD \
-	((sizeof(HeraldBatchHeader) + sizeof(HeraldEntry) + offsetof(HeraldCommitEntry, commit_end)) / HERALD_ALIGN)
+	((sizeof(HeraldBatchHeader) + sizeof(HeraldEntry) + offsetof(HeraldCommitId, end)) / HERALD_ALIGN)
 
 static void write_header(HeraldQueue *queue, HeraldPosition position,
 						 const HeraldBatchHeader *header);

@@ -41,6 +41,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "commit_id.h"
+
 /* An offset into the endless queue, in bytes; always a multiple of 8. */
 typedef uint64_t HeraldPosition;
 
@@ -108,8 +110,8 @@ typedef enum HeraldEntryKind
 	HERALD_ENTRY_CHANNEL = 3,	/* as a notification, with their number in place of the pid: a
 								 * file with some on this channel follows */
 	HERALD_ENTRY_ALL_LISTENERS = 4, /* empty: a file follows for the whole database */
-	HERALD_ENTRY_COMMIT = 5		/* HeraldCommitEntry: where the batch is in the WAL; first in its
-								 * batch, and no notification */
+	HERALD_ENTRY_COMMIT = 5		/* HeraldCommitId: the batch is in the WAL; first in its batch, and no
+								 * notification */
 } HeraldEntryKind;
 
 typedef struct HeraldEntry
@@ -135,16 +137,8 @@ typedef struct HeraldFileReference
 	uint64_t	length;
 } HeraldFileReference;
 
-/* What the WAL has of a batch: the run and the place in its message, and where its commit record ends. */
-typedef struct HeraldCommitEntry
-{
-	uint64_t	run;
-	uint64_t	place;
-	uint64_t	commit_end;		/* 0 until herald_queue_set_commit_end() */
-} HeraldCommitEntry;
-
-/* Bytes of such an entry. */
-#define HERALD_COMMIT_LENGTH	(sizeof(HeraldEntry) + sizeof(HeraldCommitEntry))
+/* Bytes of an entry about a commit, whose end is 0 until herald_queue_set_commit_end(). */
+#define HERALD_COMMIT_LENGTH	(sizeof(HeraldEntry) + sizeof(HeraldCommitId))
 
 static_assert(HERALD_COMMIT_LENGTH % HERALD_ALIGN == 0, "an entry's length is aligned");
 
@@ -195,10 +189,10 @@ herald_entry_file(const HeraldEntry *entry)
 	return file;
 }
 
-static inline HeraldCommitEntry
+static inline HeraldCommitId
 herald_entry_commit(const HeraldEntry *entry)
 {
-	HeraldCommitEntry commit;
+	HeraldCommitId commit;
 
 	memcpy(&commit, entry->body, sizeof(commit));
 	return commit;
@@ -237,7 +231,7 @@ herald_entry_is_valid(const HeraldEntry *entry, uint64_t room)
 		case HERALD_ENTRY_ALL_LISTENERS:
 			return entry->body_length == 0;
 		case HERALD_ENTRY_COMMIT:
-			return entry->body_length == sizeof(HeraldCommitEntry);
+			return entry->body_length == sizeof(HeraldCommitId);
 	}
 	return false;
 }

@@ -186,7 +186,7 @@ enter_batch(HeraldReader *reader)
 	else
 	{
 		reader->in_batch = true;
-		reader->commit = (HeraldCommitEntry) {0};
+		reader->commit = (HeraldCommitId) {0};
 		reader->position = at + sizeof(*header);
 		reader->entries_end = at + header->length;
 	}

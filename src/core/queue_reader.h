@@ -26,7 +26,7 @@ typedef struct HeraldMessage
 {
 	int32_t		sender_pid;
 	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
-	HeraldCommitEntry commit;	/* of the batch; all zero: it is not in the WAL */
+	HeraldCommitId commit;	/* of the batch; all zero: it is not in the WAL */
 	HeraldPosition batch;		/* where its batch begins */
 	const HeraldEntry *entry;	/* in the reader's buffer, until the next call */
 } HeraldMessage;
@@ -62,7 +62,7 @@ typedef struct HeraldReader
 	HeraldPosition checkpoint;
 	bool		in_batch;		/* position is inside `header`'s batch */
 	HeraldBatchHeader header;
-	HeraldCommitEntry commit;	/* of that batch; all zero: none */
+	HeraldCommitId commit;	/* of that batch; all zero: none */
 	uint64_t	entries_end;	/* end of the entries; in the queue or the file, as `position` */
 	bool		in_file;		/* position is in `file`, not in the queue */
 	uint64_t	file;

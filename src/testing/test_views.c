@@ -17,9 +17,9 @@
 #include "utils/pg_lsn.h"
 
 #include "base/shared.h"
-#include "notify/channels/channel_settings.h"
-#include "notify/logged/anchor.h"
-#include "notify/logged/log_writer.h"
+#include "notify/position/anchor.h"
+#include "notify/position/last_logged.h"
+#include "notify/settings/channel_settings.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_writer.h"
 
@@ -149,29 +149,26 @@ herald_stop_damage(PG_FUNCTION_ARGS)
 Datum
 herald_stop_logged(PG_FUNCTION_ARGS)
 {
-	XLogRecPtr	commit_end;
-	const char *commit_end_text;
-	uint64		run;
-	HeraldPosition place;
+	HeraldCommitId last = herald_last_logged();
+	const char *end;
 
-	if (!herald_log_last_commit(&commit_end, &run, &place))
+	if (last.end == InvalidXLogRecPtr)
 		PG_RETURN_NULL();
 	/* as this server writes it */
-	commit_end_text = DatumGetCString(DirectFunctionCall1(pg_lsn_out, LSNGetDatum(commit_end)));
-	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%s %016llx %016llx", commit_end_text,
-											  (unsigned long long) run, (unsigned long long) place)));
+	end = DatumGetCString(DirectFunctionCall1(pg_lsn_out, LSNGetDatum(last.end)));
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%s %016llx %016llx", end,
+											  (unsigned long long) last.run, (unsigned long long) last.place)));
 }
 
 /* herald_stop_anchor(place bigint) → pg_lsn: the latest anchor for this place; NULL: there is none */
 Datum
 herald_stop_anchor(PG_FUNCTION_ARGS)
 {
-	XLogRecPtr	wal;
-	uint64		run;
+	HeraldWalAnchor anchor;
 
-	if (!herald_anchor_latest(PG_GETARG_INT64(0), &wal, &run))
+	if (!herald_anchor_latest(PG_GETARG_INT64(0), &anchor))
 		PG_RETURN_NULL();
-	PG_RETURN_LSN(wal);
+	PG_RETURN_LSN(anchor.wal);
 }
 
 /* herald_stop_write_anchor() → void: writes one, as the housekeeper does */

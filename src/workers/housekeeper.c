@@ -20,7 +20,7 @@
 
 #include "base/shared.h"
 #include "core/stop_point.h"
-#include "notify/logged/anchor.h"
+#include "notify/position/anchor.h"
 #include "notify/storage/spill.h"
 #include "workers/housekeeper.h"
 #include "workers/worker.h"

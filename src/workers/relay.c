@@ -8,7 +8,7 @@
  * way: so listeners on a standby are served as on a primary, and what they are notified of is
  * visible there.  The order of the queue is that of the commit records.
  *
- * How far it has come is noted in shared memory (notify/logged/relay_state.c).  If it ends,
+ * How far it has come is noted in shared memory (notify/relay/relay_state.c).  If it ends,
  * because of an error or because it was terminated, the server starts it again, and it goes on
  * from there: nothing is sent twice or left out.
  *
@@ -44,16 +44,16 @@
 #include "base/involvement.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
+#include "notify/channels/channel_map.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
-#include "notify/channels/channel_map.h"
-#include "notify/channels/channel_settings.h"
-#include "notify/logged/assemble.h"
-#include "notify/logged/relay_state.h"
-#include "notify/logged/wal_reader.h"
+#include "notify/relay/relay_state.h"
 #include "notify/sender/gap.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
+#include "notify/settings/channel_settings.h"
+#include "notify/wal/assemble.h"
+#include "notify/wal/wal_reader.h"
 #include "workers/relay.h"
 #include "workers/worker.h"
 
@@ -75,10 +75,9 @@ static HeraldReached reached;
  * The latest anchor, for a client that has received everything before `reached.place`: so it becomes `reached.from`
  * when the place is noted that is behind it.
  */
-static XLogRecPtr anchor;
-static uint64 anchor_run;
+static HeraldWalAnchor anchor;
 
-static XLogRecPtr done;			/* up to here all had been sent when the present record was read */
+static XLogRecPtr done;			/* everything up to here had been sent before the current record */
 static HeraldRelayFigures figures;
 
 /* What the assembler has counted up to the last record. */
@@ -202,7 +201,7 @@ begin(void)
 		reached = (HeraldReached) {
 			.wal = GetXLogReplayRecPtr(NULL),
 			.place = head,
-			.from = from,
+			.from.wal = from,
 			.complete_from = head,
 			.coverage = HERALD_WAL_UNKNOWN
 		};
@@ -299,20 +298,20 @@ take_event(const HeraldWalEvent *event)
 			note_anchor(event);
 			break;
 		case HERALD_WAL_EVENT_SETTING:
-			if (event->commit_end > done)
+			if (event->commit.end > done)
 				note_setting(event);
 			break;
 		case HERALD_WAL_EVENT_BATCH:
 			/* After the promotion, this server may have sent it. */
-			if (event->run == herald_control->server_run)
+			if (event->commit.run == herald_control->server_run)
 				break;
-			if (event->commit_end > done)
+			if (event->commit.end > done)
 				relay(event);
 			else
 				note_last(event);
 			break;
 		case HERALD_WAL_EVENT_GAP:
-			if (event->commit_end > done)
+			if (event->commit.end > done)
 				note_gap(event);
 			break;
 	}
@@ -325,10 +324,9 @@ take_event(const HeraldWalEvent *event)
 static void
 note_anchor(const HeraldWalEvent *event)
 {
-	if (event->wal <= reached.from || herald_assembler_oldest(assembler) != InvalidXLogRecPtr)
+	if (event->anchor.wal <= reached.from.wal || herald_assembler_oldest(assembler) != InvalidXLogRecPtr)
 		return;
-	anchor = event->wal;
-	anchor_run = event->run;
+	anchor = event->anchor;
 }
 
 /* Published without progress, as by note_setting(): the same record may have more. */
@@ -401,16 +399,13 @@ note_progress(XLogRecPtr wal)
 {
 	XLogRecPtr	oldest = herald_assembler_oldest(assembler);
 
-	/* On its way to where it had come before, it has nothing to note. */
+	/* While it reads again what was relayed before a restart, there is no progress to publish. */
 	if (wal < reached.wal)
 		return;
 	reached.wal = wal;
 	reached.place = atomic_load(&herald_queue->head);
-	if (anchor > reached.from)
-	{
+	if (anchor.wal > reached.from.wal)
 		reached.from = anchor;
-		reached.from_run = anchor_run;
-	}
 	reached.coverage = herald_assembler_coverage(assembler);
 	herald_relay_publish(&reached, oldest != InvalidXLogRecPtr ? oldest : wal);
 	herald_relay_publish_figures(&figures);
@@ -423,7 +418,7 @@ relay(const HeraldWalEvent *batch)
 	if (herald_shared_is_damaged())
 	{
 		herald_damage_tell();
-		note_progress(batch->commit_end);
+		note_progress(batch->commit.end);
 		return;
 	}
 	if (send_or_catch(batch) == HERALD_WAL_NEXT_END)
@@ -437,7 +432,7 @@ relay(const HeraldWalEvent *batch)
 		report_gap(batch->database, "a transaction could not be read or sent again");
 		publish_gap(batch->database);
 	}
-	note_progress(batch->commit_end);
+	note_progress(batch->commit.end);
 }
 
 /*
@@ -447,8 +442,8 @@ relay(const HeraldWalEvent *batch)
 static void
 note_last(const HeraldWalEvent *batch)
 {
-	if (batch->commit_end > reached.last.commit_end)
-		reached.last = (HeraldCommitEntry) {batch->run, batch->place, batch->commit_end};
+	if (batch->commit.end > reached.last.end)
+		reached.last = batch->commit;
 }
 
 /* The end: it was sent.  Gone: it cannot be sent. */
@@ -464,7 +459,7 @@ send_or_catch(const HeraldWalEvent *batch)
 	}
 	PG_CATCH();
 	{
-		/* Such as a full disk; but what ends this process is no error. */
+		/* For example a full disk.  FATAL does not come here. */
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		FlushErrorState();
@@ -493,7 +488,7 @@ send_batch(const HeraldWalEvent *batch)
 		AbortCurrentTransaction();
 		return result;
 	}
-	herald_publish_as(batch->database, batch->run, batch->place, batch->commit_end);
+	herald_publish_as(batch->database, batch->commit);
 	CommitTransactionCommand();
 	return result;
 }
@@ -531,7 +526,7 @@ skip_gap(void)
 	publish_gaps();
 	reached.place = atomic_load(&herald_queue->head);
 	herald_relay_publish(&reached, from);
-	anchor = InvalidXLogRecPtr;
+	anchor = (HeraldWalAnchor) {0};
 	herald_assembler_end(assembler);
 	assembler = herald_assembler_begin(reached.coverage);
 	forged_seen = newer_seen = 0;

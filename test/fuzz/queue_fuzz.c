@@ -81,7 +81,7 @@ static int	batches_count;
 static bool damaged;			/* the data has been changed after it was written */
 static bool removed;			/* a segment or file was deleted */
 static int	sent;				/* number of messages, if nothing was damaged */
-static HeraldCommitEntry sent_commits[MESSAGES_MAX];	/* of each message */
+static HeraldCommitId sent_commits[MESSAGES_MAX];	/* of each message */
 static HeraldMessage last_heard;
 static int	heard;
 static int	steps;
@@ -141,10 +141,10 @@ static uint64_t
 write_commit(char *to, unsigned flags, int messages)
 {
 	uint64_t	number = (uint64_t) sent;
-	HeraldCommitEntry commit = {0};
+	HeraldCommitId commit = {0};
 
 	if (flags % 2)
-		commit = (HeraldCommitEntry) {number + 1, number + 2, number + 3};
+		commit = (HeraldCommitId) {number + 1, number + 2, number + 3};
 	for (int i = sent; i < sent + messages; i++)
 		sent_commits[i] = commit;
 	return flags % 2 ? entry_write_commit(to, commit.run, commit.place) : 0;
@@ -175,7 +175,7 @@ touch_entry(const HeraldEntry *entry)
 			touched += (unsigned) herald_entry_file(entry).number;
 			break;
 		case HERALD_ENTRY_COMMIT:
-			must(entry->body_length == sizeof(HeraldCommitEntry), "a commit is there in full");
+			must(entry->body_length == sizeof(HeraldCommitId), "a commit is there in full");
 			touched += (unsigned) herald_entry_commit(entry).run;
 			break;
 		case HERALD_ENTRY_ALL_LISTENERS:

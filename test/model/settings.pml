@@ -1,7 +1,7 @@
 /*
  * settings.pml
  *	  Which notifications a commit logs while the settings of channels change: [X5] of
- *	  src/notify/channels/channel_settings.c, with src/notify/logged/log_setting.c.
+ *	  src/notify/settings/channel_settings.c, with src/notify/settings/log_setting.c.
  *
  * Processes: SENDERS, each with TRANSACTIONS, one after the other. Each of these transactions reads
  * the settings, unless it has a copy of their present version, and sends a notification; it may be

@@ -76,7 +76,7 @@ entry_write_file(char *to, uint64_t number, uint64_t length)
 static inline uint64_t
 entry_write_commit(char *to, uint64_t run, uint64_t place)
 {
-	HeraldCommitEntry commit = {.run = run,.place = place};
+	HeraldCommitId commit = {.run = run,.place = place};
 
 	(void) entry_write_head(to, HERALD_ENTRY_COMMIT, sizeof(commit));
 	memcpy(((HeraldEntry *) to)->body, &commit, sizeof(commit));

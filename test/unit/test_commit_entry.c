@@ -19,7 +19,7 @@
 #define COMMIT_END		UINT64_C(0xfedcba9876543210)
 #define FILE_NUMBER		7
 
-static const HeraldCommitEntry none = {0};
+static const HeraldCommitId none = {0};
 
 /* The only file. */
 static char file[1024] __attribute__((aligned(8)));
@@ -65,7 +65,7 @@ reader_new(HeraldQueue *queue, size_t buffer_size)
 }
 
 static void
-assert_message(HeraldReader *reader, const char *payload, HeraldCommitEntry commit)
+assert_message(HeraldReader *reader, const char *payload, HeraldCommitId commit)
 {
 	HeraldMessage message;
 
@@ -105,8 +105,8 @@ assert_damaged(const char *entries, uint64_t length, int messages)
 static void
 test_messages(void **state UNUSED)
 {
-	const HeraldCommitEntry first = {RUN, PLACE, COMMIT_END};
-	const HeraldCommitEntry second = {1, 2, 3};
+	const HeraldCommitId first = {RUN, PLACE, COMMIT_END};
+	const HeraldCommitId second = {1, 2, 3};
 
 	for (size_t size = SMALL_BUFFER; size <= 1024; size += size < 256 ? 8 : 256)
 	{
@@ -141,7 +141,7 @@ test_messages(void **state UNUSED)
 static void
 test_file(void **state UNUSED)
 {
-	const HeraldCommitEntry commit = {RUN, PLACE, COMMIT_END};
+	const HeraldCommitId commit = {RUN, PLACE, COMMIT_END};
 
 	file_length = put(file, "one");
 	file_length += put(file + file_length, "two");

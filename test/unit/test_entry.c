@@ -182,7 +182,7 @@ static void
 test_commit(void **state UNUSED)
 {
 	char	   *bytes = memory_new(HERALD_COMMIT_LENGTH);
-	HeraldCommitEntry commit;
+	HeraldCommitId commit;
 
 	assert_int_equal(entry_write_commit(bytes, UINT64_MAX, 800), HERALD_COMMIT_LENGTH);
 	assert_true(herald_entry_is_valid((HeraldEntry *) bytes, HERALD_COMMIT_LENGTH));

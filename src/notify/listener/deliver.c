@@ -26,6 +26,7 @@
 #include "base/shared.h"
 #include "core/queue_reader.h"
 #include "core/stop_point.h"
+#include "notify/cursor/cursor.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/deliver.h"
@@ -33,11 +34,9 @@
 #include "notify/listener/moderation.h"
 #include "notify/listener/position_channel.h"
 #include "notify/listener/read_buffer.h"
-#include "notify/listener/resumption.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/bypass.h"
-#include "notify/logged/mark.h"
 #include "notify/storage/large_reader.h"
 #include "notify/storage/spill.h"
 
@@ -229,25 +228,25 @@ has_missed(const HeraldDelivery *owed)
 static void
 send_history(void)
 {
-	HeraldHistory *history = herald_resumption_history();
+	HeraldCursor *cursor = herald_session_cursor();
+	HeraldPosition cut = cursor->cut;
 	uint32		slot = herald_shared_my_slot();
 	bool		as_is = can_send_as_is();
 	bool		has_positions;
 	uint64		delivered = 0;
 	uint64		untold = 0;
-	HeraldWalMark mark;
 	HeraldPast	past;
 
-	if (history == NULL)
+	if (cursor->past == NULL)
 		return;
 	has_positions = herald_subscriptions_all_have_past();
 	if (herald_wakeup_busy(herald_wakeup, slot))
 		herald_turns_pump();
 	InvalidateCatalogSnapshotConditionally();
 	herald_frames_begin();
-	while (herald_history_next(history, &past))
+	while (herald_cursor_next_past(cursor, &past))
 	{
-		HeraldChannelCounters *counters = past.entry == NULL ? NULL : herald_subscriptions_admit_past(&past);
+		HeraldChannelCounters *counters = past.entry == NULL ? NULL : herald_subscriptions_admit_past(past.entry);
 
 		if (counters != NULL)
 		{
@@ -259,8 +258,8 @@ send_history(void)
 		if (past.entry != NULL || untold < TELL_EVERY)
 			continue;
 		herald_frames_send();
-		if (has_positions)
-			herald_position_channel_tell_past(&past.after, herald_history_end(history));
+		if (has_positions && herald_position_channel_is_wanted())
+			herald_position_channel_tell(herald_cursor_position(cursor), cut);
 		untold = 0;
 		herald_frames_flush();
 		if (ProcDiePending || ClientConnectionLost)
@@ -271,10 +270,8 @@ send_history(void)
 	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
 
 	if (!has_positions)
-		herald_session_set_positions_from(herald_history_end(history));
-	mark = herald_history_mark(history);
-	herald_mark_receive_history(&mark);
-	herald_resumption_end_history();
+		herald_session_set_positions_from(cut);
+	herald_subscriptions_end_past();
 	owes_position = true;
 	(void) herald_wakeup_rest(herald_wakeup, slot);
 }
@@ -374,7 +371,7 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				{
 					HERALD_FAULT_POINT("deliver-message");
 					herald_moderation_sent(message.sender_pid, message.batch);
-					herald_mark_send(&message.commit);
+					herald_cursor_receive(herald_session_cursor(), message.commit);
 					send_entry(message.entry, message.sender_pid, as_is);
 					if (admitted != counters)
 						count_delivered(counters, &of_channel);
@@ -463,7 +460,8 @@ tell_position(HeraldPosition place)
 	if (keeps_place || !herald_session_has_position(place))
 		return;
 	owes_position = false;
-	herald_position_channel_tell(place);
+	if (herald_position_channel_is_wanted())
+		herald_position_channel_tell(herald_session_position_at(place), place);
 }
 
 static void

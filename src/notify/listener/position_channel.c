@@ -22,35 +22,29 @@
 #include "base/signal.h"
 #include "notify/listener/frames.h"
 #include "notify/listener/position_channel.h"
-#include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/token.h"
 
-static bool is_wanted(void);
-static void tell(const HeraldToken *token, HeraldPosition place);
 
 
 void
-herald_position_channel_tell(HeraldPosition place)
+herald_position_channel_tell(HeraldToken position, HeraldPosition place)
 {
-	HeraldToken token;
+	HeraldTokenHash *hash;
+	char		text[HERALD_TOKEN_MAX + 1];
 
-	if (!is_wanted())
-		return;
-	token = herald_session_position();
-	token.place = place;
-	tell(&token, place);
+	herald_position_channel_note(place);
+	hash = herald_token_hash_open();
+	herald_token_write(hash, &position, text);
+	herald_token_hash_close(hash);
+
+	/* The process id, and both strings with their NULs. */
+	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) strlen(text) + 1);
+	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
 }
 
-void
-herald_position_channel_tell_past(const HeraldToken *token, HeraldPosition place)
-{
-	if (is_wanted())
-		tell(token, place);
-}
-
-static bool
-is_wanted(void)
+bool
+herald_position_channel_is_wanted(void)
 {
 	_Atomic uint64_t *told = &herald_slots[herald_shared_my_slot()].told;
 
@@ -59,22 +53,6 @@ is_wanted(void)
 	if (atomic_load(told) != 0)
 		atomic_store(told, 0);
 	return false;
-}
-
-static void
-tell(const HeraldToken *token, HeraldPosition place)
-{
-	HeraldTokenHash *hash;
-	char		text[HERALD_TOKEN_MAX + 1];
-
-	herald_position_channel_note(place);
-	hash = herald_token_hash_open();
-	herald_token_write(hash, token, text);
-	herald_token_hash_close(hash);
-
-	/* The process id, and both strings with their NULs. */
-	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) strlen(text) + 1);
-	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
 }
 
 void

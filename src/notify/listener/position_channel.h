@@ -15,14 +15,14 @@
 #include "core/queue_layout.h"
 #include "notify/position/token.h"
 
-/*
- * If the client listens to the channel, send it this place: it has been sent everything
- * before.  In a transaction; may throw.
- */
-extern void herald_position_channel_tell(HeraldPosition place);
+/* Does the client listen to the channel? */
+extern bool herald_position_channel_is_wanted(void);
 
-/* The same within a history, after which the queue goes on at the place. */
-extern void herald_position_channel_tell_past(const HeraldToken *token, HeraldPosition place);
+/*
+ * Send the client its position.  place: what it is to be sent then is at this place
+ * of the queue or beyond.  In a transaction; may throw.
+ */
+extern void herald_position_channel_tell(HeraldToken position, HeraldPosition place);
 
 /*
  * The client of this listening session knows this position: send it a new one when this one is

@@ -38,14 +38,12 @@
 #include "base/shared.h"
 #include "base/signal.h"
 #include "core/session_state.h"
-#include "notify/channels/channel_settings.h"
+#include "notify/cursor/cursor.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/read_buffer.h"
 #include "notify/listener/session.h"
-#include "notify/logged/anchor.h"
-#include "notify/logged/mark.h"
-#include "notify/logged/relay_state.h"
+#include "notify/position/bypass.h"
 #include "notify/storage/spill.h"
 
 static struct
@@ -55,13 +53,13 @@ static struct
 	TimestampTz message_at_hook;	/* the client's last message that passed a hook */
 	HeraldPosition head_at_hook;	/* the end of the queue at that time */
 	HeraldPosition began_at;	/* the same for the first message since we were idle */
+	HeraldCursor cursor;		/* the place and the bypasses of its position: herald_session_position_at() */
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
 	uint32		bypasses_at_end;	/* the number when the last transaction ended */
 	bool		wants_positions;	/* the session has requested a position */
-	bool		has_history;	/* these two: see herald_session_has_position() */
-	HeraldPosition positions_from;
+	HeraldPosition positions_from;	/* see herald_session_has_position() */
 	bool		hears_again;	/* see must_hear_natively() */
-	TimestampTz message_at_end; /* the client's last message at the last transaction's end */
+	TimestampTz message_at_end; /* arrival of the client's latest message when the last transaction ended */
 	int			failures;		/* consecutive failures of empty transactions */
 }			session;
 
@@ -97,7 +95,7 @@ herald_session_join(void)
 		return;
 
 	herald_read_buffer_allocate();
-	herald_session_prepare_position();
+	herald_cursor_prepare();
 	atomic_store_explicit(&mine->process, herald_my_proc_number(), memory_order_relaxed);
 	atomic_store_explicit(&mine->database, MyDatabaseId, memory_order_relaxed);
 	atomic_store_explicit(&mine->role, GetSessionUserId(), memory_order_relaxed);
@@ -119,7 +117,7 @@ herald_session_join(void)
 	(void) step(HERALD_SESSION_JOINS);
 	session.began_at = session.head_at_hook = session.positions_from = 0;
 	session.bypasses_heard = session.bypasses_at_end = herald_bypass_count();
-	herald_mark_begin();
+	herald_cursor_begin(&session.cursor);
 	(void) herald_note_client_message(&session.message_at_hook);
 }
 
@@ -359,39 +357,36 @@ herald_session_take_owed(void)
 	return owed;
 }
 
-void
-herald_session_prepare_position(void)
+HeraldCursor *
+herald_session_cursor(void)
 {
-	/* Before that, a place in the queue says nothing of what was sent. */
-	herald_relay_await_evidence();
-	if (herald_channel_settings_any())
-		herald_anchor_ensure();
+	return &session.cursor;
 }
 
 HeraldToken
 herald_session_position(void)
 {
-	/* Load this first: a transaction that is counted in between must count as not seen. */
-	HeraldToken token = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
+	HeraldCursor now;
+	HeraldPosition place;
 
-	session.wants_positions = herald_session_is_listener();
-	if (session.wants_positions)
+	herald_cursor_prepare();
+	if (!herald_session_is_listener())
 	{
-		token.bypasses = session.bypasses_heard;
-		token.place = herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot());
-		if (!herald_session_has_position(token.place))
-			return (HeraldToken) {.moved = true};
-		token.wal = herald_mark_at(token.place);
+		herald_cursor_begin(&now);
+		return herald_cursor_position(&now);
 	}
-	else
-		token.wal = herald_mark_of_server(&token.place);
-	return token;
+	session.wants_positions = true;
+	place = herald_wakeup_has_read(herald_wakeup, herald_queue, herald_shared_my_slot());
+	return herald_session_has_position(place) ? herald_session_position_at(place) : herald_cursor_no_position();
 }
 
-void
-herald_session_set_history(bool has_history)
+HeraldToken
+herald_session_position_at(HeraldPosition place)
 {
-	session.has_history = has_history;
+	session.wants_positions = true;
+	session.cursor.at.place = place;
+	session.cursor.at.bypasses = session.bypasses_heard;
+	return herald_cursor_position(&session.cursor);
 }
 
 void
@@ -403,7 +398,7 @@ herald_session_set_positions_from(HeraldPosition position)
 bool
 herald_session_has_position(HeraldPosition position)
 {
-	return !session.has_history && position >= session.positions_from;
+	return session.cursor.past == NULL && position >= session.positions_from;
 }
 
 void

@@ -12,8 +12,8 @@
 
 #include "postgres.h"
 
+#include "notify/cursor/cursor.h"
 #include "notify/listener/delivery.h"
-#include "notify/position/bypass.h"
 #include "notify/position/token.h"
 
 /*
@@ -61,23 +61,20 @@ extern HeraldPosition herald_session_began_at(void);
 extern HeraldDelivery *herald_session_owed(void);
 extern HeraldDelivery herald_session_take_owed(void);
 
+/* What this session's client has received, and what it is still to receive from the WAL. */
+extern HeraldCursor *herald_session_cursor(void);
+
 /*
- * Everything before the returned position has been sent to the client, or is not for it; in a
- * session that does not listen, everything before it was sent before the call.
+ * The position of a listening session's client: everything before it has been sent, or is not for it.  In a session
+ * that does not listen, everything before it was sent before the call.  In a transaction; may wait
+ * for a standby's relay to begin, and throw.
  */
 extern HeraldToken herald_session_position(void);
 
-/*
- * Before the first of them: see to it that logged channels can be resumed from them on another
- * server.  In a transaction; may wait for a standby's relay to begin, and throw.
- */
-extern void herald_session_prepare_position(void);
+/* Of a listening session whose client has been sent everything before this place, and all of its history.  Never fails. */
+extern HeraldToken herald_session_position_at(HeraldPosition place);
 
-/*
- * set_history: some channels begin with a history that has not been delivered yet; so there is no
- * position for all channels.  set_positions_from: nor is there one before this place.  Never fail.
- */
-extern void herald_session_set_history(bool has_history);
+/* Before this place there is no position for all channels of the session.  Never fails. */
 extern void herald_session_set_positions_from(HeraldPosition position);
 
 /* Is there a position for all channels, if everything before this one has been sent? */

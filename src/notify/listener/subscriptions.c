@@ -33,14 +33,14 @@
 #include "base/own_channels.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
-#include "notify/channels/channel_settings.h"
 #include "notify/channels/quota.h"
 #include "notify/listener/actions.h"
 #include "notify/listener/server_steps.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
+#include "notify/relay/relay_state.h"
+#include "notify/settings/channel_settings.h"
 
 typedef struct Subscription
 {
@@ -134,9 +134,9 @@ herald_subscriptions_note_held(void)
 }
 
 HeraldChannelCounters *
-herald_subscriptions_admit_past(const HeraldPast *past)
+herald_subscriptions_admit_past(const HeraldEntry *entry)
 {
-	Subscription *subscription = find_active(past->entry);
+	Subscription *subscription = find_active(entry);
 
 	return subscription != NULL && subscription->has_past ? subscription->counters : NULL;
 }

@@ -12,10 +12,9 @@
 
 #include "postgres.h"
 
+#include "base/channel_hash.h"
 #include "core/queue_reader.h"
 #include "notify/channels/channel_map.h"
-#include "notify/logged/history.h"
-#include "notify/position/token.h"
 
 /*
  * Note a LISTEN, UNLISTEN or UNLISTEN * (or DISCARD ALL), which takes effect when the
@@ -43,7 +42,7 @@ extern void herald_subscriptions_note_held(void);
  * all_have_past: do all channels of this session begin with the history?  Then a position within it
  * is one for all of them.
  */
-extern HeraldChannelCounters *herald_subscriptions_admit_past(const HeraldPast *past);
+extern HeraldChannelCounters *herald_subscriptions_admit_past(const HeraldEntry *entry);
 extern bool herald_subscriptions_all_have_past(void);
 
 /* Do any channels begin with a history?  end: it has been delivered. */
@@ -84,12 +83,6 @@ extern void herald_subscriptions_look_for_missed(bool is_counted);
 /* After the commit, or the abort.  Never fail. */
 extern void herald_subscriptions_commit(void);
 extern void herald_subscriptions_abort(void);
-
-typedef struct HeraldChannelName
-{
-	uint32		hash;
-	char		name[NAMEDATALEN];
-} HeraldChannelName;
 
 /*
  * Let a session that does not listen be marked and signalled for channels, as if it did.  On

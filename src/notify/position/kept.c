@@ -47,7 +47,7 @@ herald_kept_bytes(void)
 HeraldGone
 herald_kept_why_gone(HeraldPosition position)
 {
-	return position < atomic_load(&herald_queue->lost) ? HERALD_GONE_FOR_ROOM : HERALD_GONE_BY_SIZE;
+	return herald_gone(position < atomic_load(&herald_queue->lost) ? HERALD_GONE_FOR_ROOM : HERALD_GONE_BY_SIZE);
 }
 
 bool

@@ -85,23 +85,26 @@ herald_token_read(const char *text, HeraldToken *token)
 		strspn(text + length, "0123456789abcdef") != (size_t) 2 * TAG_BYTES)
 		report_invalid();
 	if (database != MyDatabaseId)
-		return HERALD_GONE_DATABASE;
+		return herald_gone(HERALD_GONE_DATABASE);
 
 	hash = herald_token_hash_open();
 	write_tag(hash, again, length, again + length);
 	herald_token_hash_close(hash);
-	return strcmp(text, again) == 0 ? HERALD_GONE_NOTHING : HERALD_GONE_DATABASE;
+	return herald_gone(strcmp(text, again) == 0 ? HERALD_GONE_NOTHING : HERALD_GONE_DATABASE);
 }
 
-/* All but the tag; the length. */
+/* All but the tag; the length.  The witness is a commit, or else the anchor. */
 static int
 write_parts(const HeraldToken *token, Oid database, char *text)
 {
+	const HeraldWalMark *wal = &token->wal;
+
 	return snprintf(text, HERALD_TOKEN_MAX + 1, "%x-%x-%llx-%llx-%x-%x-%llx-%llx-%llx-%llx-%llx-", VERSION, database,
 					(unsigned long long) token->run, (unsigned long long) token->place, token->bypasses, token->moved,
-					(unsigned long long) token->wal.from, (unsigned long long) token->wal.done,
-					(unsigned long long) token->wal.furthest, (unsigned long long) token->wal.witness_run,
-					(unsigned long long) token->wal.witness_place);
+					(unsigned long long) wal->from.wal, (unsigned long long) wal->done,
+					(unsigned long long) wal->furthest.end,
+					(unsigned long long) (wal->furthest.end != 0 ? wal->furthest.run : wal->from.run),
+					(unsigned long long) wal->furthest.place);
 }
 
 /* False: it has fewer parts, or others. */
@@ -131,8 +134,12 @@ read_parts(const char *text, HeraldToken *token, Oid *database)
 		.place = parts[3],
 		.bypasses = (uint32) parts[4],
 		.moved = parts[5] != 0,
-		.wal = {parts[6], parts[7], parts[8], parts[9], parts[10]}
+		.wal = {.from.wal = parts[6],.done = parts[7]}
 	};
+	if (parts[8] != 0)
+		token->wal.furthest = (HeraldCommitId) {.end = parts[8],.run = parts[9],.place = parts[10]};
+	else
+		token->wal.from.run = parts[9];
 	return true;
 }
 

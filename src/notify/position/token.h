@@ -15,25 +15,11 @@
 #include "access/xlogdefs.h"
 
 #include "core/queue_layout.h"
-#include "notify/position/kept.h"
+#include "core/wal_mark.h"
+#include "notify/position/gone.h"
 
 /* Maximum length of a token, in bytes. */
 #define HERALD_TOKEN_MAX		173
-
-/*
- * What a client has received of the logged channels, in terms of the WAL, which all servers of a
- * cluster have; docs/internals/LOGGED.md.
- */
-typedef struct HeraldWalMark
-{
-	XLogRecPtr	from;			/* an anchor: the WAL is read from here; invalid: it cannot be used */
-	XLogRecPtr	done;			/* what was committed up to here has been received */
-	XLogRecPtr	furthest;		/* end of the furthest commit of which something was received;
-								 * invalid: there is none */
-	uint64		witness_run;	/* run and place in that commit's message; if there is none: the
-								 * anchor's run, and 0 */
-	uint64		witness_place;
-} HeraldWalMark;
 
 /* The contents of a token. */
 typedef struct HeraldToken

@@ -23,9 +23,9 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+#include "base/entry.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
-#include "base/entry.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/storage/files.h"
 #include "notify/storage/large_reader.h"

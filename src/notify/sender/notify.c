@@ -28,12 +28,12 @@
 #include "base/own_channels.h"
 #include "base/settings.h"
 #include "base/shared.h"
-#include "notify/channels/channel_settings.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/position/bypass.h"
 #include "notify/sender/notify.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
+#include "notify/settings/channel_settings.h"
 
 PG_FUNCTION_INFO_V1(herald_pg_notify);
 

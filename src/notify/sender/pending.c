@@ -33,12 +33,12 @@
 #include "utils/memutils.h"
 
 #include "base/compat.h"
+#include "base/entry.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "base/subtransaction_levels.h"
 #include "core/queue.h"
 #include "core/stop_point.h"
-#include "base/entry.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/pending.h"
 #include "notify/storage/large_writer.h"

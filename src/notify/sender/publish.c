@@ -27,16 +27,17 @@
 #include "base/shared.h"
 #include "base/wake_watchdog.h"
 #include "core/stop_point.h"
-#include "notify/channels/channel_settings.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
-#include "notify/logged/log_writer.h"
-#include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
+#include "notify/position/last_logged.h"
+#include "notify/relay/relay_state.h"
 #include "notify/sender/admission.h"
 #include "notify/sender/large_transaction.h"
+#include "notify/sender/log_writer.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
+#include "notify/settings/channel_settings.h"
 #include "notify/storage/spill.h"
 
 static struct
@@ -48,11 +49,8 @@ static struct
 	HeraldPosition end;
 	TimestampTz message;		/* the client's, with the last reservation */
 
-	uint64		commit_length;
-	uint64		run;			/* what the entry says */
-	HeraldPosition place;
-
 	/* The entry about the commit; commit_length is 0 if there is none. */
+	uint64		commit_length;
 	union
 	{
 		HeraldEntry entry;
@@ -60,14 +58,13 @@ static struct
 	}			commit;
 }			batch;
 
-/* herald_publish_as() for this transaction; without it, the database is InvalidOid. */
+/* The transaction whose notifications these are: this one, or one that a standby's relay has read in the WAL. */
 static struct
 {
+	bool		is_relayed;
 	Oid			database;
-	uint64		run;
-	HeraldPosition place;
-	XLogRecPtr	commit_end;
-}			relayed;
+	HeraldCommitId commit;
+}			origin;
 
 static bool log_pending(void);
 static bool reserve(uint32 count);
@@ -80,12 +77,11 @@ static void note_commit_end(void);
 
 
 void
-herald_publish_as(Oid database, uint64 run, HeraldPosition place, XLogRecPtr commit_end)
+herald_publish_as(Oid database, HeraldCommitId commit)
 {
-	relayed.database = database;
-	relayed.run = run;
-	relayed.place = place;
-	relayed.commit_end = commit_end;
+	origin.is_relayed = true;
+	origin.database = database;
+	origin.commit = commit;
 }
 
 void
@@ -107,11 +103,11 @@ herald_publish_reserve(void)
 	}
 
 	/* After a promotion, what the former primary has sent comes first. */
-	if (!OidIsValid(relayed.database))
+	if (!origin.is_relayed)
 		herald_relay_await_end();
 
 	herald_pending_return_to_memory();
-	has_commit = OidIsValid(relayed.database) || log_pending();
+	has_commit = origin.is_relayed || log_pending();
 	is_in_file = herald_pending_has_file();
 	if (is_in_file)
 	{
@@ -161,7 +157,7 @@ herald_publish_reserve(void)
 static bool
 log_pending(void)
 {
-	if (OidIsValid(relayed.database) || !herald_log_begin())
+	if (!herald_log_begin())
 		return false;
 	herald_pending_visit(herald_log_add);
 	return herald_log_complete();
@@ -173,7 +169,7 @@ reserve(uint32 count)
 {
 	HeraldBatch info = {
 		.count = count,
-		.database = OidIsValid(relayed.database) ? relayed.database : MyDatabaseId,
+		.database = origin.is_relayed ? origin.database : MyDatabaseId,
 		.sender_pid = MyProcPid,
 	};
 	uint64		length = batch.commit_length + batch.length;
@@ -183,6 +179,8 @@ reserve(uint32 count)
 	if (!herald_admission_reserve(&info, length, previous, &batch.position))
 		return false;
 	batch.is_reserved = true;
+	if (!origin.is_relayed)
+		origin.commit = (HeraldCommitId) {.run = herald_control->server_run,.place = batch.position};
 	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
 	return true;
 }
@@ -192,9 +190,7 @@ fill(void)
 {
 	if (batch.commit_length > 0)
 	{
-		batch.run = OidIsValid(relayed.database) ? relayed.run : herald_control->server_run;
-		batch.place = OidIsValid(relayed.database) ? relayed.place : batch.position;
-		(void) herald_entry_write_commit(&batch.commit.entry, batch.run, batch.place);
+		(void) herald_entry_write_commit(&batch.commit.entry, origin.commit);
 		herald_queue_fill(herald_queue, batch.position, &batch.commit, batch.commit_length);
 	}
 	herald_queue_fill(herald_queue, batch.position + batch.commit_length, batch.entries, batch.length);
@@ -219,7 +215,7 @@ herald_publish_all_natively(void)
 static void
 publish_despite_damage(void)
 {
-	if (!OidIsValid(relayed.database) && herald_channel_settings_use())
+	if (!origin.is_relayed && herald_channel_settings_use())
 		herald_pending_visit(refuse_logged);
 	herald_publish_all_natively();
 }
@@ -259,7 +255,7 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 	herald_log_reset();
 	if (is_ours)
 		finish(committed);
-	relayed.database = InvalidOid;
+	origin.is_relayed = false;
 	*end = batch.end;
 	return is_ours;
 }
@@ -290,10 +286,10 @@ finish(bool committed)
 static void
 note_commit_end(void)
 {
-	XLogRecPtr	commit_end = OidIsValid(relayed.database) ? relayed.commit_end : XactLastCommitEnd;
-
-	herald_queue_set_commit_end(herald_queue, batch.position, commit_end);
-	herald_log_note_commit(commit_end, batch.run, batch.place);
+	if (!origin.is_relayed)
+		origin.commit.end = XactLastCommitEnd;
+	herald_queue_set_commit_end(herald_queue, batch.position, origin.commit.end);
+	herald_last_logged_note(origin.commit);
 }
 
 bool

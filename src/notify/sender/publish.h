@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "base/compat.h"
-#include "access/xlogdefs.h"
 
 #include "core/queue_layout.h"
 
@@ -24,11 +23,10 @@
 extern void herald_publish_reserve(void);
 
 /*
- * This transaction of a standby's relay publishes the notifications of a transaction that it has
- * read in the WAL: of this database; with this run and place in its message; with a commit
- * record that ends there.  They are in the WAL already, and are not logged again.
+ * Called by the relay: publish the pending notifications on behalf of a transaction that it has read from the
+ * WAL, of this database and with this commit.  They are not logged again.
  */
-extern void herald_publish_as(Oid database, uint64 run, HeraldPosition place, XLogRecPtr commit_end);
+extern void herald_publish_as(Oid database, HeraldCommitId commit);
 
 /*
  * Hand all pending notifications over to the server's own queue, in order, except for those that

@@ -438,7 +438,7 @@ receive(Listener *listener, const HeraldMessage *message)
 	const char *payload = herald_entry_payload(entry);
 	HeraldPosition batch = message->batch;
 	unsigned	channel = CHANNELS;
-	HeraldCommitEntry commit;
+	HeraldCommitId commit;
 	Stamp		stamp;
 
 	memcpy(&stamp, payload, sizeof(stamp));

@@ -173,7 +173,7 @@ extern bool pattern_is_intact(const char *payload, const Stamp *stamp);
 extern uint64_t stamp_digest(const Stamp *stamp);
 
 /* Where the stamp's batch is in the WAL: in every other batch nowhere, so all zero. */
-extern HeraldCommitEntry stamp_commit(const Stamp *stamp);
+extern HeraldCommitId stamp_commit(const Stamp *stamp);
 
 /* listener.c */
 extern void listener_act(void *arg);

@@ -147,7 +147,7 @@ static uint64_t
 build_commit(Writer *writer)
 {
 	Stamp		stamp = {.writer = writer->id,.seq = writer->seq};
-	HeraldCommitEntry commit = stamp_commit(&stamp);
+	HeraldCommitId commit = stamp_commit(&stamp);
 
 	return commit.run == 0 ? 0 : entry_write_commit(writer->bytes, commit.run, commit.place);
 }
@@ -303,12 +303,12 @@ stamp_digest(const Stamp *stamp)
 	return herald_random(&random);
 }
 
-HeraldCommitEntry
+HeraldCommitId
 stamp_commit(const Stamp *stamp)
 {
 	if (stamp->seq % 2)
-		return (HeraldCommitEntry) {0};
-	return (HeraldCommitEntry) {stamp->writer + 1, stamp->seq, commit_end(stamp)};
+		return (HeraldCommitId) {0};
+	return (HeraldCommitId) {stamp->writer + 1, stamp->seq, commit_end(stamp)};
 }
 
 static uint64_t

@@ -54,6 +54,6 @@ extern void herald_anchor_write(void);
  * queue.  All other logged notifications have the last part of their message, and their commit
  * record, beyond that place in the WAL.  False: there is none.
  */
-extern bool herald_anchor_latest(HeraldPosition not_after, XLogRecPtr *wal, uint64 *run);
+extern bool herald_anchor_latest(HeraldPosition not_after, HeraldWalAnchor *anchor);
 
 #endif							/* HERALD_ANCHOR_H */

@@ -24,7 +24,7 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
-#include "notify/logged/conflict.h"
+#include "notify/relay/conflict.h"
 
 /* The first looks are frequent: where rows are updated all the time, replay meets its next conflict after some milliseconds. */
 #define LOOK_MIN_MS		10

@@ -14,31 +14,29 @@
 
 #include "datatype/timestamp.h"
 
+#include "core/commit_id.h"
 #include "core/wal_coverage.h"
+#include "core/wal_mark.h"
 #include "core/wal_message.h"
-#include "notify/logged/wal_reader.h"
+#include "notify/wal/wal_reader.h"
 
 typedef enum HeraldWalEventKind
 {
-	HERALD_WAL_EVENT_ANCHOR,	/* wal, run */
-	HERALD_WAL_EVENT_SETTING,	/* of a transaction, before its notifications */
+	HERALD_WAL_EVENT_ANCHOR,
+	HERALD_WAL_EVENT_SETTING,	/* a channel's setting has changed; reported before the transaction's notifications */
 	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications: herald_assembler_read() */
-	HERALD_WAL_EVENT_GAP		/* something is missing: reason */
+	HERALD_WAL_EVENT_GAP		/* something is missing */
 } HeraldWalEventKind;
 
 typedef struct HeraldWalEvent
 {
 	HeraldWalEventKind kind;
 	Oid			database;		/* not of an anchor; InvalidOid: a gap in all databases */
-	uint64		run;			/* of the server that wrote it; not of a gap */
-	XLogRecPtr	wal;			/* where an anchor begins */
+	HeraldWalAnchor anchor;		/* of an anchor only */
 
-	/* A setting and a batch: the end of the commit record, and its time.  A gap: the end of its record. */
-	XLogRecPtr	commit_end;
+	/* The commit, and its time.  Of a setting only the end is known; a gap's is the end of its record. */
+	HeraldCommitId commit;
 	TimestampTz committed_at;
-
-	/* A batch. */
-	uint64		place;			/* in the queue of that server */
 
 	/* A gap: a clause for a message, and whether the database was created here. */
 	const char *reason;
@@ -53,7 +51,7 @@ typedef enum HeraldWalNext
 {
 	HERALD_WAL_NEXT_NOTIFICATION,
 	HERALD_WAL_NEXT_END,
-	HERALD_WAL_NEXT_GONE		/* a part can be read no more, or is not what was written */
+	HERALD_WAL_NEXT_GONE		/* a part is missing from the WAL, or is not the one expected */
 } HeraldWalNext;
 
 typedef struct HeraldAssembler HeraldAssembler;

@@ -30,17 +30,16 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "storage/spin.h"
 #include "utils/memutils.h"
 
 #include "base/compat.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "core/wal_message.h"
-#include "notify/channels/channel_settings.h"
-#include "notify/logged/anchor.h"
-#include "notify/logged/log_writer.h"
-#include "notify/logged/wal_origin.h"
+#include "notify/position/anchor.h"
+#include "notify/sender/log_writer.h"
+#include "notify/settings/channel_settings.h"
+#include "notify/wal/wal_origin.h"
 
 /* Maximum bytes of a part, unless a single notification needs more. */
 #define PART_MAX			((size_t) 256 * 1024)
@@ -120,34 +119,6 @@ void
 herald_log_reset(void)
 {
 	memset(&message, 0, sizeof(message));
-}
-
-void
-herald_log_note_commit(XLogRecPtr commit_end, uint64 run, HeraldPosition place)
-{
-	HeraldLastLogged *last = &herald_control->last_logged;
-
-	SpinLockAcquire(&last->lock);
-	if (commit_end > last->commit_end)
-	{
-		last->commit_end = commit_end;
-		last->run = run;
-		last->place = place;
-	}
-	SpinLockRelease(&last->lock);
-}
-
-bool
-herald_log_last_commit(XLogRecPtr *commit_end, uint64 *run, HeraldPosition *place)
-{
-	HeraldLastLogged *last = &herald_control->last_logged;
-
-	SpinLockAcquire(&last->lock);
-	*commit_end = last->commit_end;
-	*run = last->run;
-	*place = last->place;
-	SpinLockRelease(&last->lock);
-	return *commit_end != InvalidXLogRecPtr;
 }
 
 /* Notifications in a row often have one channel. */

@@ -12,8 +12,6 @@
 
 #include "postgres.h"
 
-#include "access/xlogdefs.h"
-
 #include "core/queue_layout.h"
 
 /*
@@ -31,14 +29,5 @@ extern void herald_log_write(HeraldPosition place);
 
 /* The transaction is over.  Never fails. */
 extern void herald_log_reset(void);
-
-/*
- * A batch with logged notifications has been committed: the end of its commit record in the
- * WAL, and run and place in its message.  Before the batch is finished.  Never fails.
- */
-extern void herald_log_note_commit(XLogRecPtr commit_end, uint64 run, HeraldPosition place);
-
-/* The one with the furthest commit end since the start of this server; false: there is none. */
-extern bool herald_log_last_commit(XLogRecPtr *commit_end, uint64 *run, HeraldPosition *place);
 
 #endif							/* HERALD_LOG_WRITER_H */

@@ -26,7 +26,7 @@
 #include "utils/fmgroids.h"
 
 #include "base/own_channels.h"
-#include "notify/channels/channel_settings.h"
+#include "notify/settings/channel_settings.h"
 
 PG_FUNCTION_INFO_V1(herald_set_channel);
 PG_FUNCTION_INFO_V1(herald_channel_options);

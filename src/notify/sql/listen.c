@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * resume.c
- *	  SQL functions for clients that reconnect: herald.position(), herald.listen().
+ * listen.c
+ *	  SQL functions for clients that listen and come back: herald.position(), herald.listen().
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -20,8 +20,8 @@
 #include "notify/listener/resumption.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
+#include "notify/position/gone.h"
 #include "notify/position/token.h"
-#include "notify/resume/gone.h"
 #include "notify/sender/notify.h"
 
 PG_FUNCTION_INFO_V1(herald_position);
@@ -39,12 +39,10 @@ static void execute_listen(char *channel);
 Datum
 herald_position(PG_FUNCTION_ARGS)
 {
-	HeraldToken token;
+	HeraldToken token = herald_session_position();
 	HeraldTokenHash *hash = herald_token_hash_open();
 	char		text[HERALD_TOKEN_MAX + 1];
 
-	herald_session_prepare_position();
-	token = herald_session_position();
 	herald_token_write(hash, &token, text);
 	herald_token_hash_close(hash);
 	PG_RETURN_TEXT_P(cstring_to_text(text));
@@ -62,7 +60,7 @@ herald_listen(PG_FUNCTION_ARGS)
 {
 	char	   *channel = PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0));
 	HeraldToken token;
-	HeraldGone	gone = HERALD_GONE_NOTHING;
+	HeraldGone	gone = herald_gone(HERALD_GONE_NOTHING);
 
 	herald_check_channel(strlen(channel));
 	if (!PG_ARGISNULL(1))
@@ -76,11 +74,11 @@ herald_listen(PG_FUNCTION_ARGS)
 				 errhint("Look for a module that filters statements in shared_preload_libraries and session_preload_libraries.")));
 	if (PG_ARGISNULL(1))
 		PG_RETURN_NULL();
-	if (gone == HERALD_GONE_NOTHING)
+	if (!herald_is_gone(gone))
 		gone = herald_resumption_begin(channel, &token);
-	if (gone != HERALD_GONE_NOTHING)
+	if (herald_is_gone(gone))
 		herald_gone_tell(gone, channel);
-	PG_RETURN_BOOL(gone == HERALD_GONE_NOTHING);
+	PG_RETURN_BOOL(!herald_is_gone(gone));
 }
 
 /*

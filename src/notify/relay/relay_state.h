@@ -17,6 +17,7 @@
 
 #include "core/queue_layout.h"
 #include "core/wal_coverage.h"
+#include "core/wal_mark.h"
 
 /*
  * What belongs together: all logged notifications whose commit record ends at or below `wal` are
@@ -28,14 +29,12 @@ typedef struct HeraldReached
 	HeraldPosition place;
 
 	/*
-	 * The latest anchor before the first message of each transaction that was open at `wal`, and
-	 * the run that wrote it.  Until the relay has met one: where it began to read, and 0.
+	 * The latest anchor before the first message of each transaction that was open at `wal`.  Until the
+	 * relay has met one: where it began to read, and run 0.
 	 */
-	XLogRecPtr	from;
-	uint64		from_run;
+	HeraldWalAnchor from;
 
-	/* The last batch before `place`; 0: none yet. */
-	HeraldCommitEntry last;
+	HeraldCommitId last;		/* the last batch before `place`; end 0: none yet */
 
 	/*
 	 * From here on the queue has what was sent on the channels that are logged now: the place at which the

@@ -41,7 +41,7 @@
 #include "base/compat.h"
 #include "base/waits.h"
 #include "core/stop_point.h"
-#include "notify/logged/wal_reader.h"
+#include "notify/wal/wal_reader.h"
 
 /* Records that one call passes over at most, so that its caller can do other things meanwhile. */
 #define PASSED_OVER_MAX		1000

@@ -49,9 +49,9 @@
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "core/wal_message.h"
-#include "notify/logged/anchor.h"
-#include "notify/logged/relay_state.h"
-#include "notify/logged/wal_origin.h"
+#include "notify/position/anchor.h"
+#include "notify/relay/relay_state.h"
+#include "notify/wal/wal_origin.h"
 
 /* The anchor that is not published yet, and the end of its record; InvalidXLogRecPtr: there is none. */
 static HeraldAnchor pending;
@@ -126,7 +126,7 @@ is_due(void)
 
 	LWLockAcquire(anchors->lock, LW_SHARED);
 	if (anchors->count > 0)
-		last = anchors->items[anchors->count - 1].wal;
+		last = anchors->items[anchors->count - 1].at.wal;
 	LWLockRelease(anchors->lock);
 
 	if (last == InvalidXLogRecPtr)
@@ -152,9 +152,9 @@ log_anchor(void)
 {
 	char		text[HERALD_WAL_ANCHOR_MAX];
 
-	pending.run = herald_control->server_run;
-	pending_end = herald_wal_origin_log_unimportant(text, herald_wal_write_anchor(text, pending.run));
-	pending.wal = ProcLastRecPtr;
+	pending.at.run = herald_control->server_run;
+	pending_end = herald_wal_origin_log_unimportant(text, herald_wal_write_anchor(text, pending.at.run));
+	pending.at.wal = ProcLastRecPtr;
 
 	/* [X4] after the record is inserted: a session that sees this commits behind it */
 	atomic_store_explicit(&herald_control->run_is_announced, 1, memory_order_release);
@@ -198,7 +198,7 @@ publish(HeraldAnchor anchor)
 	HeraldAnchors *anchors = &herald_control->anchors;
 
 	LWLockAcquire(anchors->lock, LW_EXCLUSIVE);
-	if (anchors->count == 0 || anchors->items[anchors->count - 1].wal < anchor.wal)
+	if (anchors->count == 0 || anchors->items[anchors->count - 1].at.wal < anchor.at.wal)
 	{
 		if (anchors->count == HERALD_ANCHORS)
 			thin_out(anchors);
@@ -217,7 +217,7 @@ thin_out(HeraldAnchors *anchors)
 }
 
 bool
-herald_anchor_latest(HeraldPosition not_after, XLogRecPtr *wal, uint64 *run)
+herald_anchor_latest(HeraldPosition not_after, HeraldWalAnchor *anchor)
 {
 	HeraldAnchors *anchors = &herald_control->anchors;
 	bool		found = false;
@@ -226,8 +226,7 @@ herald_anchor_latest(HeraldPosition not_after, XLogRecPtr *wal, uint64 *run)
 	for (uint32 i = anchors->count; i-- > 0 && !found;)
 		if (anchors->items[i].place <= not_after)
 		{
-			*wal = anchors->items[i].wal;
-			*run = anchors->items[i].run;
+			*anchor = anchors->items[i].at;
 			found = true;
 		}
 	LWLockRelease(anchors->lock);

@@ -35,16 +35,15 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#include "notify/logged/assemble.h"
-#include "notify/logged/wal_origin.h"
-#include "notify/logged/wal_record.h"
+#include "notify/wal/assemble.h"
+#include "notify/wal/wal_origin.h"
+#include "notify/wal/wal_record.h"
 
 /* Bytes of text that are kept for a transaction. */
 #define TEXT_KEPT		((size_t) 64 * 1024)
 
 typedef struct Setting
 {
-	uint64		run;
 	bool		logged;
 	char		pattern[FLEXIBLE_ARRAY_MEMBER];
 } Setting;
@@ -216,14 +215,12 @@ herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event)
 		Transaction *transaction = linitial(assembler->committed);
 
 		event->database = transaction->database;
-		event->run = transaction->run;
 		if (transaction->settings != NIL)
 		{
 			Setting    *setting = linitial(transaction->settings);
 
 			transaction->settings = list_delete_first(transaction->settings);
 			event->kind = HERALD_WAL_EVENT_SETTING;
-			event->run = setting->run;
 			event->pattern = setting->pattern;
 			event->logged = setting->logged;
 			return true;
@@ -231,7 +228,8 @@ herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event)
 		if (transaction->count > 0 && assembler->batch != transaction)
 		{
 			event->kind = HERALD_WAL_EVENT_BATCH;
-			event->place = transaction->place;
+			event->commit.run = transaction->run;
+			event->commit.place = transaction->place;
 			assembler->batch = transaction;
 			return true;
 		}
@@ -386,8 +384,7 @@ take_message(HeraldAssembler *assembler, XLogReaderState *record)
 		case HERALD_WAL_ANCHOR:
 			assembler->event = (HeraldWalEvent) {
 				.kind = HERALD_WAL_EVENT_ANCHOR,
-				.run = message.run,
-				.wal = record->ReadRecPtr
+				.anchor = {record->ReadRecPtr, message.run}
 			};
 			assembler->has_event = true;
 			break;
@@ -413,7 +410,7 @@ note_gap(HeraldAssembler *assembler, XLogReaderState *record, Oid database, cons
 	assembler->gap = (HeraldWalEvent) {
 		.kind = HERALD_WAL_EVENT_GAP,
 		.database = database,
-		.commit_end = record->EndRecPtr,
+		.commit.end = record->EndRecPtr,
 		.is_creation = OidIsValid(herald_wal_record_created(record)),
 		.reason = reason
 	};
@@ -515,7 +512,6 @@ add_setting(HeraldAssembler *assembler, Transaction *transaction, HeraldWalMessa
 		return;
 	caller = MemoryContextSwitchTo(transaction->context);
 	setting = palloc(offsetof(Setting, pattern) + pattern.channel_length + 1);
-	setting->run = message->run;
 	setting->logged = message->logged;
 	memcpy(setting->pattern, pattern.channel, pattern.channel_length + 1);
 	transaction->settings = lappend(transaction->settings, setting);
@@ -555,7 +551,7 @@ take_end(HeraldAssembler *assembler, XLogReaderState *record)
 	{
 		case HERALD_WAL_END_COMMIT:
 			assembler->event = (HeraldWalEvent) {
-				.commit_end = record->EndRecPtr,
+				.commit.end = record->EndRecPtr,
 				.committed_at = end.committed_at
 			};
 			take = commit;

@@ -24,9 +24,9 @@
 #include "base/shared.h"
 #include "base/waits.h"
 #include "core/stop_point.h"
-#include "notify/logged/conflict.h"
-#include "notify/logged/relay_state.h"
-#include "notify/logged/wal_reader.h"
+#include "notify/relay/conflict.h"
+#include "notify/relay/relay_state.h"
+#include "notify/wal/wal_reader.h"
 
 typedef enum RelayStage
 {

@@ -15,7 +15,7 @@
 #include "catalog/pg_control.h"
 #include "commands/dbcommands_xlog.h"
 
-#include "notify/logged/wal_record.h"
+#include "notify/wal/wal_record.h"
 
 
 HeraldWalEnd

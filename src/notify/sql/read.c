@@ -35,21 +35,21 @@
 #include "core/queue_reader.h"
 #include "core/stop_point.h"
 #include "notify/channels/channel_map.h"
-#include "notify/channels/channel_settings.h"
+#include "notify/cursor/cursor.h"
+#include "notify/cursor/wal_source.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
 #include "notify/listener/position_channel.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
-#include "notify/logged/conflict.h"
-#include "notify/logged/history.h"
-#include "notify/logged/mark.h"
-#include "notify/logged/relay_state.h"
 #include "notify/position/bypass.h"
+#include "notify/position/gone.h"
 #include "notify/position/kept.h"
 #include "notify/position/token.h"
-#include "notify/resume/gone.h"
+#include "notify/relay/conflict.h"
+#include "notify/relay/relay_state.h"
 #include "notify/sender/notify.h"
+#include "notify/settings/channel_settings.h"
 #include "notify/storage/large_reader.h"
 #include "notify/storage/spill.h"
 
@@ -81,15 +81,18 @@ typedef struct Reading
 	HeraldChannelName *channels;	/* sorted by the hash */
 	int			channels_used;
 	HeraldChannelSets sets;
-	bool		all_logged;		/* all channels are; false if that was not asked for */
 	int			rows_max;
 	ReturnSetInfo *result;
 
-	HeraldToken from;			/* where the queue is read from */
-	HeraldToken at;				/* the end of the last transaction of which everything was read */
-	char		text[HERALD_TOKEN_MAX + 1]; /* `at`; empty if it was not needed yet */
-	HeraldPosition batch;		/* the batch that is being read, of which `commit` is the commit */
-	HeraldCommitEntry commit;
+	HeraldToken given;			/* the caller's position */
+	HeraldCursor cursor;		/* at the end of the last transaction of which everything was read */
+	bool		all_logged;		/* all channels are; false if that was not asked for */
+	bool		is_lost;		/* what follows is not in the queue any more, but may be in the WAL */
+	HeraldPosition from;		/* where the queue is read from */
+	uint32		bypasses;		/* of the position there */
+	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position; empty if it was not needed yet */
+	HeraldPosition batch;		/* the current batch */
+	HeraldCommitId commit;		/* of that */
 	HeraldTokenHash *hash;
 	char	   *buffer;
 	size_t		buffer_size;
@@ -102,20 +105,19 @@ typedef struct Reading
 /* The current call, for the reader's callback, which has no argument for it. */
 static const Reading *reading_now;
 
-/* What comes before the current call's `begin`, from the WAL; NULL: nothing. */
-static HeraldHistory *history_now;
-
 static Datum read_channels(FunctionCallInfo fcinfo, Reading *reading);
 static void add_channel(Reading *reading, const char *name);
 static int	compare_hashes(const void *one, const void *other);
 static bool is_past_queue(const Reading *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
-static void find_start(Reading *reading, const HeraldToken *token);
-static bool is_covered(Reading *reading, HeraldPosition place);
-static void begin_history(Reading *reading, const HeraldToken *token);
-static bool read_history(Reading *reading);
+static void begin_now(Reading *reading);
+static void begin(Reading *reading, const HeraldToken *after);
+static void note_begin(Reading *reading);
+static HeraldGone keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading);
+static bool read_past(Reading *reading);
 static bool has_enough(const Reading *reading);
-static void end_transaction(Reading *reading, const HeraldToken *after);
+static void end_transaction(Reading *reading);
+static bool must_call_again(const Reading *reading);
 static void read_on(Reading *reading);
 static bool is_on_channel(const HeraldEntry *entry, HeraldPosition batch);
 static void pass(Reading *reading, const HeraldMessage *message);
@@ -186,8 +188,7 @@ add_channel(Reading *reading, const char *name)
 
 	herald_check_channel(strlen(name));
 	herald_check_channel_here(name, "herald.read()");
-	strlcpy(channel->name, name, NAMEDATALEN);
-	channel->hash = herald_channel_hash(name, strlen(name));
+	*channel = herald_channel_name(name);
 	reading->sets |= herald_channel_set(channel->hash);
 }
 
@@ -205,9 +206,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 {
 	uint64		begin_ms = herald_clock_ms();
 	uint64		waits_ms = wait_ms(fcinfo, 3);
-	HeraldToken given = {.run = herald_control->server_run,.bypasses = herald_bypass_count()};
 
-	history_now = NULL;
 	if (waits_ms > 0 && herald_session_is_listener())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -219,22 +218,19 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_rows must be at least 1")));
 
+	check_queue();
+	reading_now = reading;
 	if (PG_ARGISNULL(1))
-	{
-		herald_session_prepare_position();
-		given.wal = herald_mark_of_server(&given.place);
-		reading->from = given;
-	}
+		begin_now(reading);
 	else
 	{
-		HeraldGone	gone = herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &given);
+		HeraldToken after;
+		HeraldGone	gone = herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &after);
 
-		if (gone != HERALD_GONE_NOTHING)
+		if (herald_is_gone(gone))
 			herald_gone_report(gone);
-		find_start(reading, &given);
+		begin(reading, &after);
 	}
-	reading->at = history_now == NULL ? reading->from : given;
-	reading->batch = reading->from.place;
 
 	reading->result = (ReturnSetInfo *) fcinfo->resultinfo;
 	reading->hash = herald_token_hash_open();
@@ -242,96 +238,96 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 	reading->buffer = palloc(reading->buffer_size);
 	reading->row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
 												ALLOCSET_DEFAULT_SIZES);
-	if (history_now == NULL || read_history(reading))
+	if (read_past(reading))
 		read_on(reading);
+	if (reading->is_lost)
+	{
+		begin(reading, &reading->given);
+		if (read_past(reading))
+			read_on(reading);
+	}
 	if (reading->rows == 0 && waits_ms > 0 && !is_past_queue(reading))
 		wait_and_read(reading, begin_ms + waits_ms);
 
 	/* If no transaction has bypassed the queue by now, the rows are complete. */
 	herald_bypass_await_counting();
 	if (is_past_queue(reading))
-		herald_gone_report(HERALD_GONE_PAST_QUEUE);
+		herald_gone_report(herald_gone(HERALD_GONE_PAST_QUEUE));
 
-	/*
-	 * A standby's queue may lack something, perhaps of other channels.  What that is the WAL tells the next call, which
-	 * begins where this one did.
-	 */
-	if (!herald_relay_covers(reading->from.place, true))
+	if (must_call_again(reading))
 	{
 		tuplestore_clear(reading->result->setResult);
 		reading->rows = 0;
-		herald_token_write(reading->hash, &given, reading->text);
+		herald_token_write(reading->hash, &reading->given, reading->text);
 	}
 	store_row(reading);
-	if (history_now != NULL)
-		herald_history_close(history_now);
+	herald_cursor_close_past(&reading->cursor);
 	herald_token_hash_close(reading->hash);
 	return (Datum) 0;
 }
 
-/* In the queue, or before that in the WAL. */
 static void
-find_start(Reading *reading, const HeraldToken *token)
+begin_now(Reading *reading)
 {
-	reading->from = *token;
-	if (!herald_token_is_here(token) || !is_covered(reading, token->place))
-		begin_history(reading, token);
-	else if (herald_token_precedes_database(token))
-		herald_gone_report(HERALD_GONE_DATABASE);
-	else if (token->place < herald_spill_kept_from())
-		herald_gone_report(herald_kept_why_gone(token->place));
+	herald_cursor_prepare();
+	herald_cursor_begin(&reading->cursor);
+	reading->given = herald_cursor_position(&reading->cursor);
+	note_begin(reading);
 }
 
-/* Are all notifications on the channels from this place on in the queue here? */
-static bool
-is_covered(Reading *reading, HeraldPosition place)
-{
-	reading->all_logged = true;
-	for (int i = 0; i < reading->channels_used; i++)
-		reading->all_logged = reading->all_logged && herald_channel_is_logged(reading->channels[i].name);
-	if (!herald_relay_await_visible())
-		return false;			/* and nor will there be a cut */
-	return herald_relay_covers(place, reading->all_logged);
-}
-
-/* The token is from another server or an earlier run: read the WAL up to a cut, where the queue goes on. */
+/* After a position.  In the WAL, if the queue was found to have lost what comes next. */
 static void
-begin_history(Reading *reading, const HeraldToken *token)
+begin(Reading *reading, const HeraldToken *after)
 {
-	HeraldToken here = {.run = herald_control->server_run};
-	HeraldCut	cut = {0};
+	bool		in_past;
 	HeraldGone	gone;
 
-	for (int i = 0; i < reading->channels_used; i++)
-		if (!herald_channel_is_logged(reading->channels[i].name))
-			herald_gone_report(herald_token_is_here(token) ? HERALD_GONE_UNLOGGED : HERALD_GONE_RUN);
-	herald_session_prepare_position();
-	herald_bypass_await_counting();
-	here.bypasses = herald_bypass_count();
-	if (!herald_cut_make(token, &cut))
-		herald_gone_report(HERALD_GONE_CUT);
-	history_now = herald_history_open(CurrentMemoryContext, false);
-	reading_now = reading;
-	gone = herald_history_read(history_now, token, &cut, is_on_channel, reading->rows_max);
-	if (gone != HERALD_GONE_NOTHING)
+	reading->given = *after;
+	reading->cursor = (HeraldCursor) {0};
+	gone = herald_cursor_open(&reading->cursor, &(HeraldCursorRequest) {
+		.after = &reading->given,.channels = reading->channels,.channels_used = reading->channels_used,
+		.queue_has_lost = reading->is_lost,.keep = keep,.arg = reading,
+		.wants = is_on_channel,.wanted_max = reading->rows_max
+	}, &in_past);
+	if (herald_is_gone(gone))
 		herald_gone_report(gone);
-	for (int i = 0; i < reading->channels_used; i++)
-		if (!herald_history_covers(history_now, reading->channels[i].name))
-			herald_gone_report(HERALD_GONE_UNLOGGED);
-	reading->all_logged = true;
-	here.place = cut.place;
-	here.wal = herald_history_mark(history_now);
-	herald_mark_advance(&here.wal, cut.place);
-	reading->from = here;
+	reading->is_lost = false;
+	note_begin(reading);
+}
+
+static void
+note_begin(Reading *reading)
+{
+	reading->from = reading->batch = reading->cursor.at.place;
+	reading->bypasses = reading->cursor.at.bypasses;
+	reading->text[0] = '\0';
+}
+
+/* Of herald_cursor_open().  Reading keeps nothing: it checks what it has read. */
+static HeraldGone
+keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
+{
+	((Reading *) reading)->all_logged = all_logged;
+	return place < herald_spill_kept_from() ? herald_kept_why_gone(place) : herald_gone(HERALD_GONE_NOTHING);
+}
+
+/*
+ * The queue may lack something: on a standby, perhaps of other channels; or it was overwritten after the call
+ * began.  The WAL may have it, and is read by the next call, which begins where this one did.
+ */
+static bool
+must_call_again(const Reading *reading)
+{
+	return reading->is_lost || !herald_relay_covers(reading->from, true);
 }
 
 /* False: the maximum number of rows has been reached. */
 static bool
-read_history(Reading *reading)
+read_past(Reading *reading)
 {
 	HeraldPast	past;
 
-	while (herald_history_next(history_now, &past))
+	while (herald_cursor_next_past(&reading->cursor, &past))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (past.entry != NULL)
@@ -340,13 +336,11 @@ read_history(Reading *reading)
 				keep_row(reading, past.entry, 0, past.committed_at);
 			continue;
 		}
-		end_transaction(reading, &past.after);
+		end_transaction(reading);
 		if (has_enough(reading))
-			return false;		/* the history may have been read no further than to here */
+			return false;		/* the WAL may have been read no further than to here */
 	}
-	herald_history_close(history_now);
-	history_now = NULL;
-	end_transaction(reading, &reading->from);
+	end_transaction(reading);
 	return true;
 }
 
@@ -357,11 +351,10 @@ has_enough(const Reading *reading)
 	return reading->rows >= reading->rows_max && !reading->is_within;
 }
 
-/* Everything before this token has been read. */
+/* Everything before the cursor has been read. */
 static void
-end_transaction(Reading *reading, const HeraldToken *after)
+end_transaction(Reading *reading)
 {
-	reading->at = *after;
 	reading->text[0] = '\0';
 	reading->is_within = false;
 }
@@ -370,8 +363,8 @@ end_transaction(Reading *reading, const HeraldToken *after)
 static bool
 is_past_queue(const Reading *reading)
 {
-	return herald_bypass_since(reading->from.bypasses,
-							   herald_bypass_sets(reading->sets, reading->all_logged, reading->from.place));
+	return herald_bypass_since(reading->bypasses,
+							   herald_bypass_sets(reading->sets, reading->all_logged, reading->from));
 }
 
 /* 0 for null; at most herald.max_read_wait. */
@@ -396,16 +389,16 @@ read_on(Reading *reading)
 	HeraldReader reader;
 	HeraldMessage message;
 	HeraldReadResult result;
+	bool		is_gap;
 
 	check_queue();
-	if (reading->at.place >= end)
+	if (reading->cursor.at.place >= end)
 		return;
 
-	herald_reader_begin(&reader, herald_queue, MyDatabaseId, reading->at.place, end,
+	herald_reader_begin(&reader, herald_queue, MyDatabaseId, reading->cursor.at.place, end,
 						reading->buffer, reading->buffer_size);
 	herald_reader_use_spilled(&reader, herald_spill_read);
 	herald_reader_use_files(&reader, herald_large_reader_read, is_on_channel);
-	reading_now = reading;
 	while ((result = herald_reader_next(&reader, &message)) != HERALD_READ_END)
 	{
 		switch (result)
@@ -433,11 +426,12 @@ read_on(Reading *reading)
 			case HERALD_READ_LAPPED:
 				if (reading->rows > 0)
 					return;
-				if (!reader.in_file || reader.file != HERALD_GAP_FILE)
-					herald_gone_report(herald_kept_why_gone(reading->at.place));
-				if (herald_relay_covers(reading->from.place, true))
-					herald_gone_report(HERALD_GONE_UNLOGGED);
-				return;
+				is_gap = reader.in_file && reader.file == HERALD_GAP_FILE;
+				reading->is_lost = reading->all_logged && !is_gap;
+				if (reading->is_lost || (is_gap && !herald_relay_covers(reading->from, true)))
+					return;
+				herald_gone_report(is_gap ? herald_gone(HERALD_GONE_UNLOGGED) :
+								   herald_kept_why_gone(reading->cursor.at.place));
 			case HERALD_READ_DAMAGED:
 				ereport(ERROR,
 						(errcode(ERRCODE_DATA_CORRUPTED),
@@ -463,13 +457,11 @@ pass(Reading *reading, const HeraldMessage *message)
 static void
 pass_batch(Reading *reading, HeraldPosition next)
 {
-	HeraldToken after = reading->at;
-
-	herald_mark_receive(&after.wal, &reading->commit);
-	after.place = next;
-	end_transaction(reading, &after);
+	herald_cursor_receive(&reading->cursor, reading->commit);
+	reading->cursor.at.place = next;
+	end_transaction(reading);
 	reading->batch = next;
-	reading->commit = (HeraldCommitEntry) {0};
+	reading->commit = (HeraldCommitId) {0};
 }
 
 static void
@@ -548,12 +540,11 @@ store_row(Reading *reading)
 static const char *
 position_text(Reading *reading)
 {
-	HeraldToken token = reading->at;
+	HeraldToken token;
 
 	if (reading->text[0] == '\0')
 	{
-		if (history_now == NULL)
-			herald_mark_advance(&token.wal, token.place);
+		token = herald_cursor_position(&reading->cursor);
 		herald_token_write(reading->hash, &token, reading->text);
 	}
 	return reading->text;
@@ -572,9 +563,9 @@ wait_and_read(Reading *reading, uint64 deadline_ms)
 
 		/* [W1] after the entries are in the map: as in herald_subscriptions_prepare() */
 		read_on(reading);
-		herald_position_channel_note(reading->from.place);
+		herald_position_channel_note(reading->from);
 		(void) herald_wakeup_rest(herald_wakeup, slot);
-		while (reading->rows == 0 && herald_relay_covers(reading->from.place, true) && wait_for_turn(reading->from.place, deadline_ms))
+		while (reading->rows == 0 && !must_call_again(reading) && wait_for_turn(reading->from, deadline_ms))
 			read_in_turn(reading);
 		if (reading->rows == 0)
 			skip_to(reading, herald_wakeup_has_read(herald_wakeup, herald_queue, slot));
@@ -655,6 +646,6 @@ read_in_turn(Reading *reading)
 static void
 skip_to(Reading *reading, HeraldPosition position)
 {
-	if (reading->at.place < position)
+	if (reading->cursor.at.place < position)
 		pass_batch(reading, position);
 }

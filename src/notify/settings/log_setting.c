@@ -16,11 +16,11 @@
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "core/wal_message.h"
-#include "notify/channels/channel_settings.h"
-#include "notify/logged/anchor.h"
-#include "notify/logged/log_setting.h"
-#include "notify/logged/relay_state.h"
-#include "notify/logged/wal_origin.h"
+#include "notify/position/anchor.h"
+#include "notify/relay/relay_state.h"
+#include "notify/settings/channel_settings.h"
+#include "notify/settings/log_setting.h"
+#include "notify/wal/wal_origin.h"
 
 static bool is_noted;
 static bool has_written;		/* the changes are in the WAL */

@@ -21,7 +21,7 @@
 #include "replication/origin.h"
 
 #include "base/compat.h"
-#include "notify/logged/wal_origin.h"
+#include "notify/wal/wal_origin.h"
 
 
 XLogRecPtr

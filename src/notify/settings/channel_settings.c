@@ -59,7 +59,7 @@
 #include "base/notify_locks.h"
 #include "base/waits.h"
 #include "core/stop_point.h"
-#include "notify/channels/channel_settings.h"
+#include "notify/settings/channel_settings.h"
 
 typedef struct Setting
 {

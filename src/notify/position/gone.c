@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * gone.c
- *	  Reports why the notifications after a position can no longer be read.
+ *	  Why the notifications after a position can no longer be read, for users.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -11,42 +11,40 @@
 
 #include "base/compat.h"
 #include "base/settings.h"
-#include "notify/logged/cut.h"
-#include "notify/logged/history.h"
-#include "notify/resume/gone.h"
+#include "notify/position/gone.h"
 
-static void add_detail(HeraldGone reason);
+static void add_detail(HeraldGone gone);
 static void add_hint(const char *more);
 
 
 void
-herald_gone_report(HeraldGone reason)
+herald_gone_report(HeraldGone gone)
 {
 	if (errstart(ERROR, TEXTDOMAIN))
 	{
 		errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE);
 		errmsg("notifications after this position are not kept any more");
-		add_detail(reason);
+		add_detail(gone);
 		errfinish(__FILE__, __LINE__, __func__);
 	}
 	pg_unreachable();
 }
 
 void
-herald_gone_tell(HeraldGone reason, const char *channel)
+herald_gone_tell(HeraldGone gone, const char *channel)
 {
 	if (errstart(DEBUG1, TEXTDOMAIN))
 	{
 		errmsg("notifications on channel \"%s\" after this position are not kept any more", channel);
-		add_detail(reason);
+		add_detail(gone);
 		errfinish(__FILE__, __LINE__, __func__);
 	}
 }
 
 static void
-add_detail(HeraldGone reason)
+add_detail(HeraldGone gone)
 {
-	switch (reason)
+	switch (gone.kind)
 	{
 		case HERALD_GONE_NOTHING:
 			break;
@@ -73,19 +71,15 @@ add_detail(HeraldGone reason)
 			add_hint(" Free disk space, or increase herald.max_queue_size.");
 			break;
 		case HERALD_GONE_WAL:
-			errdetail("The WAL after the position cannot be read here: %s.", herald_history_reason());
+			errdetail("The WAL after the position cannot be read here: %s.", gone.text);
 			add_hint(" wal_keep_size and herald.resume_wal_size keep more.");
 			break;
 		case HERALD_GONE_RELAY:
 			errdetail("The relay of this standby has not yet come to what queries see here.");
 			add_hint("");
 			break;
-		case HERALD_GONE_CUT:
-			errdetail("This server does not have all that was received up to the position: %s.", herald_cut_reason());
-			add_hint("");
-			break;
 		case HERALD_GONE_HISTORY:
-			errdetail("This server does not have all that was received up to the position: %s.", herald_history_reason());
+			errdetail("This server does not have all that was received up to the position: %s.", gone.text);
 			add_hint("");
 			break;
 		case HERALD_GONE_UNLOGGED:

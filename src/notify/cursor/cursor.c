@@ -1,0 +1,301 @@
+/*-------------------------------------------------------------------------
+ *
+ * cursor.c
+ *	  A reader's way through the notifications of its channels, from a position on.
+ *
+ * This is the only place where a position is composed.  It has two parts: a place in the queue of
+ * this run of the server, which is meaningless elsewhere, and a mark in the WAL, which all servers have
+ * (core/wal_mark.c).
+ *
+ * While a reader is in the WAL its place does not move, and the position says so: then only the mark
+ * counts, even on this server.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "base/shared.h"
+#include "notify/cursor/cursor.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/position/anchor.h"
+#include "notify/position/bypass.h"
+#include "notify/position/last_logged.h"
+#include "notify/relay/relay_state.h"
+#include "notify/settings/channel_settings.h"
+
+static HeraldWalMark mark_of_server(HeraldPosition *settled);
+static void advance(HeraldWalMark *mark, HeraldPosition place);
+static bool are_logged(const HeraldCursorRequest *request);
+static HeraldGone open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_logged);
+static bool may_be_in_wal(HeraldGone gone);
+static HeraldGone open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request);
+static HeraldGone join_past(HeraldCursor *cursor, const HeraldCursorRequest *request);
+static HeraldGone read_past(HeraldCursor *cursor, const HeraldCursorRequest *request);
+static bool has_begun(const HeraldCursor *cursor);
+
+
+void
+herald_cursor_prepare(void)
+{
+	/* Before that, a place in the queue says nothing of what was sent. */
+	herald_relay_await_evidence();
+	if (herald_channel_settings_any())
+		herald_anchor_ensure();
+}
+
+void
+herald_cursor_begin(HeraldCursor *cursor)
+{
+	/* Load the bypasses first: a transaction that is counted in between must count as not received. */
+	*cursor = (HeraldCursor) {.at = {.run = herald_control->server_run,.bypasses = herald_bypass_count()}};
+	cursor->at.wal = mark_of_server(&cursor->at.place);
+}
+
+/*
+ * The mark of a client that has received everything before *settled, which is set: the end of what is
+ * settled now.  On a standby first the relay's place, then `settled`: what the relay has put into the
+ * queue is committed, and so is settled soon, if it is not yet.
+ */
+static HeraldWalMark
+mark_of_server(HeraldPosition *settled)
+{
+	HeraldWalMark mark = {0};
+	HeraldReached reached;
+
+	if (herald_relay_is_active() && herald_relay_reached(&reached))
+	{
+		herald_dispatch_attach();
+		herald_dispatch_catch_up(reached.place);
+		*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+		if (reached.place <= *settled)
+			herald_wal_mark_relay(&mark, reached.from, reached.last);
+		return mark;
+	}
+	herald_wal_mark_witness(&mark, herald_last_logged());
+	*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+	advance(&mark, *settled);
+	return mark;
+}
+
+/*
+ * Everything before the place has been received.  [X1] Does that cover a later anchor?  Or more of what
+ * the relay has read?  [X3] A reader of the WAL begins at the anchor and must find the message of the
+ * witness: so of this server's own commits that one must have its place behind the anchor, too.
+ */
+static void
+advance(HeraldWalMark *mark, HeraldPosition place)
+{
+	HeraldWalAnchor anchor;
+	HeraldReached reached;
+
+	if (herald_anchor_latest(place, &anchor))
+	{
+		HeraldWalMark found = {.from = anchor,.done = anchor.wal};
+
+		if (mark->furthest.end > anchor.wal && mark->furthest.run == herald_control->server_run)
+			(void) herald_anchor_latest(Min(place, mark->furthest.place), &found.from);
+		herald_wal_mark_join(mark, &found);
+	}
+	else if (herald_relay_reached(&reached) && reached.place <= place)
+		herald_wal_mark_relay(mark, reached.from, reached.last);
+}
+
+HeraldGone
+herald_cursor_open(HeraldCursor *cursor, const HeraldCursorRequest *request, bool *in_past)
+{
+	bool		all_logged = are_logged(request);
+	HeraldGone	gone;
+
+	*in_past = false;
+	if (herald_shared_is_damaged())
+		return herald_gone(HERALD_GONE_DAMAGED);
+	if (!herald_relay_await_visible())
+		return herald_gone(HERALD_GONE_RELAY);
+	gone = request->queue_has_lost ? herald_gone(HERALD_GONE_BY_SIZE) : open_queue(cursor, request, all_logged);
+	if (!all_logged || !may_be_in_wal(gone))
+		return gone;
+	*in_past = true;
+	return open_wal(cursor, request);
+}
+
+static bool
+are_logged(const HeraldCursorRequest *request)
+{
+	for (int i = 0; i < request->channels_used; i++)
+	{
+		if (!herald_channel_is_logged(request->channels[i].name))
+			return false;
+	}
+	return true;
+}
+
+/* From a place in this server's queue. */
+static HeraldGone
+open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_logged)
+{
+	const HeraldToken *after = request->after;
+	HeraldGone	gone;
+
+	if (!herald_token_is_here(after))
+		return herald_gone(HERALD_GONE_RUN);
+	if (herald_token_precedes_database(after))
+		return herald_gone(HERALD_GONE_DATABASE);
+	if (!herald_relay_covers(after->place, all_logged))
+		return herald_gone(HERALD_GONE_UNLOGGED);
+	if (has_begun(cursor) && herald_wal_mark_is_before(&after->wal, &cursor->at.wal))
+		cursor->at.wal = after->wal;
+	gone = request->keep(after->place, after->bypasses, all_logged, request->arg);
+	if (!has_begun(cursor) && !herald_is_gone(gone))
+		cursor->at = *after;
+	return gone;
+}
+
+static bool
+has_begun(const HeraldCursor *cursor)
+{
+	return cursor->at.run != 0;
+}
+
+/* What is on logged channels, when the queue does not have it. */
+static bool
+may_be_in_wal(HeraldGone gone)
+{
+	switch (gone.kind)
+	{
+		case HERALD_GONE_RUN:
+		case HERALD_GONE_UNLOGGED:
+		case HERALD_GONE_PAST_QUEUE:
+		case HERALD_GONE_BY_SIZE:
+		case HERALD_GONE_FOR_ROOM:
+			return true;
+		case HERALD_GONE_NOTHING:
+		case HERALD_GONE_DATABASE:
+		case HERALD_GONE_WAL:
+		case HERALD_GONE_RELAY:
+		case HERALD_GONE_HISTORY:
+		case HERALD_GONE_DAMAGED:
+			break;
+	}
+	return false;
+}
+
+/*
+ * From the WAL up to a cut, and from there on from the queue.  All channels that begin so in one transaction do it
+ * after one token, and their notifications come in one order.  What was read says nothing of a
+ * channel that was not logged until now.
+ */
+static HeraldGone
+open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
+{
+	HeraldGone	gone;
+
+	herald_cursor_prepare();
+	if (cursor->past != NULL && herald_wal_source_cut(cursor->past) != NULL)
+		gone = join_past(cursor, request);
+	else
+	{
+		gone = read_past(cursor, request);
+		if (herald_is_gone(gone))
+			herald_cursor_close_past(cursor);
+	}
+	if (herald_is_gone(gone))
+		return gone;
+	for (int i = 0; i < request->channels_used; i++)
+	{
+		if (!herald_wal_source_covers(cursor->past, request->channels[i].name))
+			return herald_gone(HERALD_GONE_UNLOGGED);
+	}
+	return gone;
+}
+
+/* A channel whose notifications before the queue have been read already, with those of others. */
+static HeraldGone
+join_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
+{
+	const HeraldCut *cut = herald_wal_source_cut(cursor->past);
+
+	if (!herald_wal_source_is_after(cursor->past, request->after))
+		return herald_gone_history("this session resumes other channels from another position");
+	if (cut->settings != herald_channel_settings_version())
+		return herald_gone(HERALD_GONE_UNLOGGED);
+	return request->keep(cut->place, cut->bypasses, true, request->arg);
+}
+
+static HeraldGone
+read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
+{
+	MemoryContext memory = request->outlives_transaction ? TopMemoryContext : CurrentMemoryContext;
+	HeraldCut	cut;
+	HeraldGone	gone;
+
+	herald_cursor_close_past(cursor);	/* an attempt that ended with an error has left it empty */
+	gone = herald_cut_make(&request->after->wal, &cut);
+	if (herald_is_gone(gone))
+		return gone;
+	gone = request->keep(cut.place, cut.bypasses, true, request->arg);
+	if (herald_is_gone(gone))
+		return gone;
+	cursor->in_past = *request->after;
+	cursor->cut = cut.place;
+	cursor->past = herald_wal_source_open(memory, request->outlives_transaction);
+	if (!has_begun(cursor))
+		cursor->at = (HeraldToken) {.run = herald_control->server_run,.place = cut.place,.bypasses = cut.bypasses};
+	return herald_wal_source_read(cursor->past, request->after, &cut, request->wants, request->wanted_max);
+}
+
+bool
+herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
+{
+	HeraldWalMark all;
+
+	if (cursor->past == NULL)
+		return false;
+	if (herald_wal_source_next(cursor->past, past))
+	{
+		if (past->entry == NULL)
+		{
+			cursor->in_past.moved = true;
+			cursor->in_past.wal = herald_wal_source_mark(cursor->past);
+		}
+		return true;
+	}
+	all = herald_wal_source_end(cursor->past);
+	herald_wal_mark_join(&cursor->at.wal, &all);
+	herald_cursor_close_past(cursor);
+	return false;
+}
+
+void
+herald_cursor_close_past(HeraldCursor *cursor)
+{
+	HeraldWalSource *past = cursor->past;
+
+	cursor->past = NULL;
+	if (past != NULL)
+		herald_wal_source_close(past);
+}
+
+void
+herald_cursor_receive(HeraldCursor *cursor, HeraldCommitId commit)
+{
+	herald_wal_mark_receive(&cursor->at.wal, commit, herald_control->server_run);
+}
+
+HeraldToken
+herald_cursor_position(HeraldCursor *cursor)
+{
+	if (cursor->past != NULL)
+		return cursor->in_past;
+	advance(&cursor->at.wal, cursor->at.place);
+	return cursor->at;
+}
+
+HeraldToken
+herald_cursor_no_position(void)
+{
+	return (HeraldToken) {.moved = true};
+}

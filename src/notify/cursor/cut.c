@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * cut.c
+ *	  Where reading the WAL ends, and this server's queue continues.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "miscadmin.h"
+
+#include "base/compat.h"
+#include "base/shared.h"
+#include "notify/cursor/cut.h"
+#include "notify/dispatch/dispatch.h"
+#include "notify/position/anchor.h"
+#include "notify/position/bypass.h"
+#include "notify/relay/relay_state.h"
+#include "notify/settings/channel_settings.h"
+
+static HeraldGone cut_of_relay(const HeraldWalMark *received, HeraldCut *cut);
+static HeraldGone cut_of_primary(const HeraldWalMark *received, HeraldCut *cut);
+static bool shows_conflicts(const HeraldWalMark *received, HeraldPosition place);
+static XLogRecPtr end_of_wal(void);
+static void serve_interrupts(void *arg);
+
+
+HeraldGone
+herald_cut_make(const HeraldWalMark *received, HeraldCut *cut)
+{
+	herald_bypass_await_counting();
+	cut->bypasses = herald_bypass_count();
+	cut->settings = herald_channel_settings_version();
+	return herald_relay_is_active() ? cut_of_relay(received, cut) : cut_of_primary(received, cut);
+}
+
+/*
+ * The relay says which place and which end belong together.  Of an anchor only the beginning is known: so
+ * wait for anything beyond that.
+ */
+static HeraldGone
+cut_of_relay(const HeraldWalMark *received, HeraldCut *cut)
+{
+	HeraldReached reached;
+
+	if (!herald_relay_await(Max(received->furthest.end, received->from.wal + 1)) ||
+		!herald_relay_await_visible() || !herald_relay_reached(&reached))
+		return herald_gone_history("this standby has not replayed it yet");
+	cut->place = reached.place;
+	cut->wal = reached.wal;
+	cut->in_order = true;
+	return herald_gone(HERALD_GONE_NOTHING);
+}
+
+/*
+ * Everything below `settled` has its commit record before the end of the WAL as it is found afterwards.
+ *
+ * [X2] The client may have received commits of this very primary from a standby.  They must be below the
+ * cut: so wait until everything is settled that has a place now.  If a commit hangs for longer, and
+ * one of those is behind it, the client cannot resume (core/wal_history.c).
+ */
+static HeraldGone
+cut_of_primary(const HeraldWalMark *received, HeraldCut *cut)
+{
+	HeraldPosition head;
+
+	herald_dispatch_attach();	/* this session may dispatch while it waits */
+	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
+	herald_settled_wait_before_commit(head, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
+	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
+	if (cut->place < head && !shows_conflicts(received, cut->place))
+		return herald_gone_history("a transaction before it is still committing");
+	cut->wal = end_of_wal();
+	cut->in_order = false;
+	XLogFlush(cut->wal);
+	if (received->furthest.end > cut->wal)
+		return herald_gone_history("it is beyond the end of the WAL here");
+	return herald_gone(HERALD_GONE_NOTHING);
+}
+
+/*
+ * Something below the head is not settled: it is left to the queue.  Does the history meet all of it,
+ * so that it meets what the client has received of it?  That is beyond the latest anchor of that
+ * place.  What the relay has put there is in the history already.
+ */
+static bool
+shows_conflicts(const HeraldWalMark *received, HeraldPosition place)
+{
+	HeraldReached reached;
+	HeraldWalAnchor anchor;
+
+	if (herald_relay_reached(&reached) && place < reached.place)
+		return false;
+	return herald_anchor_latest(place, &anchor) && received->from.wal <= anchor.wal;
+}
+
+/* The end of the last record: at the begin of a page the server adds the header that is to come. */
+static XLogRecPtr
+end_of_wal(void)
+{
+	XLogRecPtr	end = GetXLogInsertRecPtr();
+
+	if (XLogSegmentOffset(end, wal_segment_size) == SizeOfXLogLongPHD)
+		return end - SizeOfXLogLongPHD;
+	if (end % XLOG_BLCKSZ == SizeOfXLogShortPHD)
+		return end - SizeOfXLogShortPHD;
+	return end;
+}
+
+static void
+serve_interrupts(void *arg)
+{
+	CHECK_FOR_INTERRUPTS();
+}

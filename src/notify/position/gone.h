@@ -1,0 +1,68 @@
+/*-------------------------------------------------------------------------
+ *
+ * gone.h
+ *	  Why the notifications after a position can no longer be read.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_GONE_H
+#define HERALD_GONE_H
+
+#include "postgres.h"
+
+#include "base/compat.h"
+
+typedef enum HeraldGoneKind
+{
+	HERALD_GONE_NOTHING,		/* they can be read */
+	HERALD_GONE_RUN,			/* the position is of another server, or of an earlier run of this one */
+	HERALD_GONE_DATABASE,		/* it is of another database, perhaps one with the same oid, or of another cluster */
+	HERALD_GONE_PAST_QUEUE,		/* some went through the server's own queue */
+	HERALD_GONE_BY_SIZE,		/* herald.retain_size, or that file of a large transaction */
+	HERALD_GONE_FOR_ROOM,		/* the queue was full, or the disk */
+	HERALD_GONE_WAL,			/* the WAL after it was removed, or is too much; text says which */
+	HERALD_GONE_RELAY,			/* the relay of this standby is late */
+	HERALD_GONE_HISTORY,		/* the WAL here lacks what the client has received, or cannot tell how much it
+								 * received; text says why */
+	HERALD_GONE_UNLOGGED,		/* some are not in the WAL */
+	HERALD_GONE_DAMAGED			/* the queue is switched off */
+} HeraldGoneKind;
+
+typedef struct HeraldGone
+{
+	HeraldGoneKind kind;
+	const char *text;			/* a clause for the detail, of the kinds that have one */
+} HeraldGone;
+
+static inline HeraldGone
+herald_gone(HeraldGoneKind kind)
+{
+	HeraldGone	gone = {.kind = kind};
+
+	return gone;
+}
+
+/* The WAL does not show what the client has received, for this reason. */
+static inline HeraldGone
+herald_gone_history(const char *text)
+{
+	HeraldGone	gone = {.kind = HERALD_GONE_HISTORY,.text = text};
+
+	return gone;
+}
+
+static inline bool
+herald_is_gone(HeraldGone gone)
+{
+	return gone.kind != HERALD_GONE_NOTHING;
+}
+
+/* Throw 55000, with a hint for the user. */
+herald_noreturn extern void herald_gone_report(HeraldGone gone);
+
+/* The same at level DEBUG1: why a channel does not resume. */
+extern void herald_gone_tell(HeraldGone gone, const char *channel);
+
+#endif							/* HERALD_GONE_H */

@@ -1,0 +1,21 @@
+/*-------------------------------------------------------------------------
+ *
+ * last_logged.h
+ *	  The last commit with logged notifications of this server.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef HERALD_LAST_LOGGED_H
+#define HERALD_LAST_LOGGED_H
+
+#include "core/commit_id.h"
+
+/* A batch with logged notifications has been committed, and is not finished yet.  Never fails. */
+extern void herald_last_logged_note(HeraldCommitId commit);
+
+/* Of those since the start of this server the one that ends last in the WAL; end 0: there is none. */
+extern HeraldCommitId herald_last_logged(void);
+
+#endif							/* HERALD_LAST_LOGGED_H */
