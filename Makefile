@@ -30,7 +30,7 @@ OBJS = \
 	src/notify/relay/conflict.o src/notify/relay/relay_state.o \
 	src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o src/notify/dispatch/turns.o \
 	src/notify/channels/channel_map.o src/notify/channels/quota.o \
-	src/notify/wal/assemble.o src/notify/wal/wal_origin.o src/notify/wal/wal_reader.o src/notify/wal/wal_record.o \
+	src/notify/wal/reorder.o src/notify/wal/wal_origin.o src/notify/wal/wal_reader.o src/notify/wal/wal_record.o \
 	src/notify/storage/files.o src/notify/storage/large_reader.o src/notify/storage/large_writer.o \
 	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \

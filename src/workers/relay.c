@@ -52,7 +52,7 @@
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
 #include "notify/settings/channel_settings.h"
-#include "notify/wal/assemble.h"
+#include "notify/wal/reorder.h"
 #include "notify/wal/wal_reader.h"
 #include "workers/relay.h"
 #include "workers/worker.h"
@@ -68,7 +68,7 @@
 #define NOTE_EVERY		1000
 
 static HeraldWalReader *reader;
-static HeraldAssembler *assembler;
+static HeraldReorder *reorder;
 static HeraldReached reached;
 
 /*
@@ -80,7 +80,7 @@ static HeraldWalAnchor anchor;
 static XLogRecPtr done;			/* everything up to here had been sent before the current record */
 static HeraldRelayFigures figures;
 
-/* What the assembler has counted up to the last record. */
+/* What the reorder has counted up to the last record. */
 static uint64 forged_seen;
 static uint64 newer_seen;
 
@@ -138,7 +138,7 @@ herald_relay_main(Datum arg)
 		run();
 
 		/* A position from before the end says nothing of what this server sends on other channels from now on. */
-		if (herald_wal_coverage_is_doubt(herald_assembler_coverage(assembler)))
+		if (herald_wal_coverage_is_doubt(herald_reorder_coverage(reorder)))
 		{
 			report_gap(InvalidOid, "the server may have run without pg_herald");
 			publish_gaps();
@@ -213,7 +213,7 @@ begin(void)
 		return false;
 	}
 
-	assembler = herald_assembler_begin(reached.coverage);
+	reorder = herald_reorder_begin(reached.coverage);
 	reader = herald_wal_reader_open(from);
 	herald_wal_reader_seek_after(reader, from);
 	return true;
@@ -264,9 +264,9 @@ take_record(void)
 	HeraldWalEvent event;
 
 	done = reached.wal;
-	herald_assembler_take(assembler, record);
+	herald_reorder_take(reorder, record);
 	count_messages();
-	while (herald_assembler_event(assembler, &event))
+	while (herald_reorder_event(reorder, &event))
 		take_event(&event);
 	if (XLogRecGetRmid(record) == RM_XACT_ID &&
 		(XLogRecGetInfo(record) & XLOG_XACT_OPMASK) == XLOG_XACT_COMMIT)
@@ -277,8 +277,8 @@ take_record(void)
 static void
 count_messages(void)
 {
-	uint64		forged = herald_assembler_forged(assembler);
-	uint64		newer = herald_assembler_newer(assembler);
+	uint64		forged = herald_reorder_forged(reorder);
+	uint64		newer = herald_reorder_newer(reorder);
 
 	if (herald_wal_reader_position(reader) > reached.wal)
 	{
@@ -324,7 +324,7 @@ take_event(const HeraldWalEvent *event)
 static void
 note_anchor(const HeraldWalEvent *event)
 {
-	if (event->anchor.wal <= reached.from.wal || herald_assembler_oldest(assembler) != InvalidXLogRecPtr)
+	if (event->anchor.wal <= reached.from.wal || herald_reorder_oldest(reorder) != InvalidXLogRecPtr)
 		return;
 	anchor = event->anchor;
 }
@@ -345,7 +345,7 @@ note_gap(const HeraldWalEvent *event)
 		 * [X4] A session that enters its channels in the map looks at this afterwards: so it finds this, or is found by
 		 * the gap.
 		 */
-		if (herald_assembler_coverage(assembler) == HERALD_WAL_UNCOVERED)
+		if (herald_reorder_coverage(reorder) == HERALD_WAL_UNCOVERED)
 		{
 			reached.coverage = HERALD_WAL_UNCOVERED;
 			herald_relay_publish(&reached, herald_relay_read_from());
@@ -356,7 +356,7 @@ note_gap(const HeraldWalEvent *event)
 		else
 			publish_gaps();
 	}
-	reached.coverage = herald_assembler_coverage(assembler);
+	reached.coverage = herald_reorder_coverage(reorder);
 	herald_relay_publish(&reached, herald_relay_read_from());
 }
 
@@ -397,7 +397,7 @@ look_for_match(const HeraldChannelInfo *channel, void *arg)
 static void
 note_progress(XLogRecPtr wal)
 {
-	XLogRecPtr	oldest = herald_assembler_oldest(assembler);
+	XLogRecPtr	oldest = herald_reorder_oldest(reorder);
 
 	/* While it reads again what was relayed before a restart, there is no progress to publish. */
 	if (wal < reached.wal)
@@ -406,7 +406,7 @@ note_progress(XLogRecPtr wal)
 	reached.place = atomic_load(&herald_queue->head);
 	if (anchor.wal > reached.from.wal)
 		reached.from = anchor;
-	reached.coverage = herald_assembler_coverage(assembler);
+	reached.coverage = herald_reorder_coverage(reorder);
 	herald_relay_publish(&reached, oldest != InvalidXLogRecPtr ? oldest : wal);
 	herald_relay_publish_figures(&figures);
 }
@@ -479,8 +479,8 @@ send_batch(const HeraldWalEvent *batch)
 
 	StartTransactionCommand();
 	herald_is_involved = true;
-	herald_assembler_read_begin(assembler);
-	while ((result = herald_assembler_read(assembler, &notification)) == HERALD_WAL_NEXT_NOTIFICATION)
+	herald_reorder_read_begin(reorder);
+	while ((result = herald_reorder_read(reorder, &notification)) == HERALD_WAL_NEXT_NOTIFICATION)
 		add(&notification);
 	HERALD_STOP_POINT("relay-send");
 	if (result != HERALD_WAL_NEXT_END)
@@ -527,8 +527,8 @@ skip_gap(void)
 	reached.place = atomic_load(&herald_queue->head);
 	herald_relay_publish(&reached, from);
 	anchor = (HeraldWalAnchor) {0};
-	herald_assembler_end(assembler);
-	assembler = herald_assembler_begin(reached.coverage);
+	herald_reorder_end(reorder);
+	reorder = herald_reorder_begin(reached.coverage);
 	forged_seen = newer_seen = 0;
 	herald_wal_reader_seek_after(reader, from);
 }

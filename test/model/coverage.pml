@@ -1,8 +1,8 @@
 /*
  * coverage.pml
  *	  Servers that run without pg_herald for a while: [X4] of src/core/wal_coverage.c, with
- *	  notify/logged/ (anchor.c, mark.c, history.c, relay_state.c), workers/relay.c, and
- *	  notify/listener/resumption.c.
+ *	  notify/cursor/ (cursor.c, cut.c, wal_source.c), notify/position/anchor.c,
+ *	  notify/relay/relay_state.c, workers/relay.c, core/wal_mark.c, core/wal_history.c.
  *
  * Processes: server A, a primary; server B, its standby, with a relay; and a client. A server commits COMMITS
  * transactions at any moment, with two sessions on A and one on B. A run without the module commits
@@ -223,7 +223,7 @@ inline check_listener()
 	fi
 }
 
-/* ---- the client's mark: mark.c ---- */
+/* ---- the client's mark: core/wal_mark.c, cursor.c ---- */
 
 inline clear_mark()
 {
@@ -248,7 +248,7 @@ inline join(o_from, o_from_run, o_done, o_furthest, o_witness)
 	fi
 }
 
-/* herald_mark_advance(). An anchor begins where the record before it ends. */
+/* advance(). An anchor begins where the record before it ends. */
 inline mark_advance(s)
 {
 	if
@@ -603,9 +603,9 @@ end_relay:
 	od
 }
 
-/* ---- resumption.c, history.c ---- */
+/* ---- cursor.c, wal_source.c ---- */
 
-/* herald_mark_of_server() */
+/* herald_cursor_begin() */
 inline enter(s)
 {
 	at = s;
@@ -620,7 +620,7 @@ inline begin(s)
 	add_silent(excused, s, end[s])
 }
 
-/* herald_history_add(): from the token to the cut. Into is_good. */
+/* herald_wal_source_read(): from the token to the cut. Into is_good. */
 inline read_history(s, to)
 {
 	known = UNKNOWN;

@@ -1,8 +1,8 @@
 /*
  * logged.pml
  *	  Resuming across two orders, that of reservations and that of commits, and a failover:
- *	  notify/logged/ (anchor.c, mark.c, history.c, relay_state.c), workers/relay.c, and
- *	  notify/listener/resumption.c; docs/internals/LOGGED.md has the argument [X1]-[X3].
+ *	  notify/cursor/ (cursor.c, cut.c, wal_source.c), notify/position/anchor.c,
+ *	  notify/relay/relay_state.c, workers/relay.c, core/wal_mark.c, core/wal_history.c; docs/internals/LOGGED.md has the argument [X1]-[X3].
  *
  * Processes: server A, a primary; server B, its standby, with a relay; and a client. TRANSACTIONS are
  * sent by whichever server is a primary: each reserves, writes the last part of its message, writes
@@ -13,7 +13,7 @@
  * (RESTARTS), with a new run and an empty queue: its relay reads again from any place where no
  * transaction is between its message and its commit, and passes over what has been replayed. The client
  * begins on either server at any moment, is cut off at any moment, and resumes on either server,
- * RESUMES times.
+ * RESUMES times; with LOSES by the WAL on its own server as well, as when the queue has lost what comes next.
  *
  * Simpler than in C: each transaction has one notification, and its message one part. What is
  * replayed was flushed. Dispatched and settled are one (dispatch.pml has both), and nothing is
@@ -114,7 +114,7 @@ byte resumes;
 #define IS_RELAYED(s)	((s) == B && relay_is_active)
 #define IS_FINISHED(s, t)	(run_of[t] != runs[s] || stage[t] == FINISHED)
 
-/* ---- mark.c ---- */
+/* ---- core/wal_mark.c, cursor.c ---- */
 
 inline mark_witness(t)
 {
@@ -222,7 +222,7 @@ inline anchor_below(s, to)
 	run_of[witness] != runs[s] || anchor_place[LIST(s, i)] <= place_of[witness])
 #endif
 
-/* herald_mark_advance() */
+/* advance() */
 inline mark_advance(s, place)
 {
 	found = 0; last = 0; open = 0; anchor_run = 0;
@@ -546,9 +546,9 @@ end_relay:
 	od
 }
 
-/* ---- history.c and resumption.c ---- */
+/* ---- cursor.c, wal_source.c and core/wal_history.c ---- */
 
-/* The session joins: herald_mark_of_server(). */
+/* The session joins: herald_cursor_begin(). */
 inline join(s)
 {
 	at = s;
@@ -614,7 +614,7 @@ inline check()
 	i = 0; in_wal = 0; coming = 0
 }
 
-/* herald_history_add(): from the token to the cut. */
+/* herald_wal_source_read(): from the token to the cut. */
 inline read_history()
 {
 	is_good = 1;
@@ -751,7 +751,11 @@ inline resume(s)
 #endif
 		state = READS;
 		check()
+#ifdef LOSES
+	:: true ->						/* or the queue has lost what comes next */
+#else
 	:: else ->
+#endif
 		state = CUT;
 #ifdef END_BEFORE_SETTLED
 		cut_end = end[s];

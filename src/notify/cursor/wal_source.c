@@ -24,7 +24,7 @@
 #include "core/wal_history.h"
 #include "notify/cursor/wal_source.h"
 #include "notify/settings/channel_settings.h"
-#include "notify/wal/assemble.h"
+#include "notify/wal/reorder.h"
 #include "notify/wal/wal_reader.h"
 
 /* In the file, before a transaction's entries. */
@@ -69,7 +69,7 @@ typedef struct Reading
 {
 	HeraldWalSource *source;
 	HeraldWalHistory history;
-	HeraldAssembler *assembler;
+	HeraldReorder *reorder;
 	HeraldListensTo wants;
 	uint32		wanted_max;
 	uint32		wanted;			/* notifications so far that are wanted */
@@ -210,7 +210,7 @@ read_wal(Reading *reading)
 	/* [X3] In another history a user's bytes may be at that place: so begin where a record certainly does. */
 	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
 	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);
-	reading->assembler = herald_assembler_begin(HERALD_WAL_UNKNOWN);
+	reading->reorder = herald_reorder_begin(HERALD_WAL_UNKNOWN);
 	while (herald_wal_reader_position(reader) < to && !has_enough(reading))
 	{
 		HeraldWalEvent event;
@@ -225,8 +225,8 @@ read_wal(Reading *reading)
 			break;
 		if (herald_wal_reader_record(reader)->ReadRecPtr < from)
 			continue;
-		herald_assembler_take(reading->assembler, herald_wal_reader_record(reader));
-		while (herald_assembler_event(reading->assembler, &event))
+		herald_reorder_take(reading->reorder, herald_wal_reader_record(reader));
+		while (herald_reorder_event(reading->reorder, &event))
 		{
 			HeraldGone	gone = take_event(reading, &event);
 
@@ -236,7 +236,7 @@ read_wal(Reading *reading)
 		if (!reading->history.has_witness && received->furthest.end == InvalidXLogRecPtr)
 			break;				/* it would have been the first */
 	}
-	herald_assembler_end(reading->assembler);
+	herald_reorder_end(reading->reorder);
 	herald_wal_reader_close(reader);
 	if (reading->history.has_witness)
 		return herald_gone(HERALD_GONE_NOTHING);
@@ -271,7 +271,7 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 	{
 		case HERALD_WAL_EVENT_ANCHOR:
 			herald_wal_history_anchor(history, event->anchor);
-			if (herald_assembler_oldest(reading->assembler) == InvalidXLogRecPtr)
+			if (herald_reorder_oldest(reading->reorder) == InvalidXLogRecPtr)
 				reading->anchor = event->anchor;
 			break;
 		case HERALD_WAL_EVENT_SETTING:
@@ -312,11 +312,11 @@ write_batch(Reading *reading, const HeraldWalEvent *event)
 	FilePlace	end;
 
 	BufFileWrite(source->file, &header, sizeof(header));
-	herald_assembler_read_begin(reading->assembler);
+	herald_reorder_read_begin(reading->reorder);
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		switch (herald_assembler_read(reading->assembler, &notification))
+		switch (herald_reorder_read(reading->reorder, &notification))
 		{
 			case HERALD_WAL_NEXT_NOTIFICATION:
 				write_entry(reading, &notification, &header.bytes);

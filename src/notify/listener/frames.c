@@ -139,8 +139,8 @@ herald_frames_go_out(void)
 }
 
 /*
- * The server's pq_flush() takes part in no barrier while it waits for a client.  What waits for that barrier
- * then waits for the client as well: the promotion of a standby, from 19 on, and DROP DATABASE.
+ * pq_flush() does not process ProcSignalBarriers while it waits for the socket.  The promotion of a standby, from 19
+ * on, and DROP DATABASE wait for such a barrier, and so would wait for the client.
  */
 void
 herald_frames_flush(void)

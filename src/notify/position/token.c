@@ -32,6 +32,7 @@
 
 #define VERSION			4
 #define TAG_BYTES		16
+#define TAG_DIGITS		((size_t) 2 * TAG_BYTES)
 #define PARTS			11
 
 static int	write_parts(const HeraldToken *token, Oid database, char *text);
@@ -81,8 +82,8 @@ herald_token_read(const char *text, HeraldToken *token)
 	if (!read_parts(text, token, &database))
 		report_invalid();
 	length = write_parts(token, database, again);
-	if (strncmp(text, again, length) != 0 || strlen(text + length) != (size_t) 2 * TAG_BYTES ||
-		strspn(text + length, "0123456789abcdef") != (size_t) 2 * TAG_BYTES)
+	if (strncmp(text, again, length) != 0 || strlen(text + length) != TAG_DIGITS ||
+		strspn(text + length, "0123456789abcdef") != TAG_DIGITS)
 		report_invalid();
 	if (database != MyDatabaseId)
 		return herald_gone(HERALD_GONE_DATABASE);
@@ -165,7 +166,7 @@ write_tag(HeraldTokenHash *hash, const char *text, int length, char *tag)
 
 	hmac(hash, key_of_database(hash), PG_SHA256_DIGEST_LENGTH, text, length, digest);
 	(void) hex_encode((const char *) digest, TAG_BYTES, tag);
-	tag[2 * TAG_BYTES] = '\0';
+	tag[TAG_DIGITS] = '\0';
 }
 
 /*

@@ -73,8 +73,8 @@ extern void herald_relay_publish_figures(const HeraldRelayFigures *figures);
 extern void herald_relay_finish(void);
 
 /*
- * By a session that changes settings, after the relay has ended: what the queue has from before that may lack
- * notifications of channels that are logged from now on.
+ * Called when a setting changes on a promoted server.  The part of the queue that the relay filled may lack
+ * notifications of newly logged channels.
  */
 extern void herald_relay_own_setting(void);
 
@@ -119,8 +119,8 @@ extern bool herald_relay_covers(HeraldPosition place, bool logged);
 extern bool herald_relay_await_visible(void);
 
 /*
- * Wait, in a transaction, until the relay has come to this position, or has ended.  False: it takes too long.  Throws a serialization failure if replay may never come there, since it waits for queries; and
- * what interrupts throw.
+ * Wait, in a transaction, until the relay has come to this position, or has ended.  False: it takes too long.  Throws
+ * serialization_failure if replay is blocked by queries, perhaps by this one; and what interrupts throw.
  */
 extern bool herald_relay_await(XLogRecPtr wal);
 

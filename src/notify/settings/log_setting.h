@@ -12,10 +12,10 @@
 
 #include "postgres.h"
 
-/* This transaction creates, changes or drops a foreign server, perhaps the one of the settings. */
+/* Record that this transaction creates, changes or drops a foreign server, perhaps the one of the settings. */
 extern void herald_log_setting_note(void);
 
-/* Does it?  _any_change: in effect, are settings of channels changed?  The latter may throw. */
+/* Was that recorded?  any_change: has it changed the setting of any channel in effect?  The latter may throw. */
 extern bool herald_log_setting_is_noted(void);
 extern bool herald_log_setting_any_change(void);
 

@@ -248,7 +248,7 @@ find_record(HeraldWalReader *reader, char **error)
 	return true;
 }
 
-/* See assemble.c. */
+/* See reorder.c. */
 static bool
 may_concern_us(XLogReaderState *record)
 {

@@ -429,7 +429,7 @@ def test_largest_value(session, other):
 
 
 def test_pooler(session, other):
-    """Guards: values outlive transactions, DISCARD ALL and a change of role, and are right after them."""
+    """Guards: cached values survive DISCARD ALL and SET ROLE, and stay correct."""
     other.execute("DROP ROLE IF EXISTS regress_pooled; CREATE ROLE regress_pooled;"
                   " GRANT SELECT ON item TO PUBLIC")
     assert one(session, LOOK) == "0"

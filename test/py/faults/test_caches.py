@@ -168,7 +168,7 @@ def test_joins_while_one_commits(caches, committing_at, joining_at, how):
 @pytest.mark.parametrize("joining_at", JOINER)
 @pytest.mark.parametrize("committing_at", COMMITTER)
 def test_joins_anew_while_one_commits(caches, committing_at, joining_at, how):
-    """Guards: the same for a session that was overrun, in a transaction whose only snapshot is from before."""
+    """Guards: an overrun session does not cache values older than the reset, in a transaction whose only snapshot is older."""
     victim, joiner = caches.connect(), caches.reader()
     joiner.execute(f"{REPEATABLE}; {LOOK}")
     writing = caches.stand_still(committing_at, victim, CHANGE)

@@ -143,8 +143,7 @@ def test_watchdog_is_terminated(caches):
 
 @pytest.mark.parametrize("how", ["released", "terminate", "cancel"])
 def test_stands_still_before_the_signal(caches, how):
-    """Guards: when a session is held after it has given a turn, but before it has signalled, the watchdog takes care of
-    the others; also if that session ends."""
+    """Guards: if a session stops between giving the turn and signalling, or exits there, the watchdog signals."""
     sender, victim = caches.connect(), caches.reader()
     caches.points.arm("catch-up-handed-out", "wait" if how == "released" else how, pid_of(sender))
     caches.flood(10)

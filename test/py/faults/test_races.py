@@ -337,8 +337,8 @@ def test_empty_transactions_that_always_fail(scene):
 
 
 def test_a_stranger_in_the_slot(scene):
-    """Guards: a session of another role that gets the slot of a session that has ended, while herald.channels is read,
-    is not taken for one of the reader's role: its channel is not shown."""
+    """Guards: herald.channels does not show another role's channel if that role's session takes over a slot during the
+    scan."""
     scene.watcher.execute("CREATE ROLE visitor LOGIN")
     own, reader = scene.connect(), scene.connect()
     try:

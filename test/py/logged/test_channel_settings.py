@@ -129,7 +129,7 @@ def test_committed_changes_count(open_one):
 
 
 def test_savepoints(open_one):
-    """Guards: what is rolled back to a savepoint does not count."""
+    """Guards: a setting rolled back to a savepoint has no effect."""
     session, other = open_one(), open_one()
     session.execute("BEGIN")
     put(session, a=True)
@@ -143,7 +143,7 @@ def test_savepoints(open_one):
 
 
 def test_changed_while_it_is_read(open_one, points):
-    """Guards: a change that is committed while a session reads the settings counts the next time; an error while it reads
+    """Guards: a setting committed while a session reads the settings is seen by its next lookup; an error while it reads
     leaves nothing behind."""
     session, reader = open_one(), open_one()
     points.arm("settings-read", "wait", pid_of(reader))

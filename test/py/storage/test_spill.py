@@ -154,7 +154,7 @@ def works_afresh(cluster, connect) -> None:
 # ---- several laggards ----
 
 def test_twenty_laggards_share_the_files(spilling, connect, watcher):
-    """Guards: what twenty laggards have not read is written once, as for one."""
+    """Guards: twenty laggards share one copy of the spilled segments."""
     sender = connect(spilling)
     written = []
     for count in (1, 20):

@@ -1,7 +1,10 @@
 /*-------------------------------------------------------------------------
  *
- * assemble.c
+ * reorder.c
  *	  From records of the WAL to the logged notifications of each committed transaction.
+ *
+ * The same task as the server's ReorderBuffer, at a tenth of its size: drop_older() is ReorderBufferAbortOld(),
+ * and a long transaction is read again instead of being spilled.
  *
  * A sender writes its messages before its commit record, others' records lie between, and it is
  * the commit record that decides.  So messages wait here by transaction id.  A transaction may
@@ -35,7 +38,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#include "notify/wal/assemble.h"
+#include "notify/wal/reorder.h"
 #include "notify/wal/wal_origin.h"
 #include "notify/wal/wal_record.h"
 
@@ -59,8 +62,8 @@ typedef struct Transaction
 	XLogRecPtr	first;			/* where its first message begins */
 
 	/* Notifications. */
-	uint32		next_number;	/* of its next part; 1: its last one was the last of a message */
-	bool		lacks_parts;	/* some were before reading began */
+	uint32		next_number;	/* number of the next part expected; 1 after the last part of a message */
+	bool		lacks_parts;	/* reading began behind some of its parts */
 	uint64		place;
 	XLogRecPtr *parts;			/* where each begins, unless it lacks some */
 	uint32		count;
@@ -79,7 +82,7 @@ typedef struct Entry
 	Transaction *transaction;
 } Entry;
 
-struct HeraldAssembler
+struct HeraldReorder
 {
 	MemoryContext context;
 	HTAB	   *open;			/* of Entry */
@@ -87,12 +90,12 @@ struct HeraldAssembler
 	uint64		forged;
 	uint64		newer;
 
-	/* What the present record has caused. */
+	/* The events of the current record. */
 	bool		has_gap;		/* `gap`, before the others */
 	HeraldWalEvent gap;
 	bool		has_event;		/* `event` */
 	HeraldWalEvent event;
-	List	   *committed;		/* of Transaction: what is left of them */
+	List	   *committed;		/* Transactions whose events have not all been taken */
 
 	/* Reading a batch's notifications. */
 	Transaction *batch;
@@ -107,112 +110,112 @@ struct HeraldAssembler
 	size_t		buffer_size;
 };
 
-static void forget_committed(HeraldAssembler *assembler);
-static void give_back(HeraldAssembler *assembler);
-static void take_message(HeraldAssembler *assembler, XLogReaderState *record);
-static void step(HeraldAssembler *assembler, XLogReaderState *record, HeraldWalStep step);
-static void note_gap(HeraldAssembler *assembler, XLogReaderState *record, Oid database, const char *reason);
-static Transaction *find(HeraldAssembler *assembler, TransactionId xid);
-static Transaction *find_or_add(HeraldAssembler *assembler, XLogReaderState *record, Oid database, uint64 run);
+static void forget_committed(HeraldReorder *reorder);
+static void give_back(HeraldReorder *reorder);
+static void take_message(HeraldReorder *reorder, XLogReaderState *record);
+static void step(HeraldReorder *reorder, XLogReaderState *record, HeraldWalStep step);
+static void note_gap(HeraldReorder *reorder, XLogReaderState *record, Oid database, const char *reason);
+static Transaction *find(HeraldReorder *reorder, TransactionId xid);
+static Transaction *find_or_add(HeraldReorder *reorder, XLogReaderState *record, Oid database, uint64 run);
 static void add_part(Transaction *transaction, XLogRecPtr at, const HeraldWalMessage *message,
 					 const HeraldWalText *text);
 static void keep_text(Transaction *transaction, const HeraldWalText *text);
-static void add_setting(HeraldAssembler *assembler, Transaction *transaction, HeraldWalMessage *message,
+static void add_setting(HeraldReorder *reorder, Transaction *transaction, HeraldWalMessage *message,
 						size_t length);
-static char *buffer_for(HeraldAssembler *assembler, size_t length);
-static void drop_buffer(HeraldAssembler *assembler);
-static void take_end(HeraldAssembler *assembler, XLogReaderState *record);
-static void commit(HeraldAssembler *assembler, TransactionId xid);
-static void mark_prepared(HeraldAssembler *assembler, TransactionId xid);
-static void drop(HeraldAssembler *assembler, TransactionId xid);
-static void drop_not_prepared(HeraldAssembler *assembler);
-static void drop_older(HeraldAssembler *assembler, TransactionId oldest);
-static HeraldWalNext next_part(HeraldAssembler *assembler);
-static HeraldWalNext read_part_again(HeraldAssembler *assembler, HeraldWalText *text);
-static bool is_expected_part(HeraldAssembler *assembler, const HeraldWalText *text);
+static char *buffer_for(HeraldReorder *reorder, size_t length);
+static void drop_buffer(HeraldReorder *reorder);
+static void take_end(HeraldReorder *reorder, XLogReaderState *record);
+static void commit(HeraldReorder *reorder, TransactionId xid);
+static void mark_prepared(HeraldReorder *reorder, TransactionId xid);
+static void drop(HeraldReorder *reorder, TransactionId xid);
+static void drop_not_prepared(HeraldReorder *reorder);
+static void drop_older(HeraldReorder *reorder, TransactionId oldest);
+static HeraldWalNext next_part(HeraldReorder *reorder);
+static HeraldWalNext read_part_again(HeraldReorder *reorder, HeraldWalText *text);
+static bool is_expected_part(HeraldReorder *reorder, const HeraldWalText *text);
 
 
-HeraldAssembler *
-herald_assembler_begin(HeraldWalCoverage coverage)
+HeraldReorder *
+herald_reorder_begin(HeraldWalCoverage coverage)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "pg_herald assembler",
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "pg_herald reorder",
 												  ALLOCSET_DEFAULT_SIZES);
-	HeraldAssembler *assembler = MemoryContextAllocZero(context, sizeof(HeraldAssembler));
+	HeraldReorder *reorder = MemoryContextAllocZero(context, sizeof(HeraldReorder));
 	HASHCTL		control = {
 		.keysize = sizeof(TransactionId),
 		.entrysize = sizeof(Entry),
 		.hcxt = context,
 	};
 
-	assembler->context = context;
-	assembler->coverage = coverage;
-	assembler->open = hash_create("pg_herald open transactions", 64, &control,
+	reorder->context = context;
+	reorder->coverage = coverage;
+	reorder->open = hash_create("pg_herald open transactions", 64, &control,
 								  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	return assembler;
+	return reorder;
 }
 
 void
-herald_assembler_end(HeraldAssembler *assembler)
+herald_reorder_end(HeraldReorder *reorder)
 {
-	MemoryContextDelete(assembler->context);
+	MemoryContextDelete(reorder->context);
 }
 
 void
-herald_assembler_take(HeraldAssembler *assembler, XLogReaderState *record)
+herald_reorder_take(HeraldReorder *reorder, XLogReaderState *record)
 {
 	Oid			created;
 
-	forget_committed(assembler);
+	forget_committed(reorder);
 	if (herald_wal_record_is_commit(record))
-		step(assembler, record, HERALD_WAL_COMMIT);
+		step(reorder, record, HERALD_WAL_COMMIT);
 	switch (XLogRecGetRmid(record))
 	{
 		case RM_LOGICALMSG_ID:
-			take_message(assembler, record);
+			take_message(reorder, record);
 			break;
 		case RM_XACT_ID:
-			if (hash_get_num_entries(assembler->open) > 0)
-				take_end(assembler, record);
+			if (hash_get_num_entries(reorder->open) > 0)
+				take_end(reorder, record);
 			break;
 		case RM_XLOG_ID:
 			if (!herald_wal_record_ends_run(record))
 				break;
-			drop_not_prepared(assembler);
-			step(assembler, record, HERALD_WAL_BEGINNING);
+			drop_not_prepared(reorder);
+			step(reorder, record, HERALD_WAL_BEGINNING);
 			break;
 		case RM_STANDBY_ID:
 			if ((XLogRecGetInfo(record) & ~XLR_INFO_MASK) == XLOG_RUNNING_XACTS)
-				drop_older(assembler, ((xl_running_xacts *) XLogRecGetData(record))->oldestRunningXid);
+				drop_older(reorder, ((xl_running_xacts *) XLogRecGetData(record))->oldestRunningXid);
 			break;
 		case RM_DBASE_ID:
 			created = herald_wal_record_created(record);
 			if (OidIsValid(created))
-				note_gap(assembler, record, created, "the database has been created again");
+				note_gap(reorder, record, created, "the database has been created again");
 			break;
 		default:
 			break;
 	}
-	give_back(assembler);
+	give_back(reorder);
 }
 
 bool
-herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event)
+herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event)
 {
-	if (assembler->has_gap)
+	if (reorder->has_gap)
 	{
-		assembler->has_gap = false;
-		*event = assembler->gap;
+		reorder->has_gap = false;
+		*event = reorder->gap;
 		return true;
 	}
-	*event = assembler->event;
-	if (assembler->has_event)
+	*event = reorder->event;
+	if (reorder->has_event)
 	{
-		assembler->has_event = false;
+		reorder->has_event = false;
 		return true;
 	}
-	while (assembler->committed != NIL)
+	while (reorder->committed != NIL)
 	{
-		Transaction *transaction = linitial(assembler->committed);
+		Transaction *transaction = linitial(reorder->committed);
 
 		event->database = transaction->database;
 		if (transaction->settings != NIL)
@@ -225,73 +228,73 @@ herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event)
 			event->logged = setting->logged;
 			return true;
 		}
-		if (transaction->count > 0 && assembler->batch != transaction)
+		if (transaction->count > 0 && reorder->batch != transaction)
 		{
 			event->kind = HERALD_WAL_EVENT_BATCH;
 			event->commit.run = transaction->run;
 			event->commit.place = transaction->place;
-			assembler->batch = transaction;
+			reorder->batch = transaction;
 			return true;
 		}
-		assembler->batch = NULL;
-		assembler->committed = list_delete_first(assembler->committed);
+		reorder->batch = NULL;
+		reorder->committed = list_delete_first(reorder->committed);
 		MemoryContextDelete(transaction->context);
-		give_back(assembler);
+		give_back(reorder);
 	}
 	return false;
 }
 
 void
-herald_assembler_read_begin(HeraldAssembler *assembler)
+herald_reorder_read_begin(HeraldReorder *reorder)
 {
-	Assert(assembler->batch != NULL);
-	assembler->parts_read = 0;
-	assembler->next_number = 1;
-	assembler->offset = 0;
-	assembler->in_part = false;
-	assembler->is_last_part = false;
-	if (assembler->batch->text == NULL)
+	Assert(reorder->batch != NULL);
+	reorder->parts_read = 0;
+	reorder->next_number = 1;
+	reorder->offset = 0;
+	reorder->in_part = false;
+	reorder->is_last_part = false;
+	if (reorder->batch->text == NULL)
 	{
-		if (assembler->again == NULL)
+		if (reorder->again == NULL)
 		{
-			MemoryContext caller = MemoryContextSwitchTo(assembler->context);
+			MemoryContext caller = MemoryContextSwitchTo(reorder->context);
 
-			assembler->again = herald_wal_reader_open(assembler->batch->first);
+			reorder->again = herald_wal_reader_open(reorder->batch->first);
 			MemoryContextSwitchTo(caller);
 		}
-		herald_wal_reader_seek(assembler->again, assembler->batch->first);
+		herald_wal_reader_seek(reorder->again, reorder->batch->first);
 	}
 }
 
 HeraldWalNext
-herald_assembler_read(HeraldAssembler *assembler, HeraldWalNotification *notification)
+herald_reorder_read(HeraldReorder *reorder, HeraldWalNotification *notification)
 {
-	while (!assembler->in_part ||
-		   !herald_wal_next(&assembler->message, notification, assembler->buffer))
+	while (!reorder->in_part ||
+		   !herald_wal_next(&reorder->message, notification, reorder->buffer))
 	{
 		HeraldWalNext result;
 
-		assembler->in_part = false;
-		if (assembler->is_last_part)
+		reorder->in_part = false;
+		if (reorder->is_last_part)
 			return HERALD_WAL_NEXT_END;
-		result = next_part(assembler);
+		result = next_part(reorder);
 		if (result != HERALD_WAL_NEXT_NOTIFICATION)
 			return result;
-		assembler->in_part = true;
+		reorder->in_part = true;
 	}
 	return HERALD_WAL_NEXT_NOTIFICATION;
 }
 
 XLogRecPtr
-herald_assembler_oldest(HeraldAssembler *assembler)
+herald_reorder_oldest(HeraldReorder *reorder)
 {
 	XLogRecPtr	oldest = InvalidXLogRecPtr;
 	HASH_SEQ_STATUS scan;
 	Entry	   *entry;
 
-	if (hash_get_num_entries(assembler->open) == 0)
+	if (hash_get_num_entries(reorder->open) == 0)
 		return oldest;
-	hash_seq_init(&scan, assembler->open);
+	hash_seq_init(&scan, reorder->open);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 		if (oldest == InvalidXLogRecPtr || entry->transaction->first < oldest)
 			oldest = entry->transaction->first;
@@ -299,52 +302,52 @@ herald_assembler_oldest(HeraldAssembler *assembler)
 }
 
 HeraldWalCoverage
-herald_assembler_coverage(const HeraldAssembler *assembler)
+herald_reorder_coverage(const HeraldReorder *reorder)
 {
-	return assembler->coverage;
+	return reorder->coverage;
 }
 
 uint64
-herald_assembler_forged(const HeraldAssembler *assembler)
+herald_reorder_forged(const HeraldReorder *reorder)
 {
-	return assembler->forged;
+	return reorder->forged;
 }
 
 uint64
-herald_assembler_newer(const HeraldAssembler *assembler)
+herald_reorder_newer(const HeraldReorder *reorder)
 {
-	return assembler->newer;
+	return reorder->newer;
 }
 
-/* Free what the record before has left. */
+/* Free the events of the previous record. */
 static void
-forget_committed(HeraldAssembler *assembler)
+forget_committed(HeraldReorder *reorder)
 {
 	ListCell   *cell;
 
-	assembler->has_gap = assembler->has_event = false;
-	assembler->batch = NULL;
-	if (assembler->committed == NIL)
+	reorder->has_gap = reorder->has_event = false;
+	reorder->batch = NULL;
+	if (reorder->committed == NIL)
 		return;
-	foreach(cell, assembler->committed)
+	foreach(cell, reorder->committed)
 		MemoryContextDelete(((Transaction *) lfirst(cell))->context);
-	list_free(assembler->committed);
-	assembler->committed = NIL;
+	list_free(reorder->committed);
+	reorder->committed = NIL;
 }
 
-/* What only a long transaction needs: the next one may be far away. */
+/* Free what only long transactions need: the next one may be far away. */
 static void
-give_back(HeraldAssembler *assembler)
+give_back(HeraldReorder *reorder)
 {
-	if (assembler->again != NULL)
-		herald_wal_reader_close(assembler->again);
-	assembler->again = NULL;
-	if (assembler->buffer_size > TEXT_KEPT)
-		drop_buffer(assembler);
+	if (reorder->again != NULL)
+		herald_wal_reader_close(reorder->again);
+	reorder->again = NULL;
+	if (reorder->buffer_size > TEXT_KEPT)
+		drop_buffer(reorder);
 }
 
 static void
-take_message(HeraldAssembler *assembler, XLogReaderState *record)
+take_message(HeraldReorder *reorder, XLogReaderState *record)
 {
 	HeraldWalText text;
 	HeraldWalMessage message;
@@ -358,85 +361,85 @@ take_message(HeraldAssembler *assembler, XLogReaderState *record)
 		result = herald_wal_scan(text.text, text.length, &message);
 	if (result == HERALD_WAL_NEWER)
 	{
-		assembler->newer++;
-		step(assembler, record, HERALD_WAL_MESSAGE);
-		note_gap(assembler, record, text.database, "a later version of pg_herald has written them");
+		reorder->newer++;
+		step(reorder, record, HERALD_WAL_MESSAGE);
+		note_gap(reorder, record, text.database, "a later version of pg_herald has written them");
 		return;
 	}
 	if (result == HERALD_WAL_INVALID || text.transactional != (message.kind != HERALD_WAL_ANCHOR) ||
 		(text.transactional && !TransactionIdIsValid(XLogRecGetXid(record))))
 	{
-		assembler->forged++;
+		reorder->forged++;
 		return;
 	}
 
-	step(assembler, record, HERALD_WAL_MESSAGE);
+	step(reorder, record, HERALD_WAL_MESSAGE);
 	switch (message.kind)
 	{
 		case HERALD_WAL_NOTIFICATIONS:
-			transaction = find_or_add(assembler, record, text.database, message.run);
+			transaction = find_or_add(reorder, record, text.database, message.run);
 			add_part(transaction, record->ReadRecPtr, &message, &text);
 			break;
 		case HERALD_WAL_SETTING:
-			add_setting(assembler, find_or_add(assembler, record, text.database, message.run), &message,
+			add_setting(reorder, find_or_add(reorder, record, text.database, message.run), &message,
 						text.length);
 			break;
 		case HERALD_WAL_ANCHOR:
-			assembler->event = (HeraldWalEvent) {
+			reorder->event = (HeraldWalEvent) {
 				.kind = HERALD_WAL_EVENT_ANCHOR,
 				.anchor = {record->ReadRecPtr, message.run}
 			};
-			assembler->has_event = true;
+			reorder->has_event = true;
 			break;
 	}
 }
 
 /* A step of the server's run. */
 static void
-step(HeraldAssembler *assembler, XLogReaderState *record, HeraldWalStep step)
+step(HeraldReorder *reorder, XLogReaderState *record, HeraldWalStep step)
 {
 	bool		is_gap;
 
-	assembler->coverage = herald_wal_coverage_next(assembler->coverage, step, &is_gap);
+	reorder->coverage = herald_wal_coverage_next(reorder->coverage, step, &is_gap);
 	if (is_gap)
-		note_gap(assembler, record, InvalidOid, "the server may have run without pg_herald");
+		note_gap(reorder, record, InvalidOid, "the server may have run without pg_herald");
 }
 
 static void
-note_gap(HeraldAssembler *assembler, XLogReaderState *record, Oid database, const char *reason)
+note_gap(HeraldReorder *reorder, XLogReaderState *record, Oid database, const char *reason)
 {
-	if (assembler->has_gap)
+	if (reorder->has_gap)
 		return;					/* which is one of all databases */
-	assembler->gap = (HeraldWalEvent) {
+	reorder->gap = (HeraldWalEvent) {
 		.kind = HERALD_WAL_EVENT_GAP,
 		.database = database,
 		.commit.end = record->EndRecPtr,
 		.is_creation = OidIsValid(herald_wal_record_created(record)),
 		.reason = reason
 	};
-	assembler->has_gap = true;
+	reorder->has_gap = true;
 }
 
 static Transaction *
-find(HeraldAssembler *assembler, TransactionId xid)
+find(HeraldReorder *reorder, TransactionId xid)
 {
-	Entry	   *entry = hash_search(assembler->open, &xid, HASH_FIND, NULL);
+	Entry	   *entry = hash_search(reorder->open, &xid, HASH_FIND, NULL);
 
 	return entry ? entry->transaction : NULL;
 }
 
 static Transaction *
-find_or_add(HeraldAssembler *assembler, XLogReaderState *record, Oid database, uint64 run)
+find_or_add(HeraldReorder *reorder, XLogReaderState *record, Oid database, uint64 run)
 {
 	TransactionId xid = XLogRecGetXid(record);
-	Transaction *transaction = find(assembler, xid);
+	Transaction *transaction = find(reorder, xid);
 	MemoryContext context;
 	Entry	   *entry;
 
 	if (transaction != NULL)
 		return transaction;
 
-	context = AllocSetContextCreate(assembler->context, "pg_herald transaction", ALLOCSET_SMALL_SIZES);
+	context = AllocSetContextCreate(reorder->context, "pg_herald transaction", ALLOCSET_SMALL_SIZES);
 	transaction = MemoryContextAllocZero(context, sizeof(Transaction));
 	transaction->context = context;
 	transaction->xid = xid;
@@ -444,7 +447,7 @@ find_or_add(HeraldAssembler *assembler, XLogReaderState *record, Oid database, u
 	transaction->run = run;
 	transaction->first = record->ReadRecPtr;
 	transaction->next_number = 1;
-	entry = hash_search(assembler->open, &xid, HASH_ENTER, NULL);
+	entry = hash_search(reorder->open, &xid, HASH_ENTER, NULL);
 	entry->transaction = transaction;
 	return transaction;
 }
@@ -502,13 +505,13 @@ keep_text(Transaction *transaction, const HeraldWalText *text)
 }
 
 static void
-add_setting(HeraldAssembler *assembler, Transaction *transaction, HeraldWalMessage *message, size_t length)
+add_setting(HeraldReorder *reorder, Transaction *transaction, HeraldWalMessage *message, size_t length)
 {
 	HeraldWalNotification pattern;
 	MemoryContext caller;
 	Setting    *setting;
 
-	if (!herald_wal_next(message, &pattern, buffer_for(assembler, length)))
+	if (!herald_wal_next(message, &pattern, buffer_for(reorder, length)))
 		return;
 	caller = MemoryContextSwitchTo(transaction->context);
 	setting = palloc(offsetof(Setting, pattern) + pattern.channel_length + 1);
@@ -520,37 +523,37 @@ add_setting(HeraldAssembler *assembler, Transaction *transaction, HeraldWalMessa
 
 /* For the strings of a text. */
 static char *
-buffer_for(HeraldAssembler *assembler, size_t length)
+buffer_for(HeraldReorder *reorder, size_t length)
 {
-	if (length > assembler->buffer_size)
+	if (length > reorder->buffer_size)
 	{
-		drop_buffer(assembler);
-		assembler->buffer = MemoryContextAllocHuge(assembler->context, length);
-		assembler->buffer_size = length;
+		drop_buffer(reorder);
+		reorder->buffer = MemoryContextAllocHuge(reorder->context, length);
+		reorder->buffer_size = length;
 	}
-	return assembler->buffer;
+	return reorder->buffer;
 }
 
 static void
-drop_buffer(HeraldAssembler *assembler)
+drop_buffer(HeraldReorder *reorder)
 {
-	if (assembler->buffer != NULL)
-		pfree(assembler->buffer);
-	assembler->buffer = NULL;
-	assembler->buffer_size = 0;
+	if (reorder->buffer != NULL)
+		pfree(reorder->buffer);
+	reorder->buffer = NULL;
+	reorder->buffer_size = 0;
 }
 
 /* A record about the end of a transaction and its subtransactions. */
 static void
-take_end(HeraldAssembler *assembler, XLogReaderState *record)
+take_end(HeraldReorder *reorder, XLogReaderState *record)
 {
-	void		(*take) (HeraldAssembler *assembler, TransactionId xid);
+	void		(*take) (HeraldReorder *reorder, TransactionId xid);
 	HeraldWalEnd end = herald_wal_record_end(record);
 
 	switch (end.kind)
 	{
 		case HERALD_WAL_END_COMMIT:
-			assembler->event = (HeraldWalEvent) {
+			reorder->event = (HeraldWalEvent) {
 				.commit.end = record->EndRecPtr,
 				.committed_at = end.committed_at
 			};
@@ -566,109 +569,109 @@ take_end(HeraldAssembler *assembler, XLogReaderState *record)
 			return;
 	}
 	for (int i = 0; i < end.subtransactions; i++)
-		take(assembler, end.subxids[i]);
-	take(assembler, end.xid);
+		take(reorder, end.subxids[i]);
+	take(reorder, end.xid);
 }
 
 static void
-commit(HeraldAssembler *assembler, TransactionId xid)
+commit(HeraldReorder *reorder, TransactionId xid)
 {
-	Transaction *transaction = find(assembler, xid);
+	Transaction *transaction = find(reorder, xid);
 	MemoryContext caller;
 
 	if (transaction == NULL)
 		return;
-	(void) hash_search(assembler->open, &xid, HASH_REMOVE, NULL);
-	caller = MemoryContextSwitchTo(assembler->context);
-	assembler->committed = lappend(assembler->committed, transaction);
+	(void) hash_search(reorder->open, &xid, HASH_REMOVE, NULL);
+	caller = MemoryContextSwitchTo(reorder->context);
+	reorder->committed = lappend(reorder->committed, transaction);
 	MemoryContextSwitchTo(caller);
 }
 
 static void
-mark_prepared(HeraldAssembler *assembler, TransactionId xid)
+mark_prepared(HeraldReorder *reorder, TransactionId xid)
 {
-	Transaction *transaction = find(assembler, xid);
+	Transaction *transaction = find(reorder, xid);
 
 	if (transaction != NULL)
 		transaction->is_prepared = true;
 }
 
 static void
-drop(HeraldAssembler *assembler, TransactionId xid)
+drop(HeraldReorder *reorder, TransactionId xid)
 {
-	Transaction *transaction = find(assembler, xid);
+	Transaction *transaction = find(reorder, xid);
 
 	if (transaction == NULL)
 		return;
-	(void) hash_search(assembler->open, &xid, HASH_REMOVE, NULL);
+	(void) hash_search(reorder->open, &xid, HASH_REMOVE, NULL);
 	MemoryContextDelete(transaction->context);
 }
 
 /* The run of the server that wrote them has ended. */
 static void
-drop_not_prepared(HeraldAssembler *assembler)
+drop_not_prepared(HeraldReorder *reorder)
 {
 	HASH_SEQ_STATUS scan;
 	Entry	   *entry;
 
-	hash_seq_init(&scan, assembler->open);
+	hash_seq_init(&scan, reorder->open);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 		if (!entry->transaction->is_prepared)
-			drop(assembler, entry->xid);	/* the scan allows that for its present entry */
+			drop(reorder, entry->xid);	/* the scan allows that for its present entry */
 }
 
 static void
-drop_older(HeraldAssembler *assembler, TransactionId oldest)
+drop_older(HeraldReorder *reorder, TransactionId oldest)
 {
 	HASH_SEQ_STATUS scan;
 	Entry	   *entry;
 
-	hash_seq_init(&scan, assembler->open);
+	hash_seq_init(&scan, reorder->open);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 		if (TransactionIdPrecedes(entry->xid, oldest))
-			drop(assembler, entry->xid);
+			drop(reorder, entry->xid);
 }
 
 static HeraldWalNext
-next_part(HeraldAssembler *assembler)
+next_part(HeraldReorder *reorder)
 {
-	Transaction *batch = assembler->batch;
+	Transaction *batch = reorder->batch;
 	HeraldWalText text = {0};
 
 	if (batch->next_number != 1)
 		return HERALD_WAL_NEXT_GONE;	/* a message without its last part */
 	if (batch->text != NULL)
 	{
-		text.text = batch->text + assembler->offset;
-		text.length = batch->lengths[assembler->parts_read];
-		assembler->offset += text.length;
-		if (!is_expected_part(assembler, &text))
+		text.text = batch->text + reorder->offset;
+		text.length = batch->lengths[reorder->parts_read];
+		reorder->offset += text.length;
+		if (!is_expected_part(reorder, &text))
 			return HERALD_WAL_NEXT_GONE;
-		assembler->is_last_part = assembler->parts_read + 1 == batch->count;
+		reorder->is_last_part = reorder->parts_read + 1 == batch->count;
 	}
 	else
 	{
-		HeraldWalNext result = read_part_again(assembler, &text);
+		HeraldWalNext result = read_part_again(reorder, &text);
 
 		if (result != HERALD_WAL_NEXT_NOTIFICATION)
 			return result;
-		assembler->is_last_part = herald_wal_reader_record(assembler->again)->ReadRecPtr == batch->last_part;
+		reorder->is_last_part = herald_wal_reader_record(reorder->again)->ReadRecPtr == batch->last_part;
 	}
-	assembler->parts_read++;
-	assembler->next_number = assembler->message.is_last ? 1 : assembler->message.part + 1;
-	(void) buffer_for(assembler, text.length);
+	reorder->parts_read++;
+	reorder->next_number = reorder->message.is_last ? 1 : reorder->message.part + 1;
+	(void) buffer_for(reorder, text.length);
 	return HERALD_WAL_NEXT_NOTIFICATION;
 }
 
 /* The part's record is known; or it is the next one of this transaction. */
 static HeraldWalNext
-read_part_again(HeraldAssembler *assembler, HeraldWalText *text)
+read_part_again(HeraldReorder *reorder, HeraldWalText *text)
 {
-	Transaction *batch = assembler->batch;
-	HeraldWalReader *reader = assembler->again;
+	Transaction *batch = reorder->batch;
+	HeraldWalReader *reader = reorder->again;
 
 	if (!batch->lacks_parts)
-		herald_wal_reader_seek(reader, batch->parts[assembler->parts_read]);
+		herald_wal_reader_seek(reader, batch->parts[reorder->parts_read]);
 	for (;;)
 	{
 		HeraldWalRead result = herald_wal_reader_next(reader);
@@ -678,7 +681,7 @@ read_part_again(HeraldAssembler *assembler, HeraldWalText *text)
 		if (result != HERALD_WAL_READ_RECORD)
 			return HERALD_WAL_NEXT_GONE;
 		if (XLogRecGetXid(record) == batch->xid &&
-			herald_wal_origin_check(record, text) == HERALD_WAL_OURS && is_expected_part(assembler, text))
+			herald_wal_origin_check(record, text) == HERALD_WAL_OURS && is_expected_part(reorder, text))
 			return HERALD_WAL_NEXT_NOTIFICATION;
 		if (!batch->lacks_parts || record->ReadRecPtr >= batch->last_part)
 			return HERALD_WAL_NEXT_GONE;
@@ -687,10 +690,10 @@ read_part_again(HeraldAssembler *assembler, HeraldWalText *text)
 
 /* Reads its head. */
 static bool
-is_expected_part(HeraldAssembler *assembler, const HeraldWalText *text)
+is_expected_part(HeraldReorder *reorder, const HeraldWalText *text)
 {
-	return herald_wal_scan(text->text, text->length, &assembler->message) == HERALD_WAL_VALID &&
-		assembler->message.kind == HERALD_WAL_NOTIFICATIONS &&
-		assembler->message.run == assembler->batch->run &&
-		assembler->message.part == assembler->next_number;
+	return herald_wal_scan(text->text, text->length, &reorder->message) == HERALD_WAL_VALID &&
+		reorder->message.kind == HERALD_WAL_NOTIFICATIONS &&
+		reorder->message.run == reorder->batch->run &&
+		reorder->message.part == reorder->next_number;
 }

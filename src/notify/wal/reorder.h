@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * assemble.h
+ * reorder.h
  *	  From records of the WAL to the logged notifications of each committed transaction.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_ASSEMBLE_H
-#define HERALD_ASSEMBLE_H
+#ifndef HERALD_REORDER_H
+#define HERALD_REORDER_H
 
 #include "postgres.h"
 
@@ -24,7 +24,7 @@ typedef enum HeraldWalEventKind
 {
 	HERALD_WAL_EVENT_ANCHOR,
 	HERALD_WAL_EVENT_SETTING,	/* a channel's setting has changed; reported before the transaction's notifications */
-	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications: herald_assembler_read() */
+	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications: herald_reorder_read() */
 	HERALD_WAL_EVENT_GAP		/* something is missing */
 } HeraldWalEventKind;
 
@@ -54,33 +54,33 @@ typedef enum HeraldWalNext
 	HERALD_WAL_NEXT_GONE		/* a part is missing from the WAL, or is not the one expected */
 } HeraldWalNext;
 
-typedef struct HeraldAssembler HeraldAssembler;
+typedef struct HeraldReorder HeraldReorder;
 
-/* In the current memory context, which may be deleted instead of ending it.  coverage: where it begins. */
-extern HeraldAssembler *herald_assembler_begin(HeraldWalCoverage coverage);
-extern void herald_assembler_end(HeraldAssembler *assembler);
+/* In the current memory context, which may be deleted instead of ending it.  coverage: of the WAL where reading begins. */
+extern HeraldReorder *herald_reorder_begin(HeraldWalCoverage coverage);
+extern void herald_reorder_end(HeraldReorder *reorder);
 
-/* Take the next record.  The records between two calls must not have been left out. */
-extern void herald_assembler_take(HeraldAssembler *assembler, XLogReaderState *record);
+/* Take the next record.  Pass every record, without gaps. */
+extern void herald_reorder_take(HeraldReorder *reorder, XLogReaderState *record);
 
 /* The next event that this record has caused; false: there is none, or no more. */
-extern bool herald_assembler_event(HeraldAssembler *assembler, HeraldWalEvent *event);
+extern bool herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event);
 
 /*
  * The notifications of the batch that was the last event: begin, then get one after the other.  The
  * strings are valid until the next call.  May be begun again.
  */
-extern void herald_assembler_read_begin(HeraldAssembler *assembler);
-extern HeraldWalNext herald_assembler_read(HeraldAssembler *assembler, HeraldWalNotification *notification);
+extern void herald_reorder_read_begin(HeraldReorder *reorder);
+extern HeraldWalNext herald_reorder_read(HeraldReorder *reorder, HeraldWalNotification *notification);
 
 /* Where the first message begins of all transactions that are still open; invalid: there are none. */
-extern XLogRecPtr herald_assembler_oldest(HeraldAssembler *assembler);
+extern XLogRecPtr herald_reorder_oldest(HeraldReorder *reorder);
 
-/* Of the WAL up to the last record. */
-extern HeraldWalCoverage herald_assembler_coverage(const HeraldAssembler *assembler);
+/* The coverage of the WAL up to the last record. */
+extern HeraldWalCoverage herald_reorder_coverage(const HeraldReorder *reorder);
 
 /* Messages with our prefix that pg_herald has not written; messages of later versions. */
-extern uint64 herald_assembler_forged(const HeraldAssembler *assembler);
-extern uint64 herald_assembler_newer(const HeraldAssembler *assembler);
+extern uint64 herald_reorder_forged(const HeraldReorder *reorder);
+extern uint64 herald_reorder_newer(const HeraldReorder *reorder);
 
-#endif							/* HERALD_ASSEMBLE_H */
+#endif							/* HERALD_REORDER_H */
