@@ -11,7 +11,7 @@ HEADERS_pg_herald = src/api/pg_herald_api.h
 
 MODULE_big = pg_herald
 OBJS = \
-	src/hooks.o src/memory.o src/pg_herald.o src/transaction.o \
+	src/hooks.o src/memory.o src/pg_herald.o src/slow_ends.o src/transaction.o \
 	src/views/caches.o src/views/relay_view.o src/views/row.o src/views/views.o \
 	src/workers/housekeeper.o src/workers/relay.o src/workers/watchdog.o src/workers/worker.o \
 	src/api/api.o src/api/reason_names.o \

@@ -23,13 +23,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
-#include "catalog/storage.h"
-#include "commands/async.h"
-#include "commands/tablecmds.h"
-#include "commands/trigger.h"
-#include "libpq/be-fsstubs.h"
-#include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
 
 #include "api/reason_names.h"
@@ -52,13 +45,8 @@
 #include "notify/sender/publish.h"
 #include "notify/settings/channel_settings.h"
 #include "notify/settings/log_setting.h"
+#include "slow_ends.h"
 #include "transaction.h"
-
-/*
- * The server's own queue is long if more than this fraction of it is in use: about a megabyte
- * at its default size.
- */
-#define SERVER_QUEUE_LONG	0.0001
 
 /* The transaction has ended, and at_release() has not been called since. */
 static enum
@@ -74,10 +62,6 @@ static void at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 									SubTransactionId parent_id, void *arg);
 static void count_bypass(void);
 static void before_commit(void);
-static bool server_queue_is_long(void);
-static void do_on_commit_actions(void);
-static bool has_pending_syncs(void);
-static void do_lengthy_ends(void);
 static void before_prepare(void);
 static void at_end(bool committed);
 static void after_locks(void);
@@ -212,10 +196,7 @@ before_commit(void)
 	/* What may wait for other sessions comes before everything for which they wait. */
 	if (herald_pending_count() > 0 || herald_bypass_has_unseen() || herald_invalidate_any_pending() ||
 		herald_log_setting_is_noted())
-	{
-		do_on_commit_actions();
-		do_lengthy_ends();
-	}
+		herald_slow_ends_do();
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 
@@ -224,62 +205,13 @@ before_commit(void)
 
 	/* If the server will take long for its channels, its files or its queue, others need not wait for us. */
 	herald_notify_choose_queue(herald_pending_count() > 0 &&
-							   (herald_server_steps_take_long() || has_pending_syncs() ||
-								(herald_subscriptions_are_first() && server_queue_is_long())));
+							   (herald_server_steps_take_long() || herald_slow_ends_has_syncs() ||
+								(herald_subscriptions_are_first() && herald_slow_ends_has_long_queue())));
 	herald_subscriptions_prepare();
 
 	/* The reservation comes last: from then on all later batches wait for this commit. */
 	herald_invalidate_publish();
 	herald_publish_reserve();
-}
-
-/*
- * A session that begins to listen is also registered with the server, which then reads its
- * whole own queue for that database: perhaps gigabytes.
- */
-static bool
-server_queue_is_long(void)
-{
-	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) > SERVER_QUEUE_LONG;
-}
-
-/*
- * ON COMMIT actions, which truncate or drop tables, can wait for another session's lock.  The
- * server runs them after our callback; but once our batch has its place in the queue, all
- * other sessions would wait with us.  So run them before that.  The cleared flag, which means
- * that temporary tables were used, makes the server skip them.
- */
-static void
-do_on_commit_actions(void)
-{
-	if ((MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) == 0)
-		return;
-	PreCommit_on_commit_actions();
-	MyXactFlags &= ~(int) XACT_FLAGS_ACCESSEDTEMPNAMESPACE;
-}
-
-/*
- * With wal_level = minimal, data in new tables is not in the WAL yet: after our callback the
- * server writes it, perhaps gigabytes, to the disk or into the WAL, depending on a user's
- * setting (wal_skip_threshold).  It does so before it takes the lock of its own NOTIFY, so if
- * such a transaction notifies natively, no session waits for it.
- */
-static bool
-has_pending_syncs(void)
-{
-	return !XLogIsNeeded() && EstimatePendingSyncsSpace() > sizeof(HeraldRelFile);
-}
-
-/*
- * Free state that the server would free at the end of the transaction, which can take long:
- * events of deferred triggers, and large objects that were left open (the time to close them
- * grows with the square of their number).  The server then finds none.
- */
-static void
-do_lengthy_ends(void)
-{
-	AfterTriggerEndXact(true);
-	AtEOXact_LargeObject(true);
 }
 
 /*

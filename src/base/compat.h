@@ -92,6 +92,13 @@ typedef RelFileNode HeraldRelFile;
 #define herald_lock_held_by_me(tag, mode)	LockHeldByMe((tag), (mode))
 #endif
 
+/* What another process waits for, as at any moment of this call; 0: nothing.  The server writes it without a lock. */
+static inline uint32
+herald_proc_wait_event(int number)
+{
+	return *(volatile uint32 *) &GetPGProcByNumber(number)->wait_event_info;
+}
+
 /*
  * Would a signal to this process have no effect now?  That is so if it waits for something
  * other than its client's next message or the wait event `for_us`, or for a message within a
@@ -100,7 +107,7 @@ typedef RelFileNode HeraldRelFile;
 static inline bool
 herald_proc_waits_elsewhere(int number, uint32 for_us)
 {
-	uint32		wait = *(volatile uint32 *) &GetPGProcByNumber(number)->wait_event_info;
+	uint32		wait = herald_proc_wait_event(number);
 
 	if (wait == WAIT_EVENT_CLIENT_READ)
 		return *(volatile LocalTransactionId *) &herald_proc_lxid(number) != InvalidLocalTransactionId;

@@ -18,6 +18,8 @@
 #include "base/compat.h"
 #include "base/waits.h"
 
+#define LOOK_MAX_MS		50
+
 static const char *const names[HERALD_WAITS] = {
 	[HERALD_WAIT_DISPATCH] = "HeraldDispatch",
 	[HERALD_WAIT_HOUSEKEEPER] = "HeraldHousekeeper",
@@ -74,6 +76,18 @@ herald_wait_sleep(HeraldWait wait, long timeout_ms)
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 timeout_ms, herald_wait(wait));
 	ResetLatch(MyLatch);
+}
+
+/*
+ * The first looks are frequent: on a standby whose primary updates rows all the time, replay meets its next conflict
+ * with a query after some milliseconds.
+ */
+long
+herald_wait_pause(uint64 begin_ms, uint64 now_ms, uint64 end_ms)
+{
+	uint64		pause_ms = Max(HERALD_LOOK_MIN_MS, Min(now_ms - begin_ms, LOOK_MAX_MS));
+
+	return (long) Min(pause_ms, end_ms - now_ms);
 }
 
 void

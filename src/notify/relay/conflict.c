@@ -24,11 +24,8 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/waits.h"
 #include "notify/relay/conflict.h"
-
-/* The first looks are frequent: where rows are updated all the time, replay meets its next conflict after some milliseconds. */
-#define LOOK_MIN_MS		10
-#define LOOK_MAX_MS		50
 
 #define WAIT_CLASS(wait)	((wait) & 0xFF000000)
 
@@ -41,7 +38,7 @@ herald_conflict_exists(void)
 		return false;
 	for (int i = 0; i < NUM_AUXILIARY_PROCS; i++)
 	{
-		uint32		wait = *(volatile uint32 *) &GetPGProcByNumber(MaxBackends + i)->wait_event_info;
+		uint32		wait = herald_proc_wait_event(MaxBackends + i);
 
 		if (wait == WAIT_EVENT_RECOVERY_CONFLICT_SNAPSHOT || wait == WAIT_EVENT_RECOVERY_CONFLICT_TABLESPACE ||
 			wait == HERALD_WAIT_EVENT_BUFFER_CLEANUP || WAIT_CLASS(wait) == PG_WAIT_LOCK)
@@ -57,7 +54,7 @@ herald_conflict_ends_wait(uint64 begin_ms)
 	static XLogRecPtr ended_at; /* the end of the record before the one at which replay waited then */
 	XLogRecPtr	replayed;
 
-	if (herald_clock_ms() - begin_ms < LOOK_MIN_MS || !herald_conflict_exists())
+	if (herald_clock_ms() - begin_ms < HERALD_LOOK_MIN_MS || !herald_conflict_exists())
 		return false;
 	replayed = GetXLogReplayRecPtr(NULL);
 	if (replayed == ended_at)
@@ -66,13 +63,8 @@ herald_conflict_ends_wait(uint64 begin_ms)
 	return true;
 }
 
-/* About as long as it has waited. */
 long
 herald_conflict_pause(uint64 begin_ms, uint64 now_ms, uint64 end_ms)
 {
-	uint64		left_ms = Min(end_ms - now_ms, INT_MAX);
-
-	if (RecoveryInProgress())
-		left_ms = Min(left_ms, Max(LOOK_MIN_MS, Min(now_ms - begin_ms, LOOK_MAX_MS)));
-	return (long) left_ms;
+	return RecoveryInProgress() ? herald_wait_pause(begin_ms, now_ms, end_ms) : (long) Min(end_ms - now_ms, INT_MAX);
 }

@@ -66,6 +66,7 @@ struct HeraldWalReader
 static LocalTransactionId waited_in;
 static uint64 waited_ms;
 
+static bool try_again(HeraldWalReader *reader, HeraldWalRead *result);
 static bool try_next(HeraldWalReader *reader, HeraldWalRead *result);
 static bool read_next(HeraldWalReader *reader, HeraldWalRead *result);
 static bool find_record(HeraldWalReader *reader, char **error);
@@ -104,14 +105,34 @@ herald_wal_reader_next(HeraldWalReader *reader)
 	HeraldWalRead result;
 
 	HERALD_MAY_WAIT();
-	for (uint64 pause_ms = 1; !try_next(reader, &result); pause_ms *= 2)
+	return try_next(reader, &result) || try_again(reader, &result) ? result : HERALD_WAL_READ_GONE;
+}
+
+/*
+ * The name of a file may be changing, so it tries at least once more.  In the server's last file it waits
+ * longer, for what is to be written there.  False: it fails all the time.
+ */
+static bool
+try_again(HeraldWalReader *reader, HeraldWalRead *result)
+{
+	uint64		left_ms = herald_wal_wait_left();
+	uint64		begin_ms = herald_clock_ms();
+	uint64		now_ms = begin_ms;
+	uint64		end_ms;
+
+	do
 	{
-		if (pause_ms > (is_in_last_file(reader) ? Max(herald_wal_wait_left(), 1) : 1))
-			return HERALD_WAL_READ_GONE;
+		long		pause_ms;
+
+		end_ms = begin_ms + (is_in_last_file(reader) ? Max(left_ms, HERALD_LOOK_MIN_MS) : HERALD_LOOK_MIN_MS);
+		pause_ms = herald_wait_pause(begin_ms, now_ms, Max(end_ms, now_ms + 1));
 		sleep_for(pause_ms);
 		herald_wal_waited(pause_ms);
-	}
-	return result;
+		if (try_next(reader, result))
+			return true;
+		now_ms = herald_clock_ms();
+	} while (now_ms < end_ms);
+	return false;
 }
 
 uint64
