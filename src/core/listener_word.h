@@ -3,7 +3,7 @@
  * listener_word.h
  *	  A listener's state and position in one atomic word.
  *
- * The table of states and events is in docs/internals/LISTENER.md; this file has one function
+ * The table of states and events is in src/core/README.md; this file has one function
  * per event.  Each comment names the caller: "the listener" is the backend itself, "the
  * dispatcher" the process with the dispatch lock, "a waker" a process that has taken the
  * listener out of the wakeup set.

@@ -4,7 +4,7 @@
  *	  What a client has received of the logged channels, in terms of the WAL.
  *
  * All servers of a cluster have the same WAL, so a mark has the same meaning on each of them; a place
- * in one server's queue has not.  docs/internals/LOGGED.md has the invariants.
+ * in one server's queue has not.  src/notify/cursor/README.md has the invariants.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

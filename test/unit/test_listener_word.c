@@ -3,7 +3,7 @@
  * test_listener_word.c
  *	  Unit tests of listener_word.c: every state with every event.
  *
- * Guards: the table in docs/internals/LISTENER.md, row by row: the state and
+ * Guards: the table in src/core/README.md, row by row: the state and
  * the position afterwards, and the result for the caller.
  *
  * Copyright (c) 2026, the pg_herald contributors

@@ -4,7 +4,7 @@
  *	  The logged notifications that a cursor reads before the queue: from the WAL, up to a cut.
  *
  * They are read at once, into a temporary file, and then taken from there one after the other.
- * docs/internals/LOGGED.md says why nothing is missing or doubled at the cut.
+ * src/notify/cursor/README.md says why nothing is missing or doubled at the cut.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
