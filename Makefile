@@ -13,7 +13,7 @@ MODULE_big = pg_herald
 OBJS = \
 	src/hooks.o src/memory.o src/pg_herald.o src/slow_ends.o src/transaction.o \
 	src/views/caches.o src/views/relay_view.o src/views/row.o src/views/views.o \
-	src/workers/housekeeper.o src/workers/relay.o src/workers/watchdog.o src/workers/worker.o \
+	src/workers/housekeeper.o src/workers/relay_worker.o src/workers/watchdog.o src/workers/worker.o \
 	src/api/api.o src/api/reason_names.o \
 	src/notify/sql/listen.o src/notify/sql/read.o \
 	src/notify/listener/actions.o src/notify/listener/deliver.o src/notify/listener/frames.o \
@@ -27,16 +27,16 @@ OBJS = \
 	src/notify/settings/channel_settings.o src/notify/settings/log_setting.o src/notify/settings/set_channel.o \
 	src/notify/position/anchor.o src/notify/position/bypass.o src/notify/position/gone.o src/notify/position/kept.o \
 	src/notify/position/lag.o src/notify/position/last_logged.o src/notify/position/token.o \
-	src/notify/relay/conflict.o src/notify/relay/relay_state.o \
+	src/notify/relay/conflict.o src/notify/relay/relay.o \
 	src/notify/dispatch/damage.o src/notify/dispatch/dispatch.o src/notify/dispatch/turns.o \
 	src/notify/channels/channel_map.o src/notify/channels/quota.o \
 	src/notify/wal/reorder.o src/notify/wal/wal_origin.o src/notify/wal/wal_reader.o src/notify/wal/wal_record.o \
 	src/notify/storage/files.o src/notify/storage/large_reader.o src/notify/storage/large_writer.o \
 	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
-	src/inval/catch_up.o src/inval/invalidate.o src/inval/reader.o src/inval/subscribers.o \
+	src/inval/catch_up.o src/inval/invalidate.o src/inval/inval_reader.o src/inval/subscribers.o \
 	src/base/activation.o src/base/channel_hash.o src/base/database.o src/base/entry.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
-	src/base/served_reasons.o src/base/settings.o src/base/shared.o src/base/signal.o \
+	src/base/attention.o src/base/settings.o src/base/shared.o src/base/signal.o \
 	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \

@@ -25,7 +25,7 @@
 #include "base/waits.h"
 #include "memory.h"
 #include "notify/channels/channel_map.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/storage/files.h"
 #include "notify/storage/spill.h"
 #include "testing/armed_points.h"
@@ -63,7 +63,7 @@ static const SharedStructure structures[] = {
 	{"pg_herald spill", (void **) &herald_spill, herald_spill_shared_size, herald_spill_shared_init},
 	{"pg_herald large", (void **) &herald_large_table, large_size, large_init},
 	{"pg_herald control", (void **) &herald_control, control_size, control_init},
-	{"pg_herald reasons", (void **) &herald_reason_names, herald_reasons_shared_size, herald_reasons_shared_init},
+	{"pg_herald reasons", (void **) &herald_reason_names, herald_reason_names_shared_size, herald_reason_names_shared_init},
 	{"pg_herald relay", (void **) &herald_relay, herald_relay_shared_size, herald_relay_shared_init},
 	{"pg_herald invalidations", (void **) &herald_inval_queue, inval_size, inval_init},
 	HERALD_STOP_POINTS_STRUCTURE

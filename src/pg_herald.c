@@ -54,7 +54,7 @@
  * An invalidation of cached values has a queue of its own (core/inval_queue.c).
  * It comes from cache/ or api/, is put into that queue before the commit
  * (inval/invalidate.c), and is read by each backend that uses a
- * cache (inval/reader.c).
+ * cache (inval/inval_reader.c).
  *
  * docs/internals/ARCHITECTURE.md has the full description.  A tag in a comment, such as [W1],
  * stands at places that depend on the order of each other's memory accesses;
@@ -78,7 +78,7 @@
 #include "notify/listener/frames.h"
 #include "transaction.h"
 #include "workers/housekeeper.h"
-#include "workers/relay.h"
+#include "workers/relay_worker.h"
 #include "workers/watchdog.h"
 
 PG_MODULE_MAGIC;

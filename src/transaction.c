@@ -28,7 +28,7 @@
 #include "api/reason_names.h"
 #include "base/compat.h"
 #include "base/involvement.h"
-#include "base/served_reasons.h"
+#include "base/attention.h"
 #include "cache/store.h"
 #include "inval/invalidate.h"
 #include "notify/dispatch/dispatch.h"
@@ -175,7 +175,7 @@ count_bypass(void)
 static void
 before_commit(void)
 {
-	herald_reasons_attend();
+	herald_reason_names_attend();
 	herald_attention_serve();
 	if (herald_session_is_idle_transaction())
 	{

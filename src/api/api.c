@@ -22,7 +22,7 @@
 #include "api/reason_names.h"
 #include "core/inval_queue.h"
 #include "inval/invalidate.h"
-#include "inval/reader.h"
+#include "inval/inval_reader.h"
 #include "inval/subscribers.h"
 #include "notify/sender/notify.h"
 
@@ -52,7 +52,7 @@ static const HeraldApi api = {
 	.size = sizeof(HeraldApi),
 	.cache_register = cache_register,
 	.cache_hash = herald_invalidate_hash,
-	.cache_accept = herald_invalidation_accept,
+	.cache_accept = herald_inval_reader_accept,
 	.cache_may_keep = may_keep,
 	.cache_invalidate = invalidate,
 	.cache_invalidate_all = invalidate_all,
@@ -116,7 +116,7 @@ may_keep(HeraldCache *cache, uint32 key_hash, Snapshot snapshot)
 	if (snapshot == NULL && ActiveSnapshotSet())
 		snapshot = GetActiveSnapshot();
 	return !TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
-		herald_invalidation_may_keep(cache->hash, key_hash, snapshot);
+		herald_inval_reader_may_keep(cache->hash, key_hash, snapshot);
 }
 
 static void

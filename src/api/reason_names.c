@@ -20,7 +20,7 @@
 
 #include "api/reason_names.h"
 #include "base/involvement.h"
-#include "base/served_reasons.h"
+#include "base/attention.h"
 #include "base/shared.h"
 #include "base/signal.h"
 #include "core/reasons.h"
@@ -51,13 +51,13 @@ static int	enter(HeraldReasonNames *in, const char *name);
 
 
 Size
-herald_reasons_shared_size(void)
+herald_reason_names_shared_size(void)
 {
 	return sizeof(HeraldReasonNames);
 }
 
 void
-herald_reasons_shared_init(void)
+herald_reason_names_shared_init(void)
 {
 	*herald_reason_names = preloaded;
 }
@@ -113,7 +113,7 @@ herald_reason_register(const char *name, HeraldReasonHandler handler, void *arg)
 
 	/* The postmaster, and processes without transactions, are not signalled. */
 	if (OidIsValid(MyDatabaseId))
-		herald_reasons_attend();
+		herald_reason_names_attend();
 	return reason;
 }
 
@@ -131,7 +131,7 @@ herald_reason_send(HeraldReason *reason, int pid)
 }
 
 void
-herald_reasons_attend(void)
+herald_reason_names_attend(void)
 {
 	if (!has_unattended)
 		return;

@@ -22,10 +22,10 @@ extern bool herald_reason_send(HeraldReason *reason, int pid);
  * Start to handle the reasons that were registered in the postmaster.  At the end of a
  * backend's first transaction, which is the one of its start.
  */
-extern void herald_reasons_attend(void);
+extern void herald_reason_names_attend(void);
 
 /* Shared memory, for memory.c. */
-extern Size herald_reasons_shared_size(void);
-extern void herald_reasons_shared_init(void);
+extern Size herald_reason_names_shared_size(void);
+extern void herald_reason_names_shared_init(void);
 
 #endif							/* HERALD_API_REASONS_H */

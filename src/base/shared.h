@@ -237,7 +237,7 @@ extern HeraldFiles *herald_files;	/* used only by notify/storage/files.c */
 extern HeraldSpill *herald_spill;	/* used only by notify/storage/spill.c */
 extern HeraldLargeTable *herald_large_table;
 extern HeraldReasonNames *herald_reason_names;	/* used only by api/reason_names.c */
-extern HeraldRelay *herald_relay;	/* used only by notify/relay/relay_state.c */
+extern HeraldRelay *herald_relay;	/* used only by notify/relay/relay.c */
 extern void *herald_channel_area;	/* a DSA area, created in place */
 
 /* This process is a worker, with a number from 1 to HERALD_WORKERS: once, before it uses its slot. */

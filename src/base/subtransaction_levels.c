@@ -19,7 +19,7 @@ static HeraldLevel *current(HeraldLevels *levels);
 
 
 void
-herald_levels_mark(HeraldLevels *levels, uint64 length)
+herald_levels_note(HeraldLevels *levels, uint64 length)
 {
 	int			nesting = GetCurrentTransactionNestLevel();
 

@@ -35,7 +35,7 @@ typedef struct HeraldLevels
 } HeraldLevels;
 
 /* The current subtransaction is about to append to a list of this length.  May throw. */
-extern void herald_levels_mark(HeraldLevels *levels, uint64 length);
+extern void herald_levels_note(HeraldLevels *levels, uint64 length);
 
 /* The current subtransaction was committed: what it appended is its parent's. */
 extern void herald_levels_subcommit(HeraldLevels *levels);

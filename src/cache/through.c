@@ -24,7 +24,7 @@
 #include "base/shared.h"
 #include "cache/key.h"
 #include "cache/store.h"
-#include "inval/reader.h"
+#include "inval/inval_reader.h"
 
 PG_FUNCTION_INFO_V1(herald_cache_through);
 
@@ -117,7 +117,7 @@ find(const HeraldStoreName *name, text **value)
 	HeraldCacheUse *use = &herald_slots[herald_shared_my_slot()].cache;
 	bool		found;
 
-	herald_invalidation_accept();
+	herald_inval_reader_accept();
 	found = herald_store_get(name, ActiveSnapshotSet() ? GetActiveSnapshot() : NULL, value);
 
 	herald_count(found ? &use->hits : &use->misses, 1);
@@ -128,10 +128,10 @@ find(const HeraldStoreName *name, text **value)
 static void
 keep(const HeraldStoreName *name, const text *value)
 {
-	herald_invalidation_accept();
+	herald_inval_reader_accept();
 	if (!ActiveSnapshotSet())
 		return;
-	if (herald_invalidation_may_keep(name->cache_hash, name->key_hash, GetActiveSnapshot()))
+	if (herald_inval_reader_may_keep(name->cache_hash, name->key_hash, GetActiveSnapshot()))
 		(void) herald_store_put(name, value);
 	else
 		(void) herald_store_put_passing(name, GetActiveSnapshot(), value);

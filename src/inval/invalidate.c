@@ -124,7 +124,7 @@ herald_invalidate(uint32 cache, uint32 key)
 		pending.room *= 2;
 	}
 	herald_is_involved = true;
-	herald_levels_mark(&levels, pending.count);
+	herald_levels_note(&levels, pending.count);
 	add((InvalidKey) {cache, key});
 
 	/* Called by another module's callback, after ours. */
@@ -229,7 +229,7 @@ herald_invalidate_end(void)
 
 	/*
 	 * [I7] The transaction is visibly over, or among the prepared ones: pairs with join() of
-	 * reader.c
+	 * inval_reader.c
 	 */
 	atomic_store_explicit(&herald_inval_queue->readers[herald_shared_my_slot()].committing, 0,
 						  memory_order_release);
@@ -302,7 +302,7 @@ announce(void)
 	HeraldInvalReader *mine = &herald_inval_queue->readers[herald_shared_my_slot()];
 	TransactionId xid = GetTopTransactionIdIfAny();
 
-	/* [I7] This comes before the messages: pairs with join() of reader.c */
+	/* [I7] This comes before the messages: pairs with join() of inval_reader.c */
 	atomic_store_explicit(&mine->committing, xid, memory_order_seq_cst);
 	return xid;
 }

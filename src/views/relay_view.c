@@ -16,7 +16,7 @@
 #include "utils/pg_lsn.h"
 #include "utils/timestamp.h"
 
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "views/row.h"
 
 PG_FUNCTION_INFO_V1(herald_view_relay);

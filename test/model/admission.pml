@@ -106,7 +106,7 @@ inline herald_dispatch_run()
 }
 
 /* Sets `is_interrupted`, or returns when everything below `end` is settled. */
-inline herald_settled_wait_until()
+inline herald_dispatch_wait_until()
 {
 #ifndef ANNOUNCE_AFTER_LOOKING
 	dispatch_waiters++;						/* [D3] announced before looking */
@@ -207,7 +207,7 @@ inline wait_for_room()
 #ifdef LOOKS_FOR_END_LAST
 			end = OLDEST_END;
 #endif
-			herald_settled_wait_until();
+			herald_dispatch_wait_until();
 			if
 			:: is_interrupted ->
 				/* serve_interrupts() */

@@ -2,7 +2,7 @@
  * coverage.pml
  *	  Servers that run without pg_herald for a while: [X4] of src/core/wal_coverage.c, with
  *	  notify/cursor/ (cursor.c, cut.c, wal_source.c), notify/position/anchor.c,
- *	  notify/relay/relay_state.c, workers/relay.c, core/wal_mark.c, core/wal_history.c.
+ *	  notify/relay/relay.c, workers/relay_worker.c, core/wal_mark.c, core/wal_history.c.
  *
  * Processes: server A, a primary; server B, its standby, with a relay; and a client. A server commits COMMITS
  * transactions at any moment, with two sessions on A and one on B. A run without the module commits

@@ -1,7 +1,7 @@
 /*
  * freshness.pml
  *	  Which values a session may keep: src/core/freshness.c with its users, which
- *	  are inval/invalidate.c (the writers) and inval/reader.c.
+ *	  are inval/invalidate.c (the writers) and inval/inval_reader.c.
  *
  * Processes: WRITERS, each with TRANSACTIONS, one after the other. A transaction
  * may change the key, and then sends MESSAGES about it; it may be rolled back or, with

@@ -586,7 +586,7 @@ end_idle:
 			:: signalled[me] -> signalled[me] = 0
 			:: reads > 0 -> reads--
 			fi };
-		/* read_on(), of reader.c */
+		/* read_on(), of inval_reader.c */
 		do
 		:: true ->
 			MAY_STOP;

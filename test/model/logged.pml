@@ -2,7 +2,7 @@
  * logged.pml
  *	  Resuming across two orders, that of reservations and that of commits, and a failover:
  *	  notify/cursor/ (cursor.c, cut.c, wal_source.c), notify/position/anchor.c,
- *	  notify/relay/relay_state.c, workers/relay.c, core/wal_mark.c, core/wal_history.c; src/notify/cursor/README.md has the argument [X1]-[X3].
+ *	  notify/relay/relay.c, workers/relay_worker.c, core/wal_mark.c, core/wal_history.c; src/notify/cursor/README.md has the argument [X1]-[X3].
  *
  * Processes: server A, a primary; server B, its standby, with a relay; and a client. TRANSACTIONS are
  * sent by whichever server is a primary: each reserves, writes the last part of its message, writes
@@ -509,7 +509,7 @@ inline relay_put()
 	relayed = 0
 }
 
-/* workers/relay.c. What it reads of B's own run, after the promotion, is not for it. */
+/* workers/relay_worker.c. What it reads of B's own run, after the promotion, is not for it. */
 active proctype relay()
 {
 	byte record;

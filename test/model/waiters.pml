@@ -100,7 +100,7 @@ proctype sender()
 	is_finished[position] = 1;
 	herald_dispatch_run();
 
-	/* herald_settled_wait_after_commit() */
+	/* herald_dispatch_wait_after_commit() */
 	if
 	:: settled > position
 	:: settled <= position ->

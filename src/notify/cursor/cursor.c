@@ -24,7 +24,7 @@
 #include "notify/position/anchor.h"
 #include "notify/position/bypass.h"
 #include "notify/position/last_logged.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/settings/channel_settings.h"
 
 static HeraldWalMark mark_of_server(HeraldPosition *settled);

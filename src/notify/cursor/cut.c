@@ -19,7 +19,7 @@
 #include "notify/dispatch/dispatch.h"
 #include "notify/position/anchor.h"
 #include "notify/position/bypass.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/settings/channel_settings.h"
 
 static HeraldGone cut_of_relay(const HeraldWalMark *received, HeraldCut *cut);
@@ -70,7 +70,7 @@ cut_of_primary(const HeraldWalMark *received, HeraldCut *cut)
 
 	herald_dispatch_attach();	/* this session may dispatch while it waits */
 	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
-	herald_settled_wait_before_commit(head, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
+	herald_dispatch_wait_before_commit(head, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
 	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 	if (cut->place < head && !shows_conflicts(received, cut->place))
 		return herald_gone_history("a transaction before it is still committing");

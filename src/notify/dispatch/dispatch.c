@@ -161,7 +161,7 @@ run_sequencer(bool *is_left)
  * this wait as well.
  */
 void
-herald_settled_wait_after_commit(HeraldPosition position)
+herald_dispatch_wait_after_commit(HeraldPosition position)
 {
 	HERALD_MAY_WAIT();
 	if (is_settled(position))
@@ -179,17 +179,17 @@ herald_dispatch_catch_up(HeraldPosition position)
 }
 
 void
-herald_settled_wait_before_commit(HeraldPosition position, uint64 limit_ms,
+herald_dispatch_wait_before_commit(HeraldPosition position, uint64 limit_ms,
 								  HeraldServeInterrupts serve, void *arg)
 {
 	uint64		end_ms = herald_clock_ms() + limit_ms;
 
-	while (!herald_settled_wait_until(position, end_ms) && herald_clock_ms() < end_ms)
+	while (!herald_dispatch_wait_until(position, end_ms) && herald_clock_ms() < end_ms)
 		serve(arg);
 }
 
 bool
-herald_settled_wait_until(HeraldPosition position, uint64 end_ms)
+herald_dispatch_wait_until(HeraldPosition position, uint64 end_ms)
 {
 	return wait_while(is_not_settled, position, end_ms);
 }

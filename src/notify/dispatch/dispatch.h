@@ -45,7 +45,7 @@ extern bool herald_dispatch_run(void);
  * statement that it was meant for has been committed.  Throws nothing but what
  * ends the session.  By a backend that holds no locks of ours.
  */
-extern void herald_settled_wait_after_commit(HeraldPosition position);
+extern void herald_dispatch_wait_after_commit(HeraldPosition position);
 
 /*
  * Wait until the listeners of everything below this position have been marked
@@ -61,7 +61,7 @@ extern void herald_dispatch_catch_up(HeraldPosition position);
  * may be pending, and may throw what that throws.
  */
 typedef void (*HeraldServeInterrupts) (void *arg);
-extern void herald_settled_wait_before_commit(HeraldPosition position, uint64 limit_ms,
+extern void herald_dispatch_wait_before_commit(HeraldPosition position, uint64 limit_ms,
 											  HeraldServeInterrupts serve, void *arg);
 
 /*
@@ -70,7 +70,7 @@ extern void herald_settled_wait_before_commit(HeraldPosition position, uint64 li
  * returns when an interrupt is pending, which this function does not serve.  True: the listeners
  * have been marked, or the queue is switched off.
  */
-extern bool herald_settled_wait_until(HeraldPosition position, uint64 end_ms);
+extern bool herald_dispatch_wait_until(HeraldPosition position, uint64 end_ms);
 
 /* Would herald_dispatch_catch_up() have to wait, or to dispatch?  Never fails. */
 extern bool herald_dispatch_is_behind(HeraldPosition position);

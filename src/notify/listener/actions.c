@@ -29,7 +29,7 @@ herald_actions_add(HeraldActionKind kind, const char *channel)
 
 	action->kind = kind;
 	strlcpy(action->channel, channel, NAMEDATALEN);
-	herald_levels_mark(&levels, list_length(actions));
+	herald_levels_note(&levels, list_length(actions));
 	actions = lappend(actions, action);
 	MemoryContextSwitchTo(caller);
 }

@@ -153,7 +153,7 @@ herald_deliver_earlier(void)
 	if (!herald_session_is_listener() || to == 0)
 		return;
 
-	herald_settled_wait_before_commit(to, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
+	herald_dispatch_wait_before_commit(to, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
 	settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 	to = Min(to, settled);
 	word = herald_shared_my_word();
@@ -198,7 +198,7 @@ await_dispatch(void)
 	if (herald_wakeup_busy(herald_wakeup, slot))
 		herald_turns_pump();
 	if (own_batch != 0)
-		herald_settled_wait_after_commit(own_batch);
+		herald_dispatch_wait_after_commit(own_batch);
 	else
 		herald_dispatch_catch_up(answer_up_to);
 	(void) herald_wakeup_rest(herald_wakeup, slot);

@@ -39,7 +39,7 @@
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/bypass.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/settings/channel_settings.h"
 
 typedef struct Subscription

@@ -50,7 +50,7 @@
 #include "core/stop_point.h"
 #include "core/wal_message.h"
 #include "notify/position/anchor.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/wal/wal_origin.h"
 
 /* The anchor that is not published yet, and the end of its record; InvalidXLogRecPtr: there is none. */

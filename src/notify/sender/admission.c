@@ -82,7 +82,7 @@ herald_admission_reserve(const HeraldBatch *info, uint64 length, HeraldPosition 
 {
 	Request		request = {info, length, position, herald_clock_ms(), CurrentResourceOwner};
 
-	herald_settled_wait_before_commit(previous, HERALD_SETTLED_WAIT_MS, serve_interrupts, &request);
+	herald_dispatch_wait_before_commit(previous, HERALD_SETTLED_WAIT_MS, serve_interrupts, &request);
 	if (herald_shared_is_damaged())
 		return false;
 	return (!is_large(&request) && reserve_at_once(&request)) || queue_up(&request);
@@ -140,7 +140,7 @@ static void
 wait_for_large_batch(Request *request)
 {
 	lock(HERALD_LOCK_LARGE);
-	herald_settled_wait_before_commit(atomic_load_explicit(&herald_control->large_end, memory_order_relaxed),
+	herald_dispatch_wait_before_commit(atomic_load_explicit(&herald_control->large_end, memory_order_relaxed),
 									  HERALD_SETTLED_WAIT_MS, serve_interrupts, request);
 }
 
@@ -173,7 +173,7 @@ wait_for_room(Request *request)
 		HERALD_STOP_POINT("await-room");
 
 		/* We dispatch meanwhile, and sleep only while nothing can be dispatched. */
-		(void) herald_settled_wait_until(oldest_end, PG_UINT64_MAX);
+		(void) herald_dispatch_wait_until(oldest_end, PG_UINT64_MAX);
 		serve_interrupts(request);
 	}
 	return false;

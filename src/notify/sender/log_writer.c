@@ -74,14 +74,14 @@ herald_noreturn static void report_too_long(void);
 
 
 bool
-herald_log_begin(void)
+herald_log_writer_begin(void)
 {
-	herald_log_reset();
+	herald_log_writer_reset();
 	return herald_channel_settings_use();
 }
 
 void
-herald_log_add(const HeraldEntry *entry)
+herald_log_writer_add(const HeraldEntry *entry)
 {
 	CHECK_FOR_INTERRUPTS();
 	if (is_logged(entry))
@@ -90,7 +90,7 @@ herald_log_add(const HeraldEntry *entry)
 }
 
 bool
-herald_log_complete(void)
+herald_log_writer_complete(void)
 {
 	if (message.part == 0)
 		return false;
@@ -106,7 +106,7 @@ herald_log_complete(void)
 }
 
 void
-herald_log_write(HeraldPosition place)
+herald_log_writer_write(HeraldPosition place)
 {
 	if (!message.is_complete)
 		return;
@@ -116,7 +116,7 @@ herald_log_write(HeraldPosition place)
 }
 
 void
-herald_log_reset(void)
+herald_log_writer_reset(void)
 {
 	memset(&message, 0, sizeof(message));
 }

@@ -20,14 +20,14 @@
  * returns false if no channel of this database is logged; complete returns false if none of
  * those added is.  All but the last part of the message is in the WAL then.  May throw.
  */
-extern bool herald_log_begin(void);
-extern void herald_log_add(const HeraldEntry *entry);
-extern bool herald_log_complete(void);
+extern bool herald_log_writer_begin(void);
+extern void herald_log_writer_add(const HeraldEntry *entry);
+extern bool herald_log_writer_complete(void);
 
 /* Write the last part, if there is one, with the place of the batch in the queue.  Never throws. */
-extern void herald_log_write(HeraldPosition place);
+extern void herald_log_writer_write(HeraldPosition place);
 
 /* The transaction is over.  Never fails. */
-extern void herald_log_reset(void);
+extern void herald_log_writer_reset(void);
 
 #endif							/* HERALD_LOG_WRITER_H */

@@ -138,8 +138,8 @@ add(const char *channel, size_t channel_length, const char *payload, size_t payl
 	if (compares && pending.count + 1 >= HASH_FROM_COUNT)
 		hash_make_room();
 	HERALD_STOP_POINT("pending-hash");
-	herald_levels_mark(&pending.count_levels, pending.count);
-	herald_levels_mark(&pending.levels, pending.used);
+	herald_levels_note(&pending.count_levels, pending.count);
+	herald_levels_note(&pending.levels, pending.used);
 	HERALD_STOP_POINT("pending-level");
 
 	herald_entry_write(entry, channel, channel_length, payload, payload_length);
@@ -228,7 +228,7 @@ herald_pending_hand_over(HeraldEntryVisitor visit)
 		return;
 
 	/* If this fails, the entries handed over so far are rolled back with this level. */
-	herald_levels_mark(&pending.handed_levels, pending.handed);
+	herald_levels_note(&pending.handed_levels, pending.handed);
 	visit_from(pending.handed, visit);
 	pending.handed = pending.used;
 }

@@ -31,7 +31,7 @@
 #include "notify/dispatch/dispatch.h"
 #include "notify/position/bypass.h"
 #include "notify/position/last_logged.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/sender/admission.h"
 #include "notify/sender/large_transaction.h"
 #include "notify/sender/log_writer.h"
@@ -140,7 +140,7 @@ herald_publish_reserve(void)
 		herald_large_transaction_place(batch.position);
 	fill();
 	HERALD_STOP_POINT("publish-reserved");
-	herald_log_write(batch.position);
+	herald_log_writer_write(batch.position);
 	HERALD_STOP_POINT("publish-logged");
 	herald_shared_count(HERALD_COUNT_BATCHES, 1);
 
@@ -157,10 +157,10 @@ herald_publish_reserve(void)
 static bool
 log_pending(void)
 {
-	if (!herald_log_begin())
+	if (!herald_log_writer_begin())
 		return false;
-	herald_pending_visit(herald_log_add);
-	return herald_log_complete();
+	herald_pending_visit(herald_log_writer_add);
+	return herald_log_writer_complete();
 }
 
 /* False: the queue is damaged. */
@@ -252,7 +252,7 @@ herald_publish_finish(bool committed, HeraldPosition *end)
 {
 	bool		is_ours = batch.is_reserved;
 
-	herald_log_reset();
+	herald_log_writer_reset();
 	if (is_ours)
 		finish(committed);
 	origin.is_relayed = false;

@@ -17,7 +17,7 @@
 #include "core/stop_point.h"
 #include "core/wal_message.h"
 #include "notify/position/anchor.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/settings/channel_settings.h"
 #include "notify/settings/log_setting.h"
 #include "notify/wal/wal_origin.h"

@@ -47,7 +47,7 @@
 #include "notify/position/kept.h"
 #include "notify/position/token.h"
 #include "notify/relay/conflict.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/sender/notify.h"
 #include "notify/settings/channel_settings.h"
 #include "notify/storage/large_reader.h"

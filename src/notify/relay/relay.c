@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
- * relay_state.c
+ * relay.c
  *	  How far the relay of a standby has come, in shared memory.
  *
- * Written by the relay (workers/relay.c), which may be ended and started again: then it goes on from here.
+ * Written by the relay (workers/relay_worker.c), which may be ended and started again: then it goes on from here.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -25,7 +25,7 @@
 #include "base/waits.h"
 #include "core/stop_point.h"
 #include "notify/relay/conflict.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/wal/wal_reader.h"
 
 typedef enum RelayStage

@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
- * relay.h
+ * relay_worker.h
  *	  The background worker that puts logged notifications into a standby's queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_RELAY_H
-#define HERALD_RELAY_H
+#ifndef HERALD_RELAY_WORKER_H
+#define HERALD_RELAY_WORKER_H
 
 #include "postgres.h"
 
 /* Have the postmaster run it.  Once, in _PG_init(). */
 extern void herald_relay_register(void);
 
-#endif							/* HERALD_RELAY_H */
+#endif							/* HERALD_RELAY_WORKER_H */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * served_reasons.c
+ * attention.c
  *	  Handlers in this backend for signals other than those for notifications.
  *
  * A signal handler could not do this work, so the handlers here run at safe points: an idle
@@ -20,7 +20,7 @@
 #include "storage/sinval.h"
 
 #include "base/involvement.h"
-#include "base/served_reasons.h"
+#include "base/attention.h"
 #include "base/shared.h"
 
 static struct

@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * relay_state.h
+ * relay.h
  *	  How far the relay of a standby has come, in shared memory.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_RELAY_STATE_H
-#define HERALD_RELAY_STATE_H
+#ifndef HERALD_RELAY_H
+#define HERALD_RELAY_H
 
 #include "postgres.h"
 
@@ -124,4 +124,4 @@ extern bool herald_relay_await_visible(void);
  */
 extern bool herald_relay_await(XLogRecPtr wal);
 
-#endif							/* HERALD_RELAY_STATE_H */
+#endif							/* HERALD_RELAY_H */

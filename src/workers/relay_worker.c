@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * relay.c
+ * relay_worker.c
  *	  The background worker that puts logged notifications into a standby's queue.
  *
  * It reads the WAL as far as that has been replayed.  When it meets the commit record of a
@@ -8,7 +8,7 @@
  * way: so listeners on a standby are served as on a primary, and what they are notified of is
  * visible there.  The order of the queue is that of the commit records.
  *
- * How far it has come is noted in shared memory (notify/relay/relay_state.c).  If it ends,
+ * How far it has come is noted in shared memory (notify/relay/relay.c).  If it ends,
  * because of an error or because it was terminated, the server starts it again, and it goes on
  * from there: nothing is sent twice or left out.
  *
@@ -47,14 +47,14 @@
 #include "notify/channels/channel_map.h"
 #include "notify/dispatch/damage.h"
 #include "notify/dispatch/dispatch.h"
-#include "notify/relay/relay_state.h"
+#include "notify/relay/relay.h"
 #include "notify/sender/gap.h"
 #include "notify/sender/pending.h"
 #include "notify/sender/publish.h"
 #include "notify/settings/channel_settings.h"
 #include "notify/wal/reorder.h"
 #include "notify/wal/wal_reader.h"
-#include "workers/relay.h"
+#include "workers/relay_worker.h"
 #include "workers/worker.h"
 
 /*

@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * served_reasons.h
+ * attention.h
  *	  Handlers in this backend for signals other than those for notifications.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef HERALD_SERVED_REASONS_H
-#define HERALD_SERVED_REASONS_H
+#ifndef HERALD_ATTENTION_H
+#define HERALD_ATTENTION_H
 
 #include "postgres.h"
 
@@ -37,4 +37,4 @@ extern void herald_attention_serve(void);
  */
 extern void herald_attention_end_transaction(bool committed);
 
-#endif							/* HERALD_SERVED_REASONS_H */
+#endif							/* HERALD_ATTENTION_H */

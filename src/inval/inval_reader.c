@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * reader.c
+ * inval_reader.c
  *	  This backend as a reader of invalidations.
  *
  * A backend joins the queue when it first uses a cache, and reads on whenever it uses one.  A
@@ -28,13 +28,13 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "base/served_reasons.h"
+#include "base/attention.h"
 #include "base/shared.h"
 #include "core/freshness.h"
 #include "core/stop_point.h"
 #include "inval/catch_up.h"
 #include "inval/invalidate.h"
-#include "inval/reader.h"
+#include "inval/inval_reader.h"
 #include "inval/subscribers.h"
 
 static HeraldFreshness *freshness;	/* NULL: we have never joined */
@@ -57,7 +57,7 @@ static void leave_at_exit(int code, Datum arg);
 
 
 void
-herald_invalidation_accept(void)
+herald_inval_reader_accept(void)
 {
 	uint32		slot = herald_shared_my_slot();
 
@@ -76,7 +76,7 @@ herald_invalidation_accept(void)
 }
 
 bool
-herald_invalidation_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
+herald_inval_reader_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
 {
 	HeraldVisibility seen;
 
@@ -276,7 +276,7 @@ static void
 catch_up(void *arg)
 {
 	HERALD_HOLD_POINT("catch-up");
-	herald_invalidation_accept();
+	herald_inval_reader_accept();
 
 	/* There may have been nothing left to read: hand the turn on in any case. */
 	herald_catch_up_wake(herald_inval_caught_up(herald_inval_queue, herald_shared_my_slot()));
