@@ -40,7 +40,8 @@ OBJS = \
 	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \
-	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o src/core/wal_coverage.o src/core/wal_message.o
+	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o src/core/wal_coverage.o src/core/wal_history.o \
+	src/core/wal_mark.o src/core/wal_message.o
 
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
