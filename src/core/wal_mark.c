@@ -80,11 +80,14 @@ herald_wal_mark_join(HeraldWalMark *mark, const HeraldWalMark *other)
 	herald_wal_mark_witness(mark, other->furthest);
 }
 
-/* What the client knows of settings counts from `done` as well. */
+/*
+ * Neither mark need say less in all respects.  With a later `from` a reader could miss a transaction whose message is before
+ * that.  What the client knows of settings counts from `done` as well.
+ */
 bool
 herald_wal_mark_is_before(const HeraldWalMark *mark, const HeraldWalMark *other)
 {
-	return mark->done < other->done ||
+	return mark->from.wal < other->from.wal || mark->done < other->done ||
 		(mark->done == other->done && mark->furthest.end <= other->furthest.end);
 }
 

@@ -62,7 +62,7 @@ extern void herald_wal_mark_read(HeraldWalMark *mark, HeraldWalAnchor anchor, He
 /* The client has received what either mark says. */
 extern void herald_wal_mark_join(HeraldWalMark *mark, const HeraldWalMark *other);
 
-/* Does the first mark say less than the other? */
+/* Does the first mark say less than the other, in any respect? */
 extern bool herald_wal_mark_is_before(const HeraldWalMark *mark, const HeraldWalMark *other);
 
 #endif							/* HERALD_WAL_MARK_H */

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from account import Account
-from actors import BY_ITSELF, CANCELLED, GONE, POSITION, RESET, Actor
+from actors import BY_ITSELF, CANCELLED, GONE, POSITION, RESET, Actor, whole_transactions
 from harness.cluster import SUPERUSER
 from link import Failed, Link, Lost
 from nodes import lsn
@@ -364,11 +364,12 @@ class Reader(Client):
             self.resumed()
         self.has_resumed = True
         if self.random.random() < OFTEN:
-            rows = rows[:self.random.randrange(len(rows)) + 1]  # as if cut off while it processes them
+            rows = whole_transactions(rows, self.account.position, self.random.randrange(len(rows)) + 1)
         for _, channel, payload in rows:
             if payload:
                 self.account.receives(channel, payload)
-        self.has_position(rows[-1][0])
+        if rows:
+            self.has_position(rows[-1][0])
         if self.breaks_off():
             raise Lost(BY_ITSELF)
 

@@ -230,7 +230,7 @@ test_set_commit_end(void **state UNUSED)
 	{
 		uint64_t	length = 0;
 		HeraldPosition position;
-		uint64_t	changed = HEADER_SIZE + HERALD_COMMIT_LENGTH - 2 * sizeof(uint64_t);
+		uint64_t	changed = HEADER_SIZE + HERALD_COMMIT_LENGTH - sizeof(uint64_t);
 
 		if (how <= 1)
 			length = entry_write_commit(entries, RUN, PLACE);
