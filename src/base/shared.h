@@ -70,7 +70,7 @@ typedef struct HeraldCacheUse
 typedef struct HeraldSlot
 {
 	/* Other processes set bits, the backend clears them. */
-	_Alignas(HERALD_CACHE_LINE) HeraldReasons reasons;
+	HeraldReasons _Alignas(HERALD_CACHE_LINE) reasons;
 
 	/* Written by the backend, before it joins and after it leaves. */
 	_Atomic int32_t pid;		/* 0: not a listener */
@@ -120,9 +120,9 @@ typedef struct HeraldDatabase
 
 	/* Transactions whose notifications bypassed our queue: notify/position/bypass.c. */
 	_Atomic uint32_t bypasses;
-	_Atomic uint32_t last_bypass[HERALD_CHANNEL_SETS];	/* for each set of channels: the number
-														 * of the last transaction that may
-														 * have notified one of them */
+
+	/* For each set of channels: the last one that may have notified one of them. */
+	_Atomic uint32_t last_bypass[HERALD_CHANNEL_SETS];
 
 	/* Odd while a change of settings is being committed: notify/settings/channel_settings.c. */
 	_Atomic uint32_t settings_version;
@@ -188,7 +188,7 @@ typedef struct HeraldControl
 	 * The watchdog's process number, or -1; and whether it is in a long sleep, which
 	 * herald_wake_watchdog_if_asleep() ends.
 	 */
-	_Alignas(HERALD_CACHE_LINE) _Atomic int32_t watchdog;
+	_Atomic int32_t _Alignas(HERALD_CACHE_LINE) watchdog;
 	_Atomic uint32_t watchdog_sleeps;
 	_Atomic uint32_t tells_positions;	/* 1: some session sends its position to its client as
 										 * the queue advances */
@@ -211,7 +211,7 @@ typedef struct HeraldControl
 	_Atomic uint32_t logs;
 	HeraldAnchors anchors;
 	_Atomic uint32_t wants_anchor;	/* 1: a setting has changed since the last one */
-	_Alignas(HERALD_CACHE_LINE) HeraldLastLogged last_logged;
+	HeraldLastLogged _Alignas(HERALD_CACHE_LINE) last_logged;
 
 	/* For a session that changes channel settings: a commit that has used older ones has ended. */
 	ConditionVariable settings_released;

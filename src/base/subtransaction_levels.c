@@ -36,7 +36,9 @@ herald_levels_note(HeraldLevels *levels, uint64 length)
 			levels->open = repalloc_huge(levels->open, size * sizeof(HeraldLevel));
 		levels->size = size;
 	}
-	levels->open[levels->used++] = (HeraldLevel) {nesting, length};
+	levels->open[levels->used].nesting = nesting;
+	levels->open[levels->used].start = length;
+	levels->used++;
 }
 
 void

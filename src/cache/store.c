@@ -130,7 +130,7 @@ HeraldStoreName
 herald_store_name(const text *cache, const text *key, const text *query,
 				  int count, const Oid *types)
 {
-	return (HeraldStoreName) {
+	HeraldStoreName name = {
 		.cache = cache,
 		.key = key,
 		.query = query,
@@ -141,6 +141,8 @@ herald_store_name(const text *cache, const text *key, const text *query,
 		.cache_hash = herald_invalidate_hash_text(cache),
 		.key_hash = herald_invalidate_hash_text(key),
 	};
+
+	return name;
 }
 
 bool

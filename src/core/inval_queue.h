@@ -87,7 +87,7 @@ typedef enum HeraldInvalState
 typedef struct HeraldInvalReader
 {
 	/* The position to read next, times 4, and the state. */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t word;
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) word;
 
 	/* It had its turn to catch up, and has read nothing since. */
 	_Atomic uint32_t stuck;
@@ -105,10 +105,10 @@ typedef struct HeraldInvalQueue
 	uint32_t	slots;			/* constant */
 
 	/* Written with the lock held; readers load it for each use of a cache. */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;	/* position of the next message */
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) head;	/* position of the next message */
 
 	/* With the lock held. */
-	_Alignas(HERALD_CACHE_LINE) uint64_t look_at;	/* check the readers when head gets there */
+	uint64_t _Alignas(HERALD_CACHE_LINE) look_at;	/* check the readers when head gets there */
 
 	/*
 	 * Bits 0 to 31: the slot + 1 of the reader with the turn to catch up, or 0; from bit 32

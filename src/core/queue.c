@@ -45,7 +45,7 @@
 	((sizeof(HeraldBatchHeader) + sizeof(HeraldEntry) + offsetof(HeraldCommitId, end)) / HERALD_ALIGN)
 
 static void write_header(HeraldQueue *queue, HeraldPosition position,
-						 const HeraldBatchHeader *header);
+						 const HeraldBatch *batch, uint64_t length);
 static bool begins_with_commit(HeraldQueue *queue, HeraldPosition position);
 static void set_commit_time(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);
 static void finish(HeraldQueue *queue, HeraldPosition position, HeraldBatchState state);
@@ -138,25 +138,26 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 							  herald_word_make(head, HERALD_BATCH_FILLER),
 							  memory_order_release);
 
-	write_header(queue, start, &(HeraldBatchHeader) {
-				 .word = herald_word_make(start, HERALD_BATCH_RESERVED),
-				 .length = (uint32_t) length,
-				 .count = batch->count,
-				 .database = batch->database,
-				 .sender_pid = batch->sender_pid,
-				 });
+	write_header(queue, start, batch, length);
 	*position = start;
 	return true;
 }
 
 /* The word with the state is written last: until then the batch looks untouched. */
 static void
-write_header(HeraldQueue *queue, HeraldPosition position, const HeraldBatchHeader *header)
+write_header(HeraldQueue *queue, HeraldPosition position, const HeraldBatch *batch, uint64_t length)
 {
+	HeraldBatchHeader header = {
+		.word = herald_word_make(position, HERALD_BATCH_RESERVED),
+		.length = (uint32_t) length,
+		.count = batch->count,
+		.database = batch->database,
+		.sender_pid = batch->sender_pid,
+	};
 	_Atomic uint64_t *to = herald_queue_at(queue, position);
 	uint64_t	words[HERALD_HEADER_WORDS];
 
-	memcpy(words, header, sizeof(words));
+	memcpy(words, &header, sizeof(words));
 	for (size_t i = HERALD_HEADER_WORDS; i-- > 0;)
 		atomic_store_explicit(&to[i], words[i], memory_order_release);
 }

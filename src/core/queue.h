@@ -41,14 +41,14 @@ typedef struct HeraldQueue
 	uint64_t	segment_size;	/* bytes, a power of two */
 
 	/* Senders: where the next batch goes.  Never decreases. */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t head;
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) head;
 
 	/*
 	 * Written by the spiller (retention.h).  tail <= head <= limit == tail + ring_size.  Bytes
 	 * below the tail may be overwritten at any moment; bytes from head to limit are zero, except
 	 * for what senders have written.
 	 */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t limit;
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) limit;
 	_Atomic uint64_t tail;
 
 	/*
@@ -63,15 +63,15 @@ typedef struct HeraldQueue
 	 * well.  In the batch at `settled` they have been marked up to mark_offset, in bytes from
 	 * the batch's header; 0: not begun.
 	 */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t dispatched;
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) dispatched;
 	_Atomic uint64_t settled;
 	_Atomic uint32_t dispatching;
 	_Atomic uint32_t mark_offset;
 
 	/* Dispatcher: see segment_databases.c. */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t databases[HERALD_SEGMENTS_NOTED];
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) databases[HERALD_SEGMENTS_NOTED];
 
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t ring[];
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) ring[];
 } HeraldQueue;
 
 /* A sender's description of its batch. */

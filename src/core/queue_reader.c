@@ -186,7 +186,7 @@ enter_batch(HeraldReader *reader)
 	else
 	{
 		reader->in_batch = true;
-		reader->commit = (HeraldCommitId) {0};
+		memset(&reader->commit, 0, sizeof(reader->commit));
 		reader->position = at + sizeof(*header);
 		reader->entries_end = at + header->length;
 	}

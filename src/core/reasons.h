@@ -27,8 +27,9 @@
 
 typedef _Atomic uint32_t HeraldReasons;
 
-#define HERALD_REASON_NOTIFICATIONS		(UINT32_C(1) << 0)	/* your turn to read notifications */
-#define HERALD_REASON_CATCH_UP			(UINT32_C(1) << 1)	/* your turn to read invalidations */
+/* Your turn to read notifications, and your turn to read invalidations. */
+#define HERALD_REASON_NOTIFICATIONS		(UINT32_C(1) << 0)
+#define HERALD_REASON_CATCH_UP			(UINT32_C(1) << 1)
 
 /* From this bit on: reasons that other modules have registered (api/reason_names.c). */
 #define HERALD_REASON_FIRST_OTHER		2

@@ -44,7 +44,7 @@ typedef struct HeraldWakeup
 	_Atomic uint32_t turns_max; /* k, at least 1 */
 
 	/* Wakers. */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint32_t turns_out;
+	_Atomic uint32_t _Alignas(HERALD_CACHE_LINE) turns_out;
 	_Atomic uint32_t next_serial;
 	_Atomic uint32_t cursor;	/* where the search for the next listener begins */
 	_Atomic uint32_t slots_used;	/* no slot from here on was ever used */
@@ -53,7 +53,7 @@ typedef struct HeraldWakeup
 	 * words[slots], then turns[slots], then set[]: a bit per slot.  The words are adjacent
 	 * because the dispatcher visits many of them.
 	 */
-	_Alignas(HERALD_CACHE_LINE) _Atomic uint64_t words[];
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) words[];
 } HeraldWakeup;
 
 /*

@@ -24,12 +24,12 @@
 #define COVERED			HERALD_WAL_COVERED
 #define UNCOVERED		HERALD_WAL_UNCOVERED
 
+/* In each row: BEGINNING, COMMIT, MESSAGE. */
 static const struct
 {
 	HeraldWalCoverage next;
 	bool		is_gap;
 }			steps[HERALD_WAL_COVERAGES][HERALD_WAL_STEPS] = {
-	/*             BEGINNING        COMMIT             MESSAGE */
 	[UNKNOWN] = {{BEGUN, false}, {UNKNOWN, false}, {COVERED, false}},
 	[LOST] = {{BEGUN, true}, {LOST, false}, {COVERED, true}},
 	[BEGUN] = {{BEGUN, false}, {UNCOVERED, true}, {COVERED, false}},

@@ -23,6 +23,8 @@
  */
 #include "wal_mark.h"
 
+#include <string.h>
+
 static uint64_t later(uint64_t one, uint64_t other);
 
 
@@ -75,7 +77,7 @@ herald_wal_mark_join(HeraldWalMark *mark, const HeraldWalMark *other)
 	{
 		mark->from = other->from;
 		if (mark->furthest.end <= mark->from.wal)
-			mark->furthest = (HeraldCommitId) {0};
+			memset(&mark->furthest, 0, sizeof(mark->furthest));
 	}
 	herald_wal_mark_witness(mark, other->furthest);
 }

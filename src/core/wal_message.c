@@ -249,7 +249,9 @@ herald_wal_scan(const char *text, size_t length, HeraldWalMessage *message)
 bool
 herald_wal_next(HeraldWalMessage *message, HeraldWalNotification *notification, char *buffer)
 {
-	*notification = (HeraldWalNotification) {buffer, 0, "", 0};
+	HeraldWalNotification empty = {buffer, 0, "", 0};
+
+	*notification = empty;
 	if (message->kind == HERALD_WAL_SETTING)
 		return take_channel(message, notification, buffer); /* no second string follows */
 	(void) take(message, ",");

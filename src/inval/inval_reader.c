@@ -319,12 +319,14 @@ bucket_of(uint32 cache, uint32 key)
 static HeraldVisibility
 visibility(Snapshot snapshot)
 {
-	return (HeraldVisibility) {
+	HeraldVisibility result = {
 		.xmin = snapshot->xmin,
 		.xmax = snapshot->xmax,
 		.running = snapshot->xip,
 		.count = snapshot->xcnt,
 	};
+
+	return result;
 }
 
 static void

@@ -62,7 +62,7 @@ static struct
 static HeraldLevels levels;
 
 static void create(void);
-static void add(InvalidKey item);
+static void add(uint32 cache, uint32 key);
 static uint32 count_keys(uint32 cache);
 static TransactionId announce(void);
 static void insert(HeraldInvalidation *messages, uint32 count);
@@ -125,7 +125,7 @@ herald_invalidate(uint32 cache, uint32 key)
 	}
 	herald_is_involved = true;
 	herald_levels_note(&levels, pending.count);
-	add((InvalidKey) {cache, key});
+	add(cache, key);
 
 	/* Called by another module's callback, after ours. */
 	if (herald_is_committing)
@@ -167,7 +167,7 @@ herald_invalidate_publish(void)
 
 	if (pending.count > ITEMS_MAX)
 	{
-		pending.items[0] = (InvalidKey) {HERALD_KEY_ALL, HERALD_KEY_ALL};
+		pending.items[0].cache = pending.items[0].key = HERALD_KEY_ALL;
 		pending.count = 1;
 		pending.known = NULL;
 	}
@@ -189,7 +189,11 @@ herald_invalidate_publish(void)
 			item.key = HERALD_KEY_ALL;
 		i = item.key == HERALD_KEY_ALL ? end : i + 1;
 
-		messages[count++] = (HeraldInvalidation) {MyDatabaseId, item.cache, item.key, xid};
+		messages[count].database = MyDatabaseId;
+		messages[count].cache = item.cache;
+		messages[count].key = item.key;
+		messages[count].xid = xid;
+		count++;
 		if (count == HERALD_INVAL_WRITE_QUANTUM)
 		{
 			insert(messages, count);
@@ -261,8 +265,10 @@ create(void)
 
 /* There must be room for the item. */
 static void
-add(InvalidKey item)
+add(uint32 cache, uint32 key)
 {
+	InvalidKey	item = {cache, key};
+
 	if (pending.count == FEW && pending.known == NULL)
 	{
 		HASHCTL		control = {

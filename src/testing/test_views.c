@@ -41,12 +41,13 @@ PG_FUNCTION_INFO_V1(herald_stop_any_logged);
 Datum
 herald_stop_state(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
-		"turns %u, to be woken %u, dispatching %u, waiting for dispatch %u, room awaited %u, large files %d, any to be deleted %d",
+	char	   *state = psprintf("turns %u, to be woken %u, dispatching %u, waiting for dispatch %u, room awaited %u, large files %d, any to be deleted %d",
 		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
 		atomic_load(&herald_queue->dispatching), atomic_load(&herald_control->dispatch_waiters),
 		atomic_load(&herald_control->room_is_awaited), herald_large_table_count(herald_large_table),
-		herald_files_any_doomed())));
+		herald_files_any_doomed());
+
+	PG_RETURN_TEXT_P(cstring_to_text(state));
 }
 
 /* herald_stop_turns() → integer: the current maximum number of turns */
@@ -113,8 +114,7 @@ herald_stop_caches(PG_FUNCTION_ARGS)
 		if (atomic_load(&reader->committing) != 0)
 			committing++;
 	}
-	PG_RETURN_TEXT_P(cstring_to_text(psprintf(
-		"reading %d, committing %d, turn of slot %d", reading, committing,
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf("reading %d, committing %d, turn of slot %d", reading, committing,
 		(int) (uint32) herald_inval_turn(herald_inval_queue) - 1)));
 }
 

@@ -22,10 +22,12 @@ static void check_complete(HeraldRow *row);
 HeraldRow
 herald_row_of(TupleDesc descriptor)
 {
+	HeraldRow	row = {.descriptor = descriptor};
+
 	if (descriptor->natts > HERALD_ROW_COLUMNS_MAX)
 		elog(ERROR, "a view has %d columns in SQL, and room for %d in C",
 			 descriptor->natts, HERALD_ROW_COLUMNS_MAX);
-	return (HeraldRow) {.descriptor = descriptor};
+	return row;
 }
 
 void

@@ -198,13 +198,12 @@ begin(void)
 	{
 		/* Transactions that are open now may have begun to write their messages. */
 		GetOldestRestartPoint(&from, &timeline);
-		reached = (HeraldReached) {
-			.wal = GetXLogReplayRecPtr(NULL),
-			.place = head,
-			.from.wal = from,
-			.complete_from = head,
-			.coverage = HERALD_WAL_UNKNOWN
-		};
+		memset(&reached, 0, sizeof(reached));
+		reached.wal = GetXLogReplayRecPtr(NULL);
+		reached.place = head;
+		reached.from.wal = from;
+		reached.complete_from = head;
+		reached.coverage = HERALD_WAL_UNKNOWN;
 		herald_relay_begin(&reached, from);
 	}
 	else
@@ -516,17 +515,16 @@ skip_gap(void)
 	/* That cannot be read either. */
 	if (herald_wal_reader_position(reader) >= from)
 		from = position;
-	reached = (HeraldReached) {
-		.wal = position,
-		.place = atomic_load(&herald_queue->head),
-		.complete_from = atomic_load(&herald_queue->head),
-		.coverage = HERALD_WAL_LOST
-	};
+	memset(&reached, 0, sizeof(reached));
+	reached.wal = position;
+	reached.place = atomic_load(&herald_queue->head);
+	reached.complete_from = atomic_load(&herald_queue->head);
+	reached.coverage = HERALD_WAL_LOST;
 	herald_relay_begin(&reached, from); /* [X4] as in note_gap() */
 	publish_gaps();
 	reached.place = atomic_load(&herald_queue->head);
 	herald_relay_publish(&reached, from);
-	anchor = (HeraldWalAnchor) {0};
+	memset(&anchor, 0, sizeof(anchor));
 	herald_reorder_end(reorder);
 	reorder = herald_reorder_begin(reached.coverage);
 	forged_seen = newer_seen = 0;

@@ -30,7 +30,7 @@ IGNORED = FAILOVER_FALSIFIED.format("ignored", "[1-9][0-9]* missing, 0 doubled")
 ANALYSED = "export CHECK_ANALYSED=$(test/check/analysed.py {0}); "
 CORE = ("src/core/",)
 TOOLS = ("check", "demo", "Makefile", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/", "test/run_sql.py",
-         "test/given_server", "sql/", "docs/resume/", "examples/", "test/examples/")
+         "test/given_server", "test/indent", "sql/", "docs/resume/", "examples/", "test/examples/")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ STAGES = (
 
     Stage("systems", "the Debian systems of the other major versions (scripts/matrix-root)", COMPUTE, 240,
           "python3 test/check/majors.py --make"),
-    Stage("lint", "rules that no compiler checks (test/lint)", COMPUTE, 5, "python3 test/lint"),
+    Stage("lint", "rules that no compiler checks (test/lint)", COMPUTE, 20, "python3 test/lint"),
     Stage("build", "with gcc and with clang, no warnings (test/build)", COMPUTE, 60, "test/build"),
     Stage("workflows", "the workflows of continuous integration (test/workflows)", COMPUTE, 40, "test/workflows",
           guards=(".github/", "test/workflows")),

@@ -50,8 +50,11 @@ herald_cursor_prepare(void)
 void
 herald_cursor_begin(HeraldCursor *cursor)
 {
+	memset(cursor, 0, sizeof(*cursor));
+	cursor->at.run = herald_control->server_run;
+
 	/* Load the bypasses first: a transaction that is counted in between must count as not received. */
-	*cursor = (HeraldCursor) {.at = {.run = herald_control->server_run,.bypasses = herald_bypass_count()}};
+	cursor->at.bypasses = herald_bypass_count();
 	cursor->at.wal = mark_of_server(&cursor->at.place);
 }
 
@@ -243,7 +246,12 @@ read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	cursor->cut = cut.place;
 	cursor->past = herald_wal_source_open(memory, request->outlives_transaction);
 	if (!has_begun(cursor))
-		cursor->at = (HeraldToken) {.run = herald_control->server_run,.place = cut.place,.bypasses = cut.bypasses};
+	{
+		memset(&cursor->at, 0, sizeof(cursor->at));
+		cursor->at.run = herald_control->server_run;
+		cursor->at.place = cut.place;
+		cursor->at.bypasses = cut.bypasses;
+	}
 	return herald_wal_source_read(cursor->past, request->after, &cut, request->wants, request->wanted_max);
 }
 
@@ -297,5 +305,7 @@ herald_cursor_position(HeraldCursor *cursor)
 HeraldToken
 herald_cursor_no_position(void)
 {
-	return (HeraldToken) {.moved = true};
+	HeraldToken none = {.moved = true};
+
+	return none;
 }

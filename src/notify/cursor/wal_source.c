@@ -76,6 +76,8 @@ typedef struct Reading
 	HeraldWalAnchor anchor;		/* the latest one at which no transaction was open */
 } Reading;
 
+static const FilePlace beginning = {0};
+
 static bool close_file(void *file);
 static FilePlace tell(const HeraldWalSource *source);
 static void seek(const HeraldWalSource *source, FilePlace place);
@@ -156,7 +158,7 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	reading.history.cut = cut->place;
 
 	/* An attempt that failed may have written something: overwrite it. */
-	seek(source, (FilePlace) {0});
+	seek(source, beginning);
 	MemoryContextSwitchTo(memory);
 	gone = read_wal(&reading);
 	herald_wal_history_end(&reading.history, cut->in_order);
@@ -398,7 +400,7 @@ herald_wal_source_next(HeraldWalSource *source, HeraldPast *past)
 	if (!source->is_read)
 		return false;
 	if (!source->is_rewound)
-		seek(source, (FilePlace) {0});
+		seek(source, beginning);
 	source->is_rewound = true;
 	if (source->in_transaction && source->bytes_left == 0)
 	{
@@ -423,7 +425,8 @@ herald_wal_source_next(HeraldWalSource *source, HeraldPast *past)
 	memcpy(entry, &head, sizeof(head));
 	read_exactly(source, entry + sizeof(head), head.length - sizeof(head));
 	source->bytes_left -= head.length;
-	*past = (HeraldPast) {.entry = (HeraldEntry *) entry,.committed_at = source->now.committed_at};
+	past->entry = (HeraldEntry *) entry;
+	past->committed_at = source->now.committed_at;
 	return true;
 }
 
@@ -440,7 +443,8 @@ static void
 end_of_transaction(HeraldWalSource *source, HeraldPast *past)
 {
 	herald_wal_mark_read(&source->received, source->now.anchor, source->now.commit);
-	*past = (HeraldPast) {.committed_at = source->now.committed_at};
+	past->entry = NULL;
+	past->committed_at = source->now.committed_at;
 }
 
 HeraldWalMark

@@ -49,7 +49,7 @@ void
 herald_moderation_begin(bool client_waits)
 {
 	moderation.is_off = client_waits || pq_is_send_pending() || whereToSendOutput != DestRemote;
-	moderation.pass = (HeraldPass) {0};
+	memset(&moderation.pass, 0, sizeof(moderation.pass));
 	moderation.began_at = atomic_load_explicit(&herald_queue->dispatched, memory_order_relaxed);
 }
 

@@ -32,6 +32,10 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 {
 	HeraldAction *listen = herald_actions_find_listen(channel);
 	HeraldChannelName name = herald_channel_name(channel);
+	HeraldCursorRequest request = {
+		.after = token,.channels = &name,.channels_used = 1,.outlives_transaction = true,
+		.keep = hold,.arg = listen
+	};
 	HeraldGone	gone;
 
 	Assert(listen != NULL);
@@ -39,10 +43,7 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 		return herald_gone(HERALD_GONE_DAMAGED);
 	herald_subscriptions_join();
 	HERALD_STOP_POINT("resume-joined");
-	gone = herald_cursor_open(herald_session_cursor(), &(HeraldCursorRequest) {
-		.after = token,.channels = &name,.channels_used = 1,.outlives_transaction = true,
-		.keep = hold,.arg = listen
-	}, &listen->has_past);
+	gone = herald_cursor_open(herald_session_cursor(), &request, &listen->has_past);
 	if (herald_is_gone(gone))
 	{
 		listen->after = 0;

@@ -130,7 +130,7 @@ herald_session_leave(void)
 		return;
 
 	(void) step(HERALD_SESSION_LEAVES);
-	session.owed = (HeraldDelivery) {0};
+	memset(&session.owed, 0, sizeof(session.owed));
 	session.wants_positions = session.hears_again = false;
 	herald_wakeup_leave(herald_wakeup, slot);
 	atomic_store_explicit(&herald_slots[slot].told, 0, memory_order_relaxed);
@@ -351,7 +351,7 @@ herald_session_take_owed(void)
 {
 	HeraldDelivery owed = session.owed;
 
-	session.owed = (HeraldDelivery) {0};
+	memset(&session.owed, 0, sizeof(session.owed));
 	if (owed.answer_up_to == HERALD_QUEUE_END)
 		owed.answer_up_to = queue_end();
 	return owed;

@@ -130,15 +130,19 @@ read_parts(const char *text, HeraldToken *token, Oid *database)
 				 errmsg("notification position has an unknown version"),
 				 errdetail("Its version is %llx, this server reads version %x.", (unsigned long long) parts[0], VERSION)));
 	*database = (Oid) parts[1];
-	*token = (HeraldToken) {
-		.run = parts[2],
-		.place = parts[3],
-		.bypasses = (uint32) parts[4],
-		.moved = parts[5] != 0,
-		.wal = {.from.wal = parts[6],.done = parts[7]}
-	};
+	memset(token, 0, sizeof(*token));
+	token->run = parts[2];
+	token->place = parts[3];
+	token->bypasses = (uint32) parts[4];
+	token->moved = parts[5] != 0;
+	token->wal.from.wal = parts[6];
+	token->wal.done = parts[7];
 	if (parts[8] != 0)
-		token->wal.furthest = (HeraldCommitId) {.end = parts[8],.run = parts[9],.place = parts[10]};
+	{
+		token->wal.furthest.end = parts[8];
+		token->wal.furthest.run = parts[9];
+		token->wal.furthest.place = parts[10];
+	}
 	else
 		token->wal.from.run = parts[9];
 	return true;

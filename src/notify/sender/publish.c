@@ -180,7 +180,11 @@ reserve(uint32 count)
 		return false;
 	batch.is_reserved = true;
 	if (!origin.is_relayed)
-		origin.commit = (HeraldCommitId) {.run = herald_control->server_run,.place = batch.position};
+	{
+		memset(&origin.commit, 0, sizeof(origin.commit));
+		origin.commit.run = herald_control->server_run;
+		origin.commit.place = batch.position;
+	}
 	batch.end = batch.position + sizeof(HeraldBatchHeader) + length;
 	return true;
 }

@@ -93,13 +93,14 @@ herald_retarget_plan(PlannedStmt *plan)
 void
 herald_retarget_kept(PlannedStmt *plan)
 {
+	Retargeting context = {.from = ours, .to = built_in};
 	bool		is_on;
 
 	if (!keeps_built_in && !OidIsValid(ours.notify))
 		return;
 	is_on = herald_activation_is_on() && OidIsValid(herald_activation_notify_function());
 	if (OidIsValid(ours.notify) && !(is_on && herald_activation_notify_function() == ours.notify))
-		walk_statement(plan, &(Retargeting) {.from = ours, .to = built_in});
+		walk_statement(plan, &context);
 
 	/* The extension has been created since: all other plans are made again. */
 	if (keeps_built_in && is_on)

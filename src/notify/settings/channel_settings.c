@@ -586,6 +586,7 @@ add(Settings *found, const char *name, bool logged)
 	size_t		length = strlen(name);
 	bool		is_prefix = length > 0 && name[length - 1] == '*';
 	SettingList *list = is_prefix ? &found->prefixes : &found->exact;
+	Setting		setting = {.logged = logged};
 
 	if (list->count == list->room)
 	{
@@ -595,10 +596,8 @@ add(Settings *found, const char *name, bool logged)
 		else
 			list->items = repalloc_huge(list->items, (Size) list->room * sizeof(Setting));
 	}
-	list->items[list->count++] = (Setting) {
-		.name = MemoryContextStrdup(found->context, name),
-		.logged = logged
-	};
+	setting.name = MemoryContextStrdup(found->context, name);
+	list->items[list->count++] = setting;
 	if (is_prefix)
 		((char *) list->items[list->count - 1].name)[length - 1] = '\0';
 	found->any_logged |= logged;

@@ -225,8 +225,10 @@ with(List *names, const char *pattern, bool included)
 	if (included == is_in(names, pattern))
 		return names;
 	foreach(name, names)
+	{
 		if (strcmp(lfirst(name), pattern) != 0)
 			result = lappend(result, lfirst(name));
+	}
 	return included ? lappend(result, pstrdup(pattern)) : result;
 }
 
@@ -281,7 +283,9 @@ is_in(List *names, const char *name)
 	ListCell   *cell;
 
 	foreach(cell, names)
+	{
 		if (strcmp(lfirst(cell), name) == 0)
 			return true;
+	}
 	return false;
 }

@@ -279,16 +279,17 @@ begin_now(Reading *reading)
 static void
 begin(Reading *reading, const HeraldToken *after)
 {
+	HeraldCursorRequest request = {
+		.after = &reading->given,.channels = reading->channels,.channels_used = reading->channels_used,
+		.queue_has_lost = reading->is_lost,.keep = keep,.arg = reading,
+		.wants = is_on_channel,.wanted_max = reading->rows_max
+	};
 	bool		in_past;
 	HeraldGone	gone;
 
 	reading->given = *after;
-	reading->cursor = (HeraldCursor) {0};
-	gone = herald_cursor_open(&reading->cursor, &(HeraldCursorRequest) {
-		.after = &reading->given,.channels = reading->channels,.channels_used = reading->channels_used,
-		.queue_has_lost = reading->is_lost,.keep = keep,.arg = reading,
-		.wants = is_on_channel,.wanted_max = reading->rows_max
-	}, &in_past);
+	memset(&reading->cursor, 0, sizeof(reading->cursor));
+	gone = herald_cursor_open(&reading->cursor, &request, &in_past);
 	if (herald_is_gone(gone))
 		herald_gone_report(gone);
 	reading->is_lost = false;
@@ -461,7 +462,7 @@ pass_batch(Reading *reading, HeraldPosition next)
 	reading->cursor.at.place = next;
 	end_transaction(reading);
 	reading->batch = next;
-	reading->commit = (HeraldCommitId) {0};
+	memset(&reading->commit, 0, sizeof(reading->commit));
 }
 
 static void

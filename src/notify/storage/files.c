@@ -90,11 +90,9 @@ void
 herald_files_shared_init(void)
 {
 	memset((void *) herald_files, 0, sizeof(HeraldFiles));
-	herald_files->set = (FileSet) {
-		.creator_pid = PostmasterPid,
-		.ntablespaces = 1,
-		.tablespaces = {DEFAULTTABLESPACE_OID},
-	};
+	herald_files->set.creator_pid = PostmasterPid;
+	herald_files->set.ntablespaces = 1;
+	herald_files->set.tablespaces[0] = DEFAULTTABLESPACE_OID;
 }
 
 void
@@ -220,12 +218,10 @@ herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes)
 		Assert(count < DOOMED_MAX);
 		if (count == DOOMED_MAX)
 			return;
-		doomed[count] = (DoomedFiles) {
-			.kind = kind,
-			.count = 1,
-			.from = number,
-			.bytes = bytes,
-		};
+		doomed[count].kind = kind;
+		doomed[count].count = 1;
+		doomed[count].from = number;
+		doomed[count].bytes = bytes;
 		atomic_store(&herald_files->doomed_count, count + 1);
 	}
 	atomic_fetch_add(&herald_files->doomed_bytes, bytes);
@@ -249,10 +245,8 @@ herald_files_next_doomed(HeraldDoomedFile *file)
 {
 	if (!herald_files_any_doomed())
 		return false;
-	*file = (HeraldDoomedFile) {
-		.kind = herald_files->doomed[0].kind,
-		.number = herald_files->doomed[0].from,
-	};
+	file->kind = herald_files->doomed[0].kind;
+	file->number = herald_files->doomed[0].from;
 	return true;
 }
 

@@ -348,23 +348,23 @@ spiller(void)
 {
 	static HeraldSpiller result;
 
-	result = (HeraldSpiller) {
-		.retention = &herald_spill->spilled,
-		.queue = herald_queue,
-		.wakeup = herald_wakeup,
-		.large = herald_large_table,
-		.calls = &calls,
-	};
+	result.retention = &herald_spill->spilled;
+	result.queue = herald_queue;
+	result.wakeup = herald_wakeup;
+	result.large = herald_large_table;
+	result.calls = &calls;
 	return &result;
 }
 
 static HeraldRetentionLimits
 limits_now(void)
 {
-	return (HeraldRetentionLimits) {
+	HeraldRetentionLimits limits = {
 		.bytes_max = herald_spill_bytes_max(),
 		.retain_max = (uint64) herald_retain_size_kb * 1024
 	};
+
+	return limits;
 }
 
 static bool

@@ -62,14 +62,14 @@ typedef struct Transaction
 	XLogRecPtr	first;			/* where its first message begins */
 
 	/* Notifications. */
-	uint32		next_number;	/* number of the next part expected; 1 after the last part of a message */
+	uint32		next_number;	/* of the next part; 1 after a message's last */
 	bool		lacks_parts;	/* reading began behind some of its parts */
 	uint64		place;
 	XLogRecPtr *parts;			/* where each begins, unless it lacks some */
 	uint32		count;
 	uint32		room;
 	XLogRecPtr	last_part;
-	char	   *text;			/* all parts one after the other; NULL: too long */
+	char	   *text;			/* all parts in a row; NULL: too long */
 	uint32	   *lengths;		/* of each part */
 	size_t		text_length;
 
@@ -95,7 +95,7 @@ struct HeraldReorder
 	HeraldWalEvent gap;
 	bool		has_event;		/* `event` */
 	HeraldWalEvent event;
-	List	   *committed;		/* Transactions whose events have not all been taken */
+	List	   *committed;		/* Transactions with events not yet taken */
 
 	/* Reading a batch's notifications. */
 	Transaction *batch;
@@ -104,7 +104,7 @@ struct HeraldReorder
 	uint32		next_number;	/* of its next part */
 	size_t		offset;			/* in its text */
 	bool		in_part;
-	bool		is_last_part;	/* the part that was read last is the transaction's last one */
+	bool		is_last_part;	/* the transaction's last part was read */
 	HeraldWalMessage message;
 	char	   *buffer;			/* for one part, unescaped */
 	size_t		buffer_size;
@@ -385,10 +385,10 @@ take_message(HeraldReorder *reorder, XLogReaderState *record)
 						text.length);
 			break;
 		case HERALD_WAL_ANCHOR:
-			reorder->event = (HeraldWalEvent) {
-				.kind = HERALD_WAL_EVENT_ANCHOR,
-				.anchor = {record->ReadRecPtr, message.run}
-			};
+			memset(&reorder->event, 0, sizeof(reorder->event));
+			reorder->event.kind = HERALD_WAL_EVENT_ANCHOR;
+			reorder->event.anchor.wal = record->ReadRecPtr;
+			reorder->event.anchor.run = message.run;
 			reorder->has_event = true;
 			break;
 	}
@@ -410,13 +410,12 @@ note_gap(HeraldReorder *reorder, XLogReaderState *record, Oid database, const ch
 {
 	if (reorder->has_gap)
 		return;					/* which is one of all databases */
-	reorder->gap = (HeraldWalEvent) {
-		.kind = HERALD_WAL_EVENT_GAP,
-		.database = database,
-		.commit.end = record->EndRecPtr,
-		.is_creation = OidIsValid(herald_wal_record_created(record)),
-		.reason = reason
-	};
+	memset(&reorder->gap, 0, sizeof(reorder->gap));
+	reorder->gap.kind = HERALD_WAL_EVENT_GAP;
+	reorder->gap.database = database;
+	reorder->gap.commit.end = record->EndRecPtr;
+	reorder->gap.is_creation = OidIsValid(herald_wal_record_created(record));
+	reorder->gap.reason = reason;
 	reorder->has_gap = true;
 }
 
@@ -553,10 +552,9 @@ take_end(HeraldReorder *reorder, XLogReaderState *record)
 	switch (end.kind)
 	{
 		case HERALD_WAL_END_COMMIT:
-			reorder->event = (HeraldWalEvent) {
-				.commit.end = record->EndRecPtr,
-				.committed_at = end.committed_at
-			};
+			memset(&reorder->event, 0, sizeof(reorder->event));
+			reorder->event.commit.end = record->EndRecPtr;
+			reorder->event.committed_at = end.committed_at;
 			take = commit;
 			break;
 		case HERALD_WAL_END_ABORT:

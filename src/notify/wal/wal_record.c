@@ -27,30 +27,38 @@ herald_wal_record_end(XLogReaderState *record)
 	xl_xact_parsed_commit commit;
 	xl_xact_parsed_abort aborted;
 	xl_xact_parsed_prepare prepared;
+	HeraldWalEnd end = {HERALD_WAL_END_NONE};
 
 	if (XLogRecGetRmid(record) != RM_XACT_ID)
-		return (HeraldWalEnd) {HERALD_WAL_END_NONE};
+		return end;
 	switch (info & XLOG_XACT_OPMASK)
 	{
 		case XLOG_XACT_COMMIT:
 		case XLOG_XACT_COMMIT_PREPARED:
 			ParseCommitRecord(info, (xl_xact_commit *) data, &commit);
-			return (HeraldWalEnd) {HERALD_WAL_END_COMMIT,
-				TransactionIdIsValid(commit.twophase_xid) ? commit.twophase_xid : xid,
-				commit.nsubxacts, commit.subxacts, commit.xact_time};
+			end.kind = HERALD_WAL_END_COMMIT;
+			end.xid = TransactionIdIsValid(commit.twophase_xid) ? commit.twophase_xid : xid;
+			end.subtransactions = commit.nsubxacts;
+			end.subxids = commit.subxacts;
+			end.committed_at = commit.xact_time;
+			break;
 		case XLOG_XACT_ABORT:
 		case XLOG_XACT_ABORT_PREPARED:
 			ParseAbortRecord(info, (xl_xact_abort *) data, &aborted);
-			return (HeraldWalEnd) {HERALD_WAL_END_ABORT,
-				TransactionIdIsValid(aborted.twophase_xid) ? aborted.twophase_xid : xid,
-				aborted.nsubxacts, aborted.subxacts};
+			end.kind = HERALD_WAL_END_ABORT;
+			end.xid = TransactionIdIsValid(aborted.twophase_xid) ? aborted.twophase_xid : xid;
+			end.subtransactions = aborted.nsubxacts;
+			end.subxids = aborted.subxacts;
+			break;
 		case XLOG_XACT_PREPARE:
 			ParsePrepareRecord(info, (xl_xact_prepare *) data, &prepared);
-			return (HeraldWalEnd) {HERALD_WAL_END_PREPARE, prepared.twophase_xid,
-				prepared.nsubxacts, prepared.subxacts};
-		default:
-			return (HeraldWalEnd) {HERALD_WAL_END_NONE};
+			end.kind = HERALD_WAL_END_PREPARE;
+			end.xid = prepared.twophase_xid;
+			end.subtransactions = prepared.nsubxacts;
+			end.subxids = prepared.subxacts;
+			break;
 	}
+	return end;
 }
 
 bool
