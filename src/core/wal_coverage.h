@@ -48,7 +48,7 @@ herald_wal_coverage_is_evidence(HeraldWalCoverage coverage)
 	return coverage == HERALD_WAL_BEGUN || coverage == HERALD_WAL_COVERED;
 }
 
-/* May there be listeners, although there is no such evidence? */
+/* No evidence, although there may be listeners: they may be missing something. */
 static inline bool
 herald_wal_coverage_is_doubt(HeraldWalCoverage coverage)
 {

@@ -22,7 +22,7 @@
 
 typedef struct HeraldWalHistory
 {
-	/* The client's position: it has received what is below `place` in the queue of `run`, and what its mark says. */
+	/* The client's position: it has received everything below `place` in the queue of `run`, and what the mark says. */
 	uint64_t	run;
 	uint64_t	place;
 	HeraldWalMark received;
@@ -31,8 +31,8 @@ typedef struct HeraldWalHistory
 	uint64_t	own_run;
 	uint64_t	cut;
 
-	/* Found so far. */
-	HeraldWalMark mark;			/* of a client that has received all of it; begins as `received` */
+	/* What reading has found so far. */
+	HeraldWalMark mark;			/* of a client that has received the whole history; begins as `received` */
 	bool		has_witness;	/* [X3] the WAL is the one that the client's position is about */
 	bool		has_left;		/* a commit has been left to the queue */
 } HeraldWalHistory;
@@ -44,16 +44,16 @@ typedef enum HeraldWalVerdict
 	HERALD_WAL_UNDECIDED		/* the client cannot resume: a transaction before it is still committing */
 } HeraldWalVerdict;
 
-/* An anchor is met. */
+/* Reading has met an anchor. */
 extern void herald_wal_history_anchor(HeraldWalHistory *history, HeraldWalAnchor anchor);
 
-/* [X2] A commit is met.  is_ours: of the client's database. */
+/* [X2] Reading has met a commit.  is_ours: it is of the client's database. */
 extern HeraldWalVerdict herald_wal_history_commit(HeraldWalHistory *history, HeraldCommitId commit, bool is_ours);
 
-/* Is something that ends there, such as a change of a setting, beyond what the client's position says? */
+/* Is a record that ends there, such as a change of a setting, news for the client? */
 extern bool herald_wal_history_concerns(const HeraldWalHistory *history, uint64_t end);
 
-/* All of it has been read.  in_order: what is before the cut in the queue is in the order of the WAL. */
+/* Reading has come to the cut.  in_order: the queue before the cut is in the order of the WAL. */
 extern void herald_wal_history_end(HeraldWalHistory *history, bool in_order);
 
 #endif							/* HERALD_WAL_HISTORY_H */

@@ -28,11 +28,11 @@ typedef struct HeraldWalAnchor
 /* Zeroed: nothing is known, and the client cannot resume by the WAL. */
 typedef struct HeraldWalMark
 {
-	HeraldWalAnchor from;		/* whatever the client lacks has its commit record and the last part of its
-								 * message beyond this */
+	HeraldWalAnchor from;		/* an anchor: everything that the client lacks has its commit record and
+								 * the last part of its message beyond it */
 	uint64_t	done;			/* commits that end here or before have been received */
-	HeraldCommitId furthest;	/* the witness: of all commits of which something was received, the one that ends
-								 * last; end 0: there is none beyond `from` */
+	HeraldCommitId furthest;	/* the witness: of the commits of which the client has received something, the
+								 * one that ends last; end 0: none beyond `from` */
 } HeraldWalMark;
 
 /* The client has received something of this commit. */
@@ -59,10 +59,10 @@ extern void herald_wal_mark_relay(HeraldWalMark *mark, HeraldWalAnchor anchor, H
  */
 extern void herald_wal_mark_read(HeraldWalMark *mark, HeraldWalAnchor anchor, HeraldCommitId commit);
 
-/* The client has received what either mark says. */
+/* The client has received everything that either mark says. */
 extern void herald_wal_mark_join(HeraldWalMark *mark, const HeraldWalMark *other);
 
-/* Does the first mark say less than the other, in any respect? */
+/* Does the first mark claim less than the other in any respect? */
 extern bool herald_wal_mark_is_before(const HeraldWalMark *mark, const HeraldWalMark *other);
 
 #endif							/* HERALD_WAL_MARK_H */

@@ -72,8 +72,8 @@ static HeraldReorder *reorder;
 static HeraldReached reached;
 
 /*
- * The latest anchor, for a client that has received everything before `reached.place`: so it becomes `reached.from`
- * when the place is noted that is behind it.
+ * The latest anchor.  It becomes `reached.from` together with the next place that is published, which is behind it: a
+ * client that has received everything before that place can begin to read at this anchor.
  */
 static HeraldWalAnchor anchor;
 
@@ -151,7 +151,7 @@ herald_relay_main(Datum arg)
 		ereport(LOG,
 				(errmsg("pg_herald has relayed all logged notifications from before the promotion")));
 	}
-	proc_exit(0);				/* it is not started again */
+	proc_exit(0);				/* the postmaster does not start it again */
 }
 
 /* To no database: so it can use transactions, and shared catalogs. */
@@ -176,7 +176,7 @@ connect_to_server(void)
 static bool
 begin(void)
 {
-	/* Before it is asked whether there is a recovery: in one, no session has sent anything. */
+	/* Read the head before RecoveryInProgress(): in recovery no session has sent anything. */
 	HeraldPosition head = atomic_load(&herald_queue->head);
 	XLogRecPtr	from;
 	TimeLineID	timeline;
@@ -187,7 +187,7 @@ begin(void)
 		herald_relay_figures(&figures);
 		from = herald_relay_read_from();
 
-		/* The one before may have ended before it could notify of that. */
+		/* An earlier process may have ended before it could tell listeners. */
 		if (herald_wal_coverage_is_doubt(reached.coverage))
 		{
 			publish_gaps();
@@ -218,11 +218,11 @@ begin(void)
 	return true;
 }
 
-/* Until all from before the promotion has been read. */
+/* Reads until everything from before the promotion has been sent. */
 static void
 run(void)
 {
-	XLogRecPtr	end = InvalidXLogRecPtr;	/* of the recovery, or after it */
+	XLogRecPtr	end = InvalidXLogRecPtr;	/* the end of recovery, or a later position */
 
 	for (uint32 count = 1;; count++)
 	{
@@ -272,7 +272,7 @@ take_record(void)
 		figures.last_commit = ((xl_xact_commit *) XLogRecGetData(record))->xact_time;
 }
 
-/* Only those that were not counted before this process began. */
+/* Leave out what was counted before this process began. */
 static void
 count_messages(void)
 {
@@ -435,8 +435,8 @@ relay(const HeraldWalEvent *batch)
 }
 
 /*
- * Also of a batch from before this process began: a position here says that it has been received, and another
- * server must not send it again.
+ * A batch from before this process began counts as well: positions of this server say that it was received, so
+ * another server must not send it again.
  */
 static void
 note_last(const HeraldWalEvent *batch)
@@ -445,7 +445,7 @@ note_last(const HeraldWalEvent *batch)
 		reached.last = batch->commit;
 }
 
-/* The end: it was sent.  Gone: it cannot be sent. */
+/* HERALD_WAL_NEXT_END: the batch was sent.  HERALD_WAL_NEXT_GONE: it cannot be sent. */
 static HeraldWalNext
 send_or_catch(const HeraldWalEvent *batch)
 {
@@ -512,7 +512,7 @@ skip_gap(void)
 	XLogRecPtr	position = herald_wal_readable_to();
 	XLogRecPtr	from = shortly_before(position);
 
-	/* That cannot be read either. */
+	/* The previous file cannot be read either. */
 	if (herald_wal_reader_position(reader) >= from)
 		from = position;
 	memset(&reached, 0, sizeof(reached));
@@ -544,7 +544,7 @@ shortly_before(XLogRecPtr position)
 	return Min(segment * wal_segment_size, position);
 }
 
-/* Of one database, or of all. */
+/* In the server log; of one database, or of all. */
 static void
 report_gap(Oid database, const char *reason)
 {

@@ -41,7 +41,7 @@ static bool has_begun(const HeraldCursor *cursor);
 void
 herald_cursor_prepare(void)
 {
-	/* Before that, a place in the queue says nothing of what was sent. */
+	/* Without evidence, a standby's queue may lack what was sent, and a place in it means nothing. */
 	herald_relay_await_evidence();
 	if (herald_channel_settings_any())
 		herald_anchor_ensure();
@@ -136,7 +136,7 @@ are_logged(const HeraldCursorRequest *request)
 	return true;
 }
 
-/* From a place in this server's queue. */
+/* Begin at the token's place in this server's queue. */
 static HeraldGone
 open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_logged)
 {
@@ -163,7 +163,7 @@ has_begun(const HeraldCursor *cursor)
 	return cursor->at.run != 0;
 }
 
-/* What is on logged channels, when the queue does not have it. */
+/* May the WAL have, of logged channels, what the queue does not have for this reason? */
 static bool
 may_be_in_wal(HeraldGone gone)
 {
@@ -187,9 +187,9 @@ may_be_in_wal(HeraldGone gone)
 }
 
 /*
- * From the WAL up to a cut, and from there on from the queue.  All channels that begin so in one transaction do it
- * after one token, and their notifications come in one order.  What was read says nothing of a
- * channel that was not logged until now.
+ * Begin in the WAL, and continue in the queue from a cut.  All channels that begin in the WAL in one transaction
+ * begin after one token, so their notifications come in one order.  A channel that is logged only since the WAL was read
+ * cannot join them.
  */
 static HeraldGone
 open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
@@ -215,7 +215,7 @@ open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	return gone;
 }
 
-/* A channel whose notifications before the queue have been read already, with those of others. */
+/* Another channel of this transaction has read the WAL already, for all of them. */
 static HeraldGone
 join_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 {

@@ -27,19 +27,19 @@
 typedef struct HeraldCursor
 {
 	HeraldToken at;				/* its reader has received everything before this in the queue */
-	HeraldWalSource *past;		/* what comes before that, from the WAL; NULL: nothing */
-	HeraldToken in_past;		/* the reader's position there */
-	HeraldPosition cut;			/* and the place where the queue continues then */
+	HeraldWalSource *past;		/* what is to be read from the WAL before the queue; NULL: nothing */
+	HeraldToken in_past;		/* the position of a reader that is in `past` */
+	HeraldPosition cut;			/* where the queue continues after `past` */
 } HeraldCursor;
 
-/* What is to be read, and for how long it is needed. */
+/* The arguments of herald_cursor_open(). */
 typedef struct HeraldCursorRequest
 {
 	const HeraldToken *after;
 	const HeraldChannelName *channels;
 	int			channels_used;
 	bool		outlives_transaction;	/* the cursor is used after the end of the transaction */
-	bool		queue_has_lost; /* what comes next was not in the queue any more */
+	bool		queue_has_lost; /* do not try the queue: it has lost what comes next */
 
 	/*
 	 * See to it that the queue is kept from this place on, of which the reader knows this number of
@@ -69,10 +69,10 @@ extern void herald_cursor_begin(HeraldCursor *cursor);
  */
 extern HeraldGone herald_cursor_open(HeraldCursor *cursor, const HeraldCursorRequest *request, bool *in_past);
 
-/* The next of what comes before the queue; false: there is no more, and the queue is next, from `at`.  May throw. */
+/* The next notification from the WAL; false: there are no more, and the queue continues from `at`.  May throw. */
 extern bool herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past);
 
-/* Leave what comes before the queue, if there is anything, without reading it.  Never fails. */
+/* Drop what is left to read from the WAL.  Never fails. */
 extern void herald_cursor_close_past(HeraldCursor *cursor);
 
 /* All notifications of this batch have been received; end 0: it is not logged.  Never fails. */
@@ -81,7 +81,7 @@ extern void herald_cursor_receive(HeraldCursor *cursor, HeraldCommitId commit);
 /* The position of the reader, which has received every transaction that has ended.  Never fails. */
 extern HeraldToken herald_cursor_position(HeraldCursor *cursor);
 
-/* A position from which nothing resumes: of a reader whose channels have received different things.  Never fails. */
+/* A position from which nothing resumes: there is none for a reader whose channels have got differently far.  Never fails. */
 extern HeraldToken herald_cursor_no_position(void);
 
 #endif							/* HERALD_CURSOR_H */

@@ -83,9 +83,9 @@ cut_of_primary(const HeraldWalMark *received, HeraldCut *cut)
 }
 
 /*
- * Something below the head is not settled: it is left to the queue.  Does the history meet all of it,
- * so that it meets what the client has received of it?  That is beyond the latest anchor of that
- * place.  What the relay has put there is in the history already.
+ * Some batches below the head are not settled, and so are left to the queue.  The client may have received some of
+ * them elsewhere.  Does the history meet each of them, so that it notices?  Their commit records are beyond the latest
+ * anchor of the cut; so it does if reading begins at that anchor or before.  Batches of the relay are met anyway.
  */
 static bool
 shows_conflicts(const HeraldWalMark *received, HeraldPosition place)
@@ -98,7 +98,7 @@ shows_conflicts(const HeraldWalMark *received, HeraldPosition place)
 	return herald_anchor_latest(place, &anchor) && received->from.wal <= anchor.wal;
 }
 
-/* The end of the last record: at the begin of a page the server adds the header that is to come. */
+/* The end of the last record.  At the start of a page GetXLogInsertRecPtr() includes the page's header, which no record has reached. */
 static XLogRecPtr
 end_of_wal(void)
 {

@@ -27,7 +27,7 @@
 #include "notify/wal/reorder.h"
 #include "notify/wal/wal_reader.h"
 
-/* In the file, before a transaction's entries. */
+/* The header of a transaction in the file, before its entries. */
 typedef struct PastTransaction
 {
 	uint64		bytes;			/* of the entries that follow */
@@ -47,19 +47,19 @@ struct HeraldWalSource
 	MemoryContext memory;
 	bool		outlives_transaction;
 	BufFile    *file;
-	FilePlace	end;			/* of what is complete */
+	FilePlace	end;			/* the end of the last complete transaction */
 	bool		is_read;
 	HeraldToken token;
 	HeraldCut	cut;
-	HeraldWalMark all;			/* of a client that has received all of it */
+	HeraldWalMark all;			/* the mark of a client that has received everything in the file */
 	List	   *changed;		/* patterns of channels whose setting has changed meanwhile */
 
 	/* Taking notifications from the file. */
 	bool		is_rewound;
 	bool		in_transaction;
 	PastTransaction now;		/* the current transaction */
-	uint64		bytes_left;		/* of its entries */
-	HeraldWalMark received;		/* of a client that has received all before it */
+	uint64		bytes_left;		/* bytes of entries not taken yet */
+	HeraldWalMark received;		/* the mark of a client that has received everything before `now` */
 	char	   *buffer;
 	size_t		buffer_size;
 };
@@ -72,7 +72,7 @@ typedef struct Reading
 	HeraldReorder *reorder;
 	HeraldListensTo wants;
 	uint32		wanted_max;
-	uint32		wanted;			/* notifications so far that are wanted */
+	uint32		wanted;			/* wanted notifications so far */
 	HeraldWalAnchor anchor;		/* the latest one at which no transaction was open */
 } Reading;
 
@@ -107,7 +107,7 @@ herald_wal_source_open(MemoryContext parent, bool outlives_transaction)
 void
 herald_wal_source_close(HeraldWalSource *source)
 {
-	/* It throws an error if one before has left something to write.  Then the file is closed when the session ends. */
+	/* Closing throws if an earlier error has left something to write.  Then the file stays open until the session ends. */
 	if (source->file != NULL)
 		(void) herald_with_messages_suppressed(close_file, source->file);
 	MemoryContextDelete(source->memory);
@@ -236,7 +236,7 @@ read_wal(Reading *reading)
 				return gone;
 		}
 		if (!reading->history.has_witness && received->furthest.end == InvalidXLogRecPtr)
-			break;				/* it would have been the first */
+			break;				/* the first event would have been the witness */
 	}
 	herald_reorder_end(reading->reorder);
 	herald_wal_reader_close(reader);

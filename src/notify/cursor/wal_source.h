@@ -29,12 +29,12 @@ typedef struct HeraldWalSource HeraldWalSource;
 /* One notification; or, with entry == NULL, the end of a transaction. */
 typedef struct HeraldPast
 {
-	const HeraldEntry *entry;	/* until the next call */
+	const HeraldEntry *entry;	/* valid until the next call */
 	TimestampTz committed_at;
 } HeraldPast;
 
 /*
- * An empty one, in this memory context.  outlives_transaction: its file lasts until it is closed;
+ * Open an empty source in this memory context.  outlives_transaction: its file lasts until it is closed;
  * else until the transaction ends, at the latest.  May throw.
  */
 extern HeraldWalSource *herald_wal_source_open(MemoryContext parent, bool outlives_transaction);
@@ -48,13 +48,13 @@ extern void herald_wal_source_close(HeraldWalSource *source);
 extern HeraldGone herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const HeraldCut *cut,
 										 HeraldListensTo wants, uint32 wanted_max);
 
-/* The cut up to which it was read; NULL: it is empty. */
+/* The cut up to which the source was read; NULL: it is empty. */
 extern const HeraldCut *herald_wal_source_cut(const HeraldWalSource *source);
 
-/* Was it read after this token? */
+/* Is this the token after which the source was read? */
 extern bool herald_wal_source_is_after(const HeraldWalSource *source, const HeraldToken *token);
 
-/* Does it have everything that was sent on the channel?  Not if its setting has changed meanwhile. */
+/* Does the source have everything that was sent on the channel?  Not if the channel's setting has changed in between. */
 extern bool herald_wal_source_covers(const HeraldWalSource *source, const char *channel);
 
 /* The next notification, from the first on.  False: there are no more.  May throw. */

@@ -53,7 +53,7 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	return gone;
 }
 
-/* Of herald_cursor_open(): what is in the queue from this place on is held for the session. */
+/* Callback of herald_cursor_open(): hold the queue from this place on for this session. */
 static HeraldGone
 hold(HeraldPosition place, uint32 bypasses, bool logged, void *arg)
 {

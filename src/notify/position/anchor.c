@@ -53,7 +53,7 @@
 #include "notify/relay/relay.h"
 #include "notify/wal/wal_origin.h"
 
-/* The anchor that is not published yet, and the end of its record; InvalidXLogRecPtr: there is none. */
+/* The anchor that this process has written and not published yet, and the end of its record; 0: none. */
 static HeraldAnchor pending;
 static XLogRecPtr pending_end;
 
@@ -87,7 +87,7 @@ herald_anchor_ensure(void)
 	herald_anchor_write();
 }
 
-/* In a recovery there are no commits.  While the relay is still at work, the anchor is not published. */
+/* In recovery there are no commits.  While the relay is still at work, the anchor is written, but not published. */
 void
 herald_anchor_announce_run(void)
 {
@@ -191,7 +191,7 @@ is_safe(XLogRecPtr end)
 	return count < SyncRepConfig->num_sync;
 }
 
-/* In the order of the WAL.  Another process may have published a later one meanwhile. */
+/* Keeps the anchors in the order of the WAL: another process may have published a later one. */
 static void
 publish(HeraldAnchor anchor)
 {

@@ -38,15 +38,15 @@ herald_run_announce(void)
 }
 
 /*
- * Write the first anchor of this run, unless there is one, or this is a standby.  By a session that
+ * Write the first anchor of this run, unless there is one, or this is a standby.  Called by a session that
  * will ask for positions.
  */
 extern void herald_anchor_ensure(void);
 
-/* The same, by a transaction that will write a message: before it reserves its batch. */
+/* The same, called by a transaction that will write a message, before it reserves its batch. */
 extern void herald_anchor_precede(void);
 
-/* Write one at once, and publish it.  Not on a standby. */
+/* Write an anchor now, and publish it.  Not on a standby. */
 extern void herald_anchor_write(void);
 
 /*

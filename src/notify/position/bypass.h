@@ -25,16 +25,16 @@ extern void herald_bypass_add(uint32 channel_hash);
 extern void herald_bypass_add_unseen(void);
 extern void herald_bypass_forget(void);
 
-/* Is there one of which pg_herald does not know the channel? */
+/* Has this transaction notified on a channel that pg_herald does not know? */
 extern bool herald_bypass_has_unseen(void);
 
 /*
- * Does the server send notifications of this transaction that were added, or, if none were, of calls
- * that this session has prepared earlier?  In the callback after its commit has become visible.
+ * Has this transaction sent notifications through the server's own queue: those that were added, or some that a
+ * plan prepared earlier has sent unseen?  Called when its commit has become visible.
  */
 extern bool herald_bypass_is_own(void);
 
-/* If it does, count the transaction.  Never fails. */
+/* Count the transaction, if it has.  Never fails. */
 extern void herald_bypass_commit(void);
 
 /*
@@ -56,8 +56,8 @@ extern void herald_bypass_await_counting(void);
 extern bool herald_bypass_since(uint32 count, HeraldChannelSets sets);
 
 /*
- * The sets to ask for, of a client that reads on from this place: none if all the channels are
- * logged, and were already then.  What is logged does not bypass the queue, whatever others send.
+ * The sets that matter to a client that reads on from this place: none if all its channels are logged, and were
+ * already logged at that place, since nothing on a logged channel bypasses the queue.
  */
 extern HeraldChannelSets herald_bypass_sets(HeraldChannelSets sets, bool logged, HeraldPosition place);
 

@@ -20,7 +20,7 @@ typedef enum HeraldGoneKind
 	HERALD_GONE_RUN,			/* the position is of another server, or of an earlier run of this one */
 	HERALD_GONE_DATABASE,		/* it is of another database, perhaps one with the same oid, or of another cluster */
 	HERALD_GONE_PAST_QUEUE,		/* some went through the server's own queue */
-	HERALD_GONE_BY_SIZE,		/* herald.retain_size, or that file of a large transaction */
+	HERALD_GONE_BY_SIZE,		/* herald.retain_size holds no more, or the file of a large transaction was deleted */
 	HERALD_GONE_FOR_ROOM,		/* the queue was full, or the disk */
 	HERALD_GONE_WAL,			/* the WAL after it was removed, or is too much; text says which */
 	HERALD_GONE_RELAY,			/* the relay of this standby is late */

@@ -27,7 +27,7 @@ typedef enum Sought
 {
 	SOUGHT_FOUND,
 	SOUGHT_FURTHER_ON,
-	SOUGHT_NOWHERE				/* what was read is not what a sender writes */
+	SOUGHT_NOWHERE				/* damaged: no sender writes this */
 } Sought;
 
 static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,

@@ -17,13 +17,13 @@
 #include "core/queue_layout.h"
 #include "notify/position/gone.h"
 
-/* Why there is nothing at this position. */
+/* Why the queue has nothing left at this position. */
 extern HeraldGone herald_kept_why_gone(HeraldPosition position);
 
 /* Bytes that can still be read, in memory and in files. */
 extern uint64 herald_kept_bytes(void);
 
-/* The time of the first commit in what can be read.  False: it is not known, or there is none. */
+/* The time of the first commit that can still be read.  False: not known, or there is none. */
 extern bool herald_kept_begin(TimestampTz *since);
 
 /*

@@ -14,7 +14,7 @@
 
 #include "utils/timestamp.h"
 
-/* Was something given up that a listener with this word has not read? */
+/* Has a listener with this word missed messages that were given up before it read them? */
 extern bool herald_lag_has_missed(uint64 word);
 
 /* Bytes that a listener with this word has not read; 0: nothing is for it, or it has missed something. */

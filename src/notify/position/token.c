@@ -70,7 +70,7 @@ herald_token_write(HeraldTokenHash *hash, const HeraldToken *token, char text[HE
 	write_tag(hash, text, length, text + length);
 }
 
-/* A text that is not exactly what would be written of its parts is no token. */
+/* Only the exact text that herald_token_write() makes of the parts is a token. */
 HeraldGone
 herald_token_read(const char *text, HeraldToken *token)
 {
@@ -108,7 +108,7 @@ write_parts(const HeraldToken *token, Oid database, char *text)
 					(unsigned long long) wal->furthest.place);
 }
 
-/* False: it has fewer parts, or others. */
+/* False: a part is missing, or is no number. */
 static bool
 read_parts(const char *text, HeraldToken *token, Oid *database)
 {

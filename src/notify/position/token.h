@@ -24,12 +24,12 @@
 /* The contents of a token. */
 typedef struct HeraldToken
 {
-	uint64		run;			/* of the server that `place` belongs to */
+	uint64		run;			/* the run of the server to whose queue `place` belongs */
 	HeraldPosition place;		/* everything before it in that server's queue has been received */
-	uint32		bypasses;		/* and this number of transactions that bypassed the queue: see
-								 * bypass.h */
-	bool		moved;			/* and more by the WAL of another server: `place` is not the whole
-								 * truth even for its own server */
+	uint32		bypasses;		/* number of transactions that have bypassed the queue up to there
+								 * (bypass.h) */
+	bool		moved;			/* the client has received more by the WAL than `place` says, so `place`
+								 * cannot be used, even on its own server */
 	HeraldWalMark wal;
 } HeraldToken;
 
@@ -48,12 +48,12 @@ extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
 extern HeraldGone herald_token_read(const char *text, HeraldToken *token);
 
 /*
- * Is the place, which can be used, from another database with the present one's oid?  On a standby, when
- * the relay has come to what is visible.
+ * Is this token, whose place can be used, older than the current database, which then has the oid of one that was dropped?
+ * On a standby, to be asked when the relay has come to what is visible.
  */
 extern bool herald_token_precedes_database(const HeraldToken *token);
 
-/* Can the token's place be used, because it is of this run of the server? */
+/* Can the place be used: is it of this run of the server, and has the token not moved? */
 extern bool herald_token_is_here(const HeraldToken *token);
 
 #endif							/* HERALD_TOKEN_H */

@@ -37,8 +37,8 @@ typedef struct HeraldReached
 	HeraldCommitId last;		/* the last batch before `place`; end 0: none yet */
 
 	/*
-	 * From here on the queue has what was sent on the channels that are logged now: the place at which the
-	 * relay began, or behind which it has met the last change of a setting, or has left something out.
+	 * From this place on the queue has everything that was sent on the channels that are logged now.  It is the place
+	 * where the relay began, or where it last met a change of a setting or left something out.
 	 */
 	HeraldPosition complete_from;
 
@@ -59,12 +59,12 @@ typedef struct HeraldRelayFigures
 extern Size herald_relay_shared_size(void);
 extern void herald_relay_shared_init(void);
 
-/* In the postmaster, before the memory is set up: there is no background worker for the relay. */
+/* Called in the postmaster, before the memory is set up, if there is no background worker for the relay. */
 extern void herald_relay_never_begins(void);
 
 /*
- * By the relay.  read_from: if it is started again, it reads from there on: at `wal`, or where the
- * first message of a transaction begins that is open there.
+ * Called by the relay.  read_from: where it begins to read if it is started again, `wal` or the first message of a
+ * transaction that is open there.
  */
 extern void herald_relay_begin(const HeraldReached *reached, XLogRecPtr read_from);
 extern void herald_relay_publish(const HeraldReached *reached, XLogRecPtr read_from);
@@ -78,10 +78,10 @@ extern void herald_relay_finish(void);
  */
 extern void herald_relay_own_setting(void);
 
-/* By the relay, on a server that is no standby: a session may wait for it to begin. */
+/* Called by the relay on a server that is no standby, since a session may be waiting for it to begin. */
 extern void herald_relay_is_not_needed(void);
 
-/* False: the relay has not begun: the server is a primary, or has only just become a standby. */
+/* False: the relay has not begun, since the server is a primary, or has only just become a standby. */
 extern bool herald_relay_reached(HeraldReached *reached);
 extern void herald_relay_figures(HeraldRelayFigures *figures);
 
@@ -107,8 +107,8 @@ extern void herald_relay_await_end(void);
 extern void herald_relay_await_evidence(void);
 
 /*
- * Does the queue have everything that was sent on a channel from this place on?  logged: the channel is, now;
- * on a standby the caller waits for herald_relay_await_visible() after it has asked for that.
+ * Does the queue have everything that was sent on a channel from this place on?  logged: the channel is logged now; on a
+ * standby the caller finds that out first, and then waits for herald_relay_await_visible().
  */
 extern bool herald_relay_covers(HeraldPosition place, bool logged);
 

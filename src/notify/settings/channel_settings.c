@@ -78,7 +78,7 @@ typedef struct SettingList
 
 typedef struct Settings
 {
-	MemoryContext context;		/* has the rest; NULL: there are no settings */
+	MemoryContext context;		/* for the items; NULL: there are no settings */
 	SettingList exact;
 	SettingList prefixes;
 	bool		any_logged;
@@ -89,10 +89,10 @@ static struct
 {
 	Settings	settings;
 	bool		is_read;
-	uint32		version;		/* of which it is a copy, */
+	uint32		version;		/* the version that was copied */
 	bool		of_recovery;	/* unless it was read on a standby, where versions do not move */
 	bool		is_announced;	/* a change was, since the last read began: only a standby relies on it */
-	uint64		changes;		/* how often it has changed */
+	uint64		changes;		/* how often the copy has changed */
 }			copy;
 
 /* What this transaction uses. */
@@ -270,7 +270,7 @@ herald_channel_settings_changes(void)
 	return changes;
 }
 
-/* What has the same effect with another setting is no change: such as `job_1*` below `job_*`. */
+/* A setting without effect is no change: for example `job_1*` below `job_*`, both logged. */
 static List *
 add_changes(List *changes, const Settings *before, const Settings *after, bool is_after, bool is_prefix)
 {
@@ -354,7 +354,7 @@ is_in_use(uint64 announcement)
 	return (Oid) (announcement >> 32) == MyDatabaseId && (uint32) announcement != current_version();
 }
 
-/* 0 before the first change. */
+/* The version of the settings; 0 before the first change. */
 static uint32
 current_version(void)
 {

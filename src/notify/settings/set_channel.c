@@ -35,7 +35,7 @@ PG_FUNCTION_INFO_V1(herald_channel_options);
 typedef struct Option
 {
 	const char *name;
-	bool		exists;			/* perhaps without any name in it */
+	bool		exists;			/* the option exists, perhaps with an empty list */
 	List	   *before;
 	List	   *after;
 } Option;
@@ -185,7 +185,7 @@ check_pattern(const char *pattern)
 				 errdetail("Only pg_herald itself sends on this channel, to one session at a time. It cannot be logged.")));
 }
 
-/* NULL: there is none. */
+/* The server of the settings; NULL: there is none. */
 static ForeignServer *
 find_server(void)
 {
@@ -215,7 +215,7 @@ read_option(Option *option, List *options)
 	}
 }
 
-/* The names with this pattern, or without it; the same list if that changes nothing. */
+/* The list with this pattern added or removed; the same list if nothing changes. */
 static List *
 with(List *names, const char *pattern, bool included)
 {

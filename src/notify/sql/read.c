@@ -86,13 +86,13 @@ typedef struct Reading
 
 	HeraldToken given;			/* the caller's position */
 	HeraldCursor cursor;		/* at the end of the last transaction of which everything was read */
-	bool		all_logged;		/* all channels are; false if that was not asked for */
+	bool		all_logged;		/* all channels are logged; false for a call without a position */
 	bool		is_lost;		/* what follows is not in the queue any more, but may be in the WAL */
 	HeraldPosition from;		/* where the queue is read from */
-	uint32		bypasses;		/* of the position there */
-	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position; empty if it was not needed yet */
+	uint32		bypasses;		/* bypasses that the position at `from` knows of */
+	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position as text; empty: not composed yet */
 	HeraldPosition batch;		/* the current batch */
-	HeraldCommitId commit;		/* of that */
+	HeraldCommitId commit;		/* commit of the current batch */
 	HeraldTokenHash *hash;
 	char	   *buffer;
 	size_t		buffer_size;
@@ -345,7 +345,7 @@ read_past(Reading *reading)
 	return true;
 }
 
-/* The rows end with a transaction. */
+/* Enough rows?  The last row must end its transaction. */
 static bool
 has_enough(const Reading *reading)
 {
@@ -368,7 +368,7 @@ is_past_queue(const Reading *reading)
 							   herald_bypass_sets(reading->sets, reading->all_logged, reading->from));
 }
 
-/* 0 for null; at most herald.max_read_wait. */
+/* The argument "wait" in milliseconds: 0 for null; at most herald.max_read_wait. */
 static uint64
 wait_ms(FunctionCallInfo fcinfo, int argument)
 {
@@ -454,7 +454,7 @@ pass(Reading *reading, const HeraldMessage *message)
 	reading->commit = message->commit;
 }
 
-/* The batch that was read has ended; another one begins here or later. */
+/* The current batch has ended; the next one begins here or later. */
 static void
 pass_batch(Reading *reading, HeraldPosition next)
 {
@@ -474,7 +474,7 @@ check_queue(void)
 				 errmsg("the notification queue of pg_herald is damaged, and was switched off")));
 }
 
-/* A HeraldListensTo. */
+/* HeraldListensTo: is the entry on one of the channels of the current call? */
 static bool
 is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 {
@@ -497,8 +497,9 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 }
 
 /*
- * A row's position is known when the next one comes: it is the end of its transaction if that has ended, perhaps of later
- * ones without a row, so that the position stays valid for longer; else the end of the one before.
+ * A row is stored when the next one comes, since only then its position is known.  If its transaction has ended by then, it is
+ * the end of that transaction, or of later ones without a row, so that it stays valid for longer; else the end of the
+ * previous transaction.
  */
 static void
 keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at)
@@ -524,7 +525,7 @@ keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, Timestamp
 	reading->is_within = true;
 }
 
-/* The last row; without any, there is one with a position alone: the caller's becomes old by other channels' notifications. */
+/* Store the last row.  Without rows, store one with a position alone: the caller's position ages while others send. */
 static void
 store_row(Reading *reading)
 {
@@ -643,7 +644,7 @@ read_in_turn(Reading *reading)
 	herald_turns_pump();
 }
 
-/* Skip to this position: nothing before it is for this call, and it may no longer exist. */
+/* Skip what is before this position: it is not for this call, and may no longer exist. */
 static void
 skip_to(Reading *reading, HeraldPosition position)
 {

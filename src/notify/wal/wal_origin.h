@@ -17,7 +17,7 @@
 /* The prefix of our logical messages. Any user can write messages with it. */
 #define HERALD_WAL_PREFIX	"pg_herald"
 
-/* What a logical message in the WAL is to us. */
+/* Whether a logical message in the WAL is pg_herald's own. */
 typedef enum HeraldWalOrigin
 {
 	HERALD_WAL_FOREIGN,			/* not a logical message, or one with another prefix */

@@ -52,9 +52,9 @@
 struct HeraldWalReader
 {
 	ReadLocalXLogPageNoWaitPrivate page;	/* first: what the server gives to open_file() */
-	MemoryContext context;		/* of this */
-	MemoryContext xlog_context; /* of all that the server's reader allocates */
-	MemoryContextCallback at_close; /* of that */
+	MemoryContext context;		/* for this struct */
+	MemoryContext xlog_context; /* for everything that the server's reader allocates */
+	MemoryContextCallback at_close; /* closes the file when xlog_context ends */
 	XLogReaderState *xlog;		/* NULL: it is to be opened again */
 	XLogSegNo	file;			/* the last one that was to be opened */
 	XLogRecPtr position;		/* the end of the last record */
@@ -152,7 +152,7 @@ herald_wal_waited(uint64 time_ms)
 	waited_ms += time_ms;
 }
 
-/* False: it has failed. */
+/* False: reading has failed, and may succeed later. */
 static bool
 try_next(HeraldWalReader *reader, HeraldWalRead *result)
 {
@@ -246,7 +246,7 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 			if (!reader->page.end_of_wal || error != NULL)
 				return failed(reader, error ? error : "no record was found");
 
-			/* What has been read of the last page may change: begin with reading that again. */
+			/* The last page may have changed since it was read: read it again. */
 			go_to_position(reader);
 			*result = HERALD_WAL_READ_END;
 			return true;
@@ -257,7 +257,7 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 	}
 }
 
-/* False: there is none, for the moment. */
+/* False: the server has no more WAL for the moment. */
 static bool
 find_record(HeraldWalReader *reader, char **error)
 {
@@ -360,7 +360,7 @@ failed(HeraldWalReader *reader, const char *reason)
 	return false;
 }
 
-/* It fails in the file that the server is at. */
+/* Has it failed in the file that the server is writing or replaying? */
 static bool
 is_in_last_file(const HeraldWalReader *reader)
 {

@@ -18,17 +18,17 @@ typedef enum HeraldWalRead
 {
 	HERALD_WAL_READ_RECORD,		/* see herald_wal_reader_record() */
 	HERALD_WAL_READ_END,		/* no more for the moment */
-	HERALD_WAL_READ_GONE		/* it can be read no more: see herald_wal_reader_reason() */
+	HERALD_WAL_READ_GONE		/* the WAL is missing or cannot be read: see herald_wal_reader_reason() */
 } HeraldWalRead;
 
 /*
- * How long WAL is waited for that is not there: the server's last file while its name changes; what
- * a standby has not replayed yet, and a client that comes from elsewhere has received.  All waits of a
- * transaction together: a client that resumes many channels waits no longer than for one.
+ * How long a transaction waits, in all, for WAL that is not there: for the server's last file while its name
+ * changes, or for a standby to replay what the client has received elsewhere.  So a client that resumes many channels
+ * waits no longer than for one.
  */
 #define HERALD_WAL_WAIT_MS	10000
 
-/* left: the part of it that this transaction may still wait; outside of a transaction, all of it.  waited: add a wait of this length. */
+/* How long this transaction may still wait, in milliseconds.  waited: it has waited for so long. */
 extern uint64 herald_wal_wait_left(void);
 extern void herald_wal_waited(uint64 time_ms);
 
@@ -60,12 +60,12 @@ extern void herald_wal_reader_seek(HeraldWalReader *reader, XLogRecPtr to);
 /* Continue with the first record that begins at this place or after it. */
 extern void herald_wal_reader_seek_after(HeraldWalReader *reader, XLogRecPtr place);
 
-/* Why it can be read no more. */
+/* Why herald_wal_reader_next() has returned HERALD_WAL_READ_GONE, as a clause for a message. */
 extern const char *herald_wal_reader_reason(const HeraldWalReader *reader);
 
 /*
- * How far it can be read now: in recovery as far as it has been replayed, since what comes after
- * that is not visible yet; else as far as it has been flushed, since the rest may never happen.
+ * How far the WAL can be read now: in recovery up to the replay position, since later commits are not visible yet;
+ * else up to the flush position, since later commits may be lost in a crash.
  */
 extern XLogRecPtr herald_wal_readable_to(void);
 
