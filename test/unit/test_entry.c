@@ -196,7 +196,7 @@ static void
 test_kinds(void **state UNUSED)
 {
 	static const uint32_t wrong[] = {0, 1, 8, 15, 17, 24};
-	static const uint32_t wrong_commit[] = {0, 1, 8, 16, 24, 31, 33, 40};
+	static const uint32_t wrong_commit[] = {0, 1, 8, 16, 23, 25, 32, 40};
 	HeraldEntry *entry = entry_new();
 	char		reference[64] __attribute__((aligned(8)));
 	HeraldEntry *file = (HeraldEntry *) reference;

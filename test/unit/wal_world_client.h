@@ -366,19 +366,26 @@ resume_by_wal(Client *client, int wanted)
 	return RESUMED;
 }
 
+static void
+let_servers_run(void)
+{
+	for (unsigned i = world.is_at_rest ? 0 : draw(8); i > 0; i--)
+		server_step();
+}
+
 /* A session resumes.  On a primary by the WAL, its answer is that of finish_cut(). */
 static Answer
 resume(Client *client, Server *server, const Position *position, bool at_place, int wanted)
 {
 	relay_catch_up(server);
-	for (unsigned i = world.is_at_rest ? 0 : draw(4); i > 0; i--)
-		server_step();
+	let_servers_run();
 	anchor_ensure(server);
 	client->server = server;
 	client->now = *position;
 	client->past_count = client->past_next = 0;
 	client->ends_early = false;
 	client->mark = mark_of_server(server);
+	let_servers_run();
 	if (!at_place)
 		return resume_by_wal(client, wanted);
 	totals.by_place++;
@@ -397,13 +404,16 @@ receive_past(Client *client)
 {
 	const Past *past = &client->past[client->past_next];
 	HeraldCommitId commit;
+	HeraldWalMark before;
 
 	if (client->past_next < client->past_count)
 	{
 		client->past_next++;
 		commit = world.transactions[past->transaction].commit;
 		receive(client, past->transaction);
+		before = client->now.mark;
 		herald_wal_mark_read(&client->now.mark, past->anchor, commit);
+		must(client->now.mark.from.wal >= before.from.wal && client->now.mark.done > before.done, "a history goes on");
 		client->now.has_moved = true;
 	}
 	else if (client->ends_early)
@@ -567,12 +577,14 @@ has_record(const Server *server, RecordKind kind, int transaction, uint64_t from
 static bool
 is_known(const Server *server, const HeraldWalMark *mark)
 {
-	const Record *anchor = &server->wal[mark->from.wal - 1];
-
 	if (mark->from.wal == 0 || mark->from.wal > (uint64_t) server->records)
 		return false;
 	if (mark->furthest.end == 0)
+	{
+		const Record *anchor = &server->wal[mark->from.wal - 1];
+
 		return anchor->kind == ANCHOR && anchor->run == mark->from.run;
+	}
 	for (int t = 0; t < world.used; t++)
 		if (memcmp(&world.transactions[t].commit, &mark->furthest, sizeof(mark->furthest)) == 0 &&
 			has_record(server, COMMIT, t, mark->from.wal))
