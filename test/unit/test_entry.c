@@ -187,7 +187,7 @@ test_commit(void **state UNUSED)
 	assert_int_equal(entry_write_commit(bytes, UINT64_MAX, 800), HERALD_COMMIT_LENGTH);
 	assert_true(herald_entry_is_valid((HeraldEntry *) bytes, HERALD_COMMIT_LENGTH));
 	commit = herald_entry_commit((HeraldEntry *) bytes);
-	assert_true(commit.run == UINT64_MAX && commit.place == 800 && commit.commit_end == 0);
+	assert_true(commit.run == UINT64_MAX && commit.place == 800 && commit.end == 0);
 	free(bytes);
 }
 
