@@ -38,6 +38,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "xid.h"
+
 /* A snapshot: the fields of the server's SnapshotData that are needed here. */
 typedef struct HeraldVisibility
 {
@@ -79,13 +81,6 @@ typedef struct HeraldFreshness
 
 	HeraldXidRange buckets[HERALD_FRESHNESS_BUCKETS];
 } HeraldFreshness;
-
-/* Does transaction id a precede b? */
-static inline bool
-herald_xid_precedes(uint32_t a, uint32_t b)
-{
-	return (int32_t) (a - b) < 0;
-}
 
 /* Nothing has been noted, and nothing was missed. */
 extern void herald_freshness_init(HeraldFreshness *freshness);

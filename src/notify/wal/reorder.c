@@ -3,21 +3,16 @@
  * reorder.c
  *	  From records of the WAL to the logged notifications of each committed transaction.
  *
- * The same task as the server's ReorderBuffer, at a tenth of its size: drop_older() is ReorderBufferAbortOld(),
+ * The same task as the server's ReorderBuffer, at a tenth of its size: drop_ended() is ReorderBufferAbortOld(),
  * and a long transaction is read again instead of being spilled.
  *
  * A sender writes its messages before its commit record, others' records lie between, and it is
- * the commit record that decides.  So messages wait here by transaction id.  A transaction may
+ * the commit record that decides.  So messages wait here by transaction id.  A message may
  * have many parts: beyond 64 kB only their places are kept, and the parts are read again at the
- * commit, by a reader of its own.
+ * commit, by a reader of their own.  The rules are in core/wal_parts.c.
  *
- * Reading may have begun in the middle of a transaction.  Its last part says where the first one
- * begins, and all are read again from there.
- *
- * A transaction is dropped at its abort record.  The server may also have ended without writing
- * one: so all are dropped that cannot be running any more, at a checkpoint of a shutdown, at the
- * end of a recovery, and at a list of running transactions when they are older than all of these.
- * Prepared transactions survive that, except for the last.
+ * A transaction is dropped at its abort record, and where core/wal_running.c says that it cannot commit
+ * any more.
  *
  * Settings can be changed in a subtransaction, whose id the record has; the commit record lists the
  * subtransactions.  Notifications are written at the end, by the transaction itself.
@@ -38,6 +33,8 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "core/wal_parts.h"
+#include "core/wal_running.h"
 #include "notify/wal/reorder.h"
 #include "notify/wal/wal_origin.h"
 #include "notify/wal/wal_record.h"
@@ -58,17 +55,11 @@ typedef struct Transaction
 	TransactionId xid;
 	bool		is_prepared;
 	Oid			database;
-	uint64		run;
-	XLogRecPtr	first;			/* where its first message begins */
 
 	/* Notifications. */
-	uint32		next_number;	/* of the next part; 1 after a message's last */
-	bool		lacks_parts;	/* reading began behind some of its parts */
-	uint64		place;
-	XLogRecPtr *parts;			/* where each begins, unless it lacks some */
-	uint32		count;
+	HeraldWalParts parts;
+	XLogRecPtr *places;			/* where each part begins that was met */
 	uint32		room;
-	XLogRecPtr	last_part;
 	char	   *text;			/* all parts in a row; NULL: too long */
 	uint32	   *lengths;		/* of each part */
 	size_t		text_length;
@@ -99,13 +90,10 @@ struct HeraldReorder
 
 	/* Reading a batch's notifications. */
 	Transaction *batch;
-	HeraldWalReader *again;		/* NULL: not needed yet */
-	uint32		parts_read;
-	uint32		next_number;	/* of its next part */
+	HeraldWalParts again;
+	HeraldWalReader *reader;	/* NULL: not needed yet */
 	size_t		offset;			/* in its text */
-	bool		in_part;
-	bool		is_last_part;	/* the transaction's last part was read */
-	HeraldWalMessage message;
+	HeraldWalMessage message;	/* the part that was read last */
 	char	   *buffer;			/* for one part, unescaped */
 	size_t		buffer_size;
 };
@@ -128,11 +116,11 @@ static void take_end(HeraldReorder *reorder, XLogReaderState *record);
 static void commit(HeraldReorder *reorder, TransactionId xid);
 static void mark_prepared(HeraldReorder *reorder, TransactionId xid);
 static void drop(HeraldReorder *reorder, TransactionId xid);
-static void drop_not_prepared(HeraldReorder *reorder);
-static void drop_older(HeraldReorder *reorder, TransactionId oldest);
+static void drop_ended(HeraldReorder *reorder, HeraldWalRunning running);
 static HeraldWalNext next_part(HeraldReorder *reorder);
-static HeraldWalNext read_part_again(HeraldReorder *reorder, HeraldWalText *text);
-static bool is_expected_part(HeraldReorder *reorder, const HeraldWalText *text);
+static HeraldWalPart read_text(HeraldReorder *reorder);
+static HeraldWalPart read_record(HeraldReorder *reorder);
+static HeraldWalPart read_part(HeraldReorder *reorder, XLogRecPtr at, const HeraldWalText *text);
 
 
 HeraldReorder *
@@ -150,7 +138,7 @@ herald_reorder_begin(HeraldWalCoverage coverage)
 	reorder->context = context;
 	reorder->coverage = coverage;
 	reorder->open = hash_create("pg_herald open transactions", 64, &control,
-								  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+								HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	return reorder;
 }
 
@@ -163,6 +151,7 @@ herald_reorder_end(HeraldReorder *reorder)
 void
 herald_reorder_take(HeraldReorder *reorder, XLogReaderState *record)
 {
+	HeraldWalRunning running = {0};
 	Oid			created;
 
 	forget_committed(reorder);
@@ -180,12 +169,15 @@ herald_reorder_take(HeraldReorder *reorder, XLogReaderState *record)
 		case RM_XLOG_ID:
 			if (!herald_wal_record_ends_run(record))
 				break;
-			drop_not_prepared(reorder);
+			running.only_prepared = true;
+			drop_ended(reorder, running);
 			step(reorder, record, HERALD_WAL_BEGINNING);
 			break;
 		case RM_STANDBY_ID:
-			if ((XLogRecGetInfo(record) & ~XLR_INFO_MASK) == XLOG_RUNNING_XACTS)
-				drop_older(reorder, ((xl_running_xacts *) XLogRecGetData(record))->oldestRunningXid);
+			if ((XLogRecGetInfo(record) & ~XLR_INFO_MASK) != XLOG_RUNNING_XACTS)
+				break;
+			running.oldest = ((xl_running_xacts *) XLogRecGetData(record))->oldestRunningXid;
+			drop_ended(reorder, running);
 			break;
 		case RM_DBASE_ID:
 			created = herald_wal_record_created(record);
@@ -228,11 +220,11 @@ herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event)
 			event->logged = setting->logged;
 			return true;
 		}
-		if (transaction->count > 0 && reorder->batch != transaction)
+		if (transaction->parts.count > 0 && reorder->batch != transaction)
 		{
 			event->kind = HERALD_WAL_EVENT_BATCH;
-			event->commit.run = transaction->run;
-			event->commit.place = transaction->place;
+			event->commit.run = transaction->parts.run;
+			event->commit.place = transaction->parts.place;
 			reorder->batch = transaction;
 			return true;
 		}
@@ -247,40 +239,33 @@ herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event)
 void
 herald_reorder_read_begin(HeraldReorder *reorder)
 {
-	Assert(reorder->batch != NULL);
-	reorder->parts_read = 0;
-	reorder->next_number = 1;
-	reorder->offset = 0;
-	reorder->in_part = false;
-	reorder->is_last_part = false;
-	if (reorder->batch->text == NULL)
-	{
-		if (reorder->again == NULL)
-		{
-			MemoryContext caller = MemoryContextSwitchTo(reorder->context);
+	Transaction *batch = reorder->batch;
 
-			reorder->again = herald_wal_reader_open(reorder->batch->first);
-			MemoryContextSwitchTo(caller);
-		}
-		herald_wal_reader_seek(reorder->again, reorder->batch->first);
+	Assert(batch != NULL);
+	reorder->again = herald_wal_parts_again(&batch->parts);
+	memset(&reorder->message, 0, sizeof(reorder->message));
+	reorder->offset = 0;
+	if (batch->text != NULL)
+		return;
+	if (reorder->reader == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(reorder->context);
+
+		reorder->reader = herald_wal_reader_open(batch->parts.first);
+		MemoryContextSwitchTo(caller);
 	}
+	herald_wal_reader_seek(reorder->reader, batch->parts.first);
 }
 
 HeraldWalNext
 herald_reorder_read(HeraldReorder *reorder, HeraldWalNotification *notification)
 {
-	while (!reorder->in_part ||
-		   !herald_wal_next(&reorder->message, notification, reorder->buffer))
+	while (!herald_wal_next(&reorder->message, notification, reorder->buffer))
 	{
-		HeraldWalNext result;
+		HeraldWalNext result = next_part(reorder);
 
-		reorder->in_part = false;
-		if (reorder->is_last_part)
-			return HERALD_WAL_NEXT_END;
-		result = next_part(reorder);
 		if (result != HERALD_WAL_NEXT_NOTIFICATION)
 			return result;
-		reorder->in_part = true;
 	}
 	return HERALD_WAL_NEXT_NOTIFICATION;
 }
@@ -296,8 +281,8 @@ herald_reorder_oldest(HeraldReorder *reorder)
 		return oldest;
 	hash_seq_init(&scan, reorder->open);
 	while ((entry = hash_seq_search(&scan)) != NULL)
-		if (oldest == InvalidXLogRecPtr || entry->transaction->first < oldest)
-			oldest = entry->transaction->first;
+		if (oldest == InvalidXLogRecPtr || entry->transaction->parts.first < oldest)
+			oldest = entry->transaction->parts.first;
 	return oldest;
 }
 
@@ -339,9 +324,9 @@ forget_committed(HeraldReorder *reorder)
 static void
 give_back(HeraldReorder *reorder)
 {
-	if (reorder->again != NULL)
-		herald_wal_reader_close(reorder->again);
-	reorder->again = NULL;
+	if (reorder->reader != NULL)
+		herald_wal_reader_close(reorder->reader);
+	reorder->reader = NULL;
 	if (reorder->buffer_size > TEXT_KEPT)
 		drop_buffer(reorder);
 }
@@ -443,9 +428,7 @@ find_or_add(HeraldReorder *reorder, XLogReaderState *record, Oid database, uint6
 	transaction->context = context;
 	transaction->xid = xid;
 	transaction->database = database;
-	transaction->run = run;
-	transaction->first = record->ReadRecPtr;
-	transaction->next_number = 1;
+	transaction->parts = herald_wal_parts_begin(run, record->ReadRecPtr);
 	entry = hash_search(reorder->open, &xid, HASH_ENTER, NULL);
 	entry->transaction = transaction;
 	return transaction;
@@ -456,31 +439,23 @@ add_part(Transaction *transaction, XLogRecPtr at, const HeraldWalMessage *messag
 {
 	MemoryContext caller = MemoryContextSwitchTo(transaction->context);
 
-	transaction->lacks_parts |= message->part != transaction->next_number && message->part != 1;
-	transaction->next_number = message->is_last ? 1 : message->part + 1;
-	transaction->last_part = at;
-	if (message->is_last)
-		transaction->place = message->place;
-	if (message->first != 0 && message->first < transaction->first)
-		transaction->first = message->first;
-
-	if (transaction->count == transaction->room)
+	if (transaction->parts.count == transaction->room)
 	{
 		transaction->room = Max(4, transaction->room * 2);
-		if (transaction->parts == NULL)
+		if (transaction->places == NULL)
 		{
-			transaction->parts = palloc(transaction->room * sizeof(XLogRecPtr));
+			transaction->places = palloc(transaction->room * sizeof(XLogRecPtr));
 			transaction->lengths = palloc(transaction->room * sizeof(uint32));
 		}
 		else
 		{
-			transaction->parts = repalloc_huge(transaction->parts, transaction->room * sizeof(XLogRecPtr));
+			transaction->places = repalloc_huge(transaction->places, transaction->room * sizeof(XLogRecPtr));
 			transaction->lengths = repalloc_huge(transaction->lengths, transaction->room * sizeof(uint32));
 		}
 	}
-	transaction->parts[transaction->count] = at;
-	transaction->lengths[transaction->count] = text->length;
-	transaction->count++;
+	transaction->places[transaction->parts.count] = at;
+	transaction->lengths[transaction->parts.count] = text->length;
+	herald_wal_parts_take(&transaction->parts, at, message);
 	keep_text(transaction, text);
 	MemoryContextSwitchTo(caller);
 }
@@ -491,7 +466,8 @@ keep_text(Transaction *transaction, const HeraldWalText *text)
 {
 	size_t		length = transaction->text_length + text->length;
 
-	if (transaction->lacks_parts || length > TEXT_KEPT || (transaction->count > 1 && transaction->text == NULL))
+	if (transaction->parts.lacks_parts || length > TEXT_KEPT ||
+		(transaction->parts.count > 1 && transaction->text == NULL))
 	{
 		if (transaction->text != NULL)
 			pfree(transaction->text);
@@ -605,93 +581,77 @@ drop(HeraldReorder *reorder, TransactionId xid)
 	MemoryContextDelete(transaction->context);
 }
 
-/* The run of the server that wrote them has ended. */
 static void
-drop_not_prepared(HeraldReorder *reorder)
+drop_ended(HeraldReorder *reorder, HeraldWalRunning running)
 {
 	HASH_SEQ_STATUS scan;
 	Entry	   *entry;
 
 	hash_seq_init(&scan, reorder->open);
 	while ((entry = hash_seq_search(&scan)) != NULL)
-		if (!entry->transaction->is_prepared)
-			drop(reorder, entry->xid);	/* the scan allows that for its present entry */
-}
-
-static void
-drop_older(HeraldReorder *reorder, TransactionId oldest)
-{
-	HASH_SEQ_STATUS scan;
-	Entry	   *entry;
-
-	hash_seq_init(&scan, reorder->open);
-	while ((entry = hash_seq_search(&scan)) != NULL)
-		if (TransactionIdPrecedes(entry->xid, oldest))
+	{
+		/* The scan allows to remove its present entry. */
+		if (!herald_wal_running_includes(running, entry->xid, entry->transaction->is_prepared))
 			drop(reorder, entry->xid);
+	}
 }
 
 static HeraldWalNext
 next_part(HeraldReorder *reorder)
 {
-	Transaction *batch = reorder->batch;
-	HeraldWalText text = {0};
+	const Transaction *batch = reorder->batch;
+	HeraldWalPart part;
 
-	if (batch->next_number != 1)
-		return HERALD_WAL_NEXT_GONE;	/* a message without its last part */
-	if (batch->text != NULL)
+	if (!batch->parts.is_complete)
+		return HERALD_WAL_NEXT_GONE;
+	if (herald_wal_parts_are_read(&batch->parts, &reorder->again))
+		return HERALD_WAL_NEXT_END;
+	do
 	{
-		text.text = batch->text + reorder->offset;
-		text.length = batch->lengths[reorder->parts_read];
-		reorder->offset += text.length;
-		if (!is_expected_part(reorder, &text))
-			return HERALD_WAL_NEXT_GONE;
-		reorder->is_last_part = reorder->parts_read + 1 == batch->count;
-	}
-	else
-	{
-		HeraldWalNext result = read_part_again(reorder, &text);
-
-		if (result != HERALD_WAL_NEXT_NOTIFICATION)
-			return result;
-		reorder->is_last_part = herald_wal_reader_record(reorder->again)->ReadRecPtr == batch->last_part;
-	}
-	reorder->parts_read++;
-	reorder->next_number = reorder->message.is_last ? 1 : reorder->message.part + 1;
-	(void) buffer_for(reorder, text.length);
-	return HERALD_WAL_NEXT_NOTIFICATION;
+		part = batch->text != NULL ? read_text(reorder) : read_record(reorder);
+	} while (part == HERALD_WAL_PART_OTHER);
+	return part == HERALD_WAL_PART_NEXT ? HERALD_WAL_NEXT_NOTIFICATION : HERALD_WAL_NEXT_GONE;
 }
 
-/* The part's record is known; or it is the next one of this transaction. */
-static HeraldWalNext
-read_part_again(HeraldReorder *reorder, HeraldWalText *text)
+static HeraldWalPart
+read_text(HeraldReorder *reorder)
 {
-	Transaction *batch = reorder->batch;
-	HeraldWalReader *reader = reorder->again;
+	const Transaction *batch = reorder->batch;
+	uint32		number = reorder->again.count;
+	HeraldWalText text = {.text = batch->text + reorder->offset,.length = batch->lengths[number]};
 
-	if (!batch->lacks_parts)
-		herald_wal_reader_seek(reader, batch->parts[reorder->parts_read]);
-	for (;;)
-	{
-		HeraldWalRead result = herald_wal_reader_next(reader);
-		XLogReaderState *record = herald_wal_reader_record(reader);
-
-		CHECK_FOR_INTERRUPTS();
-		if (result != HERALD_WAL_READ_RECORD)
-			return HERALD_WAL_NEXT_GONE;
-		if (XLogRecGetXid(record) == batch->xid &&
-			herald_wal_origin_check(record, text) == HERALD_WAL_OURS && is_expected_part(reorder, text))
-			return HERALD_WAL_NEXT_NOTIFICATION;
-		if (!batch->lacks_parts || record->ReadRecPtr >= batch->last_part)
-			return HERALD_WAL_NEXT_GONE;
-	}
+	reorder->offset += text.length;
+	return read_part(reorder, batch->places[number], &text);
 }
 
-/* Reads its head. */
-static bool
-is_expected_part(HeraldReorder *reorder, const HeraldWalText *text)
+static HeraldWalPart
+read_record(HeraldReorder *reorder)
 {
-	return herald_wal_scan(text->text, text->length, &reorder->message) == HERALD_WAL_VALID &&
-		reorder->message.kind == HERALD_WAL_NOTIFICATIONS &&
-		reorder->message.run == reorder->batch->run &&
-		reorder->message.part == reorder->next_number;
+	const Transaction *batch = reorder->batch;
+	XLogReaderState *record;
+	HeraldWalText text;
+	bool		is_ours;
+
+	CHECK_FOR_INTERRUPTS();
+	if (!batch->parts.lacks_parts)
+		herald_wal_reader_seek(reorder->reader, batch->places[reorder->again.count]);
+	if (herald_wal_reader_next(reorder->reader) != HERALD_WAL_READ_RECORD)
+		return HERALD_WAL_PART_MISSING;
+	record = herald_wal_reader_record(reorder->reader);
+	is_ours = XLogRecGetXid(record) == batch->xid && herald_wal_origin_check(record, &text) == HERALD_WAL_OURS;
+	return read_part(reorder, record->ReadRecPtr, is_ours ? &text : NULL);
+}
+
+/* text: of the transaction's message in a record that begins there; NULL: the record has none. */
+static HeraldWalPart
+read_part(HeraldReorder *reorder, XLogRecPtr at, const HeraldWalText *text)
+{
+	bool		is_message = text != NULL &&
+		herald_wal_scan(text->text, text->length, &reorder->message) == HERALD_WAL_VALID;
+	HeraldWalPart part = herald_wal_parts_read(&reorder->batch->parts, &reorder->again, at,
+											   is_message ? &reorder->message : NULL);
+
+	if (part == HERALD_WAL_PART_NEXT)
+		(void) buffer_for(reorder, text->length);
+	return part;
 }
