@@ -8,8 +8,8 @@
  *
  * A sender writes its messages before its commit record, others' records lie between, and it is
  * the commit record that decides.  So messages wait here by transaction id.  A message may
- * have many parts: beyond 64 kB only their places are kept, and the parts are read again at the
- * commit, by a reader of their own.  The rules are in core/wal_parts.c.
+ * have many parts: if it has more than one, or more than 64 kB, only their places are kept, and the
+ * parts are read again at the commit, by a reader of their own.  The rules are in core/wal_parts.c.
  *
  * A transaction is dropped at its abort record, and where core/wal_running.c says that it cannot commit
  * any more.
@@ -39,7 +39,7 @@
 #include "notify/wal/wal_origin.h"
 #include "notify/wal/wal_record.h"
 
-/* Bytes of text that are kept for a transaction. */
+/* Bytes of a message that is kept for a transaction. */
 #define TEXT_KEPT		((size_t) 64 * 1024)
 
 typedef struct Setting
@@ -60,9 +60,7 @@ typedef struct Transaction
 	HeraldWalParts parts;
 	XLogRecPtr *places;			/* where each part begins that was met */
 	uint32		room;
-	char	   *text;			/* all parts in a row; NULL: too long */
-	uint32	   *lengths;		/* of each part */
-	size_t		text_length;
+	HeraldWalText kept;			/* the message; text NULL: read it again */
 
 	List	   *settings;
 } Transaction;
@@ -92,7 +90,6 @@ struct HeraldReorder
 	Transaction *batch;
 	HeraldWalParts again;
 	HeraldWalReader *reader;	/* NULL: not needed yet */
-	size_t		offset;			/* in its text */
 	HeraldWalMessage message;	/* the part that was read last */
 	char	   *buffer;			/* for one part, unescaped */
 	size_t		buffer_size;
@@ -107,7 +104,6 @@ static Transaction *find(HeraldReorder *reorder, TransactionId xid);
 static Transaction *find_or_add(HeraldReorder *reorder, XLogReaderState *record, Oid database, uint64 run);
 static void add_part(Transaction *transaction, XLogRecPtr at, const HeraldWalMessage *message,
 					 const HeraldWalText *text);
-static void keep_text(Transaction *transaction, const HeraldWalText *text);
 static void add_setting(HeraldReorder *reorder, Transaction *transaction, HeraldWalMessage *message,
 						size_t length);
 static char *buffer_for(HeraldReorder *reorder, size_t length);
@@ -118,7 +114,6 @@ static void mark_prepared(HeraldReorder *reorder, TransactionId xid);
 static void drop(HeraldReorder *reorder, TransactionId xid);
 static void drop_ended(HeraldReorder *reorder, HeraldWalRunning running);
 static HeraldWalNext next_part(HeraldReorder *reorder);
-static HeraldWalPart read_text(HeraldReorder *reorder);
 static HeraldWalPart read_record(HeraldReorder *reorder);
 static HeraldWalPart read_part(HeraldReorder *reorder, XLogRecPtr at, const HeraldWalText *text);
 
@@ -244,8 +239,7 @@ herald_reorder_read_begin(HeraldReorder *reorder)
 	Assert(batch != NULL);
 	reorder->again = herald_wal_parts_again(&batch->parts);
 	memset(&reorder->message, 0, sizeof(reorder->message));
-	reorder->offset = 0;
-	if (batch->text != NULL)
+	if (batch->kept.text != NULL)
 		return;
 	if (reorder->reader == NULL)
 	{
@@ -439,44 +433,21 @@ add_part(Transaction *transaction, XLogRecPtr at, const HeraldWalMessage *messag
 {
 	MemoryContext caller = MemoryContextSwitchTo(transaction->context);
 
+	if (message->part == 1 && message->is_last && text->length <= TEXT_KEPT)
+	{
+		transaction->kept = *text;
+		transaction->kept.text = memcpy(palloc(text->length), text->text, text->length);
+	}
 	if (transaction->parts.count == transaction->room)
 	{
 		transaction->room = Max(4, transaction->room * 2);
-		if (transaction->places == NULL)
-		{
-			transaction->places = palloc(transaction->room * sizeof(XLogRecPtr));
-			transaction->lengths = palloc(transaction->room * sizeof(uint32));
-		}
-		else
-		{
-			transaction->places = repalloc_huge(transaction->places, transaction->room * sizeof(XLogRecPtr));
-			transaction->lengths = repalloc_huge(transaction->lengths, transaction->room * sizeof(uint32));
-		}
+		transaction->places = transaction->places == NULL ?
+			palloc(transaction->room * sizeof(XLogRecPtr)) :
+			repalloc_huge(transaction->places, transaction->room * sizeof(XLogRecPtr));
 	}
 	transaction->places[transaction->parts.count] = at;
-	transaction->lengths[transaction->parts.count] = text->length;
 	herald_wal_parts_take(&transaction->parts, at, message);
-	keep_text(transaction, text);
 	MemoryContextSwitchTo(caller);
-}
-
-/* If it is not too long, and nothing before it is missing. */
-static void
-keep_text(Transaction *transaction, const HeraldWalText *text)
-{
-	size_t		length = transaction->text_length + text->length;
-
-	if (transaction->parts.lacks_parts || length > TEXT_KEPT ||
-		(transaction->parts.count > 1 && transaction->text == NULL))
-	{
-		if (transaction->text != NULL)
-			pfree(transaction->text);
-		transaction->text = NULL;
-		return;
-	}
-	transaction->text = transaction->text == NULL ? palloc(length) : repalloc(transaction->text, length);
-	memcpy(transaction->text + transaction->text_length, text->text, text->length);
-	transaction->text_length = length;
 }
 
 static void
@@ -608,20 +579,10 @@ next_part(HeraldReorder *reorder)
 		return HERALD_WAL_NEXT_END;
 	do
 	{
-		part = batch->text != NULL ? read_text(reorder) : read_record(reorder);
+		part = batch->kept.text != NULL ?
+			read_part(reorder, batch->parts.last, &batch->kept) : read_record(reorder);
 	} while (part == HERALD_WAL_PART_OTHER);
 	return part == HERALD_WAL_PART_NEXT ? HERALD_WAL_NEXT_NOTIFICATION : HERALD_WAL_NEXT_GONE;
-}
-
-static HeraldWalPart
-read_text(HeraldReorder *reorder)
-{
-	const Transaction *batch = reorder->batch;
-	uint32		number = reorder->again.count;
-	HeraldWalText text = {.text = batch->text + reorder->offset,.length = batch->lengths[number]};
-
-	reorder->offset += text.length;
-	return read_part(reorder, batch->places[number], &text);
 }
 
 static HeraldWalPart
@@ -646,12 +607,16 @@ read_record(HeraldReorder *reorder)
 static HeraldWalPart
 read_part(HeraldReorder *reorder, XLogRecPtr at, const HeraldWalText *text)
 {
+	HeraldWalMessage message;
 	bool		is_message = text != NULL &&
-		herald_wal_scan(text->text, text->length, &reorder->message) == HERALD_WAL_VALID;
+		herald_wal_scan(text->text, text->length, &message) == HERALD_WAL_VALID;
 	HeraldWalPart part = herald_wal_parts_read(&reorder->batch->parts, &reorder->again, at,
-											   is_message ? &reorder->message : NULL);
+											   is_message ? &message : NULL);
 
 	if (part == HERALD_WAL_PART_NEXT)
+	{
+		reorder->message = message;
 		(void) buffer_for(reorder, text->length);
+	}
 	return part;
 }
