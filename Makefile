@@ -41,7 +41,7 @@ OBJS = \
 	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \
 	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o src/core/wal_coverage.o src/core/wal_history.o \
-	src/core/wal_mark.o src/core/wal_message.o src/core/wal_parts.o src/core/wal_running.o
+	src/core/receipt.o src/core/wal_message.o src/core/wal_parts.o src/core/wal_running.o
 
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \

@@ -24,7 +24,7 @@
 #include "core/reasons.h"
 #include "core/retention.h"
 #include "core/wakeup.h"
-#include "core/wal_mark.h"
+#include "core/receipt.h"
 
 /*
  * The counters.  Each process counts in its own slot, which no other process writes;

@@ -49,7 +49,7 @@ herald_wal_history_commit(HeraldWalHistory *history, HeraldCommitId commit, bool
 		return commit.end <= history->received.done || commit.end <= witness->end ?
 			HERALD_WAL_UNDECIDED : HERALD_WAL_PASS_OVER;
 	}
-	herald_wal_mark_witness(&history->mark, commit);
+	herald_receipt_witness(&history->receipt, commit);
 	if (!is_ours || is_received(history, commit))
 		return HERALD_WAL_PASS_OVER;
 	return history->has_left ? HERALD_WAL_UNDECIDED : HERALD_WAL_DELIVER;
@@ -77,6 +77,6 @@ herald_wal_history_concerns(const HeraldWalHistory *history, uint64_t end)
 void
 herald_wal_history_end(HeraldWalHistory *history, bool in_order)
 {
-	if (in_order && history->mark.done < history->mark.furthest.end)
-		history->mark.done = history->mark.furthest.end;
+	if (in_order && history->receipt.done < history->receipt.furthest.end)
+		history->receipt.done = history->receipt.furthest.end;
 }

@@ -18,21 +18,21 @@
 #include <stdint.h>
 
 #include "commit_id.h"
-#include "wal_mark.h"
+#include "receipt.h"
 
 typedef struct HeraldWalHistory
 {
-	/* The client's position: it has received everything below `place` in the queue of `run`, and what the mark says. */
+	/* The client's position: it has received everything below `place` in the queue of `run`, and what the receipt says. */
 	uint64_t	run;
 	uint64_t	place;
-	HeraldWalMark received;
+	HeraldReceipt received;
 
 	/* This server, and the place where its queue continues. */
 	uint64_t	own_run;
 	uint64_t	cut;
 
 	/* What reading has found so far. */
-	HeraldWalMark mark;			/* of a client that has received the whole history; begins as `received` */
+	HeraldReceipt receipt;			/* of a client that has received the whole history; begins as `received` */
 	bool		has_witness;	/* [X3] the WAL is the one that the client's position is about */
 	bool		has_left;		/* a commit has been left to the queue */
 } HeraldWalHistory;

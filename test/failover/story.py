@@ -20,9 +20,9 @@ from outsiders import join, join_mixed
 
 SENDERS, LISTENERS, READERS, STEADY = 4, 9, 3, 3
 PAUSE_S = (0.2, 1.2)      # between two faults; each takes some seconds itself
-# No client can resume from such a position (src/notify/cursor/README.md): within a transaction that has other notifications
-# as well; of a server that has begun to read the WAL behind the last anchor; beside a commit that hangs for a second.
-KNOWN = ("with notifications that are not logged", "had not come to an anchor yet", COMMITTING)
+# No client can resume from such a position (src/notify/cursor/README.md): of a server that has begun to read the WAL behind
+# the last anchor; beside a commit that hangs for a second.
+KNOWN = ("had not come to an anchor yet", COMMITTING)
 ANCHOR_S = 3  # the copies have no WAL from before them: positions must come from an anchor after that
 CALM_S = 2                # without faults, before the senders end
 END_S = 90                # for a thread to finish

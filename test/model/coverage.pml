@@ -2,7 +2,7 @@
  * coverage.pml
  *	  Servers that run without pg_herald for a while: [X4] of src/core/wal_coverage.c, with
  *	  notify/cursor/ (cursor.c, cut.c, wal_source.c), notify/position/anchor.c,
- *	  notify/relay/relay.c, workers/relay_worker.c, core/wal_mark.c, core/wal_history.c.
+ *	  notify/relay/relay.c, workers/relay_worker.c, core/receipt.c, core/wal_history.c.
  *
  * Processes: server A, a primary; server B, its standby, with a relay; and a client. A server commits COMMITS
  * transactions at any moment, with two sessions on A and one on B. A run without the module commits
@@ -128,7 +128,7 @@ byte head;
 mtype state = NEW;
 bit at;							/* the server */
 byte position;					/* in B's queue */
-byte m_from, m_from_run, m_done, m_furthest, m_witness;	/* HeraldWalMark; a witness is a run */
+byte m_from, m_from_run, m_done, m_furthest, m_witness;	/* HeraldReceipt; a witness is a run */
 byte t_run, t_place;
 byte t_from, t_from_run, t_done, t_furthest, t_witness;
 byte excused;					/* bits, only for the checks: silent commits that it needs no gap for */
@@ -223,7 +223,7 @@ inline check_listener()
 	fi
 }
 
-/* ---- the client's mark: core/wal_mark.c, cursor.c ---- */
+/* ---- the client's mark: core/receipt.c, cursor.c ---- */
 
 inline clear_mark()
 {

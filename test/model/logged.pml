@@ -2,7 +2,7 @@
  * logged.pml
  *	  Resuming across two orders, that of reservations and that of commits, and a failover:
  *	  notify/cursor/ (cursor.c, cut.c, wal_source.c), notify/position/anchor.c,
- *	  notify/relay/relay.c, workers/relay_worker.c, core/wal_mark.c, core/wal_history.c; src/notify/cursor/README.md has the argument [X1]-[X3].
+ *	  notify/relay/relay.c, workers/relay_worker.c, core/receipt.c, core/wal_history.c; src/notify/cursor/README.md has the argument [X1]-[X3].
  *
  * Processes: server A, a primary; server B, its standby, with a relay; and a client. TRANSACTIONS are
  * sent by whichever server is a primary: each reserves, writes the last part of its message, writes
@@ -103,7 +103,7 @@ mtype state = NEW;
 bit at;							/* the server */
 byte position;					/* in its queue; in a history, the cut */
 byte cut_end;
-byte from, done, furthest, witness;		/* HeraldWalMark; the witness of an anchor is its run */
+byte from, done, furthest, witness;		/* HeraldReceipt; the witness of an anchor is its run */
 byte t_run, t_place;
 bit t_moved;
 byte t_from, t_done, t_furthest, t_witness;
@@ -114,7 +114,7 @@ byte resumes;
 #define IS_RELAYED(s)	((s) == B && relay_is_active)
 #define IS_FINISHED(s, t)	(run_of[t] != runs[s] || stage[t] == FINISHED)
 
-/* ---- core/wal_mark.c, cursor.c ---- */
+/* ---- core/receipt.c, cursor.c ---- */
 
 inline mark_witness(t)
 {

@@ -29,12 +29,12 @@
 static HeraldWalHistory
 history_new(void)
 {
-	const HeraldWalMark received = {
+	const HeraldReceipt received = {
 		.from = {FROM, RUN},.done = DONE,.furthest = {RUN, WITNESS_PLACE, FURTHEST}
 	};
 
 	return (HeraldWalHistory) {
-		.run = RUN,.place = PLACE,.received = received,.own_run = OWN_RUN,.cut = CUT,.mark = received,
+		.run = RUN,.place = PLACE,.received = received,.own_run = OWN_RUN,.cut = CUT,.receipt = received,
 	};
 }
 
@@ -139,7 +139,7 @@ test_other_database(void **state UNUSED)
 	HeraldWalHistory history = history_new();
 
 	assert_int_equal(herald_wal_history_commit(&history, (HeraldCommitId) {RUN, PLACE, FURTHEST + 1}, false), HERALD_WAL_PASS_OVER);
-	assert_int_equal(history.mark.furthest.end, FURTHEST + 1);
+	assert_int_equal(history.receipt.furthest.end, FURTHEST + 1);
 	assert_false(history.has_witness);
 	assert_int_equal(herald_wal_history_commit(&history, history.received.furthest, false), HERALD_WAL_PASS_OVER);
 	assert_true(history.has_witness);
@@ -205,12 +205,12 @@ test_mark_after(void **state UNUSED)
 
 	(void) meet(&history, RUN, WITNESS_PLACE, FURTHEST);
 	(void) meet(&history, RUN, PLACE - 1, FURTHEST + 2);
-	assert_int_equal(history.mark.furthest.end, FURTHEST + 2);
-	assert_int_equal(history.mark.furthest.place, PLACE - 1);
+	assert_int_equal(history.receipt.furthest.end, FURTHEST + 2);
+	assert_int_equal(history.receipt.furthest.place, PLACE - 1);
 	(void) meet(&history, OWN_RUN, CUT, FURTHEST + 3);
-	assert_int_equal(history.mark.furthest.end, FURTHEST + 2);
-	assert_int_equal(history.mark.done, DONE);
-	assert_int_equal(history.mark.from.wal, FROM);
+	assert_int_equal(history.receipt.furthest.end, FURTHEST + 2);
+	assert_int_equal(history.receipt.done, DONE);
+	assert_int_equal(history.receipt.from.wal, FROM);
 	assert_int_equal(history.received.furthest.end, FURTHEST);
 }
 
@@ -221,14 +221,14 @@ test_end_in_order(void **state UNUSED)
 	HeraldWalHistory history = history_new();
 
 	herald_wal_history_end(&history, false);
-	assert_int_equal(history.mark.done, DONE);
+	assert_int_equal(history.receipt.done, DONE);
 	herald_wal_history_end(&history, true);
-	assert_int_equal(history.mark.done, FURTHEST);
+	assert_int_equal(history.receipt.done, FURTHEST);
 
 	/* Also if nothing was met. */
-	history.mark.furthest = (HeraldCommitId) {0};
+	history.receipt.furthest = (HeraldCommitId) {0};
 	herald_wal_history_end(&history, true);
-	assert_int_equal(history.mark.done, FURTHEST);
+	assert_int_equal(history.receipt.done, FURTHEST);
 	assert_int_equal(history.received.done, DONE);
 }
 
@@ -241,7 +241,7 @@ test_concerns(void **state UNUSED)
 	assert_false(herald_wal_history_concerns(&history, DONE));
 	assert_true(herald_wal_history_concerns(&history, DONE + 1));
 	assert_true(herald_wal_history_concerns(&history, FURTHEST));
-	history.mark.done = FURTHEST;
+	history.receipt.done = FURTHEST;
 	assert_true(herald_wal_history_concerns(&history, FURTHEST));
 }
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_wal_world.c
- *	  Random stories of servers and clients for wal_mark.c and wal_history.c: is anything missed, doubled, or of
+ *	  Random stories of servers and clients for receipt.c and wal_history.c: is anything missed, doubled, or of
  *	  another history?
  *
  * wal_world.h and wal_world_client.h say what there is, and what is checked.  HERALD_TEST_SEED runs one seed only.

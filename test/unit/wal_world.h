@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wal_world.h
- *	  A small world of servers with a WAL and a queue each, for wal_mark.c and wal_history.c.
+ *	  A small world of servers with a WAL and a queue each, for receipt.c and wal_history.c.
  *
  * A primary reserves places in its queue in one order, and commits in another one.  It writes anchors, each in
  * three steps.  A standby replays the WAL of another server, record by record; its relay puts what is
@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "wal_history.h"
-#include "wal_mark.h"
+#include "receipt.h"
 
 #define SERVERS			3
 #define DATABASES		2

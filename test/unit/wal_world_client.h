@@ -4,7 +4,7 @@
  *	  Clients that move between the servers of wal_world.h, and an oracle.
  *
  * A client receives what is in the queue of a server, keeps positions, is cut off at any moment, and resumes on any
- * server with any of its positions: at a place of the queue, or by the WAL.  What it does with marks is what
+ * server with any of its positions: at a place of the queue, or by the WAL.  What it does with receipts is what
  * notify/logged/ and notify/listener/ do.
  *
  * The oracle knows the servers' WAL, and what each position's client has received.  When a server says that a client
@@ -29,7 +29,7 @@ typedef struct Position
 	uint64_t	run;
 	uint64_t	place;
 	bool		has_moved;
-	HeraldWalMark mark;
+	HeraldReceipt receipt;
 
 	/* For the oracle: transactions. */
 	uint64_t	received;
@@ -62,7 +62,7 @@ typedef struct Client
 	unsigned	database;
 	Server	   *server;
 	uint64_t	place;
-	HeraldWalMark mark;
+	HeraldReceipt receipt;
 	Position	now;			/* the position that it has resumed with, and moves in the history; for the oracle always */
 	HeraldWalHistory history;
 	Past		past[TRANSACTIONS];
@@ -91,7 +91,7 @@ static struct
 }			totals;
 
 
-/* ---- the marks of a session ---- */
+/* ---- the receipts of a session ---- */
 
 static bool
 is_relayed(const Server *server)
@@ -101,37 +101,37 @@ is_relayed(const Server *server)
 
 /* Everything before the place has been received.  As herald_mark_advance(). */
 static void
-mark_advance(HeraldWalMark *mark, const Server *server, uint64_t place)
+mark_advance(HeraldReceipt *receipt, const Server *server, uint64_t place)
 {
-	HeraldWalMark found = {.from = anchor_before(server, place)};
-	const HeraldCommitId *witness = &mark->furthest;
+	HeraldReceipt found = {.from = anchor_before(server, place)};
+	const HeraldCommitId *witness = &receipt->furthest;
 
 	found.done = found.from.wal;
 	if (found.done > 0 && witness->end > found.done && witness->run == server->run && witness->place < place)
 	{
 		/* A reader must find the message of the witness as well. */
 		found.from = anchor_before(server, witness->place);
-		herald_wal_mark_join(mark, &found);
+		herald_receipt_join(receipt, &found);
 	}
 	else if (found.done > 0)
-		herald_wal_mark_reach(mark, found.from);
+		herald_receipt_reach(receipt, found.from);
 	else if (server->relay.has_begun && server->relay.reached.place <= place)
-		herald_wal_mark_relay(mark, server->relay.reached.from, server->relay.reached.last);
+		herald_receipt_relay(receipt, server->relay.reached.from, server->relay.reached.last);
 }
 
-/* Of a client that has received what is settled.  As herald_mark_of_server(). */
-static HeraldWalMark
-mark_of_server(Server *server)
+/* Of a client that has received what is settled.  As herald_cursor_begin(). */
+static HeraldReceipt
+receipt_of_server(Server *server)
 {
-	HeraldWalMark mark = {0};
+	HeraldReceipt receipt = {0};
 
 	if (is_relayed(server))
 		while (server->settled < server->relay.reached.place)
 			settle(server);
 	else
-		herald_wal_mark_witness(&mark, server->last_logged);
-	mark_advance(&mark, server, server->settled);
-	return mark;
+		herald_receipt_witness(&receipt, server->last_logged);
+	mark_advance(&receipt, server, server->settled);
+	return receipt;
 }
 
 /* ---- the oracle ---- */
@@ -198,11 +198,11 @@ position_now(Client *client)
 {
 	if (client->state == READS)
 	{
-		mark_advance(&client->mark, client->server, client->place);
+		mark_advance(&client->receipt, client->server, client->place);
 		client->now.run = client->server->run;
 		client->now.place = client->place;
 		client->now.has_moved = false;
-		client->now.mark = client->mark;
+		client->now.receipt = client->receipt;
 	}
 	return client->now;
 }
@@ -222,7 +222,7 @@ begin(Client *client, Server *server)
 
 	anchor_ensure(server);
 	*client = (Client) {.state = READS,.database = client->database,.server = server};
-	client->mark = mark_of_server(server);
+	client->receipt = receipt_of_server(server);
 	client->place = server->settled;
 	if (is_relayed(server))
 		client->now.received = committed_until(server, relay->reached.wal);
@@ -246,8 +246,8 @@ resume_at_place(Client *client, const Position *position)
 {
 	client->place = position->place;
 	client->state = READS;
-	if (herald_wal_mark_is_before(&position->mark, &client->mark))
-		client->mark = position->mark;
+	if (herald_receipt_is_before(&position->receipt, &client->receipt))
+		client->receipt = position->receipt;
 	check_resumed(client);
 }
 
@@ -257,7 +257,7 @@ shows_conflicts(const Server *server, const Position *position, uint64_t place)
 {
 	if (server->relay.has_begun && place < server->relay.reached.place)
 		return false;
-	return position->mark.from.wal <= anchor_before(server, place).wal;
+	return position->receipt.from.wal <= anchor_before(server, place).wal;
 }
 
 /* The history up to the end of WAL of the cut; reading may end early, if `wanted` commits are there. */
@@ -334,7 +334,7 @@ finish_cut(Client *client, int wanted)
 	uint64_t	wal = end_of_wal(client->server);
 
 	client->server->flushed = client->server->records;
-	if (client->now.mark.furthest.end > wal)
+	if (client->now.receipt.furthest.end > wal)
 		return take_answer(client, REFUSED);
 	return take_answer(client, read_history(client, wal, false, wanted));
 }
@@ -349,14 +349,14 @@ resume_by_wal(Client *client, int wanted)
 	client->history = (HeraldWalHistory) {
 		.run = position->run,
 		.place = position->place,
-		.received = position->mark,
+		.received = position->receipt,
 		.own_run = server->run,
 		.cut = is_relayed(server) ? reached->place : server->settled,
-		.mark = position->mark,
+		.receipt = position->receipt,
 	};
 	if (is_relayed(server))
 	{
-		if (reached->wal < position->mark.furthest.end || reached->wal <= position->mark.from.wal)
+		if (reached->wal < position->receipt.furthest.end || reached->wal <= position->receipt.from.wal)
 			return take_answer(client, LATE);
 		return take_answer(client, read_history(client, reached->wal, true, wanted));
 	}
@@ -384,7 +384,7 @@ resume(Client *client, Server *server, const Position *position, bool at_place, 
 	client->now = *position;
 	client->past_count = client->past_next = 0;
 	client->ends_early = false;
-	client->mark = mark_of_server(server);
+	client->receipt = receipt_of_server(server);
 	let_servers_run();
 	if (!at_place)
 		return resume_by_wal(client, wanted);
@@ -404,23 +404,23 @@ receive_past(Client *client)
 {
 	const Past *past = &client->past[client->past_next];
 	HeraldCommitId commit;
-	HeraldWalMark before;
+	HeraldReceipt before;
 
 	if (client->past_next < client->past_count)
 	{
 		client->past_next++;
 		commit = world.transactions[past->transaction].commit;
 		receive(client, past->transaction);
-		before = client->now.mark;
-		herald_wal_mark_read(&client->now.mark, past->anchor, commit);
-		must(client->now.mark.from.wal >= before.from.wal && client->now.mark.done > before.done, "a history goes on");
+		before = client->now.receipt;
+		herald_receipt_read(&client->now.receipt, past->anchor, commit);
+		must(client->now.receipt.from.wal >= before.from.wal && client->now.receipt.done > before.done, "a history goes on");
 		client->now.has_moved = true;
 	}
 	else if (client->ends_early)
 		cut_off(client);
 	else
 	{
-		herald_wal_mark_join(&client->mark, &client->history.mark);
+		herald_receipt_join(&client->receipt, &client->history.receipt);
 		client->state = READS;
 	}
 }
@@ -437,7 +437,7 @@ receive_next(Client *client)
 		world.transactions[number].stage == ABORTED)
 		return;
 	receive(client, number);
-	herald_wal_mark_receive(&client->mark, world.transactions[number].commit, client->server->run);
+	herald_receipt_receive(&client->receipt, world.transactions[number].commit, client->server->run);
 }
 
 static void
@@ -572,24 +572,24 @@ has_record(const Server *server, RecordKind kind, int transaction, uint64_t from
 
 /*
  * Does the server's WAL have what the position is about?  A reader does not find a witness whose message is before
- * `from`, as that of a server's last commit can be when it is joined with the mark of a history.
+ * `from`, as that of a server's last commit can be when it is joined with the receipt of a history.
  */
 static bool
-is_known(const Server *server, const HeraldWalMark *mark)
+is_known(const Server *server, const HeraldReceipt *receipt)
 {
-	if (mark->from.wal == 0 || mark->from.wal > (uint64_t) server->records)
+	if (receipt->from.wal == 0 || receipt->from.wal > (uint64_t) server->records)
 		return false;
-	if (mark->furthest.end == 0)
+	if (receipt->furthest.end == 0)
 	{
-		const Record *anchor = &server->wal[mark->from.wal - 1];
+		const Record *anchor = &server->wal[receipt->from.wal - 1];
 
-		return anchor->kind == ANCHOR && anchor->run == mark->from.run;
+		return anchor->kind == ANCHOR && anchor->run == receipt->from.run;
 	}
 	for (int t = 0; t < world.used; t++)
-		if (memcmp(&world.transactions[t].commit, &mark->furthest, sizeof(mark->furthest)) == 0 &&
-			has_record(server, COMMIT, t, mark->from.wal))
+		if (memcmp(&world.transactions[t].commit, &receipt->furthest, sizeof(receipt->furthest)) == 0 &&
+			has_record(server, COMMIT, t, receipt->from.wal))
 		{
-			bool		is_found = has_record(server, MESSAGE, t, mark->from.wal);
+			bool		is_found = has_record(server, MESSAGE, t, receipt->from.wal);
 
 			totals.hidden_at_rest += !is_found;
 			return is_found;
@@ -622,7 +622,7 @@ check_position(Client *client, Server *server, const Position *position)
 	answer = resume(client, server, position, false, TRANSACTIONS);
 	if (client->state == CUT)
 		answer = finish_cut(client, TRANSACTIONS);
-	must((answer == RESUMED) == is_known(server, &position->mark),
+	must((answer == RESUMED) == is_known(server, &position->receipt),
 		 "a position is refused only where the WAL is not what it is about");
 	totals.refused_at_rest += answer != RESUMED;
 	totals.resumed_at_rest += answer == RESUMED;

@@ -4,10 +4,10 @@
  *	  A reader's way through the notifications of its channels, from a position on.
  *
  * This is the only place where a position is composed.  It has two parts: a place in the queue of
- * this run of the server, which is meaningless elsewhere, and a mark in the WAL, which all servers have
- * (core/wal_mark.c).
+ * this run of the server, which is meaningless elsewhere, and a receipt in the WAL, which all servers have
+ * (core/receipt.c).
  *
- * While a reader is in the WAL its place does not move, and the position says so: then only the mark
+ * While a reader is in the WAL its place does not move, and the position says so: then only the receipt
  * counts, even on this server.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -27,8 +27,8 @@
 #include "notify/relay/relay.h"
 #include "notify/settings/channel_settings.h"
 
-static HeraldWalMark mark_of_server(HeraldPosition *settled);
-static void advance(HeraldWalMark *mark, HeraldPosition place);
+static HeraldReceipt receipt_of_server(HeraldPosition *settled);
+static void advance(HeraldReceipt *receipt, HeraldPosition place);
 static bool are_logged(const HeraldCursorRequest *request);
 static HeraldGone open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_logged);
 static bool may_be_in_wal(HeraldGone gone);
@@ -55,18 +55,18 @@ herald_cursor_begin(HeraldCursor *cursor)
 
 	/* Load the bypasses first: a transaction that is counted in between must count as not received. */
 	cursor->at.bypasses = herald_bypass_count();
-	cursor->at.wal = mark_of_server(&cursor->at.place);
+	cursor->at.wal = receipt_of_server(&cursor->at.place);
 }
 
 /*
- * The mark of a client that has received everything before *settled, which is set: the end of what is
+ * The receipt of a client that has received everything before *settled, which is set: the end of what is
  * settled now.  On a standby first the relay's place, then `settled`: what the relay has put into the
  * queue is committed, and so is settled soon, if it is not yet.
  */
-static HeraldWalMark
-mark_of_server(HeraldPosition *settled)
+static HeraldReceipt
+receipt_of_server(HeraldPosition *settled)
 {
-	HeraldWalMark mark = {0};
+	HeraldReceipt receipt = {0};
 	HeraldReached reached;
 
 	if (herald_relay_is_active() && herald_relay_reached(&reached))
@@ -75,13 +75,13 @@ mark_of_server(HeraldPosition *settled)
 		herald_dispatch_catch_up(reached.place);
 		*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
 		if (reached.place <= *settled)
-			herald_wal_mark_relay(&mark, reached.from, reached.last);
-		return mark;
+			herald_receipt_relay(&receipt, reached.from, reached.last);
+		return receipt;
 	}
-	herald_wal_mark_witness(&mark, herald_last_logged());
+	herald_receipt_witness(&receipt, herald_last_logged());
 	*settled = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
-	advance(&mark, *settled);
-	return mark;
+	advance(&receipt, *settled);
+	return receipt;
 }
 
 /*
@@ -90,21 +90,21 @@ mark_of_server(HeraldPosition *settled)
  * witness: so of this server's own commits that one must have its place behind the anchor, too.
  */
 static void
-advance(HeraldWalMark *mark, HeraldPosition place)
+advance(HeraldReceipt *receipt, HeraldPosition place)
 {
 	HeraldWalAnchor anchor;
 	HeraldReached reached;
 
 	if (herald_anchor_latest(place, &anchor))
 	{
-		HeraldWalMark found = {.from = anchor,.done = anchor.wal};
+		HeraldReceipt found = {.from = anchor,.done = anchor.wal};
 
-		if (mark->furthest.end > anchor.wal && mark->furthest.run == herald_control->server_run)
-			(void) herald_anchor_latest(Min(place, mark->furthest.place), &found.from);
-		herald_wal_mark_join(mark, &found);
+		if (receipt->furthest.end > anchor.wal && receipt->furthest.run == herald_control->server_run)
+			(void) herald_anchor_latest(Min(place, receipt->furthest.place), &found.from);
+		herald_receipt_join(receipt, &found);
 	}
 	else if (herald_relay_reached(&reached) && reached.place <= place)
-		herald_wal_mark_relay(mark, reached.from, reached.last);
+		herald_receipt_relay(receipt, reached.from, reached.last);
 }
 
 HeraldGone
@@ -149,7 +149,7 @@ open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_lo
 		return herald_gone(HERALD_GONE_DATABASE);
 	if (!herald_relay_covers(after->place, all_logged))
 		return herald_gone(HERALD_GONE_UNLOGGED);
-	if (has_begun(cursor) && herald_wal_mark_is_before(&after->wal, &cursor->at.wal))
+	if (has_begun(cursor) && herald_receipt_is_before(&after->wal, &cursor->at.wal))
 		cursor->at.wal = after->wal;
 	gone = request->keep(after->place, after->bypasses, all_logged, request->arg);
 	if (!has_begun(cursor) && !herald_is_gone(gone))
@@ -258,7 +258,7 @@ read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 bool
 herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 {
-	HeraldWalMark all;
+	HeraldReceipt all;
 
 	if (cursor->past == NULL)
 		return false;
@@ -267,12 +267,12 @@ herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 		if (past->entry == NULL)
 		{
 			cursor->in_past.moved = true;
-			cursor->in_past.wal = herald_wal_source_mark(cursor->past);
+			cursor->in_past.wal = herald_wal_source_receipt(cursor->past);
 		}
 		return true;
 	}
 	all = herald_wal_source_end(cursor->past);
-	herald_wal_mark_join(&cursor->at.wal, &all);
+	herald_receipt_join(&cursor->at.wal, &all);
 	herald_cursor_close_past(cursor);
 	return false;
 }
@@ -290,7 +290,7 @@ herald_cursor_close_past(HeraldCursor *cursor)
 void
 herald_cursor_receive(HeraldCursor *cursor, HeraldCommitId commit)
 {
-	herald_wal_mark_receive(&cursor->at.wal, commit, herald_control->server_run);
+	herald_receipt_receive(&cursor->at.wal, commit, herald_control->server_run);
 }
 
 HeraldToken

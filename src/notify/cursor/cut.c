@@ -22,15 +22,15 @@
 #include "notify/relay/relay.h"
 #include "notify/settings/channel_settings.h"
 
-static HeraldGone cut_of_relay(const HeraldWalMark *received, HeraldCut *cut);
-static HeraldGone cut_of_primary(const HeraldWalMark *received, HeraldCut *cut);
-static bool shows_conflicts(const HeraldWalMark *received, HeraldPosition place);
+static HeraldGone cut_of_relay(const HeraldReceipt *received, HeraldCut *cut);
+static HeraldGone cut_of_primary(const HeraldReceipt *received, HeraldCut *cut);
+static bool shows_conflicts(const HeraldReceipt *received, HeraldPosition place);
 static XLogRecPtr end_of_wal(void);
 static void serve_interrupts(void *arg);
 
 
 HeraldGone
-herald_cut_make(const HeraldWalMark *received, HeraldCut *cut)
+herald_cut_make(const HeraldReceipt *received, HeraldCut *cut)
 {
 	herald_bypass_await_counting();
 	cut->bypasses = herald_bypass_count();
@@ -43,7 +43,7 @@ herald_cut_make(const HeraldWalMark *received, HeraldCut *cut)
  * wait for anything beyond that.
  */
 static HeraldGone
-cut_of_relay(const HeraldWalMark *received, HeraldCut *cut)
+cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
 {
 	HeraldReached reached;
 
@@ -64,7 +64,7 @@ cut_of_relay(const HeraldWalMark *received, HeraldCut *cut)
  * one of those is behind it, the client cannot resume (core/wal_history.c).
  */
 static HeraldGone
-cut_of_primary(const HeraldWalMark *received, HeraldCut *cut)
+cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 {
 	HeraldPosition head;
 
@@ -88,7 +88,7 @@ cut_of_primary(const HeraldWalMark *received, HeraldCut *cut)
  * anchor of the cut; so it does if reading begins at that anchor or before.  Batches of the relay are met anyway.
  */
 static bool
-shows_conflicts(const HeraldWalMark *received, HeraldPosition place)
+shows_conflicts(const HeraldReceipt *received, HeraldPosition place)
 {
 	HeraldReached reached;
 	HeraldWalAnchor anchor;

@@ -15,7 +15,7 @@
 #include "access/xlogdefs.h"
 
 #include "core/queue_layout.h"
-#include "core/wal_mark.h"
+#include "core/receipt.h"
 #include "notify/position/gone.h"
 
 /*
@@ -35,6 +35,6 @@ typedef struct HeraldCut
  * Make the cut of this moment, for a client that has received this.  In a transaction; waits for a standby
  * to replay that.  Gone: it does not come.  May throw.
  */
-extern HeraldGone herald_cut_make(const HeraldWalMark *received, HeraldCut *cut);
+extern HeraldGone herald_cut_make(const HeraldReceipt *received, HeraldCut *cut);
 
 #endif							/* HERALD_CUT_H */

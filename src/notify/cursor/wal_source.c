@@ -51,7 +51,7 @@ struct HeraldWalSource
 	bool		is_read;
 	HeraldToken token;
 	HeraldCut	cut;
-	HeraldWalMark all;			/* the mark of a client that has received everything in the file */
+	HeraldReceipt all;			/* the receipt of a client that has received everything in the file */
 	List	   *changed;		/* patterns of channels whose setting has changed meanwhile */
 
 	/* Taking notifications from the file. */
@@ -59,7 +59,7 @@ struct HeraldWalSource
 	bool		in_transaction;
 	PastTransaction now;		/* the current transaction */
 	uint64		bytes_left;		/* bytes of entries not taken yet */
-	HeraldWalMark received;		/* the mark of a client that has received everything before `now` */
+	HeraldReceipt received;		/* the receipt of a client that has received everything before `now` */
 	char	   *buffer;
 	size_t		buffer_size;
 };
@@ -153,7 +153,7 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	source->changed = NIL;
 	reading.history.run = token->run;
 	reading.history.place = token->place;
-	reading.history.received = reading.history.mark = token->wal;
+	reading.history.received = reading.history.receipt = token->wal;
 	reading.history.own_run = herald_control->server_run;
 	reading.history.cut = cut->place;
 
@@ -162,7 +162,7 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	MemoryContextSwitchTo(memory);
 	gone = read_wal(&reading);
 	herald_wal_history_end(&reading.history, cut->in_order);
-	source->all = reading.history.mark;
+	source->all = reading.history.receipt;
 	source->end = tell(source);
 	source->is_read = !herald_is_gone(gone);
 
@@ -197,7 +197,7 @@ seek(const HeraldWalSource *source, FilePlace place)
 static HeraldGone
 read_wal(Reading *reading)
 {
-	const HeraldWalMark *received = &reading->history.received;
+	const HeraldReceipt *received = &reading->history.received;
 	XLogRecPtr	from = received->from.wal;
 	XLogRecPtr	to = reading->source->cut.wal;
 	HeraldWalReader *reader;
@@ -442,18 +442,18 @@ read_exactly(HeraldWalSource *source, void *to, size_t length)
 static void
 end_of_transaction(HeraldWalSource *source, HeraldPast *past)
 {
-	herald_wal_mark_read(&source->received, source->now.anchor, source->now.commit);
+	herald_receipt_read(&source->received, source->now.anchor, source->now.commit);
 	past->entry = NULL;
 	past->committed_at = source->now.committed_at;
 }
 
-HeraldWalMark
-herald_wal_source_mark(const HeraldWalSource *source)
+HeraldReceipt
+herald_wal_source_receipt(const HeraldWalSource *source)
 {
 	return source->received;
 }
 
-HeraldWalMark
+HeraldReceipt
 herald_wal_source_end(const HeraldWalSource *source)
 {
 	return source->all;

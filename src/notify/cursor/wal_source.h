@@ -19,7 +19,7 @@
 
 #include "core/queue_layout.h"
 #include "core/queue_reader.h"
-#include "core/wal_mark.h"
+#include "core/receipt.h"
 #include "notify/cursor/cut.h"
 #include "notify/position/gone.h"
 #include "notify/position/token.h"
@@ -60,8 +60,8 @@ extern bool herald_wal_source_covers(const HeraldWalSource *source, const char *
 /* The next notification, from the first on.  False: there are no more.  May throw. */
 extern bool herald_wal_source_next(HeraldWalSource *source, HeraldPast *past);
 
-/* The mark of a client that has received every transaction that has ended; and of one that has received all. */
-extern HeraldWalMark herald_wal_source_mark(const HeraldWalSource *source);
-extern HeraldWalMark herald_wal_source_end(const HeraldWalSource *source);
+/* The receipt of a client that has received every transaction that has ended; and of one that has received all. */
+extern HeraldReceipt herald_wal_source_receipt(const HeraldWalSource *source);
+extern HeraldReceipt herald_wal_source_end(const HeraldWalSource *source);
 
 #endif							/* HERALD_WAL_SOURCE_H */

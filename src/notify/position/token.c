@@ -98,7 +98,7 @@ herald_token_read(const char *text, HeraldToken *token)
 static int
 write_parts(const HeraldToken *token, Oid database, char *text)
 {
-	const HeraldWalMark *wal = &token->wal;
+	const HeraldReceipt *wal = &token->wal;
 
 	return snprintf(text, HERALD_TOKEN_MAX + 1, "%x-%x-%llx-%llx-%x-%x-%llx-%llx-%llx-%llx-%llx-", VERSION, database,
 					(unsigned long long) token->run, (unsigned long long) token->place, token->bypasses, token->moved,

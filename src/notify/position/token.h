@@ -15,7 +15,7 @@
 #include "access/xlogdefs.h"
 
 #include "core/queue_layout.h"
-#include "core/wal_mark.h"
+#include "core/receipt.h"
 #include "notify/position/gone.h"
 
 /* Maximum length of a token, in bytes. */
@@ -30,7 +30,7 @@ typedef struct HeraldToken
 								 * (bypass.h) */
 	bool		moved;			/* the client has received more by the WAL than `place` says, so `place`
 								 * cannot be used, even on its own server */
-	HeraldWalMark wal;
+	HeraldReceipt wal;
 } HeraldToken;
 
 /* The keyed hash of tokens; creating it costs more than using it. */

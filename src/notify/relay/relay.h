@@ -17,7 +17,7 @@
 
 #include "core/queue_layout.h"
 #include "core/wal_coverage.h"
-#include "core/wal_mark.h"
+#include "core/receipt.h"
 
 /*
  * What belongs together: all logged notifications whose commit record ends at or below `wal` are

@@ -16,7 +16,7 @@
 
 #include "core/commit_id.h"
 #include "core/wal_coverage.h"
-#include "core/wal_mark.h"
+#include "core/receipt.h"
 #include "core/wal_message.h"
 #include "notify/wal/wal_reader.h"
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * test_wal_mark.c
- *	  Unit tests of wal_mark.c: each rule, and what is true of all marks.
+ * test_receipt.c
+ *	  Unit tests of receipt.c: each rule, and what is true of all marks.
  *
  * Guards: a mark never says less than before, except where a reader of the WAL is at an earlier place; and it always has
  * a commit or an anchor of which another server's WAL can be seen to be the same.
@@ -12,7 +12,7 @@
  */
 #include "support.h"
 
-#include "wal_mark.h"
+#include "receipt.h"
 
 #define MARKS			200000
 #define OPERATIONS		20
@@ -45,16 +45,16 @@ anchor_at(uint64_t wal)
 	return wal == 0 ? no_anchor : (HeraldWalAnchor) {wal, OWN_RUN + wal % 2};
 }
 
-static HeraldWalMark
+static HeraldReceipt
 mark_of(uint64_t from, uint64_t done, uint64_t furthest)
 {
-	return (HeraldWalMark) {.from = anchor_at(from),.done = done,.furthest = commit_at(furthest)};
+	return (HeraldReceipt) {.from = anchor_at(from),.done = done,.furthest = commit_at(furthest)};
 }
 
 static void
-assert_mark(HeraldWalMark mark, uint64_t from, uint64_t done, uint64_t furthest)
+assert_mark(HeraldReceipt mark, uint64_t from, uint64_t done, uint64_t furthest)
 {
-	HeraldWalMark expected = mark_of(from, done, furthest);
+	HeraldReceipt expected = mark_of(from, done, furthest);
 
 	assert_memory_equal(&mark, &expected, sizeof(mark));
 }
@@ -67,13 +67,13 @@ later_of(uint64_t one, uint64_t other)
 
 /* [X3] */
 static bool
-is_sound(const HeraldWalMark *mark)
+is_sound(const HeraldReceipt *mark)
 {
 	return (mark->furthest.end == 0 || mark->furthest.end > mark->from.wal) &&
 		mark->done <= later_of(mark->furthest.end, mark->from.wal);
 }
 
-static HeraldWalMark
+static HeraldReceipt
 random_mark(void)
 {
 	uint64_t	from = below(WAL_MAX);
@@ -86,18 +86,18 @@ random_mark(void)
 static void
 test_witness(void **state UNUSED)
 {
-	HeraldWalMark mark = mark_of(10, 10, 0);
+	HeraldReceipt mark = mark_of(10, 10, 0);
 
-	herald_wal_mark_witness(&mark, no_commit);
-	herald_wal_mark_witness(&mark, commit_at(9));
-	herald_wal_mark_witness(&mark, commit_at(10));
+	herald_receipt_witness(&mark, no_commit);
+	herald_receipt_witness(&mark, commit_at(9));
+	herald_receipt_witness(&mark, commit_at(10));
 	assert_mark(mark, 10, 10, 0);
-	herald_wal_mark_witness(&mark, commit_at(12));
+	herald_receipt_witness(&mark, commit_at(12));
 	assert_mark(mark, 10, 10, 12);
-	herald_wal_mark_witness(&mark, commit_at(11));
-	herald_wal_mark_witness(&mark, (HeraldCommitId) {OTHER_RUN, 99, 12});
+	herald_receipt_witness(&mark, commit_at(11));
+	herald_receipt_witness(&mark, (HeraldCommitId) {OTHER_RUN, 99, 12});
 	assert_mark(mark, 10, 10, 12);
-	herald_wal_mark_witness(&mark, commit_at(15));
+	herald_receipt_witness(&mark, commit_at(15));
 	assert_mark(mark, 10, 10, 15);
 }
 
@@ -105,21 +105,21 @@ test_witness(void **state UNUSED)
 static void
 test_receive_own_and_other(void **state UNUSED)
 {
-	HeraldWalMark mark = mark_of(10, 10, 0);
+	HeraldReceipt mark = mark_of(10, 10, 0);
 
-	herald_wal_mark_receive(&mark, (HeraldCommitId) {OWN_RUN, 3, 15}, OWN_RUN);
+	herald_receipt_receive(&mark, (HeraldCommitId) {OWN_RUN, 3, 15}, OWN_RUN);
 	assert_int_equal(mark.done, 10);
 	assert_int_equal(mark.furthest.end, 15);
-	herald_wal_mark_receive(&mark, (HeraldCommitId) {OTHER_RUN, 4, 13}, OWN_RUN);
+	herald_receipt_receive(&mark, (HeraldCommitId) {OTHER_RUN, 4, 13}, OWN_RUN);
 	assert_int_equal(mark.done, 13);
 	assert_int_equal(mark.furthest.end, 15);
-	herald_wal_mark_receive(&mark, (HeraldCommitId) {OTHER_RUN, 5, 18}, OWN_RUN);
+	herald_receipt_receive(&mark, (HeraldCommitId) {OTHER_RUN, 5, 18}, OWN_RUN);
 	assert_int_equal(mark.done, 18);
 	assert_int_equal(mark.furthest.end, 18);
 	assert_int_equal(mark.furthest.place, 5);
-	herald_wal_mark_receive(&mark, (HeraldCommitId) {OTHER_RUN, 6, 17}, OWN_RUN);
+	herald_receipt_receive(&mark, (HeraldCommitId) {OTHER_RUN, 6, 17}, OWN_RUN);
 	assert_int_equal(mark.done, 18);
-	herald_wal_mark_receive(&mark, (HeraldCommitId) {OTHER_RUN, 7, 0}, OWN_RUN);
+	herald_receipt_receive(&mark, (HeraldCommitId) {OTHER_RUN, 7, 0}, OWN_RUN);
 	assert_int_equal(mark.done, 18);
 	assert_int_equal(mark.furthest.end, 18);
 	assert_int_equal(mark.from.wal, 10);
@@ -129,19 +129,19 @@ test_receive_own_and_other(void **state UNUSED)
 static void
 test_reach(void **state UNUSED)
 {
-	HeraldWalMark mark = {0};
+	HeraldReceipt mark = {0};
 
-	herald_wal_mark_reach(&mark, anchor_at(10));
+	herald_receipt_reach(&mark, anchor_at(10));
 	assert_mark(mark, 10, 10, 0);
-	herald_wal_mark_reach(&mark, anchor_at(5));
+	herald_receipt_reach(&mark, anchor_at(5));
 	assert_mark(mark, 10, 10, 0);
 
 	mark = mark_of(10, 12, 15);
-	herald_wal_mark_reach(&mark, anchor_at(11));
+	herald_receipt_reach(&mark, anchor_at(11));
 	assert_mark(mark, 11, 12, 15);
-	herald_wal_mark_reach(&mark, anchor_at(14));
+	herald_receipt_reach(&mark, anchor_at(14));
 	assert_mark(mark, 14, 14, 15);
-	herald_wal_mark_reach(&mark, anchor_at(15));
+	herald_receipt_reach(&mark, anchor_at(15));
 	assert_mark(mark, 15, 15, 0);
 }
 
@@ -149,19 +149,19 @@ test_reach(void **state UNUSED)
 static void
 test_relay(void **state UNUSED)
 {
-	HeraldWalMark mark = {0};
+	HeraldReceipt mark = {0};
 
-	herald_wal_mark_relay(&mark, anchor_at(5), no_commit);
+	herald_receipt_relay(&mark, anchor_at(5), no_commit);
 	assert_mark(mark, 5, 5, 0);
-	herald_wal_mark_relay(&mark, anchor_at(5), commit_at(8));
+	herald_receipt_relay(&mark, anchor_at(5), commit_at(8));
 	assert_mark(mark, 5, 8, 8);
-	herald_wal_mark_relay(&mark, anchor_at(8), commit_at(8));
+	herald_receipt_relay(&mark, anchor_at(8), commit_at(8));
 	assert_mark(mark, 8, 8, 0);
-	herald_wal_mark_relay(&mark, anchor_at(10), commit_at(8));
+	herald_receipt_relay(&mark, anchor_at(10), commit_at(8));
 	assert_mark(mark, 10, 10, 0);
-	herald_wal_mark_relay(&mark, anchor_at(9), commit_at(9));
+	herald_receipt_relay(&mark, anchor_at(9), commit_at(9));
 	assert_mark(mark, 10, 10, 0);
-	herald_wal_mark_relay(&mark, anchor_at(9), commit_at(12));
+	herald_receipt_relay(&mark, anchor_at(9), commit_at(12));
 	assert_mark(mark, 10, 12, 12);
 }
 
@@ -169,15 +169,15 @@ test_relay(void **state UNUSED)
 static void
 test_read(void **state UNUSED)
 {
-	HeraldWalMark mark = mark_of(10, 10, 18);
+	HeraldReceipt mark = mark_of(10, 10, 18);
 
-	herald_wal_mark_read(&mark, no_anchor, commit_at(12));
+	herald_receipt_read(&mark, no_anchor, commit_at(12));
 	assert_mark(mark, 10, 12, 18);
-	herald_wal_mark_read(&mark, anchor_at(9), commit_at(13));
+	herald_receipt_read(&mark, anchor_at(9), commit_at(13));
 	assert_mark(mark, 10, 13, 18);
-	herald_wal_mark_read(&mark, anchor_at(14), commit_at(16));
+	herald_receipt_read(&mark, anchor_at(14), commit_at(16));
 	assert_mark(mark, 14, 16, 18);
-	herald_wal_mark_read(&mark, anchor_at(18), commit_at(20));
+	herald_receipt_read(&mark, anchor_at(18), commit_at(20));
 	assert_mark(mark, 18, 20, 20);
 }
 
@@ -185,20 +185,20 @@ test_read(void **state UNUSED)
 static void
 test_is_before(void **state UNUSED)
 {
-	const HeraldWalMark mark = mark_of(10, 12, 15);
-	const HeraldWalMark same = mark;
-	const HeraldWalMark begins_earlier = mark_of(9, 14, 16);
-	const HeraldWalMark done_earlier = mark_of(10, 11, 16);
-	const HeraldWalMark received_less = mark_of(10, 12, 14);
+	const HeraldReceipt mark = mark_of(10, 12, 15);
+	const HeraldReceipt same = mark;
+	const HeraldReceipt begins_earlier = mark_of(9, 14, 16);
+	const HeraldReceipt done_earlier = mark_of(10, 11, 16);
+	const HeraldReceipt received_less = mark_of(10, 12, 14);
 
-	assert_true(herald_wal_mark_is_before(&same, &mark));
-	assert_true(herald_wal_mark_is_before(&begins_earlier, &mark));
-	assert_true(herald_wal_mark_is_before(&done_earlier, &mark));
-	assert_true(herald_wal_mark_is_before(&received_less, &mark));
-	assert_false(herald_wal_mark_is_before(&mark, &received_less));
-	assert_false(herald_wal_mark_is_before(&mark, &(HeraldWalMark) {.from = anchor_at(10),.done = 11,.furthest = commit_at(15)}));
-	assert_true(herald_wal_mark_is_before(&(HeraldWalMark) {0}, &mark));
-	assert_false(herald_wal_mark_is_before(&mark, &(HeraldWalMark) {0}));
+	assert_true(herald_receipt_is_before(&same, &mark));
+	assert_true(herald_receipt_is_before(&begins_earlier, &mark));
+	assert_true(herald_receipt_is_before(&done_earlier, &mark));
+	assert_true(herald_receipt_is_before(&received_less, &mark));
+	assert_false(herald_receipt_is_before(&mark, &received_less));
+	assert_false(herald_receipt_is_before(&mark, &(HeraldReceipt) {.from = anchor_at(10),.done = 11,.furthest = commit_at(15)}));
+	assert_true(herald_receipt_is_before(&(HeraldReceipt) {0}, &mark));
+	assert_false(herald_receipt_is_before(&mark, &(HeraldReceipt) {0}));
 }
 
 /* Guards: joined marks say what either said, and nothing else; in whatever order they are joined. */
@@ -208,62 +208,62 @@ test_join_is_union(void **state UNUSED)
 	seed = 1;
 	for (int i = 0; i < MARKS; i++)
 	{
-		const HeraldWalMark one = random_mark();
-		const HeraldWalMark two = random_mark();
-		const HeraldWalMark three = random_mark();
-		HeraldWalMark joined = one;
-		HeraldWalMark other = two;
+		const HeraldReceipt one = random_mark();
+		const HeraldReceipt two = random_mark();
+		const HeraldReceipt three = random_mark();
+		HeraldReceipt joined = one;
+		HeraldReceipt other = two;
 		uint64_t	from = later_of(one.from.wal, two.from.wal);
 		uint64_t	furthest = later_of(one.furthest.end, two.furthest.end);
 
 		assert_true(is_sound(&one));
-		herald_wal_mark_join(&joined, &two);
+		herald_receipt_join(&joined, &two);
 		assert_mark(joined, from, later_of(one.done, two.done), furthest > from ? furthest : 0);
 		assert_true(is_sound(&joined));
 
-		herald_wal_mark_join(&other, &one);
+		herald_receipt_join(&other, &one);
 		assert_memory_equal(&joined, &other, sizeof(joined));
-		herald_wal_mark_join(&joined, &two);
-		herald_wal_mark_join(&joined, &one);
-		herald_wal_mark_join(&joined, &joined);
+		herald_receipt_join(&joined, &two);
+		herald_receipt_join(&joined, &one);
+		herald_receipt_join(&joined, &joined);
 		assert_memory_equal(&joined, &other, sizeof(joined));
 
-		herald_wal_mark_join(&joined, &three);
+		herald_receipt_join(&joined, &three);
 		other = two;
-		herald_wal_mark_join(&other, &three);
-		herald_wal_mark_join(&other, &one);
+		herald_receipt_join(&other, &three);
+		herald_receipt_join(&other, &one);
 		assert_memory_equal(&joined, &other, sizeof(joined));
 	}
 }
 
 static void
-random_operation(HeraldWalMark *mark)
+random_operation(HeraldReceipt *mark)
 {
 	HeraldWalAnchor anchor = anchor_at(1 + below(WAL_MAX));
 	HeraldCommitId commit = commit_at(below(WAL_MAX + 1));
-	HeraldWalMark other = random_mark();
+	HeraldReceipt other = random_mark();
 
 	switch (below(6))
 	{
 		case 0:
-			herald_wal_mark_witness(mark, commit);
+			herald_receipt_witness(mark, commit);
 			break;
 		case 1:
-			herald_wal_mark_receive(mark, commit, OWN_RUN);
+			herald_receipt_receive(mark, commit, OWN_RUN);
 			break;
 		case 2:
-			herald_wal_mark_reach(mark, anchor);
+			herald_receipt_reach(mark, anchor);
 			break;
 		case 3:
-			herald_wal_mark_relay(mark, anchor, commit);
+			herald_receipt_relay(mark, anchor, commit);
 			break;
 		case 4:
 			/* A reader meets what is beyond `done` and beyond its anchor. */
 			if (commit.end > mark->done && commit.end > anchor.wal && commit.end > mark->from.wal)
-				herald_wal_mark_read(mark, anchor, commit);
+				herald_receipt_read(mark, anchor, commit);
 			break;
 		default:
-			herald_wal_mark_join(mark, &other);
+			herald_receipt_join(mark, &other);
 	}
 }
 
@@ -274,18 +274,18 @@ test_marks_stay_sound(void **state UNUSED)
 	seed = 2;
 	for (int i = 0; i < MARKS / 10; i++)
 	{
-		HeraldWalMark mark = {0};
+		HeraldReceipt mark = {0};
 
 		for (int operation = 0; operation < OPERATIONS; operation++)
 		{
-			const HeraldWalMark before = mark;
+			const HeraldReceipt before = mark;
 
 			random_operation(&mark);
 			assert_true(is_sound(&mark));
 			assert_true(mark.from.wal >= before.from.wal && mark.done >= before.done);
 			assert_true(mark.furthest.end >= before.furthest.end ||
 						(mark.furthest.end == 0 && before.furthest.end <= mark.from.wal));
-			assert_true(herald_wal_mark_is_before(&before, &mark));
+			assert_true(herald_receipt_is_before(&before, &mark));
 		}
 	}
 }

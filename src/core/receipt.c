@@ -1,0 +1,100 @@
+/*-------------------------------------------------------------------------
+ *
+ * receipt.c
+ *	  What a client has received of the logged channels, in terms of the WAL.
+ *
+ * On a primary the queue is in the order of reservations, the WAL in that of commits.  An anchor is
+ * put into the WAL, and the head of the queue is read after that.  [X1] Whatever has its place at that
+ * head or beyond was reserved later than the anchor, so the last part of its message and its commit
+ * record are beyond it.  A client that has received everything before the head thus misses nothing
+ * that was committed up to the anchor.  Of what was committed beyond it, the client has received what
+ * has a place before its own: the messages in the WAL contain their places.
+ *
+ * On a standby the queue is in the order of the WAL, and the relay says up to which commit.
+ *
+ * [X3] A commit that the client has received may be lost at a failover, or at a crash with
+ * synchronous_commit = off.  The furthest one is a witness: a server whose WAL has another commit at
+ * its end, or none, has another history.  `done` is always the end of a commit that can be a witness,
+ * or an anchor: what another server has written beyond the witness may differ from what was here.
+ *
+ * Copyright (c) 2026, the pg_herald contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "receipt.h"
+
+#include <string.h>
+
+static uint64_t later(uint64_t one, uint64_t other);
+
+
+void
+herald_receipt_witness(HeraldReceipt *receipt, HeraldCommitId commit)
+{
+	if (commit.end > receipt->furthest.end && commit.end > receipt->from.wal)
+		receipt->furthest = commit;
+}
+
+void
+herald_receipt_receive(HeraldReceipt *receipt, HeraldCommitId commit, uint64_t own_run)
+{
+	herald_receipt_witness(receipt, commit);
+	if (commit.run != own_run)
+		receipt->done = later(receipt->done, commit.end);
+}
+
+void
+herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor anchor)
+{
+	const HeraldReceipt reached = {.from = anchor,.done = anchor.wal};
+
+	herald_receipt_join(receipt, &reached);
+}
+
+void
+herald_receipt_relay(HeraldReceipt *receipt, HeraldWalAnchor anchor, HeraldCommitId last)
+{
+	HeraldReceipt relayed = {.from = anchor,.done = later(anchor.wal, last.end)};
+
+	herald_receipt_witness(&relayed, last);
+	herald_receipt_join(receipt, &relayed);
+}
+
+void
+herald_receipt_read(HeraldReceipt *receipt, HeraldWalAnchor anchor, HeraldCommitId commit)
+{
+	if (anchor.wal > receipt->from.wal)
+		receipt->from = anchor;
+	receipt->done = commit.end;
+	herald_receipt_witness(receipt, commit);
+}
+
+void
+herald_receipt_join(HeraldReceipt *receipt, const HeraldReceipt *other)
+{
+	receipt->done = later(receipt->done, other->done);
+	if (other->from.wal > receipt->from.wal)
+	{
+		receipt->from = other->from;
+		if (receipt->furthest.end <= receipt->from.wal)
+			memset(&receipt->furthest, 0, sizeof(receipt->furthest));
+	}
+	herald_receipt_witness(receipt, other->furthest);
+}
+
+/*
+ * Neither receipt need say less in all respects.  With a later `from` a reader could miss a transaction whose message is before
+ * that.  What the client knows of settings counts from `done` as well.
+ */
+bool
+herald_receipt_is_before(const HeraldReceipt *receipt, const HeraldReceipt *other)
+{
+	return receipt->from.wal < other->from.wal || receipt->done < other->done ||
+		(receipt->done == other->done && receipt->furthest.end <= other->furthest.end);
+}
+
+static uint64_t
+later(uint64_t one, uint64_t other)
+{
+	return one > other ? one : other;
+}
