@@ -9,7 +9,7 @@
  * the other process sees it when it looks again after it has released the lock, and retries.
  * So some process always takes care of a finished batch with no unfinished one before it [D1].
  *
- * The dispatcher works in runs: it finds the position up to which all batches are finished,
+ * The dispatcher works in stretches: it finds the position up to which all batches are finished,
  * publishes that position, and then marks the listeners of all batches up to there.
  * Publishing first means that a listener which is marked, or which goes to sleep or joins
  * meanwhile, reads at least that far.  Only batches whose listeners are marked may be
@@ -17,7 +17,7 @@
  *
  * The work of one call is bounded, because it is done inside a commit.  Marking listeners
  * takes more time than reading bytes, so both count, and a call can end in the middle of a
- * run, and of a batch.  Then the published batches are marked only up to `settled` and
+ * stretch, and of a batch.  Then the published batches are marked only up to `settled` and
  * mark_offset; the next dispatcher, in any process, continues there.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -29,10 +29,10 @@
 #include "segment_databases.h"
 #include "stop_point.h"
 
-/* Maximum length of a run in bytes, so that listeners start early. */
+/* Maximum length of a stretch in bytes, so that listeners start early. */
 #define RUN_BYTES_MAX	(UINT64_C(64) * 1024)
 
-static bool publish_run(HeraldQueue *queue, HeraldPosition *to, bool *damaged);
+static bool publish_stretch(HeraldQueue *queue, HeraldPosition *to, bool *damaged);
 static bool scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged);
 static HeraldPosition mark(HeraldQueue *queue, HeraldPosition from, HeraldPosition to,
 						   uint64_t budget, uint64_t *spent, const HeraldSequencerCalls *calls);
@@ -64,7 +64,7 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 		HERALD_HOLD_POINT("dispatch-locked");
 		from = atomic_load_explicit(&queue->settled, memory_order_relaxed);
 		to = atomic_load_explicit(&queue->dispatched, memory_order_relaxed);
-		while (spent < budget && (from < to || publish_run(queue, &to, &damaged)))
+		while (spent < budget && (from < to || publish_stretch(queue, &to, &damaged)))
 		{
 			calls->run_begins(to, calls->arg);
 			from = mark(queue, from, to, budget, &spent, calls);
@@ -105,11 +105,11 @@ herald_sequencer_is_under_way(HeraldQueue *queue)
 }
 
 /*
- * Publish the next run, so that listeners may read up to the new *to.  False: no more batches
+ * Publish the next stretch, so that listeners may read up to the new *to.  False: no more batches
  * are finished.
  */
 static bool
-publish_run(HeraldQueue *queue, HeraldPosition *to, bool *damaged)
+publish_stretch(HeraldQueue *queue, HeraldPosition *to, bool *damaged)
 {
 	if (!scan(queue, *to, to, damaged))
 		return false;

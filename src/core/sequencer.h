@@ -29,8 +29,8 @@ typedef uint64_t (*HeraldMarkBatch) (const HeraldBatchHeader *header, uint32_t *
 									 uint64_t budget, void *arg);
 
 /*
- * The following marks belong to the run that ends at `end`.  Listeners marked in an earlier
- * run may have read on since, and must be marked again.  Also called when a run continues that
+ * The following marks belong to the stretch that ends at `end`.  Listeners marked in an earlier
+ * stretch may have read on since, and must be marked again.  Also called when a stretch continues that
  * an earlier call has not completed, perhaps in another process; that call's marks remain
  * valid.
  */

@@ -31,7 +31,7 @@
  *	 entering the set, then looking for a turn	(mark, requeue → pump)
  *	 giving back a turn, then looking into the set	(yield, leave → pump)
  *
- *	 publishing a position, then looking at the word	(publish_run → mark)
+ *	 publishing a position, then looking at the word	(publish_stretch → mark)
  *	 changing the word, then looking at the position	(begin, finish)
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -271,7 +271,7 @@ herald_wakeup_begin(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 	set_remove(wakeup, slot);
 	regain_trust(wakeup, slot);
 
-	/* [W1] after the word has changed: pairs with publish_run() of sequencer.c */
+	/* [W1] after the word has changed: pairs with publish_stretch() of sequencer.c */
 	*to = atomic_load_explicit(&queue->dispatched, memory_order_seq_cst);
 	return true;
 }

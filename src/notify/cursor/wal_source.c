@@ -36,18 +36,18 @@ typedef struct PastTransaction
 	HeraldWalAnchor anchor;		/* the latest one at which no transaction was open; wal 0: none */
 } PastTransaction;
 
-typedef struct FilePlace
+typedef struct FileOffset
 {
 	int			number;
 	off_t		offset;
-} FilePlace;
+} FileOffset;
 
 struct HeraldWalSource
 {
 	MemoryContext memory;
 	bool		outlives_transaction;
 	BufFile    *file;
-	FilePlace	end;			/* the end of the last complete transaction */
+	FileOffset	end;			/* the end of the last complete transaction */
 	bool		is_read;
 	HeraldToken token;
 	HeraldCut	cut;
@@ -65,7 +65,7 @@ struct HeraldWalSource
 };
 
 /* The state of herald_wal_source_read(). */
-typedef struct Reading
+typedef struct WalReading
 {
 	HeraldWalSource *source;
 	HeraldWalHistory history;
@@ -74,20 +74,20 @@ typedef struct Reading
 	uint32		wanted_max;
 	uint32		wanted;			/* wanted notifications so far */
 	HeraldWalAnchor anchor;		/* the latest one at which no transaction was open */
-} Reading;
+} WalReading;
 
-static const FilePlace beginning = {0};
+static const FileOffset beginning = {0};
 
 static bool close_file(void *file);
-static FilePlace tell(const HeraldWalSource *source);
-static void seek(const HeraldWalSource *source, FilePlace place);
-static HeraldGone read_wal(Reading *reading);
-static HeraldGone take_event(Reading *reading, const HeraldWalEvent *event);
-static bool has_enough(const Reading *reading);
+static FileOffset tell(const HeraldWalSource *source);
+static void seek(const HeraldWalSource *source, FileOffset place);
+static HeraldGone read_wal(WalReading *reading);
+static HeraldGone take_event(WalReading *reading, const HeraldWalEvent *event);
+static bool has_enough(const WalReading *reading);
 static HeraldGone gone_from_wal(const char *text);
-static HeraldGone write_batch(Reading *reading, const HeraldWalEvent *event);
-static void note_change(Reading *reading, const char *pattern);
-static void write_entry(Reading *reading, const HeraldWalNotification *notification, uint64 *bytes);
+static HeraldGone write_batch(WalReading *reading, const HeraldWalEvent *event);
+static void note_change(WalReading *reading, const char *pattern);
+static void write_entry(WalReading *reading, const HeraldWalNotification *notification, uint64 *bytes);
 static char *room(HeraldWalSource *source, size_t size);
 static void read_exactly(HeraldWalSource *source, void *to, size_t length);
 static void end_of_transaction(HeraldWalSource *source, HeraldPast *past);
@@ -141,7 +141,7 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 {
 	MemoryContext caller = MemoryContextSwitchTo(source->memory);
 	MemoryContext memory = AllocSetContextCreate(caller, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
-	Reading		reading = {.source = source,.wants = wants,.wanted_max = wanted_max};
+	WalReading		reading = {.source = source,.wants = wants,.wanted_max = wanted_max};
 	HeraldGone	gone;
 
 	Assert(!source->is_read);
@@ -175,17 +175,17 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	return gone;
 }
 
-static FilePlace
+static FileOffset
 tell(const HeraldWalSource *source)
 {
-	FilePlace	place;
+	FileOffset	place;
 
 	BufFileTell(source->file, &place.number, &place.offset);
 	return place;
 }
 
 static void
-seek(const HeraldWalSource *source, FilePlace place)
+seek(const HeraldWalSource *source, FileOffset place)
 {
 	if (BufFileSeek(source->file, place.number, place.offset, SEEK_SET) != 0)
 		ereport(ERROR,
@@ -195,7 +195,7 @@ seek(const HeraldWalSource *source, FilePlace place)
 
 /* Read from the anchor to the cut. */
 static HeraldGone
-read_wal(Reading *reading)
+read_wal(WalReading *reading)
 {
 	const HeraldReceipt *received = &reading->history.received;
 	XLogRecPtr	from = received->from.wal;
@@ -250,7 +250,7 @@ read_wal(Reading *reading)
 
 /* Enough rows for the caller, and the evidence that they are of the client's own history. */
 static bool
-has_enough(const Reading *reading)
+has_enough(const WalReading *reading)
 {
 	return reading->wanted > reading->wanted_max && reading->history.has_witness;
 }
@@ -264,7 +264,7 @@ gone_from_wal(const char *text)
 }
 
 static HeraldGone
-take_event(Reading *reading, const HeraldWalEvent *event)
+take_event(WalReading *reading, const HeraldWalEvent *event)
 {
 	HeraldWalHistory *history = &reading->history;
 	bool		is_ours = event->database == MyDatabaseId;
@@ -301,7 +301,7 @@ take_event(Reading *reading, const HeraldWalEvent *event)
 }
 
 static HeraldGone
-write_batch(Reading *reading, const HeraldWalEvent *event)
+write_batch(WalReading *reading, const HeraldWalEvent *event)
 {
 	HeraldWalSource *source = reading->source;
 	PastTransaction header = {
@@ -310,8 +310,8 @@ write_batch(Reading *reading, const HeraldWalEvent *event)
 		.anchor = reading->anchor,
 	};
 	HeraldWalNotification notification;
-	FilePlace	begin = tell(source);
-	FilePlace	end;
+	FileOffset	begin = tell(source);
+	FileOffset	end;
 
 	BufFileWrite(source->file, &header, sizeof(header));
 	herald_reorder_read_begin(reading->reorder);
@@ -340,7 +340,7 @@ write_batch(Reading *reading, const HeraldWalEvent *event)
 }
 
 static void
-note_change(Reading *reading, const char *pattern)
+note_change(WalReading *reading, const char *pattern)
 {
 	MemoryContext caller = MemoryContextSwitchTo(reading->source->memory);
 
@@ -349,7 +349,7 @@ note_change(Reading *reading, const char *pattern)
 }
 
 static void
-write_entry(Reading *reading, const HeraldWalNotification *notification, uint64 *bytes)
+write_entry(WalReading *reading, const HeraldWalNotification *notification, uint64 *bytes)
 {
 	HeraldWalSource *source = reading->source;
 	HeraldEntry *entry = (HeraldEntry *) room(source, herald_entry_length(notification->channel_length,
@@ -410,7 +410,7 @@ herald_wal_source_next(HeraldWalSource *source, HeraldPast *past)
 	}
 	if (!source->in_transaction)
 	{
-		FilePlace	at = tell(source);
+		FileOffset	at = tell(source);
 
 		if (at.number == source->end.number && at.offset == source->end.offset)
 			return false;

@@ -39,7 +39,7 @@
 /* Cost of looking up a channel, in bytes of the queue that take a dispatcher as long. */
 #define COST_OF_LOOKUP			64
 
-/* How many of the channels that were marked in a run are remembered; a power of two. */
+/* How many of the channels that were marked in a stretch are remembered; a power of two. */
 #define MARKED_CHANNELS			64
 
 /* A channel whose listeners have been marked. */
@@ -55,7 +55,7 @@ typedef struct MarkedChannel
 /* One call of herald_sequencer_run(). */
 typedef struct Marking
 {
-	bool		has_run;		/* it has dispatched something */
+	bool		has_stretch;	/* it has dispatched something */
 	HeraldChannelMarks marks;
 	uint64		concerned;		/* listeners that a message was for, with repeats */
 	HeraldPosition damaged;		/* the batch with an entry that is not valid; 0: no such */
@@ -69,7 +69,7 @@ static uint64 repeated;
 
 StaticAssertDecl(MARKED_CHANNELS <= 64, "a bit for each marked channel");
 
-/* The end of this process's present run. */
+/* The end of this process's current stretch. */
 static HeraldPosition run_end;
 
 /* This process is counted in herald_control->dispatch_waiters. */
@@ -150,7 +150,7 @@ run_sequencer(bool *is_left)
 		/* The process that marked them before may be stopped: then the watchdog wakes them. */
 		herald_wake_watchdog_if_asleep();
 	}
-	if (marking.has_run)
+	if (marking.has_stretch)
 		tell_waiters();
 	return marking.marks.entered > 0;
 }
@@ -214,7 +214,7 @@ run_begins(HeraldPosition end, void *arg)
 	Marking    *marking = arg;
 
 	run_end = end;
-	marking->has_run = true;
+	marking->has_stretch = true;
 }
 
 /*
@@ -247,11 +247,11 @@ mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void 
 /*
  * Returns what it has cost besides the entry's bytes.
  *
- * One mark is enough for the whole run, whichever process has made it, because the
- * run's end was published before its first mark [W1].  A listener that was PENDING,
+ * One mark is enough for the whole stretch, whichever process has made it, because the
+ * stretch's end was published before its first mark [W1].  A listener that was PENDING,
  * reading or BUSY looks afterwards how far it may read, and reads to the end of the
- * run.  One that was IDLE beyond the mark's position had read up to a published position, and the
- * first of these behind that mark is the end of the run.  One that was not in the
+ * stretch.  One that was IDLE beyond the mark's position had read up to a published position, and the
+ * first of these behind that mark is the end of the stretch.  One that was not in the
  * map yet begins there, or later.
  */
 static uint64
@@ -293,7 +293,7 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 		return 0;
 	}
 
-	/* Also what has repeated in earlier runs of ours. */
+	/* Also what has repeated in earlier stretches of ours. */
 	marked->run_end = run_end;
 	marked->listeners = herald_channels_mark(&marked->key, header, run_end, marked->repeats + notifications,
 											 &marking->marks);
@@ -309,7 +309,7 @@ is_key_of(const HeraldChannelKey *key, Oid database, const HeraldEntry *entry)
 		strcmp(key->name, herald_entry_channel(entry)) == 0;
 }
 
-/* Add the repeats of all runs to the channels' counters, after the dispatch lock is released. */
+/* Add the repeats of all stretches to the channels' counters, after the dispatch lock is released. */
 static void
 count_repeats(void)
 {

@@ -301,7 +301,7 @@ herald_subscriptions_prepare(void)
 	herald_quota_end();
 	HERALD_STOP_POINT("listen-entered");
 
-	/* [W1] after the entries are in the map: pairs with publish_run() of sequencer.c */
+	/* [W1] after the entries are in the map: pairs with publish_stretch() of sequencer.c */
 	start = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
 	for (int i = 0; i < transaction.touched_used; i++)
 	{

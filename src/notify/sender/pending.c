@@ -51,13 +51,13 @@
 #define ARENA_SIZE_KEPT			((uint64) 64 * 1024)
 
 /* A place of the hash: the entry's offset / 8, plus 1; 0: empty. */
-typedef struct HashPlace
+typedef struct HashSlot
 {
 	uint32		entry;
 	uint32		hash;			/* of channel and payload */
-} HashPlace;
+} HashSlot;
 
-/* Offsets of entries, in units of 8 bytes, must fit into HashPlace. */
+/* Offsets of entries, in units of 8 bytes, must fit into HashSlot. */
 #define LENGTH_MAX				((uint64) (PG_UINT32_MAX - 1) * HERALD_ALIGN)
 
 static struct
@@ -73,7 +73,7 @@ static struct
 	uint32		count;			/* entries */
 	uint64		longest_payload;
 
-	HashPlace  *places;			/* NULL: no hash (yet) */
+	HashSlot  *places;			/* NULL: no hash (yet) */
 	uint32		places_mask;	/* number of places, a power of two, minus 1 */
 
 	HeraldLevels levels;		/* in bytes used */
@@ -388,7 +388,7 @@ same(const HeraldEntry *a, const HeraldEntry *b)
 static void
 hash_make_room(void)
 {
-	HashPlace  *old = pending.places;
+	HashSlot  *old = pending.places;
 	uint64		places;
 
 	if (pending.places && (uint64) (pending.count + 1) * 2 <= (uint64) pending.places_mask + 1)
@@ -399,7 +399,7 @@ hash_make_room(void)
 		places *= 2;
 
 	/* If this fails the old hash is still complete. */
-	pending.places = MemoryContextAllocExtended(TopMemoryContext, places * sizeof(HashPlace),
+	pending.places = MemoryContextAllocExtended(TopMemoryContext, places * sizeof(HashSlot),
 												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	pending.places_mask = places - 1;
 	if (old)

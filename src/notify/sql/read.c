@@ -76,7 +76,7 @@ enum
 };
 
 /* State of one call. */
-typedef struct Reading
+typedef struct ReadCall
 {
 	HeraldChannelName *channels;	/* sorted by the hash */
 	int			channels_used;
@@ -100,37 +100,37 @@ typedef struct Reading
 	bool		is_within;		/* the last row's transaction may have more rows */
 	Datum		row[COLUMNS];	/* the last row, whose position is not known yet */
 	MemoryContext row_memory;
-} Reading;
+} ReadCall;
 
 /* The current call, for the reader's callback, which has no argument for it. */
-static const Reading *reading_now;
+static const ReadCall *reading_now;
 
-static Datum read_channels(FunctionCallInfo fcinfo, Reading *reading);
-static void add_channel(Reading *reading, const char *name);
+static Datum read_channels(FunctionCallInfo fcinfo, ReadCall *reading);
+static void add_channel(ReadCall *reading, const char *name);
 static int	compare_hashes(const void *one, const void *other);
-static bool is_past_queue(const Reading *reading);
+static bool is_past_queue(const ReadCall *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
-static void begin_now(Reading *reading);
-static void begin(Reading *reading, const HeraldToken *after);
-static void note_begin(Reading *reading);
+static void begin_now(ReadCall *reading);
+static void begin(ReadCall *reading, const HeraldToken *after);
+static void note_begin(ReadCall *reading);
 static HeraldGone keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading);
-static bool read_past(Reading *reading);
-static bool has_enough(const Reading *reading);
-static void end_transaction(Reading *reading);
-static bool must_call_again(const Reading *reading);
-static void read_on(Reading *reading);
+static bool read_past(ReadCall *reading);
+static bool has_enough(const ReadCall *reading);
+static void end_transaction(ReadCall *reading);
+static bool must_call_again(const ReadCall *reading);
+static void read_on(ReadCall *reading);
 static bool is_on_channel(const HeraldEntry *entry, HeraldPosition batch);
-static void pass(Reading *reading, const HeraldMessage *message);
-static void pass_batch(Reading *reading, HeraldPosition next);
+static void pass(ReadCall *reading, const HeraldMessage *message);
+static void pass_batch(ReadCall *reading, HeraldPosition next);
 static void check_queue(void);
-static void keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at);
-static void store_row(Reading *reading);
-static const char *position_text(Reading *reading);
-static void wait_and_read(Reading *reading, uint64 deadline_ms);
+static void keep_row(ReadCall *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at);
+static void store_row(ReadCall *reading);
+static const char *position_text(ReadCall *reading);
+static void wait_and_read(ReadCall *reading, uint64 deadline_ms);
 static bool wait_for_turn(HeraldPosition begin, uint64 deadline_ms);
 static void rest(long timeout_ms);
-static void read_in_turn(Reading *reading);
-static void skip_to(Reading *reading, HeraldPosition position);
+static void read_in_turn(ReadCall *reading);
+static void skip_to(ReadCall *reading, HeraldPosition position);
 
 
 /*
@@ -146,7 +146,7 @@ static void skip_to(Reading *reading, HeraldPosition position);
 Datum
 herald_read(PG_FUNCTION_ARGS)
 {
-	Reading		reading = {0};
+	ReadCall		reading = {0};
 
 	InitMaterializedSRF(fcinfo, 0);	/* first: it looks the function up, and DROP EXTENSION may commit meanwhile */
 	reading.channels = palloc(sizeof(HeraldChannelName));
@@ -162,7 +162,7 @@ herald_read(PG_FUNCTION_ARGS)
 Datum
 herald_read_channels(PG_FUNCTION_ARGS)
 {
-	Reading		reading = {0};
+	ReadCall		reading = {0};
 	Datum	   *names;
 	bool	   *nulls;
 	int			count = 0;
@@ -182,7 +182,7 @@ herald_read_channels(PG_FUNCTION_ARGS)
 }
 
 static void
-add_channel(Reading *reading, const char *name)
+add_channel(ReadCall *reading, const char *name)
 {
 	HeraldChannelName *channel = &reading->channels[reading->channels_used++];
 
@@ -202,7 +202,7 @@ compare_hashes(const void *one, const void *other)
 }
 
 static Datum
-read_channels(FunctionCallInfo fcinfo, Reading *reading)
+read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 {
 	uint64		begin_ms = herald_clock_ms();
 	uint64		waits_ms = wait_ms(fcinfo, 3);
@@ -267,7 +267,7 @@ read_channels(FunctionCallInfo fcinfo, Reading *reading)
 }
 
 static void
-begin_now(Reading *reading)
+begin_now(ReadCall *reading)
 {
 	herald_cursor_prepare();
 	herald_cursor_begin(&reading->cursor);
@@ -277,7 +277,7 @@ begin_now(Reading *reading)
 
 /* After a position.  In the WAL, if the queue was found to have lost what comes next. */
 static void
-begin(Reading *reading, const HeraldToken *after)
+begin(ReadCall *reading, const HeraldToken *after)
 {
 	HeraldCursorRequest request = {
 		.after = &reading->given,.channels = reading->channels,.channels_used = reading->channels_used,
@@ -297,7 +297,7 @@ begin(Reading *reading, const HeraldToken *after)
 }
 
 static void
-note_begin(Reading *reading)
+note_begin(ReadCall *reading)
 {
 	reading->from = reading->batch = reading->cursor.at.place;
 	reading->bypasses = reading->cursor.at.bypasses;
@@ -308,7 +308,7 @@ note_begin(Reading *reading)
 static HeraldGone
 keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
 {
-	((Reading *) reading)->all_logged = all_logged;
+	((ReadCall *) reading)->all_logged = all_logged;
 	return place < herald_spill_kept_from() ? herald_kept_why_gone(place) : herald_gone(HERALD_GONE_NOTHING);
 }
 
@@ -317,14 +317,14 @@ keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
  * began.  The WAL may have it, and is read by the next call, which begins where this one did.
  */
 static bool
-must_call_again(const Reading *reading)
+must_call_again(const ReadCall *reading)
 {
 	return reading->is_lost || !herald_relay_covers(reading->from, true);
 }
 
 /* False: the maximum number of rows has been reached. */
 static bool
-read_past(Reading *reading)
+read_past(ReadCall *reading)
 {
 	HeraldPast	past;
 
@@ -347,14 +347,14 @@ read_past(Reading *reading)
 
 /* Enough rows?  The last row must end its transaction. */
 static bool
-has_enough(const Reading *reading)
+has_enough(const ReadCall *reading)
 {
 	return reading->rows >= reading->rows_max && !reading->is_within;
 }
 
 /* Everything before the cursor has been read. */
 static void
-end_transaction(Reading *reading)
+end_transaction(ReadCall *reading)
 {
 	reading->text[0] = '\0';
 	reading->is_within = false;
@@ -362,7 +362,7 @@ end_transaction(Reading *reading)
 
 /* Has a counted transaction bypassed our queue on these channels? */
 static bool
-is_past_queue(const Reading *reading)
+is_past_queue(const ReadCall *reading)
 {
 	return herald_bypass_since(reading->bypasses,
 							   herald_bypass_sets(reading->sets, reading->all_logged, reading->from));
@@ -384,7 +384,7 @@ wait_ms(FunctionCallInfo fcinfo, int argument)
 
 /* Read the dispatched part of the queue, up to the maximum number of rows. */
 static void
-read_on(Reading *reading)
+read_on(ReadCall *reading)
 {
 	HeraldPosition end = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
 	HeraldReader reader;
@@ -447,7 +447,7 @@ read_on(Reading *reading)
 
 /* The next message, on any channel. */
 static void
-pass(Reading *reading, const HeraldMessage *message)
+pass(ReadCall *reading, const HeraldMessage *message)
 {
 	if (message->batch != reading->batch)
 		pass_batch(reading, message->batch);
@@ -456,7 +456,7 @@ pass(Reading *reading, const HeraldMessage *message)
 
 /* The current batch has ended; the next one begins here or later. */
 static void
-pass_batch(Reading *reading, HeraldPosition next)
+pass_batch(ReadCall *reading, HeraldPosition next)
 {
 	herald_cursor_receive(&reading->cursor, reading->commit);
 	reading->cursor.at.place = next;
@@ -502,7 +502,7 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
  * previous transaction.
  */
 static void
-keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at)
+keep_row(ReadCall *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at)
 {
 	MemoryContext caller;
 
@@ -527,7 +527,7 @@ keep_row(Reading *reading, const HeraldEntry *entry, int32 sender_pid, Timestamp
 
 /* Store the last row.  Without rows, store one with a position alone: the caller's position ages while others send. */
 static void
-store_row(Reading *reading)
+store_row(ReadCall *reading)
 {
 	bool		is_empty = reading->rows == 0;
 	bool		nulls[COLUMNS] = {false, is_empty, is_empty, is_empty, is_empty};
@@ -540,7 +540,7 @@ store_row(Reading *reading)
 }
 
 static const char *
-position_text(Reading *reading)
+position_text(ReadCall *reading)
 {
 	HeraldToken token;
 
@@ -553,7 +553,7 @@ position_text(Reading *reading)
 }
 
 static void
-wait_and_read(Reading *reading, uint64 deadline_ms)
+wait_and_read(ReadCall *reading, uint64 deadline_ms)
 {
 	uint32		slot = herald_shared_my_slot();
 
@@ -626,7 +626,7 @@ rest(long timeout_ms)
 
 /* Read as herald_deliver() does. */
 static void
-read_in_turn(Reading *reading)
+read_in_turn(ReadCall *reading)
 {
 	uint32		slot = herald_shared_my_slot();
 	HeraldPosition from;
@@ -646,7 +646,7 @@ read_in_turn(Reading *reading)
 
 /* Skip what is before this position: it is not for this call, and may no longer exist. */
 static void
-skip_to(Reading *reading, HeraldPosition position)
+skip_to(ReadCall *reading, HeraldPosition position)
 {
 	if (reading->cursor.at.place < position)
 		pass_batch(reading, position);

@@ -42,11 +42,11 @@
 /* Bytes of a message that is kept for a transaction. */
 #define TEXT_KEPT		((size_t) 64 * 1024)
 
-typedef struct Setting
+typedef struct SettingChange
 {
 	bool		logged;
 	char		pattern[FLEXIBLE_ARRAY_MEMBER];
-} Setting;
+} SettingChange;
 
 /* A transaction that is not committed yet, or a subtransaction. */
 typedef struct Transaction
@@ -207,7 +207,7 @@ herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event)
 		event->database = transaction->database;
 		if (transaction->settings != NIL)
 		{
-			Setting    *setting = linitial(transaction->settings);
+			SettingChange    *setting = linitial(transaction->settings);
 
 			transaction->settings = list_delete_first(transaction->settings);
 			event->kind = HERALD_WAL_EVENT_SETTING;
@@ -455,12 +455,12 @@ add_setting(HeraldReorder *reorder, Transaction *transaction, HeraldWalMessage *
 {
 	HeraldWalNotification pattern;
 	MemoryContext caller;
-	Setting    *setting;
+	SettingChange    *setting;
 
 	if (!herald_wal_next(message, &pattern, buffer_for(reorder, length)))
 		return;
 	caller = MemoryContextSwitchTo(transaction->context);
-	setting = palloc(offsetof(Setting, pattern) + pattern.channel_length + 1);
+	setting = palloc(offsetof(SettingChange, pattern) + pattern.channel_length + 1);
 	setting->logged = message->logged;
 	memcpy(setting->pattern, pattern.channel, pattern.channel_length + 1);
 	transaction->settings = lappend(transaction->settings, setting);
