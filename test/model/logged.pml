@@ -712,7 +712,7 @@ inline read_history()
 		:: else
 		fi;
 		i = (IS_RELAYED(at) && open > t_done -> open : t_done);
-		mark_join(t_from, i, open, record)
+		from = t_from; done = i; furthest = open; witness = record
 	:: else -> history = 0
 	fi;
 	open = 0; last = 0; i = 0; record = 0; has_witness = 0; has_left = 0

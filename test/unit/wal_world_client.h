@@ -420,7 +420,7 @@ receive_past(Client *client)
 		cut_off(client);
 	else
 	{
-		herald_receipt_join(&client->receipt, &client->history.receipt);
+		client->receipt = client->history.receipt;
 		client->state = READS;
 	}
 }

@@ -258,8 +258,6 @@ read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 bool
 herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 {
-	HeraldReceipt all;
-
 	if (cursor->past == NULL)
 		return false;
 	if (herald_wal_source_next(cursor->past, past))
@@ -271,8 +269,9 @@ herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 		}
 		return true;
 	}
-	all = herald_wal_source_end(cursor->past);
-	herald_receipt_join(&cursor->at.wal, &all);
+
+	/* All channels have received everything before the cut now: those that were read before, from the queue. */
+	cursor->at.wal = herald_wal_source_end(cursor->past);
 	herald_cursor_close_past(cursor);
 	return false;
 }
