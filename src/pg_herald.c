@@ -70,7 +70,6 @@
 #include "miscadmin.h"
 
 #include "api/api.h"
-#include "base/outbox.h"
 #include "base/settings.h"
 #include "cache/store.h"
 #include "hooks.h"
@@ -100,7 +99,6 @@ _PG_init(void)
 	herald_transaction_register_callbacks();
 	herald_hooks_install();
 	herald_frames_init();
-	herald_outbox_init();
 	herald_watchdog_register();
 	herald_housekeeper_register();
 	herald_relay_register();
