@@ -160,7 +160,8 @@ utility_hook(UTILITY_PARAMS)
 			else if (herald_activation_is_on())
 				run_natively_named(UTILITY_ARGS);
 			else
-				break;			/* without the extension it is an ordinary channel of the server */
+				break;			/* without the extension it is an ordinary
+								 * channel of the server */
 			herald_subscriptions_listen(channel);
 			return;
 
@@ -266,7 +267,10 @@ listen_on_standby(const char *channel)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot execute %s within a background process", "LISTEN")));
 
-	/* The relay may not have met the setting yet, and would notify this session of it as of a change. */
+	/*
+	 * The relay may not have met the setting yet, and would notify this
+	 * session of it as of a change.
+	 */
 	(void) herald_relay_await_visible();
 	herald_relay_await_evidence();
 	Async_Listen(herald_own_channel(channel) ? herald_own_channel_native_name(channel) : channel);
@@ -276,7 +280,10 @@ listen_on_standby(const char *channel)
 static void
 run_natively_named(UTILITY_PARAMS)
 {
-	/* copyObject() of PostgreSQL 19 depends on the compiler that built the server. */
+	/*
+	 * copyObject() of PostgreSQL 19 depends on the compiler that built the
+	 * server.
+	 */
 	pstmt = (PlannedStmt *) copyObjectImpl(pstmt);
 	if (IsA(pstmt->utilityStmt, ListenStmt))
 	{

@@ -80,7 +80,10 @@ herald_transaction_register_callbacks(void)
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
-	/* An error in the middle of the previous end may have prevented the release. */
+	/*
+	 * An error in the middle of the previous end may have prevented the
+	 * release.
+	 */
 	if (unlikely(unfinished_end != END_NONE))
 		after_locks();
 
@@ -119,7 +122,7 @@ at_transaction_event(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PREPARE:
 			herald_store_abort();	/* its changes may still be rolled back */
-			at_end(true);	/* with nothing reserved: see before_prepare() */
+			at_end(true);		/* with nothing reserved: see before_prepare() */
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -186,30 +189,42 @@ before_commit(void)
 		}
 
 		/*
-		 * Or another module's callback has notified, in an empty transaction that was meant to
-		 * deliver and has used up our signal.  Treat this as a statement: then the delivery
-		 * follows.
+		 * Or another module's callback has notified, in an empty transaction
+		 * that was meant to deliver and has used up our signal.  Treat this
+		 * as a statement: then the delivery follows.
 		 */
 		herald_session_statement();
 	}
 
-	/* What may wait for other sessions comes before everything for which they wait. */
+	/*
+	 * What may wait for other sessions comes before everything for which they
+	 * wait.
+	 */
 	if (herald_pending_count() > 0 || herald_bypass_has_unseen() || herald_invalidate_any_pending() ||
 		herald_log_setting_is_noted())
 		herald_slow_ends_do();
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
 
-	/* A change of settings waits for commits, so it comes before what commits wait for. */
+	/*
+	 * A change of settings waits for commits, so it comes before what commits
+	 * wait for.
+	 */
 	herald_log_setting_write();
 
-	/* If the server will take long for its channels, its files or its queue, others need not wait for us. */
+	/*
+	 * If the server will take long for its channels, its files or its queue,
+	 * others need not wait for us.
+	 */
 	herald_notify_choose_queue(herald_pending_count() > 0 &&
 							   (herald_server_steps_take_long() || herald_slow_ends_has_syncs() ||
 								(herald_subscriptions_are_first() && herald_slow_ends_has_long_queue())));
 	herald_subscriptions_prepare();
 
-	/* The reservation comes last: from then on all later batches wait for this commit. */
+	/*
+	 * The reservation comes last: from then on all later batches wait for
+	 * this commit.
+	 */
 	herald_invalidate_publish();
 	herald_publish_reserve();
 }
@@ -243,8 +258,8 @@ at_end(bool committed)
 		herald_dispatch_cancel_wait();
 
 	/*
-	 * Before the server closes the transaction's open files; and as long as its batch is not
-	 * finished, no other process deletes the file.
+	 * Before the server closes the transaction's open files; and as long as
+	 * its batch is not finished, no other process deletes the file.
 	 */
 	herald_large_transaction_release(committed);
 	unfinished_end = committed ? END_COMMIT : END_ABORT;

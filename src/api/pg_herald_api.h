@@ -74,11 +74,11 @@ typedef struct HeraldApi
 	uint32		size;			/* of this structure, in bytes */
 
 	/*
-	 * Register a cache by its name, of at most 63 bytes; also from _PG_init() in the
-	 * postmaster.  Registering it again replaces the callbacks.  The same name stands for the
-	 * same cache in all processes, and in SQL (herald.cache_invalidate()).  Throws if there
-	 * are more than 32 caches (all SQL caches count as one), or if the name is too long or
-	 * empty.
+	 * Register a cache by its name, of at most 63 bytes; also from _PG_init()
+	 * in the postmaster.  Registering it again replaces the callbacks.  The
+	 * same name stands for the same cache in all processes, and in SQL
+	 * (herald.cache_invalidate()).  Throws if there are more than 32 caches
+	 * (all SQL caches count as one), or if the name is too long or empty.
 	 */
 	HeraldCache *(*cache_register) (const char *name, HeraldCacheInvalidate invalidate,
 									HeraldCacheReset reset, void *arg);
@@ -87,30 +87,32 @@ typedef struct HeraldApi
 	uint32		(*cache_hash) (const void *key, size_t length);
 
 	/*
-	 * Process all invalidations up to now; it calls the callbacks.  To be called before each
-	 * use of cached values, in a transaction, after taking the snapshot for that use.  Then no
-	 * value is older than the data that the snapshot sees; it can be newer for the snapshot of
-	 * a cursor or an imported one.  Costs two loads if there are no invalidations.  The first
-	 * call in a process may throw, when out of memory.
+	 * Process all invalidations up to now; it calls the callbacks.  To be
+	 * called before each use of cached values, in a transaction, after taking
+	 * the snapshot for that use.  Then no value is older than the data that
+	 * the snapshot sees; it can be newer for the snapshot of a cursor or an
+	 * imported one.  Costs two loads if there are no invalidations.  The
+	 * first call in a process may throw, when out of memory.
 	 */
 	void		(*cache_accept) (void);
 
 	/*
-	 * May a value be kept that was computed with this snapshot?  Call this after computing it,
-	 * and after cache_accept(); keep the value before any other code can call cache_accept().
-	 * snapshot: the oldest of those with which it was computed; NULL: the active one.  False
-	 * if a transaction whose change the snapshot does not see has invalidated it; if this
-	 * transaction has written anything, since the value might include changes that are rolled
-	 * back; in a serializable transaction, since the server would not see what it reads from a
-	 * cache; on a standby.  Never throws.
+	 * May a value be kept that was computed with this snapshot?  Call this
+	 * after computing it, and after cache_accept(); keep the value before any
+	 * other code can call cache_accept(). snapshot: the oldest of those with
+	 * which it was computed; NULL: the active one.  False if a transaction
+	 * whose change the snapshot does not see has invalidated it; if this
+	 * transaction has written anything, since the value might include changes
+	 * that are rolled back; in a serializable transaction, since the server
+	 * would not see what it reads from a cache; on a standby.  Never throws.
 	 */
 	bool		(*cache_may_keep) (HeraldCache *cache, uint32 key_hash, Snapshot snapshot);
 
 	/*
-	 * Invalidate a key when this transaction commits; in this process at once.  Rolled back
-	 * with the transaction or subtransaction.  Assigns an id to the transaction.  In a
-	 * transaction that may write; throws in recovery, in a parallel operation, and when out of
-	 * memory.
+	 * Invalidate a key when this transaction commits; in this process at
+	 * once.  Rolled back with the transaction or subtransaction.  Assigns an
+	 * id to the transaction.  In a transaction that may write; throws in
+	 * recovery, in a parallel operation, and when out of memory.
 	 */
 	void		(*cache_invalidate) (HeraldCache *cache, uint32 key_hash);
 
@@ -118,25 +120,27 @@ typedef struct HeraldApi
 	void		(*cache_invalidate_all) (HeraldCache *cache);
 
 	/*
-	 * Does the same as the NOTIFY statement; payload may be NULL for an empty one.  In a
-	 * transaction, up to and including the callbacks before its commit; throws the errors of
-	 * NOTIFY.
+	 * Does the same as the NOTIFY statement; payload may be NULL for an empty
+	 * one.  In a transaction, up to and including the callbacks before its
+	 * commit; throws the errors of NOTIFY.
 	 */
 	void		(*notify) (const char *channel, const char *payload);
 
 	/*
-	 * Register a reason by its name, of at most 63 bytes, with its handler in this process;
-	 * also from _PG_init() in the postmaster.  Registering it again replaces the handler.  A
-	 * server can have 30 reasons until it restarts.  Throws if there are more, or if the name
-	 * is too long or empty.
+	 * Register a reason by its name, of at most 63 bytes, with its handler in
+	 * this process; also from _PG_init() in the postmaster.  Registering it
+	 * again replaces the handler.  A server can have 30 reasons until it
+	 * restarts.  Throws if there are more, or if the name is too long or
+	 * empty.
 	 */
 	HeraldReason *(*reason_register) (const char *name, HeraldReasonHandler handler, void *arg);
 
 	/*
-	 * Make the handler run in the process with this id; if the reason is sent several times
-	 * before that, it runs once.  False: no process with this id has registered the reason, or
-	 * it was registered in the postmaster and the process has not finished its start.  Needs
-	 * no transaction.  Never throws.
+	 * Make the handler run in the process with this id; if the reason is sent
+	 * several times before that, it runs once.  False: no process with this
+	 * id has registered the reason, or it was registered in the postmaster
+	 * and the process has not finished its start.  Needs no transaction.
+	 * Never throws.
 	 */
 	bool		(*reason_send) (HeraldReason *reason, int pid);
 } HeraldApi;

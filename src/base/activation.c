@@ -49,7 +49,8 @@ typedef struct Activation
 
 static Activation activation;
 static bool is_known;			/* activation is up to date */
-static bool was_announced;		/* an invalidation has arrived since the last look-up began */
+static bool was_announced;		/* an invalidation has arrived since the last
+								 * look-up began */
 
 static bool look_up(void);
 static bool lock_catalog(void);
@@ -121,8 +122,9 @@ look_up(void)
 	is_known = !was_announced;
 
 	/*
-	 * Plans that were made before contain the built-in function, which is correct but slower.
-	 * Plans made with our function depend on it, and are discarded when it is dropped.
+	 * Plans that were made before contain the built-in function, which is
+	 * correct but slower. Plans made with our function depend on it, and are
+	 * discarded when it is dropped.
 	 */
 	if (activation.is_on && !was_on)
 		ResetPlanCache();
@@ -168,8 +170,8 @@ find_function(const char *name, const Oid *arguments, int count, const char *sym
 	ReleaseSysCache(row);
 
 	/*
-	 * The executor looks the function up by its oid.  With this entry in the cache as well,
-	 * the function is found as long as our result is valid.
+	 * The executor looks the function up by its oid.  With this entry in the
+	 * cache as well, the function is found as long as our result is valid.
 	 */
 	return SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)) ? function : InvalidOid;
 }

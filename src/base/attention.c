@@ -75,8 +75,8 @@ herald_attention_serve(void)
 		return;
 
 	/*
-	 * In a failed block nothing can be done, and no callback reports its end, to which this
-	 * statement may lead.
+	 * In a failed block nothing can be done, and no callback reports its end,
+	 * to which this statement may lead.
 	 */
 	if (IsAbortedTransactionBlockState())
 	{
@@ -92,7 +92,10 @@ herald_attention_serve(void)
 
 		reasons &= reasons - 1;
 
-		/* A reason without a handler was meant for an earlier owner of the slot. */
+		/*
+		 * A reason without a handler was meant for an earlier owner of the
+		 * slot.
+		 */
 		if (handlers[bit].run)
 			handlers[bit].run(handlers[bit].arg);
 	}
@@ -104,9 +107,10 @@ herald_attention_end_transaction(bool committed)
 	static int	failures;		/* consecutive */
 
 	/*
-	 * The server may have used up the signal when it read its own invalidations, which does
-	 * not run the handlers.  But if another module's code fails in each empty transaction, the
-	 * reason has to wait for a statement.
+	 * The server may have used up the signal when it read its own
+	 * invalidations, which does not run the handlers.  But if another
+	 * module's code fails in each empty transaction, the reason has to wait
+	 * for a statement.
 	 */
 	failures = committed ? 0 : failures + 1;
 	if (failures < FAILURES_MAX && something_has_come())

@@ -21,7 +21,8 @@ typedef enum HeraldNotifyLock
 	HERALD_LOCK_SERVER = 0,		/* PreCommit_Notify() takes it */
 	HERALD_LOCK_ROOM = 1,		/* these two: notify/sender/admission.c */
 	HERALD_LOCK_LARGE = 2,
-	HERALD_LOCK_SETTINGS = 3	/* for each database: notify/settings/channel_settings.c */
+	HERALD_LOCK_SETTINGS = 3	/* for each database:
+								 * notify/settings/channel_settings.c */
 } HeraldNotifyLock;
 
 /*

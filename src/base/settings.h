@@ -17,13 +17,16 @@
 /* The server's limit has no public definition: payloads must be shorter than this + 1. */
 #define HERALD_PAYLOAD_MAX_OF_SERVER	(BLCKSZ - NAMEDATALEN - 128 - 1)
 
-extern bool herald_enabled;		/* send through pg_herald's queue, not the server's own */
+extern bool herald_enabled;		/* send through pg_herald's queue, not the
+								 * server's own */
 extern int	herald_queue_memory_kb;
 extern int	herald_channel_memory_kb;
-extern int	herald_max_channel_memory_per_role_kb;	/* -1: half of herald_channels_room() */
+extern int	herald_max_channel_memory_per_role_kb;	/* -1: half of
+													 * herald_channels_room() */
 extern int	herald_max_queue_size_kb;
-extern int	herald_max_uncommitted_per_role_kb; /* -1: half of herald_max_queue_size_kb */
-extern int	herald_max_payload;	/* bytes */
+extern int	herald_max_uncommitted_per_role_kb; /* -1: half of
+												 * herald_max_queue_size_kb */
+extern int	herald_max_payload; /* bytes */
 extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is cached */
 extern int	herald_resume_wal_size_mb;
 extern int	herald_retain_size_kb;

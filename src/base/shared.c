@@ -36,7 +36,10 @@ herald_shared_set_worker(uint32 number)
 uint32
 herald_shared_my_slot(void)
 {
-	/* 15, 16: a process that is not connected to a database has no backend number. */
+	/*
+	 * 15, 16: a process that is not connected to a database has no backend
+	 * number.
+	 */
 	return worker > 0 ? herald_control->slots - worker : Min(herald_my_slot(), herald_control->slots - 1);
 }
 

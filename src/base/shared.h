@@ -39,13 +39,16 @@ typedef enum HeraldCounter
 	HERALD_COUNT_DELIVERED,		/* sent to clients */
 	HERALD_COUNT_WAKEUPS,		/* passes of listeners over the queue */
 	HERALD_COUNT_SIGNALS_SENT,
-	HERALD_COUNT_SIGNALS_SAVED, /* listeners that had a message and needed no signal */
+	HERALD_COUNT_SIGNALS_SAVED, /* listeners that had a message and needed no
+								 * signal */
 	HERALD_COUNT_TURNS_RESCUED, /* taken back by the watchdog */
 	HERALD_COUNT_SEGMENTS_SPILLED,	/* written to temporary files */
-	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, at the size limit or because saving failed */
+	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, at the size limit or because
+									 * saving failed */
 	HERALD_COUNT_OVERRUNS,		/* listeners that missed notifications */
 	HERALD_COUNT_INVALIDATIONS, /* sent */
-	HERALD_COUNT_CACHE_RESETS,	/* resets of backends that missed invalidations */
+	HERALD_COUNT_CACHE_RESETS,	/* resets of backends that missed
+								 * invalidations */
 	HERALD_COUNT_CATCH_UPS,		/* signals to backends that were far behind */
 	HERALD_COUNTERS
 } HeraldCounter;
@@ -59,7 +62,8 @@ typedef struct HeraldCacheUse
 	_Atomic uint64_t bytes;		/* memory for these values */
 	_Atomic uint64_t hits;
 	_Atomic uint64_t misses;
-	_Atomic uint64_t invalidations; /* messages of its database that it has read */
+	_Atomic uint64_t invalidations; /* messages of its database that it has
+									 * read */
 	_Atomic uint64_t resets;
 } HeraldCacheUse;
 
@@ -74,33 +78,35 @@ typedef struct HeraldSlot
 
 	/* Written by the backend, before it joins and after it leaves. */
 	_Atomic int32_t pid;		/* 0: not a listener */
-	_Atomic int32_t process;	/* its process number, for herald_proc_waits_elsewhere() */
+	_Atomic int32_t process;	/* its process number, for
+								 * herald_proc_waits_elsewhere() */
 	_Atomic uint32_t database;
 	_Atomic uint32_t role;
 	_Atomic uint32_t channels;	/* number of channels that it listens to */
 
 	/*
-	 * What it has taken of the channel memory, and is about to take.  Written by the backend, and by
-	 * others that leave a channel to it.
+	 * What it has taken of the channel memory, and is about to take.  Written
+	 * by the backend, and by others that leave a channel to it.
 	 */
 	_Atomic uint64_t channel_bytes;
 
 	/* Written by the backend alone. */
 	_Atomic uint64_t delivered; /* notifications since it began to listen */
 	_Atomic uint64_t wakeups;
-	_Atomic uint64_t told;		/* the last position sent to its client; 0: it sends none */
+	_Atomic uint64_t told;		/* the last position sent to its client; 0: it
+								 * sends none */
 	_Atomic uint64_t counters[HERALD_COUNTERS];
 
 	/*
-	 * Written by the backend: its pid once it handles reasons other than notifications; else
-	 * 0.
+	 * Written by the backend: its pid once it handles reasons other than
+	 * notifications; else 0.
 	 */
 	_Atomic int32_t attends;
 	_Atomic uint32_t attends_to;	/* a bit for each of these reasons */
 
 	/*
-	 * Written by the backend: in a commit that may log notifications, its database and the version
-	 * of the channel settings that it uses; else 0.
+	 * Written by the backend: in a commit that may log notifications, its
+	 * database and the version of the channel settings that it uses; else 0.
 	 */
 	_Atomic uint64_t composes;
 
@@ -118,17 +124,30 @@ typedef struct HeraldDatabase
 {
 	_Atomic uint32_t oid;		/* 0: unused */
 
-	/* Transactions whose notifications bypassed our queue: notify/position/bypass.c. */
+	/*
+	 * Transactions whose notifications bypassed our queue:
+	 * notify/position/bypass.c.
+	 */
 	_Atomic uint32_t bypasses;
 
-	/* For each set of channels: the last one that may have notified one of them. */
+	/*
+	 * For each set of channels: the last one that may have notified one of
+	 * them.
+	 */
 	_Atomic uint32_t last_bypass[HERALD_CHANNEL_SETS];
 
-	/* Odd while a change of settings is being committed: notify/settings/channel_settings.c. */
+	/*
+	 * Odd while a change of settings is being committed:
+	 * notify/settings/channel_settings.c.
+	 */
 	_Atomic uint32_t settings_version;
-	_Atomic uint64_t settings_place;	/* the head of the queue when the last change was committed */
+	_Atomic uint64_t settings_place;	/* the head of the queue when the last
+										 * change was committed */
 
-	/* What has its place before this one was sent in another database with this oid. */
+	/*
+	 * What has its place before this one was sent in another database with
+	 * this oid.
+	 */
 	_Atomic uint64_t created_at;
 } HeraldDatabase;
 
@@ -162,14 +181,16 @@ typedef struct HeraldLastLogged
 typedef struct HeraldControl
 {
 	/*
-	 * Constant after the start, except for the first two fields.  All processes read these often,
-	 * so fields that change are in other cache lines.
+	 * Constant after the start, except for the first two fields.  All
+	 * processes read these often, so fields that change are in other cache
+	 * lines.
 	 */
-	_Atomic uint32_t is_damaged;	/* 1: the queue is switched off (notify/dispatch/damage.c) */
+	_Atomic uint32_t is_damaged;	/* 1: the queue is switched off
+									 * (notify/dispatch/damage.c) */
 
 	/*
-	 * [X4] 1: the WAL has an anchor of this run of the server.  Every session looks at this before
-	 * each commit; it is written once.
+	 * [X4] 1: the WAL has an anchor of this run of the server.  Every session
+	 * looks at this before each commit; it is written once.
 	 */
 	_Atomic uint32_t run_is_announced;
 	uint32		slots;			/* length of herald_slots */
@@ -177,48 +198,65 @@ typedef struct HeraldControl
 	int			channels_tranche;
 	dshash_table_handle channels;
 	uint64		channel_seed;	/* secret seed of the hashes of channels */
-	uint64		server_run;		/* drawn at random when shared memory is set up */
-	LWLock	   *spill_lock;		/* these two are taken only by notify/storage/spill.c */
+	uint64		server_run;		/* drawn at random when shared memory is set
+								 * up */
+	LWLock	   *spill_lock;		/* these two are taken only by
+								 * notify/storage/spill.c */
 	LWLock	   *deletion_lock;	/* before spill_lock */
 	LWLock	   *scan_lock;		/* for going through the channel map */
 	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
-	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue, and joining it */
+	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue,
+									 * and joining it */
 
 	/*
-	 * The watchdog's process number, or -1; and whether it is in a long sleep, which
-	 * herald_wake_watchdog_if_asleep() ends.
+	 * The watchdog's process number, or -1; and whether it is in a long
+	 * sleep, which herald_wake_watchdog_if_asleep() ends.
 	 */
 	_Atomic int32_t _Alignas(HERALD_CACHE_LINE) watchdog;
 	_Atomic uint32_t watchdog_sleeps;
-	_Atomic uint32_t tells_positions;	/* 1: some session sends its position to its client as
-										 * the queue advances */
+	_Atomic uint32_t tells_positions;	/* 1: some session sends its position
+										 * to its client as the queue advances */
 
 	/*
-	 * Number of backends that wait until batches are settled: their own, those that their client
-	 * knows of, or, to get room in the ring, those of its oldest segment.  While there are any, the
-	 * dispatcher announces at the condition variable that `settled` has moved.
+	 * Number of backends that wait until batches are settled: their own,
+	 * those that their client knows of, or, to get room in the ring, those of
+	 * its oldest segment.  While there are any, the dispatcher announces at
+	 * the condition variable that `settled` has moved.
 	 */
 	_Atomic uint32_t dispatch_waiters;
 	ConditionVariable settled_moved;
 
-	/* For notify/sender/admission.c: a sender waits for room; the end of the latest large batch. */
+	/*
+	 * For notify/sender/admission.c: a sender waits for room; the end of the
+	 * latest large batch.
+	 */
 	_Atomic bool room_is_awaited;
 	_Atomic uint64_t large_end;
 
 	_Atomic bool housekeeper_runs;
 
-	/* Logged channels.  logs: 1: this server has written a message, or is about to, or has relayed one. */
+	/*
+	 * Logged channels.  logs: 1: this server has written a message, or is
+	 * about to, or has relayed one.
+	 */
 	_Atomic uint32_t logs;
 	HeraldAnchors anchors;
-	_Atomic uint32_t wants_anchor;	/* 1: a setting has changed since the last one */
+	_Atomic uint32_t wants_anchor;	/* 1: a setting has changed since the last
+									 * one */
 	HeraldLastLogged _Alignas(HERALD_CACHE_LINE) last_logged;
 
-	/* For a session that changes channel settings: a commit that has used older ones has ended. */
+	/*
+	 * For a session that changes channel settings: a commit that has used
+	 * older ones has ended.
+	 */
 	ConditionVariable settings_released;
 
 	HeraldDatabase databases[HERALD_DATABASES];
 
-	/* For herald.reset_stats(): the values of the counters at the last reset, and its time. */
+	/*
+	 * For herald.reset_stats(): the values of the counters at the last reset,
+	 * and its time.
+	 */
 	LWLock	   *reset_lock;
 	uint64		reset_counters[HERALD_COUNTERS];
 	TimestampTz reset_time;
@@ -236,7 +274,8 @@ typedef struct HeraldRelay HeraldRelay;
 extern HeraldFiles *herald_files;	/* used only by notify/storage/files.c */
 extern HeraldSpill *herald_spill;	/* used only by notify/storage/spill.c */
 extern HeraldLargeTable *herald_large_table;
-extern HeraldReasonNames *herald_reason_names;	/* used only by api/reason_names.c */
+extern HeraldReasonNames *herald_reason_names;	/* used only by
+												 * api/reason_names.c */
 extern HeraldRelay *herald_relay;	/* used only by notify/relay/relay.c */
 extern void *herald_channel_area;	/* a DSA area, created in place */
 

@@ -40,9 +40,9 @@ herald_signal_notifications(uint32 slot, void *arg)
 	HERALD_HOLD_POINT("reason-added");
 
 	/*
-	 * [S2] Load the slot's pid only now: pairs with herald_session_join().  Either the slot's
-	 * new owner clears our bit, or we see the new owner's pid and send it the signal that goes
-	 * with the bit.
+	 * [S2] Load the slot's pid only now: pairs with herald_session_join().
+	 * Either the slot's new owner clears our bit, or we see the new owner's
+	 * pid and send it the signal that goes with the bit.
 	 */
 	pid = atomic_load_explicit(&listener->pid, memory_order_seq_cst);
 
@@ -51,18 +51,19 @@ herald_signal_notifications(uint32 slot, void *arg)
 	else if (is_first && pid != 0)
 	{
 		/*
-		 * If that backend has exited meanwhile, it has returned its turn.  If its slot has a
-		 * new owner, that backend runs an unnecessary empty transaction.
+		 * If that backend has exited meanwhile, it has returned its turn.  If
+		 * its slot has a new owner, that backend runs an unnecessary empty
+		 * transaction.
 		 */
 		(void) herald_signal_slot(pid, PROCSIG_NOTIFY_INTERRUPT, slot);
 		herald_shared_count(HERALD_COUNT_SIGNALS_SENT, 1);
 	}
 
 	/*
-	 * A backend can be busy before any of our hooks has run: parse analysis, for example,
-	 * locks tables, and a Bind without a Sync leaves a transaction open.  The same holds for a
-	 * backend that was signalled long ago.  The result is a hint: the wait may be over
-	 * already.
+	 * A backend can be busy before any of our hooks has run: parse analysis,
+	 * for example, locks tables, and a Bind without a Sync leaves a
+	 * transaction open.  The same holds for a backend that was signalled long
+	 * ago.  The result is a hint: the wait may be over already.
 	 */
 	return pid == MyProcPid ||
 		!herald_proc_waits_elsewhere(atomic_load_explicit(&listener->process, memory_order_relaxed),

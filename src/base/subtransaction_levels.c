@@ -52,7 +52,8 @@ herald_levels_subcommit(HeraldLevels *levels)
 	if (parent == 1 || (levels->used > 1 && level[-1].nesting == parent))
 		levels->used--;
 	else
-		level->nesting = parent;	/* the parent had appended nothing, so its items begin here */
+		level->nesting = parent;	/* the parent had appended nothing, so its
+									 * items begin here */
 }
 
 uint64

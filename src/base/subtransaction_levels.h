@@ -23,13 +23,15 @@
 typedef struct HeraldLevel
 {
 	int			nesting;
-	uint64		start;			/* length of the list when the subtransaction began */
+	uint64		start;			/* length of the list when the subtransaction
+								 * began */
 } HeraldLevel;
 
 /* One for each list; zeroed at first. */
 typedef struct HeraldLevels
 {
-	HeraldLevel *open;			/* innermost last; in TopMemoryContext, never freed */
+	HeraldLevel *open;			/* innermost last; in TopMemoryContext, never
+								 * freed */
 	int			used;
 	int			size;
 } HeraldLevels;

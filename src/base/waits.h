@@ -17,14 +17,18 @@
 /* docs/troubleshooting.md explains each to users. */
 typedef enum HeraldWait
 {
-	HERALD_WAIT_DISPATCH,		/* for batches to be settled: also for room in the ring */
+	HERALD_WAIT_DISPATCH,		/* for batches to be settled: also for room in
+								 * the ring */
 	HERALD_WAIT_HOUSEKEEPER,	/* for the next look */
-	HERALD_WAIT_MODERATION,		/* for more messages, so that a wakeup carries more */
+	HERALD_WAIT_MODERATION,		/* for more messages, so that a wakeup carries
+								 * more */
 	HERALD_WAIT_NOTIFICATION,	/* herald.read(): for a notification */
 	HERALD_WAIT_RELAY,			/* for the relay to begin, or to end */
 	HERALD_WAIT_RELAY_IDLE,		/* the relay: for more WAL to be replayed */
-	HERALD_WAIT_REPLAY,			/* for a standby to replay what a client has received elsewhere */
-	HERALD_WAIT_SETTINGS,		/* for commits that use older settings of channels to end */
+	HERALD_WAIT_REPLAY,			/* for a standby to replay what a client has
+								 * received elsewhere */
+	HERALD_WAIT_SETTINGS,		/* for commits that use older settings of
+								 * channels to end */
 	HERALD_WAIT_SPILL_READ,		/* for a temporary file */
 	HERALD_WAIT_SPILL_WRITE,
 	HERALD_WAIT_WATCHDOG,		/* for something to do */

@@ -78,8 +78,9 @@ herald_key_make(int count, const Datum *values, const bool *nulls, const Oid *ty
 	initStringInfo(&key);
 
 	/*
-	 * One session looks a value up, and another one changes it: their different settings for
-	 * the output of values must not give different keys.
+	 * One session looks a value up, and another one changes it: their
+	 * different settings for the output of values must not give different
+	 * keys.
 	 */
 	DateStyle = USE_ISO_DATES;
 	IntervalStyle = INTSTYLE_POSTGRES;

@@ -148,7 +148,10 @@ herald_store_name(const text *cache, const text *key, const text *query,
 bool
 herald_store_is_usable(void)
 {
-	/* The server would not see what a serializable transaction reads from a cache. */
+	/*
+	 * The server would not see what a serializable transaction reads from a
+	 * cache.
+	 */
 	return herald_cache_memory_kb > 0 && !RecoveryInProgress() && !IsolationIsSerializable();
 }
 
@@ -173,7 +176,7 @@ bool
 herald_store_put(const HeraldStoreName *name, const text *value)
 {
 	return add(name, value,
-		TransactionIdIsValid(GetTopTransactionIdIfAny()) ? ENTRY_TENTATIVE : ENTRY_KEPT);
+			   TransactionIdIsValid(GetTopTransactionIdIfAny()) ? ENTRY_TENTATIVE : ENTRY_KEPT);
 }
 
 bool
@@ -258,7 +261,7 @@ create(void)
 	static bool is_subscribed;
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "pg_herald caches",
 												  ALLOCSET_DEFAULT_SIZES);
-	HASHCTL		control = {.keysize = 2 * sizeof(uint32), .entrysize = sizeof(Place), .hcxt = context};
+	HASHCTL		control = {.keysize = 2 * sizeof(uint32),.entrysize = sizeof(Place),.hcxt = context};
 
 	if (!is_subscribed)
 		herald_invalidation_subscribe(forget, NULL);
@@ -332,7 +335,10 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	if (entry)
 		discard(entry);
 
-	/* Steps that may throw come first, and leave at most an empty list behind. */
+	/*
+	 * Steps that may throw come first, and leave at most an empty list
+	 * behind.
+	 */
 	entry = allocate(size, limit);
 	if (entry == NULL)
 	{

@@ -25,7 +25,8 @@ typedef struct HeraldStoreName
 	const text *query;
 	int			count;			/* of the arguments */
 	const Oid  *types;			/* of the arguments */
-	const char *path;			/* search_path, with which the query's names are looked up */
+	const char *path;			/* search_path, with which the query's names
+								 * are looked up */
 	Oid			role;			/* the query runs with its privileges */
 	uint32		cache_hash;
 	uint32		key_hash;

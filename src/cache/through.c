@@ -40,7 +40,8 @@ typedef struct KeptPlan
 	int			count;			/* of arguments */
 	Oid		   *types;
 	SPIPlanPtr	plan;
-	int			uses;			/* current executions: a query may itself use the cache */
+	int			uses;			/* current executions: a query may itself use
+								 * the cache */
 } KeptPlan;
 
 static KeptPlan *plans[PLANS_MAX];

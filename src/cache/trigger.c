@@ -67,9 +67,10 @@ herald_invalidate_cache(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" must be fired AFTER the event", "invalidate_cache")));
 	trigger = data->tg_trigger;
+
 	/*
-	 * Negative: there were more than 32,767 arguments, which not every version's CREATE
-	 * TRIGGER refuses.
+	 * Negative: there were more than 32,767 arguments, which not every
+	 * version's CREATE TRIGGER refuses.
 	 */
 	if (trigger->tgnargs <= 0)
 		ereport(ERROR,

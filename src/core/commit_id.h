@@ -14,9 +14,12 @@
 
 typedef struct HeraldCommitId
 {
-	uint64_t	run;			/* the run of the server that committed it, a random number */
-	uint64_t	place;			/* the place of its batch in that server's queue */
-	uint64_t	end;			/* the end of its commit record in the WAL; 0: no commit, or not written yet */
+	uint64_t	run;			/* the run of the server that committed it, a
+								 * random number */
+	uint64_t	place;			/* the place of its batch in that server's
+								 * queue */
+	uint64_t	end;			/* the end of its commit record in the WAL; 0:
+								 * no commit, or not written yet */
 } HeraldCommitId;
 
 #endif							/* HERALD_COMMIT_ID_H */

@@ -111,7 +111,8 @@ herald_freshness_join(HeraldFreshness *freshness, const HeraldVisibility *now,
 	uint32_t	also_count = 0;
 
 	/*
-	 * All that was noted now counts as missed, so neither the ranges nor the floor are needed.
+	 * All that was noted now counts as missed, so neither the ranges nor the
+	 * floor are needed.
 	 */
 	herald_freshness_init(freshness);
 	freshness->swept = now->xmin;
@@ -206,7 +207,10 @@ herald_freshness_sees_missed(const HeraldFreshness *freshness, const HeraldVisib
 	if (before == 0)
 		return true;
 
-	/* First the transactions that are in progress for the snapshot because of its xmax... */
+	/*
+	 * First the transactions that are in progress for the snapshot because of
+	 * its xmax...
+	 */
 	if (herald_xid_precedes(snapshot->xmax, before) &&
 		xids_between(snapshot->xmax, before) !=
 		freshness->not_missed_count - count_preceding(freshness->not_missed,

@@ -45,7 +45,8 @@ typedef struct HeraldVisibility
 {
 	uint32_t	xmin;			/* all ids before it are finished */
 	uint32_t	xmax;			/* all ids from here on are in progress */
-	const uint32_t *running;	/* top-level ids between that are in progress, unordered */
+	const uint32_t *running;	/* top-level ids between that are in progress,
+								 * unordered */
 	uint32_t	count;
 } HeraldVisibility;
 
@@ -62,7 +63,8 @@ typedef struct HeraldFreshness
 {
 	/* Snapshots that see ids below the floor in progress are refused. */
 	uint32_t	floor;			/* 0: not yet */
-	uint32_t	swept;			/* the floor when old ranges were last removed; 0: not yet */
+	uint32_t	swept;			/* the floor when old ranges were last
+								 * removed; 0: not yet */
 	bool		is_worn_out;	/* nothing may be kept, until the next join */
 
 	/*

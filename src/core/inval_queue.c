@@ -130,7 +130,10 @@ herald_inval_join(HeraldInvalQueue *queue, uint32_t slot)
 		atomic_store_explicit(&queue->slots_used, slot + 1, memory_order_relaxed);
 	atomic_store_explicit(&reader->stuck, 0, memory_order_relaxed);
 
-	/* No other process changes the word now: inserters, which reset it, need the lock. */
+	/*
+	 * No other process changes the word now: inserters, which reset it, need
+	 * the lock.
+	 */
 	atomic_store_explicit(&reader->word, make_word(head, HERALD_INVAL_READING),
 						  memory_order_relaxed);
 }
@@ -140,7 +143,10 @@ herald_inval_skip(HeraldInvalQueue *queue, uint32_t slot, uint32_t database)
 {
 	uint64_t	word = atomic_load_explicit(&queue->readers[slot].word, memory_order_relaxed);
 
-	/* The word of a reader that was reset still has the position that it had reached. */
+	/*
+	 * The word of a reader that was reset still has the position that it had
+	 * reached.
+	 */
 	if (herald_inval_state(word) != HERALD_INVAL_RESET ||
 		queue->last[database % HERALD_INVAL_DATABASES] > herald_inval_position(word))
 		return false;
@@ -187,8 +193,8 @@ herald_inval_read(HeraldInvalQueue *queue, uint32_t slot, HeraldInvalidation *me
 	}
 
 	/*
-	 * [I2] The copies are valid only if we have not been reset meanwhile.  [I3] release: pairs
-	 * with needed_by(); the copies are complete.
+	 * [I2] The copies are valid only if we have not been reset meanwhile.
+	 * [I3] release: pairs with needed_by(); the copies are complete.
 	 */
 	if (!atomic_compare_exchange_strong_explicit(&reader->word, &word,
 												 make_word(position + count, HERALD_INVAL_READING),
@@ -235,8 +241,9 @@ herald_inval_insert(HeraldInvalQueue *queue, const HeraldInvalidation *messages,
 	}
 
 	/*
-	 * [I1] release: pairs with herald_inval_read() and herald_inval_is_current().  [I6] before
-	 * the turn is checked: pairs with furthest_behind().
+	 * [I1] release: pairs with herald_inval_read() and
+	 * herald_inval_is_current().  [I6] before the turn is checked: pairs with
+	 * furthest_behind().
 	 */
 	atomic_store_explicit(&queue->head, head + count, memory_order_seq_cst);
 	return look ? give_turn(queue) : HERALD_INVAL_NOBODY;
@@ -364,8 +371,8 @@ give_turn(HeraldInvalQueue *queue)
 		if (!take_turn_back(queue, next))
 		{
 			/*
-			 * [I5] The watchdog may have marked a reader that has joined in this slot
-			 * meanwhile.
+			 * [I5] The watchdog may have marked a reader that has joined in
+			 * this slot meanwhile.
 			 */
 			clear_stuck(&queue->readers[slot]);
 			return HERALD_INVAL_NOBODY;

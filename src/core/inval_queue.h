@@ -93,8 +93,8 @@ typedef struct HeraldInvalReader
 	_Atomic uint32_t stuck;
 
 	/*
-	 * As a writer: the transaction of this slot whose invalidations are in the queue, while it
-	 * may be neither finished nor prepared; 0: none.
+	 * As a writer: the transaction of this slot whose invalidations are in
+	 * the queue, while it may be neither finished nor prepared; 0: none.
 	 */
 	_Atomic uint32_t committing;
 } HeraldInvalReader;
@@ -105,14 +105,16 @@ typedef struct HeraldInvalQueue
 	uint32_t	slots;			/* constant */
 
 	/* Written with the lock held; readers load it for each use of a cache. */
-	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) head;	/* position of the next message */
+	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) head;	/* position of the next
+														 * message */
 
 	/* With the lock held. */
-	uint64_t _Alignas(HERALD_CACHE_LINE) look_at;	/* check the readers when head gets there */
+	uint64_t	_Alignas(HERALD_CACHE_LINE) look_at;	/* check the readers
+														 * when head gets there */
 
 	/*
-	 * Bits 0 to 31: the slot + 1 of the reader with the turn to catch up, or 0; from bit 32
-	 * on: the turn's number.
+	 * Bits 0 to 31: the slot + 1 of the reader with the turn to catch up, or
+	 * 0; from bit 32 on: the turn's number.
 	 */
 	_Atomic uint64_t turn;
 	_Atomic uint32_t slots_used;	/* no slot from here on was ever used */

@@ -35,7 +35,8 @@ typedef struct HeraldLargeFile
 {
 	_Atomic uint64_t number;	/* 0: free */
 	_Atomic uint64_t position;	/* of the reference */
-	_Atomic uint64_t bytes;		/* written by its owner, before it has a position */
+	_Atomic uint64_t bytes;		/* written by its owner, before it has a
+								 * position */
 	_Atomic uint64_t sets;		/* of channels; written likewise */
 	_Atomic uint32_t role;		/* the transaction's role */
 } HeraldLargeFile;

@@ -29,9 +29,11 @@ typedef enum HeraldListenerState
 	HERALD_LISTENER_FREE = 0,	/* no backend listens in this slot */
 	HERALD_LISTENER_IDLE,		/* waits for a command; nothing pending */
 	HERALD_LISTENER_PENDING,	/* in the wakeup set, not signalled yet */
-	HERALD_LISTENER_SIGNALLED,	/* has been signalled, and has not acted on it yet */
+	HERALD_LISTENER_SIGNALLED,	/* has been signalled, and has not acted on it
+								 * yet */
 	HERALD_LISTENER_PROCESSING, /* reads the queue */
-	HERALD_LISTENER_AGAIN,		/* the same, and there may be more than it has seen */
+	HERALD_LISTENER_AGAIN,		/* the same, and there may be more than it has
+								 * seen */
 	HERALD_LISTENER_BUSY,		/* in a transaction; nothing pending */
 	HERALD_LISTENER_BUSY_PENDING	/* in a transaction; reads when it ends */
 } HeraldListenerState;

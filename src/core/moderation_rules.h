@@ -19,7 +19,8 @@
 /* Facts about a listener's pass, for these decisions. */
 typedef struct HeraldPass
 {
-	uint64_t	since_us;		/* time since the end of the previous pass; UINT64_MAX: none */
+	uint64_t	since_us;		/* time since the end of the previous pass;
+								 * UINT64_MAX: none */
 	uint32_t	batches;		/* batches that it has read messages of */
 	uint32_t	batches_before; /* `batches` at the last decision */
 	uint32_t	lingers;		/* steps of lingering so far */

@@ -105,9 +105,9 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 	assert(entries_length <= herald_queue_batch_max(queue));
 
 	/*
-	 * Read before writing, and before any process can wait for this batch.  The ring's pages
-	 * exist, but each process has to map them: on a first read Linux maps sixteen pages at a
-	 * time, on a first write only one.
+	 * Read before writing, and before any process can wait for this batch.
+	 * The ring's pages exist, but each process has to map them: on a first
+	 * read Linux maps sixteen pages at a time, on a first write only one.
 	 */
 	(void) *(volatile _Atomic uint64_t *) herald_queue_at(queue, head);
 
@@ -117,17 +117,18 @@ herald_queue_reserve(HeraldQueue *queue, const HeraldBatch *batch,
 		start = (head + length <= next_segment) ? head : next_segment;
 
 		/*
-		 * [L1] acquire: pairs with the release in herald_queue_recycle(); the ring has been
-		 * zeroed up to this limit.
+		 * [L1] acquire: pairs with the release in herald_queue_recycle(); the
+		 * ring has been zeroed up to this limit.
 		 */
 		if (start + length > atomic_load_explicit(&queue->limit, memory_order_acquire))
 			return false;
 
 		/*
-		 * [L2] release: pairs with the acquire in scan() of sequencer.c; a backend that sees
-		 * the new head also sees zero, or the words that we write below, and no bytes of an
-		 * older lap.  [D1] Sequentially consistent, because has_finished() in sequencer.c
-		 * looks at the head as well.
+		 * [L2] release: pairs with the acquire in scan() of sequencer.c; a
+		 * backend that sees the new head also sees zero, or the words that we
+		 * write below, and no bytes of an older lap.  [D1] Sequentially
+		 * consistent, because has_finished() in sequencer.c looks at the head
+		 * as well.
 		 */
 	} while (!atomic_compare_exchange_weak_explicit(&queue->head, &head, start + length,
 													memory_order_seq_cst,
@@ -249,10 +250,11 @@ herald_queue_recycle(HeraldQueue *queue, HeraldPosition needed)
 		return false;
 
 	/*
-	 * First declare these bytes invalid, then change them.  [L3] The stores in zero() and
-	 * herald_queue_fill() are releases, so that a reader which sees one of them sees the new
-	 * tail too.  [F1] release: pairs with herald_queue_copy(); a reader that finds the bytes
-	 * gone also sees that they were saved before.
+	 * First declare these bytes invalid, then change them.  [L3] The stores
+	 * in zero() and herald_queue_fill() are releases, so that a reader which
+	 * sees one of them sees the new tail too.  [F1] release: pairs with
+	 * herald_queue_copy(); a reader that finds the bytes gone also sees that
+	 * they were saved before.
 	 */
 	atomic_store_explicit(&queue->tail, new_tail, memory_order_release);
 	HERALD_HOLD_POINT("tail-moved");

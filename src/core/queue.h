@@ -44,24 +44,27 @@ typedef struct HeraldQueue
 	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) head;
 
 	/*
-	 * Written by the spiller (retention.h).  tail <= head <= limit == tail + ring_size.  Bytes
-	 * below the tail may be overwritten at any moment; bytes from head to limit are zero, except
-	 * for what senders have written.
+	 * Written by the spiller (retention.h).  tail <= head <= limit == tail +
+	 * ring_size.  Bytes below the tail may be overwritten at any moment;
+	 * bytes from head to limit are zero, except for what senders have
+	 * written.
 	 */
 	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) limit;
 	_Atomic uint64_t tail;
 
 	/*
-	 * Everything below was given up although a listener may have needed it.  Never decreases.
-	 * A listener below this position has been overrun, and does not hold the queue back.
+	 * Everything below was given up although a listener may have needed it.
+	 * Never decreases. A listener below this position has been overrun, and
+	 * does not hold the queue back.
 	 */
 	_Atomic uint64_t lost;
 
 	/*
-	 * Dispatcher, one at a time (dispatching).  settled <= dispatched <= head.  Listeners read
-	 * below `dispatched`.  Below `settled` all of the messages' listeners have been marked as
-	 * well.  In the batch at `settled` they have been marked up to mark_offset, in bytes from
-	 * the batch's header; 0: not begun.
+	 * Dispatcher, one at a time (dispatching).  settled <= dispatched <=
+	 * head.  Listeners read below `dispatched`.  Below `settled` all of the
+	 * messages' listeners have been marked as well.  In the batch at
+	 * `settled` they have been marked up to mark_offset, in bytes from the
+	 * batch's header; 0: not begun.
 	 */
 	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) dispatched;
 	_Atomic uint64_t settled;

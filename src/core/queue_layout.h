@@ -106,19 +106,22 @@ static_assert(sizeof(HeraldBatchHeader) == 32, "batch header has padding");
 typedef enum HeraldEntryKind
 {
 	HERALD_ENTRY_NOTIFICATION = 1,	/* pid, channel, NUL, payload, NUL */
-	HERALD_ENTRY_FILE = 2,		/* HeraldFileReference: listeners read on in that file */
-	HERALD_ENTRY_CHANNEL = 3,	/* as a notification, with their number in place of the pid: a
-								 * file with some on this channel follows */
-	HERALD_ENTRY_ALL_LISTENERS = 4, /* empty: a file follows for the whole database */
-	HERALD_ENTRY_COMMIT = 5		/* HeraldCommitId: the batch is in the WAL; first in its batch, and no
-								 * notification */
+	HERALD_ENTRY_FILE = 2,		/* HeraldFileReference: listeners read on in
+								 * that file */
+	HERALD_ENTRY_CHANNEL = 3,	/* as a notification, with their number in
+								 * place of the pid: a file with some on this
+								 * channel follows */
+	HERALD_ENTRY_ALL_LISTENERS = 4, /* empty: a file follows for the whole
+									 * database */
+	HERALD_ENTRY_COMMIT = 5		/* HeraldCommitId: the batch is in the WAL;
+								 * first in its batch, and no notification */
 } HeraldEntryKind;
 
 typedef struct HeraldEntry
 {
 	uint32_t	length;			/* whole entry in bytes, a multiple of 8 */
-	uint32_t	channel_hash;	/* of the channel; the queue does not depend on the hash
-								 * function */
+	uint32_t	channel_hash;	/* of the channel; the queue does not depend
+								 * on the hash function */
 	uint32_t	body_length;	/* bytes of body[] in use */
 	uint16_t	channel_length; /* bytes, without the NUL */
 	uint16_t	kind;			/* HeraldEntryKind */

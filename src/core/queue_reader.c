@@ -206,8 +206,8 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 	entry = (const HeraldEntry *) (reader->buffer + (reader->position - reader->copied_from));
 
 	/*
-	 * Check the length first: it determines how many bytes must be copied before the rest
-	 * is used.
+	 * Check the length first: it determines how many bytes must be copied
+	 * before the rest is used.
 	 */
 	if (entry->length < sizeof(*entry) || entry->length > room)
 		return HERALD_READ_DAMAGED;

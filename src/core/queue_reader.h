@@ -18,7 +18,8 @@ typedef enum HeraldReadResult
 	HERALD_READ_END,			/* everything up to the end has been read */
 	HERALD_READ_REFILLED,		/* a new chunk was copied: call again */
 	HERALD_READ_ROOM,			/* the buffer is too small: see room_needed */
-	HERALD_READ_LAPPED,			/* the bytes were overwritten or deleted: overrun */
+	HERALD_READ_LAPPED,			/* the bytes were overwritten or deleted:
+								 * overrun */
 	HERALD_READ_DAMAGED			/* the bytes are not valid */
 } HeraldReadResult;
 
@@ -26,7 +27,8 @@ typedef struct HeraldMessage
 {
 	int32_t		sender_pid;
 	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
-	HeraldCommitId commit;	/* of the batch; all zero: it is not in the WAL */
+	HeraldCommitId commit;		/* of the batch; all zero: it is not in the
+								 * WAL */
 	HeraldPosition batch;		/* where its batch begins */
 	const HeraldEntry *entry;	/* in the reader's buffer, until the next call */
 } HeraldMessage;
@@ -55,25 +57,31 @@ typedef bool (*HeraldListensTo) (const HeraldEntry *entry, HeraldPosition batch)
  */
 typedef struct HeraldReader
 {
-	HeraldQueue  *queue;
+	HeraldQueue *queue;
 	uint32_t	database;		/* batches for other databases are skipped */
-	HeraldPosition end;			/* where to stop reading; a border between batches */
-	uint64_t	position;		/* next byte to read: of the queue, or of `file` */
+	HeraldPosition end;			/* where to stop reading; a border between
+								 * batches */
+	uint64_t	position;		/* next byte to read: of the queue, or of
+								 * `file` */
 	HeraldPosition checkpoint;
 	bool		in_batch;		/* position is inside `header`'s batch */
 	HeraldBatchHeader header;
-	HeraldCommitId commit;	/* of that batch; all zero: none */
-	uint64_t	entries_end;	/* end of the entries; in the queue or the file, as `position` */
+	HeraldCommitId commit;		/* of that batch; all zero: none */
+	uint64_t	entries_end;	/* end of the entries; in the queue or the
+								 * file, as `position` */
 	bool		in_file;		/* position is in `file`, not in the queue */
 	uint64_t	file;
-	bool		expects_file;	/* the batch is a reference; its file comes last */
-	bool		wants_file;		/* ... and the file has notifications for this reader */
+	bool		expects_file;	/* the batch is a reference; its file comes
+								 * last */
+	bool		wants_file;		/* ... and the file has notifications for this
+								 * reader */
 	uint64_t	bytes_read;		/* in this pass */
 	uint64_t	copied_from;	/* the range of bytes in the buffer */
 	uint64_t	copied_to;
-	HeraldReadSpilled read_spilled; /* NULL: no bytes exist outside of the ring */
+	HeraldReadSpilled read_spilled; /* NULL: no bytes exist outside of the
+									 * ring */
 	HeraldReadFile read_file;	/* NULL: no files exist */
-	HeraldListensTo listens_to;	/* NULL: the reader listens to all channels */
+	HeraldListensTo listens_to; /* NULL: the reader listens to all channels */
 	char	   *buffer;			/* 8-aligned */
 	size_t		buffer_size;	/* bytes, a multiple of 8, at least 64 */
 	uint64_t	room_needed;	/* bytes, after HERALD_READ_ROOM */

@@ -28,11 +28,14 @@ typedef struct HeraldWalAnchor
 /* Zeroed: nothing is known, and the client cannot resume by the WAL. */
 typedef struct HeraldReceipt
 {
-	HeraldWalAnchor from;		/* an anchor: everything that the client lacks has its commit record and
-								 * the last part of its message beyond it */
-	uint64_t	done;			/* commits that end here or before have been received */
-	HeraldCommitId furthest;	/* the witness: of the commits of which the client has received something, the
-								 * one that ends last; end 0: none beyond `from` */
+	HeraldWalAnchor from;		/* an anchor: everything that the client lacks
+								 * has its commit record and the last part of
+								 * its message beyond it */
+	uint64_t	done;			/* commits that end here or before have been
+								 * received */
+	HeraldCommitId furthest;	/* the witness: of the commits of which the
+								 * client has received something, the one that
+								 * ends last; end 0: none beyond `from` */
 } HeraldReceipt;
 
 /* The client has received something of this commit. */

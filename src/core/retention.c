@@ -45,7 +45,7 @@
 
 static void delete_unneeded(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits);
 static HeraldPosition retained_from(const HeraldSpiller *spiller, HeraldPosition needed, uint64_t bytes,
-			  const HeraldRetentionLimits *limits);
+									const HeraldRetentionLimits *limits);
 static HeraldPosition oldest_kept(const HeraldSpiller *spiller);
 static uint64_t bytes_between(const HeraldSpiller *spiller, HeraldPosition from, HeraldPosition to);
 static bool keep_within_limit(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits);
@@ -79,7 +79,10 @@ herald_retention_move(const HeraldSpiller *spiller, const HeraldRetentionLimits 
 	bool		is_needed;		/* by a listener */
 	bool		is_left;		/* an incomplete file is left */
 
-	/* Also if no segment can move.  The saved range must end at the tail before one is added to it. */
+	/*
+	 * Also if no segment can move.  The saved range must end at the tail
+	 * before one is added to it.
+	 */
 	delete_unneeded(spiller, queue->segment_size, limits);
 	if (!herald_retention_can_move(queue))
 		return herald_queue_is_short(queue) ? HERALD_RETENTION_NO_ROOM : HERALD_RETENTION_ROOM;
@@ -129,10 +132,11 @@ HeraldPosition
 herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint64_t sets)
 {
 	/*
-	 * [F5] The order of these loads matters.  `to` after the tail: a segment is saved before
-	 * it leaves the ring, and an older `to` would not cover it.  `from` after `to`, since
-	 * delete_below() stores `from` first: an older `from` could be taken for the start of a
-	 * range that has begun since.  `lost` after `from`: `lost` moves up before segments are
+	 * [F5] The order of these loads matters.  `to` after the tail: a segment
+	 * is saved before it leaves the ring, and an older `to` would not cover
+	 * it.  `from` after `to`, since delete_below() stores `from` first: an
+	 * older `from` could be taken for the start of a range that has begun
+	 * since.  `lost` after `from`: `lost` moves up before segments are
 	 * deleted.
 	 */
 	HeraldPosition tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
@@ -140,7 +144,10 @@ herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint6
 	HeraldPosition from = atomic_load_explicit(&retention->from, memory_order_acquire);
 	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
 
-	/* If the saved range ends before the tail, more was recycled without being saved. */
+	/*
+	 * If the saved range ends before the tail, more was recycled without
+	 * being saved.
+	 */
 	if (from > tail || to < tail)
 		from = tail;
 	if (from < lost)
@@ -192,8 +199,8 @@ static void
 delete_unneeded(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits)
 {
 	/*
-	 * Files of transactions that rolled back belong to the very first position, and to no
-	 * channel.
+	 * Files of transactions that rolled back belong to the very first
+	 * position, and to no channel.
 	 */
 	remove_large(spiller, HERALD_ALIGN);
 	delete_below(spiller,
@@ -388,7 +395,10 @@ delete_below(const HeraldSpiller *spiller, HeraldPosition position)
 	HeraldPosition tail = atomic_load_explicit(&spiller->queue->tail, memory_order_relaxed);
 	HeraldPosition left = from;
 
-	/* What was recycled without being saved was not needed, so nothing before it is. */
+	/*
+	 * What was recycled without being saved was not needed, so nothing before
+	 * it is.
+	 */
 	if (to < tail && position < tail)
 		position = tail;
 	while (left < to && left + size <= position)
@@ -396,7 +406,10 @@ delete_below(const HeraldSpiller *spiller, HeraldPosition position)
 	atomic_store_explicit(&retention->from, left, memory_order_release);
 	if (left >= to)
 	{
-		/* [F5] `to` last: a process that sees the new one sees the new `from` too. */
+		/*
+		 * [F5] `to` last: a process that sees the new one sees the new `from`
+		 * too.
+		 */
 		atomic_store_explicit(&retention->from, tail, memory_order_release);
 		atomic_store_explicit(&retention->to, tail, memory_order_release);
 	}

@@ -23,7 +23,10 @@ typedef struct HeraldRetention
 	_Atomic uint64_t from;
 	_Atomic uint64_t to;
 
-	/* For each set of channels: from this position on, no large transaction's file is missing. */
+	/*
+	 * For each set of channels: from this position on, no large transaction's
+	 * file is missing.
+	 */
 	_Atomic uint64_t complete_from[HERALD_CHANNEL_SETS];
 } HeraldRetention;
 
@@ -46,7 +49,8 @@ typedef enum HeraldRetentionResult
 {
 	HERALD_RETENTION_NO_ROOM,
 	HERALD_RETENTION_ROOM,
-	HERALD_RETENTION_AGAIN			/* try again when a removed file has been deleted */
+	HERALD_RETENTION_AGAIN		/* try again when a removed file has been
+								 * deleted */
 } HeraldRetentionResult;
 
 /* Storage for segments.  Called by the spiller; none of these functions may throw. */
@@ -56,15 +60,17 @@ typedef struct HeraldRetentionCalls
 	bool		(*save) (HeraldPosition segment);
 
 	/*
-	 * remove() deletes the file of a segment, complete or not; there may be no file.  Deleting
-	 * takes time, and may be done after the spiller has released its lock: the segment is not
-	 * saved again.  removing(): are there removed files that are not deleted yet?
+	 * remove() deletes the file of a segment, complete or not; there may be
+	 * no file.  Deleting takes time, and may be done after the spiller has
+	 * released its lock: the segment is not saved again.  removing(): are
+	 * there removed files that are not deleted yet?
 	 */
 	void		(*remove) (HeraldPosition segment);
 	bool		(*removing) (void);
 
 	/*
-	 * dropped(): something was given up; overrun(): called for each listener that needed it.
+	 * dropped(): something was given up; overrun(): called for each listener
+	 * that needed it.
 	 */
 	void		(*dropped) (void);
 	void		(*overrun) (uint32_t slot, HeraldOverrunReason reason);
@@ -77,7 +83,7 @@ typedef struct HeraldRetentionCalls
 typedef struct HeraldSpiller
 {
 	HeraldRetention *retention;
-	HeraldQueue  *queue;
+	HeraldQueue *queue;
 	HeraldWakeup *wakeup;
 	HeraldLargeTable *large;
 	const HeraldRetentionCalls *calls;

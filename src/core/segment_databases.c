@@ -36,8 +36,8 @@ herald_segment_may_have(HeraldQueue *queue, HeraldPosition position, uint32_t da
 	uint64_t	number = herald_queue_segment_number(queue, position);
 
 	/*
-	 * [L7] relaxed: each published batch was recorded before, and a later record only adds
-	 * bits.
+	 * [L7] relaxed: each published batch was recorded before, and a later
+	 * record only adds bits.
 	 */
 	uint64_t	word = atomic_load_explicit(&queue->databases[number % HERALD_SEGMENTS_NOTED],
 											memory_order_relaxed);
@@ -59,7 +59,10 @@ add(HeraldQueue *queue, HeraldPosition position, uint32_t bits)
 
 	after |= before >> 32 == (uint32_t) number ? before : number << 32;
 
-	/* [L7] relaxed: the position is published afterwards, with a release [W1]. */
+	/*
+	 * [L7] relaxed: the position is published afterwards, with a release
+	 * [W1].
+	 */
 	if (after != before)
 		atomic_store_explicit(databases, after, memory_order_relaxed);
 }

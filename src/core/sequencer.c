@@ -71,8 +71,9 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 			HERALD_HOLD_POINT("dispatch-marked");
 
 			/*
-			 * [L5] release: pairs with the acquire in herald_wakeup_needed().  Sequentially
-			 * consistent for [D3], in notify/dispatch/dispatch.c, and for [W3], in
+			 * [L5] release: pairs with the acquire in herald_wakeup_needed().
+			 * Sequentially consistent for [D3], in
+			 * notify/dispatch/dispatch.c, and for [W3], in
 			 * herald_wakeup_has_read(): it must come after the marks.
 			 */
 			atomic_store_explicit(&queue->settled, from, memory_order_seq_cst);
@@ -80,7 +81,10 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 
 		HERALD_HOLD_POINT("dispatch-unlock");
 
-		/* [D1] pairs with the exchange above, in a process that tried meanwhile. */
+		/*
+		 * [D1] pairs with the exchange above, in a process that tried
+		 * meanwhile.
+		 */
 		atomic_store_explicit(&queue->dispatching, 0, memory_order_seq_cst);
 		HERALD_TRY_UNLOCKED();
 		HERALD_HOLD_POINT("dispatch-unlocked");
@@ -116,9 +120,9 @@ publish_stretch(HeraldQueue *queue, HeraldPosition *to, bool *damaged)
 
 	/*
 	 * [W1] sequentially consistent: pairs with the load in
-	 * herald_wakeup_begin() and the one after a LISTEN has been entered in the
-	 * channel map.  A listener that does not see this position is seen by mark(),
-	 * which comes after it.
+	 * herald_wakeup_begin() and the one after a LISTEN has been entered in
+	 * the channel map.  A listener that does not see this position is seen by
+	 * mark(), which comes after it.
 	 */
 	atomic_store_explicit(&queue->dispatched, *to, memory_order_seq_cst);
 	HERALD_HOLD_POINT("dispatch-published");

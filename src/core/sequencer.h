@@ -46,9 +46,12 @@ typedef struct HeraldSequencerCalls
 typedef enum HeraldSequencerResult
 {
 	HERALD_SEQUENCER_DONE,		/* no finished batch is left */
-	HERALD_SEQUENCER_ELSEWHERE,	/* another process is the dispatcher, and will see our batch */
-	HERALD_SEQUENCER_MORE,		/* the budget is spent, but not all is dispatched: call again */
-	HERALD_SEQUENCER_DAMAGED		/* the queue contains bytes that no sender wrote */
+	HERALD_SEQUENCER_ELSEWHERE, /* another process is the dispatcher, and will
+								 * see our batch */
+	HERALD_SEQUENCER_MORE,		/* the budget is spent, but not all is
+								 * dispatched: call again */
+	HERALD_SEQUENCER_DAMAGED	/* the queue contains bytes that no sender
+								 * wrote */
 } HeraldSequencerResult;
 
 /*
@@ -58,7 +61,7 @@ typedef enum HeraldSequencerResult
  * batches, if another process took the lock before our last look.
  */
 extern HeraldSequencerResult herald_sequencer_run(HeraldQueue *queue, uint64_t budget,
-											const HeraldSequencerCalls *calls);
+												  const HeraldSequencerCalls *calls);
 
 /*
  * Is there work for a dispatcher, perhaps in progress: finished batches, with no unfinished

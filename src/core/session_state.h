@@ -15,11 +15,14 @@
 typedef enum HeraldSessionState
 {
 	HERALD_SESSION_ABSENT,		/* it is not a listener */
-	HERALD_SESSION_IDLE,		/* the client has sent no statement in this transaction */
-	HERALD_SESSION_HELD,		/* the same, but it cannot deliver: it has just joined, or an
-								 * earlier transaction still blocks delivery */
+	HERALD_SESSION_IDLE,		/* the client has sent no statement in this
+								 * transaction */
+	HERALD_SESSION_HELD,		/* the same, but it cannot deliver: it has
+								 * just joined, or an earlier transaction
+								 * still blocks delivery */
 	HERALD_SESSION_BUSY,		/* in a transaction of the client */
-	HERALD_SESSION_CHAINED		/* the same, and its end will begin another transaction */
+	HERALD_SESSION_CHAINED		/* the same, and its end will begin another
+								 * transaction */
 } HeraldSessionState;
 
 #define HERALD_SESSION_STATES	(HERALD_SESSION_CHAINED + 1)
@@ -32,7 +35,8 @@ typedef enum HeraldSessionEvent
 	HERALD_SESSION_CHAIN,		/* COMMIT AND CHAIN, ROLLBACK AND CHAIN */
 	HERALD_SESSION_COMMIT,
 	HERALD_SESSION_ABORT,
-	HERALD_SESSION_ABORT_IN_BLOCK	/* the client may still have to send ROLLBACK */
+	HERALD_SESSION_ABORT_IN_BLOCK	/* the client may still have to send
+									 * ROLLBACK */
 } HeraldSessionEvent;
 
 #define HERALD_SESSION_EVENTS	(HERALD_SESSION_ABORT_IN_BLOCK + 1)

@@ -25,8 +25,10 @@
 /* Which actions are allowed at this place. */
 typedef enum HeraldStopPointKind
 {
-	HERALD_STOP_KIND_HOLD,		/* no error: a lock is held, or the commit is done */
-	HERALD_STOP_KIND_FAULT,		/* an error may be thrown, but interrupts are not served */
+	HERALD_STOP_KIND_HOLD,		/* no error: a lock is held, or the commit is
+								 * done */
+	HERALD_STOP_KIND_FAULT,		/* an error may be thrown, but interrupts are
+								 * not served */
 	HERALD_STOP_KIND_STOP		/* both */
 } HeraldStopPointKind;
 

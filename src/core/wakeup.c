@@ -108,7 +108,10 @@ herald_wakeup_leave(HeraldWakeup *wakeup, uint32_t slot)
 	herald_listener_leave(herald_wakeup_word(wakeup, slot));
 	HERALD_HOLD_POINT("exit-word-free");
 
-	/* A dispatcher may set the bit again now.  That is harmless: the word is FREE. */
+	/*
+	 * A dispatcher may set the bit again now.  That is harmless: the word is
+	 * FREE.
+	 */
 	set_remove(wakeup, slot);
 	(void) herald_wakeup_yield(wakeup, slot);
 }
@@ -169,7 +172,10 @@ herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send, 
 			{
 				(void) take_back(wakeup, slot, serial);
 
-				/* We may be inside a commit, so stop here; the watchdog signals the rest. */
+				/*
+				 * We may be inside a commit, so stop here; the watchdog
+				 * signals the rest.
+				 */
 				if (++besides == HERALD_BESIDES_MAX)
 					break;
 			}
@@ -240,8 +246,9 @@ herald_wakeup_hold(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 	*had_read = from;
 
 	/*
-	 * [W3] The position may come from another session, and may lie beyond published batches
-	 * that have not marked us yet: the word must not move past those.
+	 * [W3] The position may come from another session, and may lie beyond
+	 * published batches that have not marked us yet: the word must not move
+	 * past those.
 	 */
 	return herald_listener_hold(herald_wakeup_word(wakeup, slot), position < from ? position : from);
 }
@@ -271,7 +278,10 @@ herald_wakeup_begin(HeraldWakeup *wakeup, HeraldQueue *queue, uint32_t slot,
 	set_remove(wakeup, slot);
 	regain_trust(wakeup, slot);
 
-	/* [W1] after the word has changed: pairs with publish_stretch() of sequencer.c */
+	/*
+	 * [W1] after the word has changed: pairs with publish_stretch() of
+	 * sequencer.c
+	 */
 	*to = atomic_load_explicit(&queue->dispatched, memory_order_seq_cst);
 	return true;
 }
@@ -311,7 +321,10 @@ herald_wakeup_yield(HeraldWakeup *wakeup, uint32_t slot)
 {
 	HeraldTurn *turn = herald_wakeup_turn(wakeup, slot);
 
-	/* [W2] Not relaxed: at exit it must not come before the store that made the word FREE. */
+	/*
+	 * [W2] Not relaxed: at exit it must not come before the store that made
+	 * the word FREE.
+	 */
 	if (atomic_load_explicit(&turn->serial, memory_order_seq_cst) == 0 ||
 		atomic_exchange_explicit(&turn->serial, 0, memory_order_seq_cst) == 0)
 		return false;
@@ -338,15 +351,18 @@ herald_wakeup_needed(HeraldWakeup *wakeup, HeraldQueue *queue)
 {
 	HeraldPosition needed = atomic_load_explicit(&queue->settled, memory_order_acquire);
 
-	/* Only the spiller needs an exact answer, and it is the one that writes this. */
+	/*
+	 * Only the spiller needs an exact answer, and it is the one that writes
+	 * this.
+	 */
 	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_relaxed);
 	uint32_t	used = atomic_load_explicit(&wakeup->slots_used, memory_order_seq_cst);
 
 	for (uint32_t slot = 0; slot < used; slot++)
 	{
 		/*
-		 * [L6] acquire: pairs with the transitions; the listener's reads below the word are
-		 * complete.
+		 * [L6] acquire: pairs with the transitions; the listener's reads
+		 * below the word are complete.
 		 */
 		uint64_t	word = atomic_load_explicit(herald_wakeup_word(wakeup, slot),
 												memory_order_acquire);
@@ -476,8 +492,8 @@ set_take_next(HeraldWakeup *wakeup, uint32_t *slot)
 	uint32_t	first = cursor / BITS_PER_WORD;
 
 	/*
-	 * The cursor's word is visited twice: first the bits above the cursor, at the end those
-	 * below.
+	 * The cursor's word is visited twice: first the bits above the cursor, at
+	 * the end those below.
 	 */
 	for (uint32_t i = 0; i <= length && length > 0; i++)
 	{

@@ -17,8 +17,8 @@
 typedef struct HeraldTurn
 {
 	_Atomic uint32_t serial;	/* the turn that it holds; 0: none */
-	_Atomic uint8_t distrust;	/* number of wakeups without a turn that still follow; see
-								 * HERALD_DISTRUST */
+	_Atomic uint8_t distrust;	/* number of wakeups without a turn that still
+								 * follow; see HERALD_DISTRUST */
 	uint8_t		unused[3];
 } HeraldTurn;
 
@@ -46,12 +46,13 @@ typedef struct HeraldWakeup
 	/* Wakers. */
 	_Atomic uint32_t _Alignas(HERALD_CACHE_LINE) turns_out;
 	_Atomic uint32_t next_serial;
-	_Atomic uint32_t cursor;	/* where the search for the next listener begins */
+	_Atomic uint32_t cursor;	/* where the search for the next listener
+								 * begins */
 	_Atomic uint32_t slots_used;	/* no slot from here on was ever used */
 
 	/*
-	 * words[slots], then turns[slots], then set[]: a bit per slot.  The words are adjacent
-	 * because the dispatcher visits many of them.
+	 * words[slots], then turns[slots], then set[]: a bit per slot.  The words
+	 * are adjacent because the dispatcher visits many of them.
 	 */
 	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) words[];
 } HeraldWakeup;

@@ -15,19 +15,22 @@
 /* What a reader of the WAL knows of the server's present run. */
 typedef enum HeraldWalCoverage
 {
-	HERALD_WAL_UNKNOWN,			/* reading began in the middle of it, and has met no message */
-	HERALD_WAL_LOST,			/* the same, after a part of the WAL that could not be read */
+	HERALD_WAL_UNKNOWN,			/* reading began in the middle of it, and has
+								 * met no message */
+	HERALD_WAL_LOST,			/* the same, after a part of the WAL that
+								 * could not be read */
 	HERALD_WAL_BEGUN,			/* it has begun, and nothing was committed yet */
 	HERALD_WAL_COVERED,
-	HERALD_WAL_UNCOVERED		/* it, or one before, has committed without pg_herald, of which nothing
-								 * has come since */
+	HERALD_WAL_UNCOVERED		/* it, or one before, has committed without
+								 * pg_herald, of which nothing has come since */
 } HeraldWalCoverage;
 
 #define HERALD_WAL_COVERAGES	(HERALD_WAL_UNCOVERED + 1)
 
 typedef enum HeraldWalStep
 {
-	HERALD_WAL_BEGINNING,		/* of a run: a checkpoint at shutdown, the end of a recovery */
+	HERALD_WAL_BEGINNING,		/* of a run: a checkpoint at shutdown, the end
+								 * of a recovery */
 	HERALD_WAL_COMMIT,
 	HERALD_WAL_MESSAGE			/* of pg_herald, for example an anchor */
 } HeraldWalStep;

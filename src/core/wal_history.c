@@ -39,7 +39,10 @@ herald_wal_history_commit(HeraldWalHistory *history, HeraldCommitId commit, bool
 {
 	const HeraldCommitId *witness = &history->received.furthest;
 
-	/* [X3] A run gives each place once: no other history of the cluster has this commit. */
+	/*
+	 * [X3] A run gives each place once: no other history of the cluster has
+	 * this commit.
+	 */
 	if (commit.end == witness->end && commit.run == witness->run && commit.place == witness->place)
 		history->has_witness = true;
 

@@ -22,7 +22,10 @@
 
 typedef struct HeraldWalHistory
 {
-	/* The client's position: it has received everything below `place` in the queue of `run`, and what the receipt says. */
+	/*
+	 * The client's position: it has received everything below `place` in the
+	 * queue of `run`, and what the receipt says.
+	 */
 	uint64_t	run;
 	uint64_t	place;
 	HeraldReceipt received;
@@ -32,16 +35,20 @@ typedef struct HeraldWalHistory
 	uint64_t	cut;
 
 	/* What reading has found so far. */
-	HeraldReceipt receipt;			/* of a client that has received the whole history; begins as `received` */
-	bool		has_witness;	/* [X3] the WAL is the one that the client's position is about */
+	HeraldReceipt receipt;		/* of a client that has received the whole
+								 * history; begins as `received` */
+	bool		has_witness;	/* [X3] the WAL is the one that the client's
+								 * position is about */
 	bool		has_left;		/* a commit has been left to the queue */
 } HeraldWalHistory;
 
 typedef enum HeraldWalVerdict
 {
-	HERALD_WAL_PASS_OVER,		/* it is not for this client, or the queue will deliver it */
+	HERALD_WAL_PASS_OVER,		/* it is not for this client, or the queue
+								 * will deliver it */
 	HERALD_WAL_DELIVER,
-	HERALD_WAL_UNDECIDED		/* the client cannot resume: a transaction before it is still committing */
+	HERALD_WAL_UNDECIDED		/* the client cannot resume: a transaction
+								 * before it is still committing */
 } HeraldWalVerdict;
 
 /* Reading has met an anchor. */

@@ -253,7 +253,8 @@ herald_wal_next(HeraldWalMessage *message, HeraldWalNotification *notification, 
 
 	*notification = empty;
 	if (message->kind == HERALD_WAL_SETTING)
-		return take_channel(message, notification, buffer); /* no second string follows */
+		return take_channel(message, notification, buffer); /* no second string
+															 * follows */
 	(void) take(message, ",");
 	return take_notification(message, notification, buffer);
 }

@@ -42,14 +42,17 @@
 typedef enum HeraldWalKind
 {
 	HERALD_WAL_NOTIFICATIONS,	/* one part of a transaction's notifications */
-	HERALD_WAL_ANCHOR,			/* readers recognize by it which server wrote the WAL */
-	HERALD_WAL_SETTING			/* a channel, or a pattern of channels, is logged from here on, or no longer */
+	HERALD_WAL_ANCHOR,			/* readers recognize by it which server wrote
+								 * the WAL */
+	HERALD_WAL_SETTING			/* a channel, or a pattern of channels, is
+								 * logged from here on, or no longer */
 } HeraldWalKind;
 
 typedef enum HeraldWalResult
 {
 	HERALD_WAL_VALID,
-	HERALD_WAL_NEWER,			/* of a later version: no more of it can be read */
+	HERALD_WAL_NEWER,			/* of a later version: no more of it can be
+								 * read */
 	HERALD_WAL_INVALID			/* not in the form above */
 } HeraldWalResult;
 
@@ -60,8 +63,9 @@ typedef struct HeraldWalMessage
 	uint64_t	run;			/* the run of the server that wrote it */
 
 	/* Notifications. */
-	uint64_t	place;			/* of the batch in the server's queue; 0 if not the last part, or
-								 * if the notifications bypassed the queue */
+	uint64_t	place;			/* of the batch in the server's queue; 0 if
+								 * not the last part, or if the notifications
+								 * bypassed the queue */
 	uint64_t	first;			/* where part 1 begins in the WAL; 0 in part 1 */
 	uint32_t	part;			/* from 1 on */
 	bool		is_last;

@@ -40,7 +40,8 @@
 static HeraldFreshness *freshness;	/* NULL: we have never joined */
 static bool must_join;			/* some messages have not been applied */
 static uint32 *not_missed;		/* memory that *freshness uses */
-static uint32 *committing;		/* room for herald_inval_queue->slots + max_prepared_xacts */
+static uint32 *committing;		/* room for herald_inval_queue->slots +
+								 * max_prepared_xacts */
 static bool joined_in_recovery;
 
 static void join(void);
@@ -62,8 +63,8 @@ herald_inval_reader_accept(void)
 	uint32		slot = herald_shared_my_slot();
 
 	/*
-	 * Temporary tables are dropped at exit, in a transaction: we may have left the queue
-	 * already.
+	 * Temporary tables are dropped at exit, in a transaction: we may have
+	 * left the queue already.
 	 */
 	if (proc_exit_inprogress)
 		return;
@@ -86,7 +87,10 @@ herald_inval_reader_may_keep(uint32 cache, uint32 key, Snapshot snapshot)
 		RecoveryInProgress())
 		return false;
 
-	/* The server would not see what a serializable transaction reads from a cache. */
+	/*
+	 * The server would not see what a serializable transaction reads from a
+	 * cache.
+	 */
 	if (IsolationIsSerializable())
 		return false;
 
@@ -145,8 +149,8 @@ join(void)
 	must_join = true;			/* until this has succeeded */
 
 	/*
-	 * After a promotion we must join again: transactions that the primary has prepared since
-	 * are missed too.
+	 * After a promotion we must join again: transactions that the primary has
+	 * prepared since are missed too.
 	 */
 	joined_in_recovery = RecoveryInProgress();
 
@@ -301,8 +305,8 @@ static void
 note(uint32 bucket, TransactionId xid, const HeraldVisibility *seen)
 {
 	/*
-	 * For a moment during PREPARE TRANSACTION snapshots contain an id twice, so their lengths
-	 * do not show which one is older.
+	 * For a moment during PREPARE TRANSACTION snapshots contain an id twice,
+	 * so their lengths do not show which one is older.
 	 */
 	if (max_prepared_xacts > 0)
 		herald_freshness_note(freshness, bucket, xid, MyProc->xmin);

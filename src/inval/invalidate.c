@@ -53,7 +53,8 @@ typedef struct InvalidKey
 static struct
 {
 	MemoryContext context;		/* of all these; NULL: nothing is pending */
-	HTAB	   *known;			/* set of InvalidKeys; NULL while there are few */
+	HTAB	   *known;			/* set of InvalidKeys; NULL while there are
+								 * few */
 	InvalidKey *items;			/* in the order in which they were added */
 	uint32		count;
 	uint32		room;
@@ -139,7 +140,7 @@ herald_invalidate(uint32 cache, uint32 key)
 bool
 herald_invalidate_is_pending(uint32 cache, uint32 key)
 {
-	InvalidKey		item = {cache, key};
+	InvalidKey	item = {cache, key};
 
 	if (pending.known)
 		return hash_search(pending.known, &item, HASH_FIND, NULL) != NULL;
@@ -180,7 +181,7 @@ herald_invalidate_publish(void)
 
 	for (uint32 i = 0; i < pending.count;)
 	{
-		InvalidKey		item = pending.items[i];
+		InvalidKey	item = pending.items[i];
 		uint32		end = i + 1;
 
 		while (end < pending.count && pending.items[end].cache == item.cache)
@@ -232,8 +233,8 @@ herald_invalidate_end(void)
 		return;
 
 	/*
-	 * [I7] The transaction is visibly over, or among the prepared ones: pairs with join() of
-	 * inval_reader.c
+	 * [I7] The transaction is visibly over, or among the prepared ones: pairs
+	 * with join() of inval_reader.c
 	 */
 	atomic_store_explicit(&herald_inval_queue->readers[herald_shared_my_slot()].committing, 0,
 						  memory_order_release);
@@ -308,7 +309,10 @@ announce(void)
 	HeraldInvalReader *mine = &herald_inval_queue->readers[herald_shared_my_slot()];
 	TransactionId xid = GetTopTransactionIdIfAny();
 
-	/* [I7] This comes before the messages: pairs with join() of inval_reader.c */
+	/*
+	 * [I7] This comes before the messages: pairs with join() of
+	 * inval_reader.c
+	 */
 	atomic_store_explicit(&mine->committing, xid, memory_order_seq_cst);
 	return xid;
 }

@@ -89,7 +89,8 @@ struct HeraldStopPoints
 HeraldStopPoints *herald_stop_points;
 
 static emit_log_hook_type prev_emit_log_hook;
-static int	try_locks_held;		/* number of the queue's try-locks that this process holds */
+static int	try_locks_held;		/* number of the queue's try-locks that this
+								 * process holds */
 static bool is_reporting;		/* that a rule is broken */
 
 static void check_message(ErrorData *error);
@@ -139,7 +140,8 @@ check_message(ErrorData *error)
 
 	if (lock != NULL)
 	{
-		char		message[256];	/* elog() reuses the memory of the first message */
+		char		message[256];	/* elog() reuses the memory of the first
+									 * message */
 
 		is_reporting = true;
 		strlcpy(message, error->message ? error->message : "", sizeof(message));
@@ -170,7 +172,10 @@ lock_held(void)
 	if (LWLockHeldByMe(herald_control->reasons_lock))
 		return "reasons_lock";
 
-	/* The locks of dshash and dsa are anywhere in the memory that we gave them. */
+	/*
+	 * The locks of dshash and dsa are anywhere in the memory that we gave
+	 * them.
+	 */
 	if (LWLockAnyHeldByMe((LWLock *) herald_channel_area,
 						  (int) ((Size) herald_channel_memory_kb * 1024 / sizeof(uint32)), sizeof(uint32)))
 		return "a lock of the channel map";
@@ -200,7 +205,10 @@ lock_held_at_wait(void)
 	if (herald_lock_held_by_me(&tag, AccessExclusiveLock))
 		return "the lock of the server's NOTIFY";
 
-	/* The server does not tell which LWLocks are held, but each of them holds off interrupts. */
+	/*
+	 * The server does not tell which LWLocks are held, but each of them holds
+	 * off interrupts.
+	 */
 	return InterruptHoldoffCount > 0 ? "an LWLock, or something else that holds off interrupts" : NULL;
 }
 

@@ -42,10 +42,10 @@ Datum
 herald_stop_state(PG_FUNCTION_ARGS)
 {
 	char	   *state = psprintf("turns %u, to be woken %u, dispatching %u, waiting for dispatch %u, room awaited %u, large files %d, any to be deleted %d",
-		atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
-		atomic_load(&herald_queue->dispatching), atomic_load(&herald_control->dispatch_waiters),
-		atomic_load(&herald_control->room_is_awaited), herald_large_table_count(herald_large_table),
-		herald_files_any_doomed());
+								 atomic_load(&herald_wakeup->turns_out), herald_wakeup_waiting(herald_wakeup),
+								 atomic_load(&herald_queue->dispatching), atomic_load(&herald_control->dispatch_waiters),
+								 atomic_load(&herald_control->room_is_awaited), herald_large_table_count(herald_large_table),
+								 herald_files_any_doomed());
 
 	PG_RETURN_TEXT_P(cstring_to_text(state));
 }
@@ -115,7 +115,7 @@ herald_stop_caches(PG_FUNCTION_ARGS)
 			committing++;
 	}
 	PG_RETURN_TEXT_P(cstring_to_text(psprintf("reading %d, committing %d, turn of slot %d", reading, committing,
-		(int) (uint32) herald_inval_turn(herald_inval_queue) - 1)));
+											  (int) (uint32) herald_inval_turn(herald_inval_queue) - 1)));
 }
 
 /*

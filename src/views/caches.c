@@ -52,7 +52,10 @@ herald_view_caches(PG_FUNCTION_ARGS)
 					   UInt64GetDatum(atomic_load(&use->invalidations)));
 		herald_row_add(&row, "resets", INT8OID, UInt64GetDatum(atomic_load(&use->resets)));
 
-		/* A reader that was overrun does not read the messages that it was behind. */
+		/*
+		 * A reader that was overrun does not read the messages that it was
+		 * behind.
+		 */
 		herald_row_add_or_null(&row, "lag", INT8OID,
 							   UInt64GetDatum(head - Min(head, herald_inval_position(word))),
 							   herald_inval_state(word) == HERALD_INVAL_RESET);

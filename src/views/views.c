@@ -68,7 +68,8 @@ StaticAssertDecl(lengthof(counter_names) == HERALD_COUNTERS, "each counter has a
 typedef struct ChannelRows
 {
 	bool		sees_all;
-	Oid		   *roles;			/* by slot: the role if the user may see it, else InvalidOid */
+	Oid		   *roles;			/* by slot: the role if the user may see it,
+								 * else InvalidOid */
 	bool		is_full;		/* there are more channels than `size` */
 	int			used;
 	int			size;
@@ -150,8 +151,8 @@ herald_view_channels(PG_FUNCTION_ARGS)
 	ChannelRows found = {.size = 512,.sees_all = herald_sees_all()};
 
 	/*
-	 * The scan holds locks of the map: steps that need catalogs or memory come before it, and
-	 * steps that may write to disk after it.
+	 * The scan holds locks of the map: steps that need catalogs or memory
+	 * come before it, and steps that may write to disk after it.
 	 */
 	InitMaterializedSRF(fcinfo, 0);
 	found.roles = palloc0(herald_wakeup->slots * sizeof(Oid));
@@ -237,7 +238,10 @@ herald_view_stats(PG_FUNCTION_ARGS)
 	reset_time = herald_control->reset_time;
 	LWLockRelease(herald_control->reset_lock);
 
-	/* Making a Datum can allocate memory, and so may fail: do not do this under the lock. */
+	/*
+	 * Making a Datum can allocate memory, and so may fail: do not do this
+	 * under the lock.
+	 */
 	for (int i = 0; i < HERALD_COUNTERS; i++)
 		herald_row_add(&row, counter_names[i], INT8OID, UInt64GetDatum(totals[i]));
 	herald_row_add(&row, "stats_reset", TIMESTAMPTZOID, TimestampTzGetDatum(reset_time));

@@ -77,7 +77,8 @@ static HeraldReached reached;
  */
 static HeraldWalAnchor anchor;
 
-static XLogRecPtr done;			/* everything up to here had been sent before the current record */
+static XLogRecPtr done;			/* everything up to here had been sent before
+								 * the current record */
 static HeraldRelayFigures figures;
 
 /* What the reorder has counted up to the last record. */
@@ -137,7 +138,10 @@ herald_relay_main(Datum arg)
 	{
 		run();
 
-		/* A position from before the end says nothing of what this server sends on other channels from now on. */
+		/*
+		 * A position from before the end says nothing of what this server
+		 * sends on other channels from now on.
+		 */
 		if (herald_wal_coverage_is_doubt(herald_reorder_coverage(reorder)))
 		{
 			report_gap(InvalidOid, "the server may have run without pg_herald");
@@ -176,7 +180,10 @@ connect_to_server(void)
 static bool
 begin(void)
 {
-	/* Read the head before RecoveryInProgress(): in recovery no session has sent anything. */
+	/*
+	 * Read the head before RecoveryInProgress(): in recovery no session has
+	 * sent anything.
+	 */
 	HeraldPosition head = atomic_load(&herald_queue->head);
 	XLogRecPtr	from;
 	TimeLineID	timeline;
@@ -196,7 +203,10 @@ begin(void)
 	}
 	else if (RecoveryInProgress())
 	{
-		/* Transactions that are open now may have begun to write their messages. */
+		/*
+		 * Transactions that are open now may have begun to write their
+		 * messages.
+		 */
 		GetOldestRestartPoint(&from, &timeline);
 		memset(&reached, 0, sizeof(reached));
 		reached.wal = GetXLogReplayRecPtr(NULL);
@@ -222,7 +232,8 @@ begin(void)
 static void
 run(void)
 {
-	XLogRecPtr	end = InvalidXLogRecPtr;	/* the end of recovery, or a later position */
+	XLogRecPtr	end = InvalidXLogRecPtr;	/* the end of recovery, or a later
+											 * position */
 
 	for (uint32 count = 1;; count++)
 	{
@@ -334,15 +345,18 @@ note_gap(const HeraldWalEvent *event)
 {
 	if (event->is_creation)
 	{
-		/* It has no listeners yet; positions in another one that had its oid are not its own. */
+		/*
+		 * It has no listeners yet; positions in another one that had its oid
+		 * are not its own.
+		 */
 		append_gap(event->database);
 		herald_database_created(event->database);
 	}
 	else
 	{
 		/*
-		 * [X4] A session that enters its channels in the map looks at this afterwards: so it finds this, or is found by
-		 * the gap.
+		 * [X4] A session that enters its channels in the map looks at this
+		 * afterwards: so it finds this, or is found by the gap.
 		 */
 		if (herald_reorder_coverage(reorder) == HERALD_WAL_UNCOVERED)
 		{
@@ -398,7 +412,10 @@ note_progress(XLogRecPtr wal)
 {
 	XLogRecPtr	oldest = herald_reorder_oldest(reorder);
 
-	/* While it reads again what was relayed before a restart, there is no progress to publish. */
+	/*
+	 * While it reads again what was relayed before a restart, there is no
+	 * progress to publish.
+	 */
 	if (wal < reached.wal)
 		return;
 	reached.wal = wal;
@@ -578,7 +595,10 @@ publish_gaps(void)
 	}
 	pfree(databases);
 
-	/* Also if none listens now: a position from before the gap must differ from one after it. */
+	/*
+	 * Also if none listens now: a position from before the gap must differ
+	 * from one after it.
+	 */
 	if (count == 0)
 		publish_gap(InvalidOid);
 }

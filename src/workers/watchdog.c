@@ -48,7 +48,8 @@
 typedef struct Seen
 {
 	uint64		word;			/* its state and position */
-	uint32		turn;			/* the serial number of its turn; 0: it had none */
+	uint32		turn;			/* the serial number of its turn; 0: it had
+								 * none */
 } Seen;
 
 PGDLLEXPORT void herald_watchdog_main(Datum arg);
@@ -101,7 +102,10 @@ herald_watchdog_main(Datum arg)
 		sleep_ms = sleep_time(last_look_ms, last_active_ms);
 		if (sleep_ms == HERALD_IDLE_MS)
 		{
-			/* [D4] Announce the sleep, then check again: pairs with herald_wake_watchdog_if_asleep() */
+			/*
+			 * [D4] Announce the sleep, then check again: pairs with
+			 * herald_wake_watchdog_if_asleep()
+			 */
 			atomic_exchange_explicit(&herald_control->watchdog_sleeps, 1, memory_order_seq_cst);
 			if (is_anything_awaited())
 				sleep_ms = LOOK_EVERY_MS;

@@ -60,7 +60,8 @@ typedef struct HeraldChannel
 	uint32		count;			/* listeners */
 	uint32		slots[SLOTS_IN_ENTRY];	/* of the first ones */
 	dsa_pointer last_block;		/* of the others */
-	HeraldPosition marked_to;	/* end of the run in which the listeners were last marked */
+	HeraldPosition marked_to;	/* end of the run in which the listeners were
+								 * last marked */
 	HeraldChannelCounters counters;
 } Channel;
 
@@ -282,8 +283,8 @@ herald_channels_scan(HeraldChannelVisitor visitor, void *arg)
 	Channel    *entry;
 
 	/*
-	 * One scan at a time: otherwise a LISTEN could wait for several scans that read the same
-	 * partition.
+	 * One scan at a time: otherwise a LISTEN could wait for several scans
+	 * that read the same partition.
 	 */
 	LWLockAcquire(herald_control->scan_lock, LW_EXCLUSIVE);
 	dshash_seq_init(&scan, channels, false);

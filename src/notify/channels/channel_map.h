@@ -31,9 +31,12 @@ typedef struct HeraldChannelKey
 typedef struct HeraldChannelCounters
 {
 	_Atomic uint64 sent;		/* notifications */
-	_Atomic uint64 delivered;	/* notifications sent to clients, once for each listener */
-	_Atomic int64 last_sent;	/* commit time of the last one, TimestampTz; 0: none */
-	_Atomic int64 since;		/* when the counters started at zero, TimestampTz */
+	_Atomic uint64 delivered;	/* notifications sent to clients, once for
+								 * each listener */
+	_Atomic int64 last_sent;	/* commit time of the last one, TimestampTz;
+								 * 0: none */
+	_Atomic int64 since;		/* when the counters started at zero,
+								 * TimestampTz */
 } HeraldChannelCounters;
 
 /* A channel, as passed to the visitor of herald_channels_scan(). */
@@ -42,7 +45,7 @@ typedef struct HeraldChannelInfo
 	Oid			database;
 	const char *name;
 	uint32		count;			/* listeners */
-	struct HeraldChannel *entry;		/* for herald_channels_count_listeners() */
+	struct HeraldChannel *entry;	/* for herald_channels_count_listeners() */
 	HeraldChannelCounters *counters;
 } HeraldChannelInfo;
 
@@ -82,7 +85,8 @@ extern void herald_channels_key(HeraldChannelKey *key, Oid database, const Heral
 /* Totals of marking the listeners of several channels. */
 typedef struct HeraldChannelMarks
 {
-	uint64		looked_at;		/* listeners, counted each time they are marked */
+	uint64		looked_at;		/* listeners, counted each time they are
+								 * marked */
 	uint64		entered;		/* listeners that entered the wakeup set */
 } HeraldChannelMarks;
 

@@ -44,7 +44,8 @@ static struct
 {
 	uint32		left;			/* entries that may follow */
 	uint32		step;			/* for how many a claim is made at once */
-	uint32		admitted;		/* of the present claim's entries, those that may follow */
+	uint32		admitted;		/* of the present claim's entries, those that
+								 * may follow */
 	uint64		claimed;		/* bytes */
 }			claim;
 
@@ -117,8 +118,8 @@ bytes_of(uint32 role)
 		HeraldSlot *listener = &herald_slots[slot];
 
 		/*
-		 * [C2] Load the pid first: it is stored after the role, and before any bytes that
-		 * matter.
+		 * [C2] Load the pid first: it is stored after the role, and before
+		 * any bytes that matter.
 		 */
 		if (atomic_load_explicit(&listener->pid, memory_order_seq_cst) != 0 &&
 			atomic_load_explicit(&listener->role, memory_order_relaxed) == role)
@@ -140,7 +141,10 @@ refuse(uint32 role, uint64 wanted)
 {
 	const char *name = GetUserNameFromId(role, true);
 
-	/* Now: the abort may have to wait for a client that does not read the error. */
+	/*
+	 * Now: the abort may have to wait for a client that does not read the
+	 * error.
+	 */
 	herald_quota_end();
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

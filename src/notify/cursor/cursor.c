@@ -41,7 +41,10 @@ static bool has_begun(const HeraldCursor *cursor);
 void
 herald_cursor_prepare(void)
 {
-	/* Without evidence, a standby's queue may lack what was sent, and a place in it means nothing. */
+	/*
+	 * Without evidence, a standby's queue may lack what was sent, and a place
+	 * in it means nothing.
+	 */
 	herald_relay_await_evidence();
 	if (herald_channel_settings_any())
 		herald_anchor_ensure();
@@ -53,7 +56,10 @@ herald_cursor_begin(HeraldCursor *cursor)
 	memset(cursor, 0, sizeof(*cursor));
 	cursor->at.run = herald_control->server_run;
 
-	/* Load the bypasses first: a transaction that is counted in between must count as not received. */
+	/*
+	 * Load the bypasses first: a transaction that is counted in between must
+	 * count as not received.
+	 */
 	cursor->at.bypasses = herald_bypass_count();
 	cursor->at.wal = receipt_of_server(&cursor->at.place);
 }
@@ -235,7 +241,8 @@ read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	HeraldCut	cut;
 	HeraldGone	gone;
 
-	herald_cursor_close_past(cursor);	/* an attempt that ended with an error has left it empty */
+	herald_cursor_close_past(cursor);	/* an attempt that ended with an error
+										 * has left it empty */
 	gone = herald_cut_make(&request->after->wal, &cut);
 	if (herald_is_gone(gone))
 		return gone;
@@ -270,7 +277,10 @@ herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 		return true;
 	}
 
-	/* All channels have received everything before the cut now: those that were read before, from the queue. */
+	/*
+	 * All channels have received everything before the cut now: those that
+	 * were read before, from the queue.
+	 */
 	cursor->at.wal = herald_wal_source_end(cursor->past);
 	herald_cursor_close_past(cursor);
 	return false;

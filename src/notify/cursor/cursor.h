@@ -26,8 +26,10 @@
 /* Zeroed: it has not begun. */
 typedef struct HeraldCursor
 {
-	HeraldToken at;				/* its reader has received everything before this in the queue */
-	HeraldWalSource *past;		/* what is to be read from the WAL before the queue; NULL: nothing */
+	HeraldToken at;				/* its reader has received everything before
+								 * this in the queue */
+	HeraldWalSource *past;		/* what is to be read from the WAL before the
+								 * queue; NULL: nothing */
 	HeraldToken in_past;		/* the position of a reader that is in `past` */
 	HeraldPosition cut;			/* where the queue continues after `past` */
 } HeraldCursor;
@@ -38,12 +40,14 @@ typedef struct HeraldCursorRequest
 	const HeraldToken *after;
 	const HeraldChannelName *channels;
 	int			channels_used;
-	bool		outlives_transaction;	/* the cursor is used after the end of the transaction */
-	bool		queue_has_lost; /* do not try the queue: it has lost what comes next */
+	bool		outlives_transaction;	/* the cursor is used after the end of
+										 * the transaction */
+	bool		queue_has_lost; /* do not try the queue: it has lost what
+								 * comes next */
 
 	/*
-	 * See to it that the queue is kept from this place on, of which the reader knows this number of
-	 * bypasses; or say why it is not.
+	 * See to it that the queue is kept from this place on, of which the
+	 * reader knows this number of bypasses; or say why it is not.
 	 */
 	HeraldGone	(*keep) (HeraldPosition place, uint32 bypasses, bool all_logged, void *arg);
 	void	   *arg;

@@ -26,9 +26,12 @@ typedef struct HeraldCut
 {
 	HeraldPosition place;
 	XLogRecPtr	wal;
-	bool		in_order;		/* the queue before it has the order of the WAL */
-	uint32		bypasses;		/* herald_bypass_count() before the cut was made */
-	uint64		settings;		/* herald_channel_settings_version() before the cut was made */
+	bool		in_order;		/* the queue before it has the order of the
+								 * WAL */
+	uint32		bypasses;		/* herald_bypass_count() before the cut was
+								 * made */
+	uint64		settings;		/* herald_channel_settings_version() before
+								 * the cut was made */
 } HeraldCut;
 
 /*

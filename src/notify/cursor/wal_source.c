@@ -33,7 +33,8 @@ typedef struct PastTransaction
 	uint64		bytes;			/* of the entries that follow */
 	TimestampTz committed_at;
 	HeraldCommitId commit;
-	HeraldWalAnchor anchor;		/* the latest one at which no transaction was open; wal 0: none */
+	HeraldWalAnchor anchor;		/* the latest one at which no transaction was
+								 * open; wal 0: none */
 } PastTransaction;
 
 typedef struct FileOffset
@@ -51,15 +52,18 @@ struct HeraldWalSource
 	bool		is_read;
 	HeraldToken token;
 	HeraldCut	cut;
-	HeraldReceipt all;			/* the receipt of a client that has received everything in the file */
-	List	   *changed;		/* patterns of channels whose setting has changed meanwhile */
+	HeraldReceipt all;			/* the receipt of a client that has received
+								 * everything in the file */
+	List	   *changed;		/* patterns of channels whose setting has
+								 * changed meanwhile */
 
 	/* Taking notifications from the file. */
 	bool		is_rewound;
 	bool		in_transaction;
 	PastTransaction now;		/* the current transaction */
 	uint64		bytes_left;		/* bytes of entries not taken yet */
-	HeraldReceipt received;		/* the receipt of a client that has received everything before `now` */
+	HeraldReceipt received;		/* the receipt of a client that has received
+								 * everything before `now` */
 	char	   *buffer;
 	size_t		buffer_size;
 };
@@ -73,7 +77,8 @@ typedef struct WalReading
 	HeraldListensTo wants;
 	uint32		wanted_max;
 	uint32		wanted;			/* wanted notifications so far */
-	HeraldWalAnchor anchor;		/* the latest one at which no transaction was open */
+	HeraldWalAnchor anchor;		/* the latest one at which no transaction was
+								 * open */
 } WalReading;
 
 static const FileOffset beginning = {0};
@@ -107,7 +112,10 @@ herald_wal_source_open(MemoryContext parent, bool outlives_transaction)
 void
 herald_wal_source_close(HeraldWalSource *source)
 {
-	/* Closing throws if an earlier error has left something to write.  Then the file stays open until the session ends. */
+	/*
+	 * Closing throws if an earlier error has left something to write.  Then
+	 * the file stays open until the session ends.
+	 */
 	if (source->file != NULL)
 		(void) herald_with_messages_suppressed(close_file, source->file);
 	MemoryContextDelete(source->memory);
@@ -141,7 +149,7 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 {
 	MemoryContext caller = MemoryContextSwitchTo(source->memory);
 	MemoryContext memory = AllocSetContextCreate(caller, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
-	WalReading		reading = {.source = source,.wants = wants,.wanted_max = wanted_max};
+	WalReading	reading = {.source = source,.wants = wants,.wanted_max = wanted_max};
 	HeraldGone	gone;
 
 	Assert(!source->is_read);
@@ -166,7 +174,10 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	source->end = tell(source);
 	source->is_read = !herald_is_gone(gone);
 
-	/* Closing writes what the buffer still has; then it would be too late for an error. */
+	/*
+	 * Closing writes what the buffer still has; then it would be too late for
+	 * an error.
+	 */
 	read_exactly(source, NULL, 0);
 	MemoryContextSwitchTo(caller);
 	if (gone.text != NULL)
@@ -209,7 +220,10 @@ read_wal(WalReading *reading)
 	if (to - from > (uint64) herald_resume_wal_size_mb * 1024 * 1024)
 		return gone_from_wal(psprintf("it is longer than herald.resume_wal_size (%d MB)", herald_resume_wal_size_mb));
 
-	/* [X3] In another history a user's bytes may be at that place: so begin where a record certainly does. */
+	/*
+	 * [X3] In another history a user's bytes may be at that place: so begin
+	 * where a record certainly does.
+	 */
 	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
 	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);
 	reading->reorder = herald_reorder_begin(HERALD_WAL_UNKNOWN);
@@ -353,12 +367,15 @@ write_entry(WalReading *reading, const HeraldWalNotification *notification, uint
 {
 	HeraldWalSource *source = reading->source;
 	HeraldEntry *entry = (HeraldEntry *) room(source, herald_entry_length(notification->channel_length,
-																		   notification->payload_length));
+																		  notification->payload_length));
 
 	*bytes += herald_entry_write(entry, notification->channel, notification->channel_length,
 								 notification->payload, notification->payload_length);
 
-	/* The sender's pid: no backend has this one, so the client does not take it for its own. */
+	/*
+	 * The sender's pid: no backend has this one, so the client does not take
+	 * it for its own.
+	 */
 	memset(entry->body, 0, HERALD_BODY_PID);
 	BufFileWrite(source->file, entry, entry->length);
 	if (reading->wants != NULL && reading->wants(entry, 0))

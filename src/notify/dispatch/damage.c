@@ -43,8 +43,9 @@ herald_damage_found(HeraldPosition position)
 	HOLD_INTERRUPTS();			/* ereport() would serve them */
 
 	/*
-	 * [D5] Before the words are marked: pairs with herald_shared_is_damaged().  A listener
-	 * that does not see the flag is marked afterwards, and checks it again.
+	 * [D5] Before the words are marked: pairs with
+	 * herald_shared_is_damaged().  A listener that does not see the flag is
+	 * marked afterwards, and checks it again.
 	 */
 	if (atomic_exchange(&herald_control->is_damaged, 1) == 0)
 		ereport(LOG_SERVER_ONLY,

@@ -45,10 +45,12 @@
 /* A channel whose listeners have been marked. */
 typedef struct MarkedChannel
 {
-	HeraldPosition run_end;		/* in which; in another one they are to be marked again */
+	HeraldPosition run_end;		/* in which; in another one they are to be
+								 * marked again */
 	HeraldChannelKey key;
 	uint32		listeners;
-	uint64		repeats;		/* notifications since, which are not counted yet */
+	uint64		repeats;		/* notifications since, which are not counted
+								 * yet */
 	TimestampTz last_sent;		/* commit time of the last of these */
 } MarkedChannel;
 
@@ -57,8 +59,10 @@ typedef struct Marking
 {
 	bool		has_stretch;	/* it has dispatched something */
 	HeraldChannelMarks marks;
-	uint64		concerned;		/* listeners that a message was for, with repeats */
-	HeraldPosition damaged;		/* the batch with an entry that is not valid; 0: no such */
+	uint64		concerned;		/* listeners that a message was for, with
+								 * repeats */
+	HeraldPosition damaged;		/* the batch with an entry that is not valid;
+								 * 0: no such */
 } Marking;
 
 /* By the hash of the channel. */
@@ -147,7 +151,10 @@ run_sequencer(bool *is_left)
 		herald_shared_count(HERALD_COUNT_SIGNALS_SAVED, marking.concerned - marking.marks.entered);
 	if (marking.marks.entered == 0 && marking.concerned > 0)
 	{
-		/* The process that marked them before may be stopped: then the watchdog wakes them. */
+		/*
+		 * The process that marked them before may be stopped: then the
+		 * watchdog wakes them.
+		 */
 		herald_wake_watchdog_if_asleep();
 	}
 	if (marking.has_stretch)
@@ -180,7 +187,7 @@ herald_dispatch_catch_up(HeraldPosition position)
 
 void
 herald_dispatch_wait_before_commit(HeraldPosition position, uint64 limit_ms,
-								  HeraldServeInterrupts serve, void *arg)
+								   HeraldServeInterrupts serve, void *arg)
 {
 	uint64		end_ms = herald_clock_ms() + limit_ms;
 

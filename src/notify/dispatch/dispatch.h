@@ -62,7 +62,7 @@ extern void herald_dispatch_catch_up(HeraldPosition position);
  */
 typedef void (*HeraldServeInterrupts) (void *arg);
 extern void herald_dispatch_wait_before_commit(HeraldPosition position, uint64 limit_ms,
-											  HeraldServeInterrupts serve, void *arg);
+											   HeraldServeInterrupts serve, void *arg);
 
 /*
  * Wait until the listeners of everything below this position have been marked, also of what is

@@ -15,7 +15,8 @@
 #include "base/subtransaction_levels.h"
 #include "notify/listener/actions.h"
 
-static List *actions;			/* of HeraldAction, in the transaction's memory */
+static List *actions;			/* of HeraldAction, in the transaction's
+								 * memory */
 
 /* Where each subtransaction began to add. */
 static HeraldLevels levels;

@@ -100,9 +100,10 @@ herald_deliver(void)
 	herald_session_hears_natively();
 
 	/*
-	 * The server also runs empty transactions for its own purposes, and does not flush after
-	 * those.  If one of our signals is pending, it flushes after the empty transaction that it
-	 * runs, or is about to run, for that signal.
+	 * The server also runs empty transactions for its own purposes, and does
+	 * not flush after those.  If one of our signals is pending, it flushes
+	 * after the empty transaction that it runs, or is about to run, for that
+	 * signal.
 	 */
 	if (herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY) == 0 && !is_requested)
 		return;
@@ -212,7 +213,10 @@ has_missed(const HeraldDelivery *owed)
 	if (owed->has_missed || owed->resumed_sets == 0)
 		return owed->has_missed;
 
-	/* The statement has been answered: a cancel request is not meant for this. */
+	/*
+	 * The statement has been answered: a cancel request is not meant for
+	 * this.
+	 */
 	HOLD_CANCEL_INTERRUPTS();
 	herald_bypass_await_counting();
 	RESUME_CANCEL_INTERRUPTS();
@@ -284,7 +288,10 @@ begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 	herald_count(&herald_slots[herald_shared_my_slot()].wakeups, 1);
 	herald_shared_count(HERALD_COUNT_WAKEUPS, 1);
 
-	/* Sending may take long if the client is slow, and vacuum must not wait for that. */
+	/*
+	 * Sending may take long if the client is slow, and vacuum must not wait
+	 * for that.
+	 */
 	InvalidateCatalogSnapshotConditionally();
 
 	herald_frames_begin();
@@ -311,8 +318,9 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 		HERALD_HOLD_POINT("deliver-all-read");
 
 		/*
-		 * An idle word means that we can act on a signal.  So if the client does not accept
-		 * all output at once, wait for it before the word becomes idle, and without a turn.
+		 * An idle word means that we can act on a signal.  So if the client
+		 * does not accept all output at once, wait for it before the word
+		 * becomes idle, and without a turn.
 		 */
 		if (!herald_frames_go_out())
 		{
@@ -345,8 +353,10 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 	uint64		turn_bytes = as_is ? HERALD_TURN_BYTES : HERALD_TURN_BYTES / CONVERSION_COST;
 	HeraldChannelCounters *counters = NULL;
 	uint64		delivered = 0;
-	uint64		of_channel = 0; /* part of `delivered`: on the channel of `counters` */
-	uint64		untold = 0;		/* part of `delivered`: since the client's last position */
+	uint64		of_channel = 0; /* part of `delivered`: on the channel of
+								 * `counters` */
+	uint64		untold = 0;		/* part of `delivered`: since the client's
+								 * last position */
 	bool		at_end = false;
 	HeraldPosition begin = reader->checkpoint;
 	HeraldMessage message;
@@ -389,7 +399,11 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				}
 				continue;
 			case HERALD_READ_REFILLED:
-				/* We do not need the segments before the current one any more. */
+
+				/*
+				 * We do not need the segments before the current one any
+				 * more.
+				 */
 				advance(reader->checkpoint);
 				if (ProcDiePending || ClientConnectionLost)
 					CHECK_FOR_INTERRUPTS();
@@ -397,16 +411,19 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 					continue;
 
 				/*
-				 * The word cannot store a place within a batch, so each batch is read to its
-				 * end.  At least one batch is read, even if an enlarged buffer exceeds the
-				 * share at once.
+				 * The word cannot store a place within a batch, so each batch
+				 * is read to its end.  At least one batch is read, even if an
+				 * enlarged buffer exceeds the share at once.
 				 */
 				if (!reader->in_batch && reader->checkpoint == begin)
 					continue;
 				if (!reader->in_batch && reader->checkpoint >= own_batch)
 					break;
 
-				/* A session that waits for its own batch reads on, but without the turn. */
+				/*
+				 * A session that waits for its own batch reads on, but
+				 * without the turn.
+				 */
 				herald_turns_give_back();
 				continue;
 			case HERALD_READ_ROOM:
@@ -496,8 +513,9 @@ tell_overrun(HeraldReader *reader, HeraldPosition *to)
 	}
 
 	/*
-	 * A listener below `lost` has been counted already.  Else the messages are missing for
-	 * another reason, such as the deleted file of a large transaction: count it here.
+	 * A listener below `lost` has been counted already.  Else the messages
+	 * are missing for another reason, such as the deleted file of a large
+	 * transaction: count it here.
 	 */
 	if (herald_word_position(herald_shared_my_word()) >= atomic_load(&herald_queue->lost))
 		herald_spill_report_unreadable(herald_shared_my_slot());
@@ -509,8 +527,8 @@ static void
 tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
 {
 	/*
-	 * From the new position on, everything is kept for us again.  Messages up to the old end
-	 * may be gone too.
+	 * From the new position on, everything is kept for us again.  Messages up
+	 * to the old end may be gone too.
 	 */
 	report_missed(detail);
 	*to = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);

@@ -27,9 +27,10 @@ typedef struct HeraldDelivery
 	bool		follows_statement;
 
 	/*
-	 * Before ReadyForQuery, deliver: everything up to own_batch, the end of a batch that this
-	 * session has sent and listens to; and finished batches before answer_up_to, whose commits
-	 * were answered before the client's last message arrived.  0: nothing.
+	 * Before ReadyForQuery, deliver: everything up to own_batch, the end of a
+	 * batch that this session has sent and listens to; and finished batches
+	 * before answer_up_to, whose commits were answered before the client's
+	 * last message arrived.  0: nothing.
 	 */
 	HeraldPosition own_batch;
 	HeraldPosition answer_up_to;
@@ -37,13 +38,17 @@ typedef struct HeraldDelivery
 	/* Send the session's position. */
 	bool		sends_position;
 
-	/* Send the history with which channels begin, before anything of the queue. */
+	/*
+	 * Send the history with which channels begin, before anything of the
+	 * queue.
+	 */
 	bool		has_history;
 
 	/*
-	 * Must the client be notified, before anything else, that it has missed notifications on
-	 * channels that it has resumed?  has_missed: yes.  resumed_sets: still to be checked; yes, if
-	 * more than `bypasses` transactions have bypassed our queue on channels of these sets.
+	 * Must the client be notified, before anything else, that it has missed
+	 * notifications on channels that it has resumed?  has_missed: yes.
+	 * resumed_sets: still to be checked; yes, if more than `bypasses`
+	 * transactions have bypassed our queue on channels of these sets.
 	 */
 	bool		has_missed;
 	uint32		bypasses;

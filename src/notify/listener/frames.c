@@ -81,7 +81,10 @@ herald_frames_add(const char *body, uint32 length)
 
 	HERALD_MAY_WAIT();
 
-	/* Only a large herald.max_payload allows a message larger than the buffer. */
+	/*
+	 * Only a large herald.max_payload allows a message larger than the
+	 * buffer.
+	 */
 	by_itself = size > sizeof(frames) || PqCommMethods->putmessage != server_putmessage;
 
 	if (by_itself || used + size > sizeof(frames))
@@ -159,7 +162,10 @@ herald_frames_flush(void)
 			ResetLatch(MyLatch);
 			ProcessClientWriteInterrupt(true);
 
-			/* As the server: also while cancel requests are held back, as they are between two statements. */
+			/*
+			 * As the server: also while cancel requests are held back, as
+			 * they are between two statements.
+			 */
 			if (ProcSignalBarrierPending && InterruptHoldoffCount == 0 && CritSectionCount == 0)
 				ProcessProcSignalBarrier();
 		}

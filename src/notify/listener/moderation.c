@@ -30,7 +30,8 @@
 static struct
 {
 	bool		is_off;			/* in this delivery */
-	HeraldPass	pass;			/* this delivery; since_us is set when it is needed */
+	HeraldPass	pass;			/* this delivery; since_us is set when it is
+								 * needed */
 	HeraldPosition last_batch;
 	HeraldPosition began_at;	/* the dispatched position at the beginning */
 	int32		last_sender;
@@ -84,7 +85,10 @@ herald_moderation_stay(HeraldPosition position)
 		return false;
 	moderation.pass.lingers++;
 
-	/* If messages had arrived before, this does not show whether lingering helps. */
+	/*
+	 * If messages had arrived before, this does not show whether lingering
+	 * helps.
+	 */
 	if (had_more)
 		return true;
 	had_more = has_more();
@@ -142,7 +146,7 @@ has_more(void)
 static bool
 wait_a_moment(long us)
 {
-	struct pollfd client = {.fd = MyProcPort->sock, .events = POLLIN};
+	struct pollfd client = {.fd = MyProcPort->sock,.events = POLLIN};
 	struct timespec timeout = {.tv_nsec = us * 1000};
 	int			result;
 

@@ -50,16 +50,21 @@ static struct
 {
 	HeraldSessionState state;
 	HeraldDelivery owed;
-	TimestampTz message_at_hook;	/* the client's last message that passed a hook */
+	TimestampTz message_at_hook;	/* the client's last message that passed a
+									 * hook */
 	HeraldPosition head_at_hook;	/* the end of the queue at that time */
-	HeraldPosition began_at;	/* the same for the first message since we were idle */
-	HeraldCursor cursor;		/* the place and the bypasses of its position: herald_session_position_at() */
+	HeraldPosition began_at;	/* the same for the first message since we
+								 * were idle */
+	HeraldCursor cursor;		/* the place and the bypasses of its position:
+								 * herald_session_position_at() */
 	uint32		bypasses_heard; /* see herald_session_hears_natively() */
-	uint32		bypasses_at_end;	/* the number when the last transaction ended */
+	uint32		bypasses_at_end;	/* the number when the last transaction
+									 * ended */
 	bool		wants_positions;	/* the session has requested a position */
 	HeraldPosition positions_from;	/* see herald_session_has_position() */
 	bool		hears_again;	/* see must_hear_natively() */
-	TimestampTz message_at_end; /* arrival of the client's latest message when the last transaction ended */
+	TimestampTz message_at_end; /* arrival of the client's latest message when
+								 * the last transaction ended */
 	int			failures;		/* consecutive failures of empty transactions */
 }			session;
 
@@ -106,8 +111,8 @@ herald_session_join(void)
 	atomic_store_explicit(&mine->told, 0, memory_order_relaxed);
 
 	/*
-	 * [S2] First store our pid, then clear the reasons for an earlier owner of the slot: pairs
-	 * with herald_signal_notifications().
+	 * [S2] First store our pid, then clear the reasons for an earlier owner
+	 * of the slot: pairs with herald_signal_notifications().
 	 */
 	atomic_store_explicit(&mine->pid, MyProcPid, memory_order_seq_cst);
 	atomic_fetch_and_explicit(&mine->reasons, ~HERALD_REASONS_NOTIFY, memory_order_seq_cst);
@@ -189,8 +194,8 @@ void
 herald_session_end_transaction(bool committed)
 {
 	bool		was_idle = step(committed ? HERALD_SESSION_COMMIT :
-							may_fail_in_block() ? HERALD_SESSION_ABORT_IN_BLOCK :
-							HERALD_SESSION_ABORT) == HERALD_SESSION_IDLE;
+								may_fail_in_block() ? HERALD_SESSION_ABORT_IN_BLOCK :
+								HERALD_SESSION_ABORT) == HERALD_SESSION_IDLE;
 	bool		polled = message_has_come() && was_idle;
 	HeraldPosition up_to = polled ? queue_end() : session.head_at_hook;
 
@@ -213,9 +218,9 @@ herald_session_end_transaction(bool committed)
 		return;
 
 	/*
-	 * [S1] An empty transaction that failed before it could deliver has used up its signal.
-	 * Take the reasons before checking the word: while they are set, no process sends another
-	 * signal.
+	 * [S1] An empty transaction that failed before it could deliver has used
+	 * up its signal. Take the reasons before checking the word: while they
+	 * are set, no process sends another signal.
 	 */
 	if (!committed)
 		(void) herald_reasons_take(&herald_slots[herald_shared_my_slot()].reasons, HERALD_REASONS_NOTIFY);
@@ -226,8 +231,8 @@ herald_session_end_transaction(bool committed)
 		session.owed.answer_up_to = herald_session_state_is_busy(session.state) ? HERALD_QUEUE_END : up_to;
 
 		/*
-		 * Code of the server or of another module fails each time before we can deliver:
-		 * report the error instead of retrying for ever.
+		 * Code of the server or of another module fails each time before we
+		 * can deliver: report the error instead of retrying for ever.
 		 */
 		if (!committed && was_idle && ++session.failures >= FAILURES_MAX)
 			ExitOnAnyError = true;
@@ -307,7 +312,10 @@ must_hear_natively(bool was_idle)
 {
 	bool		is_behind = session.wants_positions && session.bypasses_at_end != session.bypasses_heard;
 
-	/* This empty transaction was for another purpose, such as invalidations; ours follows. */
+	/*
+	 * This empty transaction was for another purpose, such as invalidations;
+	 * ours follows.
+	 */
 	if (was_idle && session.hears_again && notifyInterruptPending)
 		return false;
 	session.hears_again = is_behind && !(was_idle && session.hears_again);
@@ -319,8 +327,9 @@ static bool
 rest(void)
 {
 	/*
-	 * An empty transaction that failed before it could deliver has used up the signal: the
-	 * word is still SIGNALLED, and no process sends another signal.
+	 * An empty transaction that failed before it could deliver has used up
+	 * the signal: the word is still SIGNALLED, and no process sends another
+	 * signal.
 	 */
 	return herald_wakeup_rest(herald_wakeup, herald_shared_my_slot()) ||
 		herald_delivery_is_owed(&session.owed) ||

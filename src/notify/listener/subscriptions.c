@@ -52,7 +52,7 @@ typedef struct Subscription
 	HeraldChannelCounters *counters;	/* in the channel map */
 	bool		is_touched;		/* is in `touched` */
 	HeraldPosition start;		/* this backend receives messages after it */
-	HeraldPosition next_start;		/* the same after this transaction */
+	HeraldPosition next_start;	/* the same after this transaction */
 	bool		resumes;		/* next_start is an older position */
 	uint32		bypasses;		/* number of bypasses in the token */
 	bool		was_logged;		/* the channel, when it resumed */
@@ -69,12 +69,16 @@ static Subscription *found_last;
 /* State of this transaction, in its memory context. */
 static struct
 {
-	/* Subscriptions that its actions concern; set by herald_subscriptions_prepare(). */
+	/*
+	 * Subscriptions that its actions concern; set by
+	 * herald_subscriptions_prepare().
+	 */
 	Subscription **touched;
 	int			touched_used;
 	int			touched_size;
 
-	bool		has_joined;		/* the session has joined, perhaps without any channel */
+	bool		has_joined;		/* the session has joined, perhaps without any
+								 * channel */
 	bool		is_held;		/* see herald_subscriptions_are_held() */
 }			transaction;
 
@@ -301,7 +305,10 @@ herald_subscriptions_prepare(void)
 	herald_quota_end();
 	HERALD_STOP_POINT("listen-entered");
 
-	/* [W1] after the entries are in the map: pairs with publish_stretch() of sequencer.c */
+	/*
+	 * [W1] after the entries are in the map: pairs with publish_stretch() of
+	 * sequencer.c
+	 */
 	start = atomic_load_explicit(&herald_queue->dispatched, memory_order_seq_cst);
 	for (int i = 0; i < transaction.touched_used; i++)
 	{
@@ -312,8 +319,8 @@ herald_subscriptions_prepare(void)
 	}
 
 	/*
-	 * [X4] The relay notifies of later gaps, and changes of settings, behind this start; it has met earlier ones before it
-	 * could find these entries.
+	 * [X4] The relay notifies of later gaps, and changes of settings, behind
+	 * this start; it has met earlier ones before it could find these entries.
 	 */
 	herald_relay_await_evidence();
 	for (int i = 0; i < transaction.touched_used; i++)
@@ -340,8 +347,8 @@ herald_subscriptions_look_for_missed(bool is_counted)
 			continue;
 
 		/*
-		 * Load this first: transactions counted up to it are found here, and later ones have
-		 * higher numbers.
+		 * Load this first: transactions counted up to it are found here, and
+		 * later ones have higher numbers.
 		 */
 		now = herald_bypass_count();
 		set = herald_bypass_sets(herald_channel_set(subscription->channel_hash), subscription->was_logged,
@@ -450,7 +457,8 @@ add_action(HeraldActionKind kind, const char *channel)
 {
 	uint64		channels = subscriptions == NULL ? 0 : hash_get_num_entries(subscriptions);
 
-	herald_is_involved = true;	/* so that the end of the transaction resets the steps */
+	herald_is_involved = true;	/* so that the end of the transaction resets
+								 * the steps */
 	if (kind == HERALD_ACTION_UNLISTEN_ALL)
 		herald_server_steps_add_all(channels);
 	else

@@ -156,7 +156,10 @@ log_anchor(void)
 	pending_end = herald_wal_origin_log_unimportant(text, herald_wal_write_anchor(text, pending.at.run));
 	pending.at.wal = ProcLastRecPtr;
 
-	/* [X4] after the record is inserted: a session that sees this commits behind it */
+	/*
+	 * [X4] after the record is inserted: a session that sees this commits
+	 * behind it
+	 */
 	atomic_store_explicit(&herald_control->run_is_announced, 1, memory_order_release);
 	HERALD_STOP_POINT("anchor-written");
 }

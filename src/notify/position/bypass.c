@@ -44,7 +44,8 @@
 
 /* Sets of the channels that this transaction notifies through the server's own queue. */
 static HeraldChannelSets own_sets;
-static bool has_unseen;			/* some of these are not known: own_sets has all */
+static bool has_unseen;			/* some of these are not known: own_sets has
+								 * all */
 
 /* This session has prepared such a call, and a later transaction may execute it without a word. */
 static bool keeps_unseen;
@@ -101,7 +102,10 @@ herald_bypass_commit(void)
 
 	HERALD_HOLD_POINT("bypass-count");
 
-	/* A position that is asked for from now on comes after this transaction, which is visible. */
+	/*
+	 * A position that is asked for from now on comes after this transaction,
+	 * which is visible.
+	 */
 	if (database == NULL)
 		return;
 	number = atomic_load(&database->bypasses) + 1;
@@ -110,8 +114,8 @@ herald_bypass_commit(void)
 			atomic_store(&database->last_bypass[i], number);
 
 	/*
-	 * Store this last: a process that reads this number need not look for transactions up to
-	 * it.
+	 * Store this last: a process that reads this number need not look for
+	 * transactions up to it.
 	 */
 	atomic_store(&database->bypasses, number);
 }

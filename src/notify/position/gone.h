@@ -17,14 +17,19 @@
 typedef enum HeraldGoneKind
 {
 	HERALD_GONE_NOTHING,		/* they can be read */
-	HERALD_GONE_RUN,			/* the position is of another server, or of an earlier run of this one */
-	HERALD_GONE_DATABASE,		/* it is of another database, perhaps one with the same oid, or of another cluster */
+	HERALD_GONE_RUN,			/* the position is of another server, or of an
+								 * earlier run of this one */
+	HERALD_GONE_DATABASE,		/* it is of another database, perhaps one with
+								 * the same oid, or of another cluster */
 	HERALD_GONE_PAST_QUEUE,		/* some went through the server's own queue */
-	HERALD_GONE_BY_SIZE,		/* herald.retain_size holds no more, or the file of a large transaction was deleted */
+	HERALD_GONE_BY_SIZE,		/* herald.retain_size holds no more, or the
+								 * file of a large transaction was deleted */
 	HERALD_GONE_FOR_ROOM,		/* the queue was full, or the disk */
-	HERALD_GONE_WAL,			/* the WAL after it was removed, or is too much; text says which */
+	HERALD_GONE_WAL,			/* the WAL after it was removed, or is too
+								 * much; text says which */
 	HERALD_GONE_RELAY,			/* the relay of this standby is late */
-	HERALD_GONE_HISTORY,		/* the WAL here lacks what the client has received, or cannot tell how much it
+	HERALD_GONE_HISTORY,		/* the WAL here lacks what the client has
+								 * received, or cannot tell how much it
 								 * received; text says why */
 	HERALD_GONE_UNLOGGED,		/* some are not in the WAL */
 	HERALD_GONE_DAMAGED			/* the queue is switched off */
@@ -33,7 +38,8 @@ typedef enum HeraldGoneKind
 typedef struct HeraldGone
 {
 	HeraldGoneKind kind;
-	const char *text;			/* a clause for the detail, of the kinds that have one */
+	const char *text;			/* a clause for the detail, of the kinds that
+								 * have one */
 } HeraldGone;
 
 static inline HeraldGone

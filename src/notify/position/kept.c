@@ -31,7 +31,7 @@ typedef enum Sought
 } Sought;
 
 static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,
-						 TimestampTz *since);
+						  TimestampTz *since);
 static bool read_queue(HeraldPosition position, uint64 length, void *to);
 
 

@@ -24,12 +24,15 @@
 /* The contents of a token. */
 typedef struct HeraldToken
 {
-	uint64		run;			/* the run of the server to whose queue `place` belongs */
-	HeraldPosition place;		/* everything before it in that server's queue has been received */
-	uint32		bypasses;		/* number of transactions that have bypassed the queue up to there
-								 * (bypass.h) */
-	bool		moved;			/* the client has received more by the WAL than `place` says, so `place`
-								 * cannot be used, even on its own server */
+	uint64		run;			/* the run of the server to whose queue
+								 * `place` belongs */
+	HeraldPosition place;		/* everything before it in that server's queue
+								 * has been received */
+	uint32		bypasses;		/* number of transactions that have bypassed
+								 * the queue up to there (bypass.h) */
+	bool		moved;			/* the client has received more by the WAL
+								 * than `place` says, so `place` cannot be
+								 * used, even on its own server */
 	HeraldReceipt wal;
 } HeraldToken;
 

@@ -51,7 +51,8 @@ herald_conflict_exists(void)
 bool
 herald_conflict_ends_wait(uint64 begin_ms)
 {
-	static XLogRecPtr ended_at; /* how far replay had come when this session last ended a wait */
+	static XLogRecPtr ended_at; /* how far replay had come when this session
+								 * last ended a wait */
 	XLogRecPtr	replayed;
 
 	if (herald_clock_ms() - begin_ms < HERALD_LOOK_MIN_MS || !herald_conflict_exists())

@@ -207,7 +207,10 @@ herald_relay_await_visible(void)
 {
 	await_begin();
 
-	/* A commit is visible before the end of its replay is noted: so the end of the record that is being replayed. */
+	/*
+	 * A commit is visible before the end of its replay is noted: so the end
+	 * of the record that is being replayed.
+	 */
 	return !herald_relay_is_active() ||
 		wait_for_replay(HERALD_WAIT_REPLAY, is_not_shown, GetCurrentReplayRecPtr(NULL));
 }

@@ -29,30 +29,36 @@ typedef struct HeraldReached
 	HeraldPosition place;
 
 	/*
-	 * The latest anchor before the first message of each transaction that was open at `wal`.  Until the
-	 * relay has met one: where it began to read, and run 0.
+	 * The latest anchor before the first message of each transaction that was
+	 * open at `wal`.  Until the relay has met one: where it began to read,
+	 * and run 0.
 	 */
 	HeraldWalAnchor from;
 
-	HeraldCommitId last;		/* the last batch before `place`; end 0: none yet */
+	HeraldCommitId last;		/* the last batch before `place`; end 0: none
+								 * yet */
 
 	/*
-	 * From this place on the queue has everything that was sent on the channels that are logged now.  It is the place
-	 * where the relay began, or where it last met a change of a setting or left something out.
+	 * From this place on the queue has everything that was sent on the
+	 * channels that are logged now.  It is the place where the relay began,
+	 * or where it last met a change of a setting or left something out.
 	 */
 	HeraldPosition complete_from;
 
-	HeraldWalCoverage coverage;	/* of the WAL at `wal` */
+	HeraldWalCoverage coverage; /* of the WAL at `wal` */
 } HeraldReached;
 
 /* For the view. */
 typedef struct HeraldRelayFigures
 {
-	uint64		batches;		/* transactions whose notifications it has put into the queue */
+	uint64		batches;		/* transactions whose notifications it has put
+								 * into the queue */
 	uint64		forged;			/* messages that pg_herald has not written */
 	uint64		newer;			/* messages of later versions */
-	uint64		gaps;			/* how often notifications could not be read or sent */
-	TimestampTz last_commit;	/* time of the last commit record that it has read; 0: none */
+	uint64		gaps;			/* how often notifications could not be read
+								 * or sent */
+	TimestampTz last_commit;	/* time of the last commit record that it has
+								 * read; 0: none */
 } HeraldRelayFigures;
 
 /* Shared memory, for memory.c. */

@@ -57,7 +57,8 @@ typedef struct Request
 	uint64		length;
 	HeraldPosition *position;
 	uint64		begin_ms;		/* for lock_timeout */
-	ResourceOwner owner;		/* of the lock; saving a segment has another one meanwhile */
+	ResourceOwner owner;		/* of the lock; saving a segment has another
+								 * one meanwhile */
 } Request;
 
 static bool is_large(const Request *request);
@@ -141,7 +142,7 @@ wait_for_large_batch(Request *request)
 {
 	lock(HERALD_LOCK_LARGE);
 	herald_dispatch_wait_before_commit(atomic_load_explicit(&herald_control->large_end, memory_order_relaxed),
-									  HERALD_SETTLED_WAIT_MS, serve_interrupts, request);
+									   HERALD_SETTLED_WAIT_MS, serve_interrupts, request);
 }
 
 /*
@@ -161,8 +162,9 @@ wait_for_room(Request *request)
 		lock_room(request);
 
 		/*
-		 * Read this before the attempt.  After it, another process may have made the room that
-		 * we lacked, and we would wait for the next segment although there is room.
+		 * Read this before the attempt.  After it, another process may have
+		 * made the room that we lacked, and we would wait for the next
+		 * segment although there is room.
 		 */
 		oldest_end = herald_queue_oldest_end(herald_queue);
 		if (reserve(request))
@@ -172,7 +174,10 @@ wait_for_room(Request *request)
 			continue;
 		HERALD_STOP_POINT("await-room");
 
-		/* We dispatch meanwhile, and sleep only while nothing can be dispatched. */
+		/*
+		 * We dispatch meanwhile, and sleep only while nothing can be
+		 * dispatched.
+		 */
 		(void) herald_dispatch_wait_until(oldest_end, PG_UINT64_MAX);
 		serve_interrupts(request);
 	}

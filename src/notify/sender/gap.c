@@ -42,7 +42,8 @@ herald_gap_publish(Oid database)
 	length += herald_entry_write_file((HeraldEntry *) ((char *) entries + length), HERALD_GAP_FILE, sizeof(HeraldEntry));
 	herald_dispatch_attach();
 	if (!herald_admission_reserve(&info, length, 0, &position))
-		return;					/* the queue is damaged: all listeners are notified of that */
+		return;					/* the queue is damaged: all listeners are
+								 * notified of that */
 
 	HOLD_INTERRUPTS();
 	herald_queue_fill(herald_queue, position, entries, length);

@@ -45,11 +45,13 @@ static struct
 {
 	File		file;			/* 0: none */
 	uint64		number;
-	uint64		size;			/* bytes counted for the file: the largest offset ever written */
+	uint64		size;			/* bytes counted for the file: the largest
+								 * offset ever written */
 	bool		is_placed;		/* the file belongs to the queue */
 
 	/* In TopMemoryContext, while there is a file. */
-	HTAB	   *channels;		/* NULL: too many channels, so all listeners are marked */
+	HTAB	   *channels;		/* NULL: too many channels, so all listeners
+								 * are marked */
 	char	   *reference;
 	uint64		reference_length;
 	uint32		reference_count;

@@ -55,10 +55,12 @@ static struct
 	char	   *text;			/* the current part; in TopTransactionContext */
 	size_t		size;			/* bytes allocated */
 	size_t		length;
-	uint32		part;			/* number of the current part; 0: no notification is logged so far */
+	uint32		part;			/* number of the current part; 0: no
+								 * notification is logged so far */
 	uint32		notifications;	/* in the current part */
 	XLogRecPtr	first;			/* where part 1 begins */
-	bool		is_complete;	/* the text is the last part, without its place */
+	bool		is_complete;	/* the text is the last part, without its
+								 * place */
 
 	/* The last channel that was looked up. */
 	char		channel[NAMEDATALEN];

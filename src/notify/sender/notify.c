@@ -64,10 +64,11 @@ herald_notify(const char *channel, const char *payload)
 	bool		is_new;
 
 	/*
-	 * After our PRE_COMMIT callback a notification (of another module's callback) can only go
-	 * through the server's own queue; before PREPARE TRANSACTION the server then refuses it.
-	 * The same applies when our queue is damaged, except that a notification after pending
-	 * ones becomes pending too, to keep the order.
+	 * After our PRE_COMMIT callback a notification (of another module's
+	 * callback) can only go through the server's own queue; before PREPARE
+	 * TRANSACTION the server then refuses it. The same applies when our queue
+	 * is damaged, except that a notification after pending ones becomes
+	 * pending too, to keep the order.
 	 */
 	if (!herald_activation_is_on() || herald_is_committing ||
 		(herald_shared_is_damaged() && herald_pending_count() == 0))
@@ -83,7 +84,10 @@ herald_notify(const char *channel, const char *payload)
 	if (Trace_notify)
 		elog(DEBUG1, "herald_notify(%s)", channel);
 
-	/* The commit looks listeners up, and must not fail; nor read the settings, which might wait. */
+	/*
+	 * The commit looks listeners up, and must not fail; nor read the
+	 * settings, which might wait.
+	 */
 	herald_dispatch_attach();
 	herald_channel_settings_read();
 
@@ -120,7 +124,10 @@ herald_notify_go_native(void)
 	is_native = true;
 	herald_is_involved = true;
 
-	/* After our PRE_COMMIT callback pending notifications are already in the queue. */
+	/*
+	 * After our PRE_COMMIT callback pending notifications are already in the
+	 * queue.
+	 */
 	if (!herald_is_committing && !has_too_long_payload() && !any_pending_is_logged())
 		herald_publish_natively();
 }

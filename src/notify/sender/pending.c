@@ -65,15 +65,17 @@ static struct
 	char	   *arena;			/* in TopMemoryContext */
 	uint64		size;			/* bytes allocated */
 	uint64		used;			/* bytes of all entries */
-	uint64		removed_to;		/* entries from `used` up to here were removed, but are still
-								 * in the hash */
-	uint64		written;		/* bytes of the entries in the file, which precede the arena's */
+	uint64		removed_to;		/* entries from `used` up to here were
+								 * removed, but are still in the hash */
+	uint64		written;		/* bytes of the entries in the file, which
+								 * precede the arena's */
 	bool		has_file;
-	bool		is_damaged;		/* the file cannot be read: the transaction fails */
+	bool		is_damaged;		/* the file cannot be read: the transaction
+								 * fails */
 	uint32		count;			/* entries */
 	uint64		longest_payload;
 
-	HashSlot  *places;			/* NULL: no hash (yet) */
+	HashSlot   *places;			/* NULL: no hash (yet) */
 	uint32		places_mask;	/* number of places, a power of two, minus 1 */
 
 	HeraldLevels levels;		/* in bytes used */
@@ -227,7 +229,10 @@ herald_pending_hand_over(HeraldEntryVisitor visit)
 	if (pending.handed == pending.used)
 		return;
 
-	/* If this fails, the entries handed over so far are rolled back with this level. */
+	/*
+	 * If this fails, the entries handed over so far are rolled back with this
+	 * level.
+	 */
 	herald_levels_note(&pending.handed_levels, pending.handed);
 	visit_from(pending.handed, visit);
 	pending.handed = pending.used;
@@ -388,7 +393,7 @@ same(const HeraldEntry *a, const HeraldEntry *b)
 static void
 hash_make_room(void)
 {
-	HashSlot  *old = pending.places;
+	HashSlot   *old = pending.places;
 	uint64		places;
 
 	if (pending.places && (uint64) (pending.count + 1) * 2 <= (uint64) pending.places_mask + 1)

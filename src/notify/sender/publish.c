@@ -42,8 +42,10 @@
 static struct
 {
 	bool		is_reserved;
-	bool		traces;			/* trace_notify, which is off while the batch is reserved */
-	const char *entries;		/* what was put into the queue, after the entry about the commit */
+	bool		traces;			/* trace_notify, which is off while the batch
+								 * is reserved */
+	const char *entries;		/* what was put into the queue, after the
+								 * entry about the commit */
 	uint64		length;			/* bytes of these entries */
 	HeraldPosition position;
 	HeraldPosition end;
@@ -93,7 +95,8 @@ herald_publish_reserve(void)
 
 	if (count == 0)
 	{
-		herald_large_transaction_release(false); /* all of it was rolled back */
+		herald_large_transaction_release(false);	/* all of it was rolled
+													 * back */
 		return;
 	}
 	if (herald_shared_is_damaged())
@@ -122,7 +125,10 @@ herald_publish_reserve(void)
 
 	HERALD_STOP_POINT("publish-reserve");
 
-	/* Make room early, and only if that needs no wait: then senders rarely find the ring full. */
+	/*
+	 * Make room early, and only if that needs no wait: then senders rarely
+	 * find the ring full.
+	 */
 	if (herald_queue_is_short(herald_queue))
 		(void) herald_spill_make_room(false);
 	if (!reserve(has_commit ? count + 1 : count))
@@ -132,9 +138,10 @@ herald_publish_reserve(void)
 	}
 
 	/*
-	 * From here to the end of the transaction all later batches wait for this one.  On a stock
-	 * server senders wait as long for the lock of its NOTIFY, and it sends the same messages to
-	 * the client under that lock; except for those about LISTEN, which come before it.
+	 * From here to the end of the transaction all later batches wait for this
+	 * one.  On a stock server senders wait as long for the lock of its
+	 * NOTIFY, and it sends the same messages to the client under that lock;
+	 * except for those about LISTEN, which come before it.
 	 */
 	batch.traces = Trace_notify;
 	Trace_notify = false;
@@ -146,7 +153,10 @@ herald_publish_reserve(void)
 	HERALD_STOP_POINT("publish-logged");
 	herald_shared_count(HERALD_COUNT_BATCHES, 1);
 
-	/* A new segment: the last positions of sessions become old, even if no session listens to this batch. */
+	/*
+	 * A new segment: the last positions of sessions become old, even if no
+	 * session listens to this batch.
+	 */
 	if ((batch.position & (herald_queue->segment_size - 1)) == 0 &&
 		atomic_load_explicit(&herald_control->tells_positions, memory_order_relaxed) != 0)
 		herald_wake_watchdog_if_asleep();
@@ -175,7 +185,8 @@ reserve(uint32 count)
 		.sender_pid = MyProcPid,
 	};
 	uint64		length = batch.commit_length + batch.length;
-	HeraldPosition previous;	/* the end of the batch to wait for; see admission.c */
+	HeraldPosition previous;	/* the end of the batch to wait for; see
+								 * admission.c */
 
 	previous = herald_note_client_message(&batch.message) ? 0 : batch.end;
 	if (!herald_admission_reserve(&info, length, previous, &batch.position))

@@ -93,7 +93,7 @@ herald_retarget_plan(PlannedStmt *plan)
 void
 herald_retarget_kept(PlannedStmt *plan)
 {
-	Retargeting context = {.from = ours, .to = built_in};
+	Retargeting context = {.from = ours,.to = built_in};
 	bool		is_on;
 
 	if (!keeps_built_in && !OidIsValid(ours.notify))
@@ -114,7 +114,7 @@ static Retargeting
 replace_in(PlannedStmt *plan)
 {
 	Functions	current = {herald_activation_notify_function(), herald_activation_usage_function()};
-	Retargeting context = {.from = built_in, .to = current};
+	Retargeting context = {.from = built_in,.to = current};
 
 	walk_statement(plan, &context);
 	if (context.notify || context.usage)

@@ -64,7 +64,8 @@
 typedef struct Setting
 {
 	const char *name;			/* of a channel, or a prefix without its '*' */
-	const struct Setting *parent;	/* of a prefix: the longest other one that it begins with, or NULL */
+	const struct Setting *parent;	/* of a prefix: the longest other one that
+									 * it begins with, or NULL */
 	bool		logged;
 } Setting;
 
@@ -90,8 +91,10 @@ static struct
 	Settings	settings;
 	bool		is_read;
 	uint32		version;		/* the version that was copied */
-	bool		of_recovery;	/* unless it was read on a standby, where versions do not move */
-	bool		is_announced;	/* a change was, since the last read began: only a standby relies on it */
+	bool		of_recovery;	/* unless it was read on a standby, where
+								 * versions do not move */
+	bool		is_announced;	/* a change was, since the last read began:
+								 * only a standby relies on it */
 	uint64		changes;		/* how often the copy has changed */
 }			copy;
 
@@ -160,7 +163,10 @@ herald_channel_settings_use(void)
 		uint32		version = current_version();
 		uint32		first = version;
 
-		/* [X5] announce, then look again: pairs with herald_channel_settings_exclude_senders() */
+		/*
+		 * [X5] announce, then look again: pairs with
+		 * herald_channel_settings_exclude_senders()
+		 */
 		do
 		{
 			use.version = version;
@@ -259,7 +265,10 @@ herald_channel_settings_changes(void)
 
 	HERALD_MAY_WAIT();
 
-	/* A session that changes foreign servers may wait for these tables, as the change itself does. */
+	/*
+	 * A session that changes foreign servers may wait for these tables, as
+	 * the change itself does.
+	 */
 	LockRelationOid(ForeignServerRelationId, AccessShareLock);
 	LockRelationOid(ForeignDataWrapperRelationId, AccessShareLock);
 	(void) read_catalogs(&before, true);
@@ -325,14 +334,16 @@ herald_channel_settings_exclude_senders(void)
 	LOCKTAG		lock = change_lock();
 
 	/*
-	 * Until the version is even: the server releases a transaction's locks before that.  The wait is for
-	 * the transaction's own lock, which an error in it releases.
+	 * Until the version is even: the server releases a transaction's locks
+	 * before that.  The wait is for the transaction's own lock, which an
+	 * error in it releases.
 	 */
 	HERALD_MAY_WAIT();
 	herald_channel_settings_lock();
 	(void) LockAcquire(&lock, ExclusiveLock, true, false);
 	use.is_changing = true;
-	atomic_fetch_add(&database->settings_version, 1);	/* [X5] then look at the slots */
+	atomic_fetch_add(&database->settings_version, 1);	/* [X5] then look at the
+														 * slots */
 	HERALD_STOP_POINT("settings-odd");
 	for (uint32 slot = 0; slot < herald_control->slots; slot++)
 	{

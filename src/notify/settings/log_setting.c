@@ -79,7 +79,10 @@ herald_log_setting_write(void)
 void
 herald_log_setting_reset(void)
 {
-	/* A token with an older anchor cannot tell on which side of the change it is. */
+	/*
+	 * A token with an older anchor cannot tell on which side of the change it
+	 * is.
+	 */
 	if (has_written)
 		atomic_store(&herald_control->wants_anchor, 1);
 	is_noted = has_written = false;

@@ -35,7 +35,8 @@ PG_FUNCTION_INFO_V1(herald_channel_options);
 typedef struct Option
 {
 	const char *name;
-	bool		exists;			/* the option exists, perhaps with an empty list */
+	bool		exists;			/* the option exists, perhaps with an empty
+								 * list */
 	List	   *before;
 	List	   *after;
 } Option;
@@ -78,8 +79,9 @@ herald_set_channel(PG_FUNCTION_ARGS)
 	check_pattern(pattern);
 
 	/*
-	 * Two that change the server at the same time would fail instead of waiting.  A role that may not
-	 * change it holds the lock only until its error.
+	 * Two that change the server at the same time would fail instead of
+	 * waiting.  A role that may not change it holds the lock only until its
+	 * error.
 	 */
 	herald_channel_settings_lock();
 	server = find_server();

@@ -85,20 +85,27 @@ typedef struct ReadCall
 	ReturnSetInfo *result;
 
 	HeraldToken given;			/* the caller's position */
-	HeraldCursor cursor;		/* at the end of the last transaction of which everything was read */
-	bool		all_logged;		/* all channels are logged; false for a call without a position */
-	bool		is_lost;		/* what follows is not in the queue any more, but may be in the WAL */
+	HeraldCursor cursor;		/* at the end of the last transaction of which
+								 * everything was read */
+	bool		all_logged;		/* all channels are logged; false for a call
+								 * without a position */
+	bool		is_lost;		/* what follows is not in the queue any more,
+								 * but may be in the WAL */
 	HeraldPosition from;		/* where the queue is read from */
-	uint32		bypasses;		/* bypasses that the position at `from` knows of */
-	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position as text; empty: not composed yet */
+	uint32		bypasses;		/* bypasses that the position at `from` knows
+								 * of */
+	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position as text;
+											 * empty: not composed yet */
 	HeraldPosition batch;		/* the current batch */
 	HeraldCommitId commit;		/* commit of the current batch */
 	HeraldTokenHash *hash;
 	char	   *buffer;
 	size_t		buffer_size;
 	int			rows;			/* found so far */
-	bool		is_within;		/* the last row's transaction may have more rows */
-	Datum		row[COLUMNS];	/* the last row, whose position is not known yet */
+	bool		is_within;		/* the last row's transaction may have more
+								 * rows */
+	Datum		row[COLUMNS];	/* the last row, whose position is not known
+								 * yet */
 	MemoryContext row_memory;
 } ReadCall;
 
@@ -146,9 +153,10 @@ static void skip_to(ReadCall *reading, HeraldPosition position);
 Datum
 herald_read(PG_FUNCTION_ARGS)
 {
-	ReadCall		reading = {0};
+	ReadCall	reading = {0};
 
-	InitMaterializedSRF(fcinfo, 0);	/* first: it looks the function up, and DROP EXTENSION may commit meanwhile */
+	InitMaterializedSRF(fcinfo, 0); /* first: it looks the function up, and
+									 * DROP EXTENSION may commit meanwhile */
 	reading.channels = palloc(sizeof(HeraldChannelName));
 	add_channel(&reading, PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	return read_channels(fcinfo, &reading);
@@ -162,7 +170,7 @@ herald_read(PG_FUNCTION_ARGS)
 Datum
 herald_read_channels(PG_FUNCTION_ARGS)
 {
-	ReadCall		reading = {0};
+	ReadCall	reading = {0};
 	Datum	   *names;
 	bool	   *nulls;
 	int			count = 0;
@@ -339,7 +347,8 @@ read_past(ReadCall *reading)
 		}
 		end_transaction(reading);
 		if (has_enough(reading))
-			return false;		/* the WAL may have been read no further than to here */
+			return false;		/* the WAL may have been read no further than
+								 * to here */
 	}
 	end_transaction(reading);
 	return true;
@@ -415,7 +424,10 @@ read_on(ReadCall *reading)
 			case HERALD_READ_REFILLED:
 				CHECK_FOR_INTERRUPTS();
 
-				/* Like storing rows, reading much data takes long, and needs no turn. */
+				/*
+				 * Like storing rows, reading much data takes long, and needs
+				 * no turn.
+				 */
 				if (reader.bytes_read >= HERALD_TURN_BYTES)
 					herald_turns_give_back();
 				continue;
@@ -510,7 +522,10 @@ keep_row(ReadCall *reading, const HeraldEntry *entry, int32 sender_pid, Timestam
 		store_row(reading);
 	else
 	{
-		/* Return the turn, if there is one: storing rows takes long, and needs no turn. */
+		/*
+		 * Return the turn, if there is one: storing rows takes long, and
+		 * needs no turn.
+		 */
 		herald_turns_give_back();
 	}
 	caller = MemoryContextSwitchTo(reading->row_memory);
@@ -563,7 +578,10 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 		herald_subscriptions_watch(reading->channels, reading->channels_used);
 		HERALD_STOP_POINT("read-watches");
 
-		/* [W1] after the entries are in the map: as in herald_subscriptions_prepare() */
+		/*
+		 * [W1] after the entries are in the map: as in
+		 * herald_subscriptions_prepare()
+		 */
 		read_on(reading);
 		herald_position_channel_note(reading->from);
 		(void) herald_wakeup_rest(herald_wakeup, slot);

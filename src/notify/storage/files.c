@@ -59,7 +59,10 @@ typedef struct DoomedFiles
 
 struct HeraldFiles
 {
-	/* Under spill_lock; the set is constant while there are files, or folders. */
+	/*
+	 * Under spill_lock; the set is constant while there are files, or
+	 * folders.
+	 */
 	char		tablespaces[HERALD_TABLESPACES_MAX];
 	FileSet		set;
 
@@ -214,7 +217,10 @@ herald_files_doom(HeraldFileKind kind, uint64 number, uint64 bytes)
 		doomed[count - 1].count++;
 	else
 	{
-		/* There cannot be more; a file that is left over would be deleted with its folder. */
+		/*
+		 * There cannot be more; a file that is left over would be deleted
+		 * with its folder.
+		 */
 		Assert(count < DOOMED_MAX);
 		if (count == DOOMED_MAX)
 			return;
@@ -344,7 +350,8 @@ resolve_tablespaces(const char *names, Oid *oids, int max)
 		}
 	}
 	list_free(list);
-	pfree(copy);				/* a sender that waits for room calls this repeatedly */
+	pfree(copy);				/* a sender that waits for room calls this
+								 * repeatedly */
 	if (count == 0)
 		oids[count++] = DEFAULTTABLESPACE_OID;
 	return count;

@@ -22,8 +22,8 @@ herald_large_reader_read(uint64 number, uint64 offset, uint64 length, char *to)
 	bool		success;
 
 	/*
-	 * Do not keep the file open while a slow client is served: a deleted file would still fill
-	 * the disk.
+	 * Do not keep the file open while a slow client is served: a deleted file
+	 * would still fill the disk.
 	 */
 	if (!herald_files_open(HERALD_FILE_LARGE, number, &file))
 		return false;			/* given up */

@@ -53,8 +53,8 @@ herald_large_writer_grow(uint64 number, uint64 bytes, bool forced)
 		check_role_limit(bytes);
 
 	/*
-	 * The last quarter is reserved for committed notifications: open transactions cannot
-	 * displace these.
+	 * The last quarter is reserved for committed notifications: open
+	 * transactions cannot displace these.
 	 */
 	if (!forced && herald_large_table_bytes_open(herald_large_table) + bytes > open_max)
 		report_full(herald_large_table_size(herald_large_table, number));
@@ -90,8 +90,8 @@ void
 herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelSets sets)
 {
 	/*
-	 * Without the entry, listeners that reach the reference are notified that they have missed
-	 * messages.
+	 * Without the entry, listeners that reach the reference are notified that
+	 * they have missed messages.
 	 */
 	if (!herald_large_table_place(herald_large_table, number, position, sets))
 		log_lost(number);
@@ -100,7 +100,10 @@ herald_large_writer_place(uint64 number, HeraldPosition position, HeraldChannelS
 void
 herald_large_writer_forget(uint64 number)
 {
-	/* A position below all others: the next process that looks has it deleted. */
+	/*
+	 * A position below all others: the next process that looks has it
+	 * deleted.
+	 */
 	if (!herald_large_table_place(herald_large_table, number, 0, 0))
 		log_lost(number);
 }

@@ -41,9 +41,12 @@
 
 struct HeraldSpill
 {
-	HeraldRetention spilled;		/* written under spill_lock */
+	HeraldRetention spilled;	/* written under spill_lock */
 
-	/* Under spill_lock: failures to write a segment, since the last line about them, and the time of the last one. */
+	/*
+	 * Under spill_lock: failures to write a segment, since the last line
+	 * about them, and the time of the last one.
+	 */
 	uint64		failures;
 	uint64		failed_ms;
 };
@@ -156,7 +159,8 @@ herald_spill_delete_one(void)
 	LWLockAcquire(herald_control->deletion_lock, LW_EXCLUSIVE);
 	herald_spill_lock();
 	found = herald_files_next_doomed(&file);
-	LWLockRelease(herald_control->spill_lock);	/* herald_spill_unlock() could delete files */
+	LWLockRelease(herald_control->spill_lock);	/* herald_spill_unlock() could
+												 * delete files */
 	if (found)
 	{
 		herald_files_delete(&file);
@@ -177,7 +181,10 @@ herald_spill_leave_room(uint64 bytes)
 	if (herald_shared_is_damaged())
 		return false;
 
-	/* Do not drop what listeners need if that would not free enough: unsettled files stay. */
+	/*
+	 * Do not drop what listeners need if that would not free enough:
+	 * unsettled files stay.
+	 */
 	if (herald_large_table_bytes_from(herald_large_table, settled) + bytes > herald_spill_bytes_max())
 		return false;
 	return herald_retention_leave_room(spiller(), bytes, &limits);
@@ -192,7 +199,10 @@ herald_spill_free_disk(uint32 *deleted)
 	if (herald_shared_is_damaged())
 		return false;
 
-	/* This waits for a process that is deleting, so that nothing is given up needlessly. */
+	/*
+	 * This waits for a process that is deleting, so that nothing is given up
+	 * needlessly.
+	 */
 	if (herald_spill_delete_one() || herald_files_deleted() != before)
 	{
 		*deleted = herald_files_deleted();

@@ -207,7 +207,7 @@ herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event)
 		event->database = transaction->database;
 		if (transaction->settings != NIL)
 		{
-			SettingChange    *setting = linitial(transaction->settings);
+			SettingChange *setting = linitial(transaction->settings);
 
 			transaction->settings = list_delete_first(transaction->settings);
 			event->kind = HERALD_WAL_EVENT_SETTING;
@@ -455,7 +455,7 @@ add_setting(HeraldReorder *reorder, Transaction *transaction, HeraldWalMessage *
 {
 	HeraldWalNotification pattern;
 	MemoryContext caller;
-	SettingChange    *setting;
+	SettingChange *setting;
 
 	if (!herald_wal_next(message, &pattern, buffer_for(reorder, length)))
 		return;

@@ -23,22 +23,31 @@
 typedef enum HeraldWalEventKind
 {
 	HERALD_WAL_EVENT_ANCHOR,
-	HERALD_WAL_EVENT_SETTING,	/* a channel's setting has changed; reported before the transaction's notifications */
-	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications: herald_reorder_read() */
+	HERALD_WAL_EVENT_SETTING,	/* a channel's setting has changed; reported
+								 * before the transaction's notifications */
+	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications:
+								 * herald_reorder_read() */
 	HERALD_WAL_EVENT_GAP		/* something is missing */
 } HeraldWalEventKind;
 
 typedef struct HeraldWalEvent
 {
 	HeraldWalEventKind kind;
-	Oid			database;		/* not of an anchor; InvalidOid: a gap in all databases */
+	Oid			database;		/* not of an anchor; InvalidOid: a gap in all
+								 * databases */
 	HeraldWalAnchor anchor;		/* of an anchor only */
 
-	/* The commit, and its time.  Of a setting only the end is known; a gap's is the end of its record. */
+	/*
+	 * The commit, and its time.  Of a setting only the end is known; a gap's
+	 * is the end of its record.
+	 */
 	HeraldCommitId commit;
 	TimestampTz committed_at;
 
-	/* A gap: a clause for a message, and whether the database was created here. */
+	/*
+	 * A gap: a clause for a message, and whether the database was created
+	 * here.
+	 */
 	const char *reason;
 	bool		is_creation;
 
@@ -51,7 +60,8 @@ typedef enum HeraldWalNext
 {
 	HERALD_WAL_NEXT_NOTIFICATION,
 	HERALD_WAL_NEXT_END,
-	HERALD_WAL_NEXT_GONE		/* a part is missing from the WAL, or is not the one expected */
+	HERALD_WAL_NEXT_GONE		/* a part is missing from the WAL, or is not
+								 * the one expected */
 } HeraldWalNext;
 
 typedef struct HeraldReorder HeraldReorder;

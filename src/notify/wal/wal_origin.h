@@ -20,7 +20,8 @@
 /* Whether a logical message in the WAL is pg_herald's own. */
 typedef enum HeraldWalOrigin
 {
-	HERALD_WAL_FOREIGN,			/* not a logical message, or one with another prefix */
+	HERALD_WAL_FOREIGN,			/* not a logical message, or one with another
+								 * prefix */
 	HERALD_WAL_FORGED,			/* our prefix, but pg_herald did not write it */
 	HERALD_WAL_OURS
 } HeraldWalOrigin;
@@ -28,7 +29,8 @@ typedef enum HeraldWalOrigin
 /* A message of ours or a forged one, as it is in the record. */
 typedef struct HeraldWalText
 {
-	Oid			database;		/* InvalidOid: written by a process without a database */
+	Oid			database;		/* InvalidOid: written by a process without a
+								 * database */
 	bool		transactional;
 	const char *text;			/* valid as long as the record; not terminated */
 	size_t		length;

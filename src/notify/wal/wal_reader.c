@@ -51,13 +51,15 @@
 
 struct HeraldWalReader
 {
-	ReadLocalXLogPageNoWaitPrivate page;	/* first: what the server gives to open_file() */
+	ReadLocalXLogPageNoWaitPrivate page;	/* first: what the server gives to
+											 * open_file() */
 	MemoryContext context;		/* for this struct */
-	MemoryContext xlog_context; /* for everything that the server's reader allocates */
+	MemoryContext xlog_context; /* for everything that the server's reader
+								 * allocates */
 	MemoryContextCallback at_close; /* closes the file when xlog_context ends */
 	XLogReaderState *xlog;		/* NULL: it is to be opened again */
 	XLogSegNo	file;			/* the last one that was to be opened */
-	XLogRecPtr position;		/* the end of the last record */
+	XLogRecPtr	position;		/* the end of the last record */
 	bool		is_inexact;		/* a record may begin only after the position */
 	char		reason[256];
 };
@@ -159,7 +161,10 @@ try_next(HeraldWalReader *reader, HeraldWalRead *result)
 	MemoryContext caller = CurrentMemoryContext;
 	volatile bool success = false;
 
-	/* The server's reader would keep room for the longest record that it has read. */
+	/*
+	 * The server's reader would keep room for the longest record that it has
+	 * read.
+	 */
 	if (reader->xlog != NULL && reader->xlog->readRecordBufSize > RECORD_KEPT)
 		close_xlog(reader);
 	if (reader->xlog == NULL)
@@ -246,7 +251,10 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 			if (!reader->page.end_of_wal || error != NULL)
 				return failed(reader, error ? error : "no record was found");
 
-			/* The last page may have changed since it was read: read it again. */
+			/*
+			 * The last page may have changed since it was read: read it
+			 * again.
+			 */
 			go_to_position(reader);
 			*result = HERALD_WAL_READ_END;
 			return true;

@@ -18,7 +18,8 @@ typedef enum HeraldWalRead
 {
 	HERALD_WAL_READ_RECORD,		/* see herald_wal_reader_record() */
 	HERALD_WAL_READ_END,		/* no more for the moment */
-	HERALD_WAL_READ_GONE		/* the WAL is missing or cannot be read: see herald_wal_reader_reason() */
+	HERALD_WAL_READ_GONE		/* the WAL is missing or cannot be read: see
+								 * herald_wal_reader_reason() */
 } HeraldWalRead;
 
 /*
