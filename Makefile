@@ -35,7 +35,7 @@ OBJS = \
 	src/notify/storage/spill.o \
 	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
 	src/inval/catch_up.o src/inval/invalidate.o src/inval/inval_reader.o src/inval/subscribers.o \
-	src/base/activation.o src/base/channel_hash.o src/base/database.o src/base/entry.o src/base/involvement.o src/base/own_channels.o \
+	src/base/activation.o src/base/channel_hash.o src/base/database.o src/base/entry.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
 	src/base/attention.o src/base/settings.o src/base/shared.o src/base/signal.o \
 	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
 	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \

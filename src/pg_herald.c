@@ -70,6 +70,7 @@
 #include "miscadmin.h"
 
 #include "api/api.h"
+#include "base/outbox.h"
 #include "base/settings.h"
 #include "cache/store.h"
 #include "hooks.h"
@@ -99,6 +100,7 @@ _PG_init(void)
 	herald_transaction_register_callbacks();
 	herald_hooks_install();
 	herald_frames_init();
+	herald_outbox_init();
 	herald_watchdog_register();
 	herald_housekeeper_register();
 	herald_relay_register();

@@ -32,6 +32,7 @@
 
 #include "base/compat.h"
 #include "base/notify_locks.h"
+#include "base/outbox.h"
 #include "base/settings.h"
 #include "base/shared.h"
 #include "base/waits.h"
@@ -136,7 +137,8 @@ herald_stop_try_lock(bool is_held)
 static void
 check_message(ErrorData *error)
 {
-	const char *lock = error->output_to_client && !is_reporting ? lock_held() : NULL;
+	bool		is_sent = error->output_to_client && !herald_outbox_is_closed();
+	const char *lock = is_sent && !is_reporting ? lock_held() : NULL;
 
 	if (lock != NULL)
 	{

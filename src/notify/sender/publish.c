@@ -23,6 +23,7 @@
 #include "base/client_message.h"
 #include "base/compat.h"
 #include "base/entry.h"
+#include "base/outbox.h"
 #include "base/shared.h"
 #include "base/wake_watchdog.h"
 #include "core/stop_point.h"
@@ -42,8 +43,6 @@
 static struct
 {
 	bool		is_reserved;
-	bool		traces;			/* trace_notify, which is off while the batch
-								 * is reserved */
 	const char *entries;		/* what was put into the queue, after the
 								 * entry about the commit */
 	uint64		length;			/* bytes of these entries */
@@ -138,13 +137,11 @@ herald_publish_reserve(void)
 	}
 
 	/*
-	 * From here to the end of the transaction all later batches wait for this
-	 * one.  On a stock server senders wait as long for the lock of its
-	 * NOTIFY, and it sends the same messages to the client under that lock;
-	 * except for those about LISTEN, which come before it.
+	 * From here to the end of the transaction the batch is ours to finish,
+	 * with all that comes after it waiting: not for a client that does not
+	 * read.
 	 */
-	batch.traces = Trace_notify;
-	Trace_notify = false;
+	herald_outbox_close();
 	if (is_in_file)
 		herald_large_transaction_place(batch.position);
 	fill();
@@ -291,7 +288,7 @@ finish(bool committed)
 	HERALD_HOLD_POINT("publish-finished");
 	if (!herald_dispatch_run() && committed)
 		herald_damage_tell();	/* this batch reaches no listener */
-	Trace_notify = batch.traces;
+	herald_outbox_open();
 	HERALD_HOLD_POINT("publish-dispatched");
 	herald_spill_delete_in_return();	/* when no other session waits for us */
 }

@@ -290,7 +290,6 @@ SILENCES = {
     "too long": ("error", None, f"NOTIFY c, '{TOO_LONG}'", "payload string too long"),
     "too many": ("error", None, TOO_MANY, "too many notifications in one transaction"),
     "trace": ("debug1", None, "NOTIFY c, 'traced'", None),
-    "trace of a LISTEN": ("debug1", "listening", "COMMIT", None),
     "prepare": ("error", None, "BEGIN; NOTIFY c; PREPARE TRANSACTION 'p'", "cannot PREPARE"),
     "cache": ("error", None, "SELECT herald.cache_through(NULL, 'SELECT 1')", "must not be null"),
 }
@@ -333,8 +332,6 @@ def test_client_does_not_read(release, unwatched, connect, fill_bytes, name):
     if before == "laggard":
         fall_behind(client.wire)
         send(sender, 6)
-    elif before == "listening":
-        client.wire.query("BEGIN; LISTEN mute; NOTIFY c, 'with a place in the queue'")
     with closing(client), files_to_delete(cluster, connect) if before == "files" else nullcontext():
         assert client.stick(sql, fill_bytes)
         assert logged is None or logged in cluster.log()[so_far:]

@@ -1,4 +1,4 @@
-"""How an ordinary role could disturb others: large transactions, lock waits, many channels, views."""
+"""How an ordinary role could disturb others: large transactions, lock waits, many channels, views, no Sync."""
 
 import time
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -14,11 +14,28 @@ from laggards import KILOBYTES_7, fall_behind, files
 from servers import SETTINGS, has_herald, started
 from support import cpu_s, hear, load, notify, one, read_bytes, until, watchdog_stopped
 from timing import as_fast, one_within, seconds
-from wire import Wire, cstring, error, kinds, payloads
+from wire import EXECUTE, FLUSH, SYNC, Wire, bind, cstring, error, kinds, parse, payloads
 
+SETTLES_S = 20
 LONG_STATEMENT_S = 120  # the statement takes long on purpose, and the machine may have other work
 BLOCKED = 40  # listeners that wait for a lock
 CHANNELS = 10_000
+
+
+def test_error_of_a_commit_without_sync(server, wire):
+    """Guards: a client that sends COMMIT and Flush gets the error of a failed COMMIT before it sends Sync."""
+    first, second = wire(server), wire(server)
+    first.query("CREATE TABLE IF NOT EXISTS skewed (number integer)")
+    for client in (first, second):
+        client.query("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        client.query("SELECT sum(number) FROM skewed")
+        client.query("INSERT INTO skewed VALUES (1)")
+    second.query("NOTIFY c")
+    assert kinds(first.query("COMMIT")) == "CZ"
+    second.send(parse("COMMIT"), bind(), EXECUTE, FLUSH)
+    assert error(second.arrived(SETTLES_S)).startswith("40001")
+    second.send(SYNC)
+    assert kinds(second.until_ready()) == "Z"
 
 
 def test_lock_wait_takes_no_turn(server, connect, wire):
