@@ -41,12 +41,6 @@ herald_server_steps_add_all(uint64 channels)
 }
 
 bool
-herald_server_steps_any(void)
-{
-	return steps > 0;
-}
-
-bool
 herald_server_steps_take_long(void)
 {
 	return steps > STEPS_MAX;

@@ -19,9 +19,6 @@
 extern void herald_server_steps_add(bool is_listen, uint64 channels);
 extern void herald_server_steps_add_all(uint64 channels);
 
-/* Are there any, including those that were rolled back? */
-extern bool herald_server_steps_any(void);
-
 /* Does the server, which repeats them after our callback before the commit, take long? */
 extern bool herald_server_steps_take_long(void);
 
