@@ -25,6 +25,7 @@
 
 #include <string.h>
 
+static bool is_usable(const HeraldReceipt *receipt);
 static uint64_t later(uint64_t one, uint64_t other);
 
 
@@ -83,14 +84,33 @@ herald_receipt_join(HeraldReceipt *receipt, const HeraldReceipt *other)
 }
 
 /*
- * Neither receipt need say less in all respects.  With a later `from` a reader could miss a transaction whose message is before
- * that.  What the client knows of settings counts from `done` as well.
+ * With a witness from the other one, a receipt that cannot be used to resume
+ * would seem complete.
  */
-bool
-herald_receipt_is_before(const HeraldReceipt *receipt, const HeraldReceipt *other)
+void
+herald_receipt_go_back(HeraldReceipt *receipt, const HeraldReceipt *other)
 {
-	return receipt->from.wal < other->from.wal || receipt->done < other->done ||
-		(receipt->done == other->done && receipt->furthest.end <= other->furthest.end);
+	HeraldCommitId witness = receipt->furthest;
+
+	if (!is_usable(receipt))
+		return;
+	if (!is_usable(other))
+	{
+		*receipt = *other;
+		return;
+	}
+	if (other->from.wal < receipt->from.wal)
+		receipt->from = other->from;
+	if (other->done < receipt->done)
+		receipt->done = other->done;
+	receipt->furthest = other->furthest;
+	herald_receipt_witness(receipt, witness);
+}
+
+static bool
+is_usable(const HeraldReceipt *receipt)
+{
+	return receipt->from.run != 0 || receipt->furthest.end != 0;
 }
 
 static uint64_t

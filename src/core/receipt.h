@@ -65,7 +65,11 @@ extern void herald_receipt_read(HeraldReceipt *receipt, HeraldWalAnchor anchor, 
 /* The client has received everything that either receipt says. */
 extern void herald_receipt_join(HeraldReceipt *receipt, const HeraldReceipt *other);
 
-/* Does the first receipt claim less than the other in any respect? */
-extern bool herald_receipt_is_before(const HeraldReceipt *receipt, const HeraldReceipt *other);
+/*
+ * A reader of several channels has received, of each, what one of the two
+ * receipts says: claim no more than both do.  [X3] The witness stays the later
+ * one, since something of it was received.
+ */
+extern void herald_receipt_go_back(HeraldReceipt *receipt, const HeraldReceipt *other);
 
 #endif							/* HERALD_RECEIPT_H */

@@ -246,8 +246,7 @@ resume_at_place(Client *client, const Position *position)
 {
 	client->place = position->place;
 	client->state = READS;
-	if (herald_receipt_is_before(&position->receipt, &client->receipt))
-		client->receipt = position->receipt;
+	client->receipt = position->receipt;
 	check_resumed(client);
 }
 

@@ -35,7 +35,6 @@ static bool may_be_in_wal(HeraldGone gone);
 static HeraldGone open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request);
 static HeraldGone join_past(HeraldCursor *cursor, const HeraldCursorRequest *request);
 static HeraldGone read_past(HeraldCursor *cursor, const HeraldCursorRequest *request);
-static bool has_begun(const HeraldCursor *cursor);
 
 
 void
@@ -155,18 +154,14 @@ open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_lo
 		return herald_gone(HERALD_GONE_DATABASE);
 	if (!herald_relay_covers(after->place, all_logged))
 		return herald_gone(HERALD_GONE_UNLOGGED);
-	if (has_begun(cursor) && herald_receipt_is_before(&after->wal, &cursor->at.wal))
-		cursor->at.wal = after->wal;
 	gone = request->keep(after->place, after->bypasses, all_logged, request->arg);
-	if (!has_begun(cursor) && !herald_is_gone(gone))
+	if (herald_is_gone(gone))
+		return gone;
+	if (request->is_alone)
 		cursor->at = *after;
+	else
+		herald_receipt_go_back(&cursor->at.wal, &after->wal);
 	return gone;
-}
-
-static bool
-has_begun(const HeraldCursor *cursor)
-{
-	return cursor->at.run != 0;
 }
 
 /* May the WAL have, of logged channels, what the queue does not have for this reason? */
@@ -252,14 +247,19 @@ read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	cursor->in_past = *request->after;
 	cursor->cut = cut.place;
 	cursor->past = herald_wal_source_open(memory, request->outlives_transaction);
-	if (!has_begun(cursor))
+	gone = herald_wal_source_read(cursor->past, request->after, &cut, request->wants, request->wanted_max);
+	if (herald_is_gone(gone))
+		return gone;
+	cursor->after_past = herald_wal_source_end(cursor->past);
+	advance(&cursor->after_past, cut.place);
+	if (request->is_alone)
 	{
-		memset(&cursor->at, 0, sizeof(cursor->at));
 		cursor->at.run = herald_control->server_run;
 		cursor->at.place = cut.place;
 		cursor->at.bypasses = cut.bypasses;
+		cursor->at.moved = false;
 	}
-	return herald_wal_source_read(cursor->past, request->after, &cut, request->wants, request->wanted_max);
+	return gone;
 }
 
 bool
@@ -281,7 +281,7 @@ herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 	 * All channels have received everything before the cut now: those that
 	 * were read before, from the queue.
 	 */
-	cursor->at.wal = herald_wal_source_end(cursor->past);
+	cursor->at.wal = cursor->after_past;
 	herald_cursor_close_past(cursor);
 	return false;
 }

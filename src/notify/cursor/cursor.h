@@ -31,6 +31,7 @@ typedef struct HeraldCursor
 	HeraldWalSource *past;		/* what is to be read from the WAL before the
 								 * queue; NULL: nothing */
 	HeraldToken in_past;		/* the position of a reader that is in `past` */
+	HeraldReceipt after_past;	/* the receipt at the end of `past` */
 	HeraldPosition cut;			/* where the queue continues after `past` */
 } HeraldCursor;
 
@@ -42,6 +43,7 @@ typedef struct HeraldCursorRequest
 	int			channels_used;
 	bool		outlives_transaction;	/* the cursor is used after the end of
 										 * the transaction */
+	bool		is_alone;		/* the cursor reads no other channels */
 	bool		queue_has_lost; /* do not try the queue: it has lost what
 								 * comes next */
 

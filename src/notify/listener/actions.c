@@ -88,6 +88,15 @@ herald_actions_any(bool listens)
 	return false;
 }
 
+bool
+herald_actions_any_past(void)
+{
+	for (int i = 0; i < list_length(actions); i++)
+		if (herald_actions_get(i)->has_past)
+			return true;
+	return false;
+}
+
 int
 herald_actions_last_unlisten_all(void)
 {

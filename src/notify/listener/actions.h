@@ -54,6 +54,9 @@ extern HeraldAction *herald_actions_find_listen(const char *channel);
 /* listens: is there a LISTEN among them?  Else: is there an UNLISTEN or UNLISTEN *? */
 extern bool herald_actions_any(bool listens);
 
+/* Does a LISTEN among them begin with what a cursor reads from the WAL? */
+extern bool herald_actions_any_past(void);
+
 /* The index of the last UNLISTEN *; 0: there is none, or it is the first. */
 extern int	herald_actions_last_unlisten_all(void);
 

@@ -273,8 +273,7 @@ send_history(void)
 	herald_count(&herald_slots[slot].delivered, delivered);
 	herald_shared_count(HERALD_COUNT_DELIVERED, delivered);
 
-	if (!has_positions)
-		herald_session_set_positions_from(cut);
+	herald_session_set_positions_from(cut);
 	herald_subscriptions_end_past();
 	owes_position = true;
 	(void) herald_wakeup_rest(herald_wakeup, slot);

@@ -41,6 +41,12 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	Assert(listen != NULL);
 	if (herald_shared_is_damaged())
 		return herald_gone(HERALD_GONE_DAMAGED);
+
+	/* Another channel may have left this, and failed or been rolled back. */
+	if (!herald_subscriptions_any_past() && !herald_actions_any_past())
+		herald_cursor_close_past(herald_session_cursor());
+
+	request.is_alone = !herald_session_is_listener() && herald_actions_count() == 1;
 	herald_subscriptions_join();
 	HERALD_STOP_POINT("resume-joined");
 	gone = herald_cursor_open(herald_session_cursor(), &request, &listen->has_past);
@@ -68,6 +74,8 @@ hold(HeraldPosition place, uint32 bypasses, bool logged, void *arg)
 	herald_subscriptions_note_held();
 	if (place < had_read)
 		herald_subscriptions_pass(had_read);
+	else
+		herald_session_set_positions_from(place);
 	herald_bypass_await_counting();
 	if (herald_bypass_since(bypasses, herald_bypass_sets(herald_channel_set(name.hash), logged, place)))
 		return herald_gone(HERALD_GONE_PAST_QUEUE);

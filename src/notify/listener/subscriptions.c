@@ -501,7 +501,7 @@ apply_to_wishes(const HeraldAction *action)
 			if (subscription)
 			{
 				touch(subscription);
-				subscription->is_wanted = subscription->resumes = false;
+				subscription->is_wanted = subscription->resumes = subscription->next_has_past = false;
 			}
 			break;
 
@@ -512,7 +512,7 @@ apply_to_wishes(const HeraldAction *action)
 			while ((subscription = hash_seq_search(&scan)) != NULL)
 			{
 				touch(subscription);
-				subscription->is_wanted = subscription->resumes = false;
+				subscription->is_wanted = subscription->resumes = subscription->next_has_past = false;
 			}
 			break;
 	}

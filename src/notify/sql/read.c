@@ -117,6 +117,7 @@ static void add_channel(ReadCall *reading, const char *name);
 static int	compare_hashes(const void *one, const void *other);
 static bool is_past_queue(const ReadCall *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
+static void forget_rows(ReadCall *reading);
 static void begin_now(ReadCall *reading);
 static void begin(ReadCall *reading, const HeraldToken *after);
 static void note_begin(ReadCall *reading);
@@ -250,6 +251,7 @@ read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 		read_on(reading);
 	if (reading->is_lost)
 	{
+		forget_rows(reading);
 		begin(reading, &reading->given);
 		if (read_past(reading))
 			read_on(reading);
@@ -264,14 +266,21 @@ read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 
 	if (must_call_again(reading))
 	{
-		tuplestore_clear(reading->result->setResult);
-		reading->rows = 0;
+		forget_rows(reading);
 		herald_token_write(reading->hash, &reading->given, reading->text);
 	}
 	store_row(reading);
 	herald_cursor_close_past(&reading->cursor);
 	herald_token_hash_close(reading->hash);
 	return (Datum) 0;
+}
+
+static void
+forget_rows(ReadCall *reading)
+{
+	tuplestore_clear(reading->result->setResult);
+	reading->rows = 0;
+	reading->is_within = false;
 }
 
 static void
@@ -289,7 +298,7 @@ begin(ReadCall *reading, const HeraldToken *after)
 {
 	HeraldCursorRequest request = {
 		.after = &reading->given,.channels = reading->channels,.channels_used = reading->channels_used,
-		.queue_has_lost = reading->is_lost,.keep = keep,.arg = reading,
+		.is_alone = true,.queue_has_lost = reading->is_lost,.keep = keep,.arg = reading,
 		.wants = is_on_channel,.wanted_max = reading->rows_max
 	};
 	bool		in_past;
@@ -437,7 +446,10 @@ read_on(ReadCall *reading)
 				herald_reader_set_buffer(&reader, reading->buffer, reading->buffer_size);
 				continue;
 			case HERALD_READ_LAPPED:
-				if (reading->rows > 0)
+				/* Return whole transactions, if there are any. */
+				if (reader.checkpoint != reading->batch)
+					pass_batch(reading, reader.checkpoint);
+				if (reading->rows > 0 && !reading->is_within)
 					return;
 				is_gap = reader.in_file && reader.file == HERALD_GAP_FILE;
 				reading->is_lost = reading->all_logged && !is_gap;

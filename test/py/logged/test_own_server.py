@@ -128,3 +128,29 @@ def test_position_of_a_mixed_transaction(small, connect):
     assert read(client, "c", token)[0] == ["3"]
     assert resume(client, "c", token)
     assert hear(client, 1) == ["3"]
+
+
+def test_reading_is_given_up(small, connect):
+    """Guards: what was read for a channel that is rolled back, or not listened to after all, is in no way: another
+    position resumes in the same transaction, and a LISTEN begins now."""
+    sender, listener = connect(small), connect(small)
+    first = position(sender)
+    notify(sender, "c", "1")
+    second = position(sender)
+    notify(sender, "c", "2")
+    lose(sender, second)
+    with listener.transaction():
+        listener.execute("SAVEPOINT s")
+        assert resume(listener, "c", first)
+        listener.execute("ROLLBACK TO s")
+        assert resume(listener, "c", second)
+    assert hear(listener, 1) == ["2"]
+    other = connect(small)
+    with other.transaction():
+        assert resume(other, "c", first)
+        other.execute("UNLISTEN c; LISTEN c")
+    notify(sender, "c", "3")
+    assert hear(other, 1) == ["3"] and hear(listener, 1) == ["3"]
+    after = position(other)
+    notify(sender, "c", "4")
+    assert hear(other, 1) == ["4"] and read(sender, "c", after)[0] == ["4"]

@@ -95,7 +95,6 @@ def test_reading_fails_for_good(sender, watcher, points, listener):
     assert hear(listener, 1) == ["before"]
     points.arm("wal-read", "error", relay_pid(watcher), 1_000_000)
     notify(sender, "logged", "lost")
-    points.reached("wal-read")
     assert hear(listener, 1, 40) == [MISSED]
     points.release()
     assert_goes_on(sender, watcher, listener, before)
