@@ -607,13 +607,13 @@ read_record(HeraldReorder *reorder)
 static HeraldWalPart
 read_part(HeraldReorder *reorder, XLogRecPtr at, const HeraldWalText *text)
 {
-	HeraldWalMessage message;
+	HeraldWalMessage message = {0};
 	bool		is_message = text != NULL &&
 		herald_wal_scan(text->text, text->length, &message) == HERALD_WAL_VALID;
 	HeraldWalPart part = herald_wal_parts_read(&reorder->batch->parts, &reorder->again, at,
 											   is_message ? &message : NULL);
 
-	if (part == HERALD_WAL_PART_NEXT)
+	if (is_message && part == HERALD_WAL_PART_NEXT)
 	{
 		reorder->message = message;
 		(void) buffer_for(reorder, text->length);
