@@ -3,21 +3,21 @@
  * relay_worker.c
  *	  The background worker that puts logged notifications into a standby's queue.
  *
- * It reads the WAL as far as that has been replayed.  When it meets the commit record of a
- * transaction with logged notifications, it sends these in a transaction of its own, in the usual
- * way: so listeners on a standby are served as on a primary, and what they are notified of is
- * visible there.  The order of the queue is that of the commit records.
+ * The relay reads the WAL up to the replay position.  At the commit record of a transaction with
+ * logged notifications, it sends these notifications in a transaction of its own, in the usual
+ * way: so listeners on a standby are served as on a primary, and the changes of which they are
+ * notified are visible there.  The order of the queue is that of the commit records.
  *
- * How far it has come is noted in shared memory (notify/relay/relay.c).  If it ends,
- * because of an error or because it was terminated, the server starts it again, and it goes on
- * from there: nothing is sent twice or left out.
+ * The relay notes its progress in shared memory (notify/relay/relay.c).  If the relay ends,
+ * because of an error or because it was terminated, the server starts it again, and it continues
+ * from the noted progress: nothing is sent twice or left out.
  *
- * If a part of the WAL can be read no more, all listeners are notified that they have missed
- * something, and the relay goes on where the server has come to.
+ * If a part of the WAL can no longer be read, all listeners are notified that they have missed
+ * something, and the relay continues where the server is now.
  *
- * At a promotion it reads to the end of the recovery, and ends for good.  Until then senders wait
- * (herald_relay_await_end()): what they send comes after all that the former primary has sent.  On
- * a primary it ends at once.
+ * At a promotion the relay reads to the end of the recovery, and ends for good.  Until then senders
+ * wait (herald_relay_await_end()), so that their notifications come after those of the former
+ * primary.  On a primary the relay ends at once.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -64,7 +64,7 @@
 #define PAUSE_MAX_MS	50
 #define PAUSE_PART		100
 
-/* Records after which it notes how far it has come, if it sends nothing. */
+/* Number of records after which the relay notes its progress, if it sends nothing. */
 #define NOTE_EVERY		1000
 
 static HeraldWalReader *reader;
@@ -72,8 +72,8 @@ static HeraldReorder *reorder;
 static HeraldReached reached;
 
 /*
- * The latest anchor.  It becomes `reached.from` together with the next place that is published, which is behind it: a
- * client that has received everything before that place can begin to read at this anchor.
+ * The latest anchor.  It becomes `reached.from` when the next place is published.  This place is after the anchor, so a
+ * client that has received everything before the place can begin to read at the anchor.
  */
 static HeraldWalAnchor anchor;
 
@@ -81,11 +81,11 @@ static XLogRecPtr done;			/* everything up to here had been sent before
 								 * the current record */
 static HeraldRelayFigures figures;
 
-/* What the reorder has counted up to the last record. */
+/* The counts of the reorder at the last record. */
 static uint64 forged_seen;
 static uint64 newer_seen;
 
-/* Is there a listener to a channel with this setting? */
+/* A search for a listener to a channel with this setting. */
 typedef struct Match
 {
 	Oid			database;
@@ -139,8 +139,9 @@ herald_relay_main(Datum arg)
 		run();
 
 		/*
-		 * A position from before the end says nothing of what this server
-		 * sends on other channels from now on.
+		 * A position from before the end says nothing about unlogged
+		 * channels, on which this server may send from now on.  So a gap
+		 * separates such positions from later ones.
 		 */
 		if (herald_wal_coverage_is_doubt(herald_reorder_coverage(reorder)))
 		{
@@ -155,21 +156,22 @@ herald_relay_main(Datum arg)
 		ereport(LOG,
 				(errmsg("pg_herald has relayed all logged notifications from before the promotion")));
 	}
-	proc_exit(0);				/* the postmaster does not start it again */
+	proc_exit(0);				/* the postmaster does not start the relay
+								 * again */
 }
 
-/* To no database: so it can use transactions, and shared catalogs. */
+/* Connect to the server, but to no database: that is enough for transactions and shared catalogs. */
 static void
 connect_to_server(void)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);		/* it may be waiting for a lock */
+	pqsignal(SIGTERM, die);		/* the relay may be waiting for a lock */
 	BackgroundWorkerUnblockSignals();
 	herald_shared_set_worker(HERALD_WORKER_RELAY);
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
-	temp_file_limit = -1;		/* the files are no query's */
+	temp_file_limit = -1;		/* the limit is for files of queries */
 
-	/* Settings of the whole server that are meant for sessions. */
+	/* These may be set for the whole server, but are meant for sessions. */
 	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
@@ -181,8 +183,8 @@ static bool
 begin(void)
 {
 	/*
-	 * Read the head before RecoveryInProgress(): in recovery no session has
-	 * sent anything.
+	 * Read the head before calling RecoveryInProgress(): if that returns
+	 * true, no session has sent anything before this head.
 	 */
 	HeraldPosition head = atomic_load(&herald_queue->head);
 	XLogRecPtr	from;
@@ -194,7 +196,7 @@ begin(void)
 		herald_relay_figures(&figures);
 		from = herald_relay_read_from();
 
-		/* An earlier process may have ended before it could tell listeners. */
+		/* An earlier process may have ended before it notified listeners. */
 		if (herald_wal_coverage_is_doubt(reached.coverage))
 		{
 			publish_gaps();
@@ -204,8 +206,8 @@ begin(void)
 	else if (RecoveryInProgress())
 	{
 		/*
-		 * Transactions that are open now may have begun to write their
-		 * messages.
+		 * Begin to read at a restart point: transactions that are open now
+		 * may have written parts of their messages already.
 		 */
 		GetOldestRestartPoint(&from, &timeline);
 		memset(&reached, 0, sizeof(reached));
@@ -228,7 +230,7 @@ begin(void)
 	return true;
 }
 
-/* Reads until everything from before the promotion has been sent. */
+/* Read until everything from before the promotion has been sent. */
 static void
 run(void)
 {
@@ -283,7 +285,7 @@ take_record(void)
 		figures.last_commit = ((xl_xact_commit *) XLogRecGetData(record))->xact_time;
 }
 
-/* Leave out what was counted before this process began. */
+/* Leave out messages that an earlier process has counted. */
 static void
 count_messages(void)
 {
@@ -312,7 +314,7 @@ take_event(const HeraldWalEvent *event)
 				note_setting(event);
 			break;
 		case HERALD_WAL_EVENT_BATCH:
-			/* After the promotion, this server may have sent it. */
+			/* Skip batches of this server, from after the promotion. */
 			if (event->commit.run == herald_control->server_run)
 				break;
 			if (event->commit.end > done)
@@ -328,8 +330,8 @@ take_event(const HeraldWalEvent *event)
 }
 
 /*
- * An anchor within a transaction, between its first message and its commit, is left out: a reader that begins
- * there does not find that transaction, which may be the witness.  There will be another one.
+ * An anchor between the first message and the commit of a transaction is left out: a reader that begins there
+ * does not find this transaction, which may be the witness.  Another anchor will follow.
  */
 static void
 note_anchor(const HeraldWalEvent *event)
@@ -339,15 +341,15 @@ note_anchor(const HeraldWalEvent *event)
 	anchor = event->anchor;
 }
 
-/* Published without progress, as by note_setting(): the same record may have more. */
+/* Publishes no progress, like note_setting(), since the same record may have more events. */
 static void
 note_gap(const HeraldWalEvent *event)
 {
 	if (event->is_creation)
 	{
 		/*
-		 * It has no listeners yet; positions in another one that had its oid
-		 * are not its own.
+		 * The database has no listeners yet.  Positions in an earlier
+		 * database that had its oid are not its own.
 		 */
 		append_gap(event->database);
 		herald_database_created(event->database);
@@ -355,8 +357,9 @@ note_gap(const HeraldWalEvent *event)
 	else
 	{
 		/*
-		 * [X4] A session that enters its channels in the map looks at this
-		 * afterwards: so it finds this, or is found by the gap.
+		 * [X4] A session that enters its channels in the map looks at the
+		 * coverage afterwards: so the session finds the change, or the gap
+		 * finds the session.
 		 */
 		if (herald_reorder_coverage(reorder) == HERALD_WAL_UNCOVERED)
 		{
@@ -374,10 +377,10 @@ note_gap(const HeraldWalEvent *event)
 }
 
 /*
- * The settings themselves are replicated.  Sessions that listen to such a channel here may have missed something before this
- * change, or will miss what is sent after it.  The note comes first: a session that resumes enters its channels in the
- * map, and then looks at that (herald_subscriptions_look_for_missed()).  It does not say that this record has been dealt
- * with, which may have more settings, and notifications.
+ * The settings themselves are replicated.  Sessions that listen here to a channel with this setting may have missed something
+ * before the change, or will miss what is sent after it.  `complete_from` is published before the look at the map: a session
+ * that resumes enters its channels there, and then looks at `complete_from` (herald_subscriptions_look_for_missed()).  No
+ * progress is published, since this record may have more settings, and notifications.
  */
 static void
 note_setting(const HeraldWalEvent *event)
@@ -406,15 +409,15 @@ look_for_match(const HeraldChannelInfo *channel, void *arg)
 	return !match->is_found;
 }
 
-/* Everything up to here has been read, and sent. */
+/* Note that everything up to this position has been read, and sent. */
 static void
 note_progress(XLogRecPtr wal)
 {
 	XLogRecPtr	oldest = herald_reorder_oldest(reorder);
 
 	/*
-	 * While it reads again what was relayed before a restart, there is no
-	 * progress to publish.
+	 * While the relay reads again the WAL that was relayed before a restart,
+	 * there is no progress to publish.
 	 */
 	if (wal < reached.wal)
 		return;
@@ -427,7 +430,7 @@ note_progress(XLogRecPtr wal)
 	herald_relay_publish_figures(&figures);
 }
 
-/* Nothing serves interrupts between the commit and the note. */
+/* Nothing serves interrupts between the commit and note_progress(), so no batch is sent twice. */
 static void
 relay(const HeraldWalEvent *batch)
 {
@@ -452,7 +455,7 @@ relay(const HeraldWalEvent *batch)
 }
 
 /*
- * A batch from before this process began counts as well: positions of this server say that it was received, so
+ * A batch from before this process began counts as well: positions of this server say that the batch was received, so
  * another server must not send it again.
  */
 static void
@@ -475,7 +478,7 @@ send_or_catch(const HeraldWalEvent *batch)
 	}
 	PG_CATCH();
 	{
-		/* For example a full disk.  FATAL does not come here. */
+		/* For example, the disk is full.  A FATAL error does not come here. */
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		FlushErrorState();
@@ -520,8 +523,8 @@ add(const HeraldWalNotification *notification)
 }
 
 /*
- * Go on where the server has come to: send what commits from there on.  What is between may have the beginning of a run
- * without pg_herald, so listeners are notified once more when it shows itself.
+ * Continue where the server is now: send what commits from there on.  A run without pg_herald may have begun in between,
+ * so listeners are notified again once the coverage is known.
  */
 static void
 skip_gap(void)
@@ -529,7 +532,7 @@ skip_gap(void)
 	XLogRecPtr	position = herald_wal_readable_to();
 	XLogRecPtr	from = shortly_before(position);
 
-	/* The previous file cannot be read either. */
+	/* The previous file cannot be read either: do not begin there. */
 	if (herald_wal_reader_position(reader) >= from)
 		from = position;
 	memset(&reached, 0, sizeof(reached));
@@ -549,8 +552,8 @@ skip_gap(void)
 }
 
 /*
- * Transactions that are open at this position have written their messages shortly before their
- * commit: begin to read in the file before, if the server still has it.
+ * Transactions that are open at this position write their messages shortly before their commits: so begin
+ * to read at the start of the previous file, if the server still has that file.
  */
 static XLogRecPtr
 shortly_before(XLogRecPtr position)
@@ -561,7 +564,7 @@ shortly_before(XLogRecPtr position)
 	return Min(segment * wal_segment_size, position);
 }
 
-/* In the server log; of one database, or of all. */
+/* Report a gap in the server log; in one database, or in all (InvalidOid). */
 static void
 report_gap(Oid database, const char *reason)
 {
@@ -572,7 +575,7 @@ report_gap(Oid database, const char *reason)
 					   "All listeners on this server are notified that they have missed some.", database)));
 }
 
-/* Those that begin to listen meanwhile have begun after the gap. */
+/* Put a gap into the queue for each database with sessions.  Sessions that begin to listen meanwhile begin after the gap. */
 static void
 publish_gaps(void)
 {
@@ -596,8 +599,8 @@ publish_gaps(void)
 	pfree(databases);
 
 	/*
-	 * Also if none listens now: a position from before the gap must differ
-	 * from one after it.
+	 * Even without sessions, positions from before the gap must differ from
+	 * positions after it.
 	 */
 	if (count == 0)
 		publish_gap(InvalidOid);
@@ -611,21 +614,21 @@ publish_gap(Oid database)
 }
 
 /*
- * In the order of the queue: the database's listeners receive everything before it.  It has a place of its own, so
- * positions from before and after it differ, even if the queue is idle.
+ * The gap has a place of its own in the queue.  So the database's listeners receive everything before the gap, and
+ * positions from before and after the gap differ, even if the queue is idle.
  */
 static void
 append_gap(Oid database)
 {
 	if (herald_shared_is_damaged())
-		return;					/* they are notified of that */
+		return;					/* listeners are notified of the damage */
 	StartTransactionCommand();
 	herald_is_involved = true;
 	herald_gap_publish(database);
 	CommitTransactionCommand();
 }
 
-/* From 16 on the server wakes it for each record; but not at the end of recovery. */
+/* From version 16 on, the server wakes the relay for each record, but not at the end of recovery. */
 static void
 wait_for_more(XLogRecPtr position)
 {
@@ -644,7 +647,7 @@ static long
 next_pause(XLogRecPtr position)
 {
 	static XLogRecPtr last;
-	static long quiet_ms;		/* all pauses since the last record */
+	static long quiet_ms;		/* total of the pauses since the last record */
 	long		pause_ms;
 
 	if (position != last)

@@ -12,7 +12,7 @@
 
 #include "postgres.h"
 
-/* Have the postmaster run it.  Once, in _PG_init(). */
+/* Have the postmaster run the relay.  Called once, in _PG_init(). */
 extern void herald_relay_register(void);
 
 #endif							/* HERALD_RELAY_WORKER_H */

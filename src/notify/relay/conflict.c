@@ -4,12 +4,13 @@
  *	  A query that waits on a standby, while replay waits for the query.
  *
  * A query keeps its snapshot while it waits.  When the primary has removed rows that this snapshot still shows, replay waits
- * for the query, for max_standby_streaming_delay: 30 seconds by default.  If the query waits for what comes later in the WAL,
- * neither goes on, and all that the standby shows becomes old.  No function can give up the snapshot of its own statement; so
- * it ends its wait, and the client repeats it with a new one.
+ * for the query, for at most max_standby_streaming_delay (30 seconds by default).  If the query waits for a later record of
+ * the WAL, neither goes on, and everything that the standby shows becomes old.  No function can give up the snapshot of its
+ * own statement; so the function ends its wait, and the client repeats the statement with a new snapshot.
  *
- * The server does not tell for which queries replay waits; but it adds none later, except for those that read a page it needs.
- * So a query that has ended once ends no more while replay still waits at the same record.
+ * The server does not show for which queries replay waits.  But at one record, replay waits for no query that begins later,
+ * except for queries that read a page that replay needs.  So a session that has ended a wait ends no other wait while replay
+ * still waits at the same record.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,7 +31,7 @@
 #define WAIT_CLASS(wait)	((wait) & 0xFF000000)
 
 
-/* Of the auxiliary processes only the one that replays waits for queries, for locks, or to have a page for itself. */
+/* Only one of the auxiliary processes waits for queries, for locks, or to have a page for itself: the one that replays. */
 bool
 herald_conflict_exists(void)
 {
@@ -47,11 +48,11 @@ herald_conflict_exists(void)
 	return false;
 }
 
-/* Not at once: most queries for which replay waits end by themselves. */
+/* False during the first HERALD_LOOK_MIN_MS, since most queries for which replay waits end by themselves. */
 bool
 herald_conflict_ends_wait(uint64 begin_ms)
 {
-	static XLogRecPtr ended_at; /* how far replay had come when this session
+	static XLogRecPtr ended_at; /* the replay position at which this session
 								 * last ended a wait */
 	XLogRecPtr	replayed;
 

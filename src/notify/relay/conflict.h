@@ -12,16 +12,19 @@
 
 #include "postgres.h"
 
-/* Does replay on this standby wait until queries have ended, or have given up locks or pages?  False on a primary. */
+/* Does replay on this standby wait for queries to end, or to give up locks or pages?  False on a primary. */
 extern bool herald_conflict_exists(void);
 
 /*
- * Must a query end its wait, since replay perhaps waits for it?  It waits since begin_ms (herald_clock_ms()).  True once in a
- * session for each time that replay waits: when the query is repeated, it is not for this one.
+ * Must a query that has waited since begin_ms (herald_clock_ms()) end its wait, because replay may be waiting for the query?
+ * True at most once in a session while replay waits at one record, since replay does not wait for the repeated query.
  */
 extern bool herald_conflict_ends_wait(uint64 begin_ms);
 
-/* How long the query sleeps before it asks that, in milliseconds: until end_ms at most; on a primary, until then. */
+/*
+ * How long the query sleeps between calls of herald_conflict_ends_wait(), in milliseconds: at most until end_ms; on a
+ * primary, until end_ms.
+ */
 extern long herald_conflict_pause(uint64 begin_ms, uint64 now_ms, uint64 end_ms);
 
 #endif							/* HERALD_CONFLICT_H */

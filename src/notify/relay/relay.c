@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * relay.c
- *	  How far the relay of a standby has come, in shared memory.
+ *	  The progress of a standby's relay, in shared memory.
  *
- * Written by the relay (workers/relay_worker.c), which may be ended and started again: then it goes on from here.
+ * The relay (workers/relay_worker.c) writes its progress here.  A relay that is started again continues from there.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,8 +30,8 @@
 
 typedef enum RelayStage
 {
-	RELAY_NOT_BEGUN,			/* also on a server that was never a standby */
-	RELAY_NEVER_BEGINS,			/* it has no background worker */
+	RELAY_NOT_BEGUN,			/* or this server was never a standby */
+	RELAY_NEVER_BEGINS,			/* the relay has no background worker */
 	RELAY_ACTIVE,
 	RELAY_FINISHED
 } RelayStage;
@@ -39,18 +39,18 @@ typedef enum RelayStage
 struct HeraldRelay
 {
 	_Atomic int stage;			/* RelayStage */
-	ConditionVariable changed;	/* the stage, or `reached` */
-	slock_t		lock;			/* for the rest */
+	ConditionVariable changed;	/* for changes of the stage and of `reached` */
+	slock_t		lock;			/* for the fields below */
 	XLogRecPtr	read_from;
 	HeraldReached reached;
 	HeraldRelayFigures figures;
 };
 
-/* What a session waits for. */
+/* What a session waits for, and since when. */
 typedef struct Awaited
 {
 	XLogRecPtr	wal;
-	uint64		begin_ms;		/* herald_clock_ms() */
+	uint64		begin_ms;		/* by herald_clock_ms() */
 } Awaited;
 
 typedef bool (*Condition) (const Awaited *);
@@ -179,7 +179,7 @@ herald_relay_await_evidence(void)
 	await_begin();
 	if (likely(herald_wal_coverage_is_evidence(coverage_now())))
 		return;
-	InvalidateCatalogSnapshot();	/* replay need not wait for it */
+	InvalidateCatalogSnapshot();	/* replay need not wait for this snapshot */
 	is_late = !wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr);
 	if (herald_wal_coverage_is_evidence(coverage_now()))
 		return;
@@ -208,8 +208,8 @@ herald_relay_await_visible(void)
 	await_begin();
 
 	/*
-	 * A commit is visible before the end of its replay is noted: so the end
-	 * of the record that is being replayed.
+	 * A commit is visible before the end of its replay is noted, so wait for
+	 * the end of the record that is being replayed.
 	 */
 	return !herald_relay_is_active() ||
 		wait_for_replay(HERALD_WAIT_REPLAY, is_not_shown, GetCurrentReplayRecPtr(NULL));
@@ -263,7 +263,7 @@ has_not_begun(const Awaited *unused)
 	return atomic_load(&herald_relay->stage) < RELAY_ACTIVE && RecoveryInProgress();
 }
 
-/* Not if replay waits, perhaps for this session's query: the evidence may be behind that record. */
+/* False also if replay waits at a record, perhaps for this session's query: the evidence may come only after that record. */
 static bool
 is_unknown(const Awaited *awaited)
 {
@@ -281,14 +281,14 @@ coverage_now(void)
 	return herald_relay_is_active() && herald_relay_reached(&reached) ? reached.coverage : HERALD_WAL_COVERED;
 }
 
-/* In recovery no session sends. */
+/* False in recovery, in which no session sends. */
 static bool
 waits_for_end(const Awaited *unused)
 {
 	return herald_relay_is_active() && !RecoveryInProgress();
 }
 
-/* Not if it is beyond the record at which replay waits, perhaps for this session's query. */
+/* False also if replay waits at a record before that position, perhaps for this session's query. */
 static bool
 is_coming(const Awaited *awaited)
 {
@@ -307,8 +307,8 @@ report_conflict(void)
 }
 
 /*
- * A record at which replay waits for queries is no commit.  So what was visible before the look has been replayed, and that
- * is noted.
+ * While replay waits for queries, the relay need only reach the replay position: the record at which replay waits is no
+ * commit, so the replay of each visible commit has ended, and is noted.
  */
 static bool
 is_not_shown(const Awaited *awaited)
@@ -329,7 +329,7 @@ is_before(XLogRecPtr wal)
 	return herald_relay_is_active() && herald_relay_reached(&reached) && reached.wal < wal;
 }
 
-/* False: it takes too long. */
+/* False: the condition is still true after the time that herald_wal_wait_left() allows. */
 static bool
 wait_for_replay(HeraldWait wait, Condition condition, XLogRecPtr wal)
 {
@@ -340,7 +340,7 @@ wait_for_replay(HeraldWait wait, Condition condition, XLogRecPtr wal)
 	return result;
 }
 
-/* False: it is end_ms (herald_clock_ms()). */
+/* False: the condition is still true at end_ms (herald_clock_ms()). */
 static bool
 wait_while(HeraldWait wait, Condition condition, XLogRecPtr wal, uint64 end_ms)
 {

@@ -3,23 +3,23 @@
  * log_writer.c
  *	  Puts a transaction's logged notifications into the WAL.
  *
- * They are one message, in parts (core/wal_message.h).  The last part contains the place of the
- * batch in the queue, so it is written when the batch has its place, and all later batches wait
- * for this transaction.  Everything else is done before that: the text is composed, all other
- * parts are written, and the transaction gets its id, which may wait for a lock, need memory, or
- * fail.  What is left is XLogInsert():
+ * The notifications are one message, in parts (core/wal_message.h).  The last part contains the place
+ * of the batch in the queue.  So this part is written when the batch has its place, while all later
+ * batches wait for this transaction.  Everything else, which may wait for a lock, need memory, or fail, is done
+ * before that: the text is composed, all other parts are written, and the transaction gets its id.
+ * Only XLogInsert() is left:
  *
  * - It cannot throw.  It needs no memory: the arrays for its data, and the buffer for the head of
- *   a record without pages, were allocated when the process began.  Its checks have passed
- *   before: this process has a transaction id, so the server is not in recovery; no other record
- *   is being composed; the text is far below the limit of a record.
+ *   a record without pages, were allocated when the process began.  Its checks cannot fail: this
+ *   process has a transaction id, so the server is not in recovery; no other record is being
+ *   composed; the text is far below the limit of a record.
  * - It serves no interrupt: it takes lightweight locks, and holds interrupts off meanwhile.
- * - It waits as any record does, among them the commit record that follows: for other processes
- *   that are inserting, and, when all WAL buffers are in use, until some are written to the disk.
- *   If the disk is full the server panics.  Then the transaction has not happened.
+ * - It waits as for any record, for example the commit record that follows: for other processes that
+ *   are inserting, and, when all WAL buffers are in use, until some are written to the disk.  If the
+ *   disk is full, the server panics, and the transaction has not happened.
  *
- * So a part is at most as large as what the server writes without a noticeable delay, and a
- * single notification that is larger is not in the last part.
+ * So a part is at most as large as the server can write without a noticeable delay.  A single
+ * notification that is larger is never in the last part.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -57,10 +57,10 @@ static struct
 	size_t		length;
 	uint32		part;			/* number of the current part; 0: no
 								 * notification is logged so far */
-	uint32		notifications;	/* in the current part */
+	uint32		notifications;	/* number in the current part */
 	XLogRecPtr	first;			/* where part 1 begins */
-	bool		is_complete;	/* the text is the last part, without its
-								 * place */
+	bool		is_complete;	/* the text is the last part, complete except
+								 * for its place */
 
 	/* The last channel that was looked up. */
 	char		channel[NAMEDATALEN];
@@ -123,7 +123,7 @@ herald_log_writer_reset(void)
 	memset(&message, 0, sizeof(message));
 }
 
-/* Notifications in a row often have one channel. */
+/* Notifications in a row often share a channel, so the last result is kept. */
 static bool
 is_logged(const HeraldEntry *entry)
 {

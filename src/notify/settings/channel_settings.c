@@ -3,29 +3,29 @@
  * channel_settings.c
  *	  Which channels of this database are logged.
  *
- * The settings are the options of a foreign server, as contrib/dblink keeps its own: so PostgreSQL
- * dumps, copies, guards and announces them, and no tool takes them for a user's data.
+ * The settings are the options of a foreign server, like the connections of contrib/dblink: so PostgreSQL
+ * dumps, copies, guards and announces the settings, and no tool takes them for a user's data.
  *
- * Readers of the WAL need to know on which side of a change each notification is: behind the
- * commit record of the change, everything on a channel that is logged now must be logged.  But no
- * sender waits for a change, nor reads a catalog while it commits, which an administrator may have
- * locked.  So each session has a copy of the settings, read by the statement that notifies, and
- * the database has a version of them in shared memory: even while they are in force, odd while a
+ * Readers of the WAL need to know on which side of a change each notification is: after the commit
+ * record of the change, each notification on a newly logged channel must be in the WAL.  But no sender
+ * waits for a change, and no sender reads a catalog while it commits, since an administrator may have
+ * locked the catalog.  So each session has a copy of the settings, which a statement that notifies reads,
+ * and shared memory has a version for the database's settings: even while they are in force, odd while a
  * change is being committed.  A commit with a copy of this very version logs what the copy says;
- * any other logs everything that it sends, which does no harm.
+ * any other commit logs all its notifications, which does no harm.
  *
  * [X5] A sender announces in its slot which version it uses, and looks at the version again.  The
- * session with a change makes the version odd, and then looks at the slots: so it sees the
- * announcement, or the sender sees the odd version.  It waits for those that use an older version,
- * and only then writes its commit record.  A sender that ends takes its announcement back, and
- * then looks whether the version has moved: if so, it wakes the session that waits.  When the change is
- * visible and announced, the version becomes even: a session that finds an even version before
- * and after reading has read the settings of that version.
+ * session with a change makes the version odd, and then looks at the slots: so this session sees the
+ * announcement, or the sender sees the odd version.  The session waits for senders that use an older
+ * version, and only then writes its commit record.  A sender that ends takes its announcement back, and
+ * then looks at the version: if the version has changed, the sender wakes the waiting session.  When the
+ * change is visible and announced, the version becomes even: so a session that finds the same even version
+ * before and after reading has read the settings of that version.
  *
- * The catalogs are read with a snapshot of their own, without the changes of this transaction:
- * what counts is what has been committed, not what the transaction's snapshot shows.
+ * The catalogs are read with a separate snapshot, without the changes of this transaction, since only
+ * committed settings count, not those that the transaction's snapshot shows.
  *
- * On a standby versions do not move; there the server's invalidations tell of changes.
+ * On a standby the version does not change; there the server's invalidations announce changes.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -63,13 +63,13 @@
 
 typedef struct Setting
 {
-	const char *name;			/* of a channel, or a prefix without its '*' */
-	const struct Setting *parent;	/* of a prefix: the longest other one that
-									 * it begins with, or NULL */
+	const char *name;			/* a channel, or a prefix without its '*' */
+	const struct Setting *parent;	/* of a prefix: the longest other prefix
+									 * with which it begins; NULL: none */
 	bool		logged;
 } Setting;
 
-/* Sorted by name. */
+/* A list of settings, sorted by name. */
 typedef struct SettingList
 {
 	Setting    *items;
@@ -91,18 +91,19 @@ static struct
 	Settings	settings;
 	bool		is_read;
 	uint32		version;		/* the version that was copied */
-	bool		of_recovery;	/* unless it was read on a standby, where
-								 * versions do not move */
-	bool		is_announced;	/* a change was, since the last read began:
-								 * only a standby relies on it */
+	bool		of_recovery;	/* the copy was read on a standby, where the
+								 * version does not change */
+	bool		is_announced;	/* a change was announced since the last read
+								 * began; only a standby relies on this */
 	uint64		changes;		/* how often the copy has changed */
 }			copy;
 
-/* What this transaction uses. */
+/* The use of the settings by this transaction. */
 static struct
 {
 	bool		is_used;
-	bool		logs_all;		/* the copy is not up to date */
+	bool		logs_all;		/* everything is logged, since the copy is not
+								 * up to date */
 	uint32		version;
 	bool		is_changing;	/* this transaction has made the version odd */
 }			use;
@@ -196,7 +197,7 @@ herald_channel_settings_any(void)
 	return (use.is_used ? use.logs_all : !try_read()) || copy.settings.any_logged;
 }
 
-/* [X5] take the announcement back, then look: pairs with the wait for it */
+/* [X5] take the announcement back, then look at the version: pairs with herald_channel_settings_exclude_senders() */
 void
 herald_channel_settings_end(void)
 {
@@ -279,7 +280,7 @@ herald_channel_settings_changes(void)
 	return changes;
 }
 
-/* A setting without effect is no change: for example `job_1*` below `job_*`, both logged. */
+/* A setting without an effect is no change: for example `job_1*`, if `job_*` is logged as well. */
 static List *
 add_changes(List *changes, const Settings *before, const Settings *after, bool is_after, bool is_prefix)
 {
@@ -334,9 +335,9 @@ herald_channel_settings_exclude_senders(void)
 	LOCKTAG		lock = change_lock();
 
 	/*
-	 * Until the version is even: the server releases a transaction's locks
-	 * before that.  The wait is for the transaction's own lock, which an
-	 * error in it releases.
+	 * The lock must last until the version is even, but the server releases a
+	 * transaction's locks before that: so the session takes the lock, too.
+	 * The wait is for the transaction's lock, which an error releases.
 	 */
 	HERALD_MAY_WAIT();
 	herald_channel_settings_lock();
@@ -358,7 +359,7 @@ herald_channel_settings_exclude_senders(void)
 	}
 }
 
-/* Does a commit of this database use a version from before this change? */
+/* Does a commit of this database use a version that is older than this change? */
 static bool
 is_in_use(uint64 announcement)
 {
@@ -381,7 +382,7 @@ is_up_to_date(uint32 version)
 		(!copy.of_recovery || RecoveryInProgress());
 }
 
-/* False: the copy is not up to date, and cannot be read now. */
+/* False: the copy is not up to date, since a catalog is locked, or a change is being committed. */
 static bool
 try_read(void)
 {
@@ -407,7 +408,7 @@ try_read(void)
 	return version % 2 == 0 && version == current_version();
 }
 
-/* While a change is being committed, what was committed before it counts. */
+/* While a change is being committed, the settings from before this change count. */
 static void
 read_or_throw(void)
 {
@@ -443,7 +444,7 @@ forget(Datum arg, int cacheid, uint32 hash)
 	copy.is_announced = true;
 }
 
-/* In place of the present settings; their memory is this backend's from now on. */
+/* Put these settings in the place of the present ones.  From now on their memory belongs to the backend. */
 static void
 replace(Settings *settings)
 {
@@ -489,7 +490,7 @@ read_catalogs(Settings *found, bool of_others)
 	return wrappers != NULL;
 }
 
-/* An index might be locked as well, and these tables are small: so they are read without one. */
+/* NULL: the catalog is locked.  An index might be locked as well, so these small tables are read without one. */
 static Relation
 open_if_free(Oid catalog)
 {
@@ -614,7 +615,7 @@ add(Settings *found, const char *name, bool logged)
 	found->any_logged |= logged;
 }
 
-/* By name; and note the parents, each of which comes before all that begin with it. */
+/* Sort by name, and note the parents: each prefix comes before all names that begin with it. */
 static void
 sort(SettingList *list)
 {
@@ -647,9 +648,9 @@ is_logged_by(const Settings *settings, const char *name, bool is_prefix)
 }
 
 /*
- * The setting of the longest prefix; NULL: there is none.  All names between a prefix of the
- * channel and the channel begin with that prefix.  So the channel's prefixes are among the last
- * prefix not behind the channel, and the prefixes of that one.
+ * Returns the setting of the longest prefix of this name; NULL: there is none.  All names that sort between
+ * a prefix of the name and the name begin with that prefix.  So the name's prefixes are among the last prefix
+ * that does not sort after the name, and the prefixes of that prefix.
  */
 static const Setting *
 find_prefix(const Settings *settings, const char *name)
@@ -661,7 +662,7 @@ find_prefix(const Settings *settings, const char *name)
 	return setting;
 }
 
-/* The last item that does not sort behind this name, or NULL. */
+/* Returns the last item that does not sort after this name; NULL: there is none. */
 static const Setting *
 find_last(const SettingList *list, const char *name)
 {

@@ -14,12 +14,12 @@
 
 #include "nodes/pg_list.h"
 
-/* The foreign-data wrapper of the extension, and its one server, whose options are the settings. */
+/* The foreign-data wrapper of the extension, its one server of the same name, and the server's options: the settings. */
 #define HERALD_SETTINGS_SERVER		"pg_herald"
 #define HERALD_SETTINGS_LOGGED		"logged"
 #define HERALD_SETTINGS_UNLOGGED	"unlogged"
 
-/* A setting that has changed: of a channel, or of a prefix that ends with '*'. */
+/* The changed setting of a channel, or of a prefix that ends with '*'. */
 typedef struct HeraldSettingChange
 {
 	bool		logged;
@@ -27,49 +27,49 @@ typedef struct HeraldSettingChange
 } HeraldSettingChange;
 
 /*
- * Read the settings, unless this session knows them.  By a statement that notifies, since its
- * commit does not read them.  Never waits: while a catalog is locked, they stay unknown.
+ * Read the settings, unless this session knows them.  Called by a statement that notifies, since its
+ * commit does not read the settings.  Never waits: while a catalog is locked, the settings stay unknown.
  */
 extern void herald_channel_settings_read(void);
 
 /*
- * The same, and waits for the catalog's locks.  By a transaction of which pg_herald does not see all channels: it fails
- * if any channel is logged.  Throws what the wait for a lock throws.
+ * The same, but waits for locks on the catalogs.  Called by a transaction of which pg_herald does not see all channels,
+ * and which fails if any channel is logged.  Throws what the wait for a lock throws.
  */
 extern void herald_channel_settings_await(void);
 
 /*
- * From here to the end of this transaction, one version of the settings is in use: a change of
- * them waits for this transaction, and this one for nothing.  Returns false if no channel is
- * logged.  In the commit, before it is decided what is logged.  Never fails.
+ * Use one version of the settings from here to the end of this transaction.  A change of the settings
+ * waits for this transaction, but this transaction does not wait.  Returns false if no channel is logged.
+ * Called in the commit, before each decision on what is logged.  Never fails.
  */
 extern bool herald_channel_settings_use(void);
 
 /*
- * Is a notification on this channel to be logged: by the settings in use, or, before there are
- * any, by those that the session knows?  True for all channels if these are not up to date: what
- * is logged without need does no harm.  _any: is there any such channel?
+ * Must a notification on this channel be logged?  The settings in use decide, or, if none are in use yet, the
+ * settings that the session knows.  True for all channels if these settings are not up to date, since it does
+ * no harm to log a notification without need.  _any: must notifications on any channel be logged?
  */
 extern bool herald_channel_settings_include(const char *channel);
 extern bool herald_channel_settings_any(void);
 
-/* The transaction is over: nothing is in use any more, and its change is in force.  Never fails. */
+/* The transaction is over: it uses no settings any more, and its change is in force.  Never fails. */
 extern void herald_channel_settings_end(void);
 
 /*
- * Is the channel logged, by what is committed?  In a transaction; throws 55P03 while a catalog
- * is locked against reading.
+ * Is the channel logged, by the committed settings?  Called in a transaction; throws 55P03 while a
+ * catalog is locked against reading.
  */
 extern bool herald_channel_is_logged(const char *channel);
 
 /*
- * Throw 25006 if this is a standby, and the channel is not logged: it receives no notifications of it.
- * `command` is for the message.
+ * Throw 25006 if this is a standby and the channel is not logged, since a standby receives no notifications
+ * on such a channel.  `command` is for the message.
  */
 extern void herald_check_channel_here(const char *channel, const char *command);
 
 /*
- * How often this session has found the settings changed.  In a transaction; throws as
+ * Returns how often this session has found the settings changed.  Called in a transaction; throws like
  * herald_channel_is_logged().
  */
 extern uint64 herald_channel_settings_version(void);
@@ -78,26 +78,25 @@ extern uint64 herald_channel_settings_version(void);
 extern bool herald_setting_matches(const char *pattern, const char *channel);
 
 /*
- * The effect of what this transaction has changed up to now: a list of HeraldSettingChange, in the
- * current memory context.  May wait for a lock on the catalogs.  Throws 42710 if the wrapper has
- * another server.
+ * Returns the effect of this transaction's changes so far: a list of HeraldSettingChange, in the current
+ * memory context.  May wait for a lock on the catalogs.  Throws 42710 if the wrapper has another server.
  */
 extern List *herald_channel_settings_changes(void);
 
 /*
- * Wait until no other transaction changes settings of this database.  To the end of the transaction,
- * or, if there is nothing to change, to _unlock.
+ * Lock the settings of this database; wait until no other transaction changes them.  The lock lasts to the
+ * end of the transaction, or to _unlock if there is nothing to change.
  */
 extern void herald_channel_settings_lock(void);
 extern void herald_channel_settings_unlock(void);
 
 /*
- * Before the commit record of a change, with that lock: from here on all commits of this database
- * log everything; wait until those have ended that use the settings from before.  May throw.
+ * Called before the commit record of a change.  Takes that lock, makes all commits of this database log
+ * everything from here on, and waits for commits that use the earlier settings to end.  May throw.
  */
 extern void herald_channel_settings_exclude_senders(void);
 
-/* Settings from the text of an option: names of channels, and prefixes.  Throws 22P02. */
+/* Returns the names of channels and prefixes in the text of an option.  Throws 22P02. */
 extern List *herald_channel_settings_parse(const char *option);
 
 #endif							/* HERALD_CHANNEL_SETTINGS_H */

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * log_setting.c
- *	  Changes of channel settings, for readers of the WAL.
+ *	  Writes changes of channel settings into the WAL.
  *
- * The settings are options of a foreign server, which can be changed in many ways, all of which
- * the server's access hook sees.  What has changed in effect is found out once, before the commit.
+ * The settings are options of a foreign server, which can be changed in many ways.  The access hook sees every
+ * change.  Which changes have an effect is found out once, before the commit.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -60,7 +60,8 @@ herald_log_setting_write(void)
 	if (changes == NIL)
 		return;
 
-	herald_relay_await_end();	/* before that no anchor is published here */
+	herald_relay_await_end();	/* until the relay has ended, no anchor is
+								 * published here */
 	herald_anchor_precede();
 	herald_channel_settings_exclude_senders();
 	HERALD_STOP_POINT("settings-alone");
@@ -80,8 +81,8 @@ void
 herald_log_setting_reset(void)
 {
 	/*
-	 * A token with an older anchor cannot tell on which side of the change it
-	 * is.
+	 * A token with an older anchor does not show on which side of the change
+	 * it is, so a new anchor is needed.
 	 */
 	if (has_written)
 		atomic_store(&herald_control->wants_anchor, 1);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * log_setting.h
- *	  Changes of channel settings, for readers of the WAL.
+ *	  Writes changes of channel settings into the WAL.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -12,16 +12,19 @@
 
 #include "postgres.h"
 
-/* Record that this transaction creates, changes or drops a foreign server, perhaps the one of the settings. */
+/*
+ * Note that this transaction creates, changes or drops a foreign server or a foreign-data wrapper, perhaps that of the
+ * settings.  Throws if the transaction is committing.
+ */
 extern void herald_log_setting_note(void);
 
-/* Was that recorded?  any_change: has it changed the setting of any channel in effect?  The latter may throw. */
+/* Was such a change noted?  _any_change: has this transaction changed any channel's setting in effect?  May throw. */
 extern bool herald_log_setting_is_noted(void);
 extern bool herald_log_setting_any_change(void);
 
 /*
- * Before the commit record: if settings are changed, wait until no other transaction is committing
- * notifications by the old ones, and write the messages.  May throw.
+ * Called before the commit record.  If this transaction changes settings, wait until no other transaction is
+ * committing notifications by the old settings, and write the messages.  May throw.
  */
 extern void herald_log_setting_write(void);
 

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * set_channel.c
- *	  Changing the settings of channels: herald.set_channel(), and what may be set.
+ *	  herald.set_channel(), and the validator of the settings.
  *
  * herald.set_channel() is a convenience: it executes CREATE, ALTER or DROP SERVER with the rights
- * of its caller.  All of these call the validator, and are noted by the access hook.
+ * of its caller.  CREATE and ALTER SERVER call the validator; the access hook notes all three.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -31,7 +31,7 @@
 PG_FUNCTION_INFO_V1(herald_set_channel);
 PG_FUNCTION_INFO_V1(herald_channel_options);
 
-/* An option of the server: the names in it.  The same list twice: it does not change. */
+/* An option of the server, with its names before and after.  If both are the same list, the option does not change. */
 typedef struct Option
 {
 	const char *name;
@@ -59,7 +59,7 @@ static bool is_in(List *names, const char *name);
  * Sets whether notifications on the channel are written to the WAL; with '*' at the end, on all
  * channels with this prefix that have no setting of their own and none of a longer prefix.  Null
  * removes the setting.  Executed with the rights of the caller: the first setting requires USAGE on
- * the foreign-data wrapper pg_herald, a later one ownership of the server pg_herald.
+ * the foreign-data wrapper pg_herald; a later setting requires ownership of the server pg_herald.
  */
 Datum
 herald_set_channel(PG_FUNCTION_ARGS)
@@ -79,9 +79,9 @@ herald_set_channel(PG_FUNCTION_ARGS)
 	check_pattern(pattern);
 
 	/*
-	 * Two that change the server at the same time would fail instead of
-	 * waiting.  A role that may not change it holds the lock only until its
-	 * error.
+	 * Without the lock, one of two transactions that change the server at the
+	 * same time would fail.  A role that may not change the server holds the
+	 * lock only until its error.
 	 */
 	herald_channel_settings_lock();
 	server = find_server();
@@ -134,7 +134,7 @@ herald_channel_options(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* There may be thousands, and a statement that sets each comes here as often. */
+/* Sort the names: there may be thousands, and a statement that sets one after the other comes here as often. */
 static void
 check_duplicates(List *names)
 {
@@ -187,7 +187,7 @@ check_pattern(const char *pattern)
 				 errdetail("Only pg_herald itself sends on this channel, to one session at a time. It cannot be logged.")));
 }
 
-/* The server of the settings; NULL: there is none. */
+/* Returns the server of the settings; NULL: there is none. */
 static ForeignServer *
 find_server(void)
 {
@@ -217,7 +217,7 @@ read_option(Option *option, List *options)
 	}
 }
 
-/* The list with this pattern added or removed; the same list if nothing changes. */
+/* Returns the list with this pattern added or removed; the same list if nothing changes. */
 static List *
 with(List *names, const char *pattern, bool included)
 {
@@ -234,7 +234,7 @@ with(List *names, const char *pattern, bool included)
 	return included ? lappend(result, pstrdup(pattern)) : result;
 }
 
-/* Without any setting there is no server. */
+/* Create, change or drop the server, which exists only if there is any setting. */
 static void
 change_server(bool exists, const Option options[2])
 {

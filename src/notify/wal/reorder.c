@@ -1,23 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * reorder.c
- *	  From records of the WAL to the logged notifications of each committed transaction.
+ *	  Turns records of the WAL into the logged notifications of each committed transaction.
  *
- * The same task as the server's ReorderBuffer, at a tenth of its size: drop_ended() is ReorderBufferAbortOld(),
- * and a long transaction is read again instead of being spilled.
+ * This file does what the server's ReorderBuffer does, with a tenth of its code: drop_ended() corresponds to
+ * ReorderBufferAbortOld(), and a long transaction is read again instead of being spilled.
  *
- * A sender writes its messages before its commit record, others' records lie between, and it is
- * the commit record that decides.  So messages wait here by transaction id.  A message may
- * have many parts: if it has more than one, or more than 64 kB, only their places are kept, and the
- * parts are read again at the commit, by a reader of their own.  The rules are in core/wal_parts.c.
+ * A sender writes its message before its commit record, with records of other transactions in between, and
+ * only the commit record shows that the message counts.  So messages are kept here, by transaction id, up to
+ * the commit record.  Of a message with several parts, or with more than 64 kB, only the places of the parts
+ * are kept: a separate reader reads the parts again at the commit.  The rules are in core/wal_parts.c.
  *
- * A transaction is dropped at its abort record, and where core/wal_running.c says that it cannot commit
- * any more.
+ * A transaction is dropped at its abort record, or when core/wal_running.c says that the transaction cannot
+ * commit any more.
  *
- * Settings can be changed in a subtransaction, whose id the record has; the commit record lists the
- * subtransactions.  Notifications are written at the end, by the transaction itself.
+ * pg_herald writes messages at the end of a transaction, with the id of the transaction itself.  The ids of
+ * subtransactions, which the commit record lists, are looked up all the same.
  *
- * A server may have run without pg_herald, and logged nothing: core/wal_coverage.c.
+ * A server may have run without pg_herald, and logged nothing: see core/wal_coverage.c.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -39,7 +39,7 @@
 #include "notify/wal/wal_origin.h"
 #include "notify/wal/wal_record.h"
 
-/* Bytes of a message that is kept for a transaction. */
+/* Maximum bytes of a message that is kept until the commit. */
 #define TEXT_KEPT		((size_t) 64 * 1024)
 
 typedef struct SettingChange
@@ -48,19 +48,20 @@ typedef struct SettingChange
 	char		pattern[FLEXIBLE_ARRAY_MEMBER];
 } SettingChange;
 
-/* A transaction that is not committed yet, or a subtransaction. */
+/* A transaction or subtransaction with messages: open, or with events not yet taken. */
 typedef struct Transaction
 {
-	MemoryContext context;		/* of this */
+	MemoryContext context;		/* for this struct and its contents */
 	TransactionId xid;
 	bool		is_prepared;
 	Oid			database;
 
 	/* Notifications. */
 	HeraldWalParts parts;
-	XLogRecPtr *places;			/* where each part begins that was met */
+	XLogRecPtr *places;			/* where each part that was met begins */
 	uint32		room;
-	HeraldWalText kept;			/* the message; text NULL: read it again */
+	HeraldWalText kept;			/* the whole message; text NULL: the message
+								 * must be read again */
 
 	List	   *settings;
 } Transaction;
@@ -80,9 +81,9 @@ struct HeraldReorder
 	uint64		newer;
 
 	/* The events of the current record. */
-	bool		has_gap;		/* `gap`, before the others */
+	bool		has_gap;		/* deliver `gap` first */
 	HeraldWalEvent gap;
-	bool		has_event;		/* `event` */
+	bool		has_event;		/* then deliver `event` */
 	HeraldWalEvent event;
 	List	   *committed;		/* Transactions with events not yet taken */
 
@@ -91,7 +92,7 @@ struct HeraldReorder
 	HeraldWalParts again;
 	HeraldWalReader *reader;	/* NULL: not needed yet */
 	HeraldWalMessage message;	/* the part that was read last */
-	char	   *buffer;			/* for one part, unescaped */
+	char	   *buffer;			/* for the strings of one part, unescaped */
 	size_t		buffer_size;
 };
 
@@ -314,7 +315,7 @@ forget_committed(HeraldReorder *reorder)
 	reorder->committed = NIL;
 }
 
-/* Free what only long transactions need: the next one may be far away. */
+/* Free what only long transactions need, since the next long transaction may be far away. */
 static void
 give_back(HeraldReorder *reorder)
 {
@@ -373,7 +374,7 @@ take_message(HeraldReorder *reorder, XLogReaderState *record)
 	}
 }
 
-/* A step of the server's run. */
+/* Note a step of the server's run in the coverage. */
 static void
 step(HeraldReorder *reorder, XLogReaderState *record, HeraldWalStep step)
 {
@@ -388,7 +389,7 @@ static void
 note_gap(HeraldReorder *reorder, XLogReaderState *record, Oid database, const char *reason)
 {
 	if (reorder->has_gap)
-		return;					/* which is one of all databases */
+		return;					/* the first gap is in all databases */
 	memset(&reorder->gap, 0, sizeof(reorder->gap));
 	reorder->gap.kind = HERALD_WAL_EVENT_GAP;
 	reorder->gap.database = database;
@@ -467,7 +468,7 @@ add_setting(HeraldReorder *reorder, Transaction *transaction, HeraldWalMessage *
 	MemoryContextSwitchTo(caller);
 }
 
-/* For the strings of a text. */
+/* Returns the buffer, with room for the strings of a text of this length. */
 static char *
 buffer_for(HeraldReorder *reorder, size_t length)
 {
@@ -489,7 +490,7 @@ drop_buffer(HeraldReorder *reorder)
 	reorder->buffer_size = 0;
 }
 
-/* A record about the end of a transaction and its subtransactions. */
+/* Take a record about the end of a transaction and its subtransactions. */
 static void
 take_end(HeraldReorder *reorder, XLogReaderState *record)
 {
@@ -561,7 +562,7 @@ drop_ended(HeraldReorder *reorder, HeraldWalRunning running)
 	hash_seq_init(&scan, reorder->open);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
-		/* The scan allows to remove its present entry. */
+		/* The scan allows the removal of its current entry. */
 		if (!herald_wal_running_includes(running, entry->xid, entry->transaction->is_prepared))
 			drop(reorder, entry->xid);
 	}
@@ -603,7 +604,7 @@ read_record(HeraldReorder *reorder)
 	return read_part(reorder, record->ReadRecPtr, is_ours ? &text : NULL);
 }
 
-/* text: of the transaction's message in a record that begins there; NULL: the record has none. */
+/* Read a record that begins at `at`.  text: the transaction's message in this record; NULL: the record has none. */
 static HeraldWalPart
 read_part(HeraldReorder *reorder, XLogRecPtr at, const HeraldWalText *text)
 {

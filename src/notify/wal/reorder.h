@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * reorder.h
- *	  From records of the WAL to the logged notifications of each committed transaction.
+ *	  Turns records of the WAL into the logged notifications of each committed transaction.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -23,35 +23,36 @@
 typedef enum HeraldWalEventKind
 {
 	HERALD_WAL_EVENT_ANCHOR,
-	HERALD_WAL_EVENT_SETTING,	/* a channel's setting has changed; reported
-								 * before the transaction's notifications */
-	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications:
-								 * herald_reorder_read() */
-	HERALD_WAL_EVENT_GAP		/* something is missing */
+	HERALD_WAL_EVENT_SETTING,	/* a transaction has changed a channel's
+								 * setting; comes before the transaction's
+								 * notifications */
+	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications, which
+								 * herald_reorder_read() returns */
+	HERALD_WAL_EVENT_GAP		/* notifications may be missing */
 } HeraldWalEventKind;
 
 typedef struct HeraldWalEvent
 {
 	HeraldWalEventKind kind;
-	Oid			database;		/* not of an anchor; InvalidOid: a gap in all
-								 * databases */
-	HeraldWalAnchor anchor;		/* of an anchor only */
+	Oid			database;		/* unused for an anchor; InvalidOid for a gap
+								 * in all databases */
+	HeraldWalAnchor anchor;		/* set for an anchor only */
 
 	/*
-	 * The commit, and its time.  Of a setting only the end is known; a gap's
-	 * is the end of its record.
+	 * The commit and its time.  For a setting, the commit has only its end.
+	 * For a gap, the end is that of the record that shows the gap.
 	 */
 	HeraldCommitId commit;
 	TimestampTz committed_at;
 
 	/*
-	 * A gap: a clause for a message, and whether the database was created
-	 * here.
+	 * For a gap: the reason, as a clause for a message, and whether the
+	 * record creates the database.
 	 */
 	const char *reason;
 	bool		is_creation;
 
-	/* A setting; the pattern is valid until the next event. */
+	/* For a setting.  The pattern is valid until the next event. */
 	const char *pattern;
 	bool		logged;
 } HeraldWalEvent;
@@ -60,36 +61,39 @@ typedef enum HeraldWalNext
 {
 	HERALD_WAL_NEXT_NOTIFICATION,
 	HERALD_WAL_NEXT_END,
-	HERALD_WAL_NEXT_GONE		/* a part is missing from the WAL, or is not
-								 * the one expected */
+	HERALD_WAL_NEXT_GONE		/* a part of the message is missing from the
+								 * WAL, or is not the expected one */
 } HeraldWalNext;
 
 typedef struct HeraldReorder HeraldReorder;
 
-/* In the current memory context, which may be deleted instead of ending it.  coverage: of the WAL where reading begins. */
+/*
+ * Create a reorder in the current memory context; deleting that context ends the reorder, too.  coverage: of the WAL
+ * where reading begins.
+ */
 extern HeraldReorder *herald_reorder_begin(HeraldWalCoverage coverage);
 extern void herald_reorder_end(HeraldReorder *reorder);
 
-/* Take the next record.  Pass every record, without gaps. */
+/* Take the next record.  The caller passes every record that its reader returns, in order. */
 extern void herald_reorder_take(HeraldReorder *reorder, XLogReaderState *record);
 
-/* The next event that this record has caused; false: there is none, or no more. */
+/* Get the next event of the record that was taken last.  False: there are no more. */
 extern bool herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event);
 
 /*
- * The notifications of the batch that was the last event: begin, then get one after the other.  The
- * strings are valid until the next call.  May be begun again.
+ * Read the notifications of the batch that was the last event: call _begin, and then _read for each notification.
+ * A notification's strings are valid until the next call.  _begin may be called again, to read the batch once more.
  */
 extern void herald_reorder_read_begin(HeraldReorder *reorder);
 extern HeraldWalNext herald_reorder_read(HeraldReorder *reorder, HeraldWalNotification *notification);
 
-/* Where the first message begins of all transactions that are still open; invalid: there are none. */
+/* Returns where the earliest message of any open transaction begins; InvalidXLogRecPtr: no transaction is open. */
 extern XLogRecPtr herald_reorder_oldest(HeraldReorder *reorder);
 
-/* The coverage of the WAL up to the last record. */
+/* Returns the coverage of the WAL up to the record that was taken last. */
 extern HeraldWalCoverage herald_reorder_coverage(const HeraldReorder *reorder);
 
-/* Messages with our prefix that pg_herald has not written; messages of later versions. */
+/* Return how many messages so far were forged, and how many a later version of pg_herald has written. */
 extern uint64 herald_reorder_forged(const HeraldReorder *reorder);
 extern uint64 herald_reorder_newer(const HeraldReorder *reorder);
 

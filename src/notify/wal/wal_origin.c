@@ -3,10 +3,10 @@
  * wal_origin.c
  *	  How pg_herald recognizes its messages in the WAL.
  *
- * Any user may call pg_logical_emit_message(), with our prefix as well.  So a message of ours
- * also has a replication origin that no SQL statement can set: DoNotReplicateId.  It needs no
- * entry in pg_replication_origin.  Logical decoding passes the message on, unless the output
- * plugin skips what has an origin.
+ * Any user may call pg_logical_emit_message() with pg_herald's prefix.  So pg_herald's messages also
+ * have a replication origin that no SQL statement can set: DoNotReplicateId.  This origin needs no
+ * entry in pg_replication_origin.  Logical decoding passes the messages on, unless the output plugin
+ * skips messages with an origin.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,7 +30,6 @@ herald_wal_origin_log(const char *text, size_t length, bool transactional)
 	HeraldOrigin session_origin = herald_session_origin;
 	volatile XLogRecPtr end = InvalidXLogRecPtr;
 
-	/* The session's own origin, if it has one, must be in its commit record. */
 	PG_TRY();
 	{
 		herald_session_origin = DoNotReplicateId;
@@ -38,13 +37,14 @@ herald_wal_origin_log(const char *text, size_t length, bool transactional)
 	}
 	PG_FINALLY();
 	{
+		/* The commit record needs the session's own origin. */
 		herald_session_origin = session_origin;
 	}
 	PG_END_TRY();
 	return end;
 }
 
-/* As LogLogicalMessage() does it, except for the flag. */
+/* Like LogLogicalMessage(), except that the record is marked as unimportant. */
 XLogRecPtr
 herald_wal_origin_log_unimportant(const char *text, size_t length)
 {

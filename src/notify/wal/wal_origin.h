@@ -14,7 +14,7 @@
 
 #include "access/xlogreader.h"
 
-/* The prefix of our logical messages. Any user can write messages with it. */
+/* The prefix of pg_herald's logical messages.  Any user can write messages with this prefix. */
 #define HERALD_WAL_PREFIX	"pg_herald"
 
 /* Whether a logical message in the WAL is pg_herald's own. */
@@ -26,29 +26,30 @@ typedef enum HeraldWalOrigin
 	HERALD_WAL_OURS
 } HeraldWalOrigin;
 
-/* A message of ours or a forged one, as it is in the record. */
+/* A message that pg_herald has written, or a forged message, as it is in its record. */
 typedef struct HeraldWalText
 {
 	Oid			database;		/* InvalidOid: written by a process without a
 								 * database */
 	bool		transactional;
-	const char *text;			/* valid as long as the record; not terminated */
+	const char *text;			/* valid as long as the record; no NUL at the
+								 * end */
 	size_t		length;
 } HeraldWalText;
 
 /*
- * Write a message of ours, in the current transaction if it is transactional.  Returns the end
- * of its record; ProcLastRecPtr is its start.
+ * Write a pg_herald message.  transactional: as a part of the current transaction.  Returns the end
+ * of the message's record; ProcLastRecPtr is the start of this record.
  */
 extern XLogRecPtr herald_wal_origin_log(const char *text, size_t length, bool transactional);
 
 /*
- * Write a message of ours that is not part of a transaction, and that does not count as activity:
- * an idle server makes no checkpoint, and begins no new segment, because of it.
+ * The same for a message that is not part of a transaction, and does not count as activity: because of
+ * such a message, an idle server makes no checkpoint and begins no new segment.
  */
 extern XLogRecPtr herald_wal_origin_log_unimportant(const char *text, size_t length);
 
-/* Is this record a message of ours?  Fills *message unless it is foreign. */
+/* Is this record a message that pg_herald has written?  Fills *message unless the result is HERALD_WAL_FOREIGN. */
 extern HeraldWalOrigin herald_wal_origin_check(XLogReaderState *record, HeraldWalText *message);
 
 #endif							/* HERALD_WAL_ORIGIN_H */

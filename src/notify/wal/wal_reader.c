@@ -3,26 +3,26 @@
  * wal_reader.c
  *	  Reads this server's WAL, record by record, as far as it can be relied on.
  *
- * The server's own reader does the work, through files in pg_wal, without a replication slot: so
- * the server may delete a file that is still to be read.  Its functions end at the replay
- * position of a standby, and at the flush position of a primary.
+ * The server's own reader does the work, through files in pg_wal.  It uses no replication slot, so
+ * the server may delete a file that is still to be read.  The server's functions read up to the
+ * replay position on a standby, and up to the flush position on a primary.
  *
- * They return no record in different cases, which are distinguished here:
+ * These functions return no record in three cases, which are distinguished here:
  *
- * - At the end.  The function that reads a page notes that.
+ * - The end is reached.  The function that reads a page notes this case.
  *
- * - A file is missing: an error is thrown.  It may be gone for good.  But for a moment it can be
- *	 missing although its contents are there: when a standby is promoted, its last file gets
- *	 another name before the server reads from the file of the new timeline; and a standby whose
- *	 primary has been promoted removes what the old timeline had beyond that.
+ * - A file is missing, and an error is thrown.  The file may be gone for good.  But a file can also be
+ *	 missing for a moment although its contents are there: when a standby is promoted, its last file
+ *	 gets another name before the server reads from the file of the new timeline; and a standby whose
+ *	 primary has been promoted removes the files of the old timeline from beyond the promotion.
  *
- * - What was read is not a valid record, although the server has replayed it: the open file is not
- *	 the one that was replayed, because another one has taken its place under the same name (from the
- *	 archive), or its name was given to a later part of the WAL.
+ * - The bytes that were read are not a valid record, although the server has replayed this record: the
+ *	 open file is not the file that was replayed, because another file from the archive has taken its
+ *	 name, or because the server has used the open file again for a later part of the WAL.
  *
- * So after each failure everything is opened again, and only a failure that comes again counts: at
- * once in a file that the server has left behind, whose name stays; in its last one, which gets
- * another name at a promotion, if it lasts for HERALD_WAL_WAIT_MS.
+ * So after each failure everything is opened again, and only a repeated failure counts.  In a file
+ * that the server has finished, whose name stays, the second failure counts.  In the server's last
+ * file, which gets another name at a promotion, failures count if they last for HERALD_WAL_WAIT_MS.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -43,28 +43,29 @@
 #include "core/stop_point.h"
 #include "notify/wal/wal_reader.h"
 
-/* Records that one call passes over at most, so that its caller can do other things meanwhile. */
+/* Maximum number of records that one call passes over, so that the caller can do other things in between. */
 #define PASSED_OVER_MAX		1000
 
-/* A record of a page's changes is shorter than this; one that is longer has a long notification. */
+/* Maximum size of a buffer that is kept: a record of a page's changes is shorter; a longer record has a long notification. */
 #define RECORD_KEPT			((uint32) 1024 * 1024)
 
 struct HeraldWalReader
 {
-	ReadLocalXLogPageNoWaitPrivate page;	/* first: what the server gives to
-											 * open_file() */
+	ReadLocalXLogPageNoWaitPrivate page;	/* the first field: open_file()
+											 * gets a pointer to it */
 	MemoryContext context;		/* for this struct */
 	MemoryContext xlog_context; /* for everything that the server's reader
 								 * allocates */
 	MemoryContextCallback at_close; /* closes the file when xlog_context ends */
-	XLogReaderState *xlog;		/* NULL: it is to be opened again */
-	XLogSegNo	file;			/* the last one that was to be opened */
+	XLogReaderState *xlog;		/* NULL: must be opened */
+	XLogSegNo	file;			/* the last file that was to be opened */
 	XLogRecPtr	position;		/* the end of the last record */
-	bool		is_inexact;		/* a record may begin only after the position */
+	bool		is_inexact;		/* the next record may begin only after the
+								 * position */
 	char		reason[256];
 };
 
-/* The transaction of the last wait, and how long its waits took. */
+/* The last transaction that asked how long it may wait, and the time that its waits took. */
 static LocalTransactionId waited_in;
 static uint64 waited_ms;
 
@@ -111,8 +112,8 @@ herald_wal_reader_next(HeraldWalReader *reader)
 }
 
 /*
- * The name of a file may be changing, so it tries at least once more.  In the server's last file it waits
- * longer, for what is to be written there.  False: it fails all the time.
+ * Try at least once more, since the name of the file may be changing.  In the server's last file, go on
+ * trying while herald_wal_wait_left() allows a wait.  False: each attempt has failed.
  */
 static bool
 try_again(HeraldWalReader *reader, HeraldWalRead *result)
@@ -162,8 +163,8 @@ try_next(HeraldWalReader *reader, HeraldWalRead *result)
 	volatile bool success = false;
 
 	/*
-	 * The server's reader would keep room for the longest record that it has
-	 * read.
+	 * The server's reader keeps its buffer for the longest record: free the
+	 * buffer after a long record.
 	 */
 	if (reader->xlog != NULL && reader->xlog->readRecordBufSize > RECORD_KEPT)
 		close_xlog(reader);
@@ -265,7 +266,7 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 	}
 }
 
-/* False: the server has no more WAL for the moment. */
+/* Go to the first record at the position or after it.  False: no record was found. */
 static bool
 find_record(HeraldWalReader *reader, char **error)
 {
@@ -277,7 +278,7 @@ find_record(HeraldWalReader *reader, char **error)
 	return true;
 }
 
-/* See reorder.c. */
+/* Is this a kind of record that reorder.c looks at? */
 static bool
 may_concern_us(XLogReaderState *record)
 {
@@ -322,7 +323,7 @@ open_xlog(HeraldWalReader *reader)
 	reader->file = reader->position / wal_segment_size;
 }
 
-/* The file, too.  XLogReaderFree() leaves a long record behind that has been decoded. */
+/* Closes the file, too (close_file()).  XLogReaderFree() would not free a long record that has been decoded. */
 static void
 close_xlog(HeraldWalReader *reader)
 {
@@ -330,7 +331,10 @@ close_xlog(HeraldWalReader *reader)
 	reader->xlog = NULL;
 }
 
-/* A record that ends with its page ends where the next page's header begins: a server with assertions begins at no header. */
+/*
+ * If the last record ended with its page, the position is that of the next page's header.  Pass over the header, since a
+ * server with assertions does not begin to read at a header.
+ */
 static void
 go_to_position(HeraldWalReader *reader)
 {
@@ -350,7 +354,7 @@ open_file(XLogReaderState *xlog, XLogSegNo file, TimeLineID *timeline)
 	wal_segment_open(xlog, file, timeline);
 }
 
-/* The server opens it without a resource owner. */
+/* The server opens the file without a resource owner, so nothing else would close the file. */
 static void
 close_file(void *arg)
 {
@@ -360,7 +364,7 @@ close_file(void *arg)
 		wal_segment_close(reader->xlog);
 }
 
-/* Returns false. */
+/* Note why reading has failed.  Always returns false. */
 static bool
 failed(HeraldWalReader *reader, const char *reason)
 {
@@ -368,7 +372,7 @@ failed(HeraldWalReader *reader, const char *reason)
 	return false;
 }
 
-/* Has it failed in the file that the server is writing or replaying? */
+/* Has reading failed in the file that the server is writing or replaying? */
 static bool
 is_in_last_file(const HeraldWalReader *reader)
 {

@@ -17,45 +17,45 @@
 typedef enum HeraldWalRead
 {
 	HERALD_WAL_READ_RECORD,		/* see herald_wal_reader_record() */
-	HERALD_WAL_READ_END,		/* no more for the moment */
+	HERALD_WAL_READ_END,		/* no more WAL for the moment */
 	HERALD_WAL_READ_GONE		/* the WAL is missing or cannot be read: see
 								 * herald_wal_reader_reason() */
 } HeraldWalRead;
 
 /*
- * How long a transaction waits, in all, for WAL that is not there: for the server's last file while its name
+ * Maximum time that one transaction waits in all for missing WAL: for the server's last file while the file's name
  * changes, or for a standby to replay what the client has received elsewhere.  So a client that resumes many channels
- * waits no longer than for one.
+ * waits no longer than a client that resumes one channel.
  */
 #define HERALD_WAL_WAIT_MS	10000
 
-/* How long this transaction may still wait, in milliseconds.  waited: it has waited for so long. */
+/* _left returns how long this transaction may still wait, in milliseconds.  _waited: it has waited for time_ms. */
 extern uint64 herald_wal_wait_left(void);
 extern void herald_wal_waited(uint64 time_ms);
 
 typedef struct HeraldWalReader HeraldWalReader;
 
 /*
- * A reader in the current memory context, whose end closes it.  A record begins at `from`, or
- * `from` is the start of a page and the end of the record before.
+ * Open a reader in the current memory context; deleting that context closes the reader.  A record
+ * begins at `from`, or `from` is both the start of a page and the end of a record.
  */
 extern HeraldWalReader *herald_wal_reader_open(XLogRecPtr from);
 extern void herald_wal_reader_close(HeraldWalReader *reader);
 
 /*
- * Read the next record; some that cannot concern logged notifications are passed over.  Errors
- * while reading are results; only running out of memory for that is thrown.  After a failure that
- * may pass it tries again, and serves interrupts meanwhile.
+ * Read the next record; some records that cannot concern logged notifications are passed over.  Errors
+ * while reading are not thrown, but make the result HERALD_WAL_READ_GONE; only a lack of memory for the
+ * reader itself is thrown.  A failure may pass, so reading is tried again; meanwhile interrupts are served.
  */
 extern HeraldWalRead herald_wal_reader_next(HeraldWalReader *reader);
 
 /* The record that was read; valid until the next call for this reader. */
 extern XLogReaderState *herald_wal_reader_record(HeraldWalReader *reader);
 
-/* The end of the last record, also of one that was passed over: here the next one begins. */
+/* The end of the last record, including the records that were passed over.  The next record begins here. */
 extern XLogRecPtr herald_wal_reader_position(const HeraldWalReader *reader);
 
-/* Continue elsewhere, where a record begins. */
+/* Continue at `to`, where a record begins. */
 extern void herald_wal_reader_seek(HeraldWalReader *reader, XLogRecPtr to);
 
 /* Continue with the first record that begins at this place or after it. */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wal_record.c
- *	  What the server's own records in the WAL say of transactions, runs and databases.
+ *	  What the server's own records in the WAL say about transactions, runs and databases.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -79,7 +79,6 @@ herald_wal_record_ends_run(XLogReaderState *record)
 		(info == XLOG_CHECKPOINT_SHUTDOWN || info == XLOG_END_OF_RECOVERY);
 }
 
-/* A database that moves to another tablespace is copied to itself. */
 Oid
 herald_wal_record_created(XLogReaderState *record)
 {
@@ -93,6 +92,7 @@ herald_wal_record_created(XLogReaderState *record)
 	{
 		xl_dbase_create_file_copy_rec *copy = (xl_dbase_create_file_copy_rec *) XLogRecGetData(record);
 
+		/* A database that moves to another tablespace is copied to itself. */
 		return copy->db_id != copy->src_db_id ? copy->db_id : InvalidOid;
 	}
 	return InvalidOid;
