@@ -14,11 +14,11 @@
 
 typedef struct HeraldCommitId
 {
-	uint64_t	run;			/* the run of the server that committed it, a
-								 * random number */
-	uint64_t	place;			/* the place of its batch in that server's
-								 * queue */
-	uint64_t	end;			/* the end of its commit record in the WAL; 0:
+	uint64_t	run;			/* the run of the server that committed the
+								 * transaction; a random number */
+	uint64_t	place;			/* the place of the transaction's batch in
+								 * that server's queue */
+	uint64_t	end;			/* the end of the commit record in the WAL; 0:
 								 * no commit, or not written yet */
 } HeraldCommitId;
 

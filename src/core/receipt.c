@@ -3,19 +3,21 @@
  * receipt.c
  *	  What a client has received of the logged channels, in terms of the WAL.
  *
- * On a primary the queue is in the order of reservations, the WAL in that of commits.  An anchor is
- * put into the WAL, and the head of the queue is read after that.  [X1] Whatever has its place at that
+ * On a primary the queue is in the order of reservations, the WAL in the order of commits.  An anchor
+ * is put into the WAL, and then the head of the queue is read.  [X1] A batch whose place is at that
  * head or beyond was reserved later than the anchor, so the last part of its message and its commit
- * record are beyond it.  A client that has received everything before the head thus misses nothing
- * that was committed up to the anchor.  Of what was committed beyond it, the client has received what
- * has a place before its own: the messages in the WAL contain their places.
+ * record are after the anchor.  Thus a client that has received everything before the head lacks
+ * nothing that was committed up to the anchor.  Of the commits after the anchor, the client has
+ * received those with a place before its own: the messages in the WAL contain their places.
  *
- * On a standby the queue is in the order of the WAL, and the relay says up to which commit.
+ * On a standby the queue is in the order of the WAL, and the relay says up to which commit it
+ * has filled the queue.
  *
  * [X3] A commit that the client has received may be lost at a failover, or at a crash with
- * synchronous_commit = off.  The furthest one is a witness: a server whose WAL has another commit at
- * its end, or none, has another history.  `done` is always the end of a commit that can be a witness,
- * or an anchor: what another server has written beyond the witness may differ from what was here.
+ * synchronous_commit = off.  The furthest received commit is the witness: a server whose WAL has
+ * another commit at the witness's end, or none, has another history.  `done` is always an anchor, or
+ * the end of a commit that can be a witness, since after the witness another server may have written
+ * a different WAL.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -83,10 +85,7 @@ herald_receipt_join(HeraldReceipt *receipt, const HeraldReceipt *other)
 	herald_receipt_witness(receipt, other->furthest);
 }
 
-/*
- * With a witness from the other one, a receipt that cannot be used to resume
- * would seem complete.
- */
+/* If one receipt cannot be used to resume, neither can the result: with the other's witness it would seem usable. */
 void
 herald_receipt_go_back(HeraldReceipt *receipt, const HeraldReceipt *other)
 {

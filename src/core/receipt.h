@@ -3,8 +3,8 @@
  * receipt.h
  *	  What a client has received of the logged channels, in terms of the WAL.
  *
- * All servers of a cluster have the same WAL, so a receipt has the same meaning on each of them; a place
- * in one server's queue has not.  src/notify/cursor/README.md has the invariants.
+ * All servers of a cluster have the same WAL, so a receipt has the same meaning on each of them, unlike
+ * a place in one server's queue.  src/notify/cursor/README.md has the invariants.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -21,29 +21,33 @@
 /* A place in the WAL from which it can be read. */
 typedef struct HeraldWalAnchor
 {
-	uint64_t	wal;			/* where the record begins; 0: there is none */
-	uint64_t	run;			/* of the server that wrote it; 0: not known */
+	uint64_t	wal;			/* where the anchor's record begins; 0: there
+								 * is no anchor */
+	uint64_t	run;			/* the run of the server that wrote the
+								 * anchor; 0: not known */
 } HeraldWalAnchor;
 
-/* Zeroed: nothing is known, and the client cannot resume by the WAL. */
+/* A zeroed receipt says nothing, and its client cannot resume by the WAL. */
 typedef struct HeraldReceipt
 {
-	HeraldWalAnchor from;		/* an anchor: everything that the client lacks
-								 * has its commit record and the last part of
-								 * its message beyond it */
-	uint64_t	done;			/* commits that end here or before have been
+	HeraldWalAnchor from;		/* an anchor; each commit that the client
+								 * lacks has its record and the last part of
+								 * its message after this anchor */
+	uint64_t	done;			/* commits that end here or earlier have been
 								 * received */
 	HeraldCommitId furthest;	/* the witness: of the commits of which the
 								 * client has received something, the one that
-								 * ends last; end 0: none beyond `from` */
+								 * ends last; end 0: there is none after
+								 * `from` */
 } HeraldReceipt;
 
 /* The client has received something of this commit. */
 extern void herald_receipt_witness(HeraldReceipt *receipt, HeraldCommitId commit);
 
 /*
- * The client has received all of this commit.  What another run has committed is in the queue of the
- * server with own_run in the order of the WAL: then it has received everything before it as well.
+ * The client has received all of this commit.  Commits of other runs than own_run, the server's
+ * own, are in its queue in the order of the WAL: after such a commit, the client has received
+ * everything earlier as well.
  */
 extern void herald_receipt_receive(HeraldReceipt *receipt, HeraldCommitId commit, uint64_t own_run);
 
@@ -51,14 +55,14 @@ extern void herald_receipt_receive(HeraldReceipt *receipt, HeraldCommitId commit
 extern void herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor anchor);
 
 /*
- * The client has received everything that a standby's relay had sent when it was at this anchor and had
- * sent this commit last; end 0: none.
+ * The client has received everything that a standby's relay had put into the queue when the relay's
+ * anchor was this one and its last commit was this one; end 0: no commit.
  */
 extern void herald_receipt_relay(HeraldReceipt *receipt, HeraldWalAnchor anchor, HeraldCommitId last);
 
 /*
- * A client that reads the WAL in its order has received all of this commit.  anchor: the latest one before it at which no
- * transaction was open; wal 0: none.
+ * A client that reads the WAL in its order has received all of this commit.  anchor: the latest one earlier than the
+ * commit at which no transaction was open; wal 0: none.
  */
 extern void herald_receipt_read(HeraldReceipt *receipt, HeraldWalAnchor anchor, HeraldCommitId commit);
 
@@ -66,9 +70,9 @@ extern void herald_receipt_read(HeraldReceipt *receipt, HeraldWalAnchor anchor, 
 extern void herald_receipt_join(HeraldReceipt *receipt, const HeraldReceipt *other);
 
 /*
- * A reader of several channels has received, of each, what one of the two
- * receipts says: claim no more than both do.  [X3] The witness stays the later
- * one, since something of it was received.
+ * A reader of several channels has received of each channel what one of the two receipts says.  Let the
+ * first receipt claim only what both claim.  [X3] Its witness becomes the later one of the two, since the
+ * reader has received something of this commit.
  */
 extern void herald_receipt_go_back(HeraldReceipt *receipt, const HeraldReceipt *other);
 

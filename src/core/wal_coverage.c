@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * wal_coverage.c
- *	  Was pg_herald there, on the server that has written the WAL up to here?
+ *	  Did the server that has written the WAL up to here run pg_herald?
  *
  * A server without pg_herald writes no message into the WAL, and its notifications on logged
- * channels are lost for readers.  So the absence of messages proves nothing: each run of a server
- * with pg_herald writes one before its first commit.
+ * channels are lost for readers.  Since the absence of messages alone proves nothing, each run of
+ * a server with pg_herald writes a message before its first commit.
  *
- * There is a gap where a run commits without such a message; and where messages come again, for
- * listeners that have begun in between.  A reader that began in the middle of a run knows nothing of
- * that run before it meets a message; until then there are no listeners, and no positions.  Where it has lost
- * a part of the WAL, listeners from before are still there: there is a gap when it knows more.
+ * There is a gap where a run commits without such a message.  There is another gap where messages come again,
+ * for listeners that have begun in between.  A reader that began in the middle of a run knows nothing of that
+ * run before it meets a message; until then there are no listeners, and no positions.  When a reader has lost
+ * a part of the WAL, it has listeners already: there is a gap at the next beginning or message.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -24,7 +24,7 @@
 #define COVERED			HERALD_WAL_COVERED
 #define UNCOVERED		HERALD_WAL_UNCOVERED
 
-/* In each row: BEGINNING, COMMIT, MESSAGE. */
+/* The columns are BEGINNING, COMMIT and MESSAGE. */
 static const struct
 {
 	HeraldWalCoverage next;

@@ -1,19 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * wal_history.c
- *	  Which commits in the WAL a client has missed that continues in this server's queue.
+ *	  The commits in the WAL that a client has missed, before it continues in this server's queue.
  *
  * [X2] Each notification that survived is received once.
  *
- * - Below the client's position: it has received it.  By its place, then it is below the place of the
- *   position's run; or by the WAL, or from the queue of a standby, then it ends at `done` or before.
- * - Between the position and the cut: it is beyond the anchor [X1], so the history meets it, and none
+ * - A commit below the client's position was received.  If it was received by its place, its place is
+ *   below `place` in the queue of `run`; if from the WAL or a standby's queue, it ends at `done` or earlier.
+ * - A commit between the position and the cut is after the anchor [X1], so the history meets it, and none
  *   of the rules leaves it out.
- * - At the cut or beyond: the queue delivers it.  If its commit record is before the end of the WAL,
- *   the history meets it as well, and leaves it to the queue.
+ * - A commit at the cut or beyond is delivered from the queue.  If its commit record is up to the end of
+ *   the WAL, the history meets it as well, and leaves it to the queue.
  *
- * No position could say that a client has received a commit, and lacks one before it in the WAL that
- * is left to the queue.  So such a client cannot resume yet.
+ * A position cannot say that a client has received a commit but lacks an earlier commit in the WAL,
+ * which is left to the queue.  So such a client cannot resume yet.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -25,7 +25,7 @@ static bool is_left_to_queue(const HeraldWalHistory *history, HeraldCommitId com
 static bool is_received(const HeraldWalHistory *history, HeraldCommitId commit);
 
 
-/* [X3] Without a commit that could be the witness, it is the anchor where reading begins. */
+/* [X3] If there is no commit that could be the witness, the anchor where reading begins is the witness. */
 void
 herald_wal_history_anchor(HeraldWalHistory *history, HeraldWalAnchor anchor)
 {
@@ -40,8 +40,8 @@ herald_wal_history_commit(HeraldWalHistory *history, HeraldCommitId commit, bool
 	const HeraldCommitId *witness = &history->received.furthest;
 
 	/*
-	 * [X3] A run gives each place once: no other history of the cluster has
-	 * this commit.
+	 * [X3] A run gives each place only once, so no other history of the
+	 * cluster has this commit.
 	 */
 	if (commit.end == witness->end && commit.run == witness->run && commit.place == witness->place)
 		history->has_witness = true;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wal_message.c
- *	  The messages that pg_herald puts into the WAL: writing, and reading what may be forged.
+ *	  The messages that pg_herald puts into the WAL: writes them, and reads texts that may be forged.
  *
  * Other programs can write messages with our prefix, so a reader trusts no byte of a text.
  * It accepts only what the writer below produces, byte by byte: each function that takes
@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define VERSION				1
-#define HEX_DIGITS			16	/* of a number */
+#define HEX_DIGITS			16	/* digits of a number */
 
 /* The bytes between the values, in order. */
 #define TEXT_VERSION		"{\"version\":"
@@ -36,7 +36,7 @@
 #define TEXT_LOGGED			",\"logged\":"
 #define TEXT_ANCHOR_END		"\"}"
 
-/* Where the place stands in a part. */
+/* Offset of the place in the text of a part. */
 #define PLACE_OFFSET		(strlen(TEXT_VERSION "1" TEXT_KIND "notifications" TEXT_RUN) + HEX_DIGITS + strlen(TEXT_PLACE))
 
 /* A byte of a string becomes at most \u00xx. */
@@ -139,7 +139,7 @@ herald_wal_write_setting(char *to, uint64_t run, const char *pattern, size_t pat
 	return (size_t) (put(at, "}") - to);
 }
 
-/* What all kinds have.  This and the following functions return the end of what they have written. */
+/* Write the start, which all kinds have.  This and the following functions return the end of the written text. */
 static char *
 put_start(char *to, HeraldWalKind kind, uint64_t run)
 {
@@ -253,15 +253,15 @@ herald_wal_next(HeraldWalMessage *message, HeraldWalNotification *notification, 
 
 	*notification = empty;
 	if (message->kind == HERALD_WAL_SETTING)
-		return take_channel(message, notification, buffer); /* no second string
-															 * follows */
+		return take_channel(message, notification, buffer); /* a setting has no
+															 * second string */
 	(void) take(message, ",");
 	return take_notification(message, notification, buffer);
 }
 
 /*
- * This and the following functions take something from the start of what is left of the text.
- * False: it is not there.
+ * This and the following functions take something from the start of the rest of the text.
+ * False: the rest does not begin with it.
  */
 static bool
 take_kind(HeraldWalMessage *message)
@@ -275,7 +275,7 @@ take_kind(HeraldWalMessage *message)
 	return false;
 }
 
-/* The head of a part. */
+/* Take the head of a part. */
 static bool
 take_part(HeraldWalMessage *message)
 {
@@ -286,7 +286,7 @@ take_part(HeraldWalMessage *message)
 		(message->part == 1) == (message->first == 0);
 }
 
-/* The notifications of a part, and its tail. */
+/* Take the notifications and the tail of a part. */
 static bool
 take_list(HeraldWalMessage *message)
 {
@@ -314,7 +314,7 @@ take_setting(HeraldWalMessage *message)
 		take(message, TEXT_LOGGED) && take_bool(message, &message->logged) && take(message, "}");
 }
 
-/* to: for the strings; NULL: they are only checked. */
+/* to: the buffer for the strings; NULL: they are only checked. */
 static bool
 take_notification(HeraldWalMessage *message, HeraldWalNotification *notification, char *to)
 {
@@ -352,7 +352,7 @@ take_bool(HeraldWalMessage *message, bool *value)
 	return *value || take(message, "false");
 }
 
-/* A number above zero. */
+/* Take a number above zero. */
 static bool
 take_number(HeraldWalMessage *message, uint32_t *number)
 {
@@ -385,7 +385,7 @@ take_hex(HeraldWalMessage *message, uint64_t *number, int digits)
 	return true;
 }
 
-/* to: for the string and a NUL; NULL: it is only checked. */
+/* to: the buffer for the string and a NUL; NULL: the string is only checked. */
 static bool
 take_string(HeraldWalMessage *message, char *to, size_t *length)
 {
@@ -411,7 +411,7 @@ take_string(HeraldWalMessage *message, char *to, size_t *length)
 	return false;
 }
 
-/* What comes after a backslash.  A control character with a short escape has no other. */
+/* Take the rest of an escape, after the backslash.  A control character with a short escape has no other escape. */
 static bool
 take_escape(HeraldWalMessage *message, char *character)
 {
@@ -435,7 +435,7 @@ take_escape(HeraldWalMessage *message, char *character)
 	return true;
 }
 
-/* among: `escaped` or `escapes`.  NULL: it is not there. */
+/* Find the character among `escaped` or `escapes`.  NULL: it is not there. */
 static const char *
 find_escape(const char *among, char character)
 {

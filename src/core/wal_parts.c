@@ -3,9 +3,9 @@
  * wal_parts.c
  *	  Which parts of a transaction's message have been met in the WAL.
  *
- * Reading may begin behind the first parts of a message.  Each of the later ones says where the first one
- * begins, so all are read again from there, and are expected in the same order.  Between two parts that
- * are met nothing can be missing, as every record is read: if something is, the WAL is not what
+ * Reading may begin after the first parts of a message.  Each later part says where the first part
+ * begins, so all parts are read again from there, and are expected in the same order.  Since every record
+ * is read, no part can be missing between two parts that are met.  If one is missing, the WAL is not what
  * pg_herald has written, and the message never becomes complete.
  *
  * Copyright (c) 2026, the pg_herald contributors

@@ -5,9 +5,10 @@
  *
  * A transaction that is rolled back has an abort record, except when the server ends without writing
  * one.  The next run of the server begins with a checkpoint at shutdown, or with the end of a
- * recovery: then only prepared transactions are left.  Lists of running transactions, which the
- * server writes from time to time, include the prepared ones: all that are older than the oldest in
- * a list have ended.  A subtransaction is younger than its transaction, which is in the list.
+ * recovery; after that only prepared transactions are left.  Lists of running transactions, which
+ * the server writes from time to time, include the prepared ones, so all transactions older than the
+ * oldest one in a list have ended.  A subtransaction is younger than its transaction, which is in
+ * the list.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

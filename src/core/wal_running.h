@@ -13,11 +13,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a record says of all transactions that have written before it. */
+/* What a record says of all transactions that have written earlier records. */
 typedef struct HeraldWalRunning
 {
-	bool		only_prepared;	/* a run of the server has ended */
-	uint32_t	oldest;			/* all before it have ended; 0: not known */
+	bool		only_prepared;	/* only prepared ones can still commit: a run
+								 * of the server has ended */
+	uint32_t	oldest;			/* all older than this one have ended; 0: not
+								 * known */
 } HeraldWalRunning;
 
 /* Can this transaction, or subtransaction, still commit? */

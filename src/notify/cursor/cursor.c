@@ -3,12 +3,12 @@
  * cursor.c
  *	  A reader's way through the notifications of its channels, from a position on.
  *
- * This is the only place where a position is composed.  It has two parts: a place in the queue of
- * this run of the server, which is meaningless elsewhere, and a receipt in the WAL, which all servers have
- * (core/receipt.c).
+ * Only this file composes positions.  A position has two parts: a place in the queue of this run of the
+ * server, which is meaningless elsewhere, and a receipt, which is in terms of the WAL that all servers
+ * have (core/receipt.c).
  *
- * While a reader is in the WAL its place does not move, and the position says so: then only the receipt
- * counts, even on this server.
+ * While a reader reads from the WAL, its place in the queue does not change, and its position says so
+ * (`moved`): then only the receipt counts, even on this server.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -41,8 +41,8 @@ void
 herald_cursor_prepare(void)
 {
 	/*
-	 * Without evidence, a standby's queue may lack what was sent, and a place
-	 * in it means nothing.
+	 * Without evidence that the primary runs pg_herald, a standby's queue may
+	 * lack notifications, and a place in this queue means nothing.
 	 */
 	herald_relay_await_evidence();
 	if (herald_channel_settings_any())
@@ -56,17 +56,18 @@ herald_cursor_begin(HeraldCursor *cursor)
 	cursor->at.run = herald_control->server_run;
 
 	/*
-	 * Load the bypasses first: a transaction that is counted in between must
-	 * count as not received.
+	 * Load the number of bypasses before the place: a transaction that is
+	 * counted between the two loads must count as not received.
 	 */
 	cursor->at.bypasses = herald_bypass_count();
 	cursor->at.wal = receipt_of_server(&cursor->at.place);
 }
 
 /*
- * The receipt of a client that has received everything before *settled, which is set: the end of what is
- * settled now.  On a standby first the relay's place, then `settled`: what the relay has put into the
- * queue is committed, and so is settled soon, if it is not yet.
+ * Set *settled to the end of the batches that are settled now, and return the receipt of a client that
+ * has received everything before it.  On a standby, load the relay's place before `settled`: the batches
+ * that the relay has put into the queue are committed, so `settled` soon reaches the relay's place, if
+ * it has not yet.
  */
 static HeraldReceipt
 receipt_of_server(HeraldPosition *settled)
@@ -90,9 +91,10 @@ receipt_of_server(HeraldPosition *settled)
 }
 
 /*
- * Everything before the place has been received.  [X1] Does that cover a later anchor?  Or more of what
- * the relay has read?  [X3] A reader of the WAL begins at the anchor and must find the message of the
- * witness: so of this server's own commits that one must have its place behind the anchor, too.
+ * The client has received everything before the place.  [X1] Extend the receipt to a later anchor, or
+ * to more of what the relay has read.  [X3] A reader of the WAL begins at `from` and must find the
+ * message of the witness.  So if this server committed the witness, the witness's place must not be
+ * before the place of `from`.
  */
 static void
 advance(HeraldReceipt *receipt, HeraldPosition place)
@@ -164,7 +166,7 @@ open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_lo
 	return gone;
 }
 
-/* May the WAL have, of logged channels, what the queue does not have for this reason? */
+/* If the queue lacks notifications for this reason, may the WAL have those of logged channels? */
 static bool
 may_be_in_wal(HeraldGone gone)
 {
@@ -188,9 +190,9 @@ may_be_in_wal(HeraldGone gone)
 }
 
 /*
- * Begin in the WAL, and continue in the queue from a cut.  All channels that begin in the WAL in one transaction
- * begin after one token, so their notifications come in one order.  A channel that is logged only since the WAL was read
- * cannot join them.
+ * Begin in the WAL, and continue in the queue from a cut.  All channels that one transaction resumes in the WAL begin
+ * after the same token, so their notifications come in one order.  A channel that became logged after the WAL was
+ * read cannot join them.
  */
 static HeraldGone
 open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
@@ -216,7 +218,7 @@ open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	return gone;
 }
 
-/* Another channel of this transaction has read the WAL already, for all of them. */
+/* The WAL has already been read for another channel of this transaction: use the same source. */
 static HeraldGone
 join_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 {
@@ -236,8 +238,8 @@ read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	HeraldCut	cut;
 	HeraldGone	gone;
 
-	herald_cursor_close_past(cursor);	/* an attempt that ended with an error
-										 * has left it empty */
+	herald_cursor_close_past(cursor);	/* close the empty source that a
+										 * failed attempt has left */
 	gone = herald_cut_make(&request->after->wal, &cut);
 	if (herald_is_gone(gone))
 		return gone;
@@ -278,8 +280,8 @@ herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 	}
 
 	/*
-	 * All channels have received everything before the cut now: those that
-	 * were read before, from the queue.
+	 * Now all channels have received everything before the cut: channels that
+	 * the cursor already read have received it from the queue.
 	 */
 	cursor->at.wal = cursor->after_past;
 	herald_cursor_close_past(cursor);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cut.c
- *	  Where reading the WAL ends, and this server's queue continues.
+ *	  The cut: where reading the WAL ends, and this server's queue continues.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -39,8 +39,8 @@ herald_cut_make(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * The relay says which place and which end belong together.  Of an anchor only the beginning is known: so
- * wait for anything beyond that.
+ * The relay publishes a place together with the end of the WAL that belongs to it.  Of an anchor only the
+ * beginning is known, so wait until the relay is beyond that beginning.
  */
 static HeraldGone
 cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
@@ -57,18 +57,19 @@ cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * Everything below `settled` has its commit record before the end of the WAL as it is found afterwards.
+ * The end of the WAL is read after `settled`, so every batch below `settled` has its commit record up to that end.
  *
- * [X2] The client may have received commits of this very primary from a standby.  They must be below the
- * cut: so wait until everything is settled that has a place now.  If a commit hangs for longer, and
- * one of those is behind it, the client cannot resume (core/wal_history.c).
+ * [X2] The client may have received commits of this primary from a standby.  The batches of these must be below the
+ * cut, so wait until all batches that have a place now are settled.  If another commit hangs for longer, and a
+ * received commit is after it in the queue, the client cannot resume (core/wal_history.c).
  */
 static HeraldGone
 cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 {
 	HeraldPosition head;
 
-	herald_dispatch_attach();	/* this session may dispatch while it waits */
+	herald_dispatch_attach();	/* needed because this session may dispatch
+								 * while it waits */
 	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
 	herald_dispatch_wait_before_commit(head, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
 	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
@@ -84,8 +85,9 @@ cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 
 /*
  * Some batches below the head are not settled, and so are left to the queue.  The client may have received some of
- * them elsewhere.  Does the history meet each of them, so that it notices?  Their commit records are beyond the latest
- * anchor of the cut; so it does if reading begins at that anchor or before.  Batches of the relay are met anyway.
+ * them elsewhere.  True if the history meets all of them, so that it notices received ones.  Their commit records
+ * are after the latest anchor of the cut, so reading must begin at that anchor or earlier.  False if batches of
+ * the relay are among them, since the history would deliver these as well as the queue.
  */
 static bool
 shows_conflicts(const HeraldReceipt *received, HeraldPosition place)
@@ -98,7 +100,10 @@ shows_conflicts(const HeraldReceipt *received, HeraldPosition place)
 	return herald_anchor_latest(place, &anchor) && received->from.wal <= anchor.wal;
 }
 
-/* The end of the last record.  At the start of a page GetXLogInsertRecPtr() includes the page's header, which no record has reached. */
+/*
+ * The end of the last record.  If the next record will begin a page, GetXLogInsertRecPtr() returns a position after
+ * the page's header, which is not written yet: subtract the header.
+ */
 static XLogRecPtr
 end_of_wal(void)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cut.h
- *	  Where reading the WAL ends, and this server's queue continues.
+ *	  The cut: where reading the WAL ends, and this server's queue continues.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -19,15 +19,15 @@
 #include "notify/position/gone.h"
 
 /*
- * Everything with a place before `place` in this server's queue has its commit record before `wal`;
- * other commits up to `wal` are delivered from the queue.
+ * Every batch before `place` in this server's queue has its commit record up to `wal`.  The other
+ * batches are delivered from the queue, even if their commit records are up to `wal`, too.
  */
 typedef struct HeraldCut
 {
 	HeraldPosition place;
 	XLogRecPtr	wal;
-	bool		in_order;		/* the queue before it has the order of the
-								 * WAL */
+	bool		in_order;		/* the queue before `place` is in the order of
+								 * the WAL */
 	uint32		bypasses;		/* herald_bypass_count() before the cut was
 								 * made */
 	uint64		settings;		/* herald_channel_settings_version() before
@@ -35,8 +35,9 @@ typedef struct HeraldCut
 } HeraldCut;
 
 /*
- * Make the cut of this moment, for a client that has received this.  In a transaction; waits for a standby
- * to replay that.  Gone: it does not come.  May throw.
+ * Make a cut now, for a client with this receipt.  Waits until a standby has replayed what the client has
+ * received, or until a primary has settled its batches.  Gone: the client cannot resume from this cut.  In
+ * a transaction; may throw.
  */
 extern HeraldGone herald_cut_make(const HeraldReceipt *received, HeraldCut *cut);
 

@@ -1,9 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * wal_source.c
- *	  The logged notifications that a cursor reads before the queue: from the WAL, up to a cut.
+ *	  The logged notifications that a cursor reads from the WAL, up to a cut, before it reads the queue.
  *
- * The file has for each transaction a header, then its entries in the form of the queue's.
+ * The temporary file has for each transaction a header, followed by the transaction's entries
+ * in the queue's form.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,7 +31,7 @@
 /* The header of a transaction in the file, before its entries. */
 typedef struct PastTransaction
 {
-	uint64		bytes;			/* of the entries that follow */
+	uint64		bytes;			/* bytes of the entries that follow */
 	TimestampTz committed_at;
 	HeraldCommitId commit;
 	HeraldWalAnchor anchor;		/* the latest one at which no transaction was
@@ -48,22 +49,24 @@ struct HeraldWalSource
 	MemoryContext memory;
 	bool		outlives_transaction;
 	BufFile    *file;
-	FileOffset	end;			/* the end of the last complete transaction */
+	FileOffset	end;			/* where the last complete transaction ends in
+								 * the file */
 	bool		is_read;
 	HeraldToken token;
 	HeraldCut	cut;
 	HeraldReceipt all;			/* the receipt of a client that has received
 								 * everything in the file */
-	List	   *changed;		/* patterns of channels whose setting has
-								 * changed meanwhile */
+	List	   *changed;		/* patterns whose setting has changed in the
+								 * WAL that was read */
 
-	/* Taking notifications from the file. */
+	/* State of taking notifications from the file. */
 	bool		is_rewound;
 	bool		in_transaction;
 	PastTransaction now;		/* the current transaction */
-	uint64		bytes_left;		/* bytes of entries not taken yet */
+	uint64		bytes_left;		/* bytes of the transaction's entries not
+								 * taken yet */
 	HeraldReceipt received;		/* the receipt of a client that has received
-								 * everything before `now` */
+								 * all transactions that were taken completely */
 	char	   *buffer;
 	size_t		buffer_size;
 };
@@ -76,7 +79,7 @@ typedef struct WalReading
 	HeraldReorder *reorder;
 	HeraldListensTo wants;
 	uint32		wanted_max;
-	uint32		wanted;			/* wanted notifications so far */
+	uint32		wanted;			/* number of wanted notifications so far */
 	HeraldWalAnchor anchor;		/* the latest one at which no transaction was
 								 * open */
 } WalReading;
@@ -113,8 +116,8 @@ void
 herald_wal_source_close(HeraldWalSource *source)
 {
 	/*
-	 * Closing throws if an earlier error has left something to write.  Then
-	 * the file stays open until the session ends.
+	 * Closing the file throws if an earlier error has left data to write.  In
+	 * that case the file stays open until the session ends.
 	 */
 	if (source->file != NULL)
 		(void) herald_with_messages_suppressed(close_file, source->file);
@@ -165,7 +168,7 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	reading.history.own_run = herald_control->server_run;
 	reading.history.cut = cut->place;
 
-	/* An attempt that failed may have written something: overwrite it. */
+	/* Overwrite what a failed attempt may have written. */
 	seek(source, beginning);
 	MemoryContextSwitchTo(memory);
 	gone = read_wal(&reading);
@@ -175,8 +178,8 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	source->is_read = !herald_is_gone(gone);
 
 	/*
-	 * Closing writes what the buffer still has; then it would be too late for
-	 * an error.
+	 * Reading writes the data that is left in the file's buffer.  Otherwise
+	 * closing would write it, when it is too late for an error.
 	 */
 	read_exactly(source, NULL, 0);
 	MemoryContextSwitchTo(caller);
@@ -204,7 +207,7 @@ seek(const HeraldWalSource *source, FileOffset place)
 				 errmsg("could not seek in a temporary file")));
 }
 
-/* Read from the anchor to the cut. */
+/* Read the WAL from the anchor to the cut. */
 static HeraldGone
 read_wal(WalReading *reading)
 {
@@ -221,8 +224,8 @@ read_wal(WalReading *reading)
 		return gone_from_wal(psprintf("it is longer than herald.resume_wal_size (%d MB)", herald_resume_wal_size_mb));
 
 	/*
-	 * [X3] In another history a user's bytes may be at that place: so begin
-	 * where a record certainly does.
+	 * [X3] If this WAL is another history, a user's bytes may be at `from`.
+	 * So begin with the first record of the page.
 	 */
 	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
 	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);
@@ -250,7 +253,8 @@ read_wal(WalReading *reading)
 				return gone;
 		}
 		if (!reading->history.has_witness && received->furthest.end == InvalidXLogRecPtr)
-			break;				/* the first event would have been the witness */
+			break;				/* the first record is not the anchor that
+								 * would be the witness */
 	}
 	herald_reorder_end(reading->reorder);
 	herald_wal_reader_close(reader);
@@ -262,7 +266,7 @@ read_wal(WalReading *reading)
 							   "its anchor is not here");
 }
 
-/* Enough rows for the caller, and the evidence that they are of the client's own history. */
+/* Has reading found enough rows for the caller, and the evidence that they are of the client's own history? */
 static bool
 has_enough(const WalReading *reading)
 {
@@ -345,7 +349,7 @@ write_batch(WalReading *reading, const HeraldWalEvent *event)
 		break;
 	}
 
-	/* Now the header's number of bytes is known. */
+	/* Write the header again: now its number of bytes is known. */
 	end = tell(source);
 	seek(source, begin);
 	BufFileWrite(source->file, &header, sizeof(header));
@@ -373,8 +377,8 @@ write_entry(WalReading *reading, const HeraldWalNotification *notification, uint
 								 notification->payload, notification->payload_length);
 
 	/*
-	 * The sender's pid: no backend has this one, so the client does not take
-	 * it for its own.
+	 * Set the sender's pid to 0, which no backend has, so that the client
+	 * does not take the notification for its own.
 	 */
 	memset(entry->body, 0, HERALD_BODY_PID);
 	BufFileWrite(source->file, entry, entry->length);

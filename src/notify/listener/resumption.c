@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * resumption.c
- *	  Channels that begin where a client has left off.
+ *	  Channels whose delivery begins where a client has left off.
  *
- * All channels of a session are read by one cursor.  Its place in the queue moves back to where a channel
- * begins, and other channels do not receive again what lies between.
+ * One cursor reads all channels of a session.  To resume a channel, the cursor's place in the queue moves
+ * back to the channel's; the session's other channels do not receive the notifications in between again.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -42,7 +42,7 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	if (herald_shared_is_damaged())
 		return herald_gone(HERALD_GONE_DAMAGED);
 
-	/* Another channel may have left this, and failed or been rolled back. */
+	/* Close what a channel that failed or was rolled back has left. */
 	if (!herald_subscriptions_any_past() && !herald_actions_any_past())
 		herald_cursor_close_past(herald_session_cursor());
 
@@ -70,7 +70,7 @@ hold(HeraldPosition place, uint32 bypasses, bool logged, void *arg)
 	if (!herald_spill_hold(name.hash, place, &had_read))
 		return herald_kept_why_gone(place);
 
-	/* The word has moved, whatever is returned below. */
+	/* The session's word has moved, whatever this function returns. */
 	herald_subscriptions_note_held();
 	if (place < had_read)
 		herald_subscriptions_pass(had_read);

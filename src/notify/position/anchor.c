@@ -3,36 +3,36 @@
  * anchor.c
  *	  Anchors: places in the WAL from which a reader can begin.
  *
- * An anchor is a message in the WAL that names the run of the server.  A reader that finds it
- * where a token says knows that it reads the WAL of that run.
+ * An anchor is a message in the WAL that names the run of the server.  A reader that finds the
+ * anchor at the place that a token names knows that it reads the WAL of that run.
  *
- * An anchor at `wal` is published together with a position of the queue, `place`: a batch at or
- * after `place` has the last part of its message beyond `wal`, and its commit record even
- * further.  This holds because the head of the queue is read after the anchor was inserted.  The
- * insertion gives each record its place in the WAL under a spinlock.  Assume that the last part
- * of a batch is before the anchor.  Then its sender had that spinlock first; before that it had
- * moved the head beyond its batch; so the head that is read here is beyond the batch.
- * (Other parts are written before the reservation, and may be before the anchor: the last part
- * says where the first one begins.)
+ * An anchor at `wal` is published together with a place in the queue, `place`.  A batch at or
+ * after `place` has the last part of its message after `wal`, and its commit record even later.
+ * The reason is that the head of the queue is read after the anchor was inserted.  The insertion
+ * gives each record its place in the WAL under a spinlock.  Assume that the last part of a batch
+ * is earlier than the anchor.  Then the batch's sender had that spinlock first, and before that
+ * had moved the head beyond its batch; so the head that is read here is beyond the batch.  (The
+ * other parts are written before the reservation, and may be earlier than the anchor: the last
+ * part says where the first part begins.)
  *
- * The first anchor is usually in the WAL before this run's first message, and after the relay has
- * ended.  Then it is good for every place that is not the relay's: between that place and the
- * anchor's no logged notification was sent, and no setting was changed.  A process that writes a message has
- * said so before (herald_anchor_precede()), and this is read after the anchor was inserted: by the
- * argument above, a message that was not announced yet is beyond the anchor.
+ * The first anchor is usually inserted after the relay has ended, and earlier than this run's first message.
+ * Then the anchor is valid for every place that is not the relay's, since between that place and the
+ * anchor's no logged notification was sent, and no setting was changed.  A process announces a message
+ * before it writes the message (herald_anchor_precede()), and the announcement is read here after the anchor
+ * was inserted: by the argument above, a message that was not announced by then is after the anchor.
  *
- * Sessions that lag need an older anchor, so several are kept.  When there is no room for
- * another one, every second one is dropped, but never the first of this run, nor the last.
+ * Sessions that lag need an older anchor, so several anchors are kept.  When there is no room
+ * for another, every second anchor is dropped, but neither the first of this run nor the last.
  *
- * An anchor is published when it cannot be lost any more: it is on the disk, and, if there are
- * synchronous standbys, also there.  Otherwise a failover could take away the anchor of a client of
- * which it has taken away nothing else.  The first one does not wait for that.
+ * An anchor is published when it cannot be lost any more, that is when it is on the disk and on the
+ * synchronous standbys, if there are any.  Otherwise a failover could take away a client's anchor,
+ * but nothing that the client has received.  The first anchor does not wait for the standbys.
  *
- * [X4] A server may run for a while without pg_herald, and commit notifications that are not logged.  So the first
- * transaction that commits after the beginning of a run (a checkpoint at shutdown, the end of a
- * recovery) has an anchor before its commit record: each session looks at one word in shared memory
- * before it commits, and writes an anchor if the word says that there is none.  A reader that meets
- * a commit record between a beginning and an anchor knows that pg_herald was not there.
+ * [X4] A server may run for a while without pg_herald, and commit notifications that are not logged.  So the WAL
+ * has an anchor between the beginning of a run (a checkpoint at shutdown, the end of a recovery) and the run's
+ * first commit record: each session looks at one word in shared memory before it commits, and writes an anchor if
+ * the word says that there is none.  A reader that meets a commit record between a beginning and an anchor knows
+ * that the server ran without pg_herald.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -137,9 +137,9 @@ is_due(void)
 }
 
 /*
- * The WAL of the last anchor may be removed soon, or a reader would have to read much of it.  A standby
- * begins to read at a checkpoint, and has no listeners before it has met an anchor.  Anchors are no
- * important records, so an idle server makes no checkpoint for them.
+ * True if the WAL at the last anchor may be removed soon, or a reader would have to read much of it.
+ * True after each checkpoint, since a standby begins to read there, and has no listeners before it has
+ * met an anchor.  Anchors are unimportant records, so an idle server makes no checkpoint for them.
  */
 static bool
 is_far(XLogRecPtr last)
@@ -157,8 +157,8 @@ log_anchor(void)
 	pending.at.wal = ProcLastRecPtr;
 
 	/*
-	 * [X4] after the record is inserted: a session that sees this commits
-	 * behind it
+	 * [X4] Set this after the record is inserted, so that the commit record
+	 * of a session that sees this is after the anchor.
 	 */
 	atomic_store_explicit(&herald_control->run_is_announced, 1, memory_order_release);
 	HERALD_STOP_POINT("anchor-written");
@@ -177,8 +177,8 @@ insert(void)
 }
 
 /*
- * Have the synchronous standbys flushed it?  If fewer are there than commits wait for, then no commit
- * waits with success, and those that do not wait are no safer than the anchor.
+ * Have the synchronous standbys flushed the anchor?  True also if fewer are there than commits wait
+ * for: then no commit that waits can succeed, and other commits are no safer than the anchor.
  */
 static bool
 is_safe(XLogRecPtr end)
@@ -194,7 +194,7 @@ is_safe(XLogRecPtr end)
 	return count < SyncRepConfig->num_sync;
 }
 
-/* Keeps the anchors in the order of the WAL: another process may have published a later one. */
+/* Keeps the anchors in the order of the WAL: drops the anchor if another process has published a later one. */
 static void
 publish(HeraldAnchor anchor)
 {

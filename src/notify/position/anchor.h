@@ -18,15 +18,15 @@
 #include "core/queue_layout.h"
 
 /*
- * Write an anchor if one is due, and publish it when it cannot be lost any more.  One is due soon
- * after the start or a promotion; after a setting has changed; and if notifications are logged, in
- * each segment of the WAL and after each checkpoint.  By the housekeeper, each second.
+ * Write an anchor if one is due, and publish it when it cannot be lost any more.  An anchor is due
+ * soon after the start or a promotion, after a setting has changed, in each segment of the WAL,
+ * and after each checkpoint.  Called by the housekeeper, each second.
  */
 extern void herald_anchor_keep_up(void);
 
 /*
- * Before each commit record of this server, in whatever session: [X4] the WAL has an anchor of this
- * run before it.
+ * [X4] Make sure that the WAL has an anchor of this run.  Called in each session, before each
+ * commit record of this server.
  */
 extern void herald_anchor_announce_run(void);
 
@@ -38,21 +38,21 @@ herald_run_announce(void)
 }
 
 /*
- * Write the first anchor of this run, unless there is one, or this is a standby.  Called by a session that
- * will ask for positions.
+ * Write the first anchor of this run, unless it has been written, or this server is a standby.  Called by
+ * a session that will ask for positions.
  */
 extern void herald_anchor_ensure(void);
 
-/* The same, called by a transaction that will write a message, before it reserves its batch. */
+/* As herald_anchor_ensure(); called by a transaction that will write a message, before it reserves its batch. */
 extern void herald_anchor_precede(void);
 
-/* Write an anchor now, and publish it.  Not on a standby. */
+/* Write an anchor now, and publish it.  Not to be called on a standby. */
 extern void herald_anchor_write(void);
 
 /*
- * Find the latest anchor for a session that has received everything below this position of the
+ * Find the latest anchor for a session that has received everything below this place in the
  * queue.  All other logged notifications have the last part of their message, and their commit
- * record, beyond that place in the WAL.  False: there is none.
+ * record, after the anchor in the WAL.  False: there is no such anchor.
  */
 extern bool herald_anchor_latest(HeraldPosition not_after, HeraldWalAnchor *anchor);
 

@@ -1,27 +1,28 @@
 /*-------------------------------------------------------------------------
  *
  * bypass.c
- *	  Counts transactions that bypass our queue: their notifications go through the server's
- *	  own.
+ *	  Counts transactions that bypass our queue by notifying through the server's own queue.
  *
  * Notifications in the server's queue cannot be read again, so a session that reads from an
- * earlier position must not be led to believe that it has received everything.  These
- * transactions are numbered, and a token contains the last number of its database.  For each
- * set of channels there is the number of the last transaction that may have notified one of
- * them.  If there are too many databases, some share the last counter, which errs on the safe
- * side.  Before a session of a database has asked for a position, nothing is counted there.
+ * earlier position must not conclude that it has received everything.  Transactions that
+ * bypass our queue are numbered, and a token contains the last number of its database.  For
+ * each set of channels, each database has the number of the last transaction that may have
+ * notified one of them.  If there are too many databases, some share the last counter, which
+ * errs on the safe side.  Nothing is counted in a database until one of its sessions has asked
+ * for a position.
  *
- * What a C function sends by itself, pg_herald does not see, and no position covers it.
+ * pg_herald does not see what a C function sends by itself, and no position covers these
+ * notifications.
  *
- * The server takes a lock before it writes to its queue, and keeps it until the transaction is
- * visible and the callbacks have run.
+ * The server takes a lock before it writes to its queue, and keeps the lock until the
+ * transaction is visible and its callbacks have run.
  *
  * [B1] So a transaction is counted while it holds that lock, which only one transaction can
- * hold at a time.  For a moment it is visible before it is counted.  A session that needs the
- * count waits until the lock is free, or held by a transaction that is not visible: then all
- * transactions that were visible when the wait began have been counted.  If the session was
- * registered with the server before, the server delivers the notifications of all transactions
- * that were not visible.
+ * hold at a time.  For a moment the transaction is visible before it is counted.  A session
+ * that needs the count waits until the lock is free, or held by a transaction that is not
+ * visible: then all transactions that were visible when the wait began have been counted.  If
+ * the session was registered with the server before the wait, the server delivers the
+ * notifications of all transactions that were not visible then.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -44,10 +45,10 @@
 
 /* Sets of the channels that this transaction notifies through the server's own queue. */
 static HeraldChannelSets own_sets;
-static bool has_unseen;			/* some of these are not known: own_sets has
-								 * all */
+static bool has_unseen;			/* some of these channels are not known, so
+								 * own_sets has all sets */
 
-/* This session has prepared such a call, and a later transaction may execute it without a word. */
+/* This session has prepared a call that pg_herald does not see; a later transaction may execute it unnoticed. */
 static bool keeps_unseen;
 
 
@@ -77,7 +78,7 @@ herald_bypass_has_unseen(void)
 	return has_unseen;
 }
 
-/* They may have been rolled back since; the server's NOTIFY assigns an id, and takes the lock. */
+/* The added notifications may be rolled back.  If any remain, the server has assigned an id and taken the lock. */
 bool
 herald_bypass_is_own(void)
 {
@@ -93,7 +94,7 @@ herald_bypass_is_own(void)
 	return true;
 }
 
-/* [B1] with the server's lock held: no other process writes here */
+/* [B1] The caller holds the server's lock, so no other process writes here. */
 void
 herald_bypass_commit(void)
 {
@@ -103,8 +104,9 @@ herald_bypass_commit(void)
 	HERALD_HOLD_POINT("bypass-count");
 
 	/*
-	 * A position that is asked for from now on comes after this transaction,
-	 * which is visible.
+	 * Without an entry of the database there is nothing to count: this
+	 * transaction is visible, so any position that is asked for from now on
+	 * comes after it.
 	 */
 	if (database == NULL)
 		return;
@@ -114,7 +116,7 @@ herald_bypass_commit(void)
 			atomic_store(&database->last_bypass[i], number);
 
 	/*
-	 * Store this last: a process that reads this number need not look for
+	 * Store this number last: a process that has read it need not look for
 	 * transactions up to it.
 	 */
 	atomic_store(&database->bypasses, number);
@@ -127,7 +129,7 @@ herald_bypass_count(void)
 }
 
 /*
- * GetLockConflicts() omits a holder that is already visible.  If it returns another holder, no
+ * GetLockConflicts() omits a holder that is already visible.  So if it returns a holder, no
  * visible transaction holds the lock.
  */
 void

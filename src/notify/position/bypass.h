@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * bypass.h
- *	  Counts transactions that bypass our queue: their notifications go through the server's
- *	  own.
+ *	  Counts transactions that bypass our queue by notifying through the server's own queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -17,9 +16,9 @@
 #include "core/queue_layout.h"
 
 /*
- * This transaction sends notifications through the server's own queue: on a channel with this
- * hash, or on a channel that pg_herald does not know.  forget: the transaction is over.  Never
- * fail.
+ * Note that this transaction sends notifications through the server's own queue: on a channel
+ * with this hash, or (unseen) on a channel that pg_herald does not know.  forget: drop the
+ * notes, since the transaction is over.  None of these functions fails.
  */
 extern void herald_bypass_add(uint32 channel_hash);
 extern void herald_bypass_add_unseen(void);
@@ -29,35 +28,35 @@ extern void herald_bypass_forget(void);
 extern bool herald_bypass_has_unseen(void);
 
 /*
- * Has this transaction sent notifications through the server's own queue: those that were added, or some that a
- * plan prepared earlier has sent unseen?  Called when its commit has become visible.
+ * Has this transaction sent notifications through the server's own queue, noted ones, or unseen ones of a plan
+ * that was prepared earlier?  Called when the transaction's commit has become visible.
  */
 extern bool herald_bypass_is_own(void);
 
-/* Count the transaction, if it has.  Never fails. */
+/* Count this transaction.  Called only if herald_bypass_is_own() is true.  Never fails. */
 extern void herald_bypass_commit(void);
 
 /*
- * The number of such transactions in this database, and perhaps in others: only for
- * comparisons.
+ * The number of transactions of this database that have bypassed our queue.  It may include
+ * those of other databases, so it is only for comparisons.
  */
 extern uint32 herald_bypass_count(void);
 
 /*
- * If such a transaction is visible but not counted yet, wait until it is.  In a transaction;
- * may throw.
+ * If a transaction that has bypassed our queue is visible but not counted yet, wait until it
+ * is counted.  In a transaction; may throw.
  */
 extern void herald_bypass_await_counting(void);
 
 /*
- * Have more such transactions been counted since `count`, on channels of these sets?  Then our
- * queue does not have all notifications.
+ * Has a transaction been counted since `count` that has bypassed our queue on a channel of
+ * these sets?  If so, our queue does not have all notifications.
  */
 extern bool herald_bypass_since(uint32 count, HeraldChannelSets sets);
 
 /*
- * The sets that matter to a client that reads on from this place: none if all its channels are logged, and were
- * already logged at that place, since nothing on a logged channel bypasses the queue.
+ * The sets to check for a client that reads on from this place.  None if all its channels are logged now and
+ * were already logged at the place, since nothing on a logged channel bypasses our queue.
  */
 extern HeraldChannelSets herald_bypass_sets(HeraldChannelSets sets, bool logged, HeraldPosition place);
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * gone.c
- *	  Why the notifications after a position can no longer be read, for users.
+ *	  Reports to users why the notifications after a position can no longer be read.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -16,30 +16,33 @@
 
 typedef enum HeraldGoneKind
 {
-	HERALD_GONE_NOTHING,		/* they can be read */
+	HERALD_GONE_NOTHING,		/* the notifications can be read */
 	HERALD_GONE_RUN,			/* the position is of another server, or of an
-								 * earlier run of this one */
-	HERALD_GONE_DATABASE,		/* it is of another database, perhaps one with
-								 * the same oid, or of another cluster */
-	HERALD_GONE_PAST_QUEUE,		/* some went through the server's own queue */
+								 * earlier run of this server */
+	HERALD_GONE_DATABASE,		/* the position is of another database,
+								 * perhaps one with the same oid, or of
+								 * another cluster */
+	HERALD_GONE_PAST_QUEUE,		/* some notifications went through the
+								 * server's own queue */
 	HERALD_GONE_BY_SIZE,		/* herald.retain_size holds no more, or the
 								 * file of a large transaction was deleted */
-	HERALD_GONE_FOR_ROOM,		/* the queue was full, or the disk */
-	HERALD_GONE_WAL,			/* the WAL after it was removed, or is too
-								 * much; text says which */
+	HERALD_GONE_FOR_ROOM,		/* the queue or the disk was full */
+	HERALD_GONE_WAL,			/* the WAL after the position was removed, or
+								 * is too long; text says which */
 	HERALD_GONE_RELAY,			/* the relay of this standby is late */
-	HERALD_GONE_HISTORY,		/* the WAL here lacks what the client has
-								 * received, or cannot tell how much it
-								 * received; text says why */
-	HERALD_GONE_UNLOGGED,		/* some are not in the WAL */
+	HERALD_GONE_HISTORY,		/* this server's WAL lacks notifications that
+								 * the client has received, or does not show
+								 * how much the client has received; text says
+								 * why */
+	HERALD_GONE_UNLOGGED,		/* some notifications are not in the WAL */
 	HERALD_GONE_DAMAGED			/* the queue is switched off */
 } HeraldGoneKind;
 
 typedef struct HeraldGone
 {
 	HeraldGoneKind kind;
-	const char *text;			/* a clause for the detail, of the kinds that
-								 * have one */
+	const char *text;			/* clause for errdetail; NULL if the kind has
+								 * none */
 } HeraldGone;
 
 static inline HeraldGone
@@ -50,7 +53,7 @@ herald_gone(HeraldGoneKind kind)
 	return gone;
 }
 
-/* The WAL does not show what the client has received, for this reason. */
+/* HERALD_GONE_HISTORY, for this reason. */
 static inline HeraldGone
 herald_gone_history(const char *text)
 {
@@ -68,7 +71,7 @@ herald_is_gone(HeraldGone gone)
 /* Throw 55000, with a hint for the user. */
 herald_noreturn extern void herald_gone_report(HeraldGone gone);
 
-/* The same at level DEBUG1: why a channel does not resume. */
+/* Report at level DEBUG1 why the channel does not resume. */
 extern void herald_gone_tell(HeraldGone gone, const char *channel);
 
 #endif							/* HERALD_GONE_H */

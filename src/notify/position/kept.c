@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * kept.c
- *	  What can still be read of the queue: from which position and which time on.
+ *	  The part of the queue that can still be read: from which place and time on.
  *
- * The ring is recycled only when senders are short of room, so the last of the queue
- * is always there; herald.retain_size keeps more of it, in files (spill.c).
+ * The ring is recycled only when senders are short of room, so the last part of the queue is
+ * always there; herald.retain_size keeps more of the queue, in files (spill.c).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -27,7 +27,7 @@ typedef enum Sought
 {
 	SOUGHT_FOUND,
 	SOUGHT_FURTHER_ON,
-	SOUGHT_NOWHERE				/* damaged: no sender writes this */
+	SOUGHT_NOWHERE				/* the queue is damaged: no sender writes this */
 } Sought;
 
 static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,
@@ -57,8 +57,8 @@ herald_kept_begin(TimestampTz *since)
 }
 
 /*
- * For each listener in a view: so it ends soon, even behind thousands of batches that were
- * rolled back.
+ * Views call this for each listener, so it ends after CHUNKS_MAX reads, even if there are
+ * thousands of batches that were rolled back.
  */
 bool
 herald_kept_since(HeraldPosition position, TimestampTz *since)
@@ -80,8 +80,8 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 }
 
 /*
- * The first batch that was committed, in what was read from *position on.  Where there is
- * none, *position is where to read on.
+ * Find the first committed batch in a chunk that was read from *position on.  If the chunk has
+ * none, set *position to where the next chunk begins.
  */
 static Sought
 seek_commit(const char *chunk, uint64 length, HeraldPosition *position, TimestampTz *since)
@@ -115,7 +115,7 @@ seek_commit(const char *chunk, uint64 length, HeraldPosition *position, Timestam
 	return SOUGHT_FURTHER_ON;
 }
 
-/* From memory or from a file.  False: it is gone. */
+/* Copy a part of the queue, from memory or from a file.  False: it no longer exists. */
 static bool
 read_queue(HeraldPosition position, uint64 length, void *to)
 {

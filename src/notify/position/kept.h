@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * kept.h
- *	  What of the queue can still be read: from where on, and since when.
+ *	  The part of the queue that can still be read: from which place and time on.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -17,18 +17,18 @@
 #include "core/queue_layout.h"
 #include "notify/position/gone.h"
 
-/* Why the queue has nothing left at this position. */
+/* The reason why the queue no longer has this position. */
 extern HeraldGone herald_kept_why_gone(HeraldPosition position);
 
-/* Bytes that can still be read, in memory and in files. */
+/* Bytes of the queue that can still be read, in memory and in files. */
 extern uint64 herald_kept_bytes(void);
 
-/* The time of the first commit that can still be read.  False: not known, or there is none. */
+/* The time of the first commit that can still be read.  False: there is none, or its time is not known. */
 extern bool herald_kept_begin(TimestampTz *since);
 
 /*
- * The time of the first commit from a position on, where a batch begins.  False: there is
- * none, or it is not there any more.
+ * The time of the first commit at or after a position where a batch begins.  False: there is
+ * none, or its time is not known.
  */
 extern bool herald_kept_since(HeraldPosition position, TimestampTz *since);
 

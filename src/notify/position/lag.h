@@ -17,12 +17,12 @@
 /* Has a listener with this word missed messages that were given up before it read them? */
 extern bool herald_lag_has_missed(uint64 word);
 
-/* Bytes that a listener with this word has not read; 0: nothing is for it, or it has missed something. */
+/* Bytes that a listener with this word has not read; 0: the listener has nothing to read, or has missed messages. */
 extern uint64 herald_lag_bytes(uint64 word);
 
 /*
- * Commit time of the first of it.  False: there is nothing, or the time is not known.  Needs a
- * resource owner; may throw.
+ * Commit time of the first batch that a listener with this word has not read.  False: there is
+ * none, or the time is not known.  Needs a resource owner; may throw.
  */
 extern bool herald_lag_since(uint64 word, TimestampTz *since);
 

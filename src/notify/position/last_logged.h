@@ -12,10 +12,10 @@
 
 #include "core/commit_id.h"
 
-/* A batch with logged notifications has been committed, and is not finished yet.  Never fails. */
+/* Note a commit with logged notifications, before its batch is finished.  Never fails. */
 extern void herald_last_logged_note(HeraldCommitId commit);
 
-/* Of those since the start of this server the one that ends last in the WAL; end 0: there is none. */
+/* Of the commits noted since the start of this server, the one that ends last in the WAL; end 0: none. */
 extern HeraldCommitId herald_last_logged(void);
 
 #endif							/* HERALD_LAST_LOGGED_H */

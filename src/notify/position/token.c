@@ -8,10 +8,10 @@
  *
  * in hexadecimal digits, without leading zeros; docs/resume.md says what each part means.
  *
- * The tag authenticates the token, since a reader relies on a batch beginning at the place: a
- * client that could forge places could have its own payloads read as batches, with lengths of its
- * choice.  Its key is derived from the random nonce in pg_control, which initdb has drawn.  All
- * servers of a physical cluster have the same one, no SQL function shows it, and no dump contains it.
+ * The tag authenticates the token, since a reader relies on a batch beginning at the place: a client
+ * that could forge places could have its own payloads read as batches, with lengths of its choice.
+ * The tag's key is derived from the random nonce in pg_control, which initdb has drawn.  All servers
+ * of a physical cluster have the same nonce, no SQL function shows it, and no dump contains it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -94,7 +94,7 @@ herald_token_read(const char *text, HeraldToken *token)
 	return herald_gone(strcmp(text, again) == 0 ? HERALD_GONE_NOTHING : HERALD_GONE_DATABASE);
 }
 
-/* All but the tag; the length.  The witness is a commit, or else the anchor. */
+/* Write all parts but the tag; return their length.  The witness is a commit or, if there is none, the anchor. */
 static int
 write_parts(const HeraldToken *token, Oid database, char *text)
 {
@@ -108,7 +108,7 @@ write_parts(const HeraldToken *token, Oid database, char *text)
 					(unsigned long long) wal->furthest.place);
 }
 
-/* False: a part is missing, or is no number. */
+/* Read all parts but the tag.  False: a part is missing, or is no number. */
 static bool
 read_parts(const char *text, HeraldToken *token, Oid *database)
 {
@@ -162,7 +162,7 @@ herald_token_is_here(const HeraldToken *token)
 	return !token->moved && token->run == herald_control->server_run;
 }
 
-/* The tag of the text before it, with a NUL. */
+/* Write the tag of this text, and a NUL after it. */
 static void
 write_tag(HeraldTokenHash *hash, const char *text, int length, char *tag)
 {
@@ -174,10 +174,8 @@ write_tag(HeraldTokenHash *hash, const char *text, int length, char *tag)
 }
 
 /*
- * The key is of this cluster and this database.
- *
- * The nonce is what the server hashes to answer with a plausible salt when a client names a role
- * that does not exist: GetMockAuthenticationNonce().
+ * One key for each cluster and database.  It comes from GetMockAuthenticationNonce(), a secret
+ * from which the server makes salts for roles that do not exist.
  */
 static const uint8 *
 key_of_database(HeraldTokenHash *hash)

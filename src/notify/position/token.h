@@ -26,10 +26,10 @@ typedef struct HeraldToken
 {
 	uint64		run;			/* the run of the server to whose queue
 								 * `place` belongs */
-	HeraldPosition place;		/* everything before it in that server's queue
-								 * has been received */
+	HeraldPosition place;		/* the client has received everything before
+								 * this place in that server's queue */
 	uint32		bypasses;		/* number of transactions that have bypassed
-								 * the queue up to there (bypass.h) */
+								 * the queue up to `place` (bypass.h) */
 	bool		moved;			/* the client has received more by the WAL
 								 * than `place` says, so `place` cannot be
 								 * used, even on its own server */
@@ -39,7 +39,7 @@ typedef struct HeraldToken
 /* The keyed hash of tokens; creating it costs more than using it. */
 typedef struct pg_hmac_ctx HeraldTokenHash;
 
-/* Called in a transaction, whose end frees it after an error; may throw. */
+/* Create the hash.  In a transaction, whose abort frees the hash; may throw. */
 extern HeraldTokenHash *herald_token_hash_open(void);
 extern void herald_token_hash_close(HeraldTokenHash *hash);
 
@@ -47,16 +47,16 @@ extern void herald_token_hash_close(HeraldTokenHash *hash);
 extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
 							   char text[HERALD_TOKEN_MAX + 1]);
 
-/* Read a token from text.  HERALD_GONE_DATABASE: it is of another database.  Throws 22023 if it is no token. */
+/* Read a token from text.  HERALD_GONE_DATABASE: it is of another database.  Throws 22023 if the text is no token. */
 extern HeraldGone herald_token_read(const char *text, HeraldToken *token);
 
 /*
- * Is this token, whose place can be used, older than the current database, which then has the oid of one that was dropped?
- * On a standby, to be asked when the relay has come to what is visible.
+ * Is this token older than the current database, which has the oid of a dropped one?  Only for a token whose place
+ * can be used; on a standby, only after herald_relay_await_visible().
  */
 extern bool herald_token_precedes_database(const HeraldToken *token);
 
-/* Can the place be used: is it of this run of the server, and has the token not moved? */
+/* Can the token's place be used?  True if it is of this run of the server, and the token has not moved. */
 extern bool herald_token_is_here(const HeraldToken *token);
 
 #endif							/* HERALD_TOKEN_H */

@@ -33,8 +33,8 @@ static void execute_listen(char *channel);
 /*
  * herald.position() → text
  *
- * The position up to which everything has been sent to this session's client; in a session
- * that does not listen, a position after all notifications sent before the call.
+ * In a session that listens, returns the position up to which everything has been sent to the
+ * client; in another session, a position after all notifications sent before the call.
  */
 Datum
 herald_position(PG_FUNCTION_ARGS)
@@ -51,9 +51,9 @@ herald_position(PG_FUNCTION_ARGS)
 /*
  * herald.listen(channel text, after text) → boolean
  *
- * LISTEN, and first deliver the notifications sent on the channel after the position.  False:
- * some of these no longer exist, and DEBUG1 says why; null: no position was given.  In both cases
- * the channel begins now, as after LISTEN.
+ * LISTEN, but first deliver what was sent on the channel after the position.  False: some of it
+ * cannot be read any more (DEBUG1 says why); null: no position was given.  In both cases delivery
+ * begins now, as after LISTEN.
  */
 Datum
 herald_listen(PG_FUNCTION_ARGS)
@@ -81,9 +81,7 @@ herald_listen(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(!herald_is_gone(gone));
 }
 
-/*
- * Run it as a statement of the client, so that the server and other modules can react to it.
- */
+/* Execute LISTEN like a statement of the client, so that the server and other modules can react to it. */
 static void
 execute_listen(char *channel)
 {

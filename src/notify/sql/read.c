@@ -3,12 +3,12 @@
  * read.c
  *	  herald.read(): notifications as rows, for clients that cannot keep a session open.
  *
- * Reading rows does not hold the queue back: each chunk is checked after it has been copied,
- * as by any reader, and if messages no longer exist, the caller gets an error.
+ * Reading rows does not hold the queue back.  Instead, like every reader, it checks each chunk
+ * after copying it.  If messages no longer exist, the caller gets an error.
  *
- * While it waits, the session is a listener of the channels like any other: it is marked, gets
- * its turn and its signal, and does not poll.  A session that listens anyway cannot wait,
- * because its word is needed for the delivery after the statement.
+ * While a call waits, its session is a listener of the channels like any other: it is marked,
+ * gets its turn and its signal, and does not poll.  A session that already listens cannot
+ * wait, because its word is needed for the delivery after the statement.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -78,22 +78,22 @@ enum
 /* State of one call. */
 typedef struct ReadCall
 {
-	HeraldChannelName *channels;	/* sorted by the hash */
+	HeraldChannelName *channels;	/* sorted by hash */
 	int			channels_used;
 	HeraldChannelSets sets;
 	int			rows_max;
 	ReturnSetInfo *result;
 
 	HeraldToken given;			/* the caller's position */
-	HeraldCursor cursor;		/* at the end of the last transaction of which
-								 * everything was read */
+	HeraldCursor cursor;		/* at the end of the last transaction that was
+								 * read completely */
 	bool		all_logged;		/* all channels are logged; false for a call
 								 * without a position */
-	bool		is_lost;		/* what follows is not in the queue any more,
-								 * but may be in the WAL */
-	HeraldPosition from;		/* where the queue is read from */
-	uint32		bypasses;		/* bypasses that the position at `from` knows
-								 * of */
+	bool		is_lost;		/* the next notifications are not in the queue
+								 * any more, but may be in the WAL */
+	HeraldPosition from;		/* the place from which the queue is read */
+	uint32		bypasses;		/* number of bypasses that the position at
+								 * `from` knows of */
 	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position as text;
 											 * empty: not composed yet */
 	HeraldPosition batch;		/* the current batch */
@@ -101,7 +101,7 @@ typedef struct ReadCall
 	HeraldTokenHash *hash;
 	char	   *buffer;
 	size_t		buffer_size;
-	int			rows;			/* found so far */
+	int			rows;			/* number of rows found so far */
 	bool		is_within;		/* the last row's transaction may have more
 								 * rows */
 	Datum		row[COLUMNS];	/* the last row, whose position is not known
@@ -146,18 +146,19 @@ static void skip_to(ReadCall *reading, HeraldPosition position);
  *   → setof (position text, channel text, payload text, pid int, committed_at timestamptz)
  *
  * Returns the notifications sent on the channel after the position (null: from now on), up to the end of the
- * transaction that has the row with number max_rows; if there are none, those that arrive within the time.  If
- * none arrive before the time is over or the position has become old, returns one row with only a position.
- * A position is the end of a transaction: each row of one but the last has the position before it.
- * 55000: some notifications after the position are no longer kept.
+ * transaction of row max_rows; if there are none, those that arrive within "wait".  If none arrive before that
+ * time is over or the position has become old, returns one row with only a position.  A position is the end of a
+ * transaction: only its last row has it; earlier rows have the previous transaction's position.
+ * Throws 55000 if some notifications after the position are no longer kept.
  */
 Datum
 herald_read(PG_FUNCTION_ARGS)
 {
 	ReadCall	reading = {0};
 
-	InitMaterializedSRF(fcinfo, 0); /* first: it looks the function up, and
-									 * DROP EXTENSION may commit meanwhile */
+	InitMaterializedSRF(fcinfo, 0); /* called first, since it looks up the
+									 * function, which DROP EXTENSION may
+									 * remove during the call */
 	reading.channels = palloc(sizeof(HeraldChannelName));
 	add_channel(&reading, PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	return read_channels(fcinfo, &reading);
@@ -166,7 +167,7 @@ herald_read(PG_FUNCTION_ARGS)
 /*
  * herald.read(channels text[], after text, max_rows int, wait interval) → setof the same
  *
- * The same for several channels, in the order in which the notifications were sent.
+ * Does the same for several channels.  The rows are in the order in which the notifications were sent.
  */
 Datum
 herald_read_channels(PG_FUNCTION_ARGS)
@@ -292,7 +293,7 @@ begin_now(ReadCall *reading)
 	note_begin(reading);
 }
 
-/* After a position.  In the WAL, if the queue was found to have lost what comes next. */
+/* Begin after this position; in the WAL, if the queue has lost the next notifications (is_lost). */
 static void
 begin(ReadCall *reading, const HeraldToken *after)
 {
@@ -321,7 +322,7 @@ note_begin(ReadCall *reading)
 	reading->text[0] = '\0';
 }
 
-/* Of herald_cursor_open().  Reading keeps nothing: it checks what it has read. */
+/* Callback of herald_cursor_open().  Reading keeps nothing, since each chunk is checked after copying it. */
 static HeraldGone
 keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
 {
@@ -330,8 +331,9 @@ keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
 }
 
 /*
- * The queue may lack something: on a standby, perhaps of other channels; or it was overwritten after the call
- * began.  The WAL may have it, and is read by the next call, which begins where this one did.
+ * Must the client call again?  True if the queue may lack notifications: on a standby it is incomplete
+ * (perhaps only for other channels), or it was overwritten after the call began.  The next call begins at the
+ * same position, and reads the WAL, which may have them.
  */
 static bool
 must_call_again(const ReadCall *reading)
@@ -339,7 +341,7 @@ must_call_again(const ReadCall *reading)
 	return reading->is_lost || !herald_relay_covers(reading->from, true);
 }
 
-/* False: the maximum number of rows has been reached. */
+/* Read the notifications from the WAL.  False: the maximum number of rows has been reached. */
 static bool
 read_past(ReadCall *reading)
 {
@@ -356,21 +358,20 @@ read_past(ReadCall *reading)
 		}
 		end_transaction(reading);
 		if (has_enough(reading))
-			return false;		/* the WAL may have been read no further than
-								 * to here */
+			return false;		/* the WAL may have been read only up to here */
 	}
 	end_transaction(reading);
 	return true;
 }
 
-/* Enough rows?  The last row must end its transaction. */
+/* Are there rows_max rows or more, up to the end of a transaction? */
 static bool
 has_enough(const ReadCall *reading)
 {
 	return reading->rows >= reading->rows_max && !reading->is_within;
 }
 
-/* Everything before the cursor has been read. */
+/* The cursor is now at the end of a transaction.  Its position has changed, so drop the text of the previous one. */
 static void
 end_transaction(ReadCall *reading)
 {
@@ -434,8 +435,8 @@ read_on(ReadCall *reading)
 				CHECK_FOR_INTERRUPTS();
 
 				/*
-				 * Like storing rows, reading much data takes long, and needs
-				 * no turn.
+				 * Return the turn: reading much data takes long and, like
+				 * storing rows, needs no turn.
 				 */
 				if (reader.bytes_read >= HERALD_TURN_BYTES)
 					herald_turns_give_back();
@@ -469,7 +470,7 @@ read_on(ReadCall *reading)
 	pass_batch(reading, end);
 }
 
-/* The next message, on any channel. */
+/* Note the batch and commit of the next message, which may be on any channel. */
 static void
 pass(ReadCall *reading, const HeraldMessage *message)
 {
@@ -478,7 +479,7 @@ pass(ReadCall *reading, const HeraldMessage *message)
 	reading->commit = message->commit;
 }
 
-/* The current batch has ended; the next one begins here or later. */
+/* The current batch has ended; the next batch begins at this place or later. */
 static void
 pass_batch(ReadCall *reading, HeraldPosition next)
 {
@@ -521,9 +522,9 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 }
 
 /*
- * A row is stored when the next one comes, since only then its position is known.  If its transaction has ended by then, it is
- * the end of that transaction, or of later ones without a row, so that it stays valid for longer; else the end of the
- * previous transaction.
+ * A row is stored when the next row comes, since the row's position is known only then.  If its transaction has ended
+ * by then, the position is the end of that transaction, or of a later one without a row, so that it stays valid for
+ * longer.  Otherwise the position is the end of the previous transaction.
  */
 static void
 keep_row(ReadCall *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at)
@@ -552,7 +553,7 @@ keep_row(ReadCall *reading, const HeraldEntry *entry, int32 sender_pid, Timestam
 	reading->is_within = true;
 }
 
-/* Store the last row.  Without rows, store one with a position alone: the caller's position ages while others send. */
+/* Store the last row, or else a row with only a position, since the caller's position ages while others send. */
 static void
 store_row(ReadCall *reading)
 {
@@ -591,8 +592,8 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 		HERALD_STOP_POINT("read-watches");
 
 		/*
-		 * [W1] after the entries are in the map: as in
-		 * herald_subscriptions_prepare()
+		 * [W1] Read after the entries are in the map, as in
+		 * herald_subscriptions_prepare().
 		 */
 		read_on(reading);
 		herald_position_channel_note(reading->from);
@@ -609,7 +610,7 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 	PG_END_TRY();
 }
 
-/* False: the time is over, or the caller's position has become old, or the replay of this standby waits for queries. */
+/* Wait to be signalled.  False: the time is over, the position has become old, or replay waits for queries. */
 static bool
 wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 {
@@ -633,7 +634,7 @@ wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 	}
 }
 
-/* Wait until the latch is set, for timeout_ms at most.  Ends if the client has closed the connection. */
+/* Wait until the latch is set, for timeout_ms at most.  Ends the session if the client has closed the connection. */
 static void
 rest(long timeout_ms)
 {
@@ -674,7 +675,7 @@ read_in_turn(ReadCall *reading)
 	herald_turns_pump();
 }
 
-/* Skip what is before this position: it is not for this call, and may no longer exist. */
+/* Skip the messages before this position: they are not for this call, and may no longer exist. */
 static void
 skip_to(ReadCall *reading, HeraldPosition position)
 {
