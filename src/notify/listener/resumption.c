@@ -74,7 +74,7 @@ hold(HeraldPosition place, uint32 bypasses, bool logged, void *arg)
 	herald_subscriptions_note_held();
 	if (place < had_read)
 		herald_subscriptions_pass(had_read);
-	else
+	else if (!herald_subscriptions_are_first())
 		herald_session_set_positions_from(place);
 	herald_bypass_await_counting();
 	if (herald_bypass_since(bypasses, herald_bypass_sets(herald_channel_set(name.hash), logged, place)))
