@@ -35,10 +35,9 @@ typedef struct HeraldReceipt
 								 * its message after this anchor */
 	uint64_t	done;			/* commits that end here or earlier have been
 								 * received */
-	HeraldCommitId furthest;	/* the witness: of the commits of which the
-								 * client has received something, the one that
-								 * ends last; end 0: there is none after
-								 * `from` */
+	HeraldCommitId furthest;	/* the witness: the latest-ending commit of
+								 * which the client has received something;
+								 * end 0: none after `from` */
 } HeraldReceipt;
 
 /* The client has received something of this commit. */
@@ -61,8 +60,8 @@ extern void herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor anchor)
 extern void herald_receipt_relay(HeraldReceipt *receipt, HeraldWalAnchor anchor, HeraldCommitId last);
 
 /*
- * A client that reads the WAL in its order has received all of this commit.  anchor: the latest one earlier than the
- * commit at which no transaction was open; wal 0: none.
+ * A client that reads the WAL in its order has received all of this commit.  anchor: the latest one before the
+ * commit, with no transaction open at the anchor; wal 0: none.
  */
 extern void herald_receipt_read(HeraldReceipt *receipt, HeraldWalAnchor anchor, HeraldCommitId commit);
 

@@ -31,8 +31,8 @@ typedef enum HeraldWalCoverage
 
 typedef enum HeraldWalStep
 {
-	HERALD_WAL_BEGINNING,		/* a run begins: a checkpoint at shutdown, or
-								 * the end of a recovery */
+	HERALD_WAL_BEGINNING,		/* a run begins after a shutdown checkpoint,
+								 * or an end of recovery */
 	HERALD_WAL_COMMIT,
 	HERALD_WAL_MESSAGE			/* a message of pg_herald, for example an
 								 * anchor */

@@ -40,7 +40,7 @@ herald_wal_history_commit(HeraldWalHistory *history, HeraldCommitId commit, bool
 	const HeraldCommitId *witness = &history->received.furthest;
 
 	/*
-	 * [X3] A run gives each place only once, so no other history of the
+	 * [X3] A run uses each place only once, so no other history of the
 	 * cluster has this commit.
 	 */
 	if (commit.end == witness->end && commit.run == witness->run && commit.place == witness->place)

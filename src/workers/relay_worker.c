@@ -564,7 +564,7 @@ shortly_before(XLogRecPtr position)
 	return Min(segment * wal_segment_size, position);
 }
 
-/* Report a gap in the server log; in one database, or in all (InvalidOid). */
+/* Report in the server log a gap in one database, or (InvalidOid) in all. */
 static void
 report_gap(Oid database, const char *reason)
 {

@@ -224,8 +224,8 @@ read_wal(WalReading *reading)
 		return gone_from_wal(psprintf("it is longer than herald.resume_wal_size (%d MB)", herald_resume_wal_size_mb));
 
 	/*
-	 * [X3] If this WAL is another history, a user's bytes may be at `from`.
-	 * So begin with the first record of the page.
+	 * [X3] In another history, `from` may be inside a record, in a user's
+	 * bytes.  So begin with the page's first record.
 	 */
 	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
 	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);

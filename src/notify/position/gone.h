@@ -34,7 +34,7 @@ typedef enum HeraldGoneKind
 								 * the client has received, or does not show
 								 * how much the client has received; text says
 								 * why */
-	HERALD_GONE_UNLOGGED,		/* some notifications are not in the WAL */
+	HERALD_GONE_UNLOGGED,		/* the WAL may lack some notifications */
 	HERALD_GONE_DAMAGED			/* the queue is switched off */
 } HeraldGoneKind;
 

@@ -70,7 +70,7 @@ herald_token_write(HeraldTokenHash *hash, const HeraldToken *token, char text[HE
 	write_tag(hash, text, length, text + length);
 }
 
-/* Only the exact text that herald_token_write() makes of the parts is a token. */
+/* Only text with its parts exactly as write_parts() writes them is a token. */
 HeraldGone
 herald_token_read(const char *text, HeraldToken *token)
 {

@@ -288,7 +288,7 @@ waits_for_end(const Awaited *unused)
 	return herald_relay_is_active() && !RecoveryInProgress();
 }
 
-/* False also if replay waits at a record before that position, perhaps for this session's query. */
+/* False also if replay waits at a record before awaited->wal, perhaps for this session's query. */
 static bool
 is_coming(const Awaited *awaited)
 {

@@ -116,7 +116,7 @@ extern void herald_relay_await_evidence(void);
 
 /*
  * Does the queue have everything that was sent on a channel from this place on?  logged: the channel is logged now; on a
- * standby the caller first finds out whether it is, and then calls herald_relay_await_visible().
+ * standby the caller finds that out, then calls herald_relay_await_visible(), and then this.
  */
 extern bool herald_relay_covers(HeraldPosition place, bool logged);
 

@@ -74,7 +74,7 @@ extern void herald_check_channel_here(const char *channel, const char *command);
  */
 extern uint64 herald_channel_settings_version(void);
 
-/* Does the pattern of a setting, a channel or a prefix that ends with '*', include the channel? */
+/* Does this pattern include the channel?  pattern: a channel, or a prefix that ends with '*'. */
 extern bool herald_setting_matches(const char *pattern, const char *channel);
 
 /*

@@ -401,7 +401,7 @@ wait_ms(FunctionCallInfo fcinfo, int argument)
 	return (uint64) Min(ms, (double) herald_max_read_wait_ms);
 }
 
-/* Read the dispatched part of the queue, up to the maximum number of rows. */
+/* Read the dispatched part of the queue, until has_enough(). */
 static void
 read_on(ReadCall *reading)
 {
