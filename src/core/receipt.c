@@ -8,7 +8,7 @@
  * head or beyond was reserved later than the anchor, so the last part of its message and its commit
  * record are after the anchor.  Thus a client that has received everything before the head lacks
  * nothing that was committed up to the anchor.  Of the commits after the anchor, the client has
- * received those with a place before its own: the messages in the WAL contain their places.
+ * received those whose place is before the client's: the messages in the WAL contain their places.
  *
  * On a standby the queue is in the order of the WAL, and the relay says up to which commit it
  * has filled the queue.

@@ -44,9 +44,9 @@ typedef struct HeraldReceipt
 extern void herald_receipt_witness(HeraldReceipt *receipt, HeraldCommitId commit);
 
 /*
- * The client has received all of this commit.  Commits of other runs than own_run, the server's
- * own, are in its queue in the order of the WAL: after such a commit, the client has received
- * everything earlier as well.
+ * The client has received all of this commit.  own_run: this server's run.  Commits of other runs
+ * are in this server's queue in the order of the WAL: after such a commit, the client has
+ * received everything earlier as well.
  */
 extern void herald_receipt_receive(HeraldReceipt *receipt, HeraldCommitId commit, uint64_t own_run);
 
@@ -54,8 +54,8 @@ extern void herald_receipt_receive(HeraldReceipt *receipt, HeraldCommitId commit
 extern void herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor anchor);
 
 /*
- * The client has received everything that a standby's relay had put into the queue when the relay's
- * anchor was this one and its last commit was this one; end 0: no commit.
+ * The client has received everything that a standby's relay had put into the queue when `anchor` was
+ * the relay's anchor, and `last` the relay's last commit; end 0: no commit.
  */
 extern void herald_receipt_relay(HeraldReceipt *receipt, HeraldWalAnchor anchor, HeraldCommitId last);
 
@@ -70,8 +70,8 @@ extern void herald_receipt_join(HeraldReceipt *receipt, const HeraldReceipt *oth
 
 /*
  * A reader of several channels has received of each channel what one of the two receipts says.  Let the
- * first receipt claim only what both claim.  [X3] Its witness becomes the later one of the two, since the
- * reader has received something of this commit.
+ * first receipt claim only what both claim.  [X3] Its witness becomes the later of the two witnesses,
+ * since the reader has received something of each.
  */
 extern void herald_receipt_go_back(HeraldReceipt *receipt, const HeraldReceipt *other);
 

@@ -31,8 +31,8 @@ typedef enum HeraldWalCoverage
 
 typedef enum HeraldWalStep
 {
-	HERALD_WAL_BEGINNING,		/* a run begins after a shutdown checkpoint,
-								 * or an end of recovery */
+	HERALD_WAL_BEGINNING,		/* a shutdown checkpoint or an end of
+								 * recovery, after which a run begins */
 	HERALD_WAL_COMMIT,
 	HERALD_WAL_MESSAGE			/* a message of pg_herald, for example an
 								 * anchor */

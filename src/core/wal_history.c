@@ -9,11 +9,11 @@
  *   below `place` in the queue of `run`; if from the WAL or a standby's queue, it ends at `done` or earlier.
  * - A commit between the position and the cut is after the anchor [X1], so the history meets it, and none
  *   of the rules leaves it out.
- * - A commit at the cut or beyond is delivered from the queue.  If its commit record is up to the end of
- *   the WAL, the history meets it as well, and leaves it to the queue.
+ * - A commit at the cut or beyond is delivered from the queue.  If its commit record is in the WAL that
+ *   is read, the history meets it as well, and leaves it to the queue.
  *
- * A position cannot say that a client has received a commit but lacks an earlier commit in the WAL,
- * which is left to the queue.  So such a client cannot resume yet.
+ * A position cannot say that a client has received a commit but lacks one that is earlier in the WAL
+ * and left to the queue.  So such a client cannot resume yet.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

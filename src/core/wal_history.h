@@ -3,9 +3,9 @@
  * wal_history.h
  *	  The commits in the WAL that a client has missed, before it continues in this server's queue.
  *
- * A history is read from the anchor of the client's position up to the end of the WAL that belongs to
- * a cut, a place in this server's queue.  The reader gives each commit and each anchor that it meets
- * to the rules here, in the order of the WAL.
+ * A history is read from the anchor of the client's position up to a cut, which is an end of the WAL
+ * and the place in this server's queue that belongs to that end.  The reader passes each commit and
+ * each anchor that it meets to the functions here, in the order of the WAL.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -24,7 +24,7 @@ typedef struct HeraldWalHistory
 {
 	/*
 	 * The client's position: the client has received everything below `place`
-	 * in the queue of `run`, and what the receipt says.
+	 * in the queue of `run`, and what `received` says.
 	 */
 	uint64_t	run;
 	uint64_t	place;
@@ -61,7 +61,7 @@ extern HeraldWalVerdict herald_wal_history_commit(HeraldWalHistory *history, Her
 /* Is a record that ends here, such as a change of a setting, news for the client? */
 extern bool herald_wal_history_concerns(const HeraldWalHistory *history, uint64_t end);
 
-/* Reading has reached the cut.  in_order: the queue up to the cut is in the order of the WAL. */
+/* Reading has ended, at the cut or earlier.  in_order: the queue up to the cut is in the order of the WAL. */
 extern void herald_wal_history_end(HeraldWalHistory *history, bool in_order);
 
 #endif							/* HERALD_WAL_HISTORY_H */

@@ -7,8 +7,8 @@
  * server, which is meaningless elsewhere, and a receipt, which is in terms of the WAL that all servers
  * have (core/receipt.c).
  *
- * While a reader reads from the WAL, its place in the queue does not change, and its position says so
- * (`moved`): then only the receipt counts, even on this server.
+ * While a reader reads from the WAL, its position keeps the old place in the queue, and is marked as
+ * moved (`moved`) after the first transaction: then only the receipt can be used, even on this server.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -57,7 +57,7 @@ herald_cursor_begin(HeraldCursor *cursor)
 
 	/*
 	 * Load the number of bypasses before the place: a transaction that is
-	 * counted between the two loads must count as not received.
+	 * counted between the two loads must appear as not received.
 	 */
 	cursor->at.bypasses = herald_bypass_count();
 	cursor->at.wal = receipt_of_server(&cursor->at.place);
@@ -65,7 +65,7 @@ herald_cursor_begin(HeraldCursor *cursor)
 
 /*
  * Set *settled to the end of the batches that are settled now, and return the receipt of a client that
- * has received everything before it.  On a standby, load the relay's place before `settled`: the batches
+ * has received everything before that end.  On a standby, load the relay's place before `settled`: the batches
  * that the relay has put into the queue are committed, so `settled` soon reaches the relay's place, if
  * it has not yet.
  */
@@ -190,9 +190,9 @@ may_be_in_wal(HeraldGone gone)
 }
 
 /*
- * Begin in the WAL, and continue in the queue from a cut.  All channels that one transaction resumes in the WAL begin
- * after the same token, so their notifications come in one order.  A channel that became logged after the WAL was
- * read cannot join them.
+ * Begin in the WAL, and continue in the queue from a cut.  All channels that use the same source begin after the same
+ * token, so their notifications come in one order.  If settings have changed since the cut, no channel can join
+ * them, since it may have become logged only after the WAL was read.
  */
 static HeraldGone
 open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
@@ -218,7 +218,7 @@ open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	return gone;
 }
 
-/* The WAL has already been read for another channel of this transaction: use the same source. */
+/* The WAL has already been read for another channel, which waits for its notifications: use the same source. */
 static HeraldGone
 join_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 {
@@ -280,8 +280,8 @@ herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 	}
 
 	/*
-	 * Now all channels have received everything before the cut: channels that
-	 * the cursor already read have received it from the queue.
+	 * The resumed channels have received everything before the cut.  The
+	 * others receive it from the queue before the next position is taken.
 	 */
 	cursor->at.wal = cursor->after_past;
 	herald_cursor_close_past(cursor);

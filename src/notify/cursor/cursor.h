@@ -27,8 +27,8 @@
 /* A zeroed cursor has not begun. */
 typedef struct HeraldCursor
 {
-	HeraldToken at;				/* the reader has received everything before
-								 * this position in the queue */
+	HeraldToken at;				/* the reader's position when `past` has been
+								 * read */
 	HeraldWalSource *past;		/* the notifications to read from the WAL
 								 * before the queue; NULL: none */
 	HeraldToken in_past;		/* the reader's position while it reads `past` */
@@ -47,12 +47,12 @@ typedef struct HeraldCursorRequest
 										 * the transaction */
 	bool		is_alone;		/* the cursor reads no other channels */
 	bool		queue_has_lost; /* the queue has lost notifications after the
-								 * token, so do not try it */
+								 * token, so do not try the queue */
 
 	/*
-	 * Make sure that the queue is kept from this place on, or return why it
-	 * is not.  bypasses: the number of bypasses that the reader knows of at
-	 * the place.
+	 * Return why the queue cannot be read from this place on, if it cannot; a
+	 * listener also holds the queue.  bypasses: the number of bypasses that
+	 * the reader knows of at the place.
 	 */
 	HeraldGone	(*keep) (HeraldPosition place, uint32 bypasses, bool all_logged, void *arg);
 	void	   *arg;
@@ -63,8 +63,9 @@ typedef struct HeraldCursorRequest
 } HeraldCursorRequest;
 
 /*
- * Make sure that a position taken from now on can be used on other servers.  On a standby, wait until the relay
- * knows that the primary has pg_herald; on a primary, write the first anchor.  In a transaction; may throw.
+ * Make sure that a position of logged channels taken from now on can be used on other servers.  On a standby, wait
+ * until the relay knows that the primary has pg_herald; on a primary, write the first anchor if any channel is logged.
+ * In a transaction; may throw.
  */
 extern void herald_cursor_prepare(void);
 
@@ -75,9 +76,9 @@ extern void herald_cursor_prepare(void);
 extern void herald_cursor_begin(HeraldCursor *cursor);
 
 /*
- * Begin after a token, or let a cursor that has begun read these channels from the token on.  Gone: some of their
- * notifications no longer exist, and the cursor does not read these channels.  *in_past is set to whether their
- * notifications begin in the WAL.  In a transaction; may throw.
+ * Begin after a token, or let a cursor that has begun read the request's channels from the token on.  Gone: some of
+ * their notifications cannot be read, and the cursor does not read these channels.  Otherwise *in_past says whether
+ * their notifications begin in the WAL.  In a transaction; may throw.
  */
 extern HeraldGone herald_cursor_open(HeraldCursor *cursor, const HeraldCursorRequest *request, bool *in_past);
 
@@ -90,7 +91,7 @@ extern bool herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past);
 /* Drop the notifications that are left to read from the WAL.  Never fails. */
 extern void herald_cursor_close_past(HeraldCursor *cursor);
 
-/* The reader has received the whole batch with this commit; end 0: the batch is not logged.  Never fails. */
+/* Before its next position the reader receives all of the batch with this commit; end 0: not logged.  Never fails. */
 extern void herald_cursor_receive(HeraldCursor *cursor, HeraldCommitId commit);
 
 /* The reader's position, at the end of the last transaction that it has received completely.  Never fails. */

@@ -39,8 +39,8 @@ herald_cut_make(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * The relay publishes a place together with the end of the WAL that belongs to it.  Of an anchor only the
- * beginning is known, so wait until the relay is beyond that beginning.
+ * The relay publishes a place together with the end of the WAL that belongs to the place.  Of the client's anchor
+ * only the beginning is known, so wait until the relay is beyond that beginning.
  */
 static HeraldGone
 cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
@@ -57,11 +57,12 @@ cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * The end of the WAL is read after `settled`, so every batch below `settled` has its commit record up to that end.
+ * The end of the WAL is read after `settled`, so each committed batch below `settled` has its record before that end.
  *
- * [X2] The client may have received commits of this primary from a standby.  The batches of these must be below the
- * cut, so wait until all batches that have a place now are settled.  If another commit hangs for longer, and a
- * received commit is after it in the queue, the client cannot resume (core/wal_history.c).
+ * [X2] The client may have received commits of this primary from a standby.  Their batches must be below the cut, so
+ * wait until all batches that have a place now are settled, for HERALD_COMMIT_WAIT_MS at most.  If a commit hangs for
+ * longer, and a commit that the client has received is after it in the queue, the client cannot resume
+ * (core/wal_history.c).
  */
 static HeraldGone
 cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
@@ -85,9 +86,9 @@ cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 
 /*
  * Some batches below the head are not settled, and so are left to the queue.  The client may have received some of
- * them elsewhere.  True if the history meets all of them, so that it notices received ones.  Their commit records
- * are after the latest anchor of the cut, so reading must begin at that anchor or earlier.  False if batches of
- * the relay are among them, since the history would deliver these as well as the queue.
+ * them elsewhere.  True if the history meets all commits of such batches, and so notices received ones.  Their records
+ * are after the latest anchor that belongs to the cut, so reading must begin at that anchor or earlier.  False if
+ * batches of the relay are not settled, since both the history and the queue would deliver these.
  */
 static bool
 shows_conflicts(const HeraldReceipt *received, HeraldPosition place)

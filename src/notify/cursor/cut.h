@@ -19,8 +19,8 @@
 #include "notify/position/gone.h"
 
 /*
- * Every batch before `place` in this server's queue has its commit record up to `wal`.  The other
- * batches are delivered from the queue, even if their commit records are up to `wal`, too.
+ * Each committed batch before `place` in this server's queue has its commit record before `wal`.
+ * The other batches are delivered from the queue, even if their commit records are before `wal`, too.
  */
 typedef struct HeraldCut
 {
@@ -35,9 +35,9 @@ typedef struct HeraldCut
 } HeraldCut;
 
 /*
- * Make a cut now, for a client with this receipt.  Waits until a standby has replayed what the client has
- * received, or until a primary has settled its batches.  Gone: the client cannot resume from this cut.  In
- * a transaction; may throw.
+ * Make a cut now, for a client with this receipt.  Waits for a while: on a standby until what the client
+ * has received is replayed, on a primary until the batches in the queue are settled.  Gone: the client
+ * cannot resume from this cut.  In a transaction; may throw.
  */
 extern HeraldGone herald_cut_make(const HeraldReceipt *received, HeraldCut *cut);
 

@@ -117,7 +117,7 @@ herald_wal_source_close(HeraldWalSource *source)
 {
 	/*
 	 * Closing the file throws if an earlier error has left data to write.  In
-	 * that case the file stays open until the session ends.
+	 * that case the file stays open, at most until the session ends.
 	 */
 	if (source->file != NULL)
 		(void) herald_with_messages_suppressed(close_file, source->file);
@@ -178,8 +178,9 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	source->is_read = !herald_is_gone(gone);
 
 	/*
-	 * Reading writes the data that is left in the file's buffer.  Otherwise
-	 * closing would write it, when it is too late for an error.
+	 * BufFileRead() first writes what is left in the file's buffer, even if
+	 * it reads nothing.  Otherwise closing the file would write it, when it
+	 * is too late for an error.
 	 */
 	read_exactly(source, NULL, 0);
 	MemoryContextSwitchTo(caller);
@@ -349,7 +350,7 @@ write_batch(WalReading *reading, const HeraldWalEvent *event)
 		break;
 	}
 
-	/* Write the header again: now its number of bytes is known. */
+	/* Write the header again: now the number of the entries' bytes is known. */
 	end = tell(source);
 	seek(source, begin);
 	BufFileWrite(source->file, &header, sizeof(header));

@@ -42,7 +42,7 @@ extern HeraldWalSource *herald_wal_source_open(MemoryContext parent, bool outliv
 extern void herald_wal_source_close(HeraldWalSource *source);
 
 /*
- * Read the WAL after a token, up to a cut.  The caller has made sure that the queue is kept from the cut on.  wants:
+ * Read the WAL after a token, up to a cut.  The caller has checked that the queue can be read from the cut on.  wants:
  * reading may end earlier, at the end of a transaction, after more than wanted_max notifications for which `wants` is
  * true; NULL: reading does not end earlier.  Gone: the source is still empty.  May throw.
  */

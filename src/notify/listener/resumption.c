@@ -3,8 +3,8 @@
  * resumption.c
  *	  Channels whose delivery begins where a client has left off.
  *
- * One cursor reads all channels of a session.  To resume a channel, the cursor's place in the queue moves
- * back to the channel's; the session's other channels do not receive the notifications in between again.
+ * One cursor reads all channels of a session.  To resume a channel, the session goes back to the channel's
+ * place in the queue; the session's other channels do not receive the notifications in between again.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -42,7 +42,7 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	if (herald_shared_is_damaged())
 		return herald_gone(HERALD_GONE_DAMAGED);
 
-	/* Close what a channel that failed or was rolled back has left. */
+	/* Close the past of a channel that failed or was rolled back. */
 	if (!herald_subscriptions_any_past() && !herald_actions_any_past())
 		herald_cursor_close_past(herald_session_cursor());
 
@@ -70,7 +70,7 @@ hold(HeraldPosition place, uint32 bypasses, bool logged, void *arg)
 	if (!herald_spill_hold(name.hash, place, &had_read))
 		return herald_kept_why_gone(place);
 
-	/* The session's word has moved, whatever this function returns. */
+	/* The session's word may have moved, whatever this function returns. */
 	herald_subscriptions_note_held();
 	if (place < had_read)
 		herald_subscriptions_pass(had_read);

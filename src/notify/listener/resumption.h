@@ -17,7 +17,7 @@
 
 /*
  * Let delivery on a channel that this transaction will listen to begin after the token.  From now on the messages
- * after the token are kept for this session.  Gone: some of them no longer exist, and delivery begins at the commit.
+ * after the token are kept for this session.  Gone: some of them cannot be read, and delivery begins at the commit.
  * May throw.
  */
 extern HeraldGone herald_resumption_begin(const char *channel, const HeraldToken *token);

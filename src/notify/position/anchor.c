@@ -16,20 +16,20 @@
  * part says where the first part begins.)
  *
  * The first anchor is usually inserted after the relay has ended, and earlier than this run's first message.
- * Then the anchor is valid for every place that is not the relay's, since between that place and the
- * anchor's no logged notification was sent, and no setting was changed.  A process announces a message
- * before it writes the message (herald_anchor_precede()), and the announcement is read here after the anchor
- * was inserted: by the argument above, a message that was not announced by then is after the anchor.
+ * Then its `place` is where the relay has ended, or 0 without a relay, since between there and the head
+ * no logged notification was sent, and no setting was changed.  A process announces a message (`logs`)
+ * before it writes the last part (herald_anchor_precede()), and the announcement is read here after the anchor
+ * was inserted: by the argument above, the last part of a message not announced by then is after the anchor.
  *
  * Sessions that lag need an older anchor, so several anchors are kept.  When there is no room
  * for another, every second anchor is dropped, but neither the first of this run nor the last.
  *
  * An anchor is published when it cannot be lost any more, that is when it is on the disk and on the
- * synchronous standbys, if there are any.  Otherwise a failover could take away a client's anchor,
- * but nothing that the client has received.  The first anchor does not wait for the standbys.
+ * synchronous standbys, if there are any.  Otherwise a failover could lose a client's anchor without
+ * losing anything that the client has received.  The first anchor does not wait for the standbys.
  *
  * [X4] A server may run for a while without pg_herald, and commit notifications that are not logged.  So the WAL
- * has an anchor between the beginning of a run (a checkpoint at shutdown, the end of a recovery) and the run's
+ * has an anchor between the beginning of a run (a shutdown checkpoint or an end of recovery) and the run's
  * first commit record: each session looks at one word in shared memory before it commits, and writes an anchor if
  * the word says that there is none.  A reader that meets a commit record between a beginning and an anchor knows
  * that the server ran without pg_herald.
@@ -137,9 +137,10 @@ is_due(void)
 }
 
 /*
- * True if the WAL at the last anchor may be removed soon, or a reader would have to read much of it.
- * True after each checkpoint, since a standby begins to read there, and has no listeners before it has
- * met an anchor.  Anchors are unimportant records, so an idle server makes no checkpoint for them.
+ * True if the last anchor is in an earlier segment of the WAL: this segment may be removed soon, and a reader
+ * would have much WAL to read.  True also after each checkpoint, since a standby begins to read there, and has no
+ * listeners before it has met an anchor.  Anchors are unimportant records, so an idle server makes no checkpoint
+ * for them.
  */
 static bool
 is_far(XLogRecPtr last)
@@ -177,8 +178,8 @@ insert(void)
 }
 
 /*
- * Have the synchronous standbys flushed the anchor?  True also if fewer are there than commits wait
- * for: then no commit that waits can succeed, and other commits are no safer than the anchor.
+ * Have the synchronous standbys flushed the anchor?  True also if fewer standbys are there than commits
+ * wait for: then no commit that waits can succeed, and other commits are no safer than the anchor.
  */
 static bool
 is_safe(XLogRecPtr end)

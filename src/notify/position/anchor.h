@@ -25,8 +25,8 @@
 extern void herald_anchor_keep_up(void);
 
 /*
- * [X4] Make sure that the WAL has an anchor of this run.  Called in each session, before each
- * commit record of this server.
+ * [X4] Make sure that the WAL has an anchor of this run.  Each session calls herald_run_announce()
+ * before each commit record, and that calls this function until there is such an anchor.
  */
 extern void herald_anchor_announce_run(void);
 
@@ -38,12 +38,12 @@ herald_run_announce(void)
 }
 
 /*
- * Write the first anchor of this run, unless it has been written, or this server is a standby.  Called by
- * a session that will ask for positions.
+ * Write and publish the first anchor of this run, unless one is published, this server is a standby, or
+ * its relay is still at work.  Called by a session that will ask for positions.
  */
 extern void herald_anchor_ensure(void);
 
-/* As herald_anchor_ensure(); called by a transaction that will write a message, before it reserves its batch. */
+/* As herald_anchor_ensure(), and announce a message.  Called before its last part, or a setting, is written. */
 extern void herald_anchor_precede(void);
 
 /* Write an anchor now, and publish it.  Not to be called on a standby. */

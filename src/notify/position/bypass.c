@@ -8,8 +8,8 @@
  * bypass our queue are numbered, and a token contains the last number of its database.  For
  * each set of channels, each database has the number of the last transaction that may have
  * notified one of them.  If there are too many databases, some share the last counter, which
- * errs on the safe side.  Nothing is counted in a database until one of its sessions has asked
- * for a position.
+ * errs on the safe side.  Nothing is counted for a database without counters; whatever needs
+ * them, such as a position, claims them.
  *
  * pg_herald does not see what a C function sends by itself, and no position covers these
  * notifications.
@@ -78,7 +78,7 @@ herald_bypass_has_unseen(void)
 	return has_unseen;
 }
 
-/* The added notifications may be rolled back.  If any remain, the server has assigned an id and taken the lock. */
+/* The added notifications may be rolled back.  If any remain, the transaction has an id and holds the server's lock. */
 bool
 herald_bypass_is_own(void)
 {

@@ -28,8 +28,8 @@ extern void herald_bypass_forget(void);
 extern bool herald_bypass_has_unseen(void);
 
 /*
- * Has this transaction sent notifications through the server's own queue, noted ones, or unseen ones of a plan
- * that was prepared earlier?  Called when the transaction's commit has become visible.
+ * Has this transaction sent notifications through the server's own queue?  They were noted, or are unseen ones of
+ * a plan that was prepared earlier.  Called when the transaction's commit has become visible.
  */
 extern bool herald_bypass_is_own(void);
 
@@ -49,8 +49,8 @@ extern uint32 herald_bypass_count(void);
 extern void herald_bypass_await_counting(void);
 
 /*
- * Has a transaction been counted since `count` that has bypassed our queue on a channel of
- * these sets?  If so, our queue does not have all notifications.
+ * Has a transaction with a number above `count` bypassed our queue on a channel of these
+ * sets?  If so, our queue may lack notifications.
  */
 extern bool herald_bypass_since(uint32 count, HeraldChannelSets sets);
 

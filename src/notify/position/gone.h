@@ -20,15 +20,15 @@ typedef enum HeraldGoneKind
 	HERALD_GONE_RUN,			/* the position is of another server, or of an
 								 * earlier run of this server */
 	HERALD_GONE_DATABASE,		/* the position is of another database,
-								 * perhaps one with the same oid, or of
-								 * another cluster */
+								 * perhaps a dropped one with the same oid, or
+								 * of another cluster, or was changed */
 	HERALD_GONE_PAST_QUEUE,		/* some notifications went through the
 								 * server's own queue */
 	HERALD_GONE_BY_SIZE,		/* herald.retain_size holds no more, or the
 								 * file of a large transaction was deleted */
 	HERALD_GONE_FOR_ROOM,		/* the queue or the disk was full */
-	HERALD_GONE_WAL,			/* the WAL after the position was removed, or
-								 * is too long; text says which */
+	HERALD_GONE_WAL,			/* the WAL after the position cannot be read,
+								 * or is too long; text says why */
 	HERALD_GONE_RELAY,			/* the relay of this standby is late */
 	HERALD_GONE_HISTORY,		/* this server's WAL lacks notifications that
 								 * the client has received, or does not show

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * last_logged.c
- *	  The last commit with logged notifications of this server.
+ *	  The last commit with logged notifications in this server's queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * last_logged.h
- *	  The last commit with logged notifications of this server.
+ *	  The last commit with logged notifications in this server's queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,7 +15,7 @@
 /* Note a commit with logged notifications, before its batch is finished.  Never fails. */
 extern void herald_last_logged_note(HeraldCommitId commit);
 
-/* Of the commits noted since the start of this server, the one that ends last in the WAL; end 0: none. */
+/* The latest-ending commit that was noted since the start of this server; end 0: none. */
 extern HeraldCommitId herald_last_logged(void);
 
 #endif							/* HERALD_LAST_LOGGED_H */

@@ -47,12 +47,12 @@ extern void herald_token_hash_close(HeraldTokenHash *hash);
 extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
 							   char text[HERALD_TOKEN_MAX + 1]);
 
-/* Read a token from text.  HERALD_GONE_DATABASE: it is of another database.  Throws 22023 if the text is no token. */
+/* Read a token from text.  HERALD_GONE_DATABASE: it is not of this database.  Throws 22023 if the text is no token. */
 extern HeraldGone herald_token_read(const char *text, HeraldToken *token);
 
 /*
- * Is this token older than the current database, which has the oid of a dropped one?  Only for a token whose place
- * can be used; on a standby, only after herald_relay_await_visible().
+ * Is this token older than the current database, and so of a dropped one with the same oid?  Only for a token whose
+ * place can be used; on a standby, only after herald_relay_await_visible().
  */
 extern bool herald_token_precedes_database(const HeraldToken *token);
 

@@ -34,7 +34,8 @@ static void execute_listen(char *channel);
  * herald.position() → text
  *
  * In a session that listens, returns the position up to which everything has been sent to the
- * client; in another session, a position after all notifications sent before the call.
+ * client; while its channels are at different places, a position that cannot be resumed.  In
+ * another session, returns a position after all notifications sent before the call.
  */
 Datum
 herald_position(PG_FUNCTION_ARGS)

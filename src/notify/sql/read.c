@@ -4,7 +4,8 @@
  *	  herald.read(): notifications as rows, for clients that cannot keep a session open.
  *
  * Reading rows does not hold the queue back.  Instead, like every reader, it checks each chunk
- * after copying it.  If messages no longer exist, the caller gets an error.
+ * after copying it.  If messages no longer exist, a call whose channels are all logged reads them
+ * from the WAL; if that is not possible, the caller gets an error.
  *
  * While a call waits, its session is a listener of the channels like any other: it is marked,
  * gets its turn and its signal, and does not poll.  A session that already listens cannot
@@ -92,11 +93,11 @@ typedef struct ReadCall
 	bool		is_lost;		/* the next notifications are not in the queue
 								 * any more, but may be in the WAL */
 	HeraldPosition from;		/* the place from which the queue is read */
-	uint32		bypasses;		/* number of bypasses that the position at
-								 * `from` knows of */
+	uint32		bypasses;		/* number of bypasses that belongs to `from`,
+								 * as in HeraldToken */
 	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position as text;
 											 * empty: not composed yet */
-	HeraldPosition batch;		/* the current batch */
+	HeraldPosition batch;		/* place of the current batch */
 	HeraldCommitId commit;		/* commit of the current batch */
 	HeraldTokenHash *hash;
 	char	   *buffer;
@@ -148,7 +149,7 @@ static void skip_to(ReadCall *reading, HeraldPosition position);
  * Returns the notifications sent on the channel after the position (null: from now on), up to the end of the
  * transaction of row max_rows; if there are none, those that arrive within "wait".  If none arrive before that
  * time is over or the position has become old, returns one row with only a position.  A position is the end of a
- * transaction: only its last row has it; earlier rows have the previous transaction's position.
+ * transaction: only the transaction's last row has it; earlier rows have the previous transaction's position.
  * Throws 55000 if some notifications after the position are no longer kept.
  */
 Datum
@@ -293,7 +294,7 @@ begin_now(ReadCall *reading)
 	note_begin(reading);
 }
 
-/* Begin after this position; in the WAL, if the queue has lost the next notifications (is_lost). */
+/* Begin after this position; do not try the queue if it has lost the next notifications (is_lost). */
 static void
 begin(ReadCall *reading, const HeraldToken *after)
 {
@@ -379,7 +380,7 @@ end_transaction(ReadCall *reading)
 	reading->is_within = false;
 }
 
-/* Has a counted transaction bypassed our queue on these channels? */
+/* Has a transaction after reading->from bypassed our queue on the call's channels, and been counted? */
 static bool
 is_past_queue(const ReadCall *reading)
 {
@@ -522,9 +523,9 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 }
 
 /*
- * A row is stored when the next row comes, since the row's position is known only then.  If its transaction has ended
- * by then, the position is the end of that transaction, or of a later one without a row, so that it stays valid for
- * longer.  Otherwise the position is the end of the previous transaction.
+ * A row is stored when the next row comes or the call ends, since the row's position is known only then.  If the
+ * row's transaction has ended by then, the position is the end of that transaction, or of a later one without a row,
+ * so that it stays valid for longer.  Otherwise the position is the end of the previous transaction.
  */
 static void
 keep_row(ReadCall *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at)
@@ -592,7 +593,7 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 		HERALD_STOP_POINT("read-watches");
 
 		/*
-		 * [W1] Read after the entries are in the map, as in
+		 * [W1] Read after this session is in the channel map, as in
 		 * herald_subscriptions_prepare().
 		 */
 		read_on(reading);
