@@ -4,7 +4,7 @@
  *	  The messages that pg_herald puts into the WAL: writes them, and reads texts that may be forged.
  *
  * Other programs can write messages with our prefix, so a reader trusts no byte of a text.
- * It accepts only what the writer below produces, byte by byte: each function that takes
+ * It accepts, byte by byte, only what the writer below produces: each function that takes
  * something from the text compares with one form, and never looks beyond the text's end.
  * herald_wal_scan() goes through all of the text without storing it; herald_wal_next() goes
  * through it again, with the same functions and all their checks, and stores the strings.
@@ -275,7 +275,7 @@ take_kind(HeraldWalMessage *message)
 	return false;
 }
 
-/* Take the head of a part. */
+/* Take the rest of a part's head, after the run. */
 static bool
 take_part(HeraldWalMessage *message)
 {

@@ -42,8 +42,8 @@
 typedef enum HeraldWalKind
 {
 	HERALD_WAL_NOTIFICATIONS,	/* one part of a transaction's notifications */
-	HERALD_WAL_ANCHOR,			/* shows readers which server wrote the WAL */
-	HERALD_WAL_SETTING			/* from its commit on, a channel or pattern is
+	HERALD_WAL_ANCHOR,			/* shows readers which run wrote the WAL */
+	HERALD_WAL_SETTING			/* from its commit on, a channel or prefix is
 								 * logged, or is not */
 } HeraldWalKind;
 

@@ -34,7 +34,7 @@ typedef struct HeraldWalParts
 								 * the message's last one were met */
 } HeraldWalParts;
 
-/* No part was met yet.  at: where the first record of the transaction that was met begins. */
+/* No part was met yet.  at: where the transaction's first record that was met begins. */
 extern HeraldWalParts herald_wal_parts_begin(uint64_t run, uint64_t at);
 
 /* A part was met in a record that begins at `at`. */

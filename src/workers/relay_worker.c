@@ -59,7 +59,7 @@
 
 /*
  * A server before 16, or with max_wal_senders = 0, does not wake the relay for more WAL.  Then the relay pauses between
- * two looks: for 1/PAUSE_PART of the time since the last record, up to PAUSE_MAX_MS.
+ * two looks: for 1/PAUSE_PART of the time since the last record, from 1 ms up to PAUSE_MAX_MS.
  */
 #define PAUSE_MAX_MS	50
 #define PAUSE_PART		100
@@ -72,8 +72,8 @@ static HeraldReorder *reorder;
 static HeraldReached reached;
 
 /*
- * The latest anchor.  It becomes `reached.from` when the next place is published.  This place is after the anchor, so a
- * client that has received everything before the place can begin to read at the anchor.
+ * The latest anchor.  It becomes `reached.from` when note_progress() publishes the next place.  This place is after the
+ * anchor, so a client that has received everything before the place can begin to read at the anchor.
  */
 static HeraldWalAnchor anchor;
 
@@ -85,7 +85,7 @@ static HeraldRelayFigures figures;
 static uint64 forged_seen;
 static uint64 newer_seen;
 
-/* A search for a listener to a channel with this setting. */
+/* A search for a listener to a channel that this pattern includes. */
 typedef struct Match
 {
 	Oid			database;
@@ -139,7 +139,7 @@ herald_relay_main(Datum arg)
 		run();
 
 		/*
-		 * A position from before the end says nothing about unlogged
+		 * A position from before the relay's end says nothing about unlogged
 		 * channels, on which this server may send from now on.  So a gap
 		 * separates such positions from later ones.
 		 */
@@ -171,7 +171,7 @@ connect_to_server(void)
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
 	temp_file_limit = -1;		/* the limit is for files of queries */
 
-	/* These may be set for the whole server, but are meant for sessions. */
+	/* Timeouts that are set for the whole server are meant for sessions. */
 	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
@@ -183,7 +183,7 @@ static bool
 begin(void)
 {
 	/*
-	 * Read the head before calling RecoveryInProgress(): if that returns
+	 * Read the head before calling RecoveryInProgress(): if that call returns
 	 * true, no session has sent anything before this head.
 	 */
 	HeraldPosition head = atomic_load(&herald_queue->head);
@@ -341,15 +341,15 @@ note_anchor(const HeraldWalEvent *event)
 	anchor = event->anchor;
 }
 
-/* Publishes no progress, like note_setting(), since the same record may have more events. */
+/* Publishes `wal` and `place` unchanged, like note_setting(), since the same record may have more events. */
 static void
 note_gap(const HeraldWalEvent *event)
 {
 	if (event->is_creation)
 	{
 		/*
-		 * The database has no listeners yet.  Positions in an earlier
-		 * database that had its oid are not its own.
+		 * The database has no listeners yet.  The gap separates its positions
+		 * from those of an earlier database that had the same oid.
 		 */
 		append_gap(event->database);
 		herald_database_created(event->database);
@@ -358,8 +358,8 @@ note_gap(const HeraldWalEvent *event)
 	{
 		/*
 		 * [X4] A session that enters its channels in the map looks at the
-		 * coverage afterwards: so the session finds the change, or the gap
-		 * finds the session.
+		 * coverage afterwards: so the session sees the change, or the gap
+		 * reaches the session.
 		 */
 		if (herald_reorder_coverage(reorder) == HERALD_WAL_UNCOVERED)
 		{
@@ -379,8 +379,8 @@ note_gap(const HeraldWalEvent *event)
 /*
  * The settings themselves are replicated.  Sessions that listen here to a channel with this setting may have missed something
  * before the change, or will miss what is sent after it.  `complete_from` is published before the look at the map: a session
- * that resumes enters its channels there, and then looks at `complete_from` (herald_subscriptions_look_for_missed()).  No
- * progress is published, since this record may have more settings, and notifications.
+ * that resumes enters its channels in the map, and then looks at `complete_from` (herald_subscriptions_look_for_missed()).
+ * `wal` and `place` are published unchanged, since this record may have more settings, and notifications.
  */
 static void
 note_setting(const HeraldWalEvent *event)
@@ -409,7 +409,7 @@ look_for_match(const HeraldChannelInfo *channel, void *arg)
 	return !match->is_found;
 }
 
-/* Note that everything up to this position has been read, and sent. */
+/* Note that everything up to `wal` has been read, and sent. */
 static void
 note_progress(XLogRecPtr wal)
 {
@@ -455,8 +455,8 @@ relay(const HeraldWalEvent *batch)
 }
 
 /*
- * A batch from before this process began counts as well: positions of this server say that the batch was received, so
- * another server must not send it again.
+ * Batches from before the relay began are noted as well: positions of this server say that these batches were received,
+ * so another server must not send them again.
  */
 static void
 note_last(const HeraldWalEvent *batch)
@@ -523,8 +523,8 @@ add(const HeraldWalNotification *notification)
 }
 
 /*
- * Continue where the server is now: send what commits from there on.  A run without pg_herald may have begun in between,
- * so listeners are notified again once the coverage is known.
+ * Continue where the server is now: send what commits from there on.  A run without pg_herald may have begun in the
+ * part that is skipped, so listeners are notified again once the coverage is known.
  */
 static void
 skip_gap(void)
@@ -532,7 +532,7 @@ skip_gap(void)
 	XLogRecPtr	position = herald_wal_readable_to();
 	XLogRecPtr	from = shortly_before(position);
 
-	/* The previous file cannot be read either: do not begin there. */
+	/* Reading that begins before the failure would fail again. */
 	if (herald_wal_reader_position(reader) >= from)
 		from = position;
 	memset(&reached, 0, sizeof(reached));

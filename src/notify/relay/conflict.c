@@ -8,9 +8,9 @@
  * the WAL, neither goes on, and everything that the standby shows becomes old.  No function can give up the snapshot of its
  * own statement; so the function ends its wait, and the client repeats the statement with a new snapshot.
  *
- * The server does not show for which queries replay waits.  But at one record, replay waits for no query that begins later,
- * except for queries that read a page that replay needs.  So a session that has ended a wait ends no other wait while replay
- * still waits at the same record.
+ * The server does not show for which queries replay waits.  But once replay waits at a record, it waits there for no query
+ * that begins afterwards, except for queries that read a page that replay needs.  So a session that has ended a wait ends no
+ * other wait while replay still waits at the same record.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -31,7 +31,7 @@
 #define WAIT_CLASS(wait)	((wait) & 0xFF000000)
 
 
-/* Only one of the auxiliary processes waits for queries, for locks, or to have a page for itself: the one that replays. */
+/* Of the auxiliary processes, only the one that replays waits for queries, for locks, or to have a page for itself. */
 bool
 herald_conflict_exists(void)
 {
@@ -48,7 +48,7 @@ herald_conflict_exists(void)
 	return false;
 }
 
-/* False during the first HERALD_LOOK_MIN_MS, since most queries for which replay waits end by themselves. */
+/* False during the first HERALD_LOOK_MIN_MS of the wait, since most queries for which replay waits end soon. */
 bool
 herald_conflict_ends_wait(uint64 begin_ms)
 {

@@ -3,7 +3,7 @@
  * relay.c
  *	  The progress of a standby's relay, in shared memory.
  *
- * The relay (workers/relay_worker.c) writes its progress here.  A relay that is started again continues from there.
+ * The relay (workers/relay_worker.c) writes its progress here.  A relay that is started again continues from this progress.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

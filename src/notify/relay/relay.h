@@ -20,8 +20,8 @@
 #include "core/receipt.h"
 
 /*
- * `wal` and `place` belong together: all logged notifications whose commit record ends at or below
- * `wal` are in the queue below `place`, and nothing else is.
+ * `wal` and `place` belong together: of what the relay sends, the queue has below `place` the notifications
+ * whose commit record ends at or below `wal`, and no others.
  */
 typedef struct HeraldReached
 {
@@ -29,9 +29,9 @@ typedef struct HeraldReached
 	HeraldPosition place;
 
 	/*
-	 * The latest anchor that is before the first messages of all transactions
-	 * that were open at `wal`.  Until the relay has met an anchor: where the
-	 * relay began to read, with run 0.
+	 * The latest anchor before `wal` at which no transaction with messages
+	 * was open.  Run 0: there is none yet; then `wal` of this field is where
+	 * the relay began to read, or 0 after a part of the WAL was missing.
 	 */
 	HeraldWalAnchor from;
 
@@ -60,7 +60,7 @@ typedef struct HeraldRelayFigures
 								 * has written */
 	uint64		gaps;			/* gaps that were reported in the server log */
 	TimestampTz last_commit;	/* time of the last commit record that was
-								 * read; 0: none */
+								 * read, except COMMIT PREPARED; 0: none */
 } HeraldRelayFigures;
 
 /* Shared memory, for memory.c. */
@@ -72,7 +72,7 @@ extern void herald_relay_never_begins(void);
 
 /*
  * Called by the relay when it begins, has made progress, and has ended for good.  read_from: where a relay that is
- * started again begins to read, which is `wal` or the first message of a transaction that is open there.
+ * started again begins to read: at `wal`, or earlier for the messages of transactions that are open at `wal`.
  */
 extern void herald_relay_begin(const HeraldReached *reached, XLogRecPtr read_from);
 extern void herald_relay_publish(const HeraldReached *reached, XLogRecPtr read_from);
@@ -116,7 +116,7 @@ extern void herald_relay_await_evidence(void);
 
 /*
  * Does the queue have everything that was sent on a channel from this place on?  logged: the channel is logged now; on a
- * standby the caller finds that out, then calls herald_relay_await_visible(), and then this.
+ * standby the caller finds that out, then calls herald_relay_await_visible(), and then this function.
  */
 extern bool herald_relay_covers(HeraldPosition place, bool logged);
 
@@ -127,7 +127,7 @@ extern bool herald_relay_covers(HeraldPosition place, bool logged);
 extern bool herald_relay_await_visible(void);
 
 /*
- * Wait, in a transaction, until the relay has reached this position, or has ended.  False: the wait takes too long.
+ * Wait, in a transaction, until the relay has reached `wal`, or has ended.  False: the wait takes too long.
  * Throws serialization_failure if replay waits for queries, perhaps for this one; and what interrupts throw.
  */
 extern bool herald_relay_await(XLogRecPtr wal);

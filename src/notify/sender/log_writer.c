@@ -7,7 +7,7 @@
  * of the batch in the queue.  So this part is written when the batch has its place, while all later
  * batches wait for this transaction.  Everything else, which may wait for a lock, need memory, or fail, is done
  * before that: the text is composed, all other parts are written, and the transaction gets its id.
- * Only XLogInsert() is left:
+ * Then only XLogInsert() is left:
  *
  * - It cannot throw.  It needs no memory: the arrays for its data, and the buffer for the head of
  *   a record without pages, were allocated when the process began.  Its checks cannot fail: this

@@ -15,10 +15,10 @@
 #include "core/queue_layout.h"
 
 /*
- * Write all but the last part of the message.  Called before the transaction's batch has its place in the
- * queue, at top level: _begin; if that returns true, _add for each of the transaction's notifications, in
- * order; then _complete.  _begin returns false if no channel of this database is logged; _complete returns
- * false if none of the added notifications is logged.  May throw.
+ * Write all but the last part of the message.  Called outside of subtransactions, before the transaction's
+ * batch has its place in the queue: _begin; if that returns true, _add for each of the transaction's
+ * notifications, in order; then _complete.  _begin returns false if no channel of this database is logged;
+ * _complete returns false if none of the added notifications is logged.  May throw.
  */
 extern bool herald_log_writer_begin(void);
 extern void herald_log_writer_add(const HeraldEntry *entry);

@@ -11,7 +11,7 @@
  * waits for a change, and no sender reads a catalog while it commits, since an administrator may have
  * locked the catalog.  So each session has a copy of the settings, which a statement that notifies reads,
  * and shared memory has a version for the database's settings: even while they are in force, odd while a
- * change is being committed.  A commit with a copy of this very version logs what the copy says;
+ * change is being committed.  A commit whose copy has the current, even version logs what the copy says;
  * any other commit logs all its notifications, which does no harm.
  *
  * [X5] A sender announces in its slot which version it uses, and looks at the version again.  The
@@ -19,11 +19,11 @@
  * announcement, or the sender sees the odd version.  The session waits for senders that use an older
  * version, and only then writes its commit record.  A sender that ends takes its announcement back, and
  * then looks at the version: if the version has changed, the sender wakes the waiting session.  When the
- * change is visible and announced, the version becomes even: so a session that finds the same even version
- * before and after reading has read the settings of that version.
+ * change is visible, and its invalidations are sent, the version becomes even: so a session that finds the
+ * same even version before and after reading has read the settings of that version.
  *
- * The catalogs are read with a separate snapshot, without the changes of this transaction, since only
- * committed settings count, not those that the transaction's snapshot shows.
+ * The copy is read with a separate snapshot, without the changes of this transaction, since only
+ * committed settings apply, not those that the transaction's snapshot shows.
  *
  * On a standby the version does not change; there the server's invalidations announce changes.
  *
@@ -94,7 +94,7 @@ static struct
 	bool		of_recovery;	/* the copy was read on a standby, where the
 								 * version does not change */
 	bool		is_announced;	/* a change was announced since the last read
-								 * began; only a standby relies on this */
+								 * began, or that read has failed */
 	uint64		changes;		/* how often the copy has changed */
 }			copy;
 
@@ -267,8 +267,8 @@ herald_channel_settings_changes(void)
 	HERALD_MAY_WAIT();
 
 	/*
-	 * A session that changes foreign servers may wait for these tables, as
-	 * the change itself does.
+	 * A session that changes foreign servers may wait for locks on these
+	 * tables, as the change itself does.
 	 */
 	LockRelationOid(ForeignServerRelationId, AccessShareLock);
 	LockRelationOid(ForeignDataWrapperRelationId, AccessShareLock);
@@ -337,7 +337,7 @@ herald_channel_settings_exclude_senders(void)
 	/*
 	 * The lock must last until the version is even, but the server releases a
 	 * transaction's locks before that: so the session takes the lock, too.
-	 * The wait is for the transaction's lock, which an error releases.
+	 * Only the transaction's lock is waited for: an error releases that lock.
 	 */
 	HERALD_MAY_WAIT();
 	herald_channel_settings_lock();
@@ -408,7 +408,7 @@ try_read(void)
 	return version % 2 == 0 && version == current_version();
 }
 
-/* While a change is being committed, the settings from before this change count. */
+/* While a change is being committed, the settings that the catalogs show apply. */
 static void
 read_or_throw(void)
 {
@@ -444,7 +444,7 @@ forget(Datum arg, int cacheid, uint32 hash)
 	copy.is_announced = true;
 }
 
-/* Put these settings in the place of the present ones.  From now on their memory belongs to the backend. */
+/* Replace the copy's settings by these, whose memory belongs to the backend from now on. */
 static void
 replace(Settings *settings)
 {
@@ -648,9 +648,9 @@ is_logged_by(const Settings *settings, const char *name, bool is_prefix)
 }
 
 /*
- * Returns the setting of the longest prefix of this name; NULL: there is none.  All names that sort between
- * a prefix of the name and the name begin with that prefix.  So the name's prefixes are among the last prefix
- * that does not sort after the name, and the prefixes of that prefix.
+ * Returns the setting of the longest prefix of this name; NULL: there is none.  Whatever sorts between
+ * a prefix of the name and the name itself begins with that prefix.  So each prefix of the name is the last
+ * prefix that does not sort after the name, or a prefix of that one.
  */
 static const Setting *
 find_prefix(const Settings *settings, const char *name)

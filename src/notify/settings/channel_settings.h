@@ -14,7 +14,7 @@
 
 #include "nodes/pg_list.h"
 
-/* The foreign-data wrapper of the extension, its one server of the same name, and the server's options: the settings. */
+/* The name of the extension's foreign-data wrapper and of its only server, and the server's options: the settings. */
 #define HERALD_SETTINGS_SERVER		"pg_herald"
 #define HERALD_SETTINGS_LOGGED		"logged"
 #define HERALD_SETTINGS_UNLOGGED	"unlogged"
@@ -33,8 +33,8 @@ typedef struct HeraldSettingChange
 extern void herald_channel_settings_read(void);
 
 /*
- * The same, but waits for locks on the catalogs.  Called by a transaction of which pg_herald does not see all channels,
- * and which fails if any channel is logged.  Throws what the wait for a lock throws.
+ * The same, but waits for locks on the catalogs.  Called for a notification whose channel pg_herald does not see, and
+ * which fails if any channel is logged.  Throws what the wait for a lock throws.
  */
 extern void herald_channel_settings_await(void);
 
@@ -91,8 +91,8 @@ extern void herald_channel_settings_lock(void);
 extern void herald_channel_settings_unlock(void);
 
 /*
- * Called before the commit record of a change.  Takes that lock, makes all commits of this database log
- * everything from here on, and waits for commits that use the earlier settings to end.  May throw.
+ * Called before the commit record of a change.  Takes the lock of herald_channel_settings_lock(), makes all commits of
+ * this database log everything from here on, and waits for commits that use the earlier settings to end.  May throw.
  */
 extern void herald_channel_settings_exclude_senders(void);
 

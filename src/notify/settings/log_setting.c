@@ -4,7 +4,7 @@
  *	  Writes changes of channel settings into the WAL.
  *
  * The settings are options of a foreign server, which can be changed in many ways.  The access hook sees every
- * change.  Which changes have an effect is found out once, before the commit.
+ * change.  Which changes have an effect is found out before the commit.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -18,7 +18,7 @@
  */
 extern void herald_log_setting_note(void);
 
-/* Was such a change noted?  _any_change: has this transaction changed any channel's setting in effect?  May throw. */
+/* Was herald_log_setting_note() called?  _any_change: has this transaction changed which channels are logged?  May throw. */
 extern bool herald_log_setting_is_noted(void);
 extern bool herald_log_setting_any_change(void);
 

@@ -134,7 +134,7 @@ herald_channel_options(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Sort the names: there may be thousands, and a statement that sets one after the other comes here as often. */
+/* Sort the names: there may be thousands, and a statement that sets them one by one calls this for each. */
 static void
 check_duplicates(List *names)
 {

@@ -3,11 +3,11 @@
  * reorder.c
  *	  Turns records of the WAL into the logged notifications of each committed transaction.
  *
- * This file does what the server's ReorderBuffer does, with a tenth of its code: drop_ended() corresponds to
- * ReorderBufferAbortOld(), and a long transaction is read again instead of being spilled.
+ * This file does what the server's ReorderBuffer does, in a tenth of the code.  Here drop_ended() is the counterpart
+ * of ReorderBufferAbortOld(), and a long transaction is read again instead of being spilled.
  *
  * A sender writes its message before its commit record, with records of other transactions in between, and
- * only the commit record shows that the message counts.  So messages are kept here, by transaction id, up to
+ * the message has no effect without the commit record.  So messages are kept here, by transaction id, up to
  * the commit record.  Of a message with several parts, or with more than 64 kB, only the places of the parts
  * are kept: a separate reader reads the parts again at the commit.  The rules are in core/wal_parts.c.
  *
@@ -48,7 +48,7 @@ typedef struct SettingChange
 	char		pattern[FLEXIBLE_ARRAY_MEMBER];
 } SettingChange;
 
-/* A transaction or subtransaction with messages: open, or with events not yet taken. */
+/* A transaction or subtransaction with messages: open, or committed by the current record. */
 typedef struct Transaction
 {
 	MemoryContext context;		/* for this struct and its contents */
@@ -85,12 +85,12 @@ struct HeraldReorder
 	HeraldWalEvent gap;
 	bool		has_event;		/* then deliver `event` */
 	HeraldWalEvent event;
-	List	   *committed;		/* Transactions with events not yet taken */
+	List	   *committed;		/* then the events of these Transactions */
 
 	/* Reading a batch's notifications. */
 	Transaction *batch;
 	HeraldWalParts again;
-	HeraldWalReader *reader;	/* NULL: not needed yet */
+	HeraldWalReader *reader;	/* NULL: closed */
 	HeraldWalMessage message;	/* the part that was read last */
 	char	   *buffer;			/* for the strings of one part, unescaped */
 	size_t		buffer_size;
@@ -389,7 +389,7 @@ static void
 note_gap(HeraldReorder *reorder, XLogReaderState *record, Oid database, const char *reason)
 {
 	if (reorder->has_gap)
-		return;					/* the first gap is in all databases */
+		return;					/* the noted gap is in all databases */
 	memset(&reorder->gap, 0, sizeof(reorder->gap));
 	reorder->gap.kind = HERALD_WAL_EVENT_GAP;
 	reorder->gap.database = database;

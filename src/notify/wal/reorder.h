@@ -39,15 +39,15 @@ typedef struct HeraldWalEvent
 	HeraldWalAnchor anchor;		/* set for an anchor only */
 
 	/*
-	 * The commit and its time.  For a setting, the commit has only its end.
-	 * For a gap, the end is that of the record that shows the gap.
+	 * The commit and its time.  For a setting or a gap, only the end is set
+	 * in `commit`; for a gap, it is the end of the record that shows the gap.
 	 */
 	HeraldCommitId commit;
 	TimestampTz committed_at;
 
 	/*
 	 * For a gap: the reason, as a clause for a message, and whether the
-	 * record creates the database.
+	 * record that shows the gap creates the database.
 	 */
 	const char *reason;
 	bool		is_creation;
@@ -74,7 +74,7 @@ typedef struct HeraldReorder HeraldReorder;
 extern HeraldReorder *herald_reorder_begin(HeraldWalCoverage coverage);
 extern void herald_reorder_end(HeraldReorder *reorder);
 
-/* Take the next record.  The caller passes every record that its reader returns, in order. */
+/* Take the next record.  From the first record on, the caller passes every record that its reader returns, in order. */
 extern void herald_reorder_take(HeraldReorder *reorder, XLogReaderState *record);
 
 /* Get the next event of the record that was taken last.  False: there are no more. */
@@ -87,7 +87,7 @@ extern bool herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event);
 extern void herald_reorder_read_begin(HeraldReorder *reorder);
 extern HeraldWalNext herald_reorder_read(HeraldReorder *reorder, HeraldWalNotification *notification);
 
-/* Returns where the earliest message of any open transaction begins; InvalidXLogRecPtr: no transaction is open. */
+/* Returns where the earliest message of the open transactions begins; InvalidXLogRecPtr: none of them has a message. */
 extern XLogRecPtr herald_reorder_oldest(HeraldReorder *reorder);
 
 /* Returns the coverage of the WAL up to the record that was taken last. */

@@ -44,8 +44,8 @@ typedef struct HeraldWalText
 extern XLogRecPtr herald_wal_origin_log(const char *text, size_t length, bool transactional);
 
 /*
- * The same for a message that is not part of a transaction, and does not count as activity: because of
- * such a message, an idle server makes no checkpoint and begins no new segment.
+ * The same for a message that is not part of a transaction, and does not count as activity: a server
+ * that has written nothing else makes no checkpoint, and begins no new segment by archive_timeout.
  */
 extern XLogRecPtr herald_wal_origin_log_unimportant(const char *text, size_t length);
 

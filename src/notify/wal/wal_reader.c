@@ -13,16 +13,16 @@
  *
  * - A file is missing, and an error is thrown.  The file may be gone for good.  But a file can also be
  *	 missing for a moment although its contents are there: when a standby is promoted, its last file
- *	 gets another name before the server reads from the file of the new timeline; and a standby whose
- *	 primary has been promoted removes the files of the old timeline from beyond the promotion.
+ *	 gets another name before these functions read from the file of the new timeline; and the standbys
+ *	 of the promoted server remove the old timeline's files from after the promotion.
  *
  * - The bytes that were read are not a valid record, although the server has replayed this record: the
  *	 open file is not the file that was replayed, because another file from the archive has taken its
  *	 name, or because the server has used the open file again for a later part of the WAL.
  *
- * So after each failure everything is opened again, and only a repeated failure counts.  In a file
- * that the server has finished, whose name stays, the second failure counts.  In the server's last
- * file, which gets another name at a promotion, failures count if they last for HERALD_WAL_WAIT_MS.
+ * So after each failure everything is opened again, and only a repeated failure is final.  In a file
+ * that the server has finished, whose name stays, the second failure is final.  In the server's last
+ * file, which gets another name at a promotion, failures are final if they last for HERALD_WAL_WAIT_MS.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -46,7 +46,7 @@
 /* Maximum number of records that one call passes over, so that the caller can do other things in between. */
 #define PASSED_OVER_MAX		1000
 
-/* Maximum size of a buffer that is kept: a record of a page's changes is shorter; a longer record has a long notification. */
+/* Maximum bytes of the record buffer that is kept from one record to the next.  Almost all records are shorter. */
 #define RECORD_KEPT			((uint32) 1024 * 1024)
 
 struct HeraldWalReader
@@ -59,13 +59,13 @@ struct HeraldWalReader
 	MemoryContextCallback at_close; /* closes the file when xlog_context ends */
 	XLogReaderState *xlog;		/* NULL: must be opened */
 	XLogSegNo	file;			/* the last file that was to be opened */
-	XLogRecPtr	position;		/* the end of the last record */
+	XLogRecPtr	position;		/* where reading continues */
 	bool		is_inexact;		/* the next record may begin only after the
 								 * position */
 	char		reason[256];
 };
 
-/* The last transaction that asked how long it may wait, and the time that its waits took. */
+/* The last transaction that asked how long it may wait, and the total time of its waits. */
 static LocalTransactionId waited_in;
 static uint64 waited_ms;
 
@@ -163,8 +163,8 @@ try_next(HeraldWalReader *reader, HeraldWalRead *result)
 	volatile bool success = false;
 
 	/*
-	 * The server's reader keeps its buffer for the longest record: free the
-	 * buffer after a long record.
+	 * The server's reader makes its buffer longer, but never shorter: free
+	 * the buffer after a long record.
 	 */
 	if (reader->xlog != NULL && reader->xlog->readRecordBufSize > RECORD_KEPT)
 		close_xlog(reader);
@@ -332,8 +332,8 @@ close_xlog(HeraldWalReader *reader)
 }
 
 /*
- * If the last record ended with its page, the position is that of the next page's header.  Pass over the header, since a
- * server with assertions does not begin to read at a header.
+ * If the last record ended at the end of a page, the next page's header is at the position.  Pass over the header, since
+ * a server with assertions does not begin to read at a header.
  */
 static void
 go_to_position(HeraldWalReader *reader)

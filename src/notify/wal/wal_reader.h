@@ -23,13 +23,13 @@ typedef enum HeraldWalRead
 } HeraldWalRead;
 
 /*
- * Maximum time that one transaction waits in all for missing WAL: for the server's last file while the file's name
- * changes, or for a standby to replay what the client has received elsewhere.  So a client that resumes many channels
- * waits no longer than a client that resumes one channel.
+ * Maximum total time that one transaction waits for WAL: for the server's last file while the file's name changes, and
+ * for a standby to replay and relay what the transaction needs.  So a client that resumes many channels waits no longer
+ * than a client that resumes one channel.
  */
 #define HERALD_WAL_WAIT_MS	10000
 
-/* _left returns how long this transaction may still wait, in milliseconds.  _waited: it has waited for time_ms. */
+/* _left returns how many milliseconds this transaction may still wait.  _waited: this transaction has waited for time_ms. */
 extern uint64 herald_wal_wait_left(void);
 extern void herald_wal_waited(uint64 time_ms);
 
@@ -45,14 +45,14 @@ extern void herald_wal_reader_close(HeraldWalReader *reader);
 /*
  * Read the next record; some records that cannot concern logged notifications are passed over.  Errors
  * while reading are not thrown, but make the result HERALD_WAL_READ_GONE; only a lack of memory for the
- * reader itself is thrown.  A failure may pass, so reading is tried again; meanwhile interrupts are served.
+ * reader itself is thrown.  A failure may be temporary, so reading is tried again; meanwhile interrupts are served.
  */
 extern HeraldWalRead herald_wal_reader_next(HeraldWalReader *reader);
 
 /* The record that was read; valid until the next call for this reader. */
 extern XLogReaderState *herald_wal_reader_record(HeraldWalReader *reader);
 
-/* The end of the last record, including the records that were passed over.  The next record begins here. */
+/* Where reading continues.  After herald_wal_reader_next(): the end of the last record that was read or passed over. */
 extern XLogRecPtr herald_wal_reader_position(const HeraldWalReader *reader);
 
 /* Continue at `to`, where a record begins. */

@@ -36,7 +36,7 @@ extern HeraldWalEnd herald_wal_record_end(XLogReaderState *record);
 /* Is this a commit record, including that of a prepared transaction? */
 extern bool herald_wal_record_is_commit(XLogReaderState *record);
 
-/* Does a run of a server begin after this record, which then is a checkpoint at shutdown or the end of a recovery? */
+/* Does a run of a server begin after this record?  True for a checkpoint at shutdown, and for the end of a recovery. */
 extern bool herald_wal_record_ends_run(XLogReaderState *record);
 
 /* Returns the database that this record creates; InvalidOid: it creates none. */
