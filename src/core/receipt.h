@@ -54,8 +54,8 @@ extern void herald_receipt_receive(HeraldReceipt *receipt, HeraldCommitId commit
 extern void herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor anchor);
 
 /*
- * The client has received everything that a standby's relay had put into the queue when `anchor` was
- * the relay's anchor, and `last` the relay's last commit; end 0: no commit.
+ * The client has received all that a standby's relay had put into the queue when the relay's anchor was
+ * `anchor`, and its last commit was `last` (last.end 0: none).
  */
 extern void herald_receipt_relay(HeraldReceipt *receipt, HeraldWalAnchor anchor, HeraldCommitId last);
 

@@ -41,8 +41,8 @@ extern HeraldWalParts herald_wal_parts_begin(uint64_t run, uint64_t at);
 extern void herald_wal_parts_take(HeraldWalParts *parts, uint64_t at, const HeraldWalMessage *message);
 
 /*
- * A complete message is read again, in order: if lacks_parts, record by record from `first` on;
- * otherwise only the records where its parts begin.
+ * The result for one record when a complete message is read again: record by record from `first` on
+ * if it lacks parts; else only the records of its parts.
  */
 typedef enum HeraldWalPart
 {

@@ -77,8 +77,8 @@ static HeraldReached reached;
  */
 static HeraldWalAnchor anchor;
 
-static XLogRecPtr done;			/* everything up to here had been sent before
-								 * the current record */
+static XLogRecPtr done;			/* everything up to here was sent before the
+								 * current record was taken */
 static HeraldRelayFigures figures;
 
 /* The counts of the reorder at the last record. */
@@ -628,7 +628,7 @@ append_gap(Oid database)
 	CommitTransactionCommand();
 }
 
-/* From version 16 on, the server wakes the relay for each record, but not at the end of recovery. */
+/* Even a server that wakes the relay for each record does not wake it at the end of recovery. */
 static void
 wait_for_more(XLogRecPtr position)
 {

@@ -158,8 +158,8 @@ log_anchor(void)
 	pending.at.wal = ProcLastRecPtr;
 
 	/*
-	 * [X4] Set this after the record is inserted, so that the commit record
-	 * of a session that sees this is after the anchor.
+	 * [X4] Set this after the insertion: then a session that sees it set
+	 * writes its commit record after the anchor.
 	 */
 	atomic_store_explicit(&herald_control->run_is_announced, 1, memory_order_release);
 	HERALD_STOP_POINT("anchor-written");

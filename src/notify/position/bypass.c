@@ -129,8 +129,8 @@ herald_bypass_count(void)
 }
 
 /*
- * GetLockConflicts() omits a holder that is already visible.  So if it returns a holder, no
- * visible transaction holds the lock.
+ * GetLockConflicts() omits a holder that is already visible.  So the lock's one holder, if
+ * returned, is not visible yet.
  */
 void
 herald_bypass_await_counting(void)

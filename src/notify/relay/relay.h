@@ -20,8 +20,8 @@
 #include "core/receipt.h"
 
 /*
- * `wal` and `place` belong together: of what the relay sends, the queue has below `place` the notifications
- * whose commit record ends at or below `wal`, and no others.
+ * `wal` and `place` belong together: the relayed notifications below `place` in the queue are exactly those
+ * whose commit record ends at or below `wal`.
  */
 typedef struct HeraldReached
 {

@@ -57,6 +57,8 @@ herald_wal_record_end(XLogReaderState *record)
 			end.subtransactions = prepared.nsubxacts;
 			end.subxids = prepared.subxacts;
 			break;
+		default:
+			break;
 	}
 	return end;
 }
