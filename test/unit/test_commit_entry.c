@@ -22,7 +22,7 @@
 static const HeraldCommitId none = {0};
 
 /* The only file. */
-static char file[1024] __attribute__((aligned(8)));
+static char file[2 * HERALD_RING_MIN] __attribute__((aligned(8)));
 static uint64_t file_length;
 
 static bool
@@ -192,16 +192,28 @@ test_out_of_place(void **state UNUSED)
 	length += entry_write_file(entries + length, FILE_NUMBER, file_length);
 	assert_damaged(entries, length, 0);
 
-	/* At the offset in a file that is the right one in a batch. */
-	for (int is_behind = 0; is_behind <= 1; is_behind++)
+	/* In a file: at its start, behind an entry, and at the offset that is the commit's place in the queue. */
+	for (int behind = 0; behind <= 2; behind++)
 	{
-		file_length = is_behind ? put(file, "one") : 0;
-		assert_true(file_length == 0 || file_length == HEADER_SIZE);
+		static char payload[sizeof(file)];
+		HeraldQueue *queue = log_new();
+		uint64_t	place = atomic_load(&queue->head) + HEADER_SIZE;
+
+		free(queue);
+		file_length = 0;
+		if (behind == 1)
+			file_length = put(file, "one");
+		else if (behind == 2)
+		{
+			memset(payload, 'x', sizeof(payload));
+			file_length = entry_write(file, "channel", payload, place - herald_entry_length(strlen("channel"), 0));
+			assert_true(file_length == place);
+		}
 		file_length += entry_write_commit(file + file_length, RUN, PLACE);
 		length = entry_write_commit(entries, RUN, PLACE);
 		length += entry_write_all_listeners(entries + length);
 		length += entry_write_file(entries + length, FILE_NUMBER, file_length);
-		assert_damaged(entries, length, is_behind);
+		assert_damaged(entries, length, behind > 0);
 	}
 }
 
