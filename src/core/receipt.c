@@ -47,9 +47,9 @@ herald_receipt_receive(HeraldReceipt *receipt, HeraldCommitId commit, uint64_t o
 }
 
 void
-herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor anchor)
+herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor from, HeraldWalAnchor latest)
 {
-	const HeraldReceipt reached = {.from = anchor,.done = anchor.wal};
+	const HeraldReceipt reached = {.from = from,.done = latest.wal};
 
 	herald_receipt_join(receipt, &reached);
 }

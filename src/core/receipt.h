@@ -50,8 +50,11 @@ extern void herald_receipt_witness(HeraldReceipt *receipt, HeraldCommitId commit
  */
 extern void herald_receipt_receive(HeraldReceipt *receipt, HeraldCommitId commit, uint64_t own_run);
 
-/* [X1] The client has received everything before the place of this anchor. */
-extern void herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor anchor);
+/*
+ * [X1] The client has received everything before the place of the anchor `latest`.  from: this anchor, or an
+ * earlier one after which the message of the witness is.
+ */
+extern void herald_receipt_reach(HeraldReceipt *receipt, HeraldWalAnchor from, HeraldWalAnchor latest);
 
 /*
  * The client has received all that a standby's relay had put into the queue when the relay's anchor was

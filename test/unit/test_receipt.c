@@ -131,17 +131,17 @@ test_reach(void **state UNUSED)
 {
 	HeraldReceipt mark = {0};
 
-	herald_receipt_reach(&mark, anchor_at(10));
+	herald_receipt_reach(&mark, anchor_at(10), anchor_at(10));
 	assert_mark(mark, 10, 10, 0);
-	herald_receipt_reach(&mark, anchor_at(5));
+	herald_receipt_reach(&mark, anchor_at(5), anchor_at(5));
 	assert_mark(mark, 10, 10, 0);
 
 	mark = mark_of(10, 12, 15);
-	herald_receipt_reach(&mark, anchor_at(11));
+	herald_receipt_reach(&mark, anchor_at(11), anchor_at(11));
 	assert_mark(mark, 11, 12, 15);
-	herald_receipt_reach(&mark, anchor_at(14));
+	herald_receipt_reach(&mark, anchor_at(14), anchor_at(14));
 	assert_mark(mark, 14, 14, 15);
-	herald_receipt_reach(&mark, anchor_at(15));
+	herald_receipt_reach(&mark, anchor_at(15), anchor_at(15));
 	assert_mark(mark, 15, 15, 0);
 }
 
@@ -266,7 +266,7 @@ random_operation(HeraldReceipt *mark)
 			herald_receipt_receive(mark, commit, OWN_RUN);
 			break;
 		case 2:
-			herald_receipt_reach(mark, anchor);
+			herald_receipt_reach(mark, anchor, anchor);
 			break;
 		case 3:
 			herald_receipt_relay(mark, anchor, commit);

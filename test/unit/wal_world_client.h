@@ -103,18 +103,15 @@ is_relayed(const Server *server)
 static void
 mark_advance(HeraldReceipt *receipt, const Server *server, uint64_t place)
 {
-	HeraldReceipt found = {.from = anchor_before(server, place)};
+	HeraldWalAnchor latest = anchor_before(server, place);
+	HeraldWalAnchor from = latest;
 	const HeraldCommitId *witness = &receipt->furthest;
 
-	found.done = found.from.wal;
-	if (found.done > 0 && witness->end > found.done && witness->run == server->run && witness->place < place)
-	{
-		/* A reader must find the message of the witness as well. */
-		found.from = anchor_before(server, witness->place);
-		herald_receipt_join(receipt, &found);
-	}
-	else if (found.done > 0)
-		herald_receipt_reach(receipt, found.from);
+	/* A reader must find the message of the witness as well. */
+	if (witness->end > latest.wal && witness->run == server->run && witness->place < place)
+		from = anchor_before(server, witness->place);
+	if (latest.wal > 0)
+		herald_receipt_reach(receipt, from, latest);
 	else if (server->relay.has_begun && server->relay.reached.place <= place)
 		herald_receipt_relay(receipt, server->relay.reached.from, server->relay.reached.last);
 }

@@ -104,11 +104,11 @@ advance(HeraldReceipt *receipt, HeraldPosition place)
 
 	if (herald_anchor_latest(place, &anchor))
 	{
-		HeraldReceipt found = {.from = anchor,.done = anchor.wal};
+		HeraldWalAnchor from = anchor;
 
 		if (receipt->furthest.end > anchor.wal && receipt->furthest.run == herald_control->server_run)
-			(void) herald_anchor_latest(Min(place, receipt->furthest.place), &found.from);
-		herald_receipt_join(receipt, &found);
+			(void) herald_anchor_latest(Min(place, receipt->furthest.place), &from);
+		herald_receipt_reach(receipt, from, anchor);
 	}
 	else if (herald_relay_reached(&reached) && reached.place <= place)
 		herald_receipt_relay(receipt, reached.from, reached.last);
@@ -200,7 +200,7 @@ open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	HeraldGone	gone;
 
 	herald_cursor_prepare();
-	if (cursor->past != NULL && herald_wal_source_cut(cursor->past) != NULL)
+	if (cursor->past != NULL)
 		gone = join_past(cursor, request);
 	else
 	{
@@ -236,11 +236,8 @@ read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 {
 	MemoryContext memory = request->outlives_transaction ? TopMemoryContext : CurrentMemoryContext;
 	HeraldCut	cut;
-	HeraldGone	gone;
+	HeraldGone	gone = herald_cut_make(&request->after->wal, &cut);
 
-	herald_cursor_close_past(cursor);	/* close the empty source that a
-										 * failed attempt has left */
-	gone = herald_cut_make(&request->after->wal, &cut);
 	if (herald_is_gone(gone))
 		return gone;
 	gone = request->keep(cut.place, cut.bypasses, true, request->arg);
@@ -249,10 +246,10 @@ read_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	cursor->in_past = *request->after;
 	cursor->cut = cut.place;
 	cursor->past = herald_wal_source_open(memory, request->outlives_transaction);
-	gone = herald_wal_source_read(cursor->past, request->after, &cut, request->wants, request->wanted_max);
+	gone = herald_wal_source_read(cursor->past, request->after, &cut, request->wants, request->wanted_max,
+								  &cursor->after_past);
 	if (herald_is_gone(gone))
 		return gone;
-	cursor->after_past = herald_wal_source_end(cursor->past);
 	advance(&cursor->after_past, cut.place);
 	if (request->is_alone)
 	{

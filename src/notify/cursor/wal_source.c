@@ -51,11 +51,8 @@ struct HeraldWalSource
 	BufFile    *file;
 	FileOffset	end;			/* where the last complete transaction ends in
 								 * the file */
-	bool		is_read;
 	HeraldToken token;
 	HeraldCut	cut;
-	HeraldReceipt all;			/* the receipt of a client that has received
-								 * everything in the file */
 	List	   *changed;		/* patterns whose setting has changed in the
 								 * WAL that was read */
 
@@ -134,7 +131,7 @@ close_file(void *file)
 const HeraldCut *
 herald_wal_source_cut(const HeraldWalSource *source)
 {
-	return source->is_read ? &source->cut : NULL;
+	return &source->cut;
 }
 
 bool
@@ -148,34 +145,29 @@ herald_wal_source_is_after(const HeraldWalSource *source, const HeraldToken *tok
 
 HeraldGone
 herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const HeraldCut *cut,
-					   HeraldListensTo wants, uint32 wanted_max)
+					   HeraldListensTo wants, uint32 wanted_max, HeraldReceipt *end)
 {
 	MemoryContext caller = MemoryContextSwitchTo(source->memory);
 	MemoryContext memory = AllocSetContextCreate(caller, "pg_herald reading", ALLOCSET_DEFAULT_SIZES);
 	WalReading	reading = {.source = source,.wants = wants,.wanted_max = wanted_max};
 	HeraldGone	gone;
 
-	Assert(!source->is_read);
-	if (source->file == NULL)
-		source->file = BufFileCreateTemp(source->outlives_transaction);
+	Assert(source->file == NULL);
+	source->file = BufFileCreateTemp(source->outlives_transaction);
 	source->token = *token;
 	source->received = token->wal;
 	source->cut = *cut;
-	source->changed = NIL;
 	reading.history.run = token->run;
 	reading.history.place = token->place;
 	reading.history.received = reading.history.receipt = token->wal;
 	reading.history.own_run = herald_control->server_run;
 	reading.history.cut = cut->place;
 
-	/* Overwrite what a failed attempt may have written. */
-	seek(source, beginning);
 	MemoryContextSwitchTo(memory);
 	gone = read_wal(&reading);
 	herald_wal_history_end(&reading.history, cut->in_order);
-	source->all = reading.history.receipt;
+	*end = reading.history.receipt;
 	source->end = tell(source);
-	source->is_read = !herald_is_gone(gone);
 
 	/*
 	 * BufFileRead() first writes what is left in the file's buffer, even if
@@ -419,8 +411,6 @@ herald_wal_source_next(HeraldWalSource *source, HeraldPast *past)
 	HeraldEntry head;
 	char	   *entry;
 
-	if (!source->is_read)
-		return false;
 	if (!source->is_rewound)
 		seek(source, beginning);
 	source->is_rewound = true;
@@ -473,10 +463,4 @@ HeraldReceipt
 herald_wal_source_receipt(const HeraldWalSource *source)
 {
 	return source->received;
-}
-
-HeraldReceipt
-herald_wal_source_end(const HeraldWalSource *source)
-{
-	return source->all;
 }

@@ -44,12 +44,13 @@ extern void herald_wal_source_close(HeraldWalSource *source);
 /*
  * Read the WAL after a token, up to a cut.  The caller has checked that the queue can be read from the cut on.  wants:
  * reading may end earlier, at the end of a transaction, after more than wanted_max notifications for which `wants` is
- * true; NULL: reading does not end earlier.  Gone: the source is still empty.  May throw.
+ * true; NULL: reading does not end earlier.  *end: the receipt of a client that has received all transactions of the
+ * source.  Once for each source: if it is gone, or throws, the caller closes the source.
  */
 extern HeraldGone herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const HeraldCut *cut,
-										 HeraldListensTo wants, uint32 wanted_max);
+										 HeraldListensTo wants, uint32 wanted_max, HeraldReceipt *end);
 
-/* The cut up to which the source has read the WAL; NULL: the source is empty. */
+/* The cut up to which the source has read the WAL. */
 extern const HeraldCut *herald_wal_source_cut(const HeraldWalSource *source);
 
 /* Is this the token after which the source has read the WAL? */
@@ -61,11 +62,7 @@ extern bool herald_wal_source_covers(const HeraldWalSource *source, const char *
 /* The next notification or end of a transaction.  False: no more.  May throw. */
 extern bool herald_wal_source_next(HeraldWalSource *source, HeraldPast *past);
 
-/*
- * The receipt of a client that has received all transactions of which herald_wal_source_next() has returned the end.
- * _end: the receipt of a client that has received all transactions of the source.
- */
+/* The receipt of a client that has received all transactions of which herald_wal_source_next() has returned the end. */
 extern HeraldReceipt herald_wal_source_receipt(const HeraldWalSource *source);
-extern HeraldReceipt herald_wal_source_end(const HeraldWalSource *source);
 
 #endif							/* HERALD_WAL_SOURCE_H */

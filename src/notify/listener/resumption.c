@@ -24,6 +24,7 @@
 #include "notify/position/kept.h"
 #include "notify/storage/spill.h"
 
+static void close_unused_past(void);
 static HeraldGone hold(HeraldPosition place, uint32 bypasses, bool logged, void *listen);
 
 
@@ -42,10 +43,7 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	if (herald_shared_is_damaged())
 		return herald_gone(HERALD_GONE_DAMAGED);
 
-	/* Close the past of a channel that failed or was rolled back. */
-	if (!herald_subscriptions_any_past() && !herald_actions_any_past())
-		herald_cursor_close_past(herald_session_cursor());
-
+	close_unused_past();
 	request.is_alone = !herald_session_is_listener() && herald_actions_count() == 1;
 	herald_subscriptions_join();
 	HERALD_STOP_POINT("resume-joined");
@@ -54,9 +52,18 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	{
 		listen->after = 0;
 		listen->has_past = false;
+		close_unused_past();
 	}
 	HERALD_STOP_POINT("resume-held");
 	return gone;
+}
+
+/* A channel that failed, perhaps with an error, or was rolled back, may have left a past that no channel uses. */
+static void
+close_unused_past(void)
+{
+	if (!herald_subscriptions_any_past() && !herald_actions_any_past())
+		herald_cursor_close_past(herald_session_cursor());
 }
 
 /* Callback of herald_cursor_open(): hold the queue from this place on for this session. */

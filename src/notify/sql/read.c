@@ -120,7 +120,7 @@ static bool is_past_queue(const ReadCall *reading);
 static uint64 wait_ms(FunctionCallInfo fcinfo, int argument);
 static void forget_rows(ReadCall *reading);
 static void begin_now(ReadCall *reading);
-static void begin(ReadCall *reading, const HeraldToken *after);
+static void begin(ReadCall *reading);
 static void note_begin(ReadCall *reading);
 static HeraldGone keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading);
 static bool read_past(ReadCall *reading);
@@ -235,12 +235,11 @@ read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 		begin_now(reading);
 	else
 	{
-		HeraldToken after;
-		HeraldGone	gone = herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &after);
+		HeraldGone	gone = herald_token_read(text_to_cstring(PG_GETARG_TEXT_PP(1)), &reading->given);
 
 		if (herald_is_gone(gone))
 			herald_gone_report(gone);
-		begin(reading, &after);
+		begin(reading);
 	}
 
 	reading->result = (ReturnSetInfo *) fcinfo->resultinfo;
@@ -254,7 +253,7 @@ read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 	if (reading->is_lost)
 	{
 		forget_rows(reading);
-		begin(reading, &reading->given);
+		begin(reading);
 		if (read_past(reading))
 			read_on(reading);
 	}
@@ -294,9 +293,9 @@ begin_now(ReadCall *reading)
 	note_begin(reading);
 }
 
-/* Begin after this position; do not try the queue if it has lost the next notifications (is_lost). */
+/* Begin after the caller's position; do not try the queue if it has lost the next notifications (is_lost). */
 static void
-begin(ReadCall *reading, const HeraldToken *after)
+begin(ReadCall *reading)
 {
 	HeraldCursorRequest request = {
 		.after = &reading->given,.channels = reading->channels,.channels_used = reading->channels_used,
@@ -306,7 +305,6 @@ begin(ReadCall *reading, const HeraldToken *after)
 	bool		in_past;
 	HeraldGone	gone;
 
-	reading->given = *after;
 	memset(&reading->cursor, 0, sizeof(reading->cursor));
 	gone = herald_cursor_open(&reading->cursor, &request, &in_past);
 	if (herald_is_gone(gone))
