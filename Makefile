@@ -1,4 +1,4 @@
-# pg_herald: LISTEN and NOTIFY that scale.
+# pg_herald: LISTEN and NOTIFY that scale; and pg_herald_cache, caches over its C interface (cache.mk).
 #
 #   make && make install        with PG_CONFIG=... for another PostgreSQL
 #   make installcheck           the SQL tests with what is installed, as packages are tested
@@ -11,15 +11,15 @@ HEADERS_pg_herald = src/api/pg_herald_api.h
 
 MODULE_big = pg_herald
 OBJS = \
-	src/hooks.o src/memory.o src/pg_herald.o src/slow_ends.o src/transaction.o \
-	src/views/caches.o src/views/relay_view.o src/views/row.o src/views/views.o \
+	src/hooks.o src/memory.o src/pg_herald.o src/transaction.o \
+	src/views/relay_view.o src/views/views.o \
 	src/workers/housekeeper.o src/workers/relay_worker.o src/workers/watchdog.o src/workers/worker.o \
 	src/api/api.o src/api/reason_names.o \
-	src/notify/sql/listen.o src/notify/sql/read.o \
+	src/notify/sql/listen.o src/notify/sql/read.o src/notify/sql/read_row.o \
 	src/notify/listener/actions.o src/notify/listener/deliver.o src/notify/listener/frames.o \
-	src/notify/listener/moderation.o src/notify/listener/position_channel.o src/notify/listener/read_buffer.o \
-	src/notify/listener/resumption.o src/notify/listener/server_steps.o src/notify/listener/session.o \
-	src/notify/listener/subscriptions.o \
+	src/notify/listener/heartbeat.o src/notify/listener/moderation.o src/notify/listener/position_channel.o \
+	src/notify/listener/read_buffer.o src/notify/listener/resumption.o src/notify/listener/server_steps.o \
+	src/notify/listener/session.o src/notify/listener/subscriptions.o \
 	src/notify/cursor/cursor.o src/notify/cursor/cut.o src/notify/cursor/wal_source.o \
 	src/notify/sender/admission.o src/notify/sender/gap.o src/notify/sender/large_transaction.o \
 	src/notify/sender/log_writer.o src/notify/sender/notify.o src/notify/sender/pending.o src/notify/sender/publish.o \
@@ -33,39 +33,16 @@ OBJS = \
 	src/notify/wal/reorder.o src/notify/wal/wal_origin.o src/notify/wal/wal_reader.o src/notify/wal/wal_record.o \
 	src/notify/storage/files.o src/notify/storage/large_reader.o src/notify/storage/large_writer.o \
 	src/notify/storage/spill.o \
-	src/cache/functions.o src/cache/key.o src/cache/store.o src/cache/through.o src/cache/trigger.o \
-	src/inval/catch_up.o src/inval/invalidate.o src/inval/inval_reader.o src/inval/subscribers.o \
 	src/base/activation.o src/base/channel_hash.o src/base/database.o src/base/entry.o src/base/involvement.o src/base/outbox.o src/base/own_channels.o \
-	src/base/attention.o src/base/settings.o src/base/shared.o src/base/signal.o \
+	src/base/attention.o src/base/row.o src/base/settings.o src/base/shared.o src/base/signal.o src/base/slow_ends.o \
 	src/base/subtransaction_levels.o src/base/suppress_messages.o src/base/waits.o src/base/wake_watchdog.o \
-	src/core/freshness.o src/core/inval_queue.o src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \
+	src/core/large_table.o src/core/listener_word.o src/core/moderation_rules.o \
 	src/core/queue.o src/core/queue_reader.o src/core/retention.o src/core/segment_databases.o \
 	src/core/sequencer.o src/core/session_state.o src/core/wakeup.o src/core/wal_coverage.o src/core/wal_history.o \
 	src/core/receipt.o src/core/wal_message.o src/core/wal_parts.o src/core/wal_running.o
 
-PG_CPPFLAGS = -I$(srcdir)/src
-PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
-	-Wno-declaration-after-statement -Wno-missing-field-initializers
-
-# The server keeps no track of which object depends on which header.
-herald_headers = $(wildcard src/*.h src/*/*.h src/*/*/*.h)
-
-PG_CONFIG ?= pg_config
-
-# For tests: named places at which a process can be made to wait, fail or die.
 ifdef STOP_POINTS
 OBJS += src/testing/armed_points.o src/testing/test_views.o
-PG_CPPFLAGS += -DHERALD_STOP_POINTS
-endif
-
-# Assertions, like the server's own, only where the server was built with them, or for tests.
-ifeq (,$(STOP_POINTS)$(findstring --enable-cassert,$(shell $(PG_CONFIG) --configure)))
-PG_CPPFLAGS += -DNDEBUG
-endif
-
-# Calls within the module are bound when it is linked.  The server's own makefiles hide names from 16 on.
-ifeq ($(shell uname -s),Linux)
-SHLIB_LINK += -Wl,-Bsymbolic-functions
 endif
 
 # The SQL tests run on the server that the environment names, which has to preload pg_herald; if it names none, on
@@ -84,19 +61,7 @@ ifeq (,$(PGHOST)$(PGHOSTADDR)$(PGPORT)$(PGSERVICE))
 NO_INSTALLCHECK = 1
 endif
 
-PGXS := $(shell $(PG_CONFIG) --pgxs)
-ifeq (,$(wildcard $(PGXS)))
-$(error $(PG_CONFIG) belongs to no server's development files; Debian has them in the package postgresql-server-dev-N)
-endif
-include $(PGXS)
-
-# A header of the system's that is missing is told before anything is compiled.
-$(OBJS) $(OBJS:.o=.bc): | can-compile
-can-compile:
-	@echo '#include "base/client.h"' | $(CC) $(CFLAGS) $(CPPFLAGS) -fsyntax-only -xc - || { \
-		echo "Debian's packages with these headers: libc6-dev, libssl-dev (openssl/)," \
-			'postgresql-server-dev-$(MAJORVERSION) (postgres.h and libpq/)' >&2; exit 1; }
-.PHONY: can-compile
+include $(dir $(firstword $(MAKEFILE_LIST)))common.mk
 
 ifdef NO_INSTALLCHECK
 installcheck:
@@ -108,10 +73,11 @@ server_preloads:
 	@$(given_server) preloads
 endif
 
-# The server's own rule leaves the folder of the header.
-uninstall: uninstall-header
-.PHONY: uninstall-header
-uninstall-header:
-	rm -rf '$(DESTDIR)$(includedir_server)/$(incmoduledir)/$(EXTENSION)'
-
-$(OBJS) $(OBJS:.o=.bc): $(herald_headers)
+# The other library comes second, and one step after the other: both link some of the same objects.
+with_cache = all clean install installdirs uninstall
+$(foreach goal,$(with_cache),$(eval $(goal): $(goal)-cache))
+$(with_cache:=-cache): %-cache:
+	$(MAKE) -f $(patsubst %/,%,$(srcdir))/cache.mk $*
+all-cache: $(shlib)
+install-cache: all-cache
+.PHONY: $(with_cache:=-cache)

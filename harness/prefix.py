@@ -29,10 +29,10 @@ from harness.installation import OWN, InstallationError, find_installation, syst
 
 TOP = Path(__file__).resolve().parent.parent
 STOP_POINTS = OWN / "stop-points"
-SOURCES = ("Makefile", "pg_herald.control", "sql", "src")
-BUILT = (".o", ".bc", ".so")
+SOURCES = ("Makefile", "cache.mk", "common.mk", "pg_herald.control", "pg_herald_cache.control", "sql", "src")
+BUILT = (".o", ".so")
 OURS = "pg_herald"
-SHARED = ("extension", "bitcode")  # folders where pg_herald installs files beside those of other extensions
+SHARED = ("extension",)  # folders where pg_herald installs files beside those of other extensions
 FOLDERS = ("bindir", "pkglibdir", "sharedir", "includedir", "pkgincludedir", "includedir-server")
 UMASK = 0o022  # the server's user must read files made by another user
 
@@ -105,9 +105,10 @@ class Prefix:
         build = self.folder / "-".join(("build", *options)).replace("=", "-")
         _copy_sources(build)
         # While the library is newer than all sources, make does not notice a missing object file.
-        (build / f"{OURS}.so").unlink(missing_ok=True)
+        for built in build.glob(f"{OURS}*.so"):
+            built.unlink()
         result = subprocess.run(
-            ["make", "-s", f"-j{os.cpu_count()}", f"PG_CONFIG={self.pg_config}", "with_llvm=no", *options,
+            ["make", "-s", f"-j{os.cpu_count()}", f"PG_CONFIG={self.pg_config}", *options,
              "install"], cwd=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, umask=UMASK)
         if result.returncode != 0:
             raise PrefixError(result.stdout[-4000:])

@@ -78,7 +78,9 @@ CREATE FUNCTION herald.read(
 	OUT channel text,
 	OUT payload text,
 	OUT pid integer,
-	OUT committed_at timestamptz)
+	OUT committed_at timestamptz,
+	OUT xid xid8,
+	OUT sender name)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'herald_read'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -95,7 +97,9 @@ CREATE FUNCTION herald.read(
 	OUT channel text,
 	OUT payload text,
 	OUT pid integer,
-	OUT committed_at timestamptz)
+	OUT committed_at timestamptz,
+	OUT xid xid8,
+	OUT sender name)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'herald_read_channels'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -157,7 +161,8 @@ CREATE FUNCTION herald.get_listeners(
 	OUT pending_bytes bigint,
 	OUT pending_since timestamptz,
 	OUT delivered bigint,
-	OUT wakeups bigint)
+	OUT wakeups bigint,
+	OUT heartbeat interval)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'herald_view_listeners'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -172,12 +177,13 @@ SELECT l.pid,
 	   l.state,
 	   l.channels,
 	   l.pending_bytes,
-	   pg_catalog.clock_timestamp() - l.pending_since AS pending_age,
+	   pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) l.pending_since AS pending_age,
 	   l.delivered,
-	   l.wakeups
+	   l.wakeups,
+	   l.heartbeat
   FROM herald.get_listeners() l
-  LEFT JOIN pg_catalog.pg_database d ON d.oid = l.datid
-  LEFT JOIN pg_catalog.pg_roles r ON r.oid = l.role;
+  LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) l.datid
+  LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) l.role;
 
 COMMENT ON VIEW herald.listeners IS
 'one row for each listening session; members of pg_read_all_stats see all sessions, other users those of their own roles, with pending_bytes in multiples of an eighth of the queue''s memory, and times in whole seconds';
@@ -193,6 +199,8 @@ COMMENT ON COLUMN herald.listeners.pending_age IS
 'time since the commit of the oldest notification in the part of the queue that the session has not read';
 COMMENT ON COLUMN herald.listeners.delivered IS 'number of notifications sent to the client since the session began to listen';
 COMMENT ON COLUMN herald.listeners.wakeups IS 'number of times the session read the queue since it began to listen';
+COMMENT ON COLUMN herald.listeners.heartbeat IS
+'value of herald.heartbeat in the session, 0 if there is none; null if the session does not listen to channel herald_position';
 
 CREATE FUNCTION herald.get_channels(
 	OUT channel text,
@@ -235,6 +243,7 @@ CREATE FUNCTION herald.get_queue(
 	OUT uncommitted bigint,
 	OUT kept_bytes bigint,
 	OUT kept_since timestamptz,
+	OUT anchor_distance bigint,
 	OUT is_damaged boolean)
 RETURNS record
 AS 'MODULE_PATHNAME', 'herald_view_queue'
@@ -245,7 +254,7 @@ COMMENT ON FUNCTION herald.get_queue() IS
 
 CREATE VIEW herald.queue AS
 SELECT q.head, q.dispatched, q.needed, q.tail, q.size, q.spilled, q.used, q.usage, q.uncommitted,
-	   q.kept_bytes, q.kept_since, q.is_damaged
+	   q.kept_bytes, q.kept_since, q.anchor_distance, q.is_damaged
   FROM herald.get_queue() q;
 
 COMMENT ON VIEW herald.queue IS
@@ -263,6 +272,8 @@ COMMENT ON COLUMN herald.queue.uncommitted IS 'size of the temporary files of la
 COMMENT ON COLUMN herald.queue.kept_bytes IS
 'size of the part of the queue that can be read again after a reconnect, in memory and in temporary files';
 COMMENT ON COLUMN herald.queue.kept_since IS 'time of the first commit in that part';
+COMMENT ON COLUMN herald.queue.anchor_distance IS
+'size in bytes of the WAL since the last anchor, from which positions are found again after a restart; all of the WAL if this run of the server has no anchor; null on a standby';
 COMMENT ON COLUMN herald.queue.is_damaged IS
 'true if shared memory was overwritten: the queue is switched off, and notifications go through the server''s own queue until the server is restarted';
 
@@ -278,9 +289,6 @@ CREATE FUNCTION herald.get_stats(
 	OUT segments_spilled bigint,
 	OUT segments_dropped bigint,
 	OUT overruns bigint,
-	OUT invalidations bigint,
-	OUT cache_resets bigint,
-	OUT catch_ups bigint,
 	OUT stats_reset timestamptz)
 RETURNS record
 AS 'MODULE_PATHNAME', 'herald_view_stats'
@@ -292,8 +300,7 @@ COMMENT ON FUNCTION herald.get_stats() IS
 CREATE VIEW herald.stats AS
 SELECT s.notifications, s.batches, s.duplicates_removed, s.delivered, s.wakeups,
 	   s.signals_sent, s.signals_saved, s.turns_rescued, s.segments_spilled,
-	   s.segments_dropped, s.overruns, s.invalidations, s.cache_resets, s.catch_ups,
-	   s.stats_reset
+	   s.segments_dropped, s.overruns, s.stats_reset
   FROM herald.get_stats() s;
 
 COMMENT ON VIEW herald.stats IS
@@ -303,17 +310,14 @@ COMMENT ON COLUMN herald.stats.batches IS 'number of transactions that put notif
 COMMENT ON COLUMN herald.stats.duplicates_removed IS 'number of notifications that repeated another one of the same transaction';
 COMMENT ON COLUMN herald.stats.delivered IS 'number of notifications sent to clients';
 COMMENT ON COLUMN herald.stats.wakeups IS 'number of times a listener read the queue';
-COMMENT ON COLUMN herald.stats.signals_sent IS 'number of signals sent to sessions, to read notifications or to catch up with invalidations';
+COMMENT ON COLUMN herald.stats.signals_sent IS 'number of signals sent to sessions, to read notifications or for another module';
 COMMENT ON COLUMN herald.stats.signals_saved IS
 'number of times a notification needed no signal, because its listener was going to read the queue anyway';
-COMMENT ON COLUMN herald.stats.turns_rescued IS 'number of turns taken back from sessions that did not use them; a turn is the permission to read notifications or to catch up with invalidations';
+COMMENT ON COLUMN herald.stats.turns_rescued IS 'number of turns taken back from sessions that did not use them; a turn is the permission to read notifications';
 COMMENT ON COLUMN herald.stats.segments_spilled IS 'number of queue segments written to temporary files for laggards';
 COMMENT ON COLUMN herald.stats.segments_dropped IS
 'number of queue segments and files of large transactions that were deleted before all listeners had read them, because herald.max_queue_size was reached or the disk was full';
 COMMENT ON COLUMN herald.stats.overruns IS 'number of times a listener missed notifications';
-COMMENT ON COLUMN herald.stats.invalidations IS 'number of cache invalidations sent, each for one key or for a whole cache';
-COMMENT ON COLUMN herald.stats.cache_resets IS 'number of times a session missed invalidations and emptied its caches';
-COMMENT ON COLUMN herald.stats.catch_ups IS 'number of times a session was signalled because it was far behind with invalidations';
 COMMENT ON COLUMN herald.stats.stats_reset IS 'time of the last reset';
 
 CREATE FUNCTION herald.reset_stats()
@@ -333,120 +337,6 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION herald.watchdog_pid() IS
 'process ID of the background worker "pg_herald watchdog", which pg_stat_activity does not show; null if it is not running';
-
---
--- Session caches; changes made by any session invalidate their values
---
-
-CREATE FUNCTION herald.cache_through(cache text, query text)
-RETURNS text
-AS 'MODULE_PATHNAME', 'herald_cache_through'
-LANGUAGE C STABLE PARALLEL RESTRICTED;
-
-CREATE FUNCTION herald.cache_through(cache text, query text, VARIADIC arguments "any")
-RETURNS text
-AS 'MODULE_PATHNAME', 'herald_cache_through'
-LANGUAGE C STABLE PARALLEL RESTRICTED;
-
-COMMENT ON FUNCTION herald.cache_through(text, text) IS
-'return the result of a query: from this session''s cache if it is there, else by running the query';
-COMMENT ON FUNCTION herald.cache_through(text, text, VARIADIC "any") IS
-'return the result of a query with these arguments: from this session''s cache if it is there, else by running the query';
-
-CREATE FUNCTION herald.cache_watch(cache text, watched regclass, VARIADIC columns name[] DEFAULT '{}')
-RETURNS void
-AS 'MODULE_PATHNAME', 'herald_cache_watch'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION herald.cache_watch(text, regclass, VARIADIC name[]) IS
-'create the triggers by which changes of a table invalidate a cache; the columns are those that hold the arguments of its queries';
-
-CREATE FUNCTION herald.cache_invalidate(cache text, VARIADIC arguments "any")
-RETURNS void
-AS 'MODULE_PATHNAME', 'herald_cache_invalidate'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION herald.cache_invalidate(text, VARIADIC "any") IS
-'remove what is cached for these arguments in all sessions when this transaction commits';
-
-CREATE FUNCTION herald.cache_clear(cache text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'herald_cache_clear'
-LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION herald.cache_clear(text) IS
-'empty the cache in all sessions when this transaction commits';
-
-CREATE FUNCTION herald.cache_clear()
-RETURNS void
-AS 'MODULE_PATHNAME', 'herald_cache_clear'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION herald.cache_clear() IS
-'empty all caches in all sessions of this database when this transaction commits';
-
-CREATE FUNCTION herald.cache_key(VARIADIC arguments "any")
-RETURNS text
-AS 'MODULE_PATHNAME', 'herald_cache_key'
-LANGUAGE C STABLE PARALLEL SAFE;
-
-COMMENT ON FUNCTION herald.cache_key(VARIADIC "any") IS
-'return the key of these arguments, for modules in C that share a cache with SQL';
-
-CREATE FUNCTION herald.invalidate_cache()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'herald_invalidate_cache'
-LANGUAGE C;
-
-COMMENT ON FUNCTION herald.invalidate_cache() IS
-'trigger function: a change of the table invalidates a cache; its arguments are the name of the cache and the columns that hold the arguments of its queries';
-
-CREATE FUNCTION herald.get_caches(
-	OUT pid integer,
-	OUT datid oid,
-	OUT role oid,
-	OUT entries integer,
-	OUT memory bigint,
-	OUT hits bigint,
-	OUT misses bigint,
-	OUT invalidations bigint,
-	OUT resets bigint,
-	OUT lag bigint)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'herald_view_caches'
-LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
-
-COMMENT ON FUNCTION herald.get_caches() IS
-'rows of the view herald.caches';
-
-CREATE VIEW herald.caches AS
-SELECT c.pid,
-	   d.datname,
-	   r.rolname,
-	   c.entries,
-	   c.memory,
-	   c.hits,
-	   c.misses,
-	   c.invalidations,
-	   c.resets,
-	   c.lag
-  FROM herald.get_caches() c
-  LEFT JOIN pg_catalog.pg_database d ON d.oid = c.datid
-  LEFT JOIN pg_catalog.pg_roles r ON r.oid = c.role;
-
-COMMENT ON VIEW herald.caches IS
-'one row for each session that uses caches; members of pg_read_all_stats see all sessions, other users those of their own roles';
-COMMENT ON COLUMN herald.caches.pid IS 'process ID of the session';
-COMMENT ON COLUMN herald.caches.datname IS 'database that the session is connected to';
-COMMENT ON COLUMN herald.caches.rolname IS 'session user when the session first used a cache';
-COMMENT ON COLUMN herald.caches.entries IS 'number of values cached for cache_through()';
-COMMENT ON COLUMN herald.caches.memory IS 'memory of these values in bytes, limited by herald.cache_memory';
-COMMENT ON COLUMN herald.caches.hits IS 'number of lookups that found a value';
-COMMENT ON COLUMN herald.caches.misses IS 'number of lookups that found none';
-COMMENT ON COLUMN herald.caches.invalidations IS 'number of invalidations of its database that the session has read';
-COMMENT ON COLUMN herald.caches.resets IS 'number of times the session was so far behind that it missed invalidations and emptied its caches';
-COMMENT ON COLUMN herald.caches.lag IS
-'number of invalidations, of all databases, that the session has not read; null if it has missed some and will empty its caches';
 
 CREATE FUNCTION herald.get_relay(
 	OUT read_position pg_lsn,
@@ -492,14 +382,6 @@ GRANT EXECUTE ON FUNCTION
 	herald.pg_notify(text, text), herald.set_channel(text, boolean),
 	herald.position(), herald.listen(text, text), herald.read(text, text, integer, interval),
 	herald.read(text[], text, integer, interval), herald.get_listeners(), herald.get_channels(),
-	herald.get_queue(), herald.get_stats(), herald.watchdog_pid(),
-	herald.cache_through(text, text), herald.cache_through(text, text, VARIADIC "any"),
-	herald.cache_watch(text, regclass, VARIADIC name[]),
-	herald.cache_invalidate(text, VARIADIC "any"), herald.cache_clear(text), herald.cache_clear(),
-	herald.cache_key(VARIADIC "any"), herald.invalidate_cache(),
-	herald.get_caches(), herald.get_relay() TO PUBLIC;
+	herald.get_queue(), herald.get_stats(), herald.watchdog_pid(), herald.get_relay() TO PUBLIC;
 GRANT SELECT ON herald.listeners, herald.channels, herald.queue,
-	herald.stats, herald.caches, herald.relay, herald.channel_settings TO PUBLIC;
-
--- Values that were cached before an earlier DROP EXTENSION have not been invalidated since.
-SELECT herald.cache_clear();
+	herald.stats, herald.relay, herald.channel_settings TO PUBLIC;

@@ -31,7 +31,7 @@
 #include "testing/armed_points.h"
 
 #define LOCKS_TRANCHE	"pg_herald"
-#define LOCKS			7
+#define LOCKS			6
 
 typedef struct SharedStructure
 {
@@ -47,8 +47,6 @@ static Size wakeup_size(void);
 static void wakeup_init(void);
 static Size slots_size(void);
 static void slots_init(void);
-static Size inval_size(void);
-static void inval_init(void);
 static Size large_size(void);
 static void large_init(void);
 static Size control_size(void);
@@ -65,7 +63,6 @@ static const SharedStructure structures[] = {
 	{"pg_herald control", (void **) &herald_control, control_size, control_init},
 	{"pg_herald reasons", (void **) &herald_reason_names, herald_reason_names_shared_size, herald_reason_names_shared_init},
 	{"pg_herald relay", (void **) &herald_relay, herald_relay_shared_size, herald_relay_shared_init},
-	{"pg_herald invalidations", (void **) &herald_inval_queue, inval_size, inval_init},
 	HERALD_STOP_POINTS_STRUCTURE
 	{"pg_herald channel memory", &herald_channel_area, herald_channels_memory_size, herald_channels_create},
 };
@@ -156,18 +153,6 @@ slots_init(void)
 }
 
 static Size
-inval_size(void)
-{
-	return herald_inval_memory(HERALD_INVAL_SIZE, MaxBackends);
-}
-
-static void
-inval_init(void)
-{
-	herald_inval_init(herald_inval_queue, HERALD_INVAL_SIZE, MaxBackends);
-}
-
-static Size
 large_size(void)
 {
 	return sizeof(HeraldLargeTable);
@@ -203,10 +188,9 @@ control_init(void)
 	SpinLockInit(&herald_control->last_logged.lock);
 	herald_control->reset_lock = &locks[0].lock;
 	herald_control->spill_lock = &locks[1].lock;
-	herald_control->invalidation_lock = &locks[2].lock;
-	herald_control->reasons_lock = &locks[3].lock;
-	herald_control->scan_lock = &locks[4].lock;
-	herald_control->deletion_lock = &locks[5].lock;
-	herald_control->anchors.lock = &locks[6].lock;
+	herald_control->reasons_lock = &locks[2].lock;
+	herald_control->scan_lock = &locks[3].lock;
+	herald_control->deletion_lock = &locks[4].lock;
+	herald_control->anchors.lock = &locks[5].lock;
 	herald_control->reset_time = GetCurrentTimestamp();
 }

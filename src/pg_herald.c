@@ -51,10 +51,19 @@
  *	  Beyond herald.max_queue_size the oldest ones are given up, and a laggard that has not
  *	  read them is notified of that when it reads.
  *
- * An invalidation of cached values has a queue of its own (core/inval_queue.c).
- * It comes from cache/ or api/, is put into that queue before the commit
- * (inval/invalidate.c), and is read by each backend that uses a
- * cache (inval/inval_reader.c).
+ * 9. A client that comes back with a position (notify/position/token.c) is given what it lacks
+ *	  by a cursor (notify/cursor/cursor.c): from the queue, if the position is this server's and
+ *	  the queue still has it; else, for logged channels, from the WAL (notify/cursor/wal_source.c)
+ *	  up to a cut, a place in the queue that belongs to an end of the WAL (notify/cursor/cut.c).
+ *	  The queue is held from there until the commit of LISTEN; then the next delivery sends
+ *	  what the WAL had, and goes on in the queue.
+ *
+ * 10. On a standby the relay (workers/relay_worker.c) reads the WAL as it is replayed, and puts
+ *	  the batches of logged channels into the queue in the order of the commits; from there steps
+ *	  5 to 8 are the same.
+ *
+ * Caches are a library of their own over the C interface (api/pg_herald_api.h): see
+ * cache/pg_herald_cache.c.
  *
  * docs/internals/ARCHITECTURE.md has the full description.  A tag in a comment, such as [W1],
  * stands at places that depend on the order of each other's memory accesses;
@@ -70,20 +79,21 @@
 #include "miscadmin.h"
 
 #include "api/api.h"
+#include "base/compat.h"
 #include "base/outbox.h"
 #include "base/settings.h"
-#include "cache/store.h"
 #include "hooks.h"
 #include "memory.h"
 #include "notify/listener/frames.h"
+#include "notify/listener/position_channel.h"
 #include "transaction.h"
 #include "workers/housekeeper.h"
 #include "workers/relay_worker.h"
 #include "workers/watchdog.h"
 
-PG_MODULE_MAGIC;
+HERALD_MODULE("pg_herald");
 
-void		_PG_init(void);
+PGDLLEXPORT void _PG_init(void);
 
 void
 _PG_init(void)
@@ -95,7 +105,7 @@ _PG_init(void)
 				 errdetail("It needs shared memory, which the server allocates at start."),
 				 errhint("Add pg_herald to shared_preload_libraries in postgresql.conf, before modules that track statements, and restart the server.")));
 
-	herald_settings_define(herald_store_trim);
+	herald_settings_define(herald_position_channel_heartbeat_changed);
 	herald_memory_install_hooks();
 	herald_transaction_register_callbacks();
 	herald_hooks_install();

@@ -4,10 +4,9 @@
  *	  The actions at the end of a transaction, and their order.
  *
  * Before the commit record is written, where errors are still allowed, new channels are
- * entered in the map, the invalidations go into their queue (before PREPARE TRANSACTION as
- * well), and the batch is reserved and filled, in that order: so a transaction that listens to
- * a channel and notifies it receives the notification, and all steps that can take long come
- * before the batch gets its place in the queue.
+ * entered in the map, and the batch is reserved and filled, in that order: so a transaction that
+ * listens to a channel and notifies it receives the notification, and all steps that can take long
+ * come before the batch gets its place in the queue.
  *
  * After the commit is visible nothing may fail.  At XACT_EVENT_COMMIT the transaction still
  * holds its locks, and its catalog changes have not been announced to other backends; a
@@ -29,8 +28,7 @@
 #include "base/compat.h"
 #include "base/involvement.h"
 #include "base/attention.h"
-#include "cache/store.h"
-#include "inval/invalidate.h"
+#include "base/slow_ends.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/listener/deliver.h"
 #include "notify/listener/resumption.h"
@@ -45,7 +43,6 @@
 #include "notify/sender/publish.h"
 #include "notify/settings/channel_settings.h"
 #include "notify/settings/log_setting.h"
-#include "slow_ends.h"
 #include "transaction.h"
 
 /* The transaction has ended, and at_release() has not been called since. */
@@ -113,7 +110,6 @@ at_transaction_event(XactEvent event, void *arg)
 			at_end(true);
 			break;
 		case XACT_EVENT_ABORT:
-			herald_store_abort();
 			at_end(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
@@ -121,7 +117,6 @@ at_transaction_event(XactEvent event, void *arg)
 			herald_is_committing = true;
 			break;
 		case XACT_EVENT_PREPARE:
-			herald_store_abort();	/* its changes may still be rolled back */
 			at_end(true);		/* with nothing reserved: see before_prepare() */
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
@@ -143,13 +138,10 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 		case SUBXACT_EVENT_COMMIT_SUB:
 			herald_pending_subcommit();
 			herald_subscriptions_subcommit();
-			herald_invalidate_subcommit();
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			herald_pending_subabort();
 			herald_subscriptions_subabort();
-			herald_invalidate_subabort();
-			herald_store_abort();
 			break;
 		case SUBXACT_EVENT_START_SUB:
 		case SUBXACT_EVENT_PRE_COMMIT_SUB:
@@ -182,16 +174,18 @@ before_commit(void)
 	herald_attention_serve();
 	if (herald_session_is_idle_transaction())
 	{
-		if (herald_pending_count() == 0 && !herald_invalidate_any_pending() && !herald_log_setting_is_noted())
+		if (herald_pending_count() == 0 && !TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+			!herald_log_setting_is_noted())
 		{
 			herald_deliver();
 			return;
 		}
 
 		/*
-		 * Or another module's callback has notified, in an empty transaction
-		 * that was meant to deliver and has used up our signal.  Treat this
-		 * as a statement: then the delivery follows.
+		 * Or another module's callback has notified, or written something for
+		 * which others would wait with us until the client has read, in an
+		 * empty transaction that was meant to deliver and has used up our
+		 * signal.  Treat this as a statement: then the delivery follows.
 		 */
 		herald_session_statement();
 	}
@@ -200,8 +194,7 @@ before_commit(void)
 	 * What may wait for other sessions comes before everything for which they
 	 * wait.
 	 */
-	if (herald_pending_count() > 0 || herald_bypass_has_unseen() || herald_invalidate_any_pending() ||
-		herald_log_setting_is_noted())
+	if (herald_pending_count() > 0 || herald_bypass_has_unseen() || herald_log_setting_is_noted())
 		herald_slow_ends_do();
 	if (herald_subscriptions_any_to_drop())
 		herald_deliver_earlier();
@@ -225,15 +218,10 @@ before_commit(void)
 	 * The reservation comes last: from then on all later batches wait for
 	 * this commit.
 	 */
-	herald_invalidate_publish();
 	herald_publish_reserve();
 }
 
-/*
- * The server itself refuses pending LISTENs, but does not know our NOTIFYs.  Invalidations go
- * into the queue now, since no callback of this session runs when the transaction commits:
- * that may be in another session, perhaps after a restart.
- */
+/* The server itself refuses pending LISTENs, but does not know our NOTIFYs. */
 static void
 before_prepare(void)
 {
@@ -246,15 +234,15 @@ before_prepare(void)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot PREPARE a transaction that has changed settings of channels"),
 				 errdetail("Until it is committed, all notifications of the database would be logged.")));
-	herald_invalidate_publish();
 }
 
 /* The end is visible to other sessions; locks are still held. */
 static void
 at_end(bool committed)
 {
-	herald_invalidate_end();
-	if (!committed)
+	if (committed)
+		herald_publish_note_commit();
+	else
 		herald_dispatch_cancel_wait();
 
 	/*
@@ -288,12 +276,8 @@ after_locks(void)
 	/* First: a change of settings waits for commits, not for their delivery. */
 	herald_channel_settings_end();
 	finished = herald_publish_finish(committed, &end);
-	herald_invalidate_reset();
 	if (committed)
-	{
-		herald_store_commit();
 		herald_subscriptions_commit();
-	}
 	else
 		herald_subscriptions_abort();
 	herald_resumption_end_transaction();

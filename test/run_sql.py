@@ -68,10 +68,10 @@ def main() -> int:
                                 (scheduled(kind, "herald_only") if herald else []))
     output = TEST / "results" / f"{kind}_{arguments.on}"
     output.mkdir(parents=True, exist_ok=True)
-    with Cluster(preload=herald, settings=SETTINGS) as cluster:
+    with Cluster(preload=herald, caches=herald, settings=SETTINGS) as cluster:
         cluster.psql(f"CREATE DATABASE {DBNAME}")
         if herald:
-            cluster.create_herald(DBNAME)
+            cluster.psql("CREATE EXTENSION pg_herald", DBNAME)
         status = subprocess.run(command(kind, cluster, output, tests)).returncode
         differences = output / "regression.diffs"
         if status != 0 and differences.exists():

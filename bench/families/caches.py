@@ -5,8 +5,9 @@ from functools import partial
 from bench.family import Case, Context, Family, Plot, Point, Table
 from bench.measuring.caches import DOCUMENTS, PROJECTS, READ_PROJECTS, policy_tps, stale_answers
 from bench.reporting import figures, plots
+from harness.cluster import Cluster
 
-SERVERS = {"no cache": "stock", "dummy relcache": "stock", "herald": "herald"}
+SERVERS = {"no cache": "stock", "dummy relcache": "stock", "herald": "caches"}
 NAMES = {"no cache": "no cache", "dummy relcache": "dummy relcache", "herald": "herald's cache"}
 
 # Reading backends, invalidating commits a second; --smoke measures the first.
@@ -18,13 +19,17 @@ CHECKED = "stale answers"
 CHECKED_CELL = (4, 100)
 
 
+def _server(context: Context, way: str) -> Cluster:
+    name = SERVERS[way]
+    return context.clusters[name] if name in context.clusters else context.cluster_with(name, {})
+
+
 def _tps(context: Context, way: str, backends: int, rate: int) -> dict:
-    return policy_tps(context.clusters[SERVERS[way]], context.seconds, way=way, backends=backends, rate=rate)
+    return policy_tps(_server(context, way), context.seconds, way=way, backends=backends, rate=rate)
 
 
 def _stale(context: Context, way: str, backends: int, rate: int) -> dict:
-    return stale_answers(context.clusters[SERVERS[way]], context.seconds, way=way, backends=backends,
-                         rate=rate)
+    return stale_answers(_server(context, way), context.seconds, way=way, backends=backends, rate=rate)
 
 
 def points(quick: bool) -> list[Point]:

@@ -20,6 +20,7 @@
  */
 #include "inval.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>

@@ -203,7 +203,7 @@ def policy_tps(cluster: Cluster, seconds: float, *, way: str, backends: int, rat
 
     tps                     queries a second; with a cache, without the first second, which fills it
     invalidations_per_s     commits actually made; also without a cache
-    resets, catch_ups       their growth in herald.stats
+    resets, catch_ups       their growth in herald.cache_stats
     lookups_per_query       look-ups computed
     lookup_us               time of one look-up, when nothing else runs
     latency_ms              time of a query
@@ -228,7 +228,7 @@ def policy_tps(cluster: Cluster, seconds: float, *, way: str, backends: int, rat
 def _counted(cluster: Cluster) -> dict[str, int]:
     if not is_herald(cluster):
         return {}
-    resets, catch_ups = cluster.psql("SELECT cache_resets, catch_ups FROM herald.stats", DBNAME).split("|")
+    resets, catch_ups = cluster.psql("SELECT cache_resets, catch_ups FROM herald.cache_stats", DBNAME).split("|")
     return {"resets": int(resets), "catch_ups": int(catch_ups)}
 
 

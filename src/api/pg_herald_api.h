@@ -3,8 +3,8 @@
  * pg_herald_api.h
  *	  The C interface of pg_herald for other modules.
  *
- * The only header of pg_herald that is installed.  A module that uses it can be built and
- * loaded without pg_herald: it checks at run time whether pg_herald is loaded.
+ * A module that uses it can be built and loaded without pg_herald: it checks at run time whether
+ * pg_herald is loaded.
  *
  *		const HeraldApi *herald = herald_api_find();
  *
@@ -28,7 +28,6 @@
 #include "postgres.h"
 
 #include "fmgr.h"
-#include "utils/snapshot.h"
 
 /*
  * A new major version is a different interface.  Within a major version, functions are only
@@ -39,32 +38,15 @@
 #define HERALD_API_HAS(api, function) \
 	((api)->size >= offsetof(HeraldApi, function) + sizeof((api)->function))
 
-/* A cache that a module has registered.  Lives as long as the process. */
-typedef struct HeraldCache HeraldCache;
-
 /* A reason to signal that a module has registered.  Lives as long as the process. */
 typedef struct HeraldReason HeraldReason;
-
-/*
- * Drop the values cached under this key's hash, in this process.  Called when invalidations
- * are read: from cache_accept(), at the beginning of a statement, before a commit, or while a
- * backend is idle; and at once for keys that this process itself invalidates.  Must not throw,
- * read catalogs, or call this interface.
- */
-typedef void (*HeraldCacheInvalidate) (uint32 key_hash, void *arg);
-
-/*
- * Drop the whole cache, in this process.  Called when it was invalidated as a whole, and when
- * invalidations were missed.  The same restrictions apply.
- */
-typedef void (*HeraldCacheReset) (void *arg);
 
 /*
  * Called when this reason has been sent to this process, once or several times since the last
  * call.  Runs at a safe point: at the beginning of a statement, before a commit, or in an
  * empty transaction if the process was idle.  A transaction is open and has not failed, but it
  * may be the client's, and about to commit; there may be no snapshot.  May notify and
- * invalidate.  Must not throw, and must not send a reason to its own process.
+ * use pg_herald_cache_api.h.  Must not throw, and must not send a reason to its own process.
  */
 typedef void (*HeraldReasonHandler) (void *arg);
 
@@ -72,52 +54,6 @@ typedef struct HeraldApi
 {
 	uint32		major;			/* HERALD_API_MAJOR */
 	uint32		size;			/* of this structure, in bytes */
-
-	/*
-	 * Register a cache by its name, of at most 63 bytes; also from _PG_init()
-	 * in the postmaster.  Registering it again replaces the callbacks.  The
-	 * same name stands for the same cache in all processes, and in SQL
-	 * (herald.cache_invalidate()).  Throws if there are more than 32 caches
-	 * (all SQL caches count as one), or if the name is too long or empty.
-	 */
-	HeraldCache *(*cache_register) (const char *name, HeraldCacheInvalidate invalidate,
-									HeraldCacheReset reset, void *arg);
-
-	/* The hash of a key's bytes, which stands for the key. */
-	uint32		(*cache_hash) (const void *key, size_t length);
-
-	/*
-	 * Process all invalidations up to now; it calls the callbacks.  To be
-	 * called before each use of cached values, in a transaction, after taking
-	 * the snapshot for that use.  Then no value is older than the data that
-	 * the snapshot sees; it can be newer for the snapshot of a cursor or an
-	 * imported one.  Costs two loads if there are no invalidations.  The
-	 * first call in a process may throw, when out of memory.
-	 */
-	void		(*cache_accept) (void);
-
-	/*
-	 * May a value be kept that was computed with this snapshot?  Call this
-	 * after computing it, and after cache_accept(); keep the value before any
-	 * other code can call cache_accept(). snapshot: the oldest of those with
-	 * which it was computed; NULL: the active one.  False if a transaction
-	 * whose change the snapshot does not see has invalidated it; if this
-	 * transaction has written anything, since the value might include changes
-	 * that are rolled back; in a serializable transaction, since the server
-	 * would not see what it reads from a cache; on a standby.  Never throws.
-	 */
-	bool		(*cache_may_keep) (HeraldCache *cache, uint32 key_hash, Snapshot snapshot);
-
-	/*
-	 * Invalidate a key when this transaction commits; in this process at
-	 * once.  Rolled back with the transaction or subtransaction.  Assigns an
-	 * id to the transaction.  In a transaction that may write; throws in
-	 * recovery, in a parallel operation, and when out of memory.
-	 */
-	void		(*cache_invalidate) (HeraldCache *cache, uint32 key_hash);
-
-	/* The same for all keys of the cache. */
-	void		(*cache_invalidate_all) (HeraldCache *cache);
 
 	/*
 	 * Does the same as the NOTIFY statement; payload may be NULL for an empty
@@ -129,7 +65,8 @@ typedef struct HeraldApi
 	/*
 	 * Register a reason by its name, of at most 63 bytes, with its handler in
 	 * this process; also from _PG_init() in the postmaster.  Registering it
-	 * again replaces the handler.  A server can have 30 reasons until it
+	 * again replaces the handler.  NULL: this process only sends it, if it
+	 * has registered no handler.  A server can have 31 reasons until it
 	 * restarts.  Throws if there are more, or if the name is too long or
 	 * empty.
 	 */

@@ -106,6 +106,9 @@ herald_reason_register(const char *name, HeraldReasonHandler handler, void *arg)
 		reason->next = registered;
 		registered = reason;
 	}
+	if (handler == NULL)
+		return reason;
+
 	reason->handler = handler;
 	reason->arg = arg;
 	reason->is_attended = false;
@@ -136,7 +139,7 @@ herald_reason_names_attend(void)
 	if (!has_unattended)
 		return;
 	for (HeraldReason *reason = registered; reason; reason = reason->next)
-		if (!reason->is_attended)
+		if (reason->handler != NULL && !reason->is_attended)
 		{
 			herald_attention_to(reason->bit, reason->handler, reason->arg);
 			reason->is_attended = true;

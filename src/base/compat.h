@@ -20,6 +20,7 @@
 #error "pg_herald supports PostgreSQL 15 to 19"
 #endif
 
+#include "fmgr.h"
 #include "lib/dshash.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
@@ -49,6 +50,34 @@ typedef RelFileLocator HeraldRelFile;
 #else
 #include "storage/relfilenode.h"
 typedef RelFileNode HeraldRelFile;
+#endif
+
+/*
+ * 16: what the server looks up in a library is marked, and its makefiles hide all other names.  We
+ * hide them for 15 as well.
+ */
+#if PG_VERSION_NUM < 160000
+#undef PGDLLEXPORT
+#define PGDLLEXPORT __attribute__((visibility("default")))
+#undef PG_FUNCTION_INFO_V1
+#define PG_FUNCTION_INFO_V1(name) \
+extern PGDLLEXPORT Datum name(PG_FUNCTION_ARGS); \
+extern PGDLLEXPORT const Pg_finfo_record *CppConcat(pg_finfo_, name)(void); \
+const Pg_finfo_record * \
+CppConcat(pg_finfo_, name) (void) \
+{ \
+	static const Pg_finfo_record my_finfo = {1}; \
+	return &my_finfo; \
+} \
+extern int	no_such_variable
+#endif
+
+/* 18: a library tells its name and version, that of the extensions; pg_get_loaded_modules() shows them. */
+#define HERALD_VERSION	"1.0"
+#if PG_VERSION_NUM >= 180000
+#define HERALD_MODULE(library)	PG_MODULE_MAGIC_EXT(.name = library, .version = HERALD_VERSION)
+#else
+#define HERALD_MODULE(library)	PG_MODULE_MAGIC
 #endif
 
 /*
@@ -99,6 +128,13 @@ herald_proc_wait_event(int number)
 	return *(volatile uint32 *) &GetPGProcByNumber(number)->wait_event_info;
 }
 
+/* Is another process in a transaction?  One that has failed does not count. */
+static inline bool
+herald_proc_is_in_transaction(int number)
+{
+	return *(volatile LocalTransactionId *) &herald_proc_lxid(number) != InvalidLocalTransactionId;
+}
+
 /*
  * Would a signal to this process have no effect now?  That is so if it waits for something
  * other than its client's next message or the wait event `for_us`, or for a message within a
@@ -110,7 +146,7 @@ herald_proc_waits_elsewhere(int number, uint32 for_us)
 	uint32		wait = herald_proc_wait_event(number);
 
 	if (wait == WAIT_EVENT_CLIENT_READ)
-		return *(volatile LocalTransactionId *) &herald_proc_lxid(number) != InvalidLocalTransactionId;
+		return herald_proc_is_in_transaction(number);
 	return wait != 0 && wait != for_us;
 }
 

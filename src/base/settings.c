@@ -23,6 +23,7 @@
 #define CHANNEL_MEMORY_MIN_KB	1024
 #define CHANNEL_MEMORY_MAX_KB	(8 * 1024 * 1024)
 #define WAKEUP_CONCURRENCY_MAX	65536
+#define HEARTBEAT_MIN_MS		100
 #define PAYLOAD_MAX				(256 * 1024 * 1024)
 
 /* Set to their defaults by the definitions below. */
@@ -35,16 +36,17 @@ int			herald_max_queue_size_kb;
 int			herald_resume_wal_size_mb;
 int			herald_retain_size_kb;
 int			herald_max_read_wait_ms;
+int			herald_heartbeat_ms;
 int			herald_wakeup_concurrency;
 int			herald_max_payload;
-int			herald_cache_memory_kb;
 
 static bool check_queue_memory(int *newval, void **extra, GucSource source);
 static bool check_wakeup_concurrency(int *newval, void **extra, GucSource source);
+static bool check_heartbeat(int *newval, void **extra, GucSource source);
 
 
 void
-herald_settings_define(GucIntAssignHook cache_memory_changed)
+herald_settings_define(GucIntAssignHook heartbeat_changed)
 {
 	DefineCustomBoolVariable("herald.enabled",
 							 "Sends notifications through pg_herald instead of the server's own queue.",
@@ -52,12 +54,12 @@ herald_settings_define(GucIntAssignHook cache_memory_changed)
 							 &herald_enabled, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 
-	DefineCustomIntVariable("herald.cache_memory",
-							"Sets the memory of each session for values kept by herald.cache_through().",
-							"The least recently used values are removed first. 0 turns these caches off.",
-							&herald_cache_memory_kb, 4 * 1024,
-							0, MAX_KILOBYTES,
-							PGC_USERSET, GUC_UNIT_KB, NULL, cache_memory_changed, NULL);
+	DefineCustomIntVariable("herald.heartbeat",
+							"Sets how often a session that listens to channel herald_position receives its position at least.",
+							"Also when nothing is sent, but not within a transaction. 0 turns this off.",
+							&herald_heartbeat_ms, 0,
+							0, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS, check_heartbeat, heartbeat_changed, NULL);
 
 	DefineCustomIntVariable("herald.max_channel_memory_per_role",
 							"Sets the maximum part of herald.channel_memory that the sessions of one role may use.",
@@ -165,6 +167,19 @@ check_wakeup_concurrency(int *newval, void **extra, GucSource source)
 	{
 		GUC_check_errdetail("At least one listener must be woken at a time.");
 		GUC_check_errhint("Use -1 for the number of CPUs.");
+		return false;
+	}
+	return true;
+}
+
+/* So that one session does not keep the watchdog, and itself, busy. */
+static bool
+check_heartbeat(int *newval, void **extra, GucSource source)
+{
+	if (*newval > 0 && *newval < HEARTBEAT_MIN_MS)
+	{
+		GUC_check_errdetail("The shortest heartbeat is %d ms.", HEARTBEAT_MIN_MS);
+		GUC_check_errhint("Use 0 for none.");
 		return false;
 	}
 	return true;

@@ -27,17 +27,17 @@ extern int	herald_max_queue_size_kb;
 extern int	herald_max_uncommitted_per_role_kb; /* -1: half of
 												 * herald_max_queue_size_kb */
 extern int	herald_max_payload; /* bytes */
-extern int	herald_cache_memory_kb; /* of each backend; 0: nothing is cached */
 extern int	herald_resume_wal_size_mb;
 extern int	herald_retain_size_kb;
 extern int	herald_max_read_wait_ms;
+extern int	herald_heartbeat_ms;	/* 0: none */
 extern int	herald_wakeup_concurrency;	/* -1: by the number of CPUs */
 
 /*
  * Define the settings and reserve their prefix.  Called once, in _PG_init().  The hook is
- * called when herald.cache_memory changes.
+ * called when herald.heartbeat changes.
  */
-extern void herald_settings_define(GucIntAssignHook cache_memory_changed);
+extern void herald_settings_define(GucIntAssignHook heartbeat_changed);
 
 /* Maximum number of turns at a time, at least 1. */
 extern uint32 herald_settings_turns(void);

@@ -16,7 +16,6 @@ HeraldQueue *herald_queue;
 HeraldWakeup *herald_wakeup;
 HeraldSlot *herald_slots;
 HeraldControl *herald_control;
-HeraldInvalQueue *herald_inval_queue;
 HeraldFiles *herald_files;
 HeraldSpill *herald_spill;
 HeraldLargeTable *herald_large_table;

@@ -19,7 +19,7 @@
 #include "storage/s_lock.h"
 #include "utils/timestamp.h"
 
-#include "core/inval_queue.h"
+#include "base/count.h"
 #include "core/queue.h"
 #include "core/reasons.h"
 #include "core/retention.h"
@@ -46,26 +46,8 @@ typedef enum HeraldCounter
 	HERALD_COUNT_SEGMENTS_DROPPED,	/* given up, at the size limit or because
 									 * saving failed */
 	HERALD_COUNT_OVERRUNS,		/* listeners that missed notifications */
-	HERALD_COUNT_INVALIDATIONS, /* sent */
-	HERALD_COUNT_CACHE_RESETS,	/* resets of backends that missed
-								 * invalidations */
-	HERALD_COUNT_CATCH_UPS,		/* signals to backends that were far behind */
 	HERALD_COUNTERS
 } HeraldCounter;
-
-/* A backend's use of caches. */
-typedef struct HeraldCacheUse
-{
-	_Atomic uint32_t database;
-	_Atomic uint32_t role;
-	_Atomic uint32_t values;	/* that it caches */
-	_Atomic uint64_t bytes;		/* memory for these values */
-	_Atomic uint64_t hits;
-	_Atomic uint64_t misses;
-	_Atomic uint64_t invalidations; /* messages of its database that it has
-									 * read */
-	_Atomic uint64_t resets;
-} HeraldCacheUse;
 
 /* pg_herald's own background workers: the watchdog, the housekeeper and the relay. */
 #define HERALD_WORKERS		3
@@ -95,6 +77,10 @@ typedef struct HeraldSlot
 	_Atomic uint64_t wakeups;
 	_Atomic uint64_t told;		/* the last position sent to its client; 0: it
 								 * sends none */
+	_Atomic uint32_t heartbeat_ms;	/* it sends one this often:
+									 * herald.heartbeat; 0: only as the queue
+									 * advances */
+	_Atomic uint64_t told_at_ms;	/* with a heartbeat: when it was sent */
 	_Atomic uint64_t counters[HERALD_COUNTERS];
 
 	/*
@@ -109,9 +95,6 @@ typedef struct HeraldSlot
 	 * database and the version of the channel settings that it uses; else 0.
 	 */
 	_Atomic uint64_t composes;
-
-	/* Written by the backend, once it has used a cache. */
-	HeraldCacheUse cache;
 } HeraldSlot;
 
 /*
@@ -205,8 +188,6 @@ typedef struct HeraldControl
 	LWLock	   *deletion_lock;	/* before spill_lock */
 	LWLock	   *scan_lock;		/* for going through the channel map */
 	LWLock	   *reasons_lock;	/* for entering a name in herald_reason_names */
-	LWLock	   *invalidation_lock;	/* for inserting in herald_inval_queue,
-									 * and joining it */
 
 	/*
 	 * The watchdog's process number, or -1; and whether it is in a long
@@ -216,6 +197,9 @@ typedef struct HeraldControl
 	_Atomic uint32_t watchdog_sleeps;
 	_Atomic uint32_t tells_positions;	/* 1: some session sends its position
 										 * to its client as the queue advances */
+	_Atomic uint32_t heartbeats_changed;	/* 1: some session has a new
+											 * heartbeat since the watchdog
+											 * last looked */
 
 	/*
 	 * Number of backends that wait until batches are settled: their own,
@@ -266,7 +250,6 @@ extern HeraldQueue *herald_queue;
 extern HeraldWakeup *herald_wakeup;
 extern HeraldSlot *herald_slots;
 extern HeraldControl *herald_control;
-extern HeraldInvalQueue *herald_inval_queue;
 typedef struct HeraldFiles HeraldFiles;
 typedef struct HeraldSpill HeraldSpill;
 typedef struct HeraldReasonNames HeraldReasonNames;
@@ -296,14 +279,6 @@ static inline bool
 herald_shared_is_damaged(void)
 {
 	return unlikely(atomic_load(&herald_control->is_damaged) != 0);
-}
-
-/* Add to a counter that only this process writes, so no locked instruction is needed. */
-static inline void
-herald_count(_Atomic uint64_t *counter, uint64 n)
-{
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-						  memory_order_relaxed);
 }
 
 /* Add to this process's counter.  Never fails. */

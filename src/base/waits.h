@@ -14,6 +14,8 @@
 
 #include "storage/condition_variable.h"
 
+#include "core/stop_point.h"	/* HERALD_MAY_WAIT() */
+
 /* docs/troubleshooting.md explains each to users. */
 typedef enum HeraldWait
 {
@@ -43,18 +45,6 @@ extern void herald_waits_define(void);
 
 /* The wait event in the form that the server's functions take. */
 extern uint32 herald_wait(HeraldWait wait);
-
-/*
- * To be called where a wait may begin, before it is known whether it is needed.  A build for tests
- * stops the server if this process holds the lock of the server's NOTIFY or an LWLock: see "Waits"
- * in docs/internals/LOCKS.md.
- */
-#ifdef HERALD_STOP_POINTS
-#define HERALD_MAY_WAIT()			herald_stop_check_wait(__FILE__, __func__)
-extern void herald_stop_check_wait(const char *file, const char *function);
-#else
-#define HERALD_MAY_WAIT()			((void) 0)
-#endif
 
 /*
  * To wait at one of our condition variables, in a loop: prepare, check the condition, sleep.

@@ -47,6 +47,7 @@
 #include "utils/numeric.h"
 #include "utils/typcache.h"
 
+#include "base/compat.h"
 #include "cache/key.h"
 
 PG_FUNCTION_INFO_V1(herald_cache_key);

@@ -4,7 +4,7 @@
  *	  The values that this session caches.
  *
  * Entries are found by the hashes of cache and key, which invalidations also use, and then
- * compared by their names.  Beyond herald.cache_memory the least recently used entries are
+ * compared by their names.  Beyond herald_cache.memory the least recently used entries are
  * discarded.
  *
  * Some entries are temporary.  A value that was computed in a transaction that has written
@@ -30,11 +30,10 @@
 #include "utils/memutils.h"
 
 #include "base/compat.h"
-#include "base/involvement.h"
-#include "base/settings.h"
-#include "base/shared.h"
 #include "cache/store.h"
 #include "core/inval_queue.h"
+#include "inval/cache_involvement.h"
+#include "inval/cache_shared.h"
 #include "inval/invalidate.h"
 #include "inval/subscribers.h"
 
@@ -95,6 +94,8 @@ typedef struct Entry
 	text	   *value;			/* NULL: an SQL null */
 } Entry;
 
+int			herald_cache_memory_kb;
+
 static struct
 {
 	MemoryContext context;		/* NULL: nothing is allocated */
@@ -118,6 +119,8 @@ static Source *find_source(const HeraldStoreName *name);
 static void discard_source(Source *source);
 static bool is_from(const Source *source, const HeraldStoreName *name);
 static void discard(Entry *entry);
+static void keep_at_end(void);
+static void keep_tentative(void *arg);
 static void discard_list(dlist_head *entries, size_t offset, bool passing_too);
 static bool is_passing_for(Snapshot snapshot);
 static void trim(Size limit);
@@ -226,15 +229,6 @@ forget(uint32 cache, uint32 key, void *arg)
 			discard_list(&found->entries, offsetof(Entry, in_place), false);
 	}
 	report_use();
-}
-
-void
-herald_store_commit(void)
-{
-	if (store.context == NULL)
-		return;
-	while (!dlist_is_empty(&store.tentative))
-		dlist_container(Entry, by_state, dlist_pop_head_node(&store.tentative))->state = ENTRY_KEPT;
 }
 
 void
@@ -348,6 +342,8 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	entry->source = NULL;
 	PG_TRY();
 	{
+		if (state == ENTRY_TENTATIVE)
+			keep_at_end();
 		entry->source = find_source(name);
 		entry->place = hash_search(store.places, hashes, HASH_ENTER, &found);
 		if (!found)
@@ -376,7 +372,7 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	if (state == ENTRY_TENTATIVE)
 	{
 		dlist_push_head(&store.tentative, &entry->by_state);
-		herald_is_involved = true;
+		herald_cache_is_involved = true;
 	}
 	store.bytes += entry->bytes;
 	store.values++;
@@ -388,6 +384,29 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 		discard(entry);
 	report_use();
 	return fits;
+}
+
+/* With the first tentative value: have them become valid when the server frees the transaction's memory. */
+static void
+keep_at_end(void)
+{
+	MemoryContextCallback *at_end;
+
+	if (!dlist_is_empty(&store.tentative))
+		return;
+	at_end = MemoryContextAllocZero(TopTransactionContext, sizeof(MemoryContextCallback));
+	at_end->func = keep_tentative;
+	MemoryContextRegisterResetCallback(TopTransactionContext, at_end);
+}
+
+/* After a rollback there are none. */
+static void
+keep_tentative(void *arg)
+{
+	if (store.context == NULL)
+		return;
+	while (!dlist_is_empty(&store.tentative))
+		dlist_container(Entry, by_state, dlist_pop_head_node(&store.tentative))->state = ENTRY_KEPT;
 }
 
 /*
@@ -545,7 +564,7 @@ trim(Size limit)
 static void
 report_use(void)
 {
-	HeraldCacheUse *use = &herald_slots[herald_shared_my_slot()].cache;
+	HeraldCacheUse *use = herald_cache_my_use();
 
 	atomic_store_explicit(&use->values, store.values, memory_order_relaxed);
 	atomic_store_explicit(&use->bytes, store.bytes, memory_order_relaxed);

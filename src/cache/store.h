@@ -14,6 +14,9 @@
 
 #include "utils/snapshot.h"
 
+/* herald_cache.memory: of each backend; 0: nothing is cached. */
+extern int	herald_cache_memory_kb;
+
 /*
  * A value is the result of a query: its name has everything that it depends on besides the
  * data.  An invalidation names the cache and the key, which is made from the arguments.
@@ -51,7 +54,7 @@ extern bool herald_store_get(const HeraldStoreName *name, Snapshot snapshot, tex
 
 /*
  * Keep a value, NULL for an SQL null.  The caller must have checked that it may be kept.
- * False: it is larger than herald.cache_memory, and is not kept.  Throws when out of memory.
+ * False: it is larger than herald_cache.memory, and is not kept.  Throws when out of memory.
  */
 extern bool herald_store_put(const HeraldStoreName *name, const text *value);
 
@@ -65,12 +68,11 @@ extern bool herald_store_put_passing(const HeraldStoreName *name, Snapshot snaps
 /*
  * The transaction has committed, so values that include its changes are valid.  Never fails.
  */
-extern void herald_store_commit(void);
 
 /* A transaction or subtransaction was rolled back.  Never fails. */
 extern void herald_store_abort(void);
 
-/* The assign hook of herald.cache_memory, which may have become smaller. */
+/* The assign hook of herald_cache.memory, which may have become smaller. */
 extern void herald_store_trim(int limit_kb, void *extra);
 
 #endif							/* HERALD_STORE_H */

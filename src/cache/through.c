@@ -21,9 +21,10 @@
 #include "utils/snapmgr.h"
 
 #include "base/compat.h"
-#include "base/shared.h"
+#include "base/count.h"
 #include "cache/key.h"
 #include "cache/store.h"
+#include "inval/cache_shared.h"
 #include "inval/inval_reader.h"
 
 PG_FUNCTION_INFO_V1(herald_cache_through);
@@ -115,7 +116,7 @@ herald_cache_through(PG_FUNCTION_ARGS)
 static bool
 find(const HeraldStoreName *name, text **value)
 {
-	HeraldCacheUse *use = &herald_slots[herald_shared_my_slot()].cache;
+	HeraldCacheUse *use = herald_cache_my_use();
 	bool		found;
 
 	herald_inval_reader_accept();

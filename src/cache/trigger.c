@@ -29,9 +29,9 @@
 #include "utils/rel.h"
 
 #include "base/compat.h"
-#include "base/waits.h"
 #include "cache/key.h"
 #include "core/inval_queue.h"
+#include "core/stop_point.h"
 #include "inval/invalidate.h"
 
 PG_FUNCTION_INFO_V1(herald_invalidate_cache);

@@ -13,12 +13,13 @@
  * only moved forward, and new readers began at the head.  So it is enough that look_at is at
  * most `size` from the position of the reader that was furthest behind at that check.
  *
- * One lock, which the caller holds to insert and to join, protects head, look_at, `last` and
- * slots_used, and makes inserting and joining exclusive.  Nothing else is locked:
+ * One lock, which the caller holds to insert, to join and to take back a turn, protects head,
+ * look_at, `last`, slots_used and the last check, and makes these steps exclusive.  Nothing else
+ * is locked:
  *
  *	 a reader's word	moves forward by its reader, READING → RESET by an
  *						inserter, to FREE and back by its reader
- *	 stuck				set by the watchdog, cleared by the reader
+ *	 stuck				set with the lock held, cleared by the reader
  *	 turn				changed by exchanging exactly the one that was seen
  *
  * [I1] A process that sees the head sees the messages before it.
@@ -46,6 +47,11 @@
  * that falls far behind between two checks waits for the next check, at most size /
  * CLEANUP_QUANTUM messages later.)
  *
+ * A turn whose holder has read nothing since the last check is taken back.  That needs no clock,
+ * and no process that looks after the turn: a reader is in danger only while messages come, and
+ * each 1/16 of the ring brings a check.  If messages come so fast that a holder was not running
+ * yet, it still reads, since it has its signal; only another reader is woken besides.
+ *
  * The next holder is chosen from words that may be out of date.  This is harmless: a reader
  * that has caught up meanwhile gets an unnecessary signal, and hands the turn on.
  *
@@ -62,6 +68,7 @@
 
 static void look_after_readers(HeraldInvalQueue *queue, uint64_t head);
 static uint64_t needed_by(HeraldInvalQueue *queue, uint32_t slot, uint64_t head);
+static int32_t check_turn(HeraldInvalQueue *queue);
 static int32_t give_turn(HeraldInvalQueue *queue);
 static bool take_turn_back(HeraldInvalQueue *queue, uint64_t turn);
 static int32_t hand_turn_on(HeraldInvalQueue *queue, uint32_t slot);
@@ -85,6 +92,16 @@ message_at(HeraldInvalQueue *queue, uint64_t position)
 	_Atomic uint64_t *messages = (_Atomic uint64_t *) &queue->readers[queue->slots];
 
 	return messages + (position & (queue->size - 1)) * WORDS_PER_MESSAGE;
+}
+
+/* The word of the turn's holder; 0: none has the turn. */
+static inline uint64_t
+holder_word(HeraldInvalQueue *queue, uint64_t turn)
+{
+	int32_t		slot = turn_holder(turn);
+
+	return slot == HERALD_INVAL_NOBODY ? 0 :
+		atomic_load_explicit(&queue->readers[slot].word, memory_order_relaxed);
 }
 
 static inline void
@@ -206,7 +223,7 @@ herald_inval_read(HeraldInvalQueue *queue, uint32_t slot, HeraldInvalidation *me
 }
 
 /*
- * [I5] The turn first, then `stuck`.  If the watchdog has taken the turn, we see its mark; if
+ * [I5] The turn first, then `stuck`.  If a process has taken the turn back, we see its mark; if
  * it comes too late to take the turn, it clears its mark itself.
  */
 int32_t
@@ -246,7 +263,7 @@ herald_inval_insert(HeraldInvalQueue *queue, const HeraldInvalidation *messages,
 	 * furthest_behind().
 	 */
 	atomic_store_explicit(&queue->head, head + count, memory_order_seq_cst);
-	return look ? give_turn(queue) : HERALD_INVAL_NOBODY;
+	return look ? check_turn(queue) : HERALD_INVAL_NOBODY;
 }
 
 int32_t
@@ -266,6 +283,7 @@ herald_inval_rescue(HeraldInvalQueue *queue, uint64_t turn)
 		clear_stuck(reader);
 		return HERALD_INVAL_NOBODY;
 	}
+	atomic_fetch_add_explicit(&queue->rescues, 1, memory_order_relaxed);
 	return give_turn(queue);
 }
 
@@ -334,6 +352,25 @@ needed_by(HeraldInvalQueue *queue, uint32_t slot, uint64_t head)
 	return head;
 }
 
+/* Give the turn if it is free, or if its holder has read nothing since the last check. */
+static int32_t
+check_turn(HeraldInvalQueue *queue)
+{
+	/* [I6] after the head has moved: pairs with furthest_behind() */
+	uint64_t	turn = atomic_load_explicit(&queue->turn, memory_order_seq_cst);
+	int32_t		next;
+
+	if (turn_holder(turn) != HERALD_INVAL_NOBODY && turn == queue->checked_turn &&
+		holder_word(queue, turn) == queue->checked_word)
+		next = herald_inval_rescue(queue, turn);
+	else
+		next = give_turn(queue);
+
+	queue->checked_turn = atomic_load_explicit(&queue->turn, memory_order_relaxed);
+	queue->checked_word = holder_word(queue, queue->checked_turn);
+	return next;
+}
+
 /*
  * If the turn is free, give it to the reader that is furthest behind.  Returns that reader's
  * slot, for the caller to signal, or HERALD_INVAL_NOBODY.
@@ -371,8 +408,8 @@ give_turn(HeraldInvalQueue *queue)
 		if (!take_turn_back(queue, next))
 		{
 			/*
-			 * [I5] The watchdog may have marked a reader that has joined in
-			 * this slot meanwhile.
+			 * [I5] A process that has taken the turn back may have marked a
+			 * reader that has joined in this slot meanwhile.
 			 */
 			clear_stuck(&queue->readers[slot]);
 			return HERALD_INVAL_NOBODY;

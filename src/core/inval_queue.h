@@ -9,9 +9,9 @@
  *
  * Inserters check the readers, but only when the ring is half full, 9/16, 10/16 and so on.
  * The reader that is furthest behind, if it is far behind, gets a signal and the turn to catch
- * up; when it has caught up, it hands the turn on.  So only one reader at a time is woken.  A
- * reader whose next message is overwritten is reset: only this reader has to drop everything
- * that it caches.
+ * up; when it has caught up, it hands the turn on.  So only one reader at a time is woken.  If it
+ * has read nothing between two checks, the turn goes to another one.  A reader whose next message
+ * is overwritten is reset: only this reader has to drop everything that it caches.
  *
  * After Tom Lane, "Rewriting sinval messaging to reduce contention", pgsql-
  * patches, June 2008, which is how the server's own queue works
@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "queue.h"				/* HERALD_CACHE_LINE */
+#include "cache_line.h"
 
 /*
  * The keys that change when `xid` commits, which it is about to do.  Readers drop the key's
@@ -89,7 +89,7 @@ typedef struct HeraldInvalReader
 	/* The position to read next, times 4, and the state. */
 	_Atomic uint64_t _Alignas(HERALD_CACHE_LINE) word;
 
-	/* It had its turn to catch up, and has read nothing since. */
+	/* Its turn to catch up was taken back, and it has read nothing since. */
 	_Atomic uint32_t stuck;
 
 	/*
@@ -111,6 +111,9 @@ typedef struct HeraldInvalQueue
 	/* With the lock held. */
 	uint64_t	_Alignas(HERALD_CACHE_LINE) look_at;	/* check the readers
 														 * when head gets there */
+	uint64_t	checked_turn;	/* after the last check: the turn, and its
+								 * holder's word */
+	uint64_t	checked_word;
 
 	/*
 	 * Bits 0 to 31: the slot + 1 of the reader with the turn to catch up, or
@@ -122,9 +125,10 @@ typedef struct HeraldInvalQueue
 	/* For each hash of a database: the position after its last message. */
 	uint64_t	last[HERALD_INVAL_DATABASES];
 
-	/* Counters since the server's start, for tests. */
+	/* Counters since the server's start. */
 	_Atomic uint64_t resets;
-	_Atomic uint64_t signals;
+	_Atomic uint64_t signals;	/* turns given */
+	_Atomic uint64_t rescues;	/* turns taken back */
 
 	/* readers[slots], then the messages: two words each */
 	HeraldInvalReader readers[];
@@ -198,10 +202,7 @@ extern int32_t herald_inval_caught_up(HeraldInvalQueue *queue, uint32_t slot);
 extern int32_t herald_inval_insert(HeraldInvalQueue *queue, const HeraldInvalidation *messages,
 								   uint32_t count);
 
-/*
- * The turn, as a word to compare; 0 in its lower half: no reader has it.  By the watchdog,
- * which checks it again before it goes to sleep [D4].
- */
+/* The turn, as a word to compare.  Its lower half: the slot + 1 that has it; 0: none has. */
 static inline uint64_t
 herald_inval_turn(HeraldInvalQueue *queue)
 {
@@ -209,8 +210,8 @@ herald_inval_turn(HeraldInvalQueue *queue)
 }
 
 /*
- * The watchdog takes back exactly the turn that it saw earlier.  The turn's holder gets no
- * other turn until it has read something.  Returns the slot to signal, or HERALD_INVAL_NOBODY.
+ * Take back exactly this turn: its holder is busy, or does not move.  It gets no other turn until
+ * it has read something.  With the lock held.  Returns the slot to signal, or HERALD_INVAL_NOBODY.
  */
 extern int32_t herald_inval_rescue(HeraldInvalQueue *queue, uint64_t turn);
 

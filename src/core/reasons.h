@@ -27,13 +27,12 @@
 
 typedef _Atomic uint32_t HeraldReasons;
 
-/* Your turn to read notifications, and your turn to read invalidations. */
+/* Your turn to read notifications. */
 #define HERALD_REASON_NOTIFICATIONS		(UINT32_C(1) << 0)
-#define HERALD_REASON_CATCH_UP			(UINT32_C(1) << 1)
 
 /* From this bit on: reasons that other modules have registered (api/reason_names.c). */
-#define HERALD_REASON_FIRST_OTHER		2
-#define HERALD_REASONS_OTHER			30
+#define HERALD_REASON_FIRST_OTHER		1
+#define HERALD_REASONS_OTHER			31
 
 /* Announced by the server's signal for notifications, and by its signal for invalidations. */
 #define HERALD_REASONS_NOTIFY			HERALD_REASON_NOTIFICATIONS

@@ -12,15 +12,19 @@
 
 #include "postgres.h"
 
+#include "api/pg_herald_api.h"
 #include "core/inval_queue.h"
+
+/* Called once, in _PG_init(). */
+extern void herald_catch_up_init(const HeraldApi *api);
+
+/* From now on this backend can be signalled, and then calls the function at a safe point. */
+extern void herald_catch_up_handle(void (*catch_up) (void *arg));
 
 /*
  * Signal the backend that has the turn; HERALD_INVAL_NOBODY: nothing to do.  With no lock
  * held.
  */
 extern void herald_catch_up_wake(int32 slot);
-
-/* The watchdog checks the backend that has the turn.  True: there is one. */
-extern bool herald_catch_up_look(void);
 
 #endif							/* HERALD_CATCH_UP_H */

@@ -28,10 +28,11 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "base/attention.h"
-#include "base/shared.h"
+#include "base/compat.h"
+#include "base/count.h"
 #include "core/freshness.h"
 #include "core/stop_point.h"
+#include "inval/cache_shared.h"
 #include "inval/catch_up.h"
 #include "inval/invalidate.h"
 #include "inval/inval_reader.h"
@@ -60,7 +61,7 @@ static void leave_at_exit(int code, Datum arg);
 void
 herald_inval_reader_accept(void)
 {
-	uint32		slot = herald_shared_my_slot();
+	uint32		slot = herald_my_slot();
 
 	/*
 	 * Temporary tables are dropped at exit, in a transaction: we may have
@@ -119,13 +120,13 @@ static void
 join(void)
 {
 	HeraldInvalQueue *queue = herald_inval_queue;
-	uint32		slot = herald_shared_my_slot();
+	uint32		slot = herald_my_slot();
 	uint32		committing_count = 0;
 	HeraldVisibility seen;
 
 	if (freshness == NULL)
 	{
-		HeraldCacheUse *use = &herald_slots[slot].cache;
+		HeraldCacheUse *use = herald_cache_my_use();
 		HeraldFreshness *fresh = MemoryContextAlloc(TopMemoryContext, sizeof(HeraldFreshness));
 
 		committing = MemoryContextAlloc(TopMemoryContext,
@@ -142,8 +143,15 @@ join(void)
 		atomic_store_explicit(&use->misses, 0, memory_order_relaxed);
 		atomic_store_explicit(&use->invalidations, 0, memory_order_relaxed);
 		atomic_store_explicit(&use->resets, 0, memory_order_relaxed);
-		herald_attention_to(HERALD_REASON_CATCH_UP, catch_up, NULL);
+		herald_catch_up_handle(catch_up);
 		before_shmem_exit(leave_at_exit, (Datum) 0);
+
+		/*
+		 * A process that gives us a turn has seen our word, which comes
+		 * later.
+		 */
+		atomic_store_explicit(&use->process, herald_my_proc_number(), memory_order_relaxed);
+		atomic_store_explicit(&use->pid, MyProcPid, memory_order_seq_cst);
 		freshness = fresh;
 	}
 	must_join = true;			/* until this has succeeded */
@@ -154,9 +162,9 @@ join(void)
 	 */
 	joined_in_recovery = RecoveryInProgress();
 
-	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
+	LWLockAcquire(herald_cache_control->invalidation_lock, LW_EXCLUSIVE);
 	herald_inval_join(queue, slot);
-	LWLockRelease(herald_control->invalidation_lock);
+	LWLockRelease(herald_cache_control->invalidation_lock);
 	HERALD_HOLD_POINT("invalidation-joined");
 
 	/* [I7] pairs with herald_invalidate_publish() and herald_invalidate_end() */
@@ -223,8 +231,8 @@ without_future(uint32 *xids, uint32 count)
 static void
 read_on(void)
 {
-	uint32		slot = herald_shared_my_slot();
-	HeraldCacheUse *use = &herald_slots[slot].cache;
+	uint32		slot = herald_my_slot();
+	HeraldCacheUse *use = herald_cache_my_use();
 	HeraldInvalidation messages[HERALD_INVAL_READ_QUANTUM];
 	int			n;
 
@@ -237,7 +245,7 @@ read_on(void)
 			if (skip())
 				continue;
 			herald_count(&use->resets, 1);
-			herald_shared_count(HERALD_COUNT_CACHE_RESETS, 1);
+			atomic_fetch_add_explicit(&herald_cache_control->resets, 1, memory_order_relaxed);
 			join();
 			continue;
 		}
@@ -269,9 +277,9 @@ skip(void)
 {
 	bool		result;
 
-	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
-	result = herald_inval_skip(herald_inval_queue, herald_shared_my_slot(), MyDatabaseId);
-	LWLockRelease(herald_control->invalidation_lock);
+	LWLockAcquire(herald_cache_control->invalidation_lock, LW_EXCLUSIVE);
+	result = herald_inval_skip(herald_inval_queue, herald_my_slot(), MyDatabaseId);
+	LWLockRelease(herald_cache_control->invalidation_lock);
 	return result;
 }
 
@@ -279,11 +287,22 @@ skip(void)
 static void
 catch_up(void *arg)
 {
-	HERALD_HOLD_POINT("catch-up");
-	herald_inval_reader_accept();
+	int32		mine = (int32) herald_my_slot();
+	int32		next;
 
-	/* There may have been nothing left to read: hand the turn on in any case. */
-	herald_catch_up_wake(herald_inval_caught_up(herald_inval_queue, herald_shared_my_slot()));
+	HERALD_HOLD_POINT("catch-up");
+
+	/*
+	 * There may have been nothing left to read: hand the turn on in any case.
+	 * If so much has come meanwhile that it is ours again, read on: a handler
+	 * must not send its reason to its own process.
+	 */
+	do
+	{
+		herald_inval_reader_accept();
+		next = herald_inval_caught_up(herald_inval_queue, (uint32) mine);
+	} while (next == mine);
+	herald_catch_up_wake(next);
 }
 
 /*
@@ -340,7 +359,8 @@ leave_at_exit(int code, Datum arg)
 
 	LWLockReleaseAll();
 	HERALD_HOLD_POINT("invalidation-leave");
-	wake = herald_inval_leave(herald_inval_queue, herald_shared_my_slot());
+	wake = herald_inval_leave(herald_inval_queue, herald_my_slot());
 	herald_catch_up_wake(wake);
-	atomic_store_explicit(&herald_slots[herald_shared_my_slot()].cache.values, 0, memory_order_relaxed);
+	atomic_store_explicit(&herald_cache_my_use()->values, 0, memory_order_relaxed);
+	atomic_store_explicit(&herald_cache_my_use()->pid, 0, memory_order_relaxed);
 }

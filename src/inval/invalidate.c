@@ -26,10 +26,10 @@
 #include "utils/memutils.h"
 
 #include "base/compat.h"
-#include "base/involvement.h"
-#include "base/shared.h"
 #include "base/subtransaction_levels.h"
 #include "core/stop_point.h"
+#include "inval/cache_shared.h"
+#include "inval/cache_involvement.h"
 #include "inval/catch_up.h"
 #include "inval/invalidate.h"
 #include "inval/subscribers.h"
@@ -63,6 +63,7 @@ static struct
 static HeraldLevels levels;
 
 static void create(void);
+static void reset(void *arg);
 static void add(uint32 cache, uint32 key);
 static uint32 count_keys(uint32 cache);
 static TransactionId announce(void);
@@ -124,12 +125,12 @@ herald_invalidate(uint32 cache, uint32 key)
 		pending.items = repalloc_huge(pending.items, (Size) pending.room * 2 * sizeof(InvalidKey));
 		pending.room *= 2;
 	}
-	herald_is_involved = true;
+	herald_cache_is_involved = true;
 	herald_levels_note(&levels, pending.count);
 	add(cache, key);
 
 	/* Called by another module's callback, after ours. */
-	if (herald_is_committing)
+	if (herald_cache_is_committing)
 	{
 		HeraldInvalidation message = {MyDatabaseId, cache, key, announce()};
 
@@ -236,32 +237,35 @@ herald_invalidate_end(void)
 	 * [I7] The transaction is visibly over, or among the prepared ones: pairs
 	 * with join() of inval_reader.c
 	 */
-	atomic_store_explicit(&herald_inval_queue->readers[herald_shared_my_slot()].committing, 0,
+	atomic_store_explicit(&herald_inval_queue->readers[herald_my_slot()].committing, 0,
 						  memory_order_release);
 }
 
-void
-herald_invalidate_reset(void)
-{
-	if (pending.context == NULL)
-		return;
-
-	HERALD_HOLD_POINT("invalidate-reset");
-	MemoryContextDelete(pending.context);
-	herald_levels_reset(&levels);
-	memset(&pending, 0, sizeof(pending));
-}
-
+/*
+ * The server frees the transaction's memory at its very end, when no session waits for it any
+ * more.  The list may be large, so freeing it can take long.
+ */
 static void
 create(void)
 {
-	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "pg_herald invalidations",
+	MemoryContext context = AllocSetContextCreate(TopTransactionContext, "pg_herald invalidations",
 												  ALLOCSET_SMALL_SIZES);
+	MemoryContextCallback *at_end = MemoryContextAllocZero(context, sizeof(MemoryContextCallback));
 
 	memset(&pending, 0, sizeof(pending));
 	pending.room = 4 * FEW;
 	pending.items = MemoryContextAlloc(context, pending.room * sizeof(InvalidKey));
+	at_end->func = reset;
+	MemoryContextRegisterResetCallback(context, at_end);
 	pending.context = context;
+}
+
+static void
+reset(void *arg)
+{
+	HERALD_HOLD_POINT("invalidate-reset");
+	herald_levels_reset(&levels);
+	memset(&pending, 0, sizeof(pending));
 }
 
 /* There must be room for the item. */
@@ -306,7 +310,7 @@ count_keys(uint32 cache)
 static TransactionId
 announce(void)
 {
-	HeraldInvalReader *mine = &herald_inval_queue->readers[herald_shared_my_slot()];
+	HeraldInvalReader *mine = &herald_inval_queue->readers[herald_my_slot()];
 	TransactionId xid = GetTopTransactionIdIfAny();
 
 	/*
@@ -322,11 +326,10 @@ insert(HeraldInvalidation *messages, uint32 count)
 {
 	int32		wake;
 
-	LWLockAcquire(herald_control->invalidation_lock, LW_EXCLUSIVE);
+	LWLockAcquire(herald_cache_control->invalidation_lock, LW_EXCLUSIVE);
 	wake = herald_inval_insert(herald_inval_queue, messages, count);
-	LWLockRelease(herald_control->invalidation_lock);
+	LWLockRelease(herald_cache_control->invalidation_lock);
 	herald_catch_up_wake(wake);
-	herald_shared_count(HERALD_COUNT_INVALIDATIONS, count);
 }
 
 static int

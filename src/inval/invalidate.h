@@ -34,8 +34,7 @@ extern bool herald_invalidate_any_pending(void);
 
 /*
  * Put the invalidations into the queue.  Before the record of the commit or of PREPARE
- * TRANSACTION is written, and after all steps that may wait.  Later invalidations go into the
- * queue directly.
+ * TRANSACTION is written.  Later invalidations go into the queue directly.
  */
 extern void herald_invalidate_publish(void);
 
@@ -45,8 +44,5 @@ extern void herald_invalidate_subabort(void);
 
 /* The transaction has ended, visibly, in either way, or it is prepared.  Never fails. */
 extern void herald_invalidate_end(void);
-
-/* After that: free the list of its invalidations, which may be large.  Never fails. */
-extern void herald_invalidate_reset(void);
 
 #endif							/* HERALD_INVALIDATE_H */

@@ -37,6 +37,7 @@
 #include "base/shared.h"
 #include "base/waits.h"
 #include "testing/armed_points.h"
+#include "testing/points_link.h"
 
 PG_FUNCTION_INFO_V1(herald_stop_arm);
 PG_FUNCTION_INFO_V1(herald_stop_release);
@@ -46,6 +47,7 @@ PG_FUNCTION_INFO_V1(herald_stop_armed);
 #define ARMED_MAX		32
 #define WAITERS_MAX		64
 #define POLL_US			500
+#define MORE_LOCKS_MAX	4
 
 typedef enum Action
 {
@@ -90,6 +92,15 @@ struct HeraldStopPoints
 HeraldStopPoints *herald_stop_points;
 
 static emit_log_hook_type prev_emit_log_hook;
+
+/* Locks of other libraries. */
+static struct
+{
+	LWLock	   *lock;
+	const char *name;
+}			more[MORE_LOCKS_MAX];
+static int	more_locks;
+
 static int	try_locks_held;		/* number of the queue's try-locks that this
 								 * process holds */
 static bool is_reporting;		/* that a rule is broken */
@@ -114,6 +125,10 @@ herald_stop_points_shared_size(void)
 void
 herald_stop_points_shared_init(void)
 {
+	static const HeraldStopPointsLink link = {herald_stop_point, herald_stop_check_wait, herald_stop_add_lock};
+
+	*(const HeraldStopPointsLink **) find_rendezvous_variable(HERALD_STOP_POINTS_LINK) = &link;
+	more_locks = 0;
 	memset((void *) herald_stop_points, 0, sizeof(HeraldStopPoints));
 	SpinLockInit(&herald_stop_points->lock);
 	if (emit_log_hook != check_message)
@@ -121,6 +136,16 @@ herald_stop_points_shared_init(void)
 		prev_emit_log_hook = emit_log_hook;
 		emit_log_hook = check_message;
 	}
+}
+
+void
+herald_stop_add_lock(void *lock, const char *name)
+{
+	if (more_locks == MORE_LOCKS_MAX)
+		elog(FATAL, "more than %d locks of other libraries", MORE_LOCKS_MAX);
+	more[more_locks].lock = lock;
+	more[more_locks].name = name;
+	more_locks++;
 }
 
 void
@@ -169,8 +194,9 @@ lock_held(void)
 		return "scan_lock";
 	if (LWLockHeldByMe(herald_control->reset_lock))
 		return "reset_lock";
-	if (LWLockHeldByMe(herald_control->invalidation_lock))
-		return "invalidation_lock";
+	for (int i = 0; i < more_locks; i++)
+		if (LWLockHeldByMe(more[i].lock))
+			return more[i].name;
 	if (LWLockHeldByMe(herald_control->reasons_lock))
 		return "reasons_lock";
 

@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/pg_lsn.h"
 
+#include "base/compat.h"
 #include "base/shared.h"
 #include "notify/position/anchor.h"
 #include "notify/position/last_logged.h"
@@ -26,7 +27,6 @@
 PG_FUNCTION_INFO_V1(herald_stop_state);
 PG_FUNCTION_INFO_V1(herald_stop_turns);
 PG_FUNCTION_INFO_V1(herald_stop_slot);
-PG_FUNCTION_INFO_V1(herald_stop_caches);
 PG_FUNCTION_INFO_V1(herald_stop_damage);
 PG_FUNCTION_INFO_V1(herald_stop_lose_large);
 PG_FUNCTION_INFO_V1(herald_stop_logged);
@@ -83,8 +83,8 @@ herald_stop_lose_large(PG_FUNCTION_ARGS)
 }
 
 /*
- * herald_stop_slot(pid integer) → integer: the slot of a session that listens or caches; NULL:
- * there is none
+ * herald_stop_slot(pid integer) → integer: the slot of a session that listens, or handles reasons
+ * of other modules, as one that caches does; NULL: there is none
  */
 Datum
 herald_stop_slot(PG_FUNCTION_ARGS)
@@ -96,26 +96,6 @@ herald_stop_slot(PG_FUNCTION_ARGS)
 			PG_RETURN_INT32(slot);
 	}
 	PG_RETURN_NULL();
-}
-
-/* herald_stop_caches() → text: the same for invalidations */
-Datum
-herald_stop_caches(PG_FUNCTION_ARGS)
-{
-	int			reading = 0;
-	int			committing = 0;
-
-	for (uint32 slot = 0; slot < herald_inval_queue->slots; slot++)
-	{
-		HeraldInvalReader *reader = &herald_inval_queue->readers[slot];
-
-		if (herald_inval_state(atomic_load(&reader->word)) != HERALD_INVAL_FREE)
-			reading++;
-		if (atomic_load(&reader->committing) != 0)
-			committing++;
-	}
-	PG_RETURN_TEXT_P(cstring_to_text(psprintf("reading %d, committing %d, turn of slot %d", reading, committing,
-											  (int) (uint32) herald_inval_turn(herald_inval_queue) - 1)));
 }
 
 /*

@@ -16,8 +16,9 @@
 #include "utils/pg_lsn.h"
 #include "utils/timestamp.h"
 
+#include "base/compat.h"
+#include "base/row.h"
 #include "notify/relay/relay.h"
-#include "views/row.h"
 
 PG_FUNCTION_INFO_V1(herald_view_relay);
 

@@ -25,16 +25,17 @@
 #include "utils/timestamp.h"
 
 #include "base/compat.h"
+#include "base/row.h"
 #include "base/settings.h"
 #include "base/shared.h"
+#include "base/visible.h"
 #include "base/wake_watchdog.h"
 #include "core/stop_point.h"
 #include "notify/channels/channel_map.h"
+#include "notify/position/anchor.h"
 #include "notify/position/kept.h"
 #include "notify/position/lag.h"
 #include "notify/storage/spill.h"
-#include "views/row.h"
-#include "views/visible.h"
 
 PG_FUNCTION_INFO_V1(herald_view_listeners);
 PG_FUNCTION_INFO_V1(herald_view_channels);
@@ -57,9 +58,6 @@ static const char *const counter_names[] = {
 	[HERALD_COUNT_SEGMENTS_SPILLED] = "segments_spilled",
 	[HERALD_COUNT_SEGMENTS_DROPPED] = "segments_dropped",
 	[HERALD_COUNT_OVERRUNS] = "overruns",
-	[HERALD_COUNT_INVALIDATIONS] = "invalidations",
-	[HERALD_COUNT_CACHE_RESETS] = "cache_resets",
-	[HERALD_COUNT_CATCH_UPS] = "catch_ups",
 };
 
 StaticAssertDecl(lengthof(counter_names) == HERALD_COUNTERS, "each counter has a name");
@@ -113,6 +111,7 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 		TimestampTz pending_since = 0;
 		Oid			role = atomic_load(&listener->role);
 		bool		is_pending;
+		Interval	heartbeat = {0};
 		HeraldRow	row;
 
 		if (herald_word_state(word) == HERALD_LISTENER_FREE || !(all || herald_sees_role(role)))
@@ -130,6 +129,9 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 							   TimestampTzGetDatum(shown_time(pending_since, all)), !is_pending);
 		herald_row_add(&row, "delivered", INT8OID, UInt64GetDatum(atomic_load(&listener->delivered)));
 		herald_row_add(&row, "wakeups", INT8OID, UInt64GetDatum(atomic_load(&listener->wakeups)));
+		heartbeat.time = (TimeOffset) atomic_load(&listener->heartbeat_ms) * 1000;
+		herald_row_add_or_null(&row, "heartbeat", INTERVALOID, IntervalPGetDatum(&heartbeat),
+							   atomic_load(&listener->told) == 0);
 
 		/* A session of another role may have taken the slot meanwhile. */
 		if (!all && atomic_load(&listener->role) != role)
@@ -204,6 +206,7 @@ herald_view_queue(PG_FUNCTION_ARGS)
 	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_queue);
 	TimestampTz kept_since = 0;
 	bool		is_known;
+	uint64		distance = 0;
 
 	herald_row_add(&row, "head", INT8OID, Int64GetDatum(shown_position(atomic_load(&herald_queue->head), all)));
 	herald_row_add(&row, "dispatched", INT8OID, Int64GetDatum(shown_position(atomic_load(&herald_queue->dispatched), all)));
@@ -219,6 +222,8 @@ herald_view_queue(PG_FUNCTION_ARGS)
 	is_known = herald_kept_begin(&kept_since);
 	herald_row_add_or_null(&row, "kept_since", TIMESTAMPTZOID,
 						   TimestampTzGetDatum(shown_time(kept_since, all)), !is_known);
+	is_known = herald_anchor_distance(&distance);
+	herald_row_add_or_null(&row, "anchor_distance", INT8OID, UInt64GetDatum(distance), !is_known);
 	herald_row_add(&row, "is_damaged", BOOLOID, BoolGetDatum(herald_shared_is_damaged()));
 	return herald_row_datum(&row);
 }

@@ -18,6 +18,7 @@
 #include "storage/ipc.h"
 #include "utils/guc.h"
 
+#include "base/compat.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
 #include "notify/position/anchor.h"

@@ -9,11 +9,10 @@
  * to the next listener, so that no chain stalls [W2].
  *
  * It also dispatches what committing backends left over, gives positions to sessions that ask
- * for them, and looks after the turn to catch up with invalidations.  It does no I/O: what may
- * take long is done by the housekeeper.
+ * for them, and sends heartbeats.  It does no I/O: what may take long is done by the housekeeper.
  *
  * When nothing was going on for a second, it looks once a second, and is woken for a turn, for batches that are
- * left over, or for old positions.
+ * left over, for old positions, or for a new heartbeat.  It wakes by itself for the next heartbeat.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,10 +29,10 @@
 #include "base/settings.h"
 #include "base/shared.h"
 #include "core/stop_point.h"
-#include "inval/catch_up.h"
 #include "notify/channels/channel_map.h"
 #include "notify/dispatch/dispatch.h"
 #include "notify/dispatch/turns.h"
+#include "notify/listener/heartbeat.h"
 #include "notify/listener/position_channel.h"
 #include "workers/watchdog.h"
 #include "workers/worker.h"
@@ -43,6 +42,9 @@
 
 /* Maximum number of sessions that get a new position in one look. */
 #define POSITIONS_AT_ONCE	10
+
+/* The same for heartbeats, which sessions have asked for. */
+#define HEARTBEATS_AT_ONCE	64
 
 /* A listener as it was at the last look. */
 typedef struct Seen
@@ -56,6 +58,7 @@ PGDLLEXPORT void herald_watchdog_main(Datum arg);
 
 static bool look(Seen *seen);
 static bool tell_positions(uint32 used);
+static void send_heartbeats(uint32 used);
 static bool is_anything_awaited(void);
 static long sleep_time(uint64 last_look_ms, uint64 last_active_ms);
 static void apply_settings(void);
@@ -109,6 +112,8 @@ herald_watchdog_main(Datum arg)
 			atomic_exchange_explicit(&herald_control->watchdog_sleeps, 1, memory_order_seq_cst);
 			if (is_anything_awaited())
 				sleep_ms = LOOK_EVERY_MS;
+			else
+				sleep_ms = (long) Min(HERALD_IDLE_MS, Max(LOOK_EVERY_MS, herald_heartbeat_rest_ms(herald_clock_ms())));
 		}
 		if (herald_worker_wait(HERALD_WAIT_WATCHDOG, sleep_ms, apply_settings))
 			last_active_ms = herald_clock_ms();
@@ -142,8 +147,8 @@ look(Seen *seen)
 		herald_shared_count(HERALD_COUNT_TURNS_RESCUED, rescued);
 		herald_turns_wake_without();
 	}
-	is_active |= herald_catch_up_look();
 	is_active |= tell_positions(used);
+	send_heartbeats(used);
 	return is_active;
 }
 
@@ -164,12 +169,35 @@ tell_positions(uint32 used)
 	return told > 0;
 }
 
+/* Each look goes on with the slots where the last one ended. */
+static void
+send_heartbeats(uint32 used)
+{
+	static uint32 slot;
+	uint64		now_ms = herald_clock_ms();
+	int			sent = 0;
+
+	if (!herald_heartbeat_begin_look(now_ms))
+		return;
+	for (uint32 i = 0; i < used; i++)
+	{
+		if (sent == HEARTBEATS_AT_ONCE)
+		{
+			herald_heartbeat_end_early();
+			break;
+		}
+		slot = (slot + 1) % used;
+		sent += herald_heartbeat_look(slot, atomic_load_explicit(herald_wakeup_word(herald_wakeup, slot),
+																 memory_order_relaxed), now_ms);
+	}
+}
+
 static bool
 is_anything_awaited(void)
 {
-	return atomic_load_explicit(&herald_wakeup->turns_out, memory_order_seq_cst) > 0 ||
-		herald_wakeup_is_anyone_waiting(herald_wakeup) ||
-		(uint32) herald_inval_turn(herald_inval_queue) != 0;
+	return herald_heartbeat_any_new() ||
+		atomic_load_explicit(&herald_wakeup->turns_out, memory_order_seq_cst) > 0 ||
+		herald_wakeup_is_anyone_waiting(herald_wakeup);
 }
 
 /* Until the next look; HERALD_IDLE_MS: nothing is going on. */

@@ -1,14 +1,16 @@
 /*
  * invalidations.pml
  *	  The queue of invalidations: src/core/inval_queue.c, and how
- *	  src/cache/invalidation/ uses it.
+ *	  src/inval/ uses it.
  *
  * Processes: INSERTERS, which insert INSERTS times altogether, COUNT messages each
  * time; READERS, one per slot, which read when they are signalled, and up to READS
  * times (altogether) by themselves, and leave up to LEAVES times, at rest or in the
- * middle of reading, after which a new backend may get the slot; with RESCUES, the
- * watchdog, which takes back up to RESCUES turns. With STUCK, the last reader may
- * stop for ever, before it reads or in the middle of reading.
+ * middle of reading, after which a new backend may get the slot; with RESCUES, a
+ * rescuer, which takes back up to RESCUES turns, with the lock held: it stands for the
+ * inserters, which do that at their checks, and for those that signal a reader and find
+ * it busy. With STUCK, the last reader may stop for ever, before it reads or in the
+ * middle of reading.
  *
  * A step is one access to shared memory, with what is local to the process, or
  * protected by the lock, around it: sequential consistency, which is what the
@@ -24,14 +26,14 @@
  * - A turn's serial is only ever compared. Instead of a counter the model has the
  *	 smallest number that no process remembers.
  *
- * Left out, soundly: time and the reader's word (the watchdog may take back a turn
- * as soon as it has seen it). freshness.pml has `committing`; waiters.pml checks
+ * Left out, soundly: whether the holder has read since the last check (a turn may be taken
+ * back at any time). freshness.pml has `committing`; waiters.pml checks
  * that signals arrive.
  *
  * Checked, always: a reader accepts as valid only the messages since its join,
  * whole, each once, without a gap; only readers whose next message is overwritten
  * are reset; a turn is given only when none is out, and not to a reader that was
- * rescued and has not read since; the watchdog takes back only the turn that it
+ * rescued and has not read since; the rescuer takes back only the turn that it
  * saw. Once no process can move any more: all that a reader has not read yet is in
  * the ring; the turn is free, or held by a reader that has stopped and was not
  * reset; only a reader that has stopped is marked as stuck. Then one more insert
@@ -93,7 +95,7 @@
 
 #define PROCESSES		6
 #define INSERTER(n)		(READERS + (n))
-#define THE_WATCHDOG	5
+#define THE_RESCUER		5
 
 typedef message { byte half[2] };
 
@@ -110,7 +112,7 @@ bit signalled[READERS];			/* CATCH_UP among the slot's reasons */
 byte saw[PROCESSES];			/* the turn that a process remembers */
 bit is_stopped[READERS];
 bit was_rescued[READERS];		/* and has not read since */
-bit is_old;						/* the watchdog has seen the turn that is out */
+bit is_old;						/* the rescuer has seen the turn that is out */
 byte inserts = INSERTS;			/* still to come, of all processes */
 byte reads, leaves, rescues;
 bit is_at_rest;
@@ -241,7 +243,7 @@ inline give_turn()
 		:: moved -> found = 0
 		:: else ->
 #ifndef MARK_IS_LEFT
-			/* [I5] The watchdog's mark would be left to a new reader in this slot. */
+			/* [I5] The rescuer's mark would be left to a new reader in this slot. */
 			clear_stuck(found - 1);
 #endif
 			found = 0;
@@ -621,16 +623,18 @@ gone:
 }
 
 #if RESCUES > 0
-/* herald_catch_up_look(), twice */
-proctype watchdog()
+/* check_turn() of inval_queue.c, and pass_on() of catch_up.c */
+proctype rescuer()
 {
 	LOCALS;
-	byte me = THE_WATCHDOG;
+	byte me = THE_RESCUER;
 
 end_asleep:
 	do
-	:: atomic { HOLDER(turn) != NOBODY && rescues > 0 -> rescues--; saw[me] = turn; is_old = 1 };
+	:: atomic { HOLDER(turn) != NOBODY && rescues > 0 && !locked ->
+			rescues--; locked = 1; saw[me] = turn; is_old = 1 };
 		herald_inval_rescue();
+		unlock();
 		wake
 	od
 }
@@ -675,7 +679,7 @@ init
 		:: else -> i = 0; break
 		od;
 #if RESCUES > 0
-		run watchdog()
+		run rescuer()
 #endif
 	};
 	timeout;

@@ -350,6 +350,7 @@ test_all_slots(void **state UNUSED)
 			herald_inval_join(queue, slot);
 			insert(queue, 1);
 		}
+		queue->look_at = size;	/* a single check */
 		assert_int_equal(insert_singly(queue, size - count), 0);
 		for (uint32_t slot = 0; slot < count; slot++)
 		{
@@ -357,8 +358,9 @@ test_all_slots(void **state UNUSED)
 			assert_int_equal(herald_inval_caught_up(queue, slot),
 							 slot + 1 < count ? (int32_t) slot + 1 : HERALD_INVAL_NOBODY);
 		}
-		insert_singly(queue, size + 1);
-		assert_counts(queue, count, count + 1);
+		queue->look_at = head_of(queue) + size + 1; /* when all are overrun */
+		assert_int_equal(insert_singly(queue, size + 1), HERALD_INVAL_NOBODY);
+		assert_counts(queue, count, count);
 		free(queue);
 	}
 }

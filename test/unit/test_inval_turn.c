@@ -4,7 +4,8 @@
  *	  Unit tests of inval_queue.c: which reader has the turn to catch up.
  *
  * Guards: one reader at a time has the turn, the furthest behind first; the turn is
- * handed on, and is neither lost nor held up by a reader that does not move.
+ * handed on, and is neither lost nor held up by a reader that does not move: the next check
+ * takes it back.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,7 +31,8 @@ test_turn(void **state UNUSED)
 		assert_int_equal(turn_of(queue), chain[i]);
 		assert_counts(queue, 0, i + 1);
 
-		/* Neither another look nor another reader changes the turn. */
+		/* Neither another look nor another reader changes the turn of one that moves. */
+		assert_int_equal(read_once(queue, chain[i]), HERALD_INVAL_READ_QUANTUM);
 		queue->look_at = 0;
 		assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
 		assert_int_equal(herald_inval_caught_up(queue, 1), HERALD_INVAL_NOBODY);
@@ -45,6 +47,7 @@ test_turn(void **state UNUSED)
 	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
 
 	/* After one more message another reader is far behind: noticed at the next look only. */
+	queue->look_at = UINT64_MAX;
 	assert_int_equal(insert(queue, 1), HERALD_INVAL_NOBODY);
 	queue->look_at = 0;
 	assert_int_equal(insert(queue, 0), 4);
@@ -93,7 +96,7 @@ test_turn_does_not_get_lost(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: the watchdog takes back the turn that it saw, no other, and none that is free. */
+/* Guards: exactly the turn that was seen is taken back, no other, and none that is free. */
 static void
 test_rescue(void **state UNUSED)
 {
@@ -129,7 +132,7 @@ test_rescue(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: inserters, readers and the watchdog pass over a reader that is stuck. */
+/* Guards: inserters, readers and a rescue pass over a reader that is stuck. */
 static void
 test_stuck(void **state UNUSED)
 {
@@ -163,7 +166,7 @@ test_stuck(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: joining, and catching up, end being stuck, even if the watchdog marks it late. */
+/* Guards: joining, and catching up, end being stuck, even if it is marked late. */
 static void
 test_stuck_no_longer(void **state UNUSED)
 {
@@ -184,6 +187,72 @@ test_stuck_no_longer(void **state UNUSED)
 	free(queue);
 }
 
+/* Guards: a check takes the turn back if its holder has read nothing since the last check, and only then. */
+static void
+test_not_moved(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new_behind((uint32_t[SLOTS]) {900, 800, 700});
+
+	assert_int_equal(insert(queue, 0), 0);
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 0), 1);
+	assert_int_equal(atomic_load(&queue->readers[0].stuck), 1);
+	assert_int_equal(atomic_load(&queue->rescues), 1);
+
+	/* One that reads slowly keeps it. */
+	for (int i = 0; i < 3; i++)
+	{
+		assert_int_equal(read_once(queue, 1), HERALD_INVAL_READ_QUANTUM);
+		queue->look_at = 0;
+		assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
+		assert_int_equal(turn_of(queue), 1);
+	}
+
+	/* A turn that was handed on since has its time until the check after the next. */
+	read_all(queue, 1);
+	assert_int_equal(herald_inval_caught_up(queue, 1), 2);
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), 2);
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), HERALD_INVAL_NOBODY);
+	assert_int_equal(atomic_load(&queue->rescues), 2);
+	assert_counts(queue, 0, 3);
+
+	/* A new turn of the same reader, at the same place, is not the old one. */
+	assert_int_equal(read_once(queue, 2), HERALD_INVAL_READ_QUANTUM);
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 0), 2);
+	atomic_store(&queue->readers[0].stuck, 0);
+	assert_int_equal(herald_inval_rescue(queue, herald_inval_turn(queue)), 0);
+	atomic_store(&queue->readers[2].stuck, 0);
+	assert_int_equal(herald_inval_rescue(queue, herald_inval_turn(queue)), 2);
+	queue->look_at = 0;
+	assert_int_equal(insert(queue, 0), HERALD_INVAL_NOBODY);
+	assert_int_equal(turn_of(queue), 2);
+	assert_int_equal(atomic_load(&queue->rescues), 4);
+	free(queue);
+}
+
+/* Guards: each sixteenth of the ring brings a check; so the readers behind one that does not move are signalled in time. */
+static void
+test_rescued_in_time(void **state UNUSED)
+{
+	HeraldInvalQueue *queue = queue_new();
+	const uint32_t chain[] = {0, 1, 2};
+
+	for (uint32_t slot = 0; slot < 3; slot++)
+		herald_inval_join(queue, slot);
+	assert_int_equal(insert_singly(queue, HALF), 0);
+	for (size_t i = 1; i < sizeof(chain) / sizeof(chain[0]); i++)
+		assert_int_equal(insert_singly(queue, QUANTUM), chain[i]);
+	read_all(queue, 2);
+	assert_int_equal(herald_inval_caught_up(queue, 2), HERALD_INVAL_NOBODY);
+	assert_counts(queue, 0, 3);
+	free(queue);
+}
+
 int
 main(void)
 {
@@ -194,6 +263,8 @@ main(void)
 		cmocka_unit_test(test_rescue),
 		cmocka_unit_test(test_stuck),
 		cmocka_unit_test(test_stuck_no_longer),
+		cmocka_unit_test(test_not_moved),
+		cmocka_unit_test(test_rescued_in_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,9 @@
 CREATE FUNCTION has_herald() RETURNS boolean
 AS 'MODULE_PATHNAME', 'client_has_herald' LANGUAGE C;
 
+CREATE FUNCTION has_caches() RETURNS boolean
+AS 'MODULE_PATHNAME', 'client_has_caches' LANGUAGE C;
+
 --
 -- A table whose values each session caches
 --

@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * herald_client.c
- *	  An extension that uses all of pg_herald's interface for C.
+ *	  An extension that uses all of the interfaces for C of pg_herald and pg_herald_cache.
  *
- * It can be loaded with pg_herald or without: preloaded before or after it, or
+ * It can be loaded with them or without: preloaded before or after them, or
  * later, in one session.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -21,6 +21,7 @@
 PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(client_has_herald);
+PG_FUNCTION_INFO_V1(client_has_caches);
 PG_FUNCTION_INFO_V1(client_notify);
 
 void		_PG_init(void);
@@ -30,6 +31,7 @@ _PG_init(void)
 {
 	client_at_commit_install();
 	(void) client_herald();
+	(void) client_caches();
 }
 
 /* If preloaded before pg_herald, the module finds it only later, so each user of it calls this. */
@@ -43,11 +45,24 @@ client_herald(void)
 		const HeraldApi *herald = herald_api_find();
 
 		if (herald)
-		{
-			client_settings_attach(herald);
 			client_reasons_attach(herald);
-		}
 		attached = herald;
+	}
+	return attached;
+}
+
+const HeraldCacheApi *
+client_caches(void)
+{
+	static const HeraldCacheApi *attached;
+
+	if (attached == NULL)
+	{
+		const HeraldCacheApi *caches = herald_cache_api_find();
+
+		if (caches)
+			client_settings_attach(caches);
+		attached = caches;
 	}
 	return attached;
 }
@@ -68,6 +83,13 @@ Datum
 client_has_herald(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(client_herald() != NULL);
+}
+
+/* has_caches() → boolean */
+Datum
+client_has_caches(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(client_caches() != NULL);
 }
 
 /* notify(channel text, payload text) → void */

@@ -3,7 +3,7 @@
  * settings.c
  *	  A table of settings, and each session's cache of what it has read there.
  *
- * The cache is the module's own; pg_herald says what to discard, and what may
+ * The cache is the module's own; pg_herald_cache says what to discard, and what may
  * be kept.  Entries are found by the hash of the key, as in invalidations: of
  * two keys with the same hash, the one that was read last is kept.
  *
@@ -43,7 +43,7 @@ typedef struct Entry
 	char	   *value;			/* NULL if the setting does not exist */
 } Entry;
 
-static HeraldCache *cache;		/* pg_herald's handle */
+static HeraldCache *cache;		/* pg_herald_cache's handle */
 static MemoryContext context;	/* of the entries; NULL if there are none */
 static HTAB *entries;
 
@@ -62,29 +62,29 @@ static Datum text_or_null(FunctionCallInfo fcinfo, const char *value);
 
 
 void
-client_settings_attach(const HeraldApi *herald)
+client_settings_attach(const HeraldCacheApi *caches)
 {
-	cache = herald->cache_register("herald_client", forget, forget_all, NULL);
+	cache = caches->cache_register("herald_client", forget, forget_all, NULL);
 }
 
 void
 client_settings_invalidate(const char *key)
 {
-	const HeraldApi *herald = client_herald();
+	const HeraldCacheApi *caches = client_caches();
 
-	if (herald == NULL)
+	if (caches == NULL)
 		return;					/* then nothing is cached, either */
 	if (key)
-		herald->cache_invalidate(cache, herald->cache_hash(key, strlen(key)));
+		caches->cache_invalidate(cache, caches->cache_hash(key, strlen(key)));
 	else
-		herald->cache_invalidate_all(cache);
+		caches->cache_invalidate_all(cache);
 }
 
 /* get(key text, await bigint) → text */
 Datum
 client_get(PG_FUNCTION_ARGS)
 {
-	const HeraldApi *herald = client_herald();
+	const HeraldCacheApi *caches = client_caches();
 	char	   *key;
 	char	   *value;
 	uint32		hash;
@@ -93,11 +93,11 @@ client_get(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	key = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	if (herald == NULL)
+	if (caches == NULL)
 		return text_or_null(fcinfo, read_setting(key));
 
-	herald->cache_accept();
-	hash = herald->cache_hash(key, strlen(key));
+	caches->cache_accept();
+	hash = caches->cache_hash(key, strlen(key));
 	entry = entries ? hash_search(entries, &hash, HASH_FIND, NULL) : NULL;
 	if (entry && strcmp(entry->key, key) == 0)
 	{
@@ -108,8 +108,8 @@ client_get(PG_FUNCTION_ARGS)
 	value = read_setting(key);
 	if (!PG_ARGISNULL(1))
 		await_lock(PG_GETARG_INT64(1));
-	herald->cache_accept();
-	if (herald->cache_may_keep(cache, hash, GetActiveSnapshot()))
+	caches->cache_accept();
+	if (caches->cache_may_keep(cache, hash, GetActiveSnapshot()))
 		keep(hash, key, value);
 	else
 		not_kept++;
@@ -174,10 +174,10 @@ client_cached(PG_FUNCTION_ARGS)
 Datum
 client_register_cache(PG_FUNCTION_ARGS)
 {
-	const HeraldApi *herald = client_herald();
+	const HeraldCacheApi *caches = client_caches();
 
-	if (herald)
-		(void) herald->cache_register(text_to_cstring(PG_GETARG_TEXT_PP(0)), forget, forget_all, NULL);
+	if (caches)
+		(void) caches->cache_register(text_to_cstring(PG_GETARG_TEXT_PP(0)), forget, forget_all, NULL);
 	PG_RETURN_VOID();
 }
 

@@ -3,11 +3,12 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from c_api import (HEADER, LOADED, TOP, build_folder, cached, get, include_folder, make,
+from c_api import (HEADERS, LOADED, TOP, build_folder, cached, get, include_folder, make,
                    opener, with_client)
 from faults import FUNCTIONS, Doing, Points
 from harness.standby import Standby
@@ -57,50 +58,70 @@ def change(connection: psycopg.Connection, value: str = "new", key: str = "k") -
 
 # ---- the header ----
 
-def test_only_header(pg_config):
-    """Guards: make install installs one header of ours, that of the interface."""
+def test_only_headers(pg_config):
+    """Guards: make install installs one header for each library, that of its interface."""
     folder = include_folder(pg_config)
-    assert (folder / HEADER).read_bytes() == (TOP / "src/api/pg_herald_api.h").read_bytes()
-    assert [path.name for path in (folder / "extension/pg_herald").iterdir()] == ["pg_herald_api.h"]
-    assert [path.name for path in folder.rglob("*herald*") if path.is_file()] == ["pg_herald_api.h"]
+    for header, source in zip(HEADERS, ("api/pg_herald_api.h", "cache/pg_herald_cache_api.h")):
+        assert (folder / header).read_bytes() == (TOP / "src" / source).read_bytes()
+        assert [path.name for path in (folder / header).parent.iterdir()] == [Path(source).name]
+    assert sorted(path.name for path in folder.rglob("*herald*") if path.is_file()) == ["pg_herald_api.h", "pg_herald_cache_api.h"]
 
 
+@pytest.mark.parametrize("header, find", list(zip(HEADERS, ("herald_api_find", "herald_cache_api_find"))),
+                         ids=["pg_herald", "pg_herald_cache"])
 @pytest.mark.parametrize("compiler, language", [
     ("gcc", "c"), ("clang", "c"), ("g++", "c++"), ("clang++", "c++")])
-def test_header_alone(pg_config, tmp_path, compiler, language):
+def test_header_alone(pg_config, tmp_path, compiler, language, header, find):
     """Guards: the header needs only the server's headers, compiles without warnings, and is valid C++."""
     if not shutil.which(compiler):
         pytest.skip(f"there is no {compiler}")
     folder = include_folder(pg_config)
-    shutil.copy(folder / HEADER, tmp_path)  # apart from the server's headers, whose warnings do not count
+    shutil.copy(folder / header, tmp_path)  # apart from the server's headers, whose warnings do not count
     source = tmp_path / "alone"
-    source.write_text('extern "C" {\n' * (language == "c++") + '#include "pg_herald_api.h"\n' +
-                      "}\n" * (language == "c++") + "bool is_there() { return herald_api_find() != NULL; }\n")
+    source.write_text('extern "C" {\n' * (language == "c++") + f'#include "{Path(header).name}"\n' +
+                      "}\n" * (language == "c++") + f"bool is_there() {{ return {find}() != NULL; }}\n")
     subprocess.run([compiler, "-x", language, "-c", "-o", tmp_path / "alone.o", "-Wall", "-Wextra", "-Werror",
                     "-D_GNU_SOURCE", "-isystem", folder, source], check=True)
     needs = subprocess.run(["nm", "-u", tmp_path / "alone.o"], check=True, capture_output=True, text=True)
     assert re.search(r"\bfind_rendezvous_variable\b", needs.stdout)
 
 
-def test_other_major(pg_config, server, connect):
-    """Guards: a module built for another major version of the interface does not find the interface."""
+@pytest.mark.parametrize("header, major, function", [
+    (HEADERS[0], "HERALD_API_MAJOR", "client_has_herald"), (HEADERS[1], "HERALD_CACHE_API_MAJOR", "client_has_caches")],
+    ids=["pg_herald", "pg_herald_cache"])
+def test_other_major(pg_config, server, connect, header, major, function):
+    """Guards: a module built for another major version of an interface does not find that interface."""
     with build_folder() as folder:
-        text = (include_folder(pg_config) / HEADER).read_text(encoding="utf-8")
-        other = re.sub(r"(#define HERALD_API_MAJOR\s+)\d+", r"\g<1>1000", text)
+        text = (include_folder(pg_config) / header).read_text(encoding="utf-8")
+        other = re.sub(rf"(#define {major}\s+)\d+", r"\g<1>1000", text)
         assert other != text
-        (folder / HEADER).parent.mkdir(parents=True)
-        (folder / HEADER).write_text(other, encoding="utf-8")
+        (folder / header).parent.mkdir(parents=True)
+        (folder / header).write_text(other, encoding="utf-8")
         make(folder, pg_config)
         connection = connect(server)
-        connection.execute("CREATE FUNCTION pg_temp.has_herald() RETURNS boolean LANGUAGE C"
-                           f" AS '{folder / 'herald_client'}', 'client_has_herald'")
-        assert one(connection, "SELECT pg_temp.has_herald()") is False
+        for name in ("client_has_herald", "client_has_caches"):
+            connection.execute(f"CREATE FUNCTION pg_temp.{name}() RETURNS boolean LANGUAGE C AS '{folder / 'herald_client'}', '{name}'")
+            assert one(connection, f"SELECT pg_temp.{name}()") is (name != function)
 
 
 def test_found(loaded, connect):
     """Guards: the interface is found whenever the module is loaded: before pg_herald, after it, or later."""
     connection = connect(loaded)
-    assert one(connection, "SELECT client.has_herald()") is True
+    assert connection.execute("SELECT client.has_herald(), client.has_caches()").fetchone() == (True, True)
+
+
+def test_without_caches(pg_config, connect):
+    """Guards: with pg_herald alone the module reads the table each time, and notifies; there is no object for caches."""
+    for cluster in with_client(pg_config, "pg_herald"):
+        connection, other = opener(connect, cluster)(), connect(cluster)
+        assert connection.execute("SELECT client.has_herald(), client.has_caches()").fetchone() == (True, False)
+        other.execute("LISTEN c; INSERT INTO client.setting VALUES ('k', 'old')")
+        assert get(connection, "k") == ("old", False)
+        change(other)
+        assert get(connection, "k") == ("new", False)
+        connection.execute("SELECT client.notify('c', 'x'), client.invalidate('k'), client.invalidate_all()")
+        assert hear(other, 1) == ["x"]
+        assert outcome(connection, "TABLE herald.caches") == '42P01: relation "herald.caches" does not exist'
 
 
 @pytest.mark.parametrize("libraries", ["herald_client", ""], ids=["preloaded", "by the session"])
@@ -190,7 +211,7 @@ def test_rolled_back(session, end):
     writer, reader = session(), session()
     for connection in (writer, reader):
         get(connection, "k")
-    before = one(reader, "SELECT invalidations FROM herald.stats")
+    before = one(reader, "SELECT invalidations FROM herald.cache_stats")
     writer.execute("BEGIN; SAVEPOINT r; SAVEPOINT s")
     change(writer, "rolled back")
     assert get(writer, "k") == ("rolled back", False)
@@ -198,7 +219,7 @@ def test_rolled_back(session, end):
         writer.execute(statement)
     assert get(writer, "k") == ("old", False)
     assert get(reader, "k") == ("old", True)
-    assert one(reader, "SELECT invalidations FROM herald.stats") == before
+    assert one(reader, "SELECT invalidations FROM herald.cache_stats") == before
 
 
 def test_released_savepoint(session):
@@ -235,9 +256,9 @@ def test_other_cache(session):
     assert get(reader, "k") == ("old", True)
     with psycopg.connect(host=writer.info.host, port=writer.info.port, user="postgres", dbname="template1",
                          autocommit=True) as elsewhere:
-        elsewhere.execute("CREATE EXTENSION pg_herald")
+        elsewhere.execute("CREATE EXTENSION pg_herald_cache CASCADE")
         elsewhere.execute("SELECT herald.cache_clear('herald_client')")
-        elsewhere.execute("DROP EXTENSION pg_herald")
+        elsewhere.execute("DROP EXTENSION pg_herald CASCADE")
     assert get(reader, "k") == ("old", True)
 
 
@@ -298,7 +319,7 @@ def test_overrun(session):
         get(reader, "k")
         get(reader, "l")
     resets = {reader: cached(reader, "resets") for reader in (still, moving)}
-    total = one(writer, "SELECT cache_resets FROM herald.stats")
+    total = one(writer, "SELECT cache_resets FROM herald.cache_stats")
     still.execute("BEGIN; SELECT 1")
     change(writer)
     for step in range(18):
@@ -309,7 +330,7 @@ def test_overrun(session):
     assert get(still, "l") == ("other", False)
     assert get(still, "l") == ("other", True)
     assert cached(moving, "resets") == resets[moving]
-    assert one(writer, "SELECT cache_resets FROM herald.stats") == total + 1
+    assert one(writer, "SELECT cache_resets FROM herald.cache_stats") == total + 1
 
 
 def test_names_of_caches(session):

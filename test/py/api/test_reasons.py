@@ -13,7 +13,7 @@ from support import context_switches, hear, notify, one, outcome, reconnect, sto
 
 pytestmark = pytest.mark.seam
 
-REASONS_MAX = 30
+REASONS_MAX = 31
 STAND_STILL = "pg_advisory_xact_lock(1)"
 TOO_MANY = "54000: too many reasons to signal are registered"
 
@@ -275,12 +275,12 @@ def test_names(session):
 @pytest.mark.parametrize("libraries", [LOADED["preloaded last"], LOADED["by the session"]],
                          ids=["preloaded", "by the session"])
 def test_too_many(pg_config, connect, libraries):
-    """Guards: a server accepts thirty reasons, from any sessions; it refuses the next one until it restarts; registered
+    """Guards: a server accepts 31 reasons, one of which is pg_herald_cache's, from any sessions; it refuses the next one until it restarts; registered
     reasons keep working."""
     for cluster in with_client(pg_config, libraries):
         session = opener(connect, cluster)
         first, second = session(), session()
-        for number in range(1, REASONS_MAX):  # herald_client is registered already
+        for number in range(1, REASONS_MAX - 1):  # those of herald_client and pg_herald_cache are registered already
             (first, second)[number % 2].execute("SELECT client.register_reason(%s)", (f"reason {number}",))
         for connection in (first, second, session()):
             assert outcome(connection, "SELECT client.register_reason('one more')") == TOO_MANY
@@ -304,15 +304,15 @@ def with_reasons(pg_config):
         yield make_cluster
 
 
-def test_thirty_in_the_postmaster(with_reasons, connect):
-    """Guards: thirty reasons can be registered while preloading, and each session has all of them."""
+def test_as_many_as_possible_in_the_postmaster(with_reasons, connect):
+    """Guards: 31 reasons can be registered while preloading, and each session has all of them."""
     cluster, library = with_reasons(REASONS_MAX)
     with cluster:
         target, sender = connect(cluster), connect(cluster)
         for function, result in (("send(integer, text)", "boolean"), ("register_reason(text)", "void")):
             sender.execute(f"CREATE FUNCTION pg_temp.{function} RETURNS {result} LANGUAGE C"
                            f" AS '{library}', 'client_{function.split('(')[0]}'")
-        for name in ("herald_client", "reason 2", "reason 30"):
+        for name in ("herald_client", "reason 2", "reason 31"):
             assert one(sender, "SELECT pg_temp.send(%s, %s)", target.info.backend_pid, name) is True
             until(lambda: handled_in(cluster, target.info.backend_pid, name) == 1, "the handler runs")
         assert outcome(sender, "SELECT pg_temp.register_reason('one more')") == TOO_MANY
@@ -369,7 +369,7 @@ def test_after_a_crash(preloaded, connect):
     os.kill(victim.info.backend_pid, signal.SIGKILL)
     until(lambda: "all server processes terminated" in preloaded.log(), "the server crashes")
     target, sender = reconnect(preloaded, connect), reconnect(preloaded, connect)
-    for number in range(1, REASONS_MAX):
+    for number in range(1, REASONS_MAX - 1):
         sender.execute("SELECT client.register_reason(%s)", (f"reason {number}",))
     assert outcome(sender, "SELECT client.register_reason('one more')") == TOO_MANY
     assert send(sender, target) is True

@@ -52,7 +52,7 @@ class Psql:
 @pytest.fixture
 def sessions():
     """Two psqls, named as on the page, on a server of their own."""
-    with Cluster(preload=True, settings={"fsync": False, "autovacuum": False}) as cluster:
+    with Cluster(preload=True, caches=True, settings={"fsync": False, "autovacuum": False}) as cluster:
         cluster.create_herald()
         opened = {"the first": Psql(cluster), "another": Psql(cluster)}
         yield opened
@@ -93,6 +93,12 @@ ITEM = """
     CREATE FUNCTION look(k integer) RETURNS integer LANGUAGE sql VOLATILE AS
         $$ SELECT herald.cache_through('item', 'SELECT v FROM item WHERE k = $1', k)::integer $$;
     """
+
+
+@pytest.fixture
+def cluster(caching):
+    """The server of `database`: with caches."""
+    return caching
 
 
 @pytest.fixture
@@ -297,7 +303,7 @@ def test_parallel_plans(open_one):
 @pytest.fixture
 def publisher():
     """A server whose database `subscriber` replicates the changes of `item` in database `postgres`."""
-    for cluster in started(preload=True, settings=SETTINGS | {"wal_level": "logical"}):
+    for cluster in started(preload=True, caches=True, settings=SETTINGS | {"wal_level": "logical"}):
         cluster.psql("CREATE DATABASE subscriber")
         cluster.create_herald("subscriber")
         cluster.psql(ITEM + "CREATE PUBLICATION items FOR TABLE item WITH (publish_via_partition_root);"

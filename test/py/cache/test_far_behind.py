@@ -8,7 +8,7 @@ import pytest
 
 from caching import FLOOD
 from servers import SETTINGS, started
-from support import one, stopped, until, watchdog_stopped
+from support import one, stopped, until
 
 # As in src/core/inval_queue.h.
 QUEUE_SIZE = 16384
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture(scope="module")
 def caching():
     """A server with a cached table."""
-    for cluster in started(preload=True, settings=SETTINGS):
+    for cluster in started(preload=True, caches=True, settings=SETTINGS):
         cluster.psql("""
             CREATE TABLE item (id integer PRIMARY KEY, v integer);
             INSERT INTO item VALUES (1, 0);
@@ -40,7 +40,7 @@ def writer(caching, connect):
     """A session that does not cache, once those of the previous test are gone."""
     writer = connect(caching)
     until(lambda: one(writer, "SELECT count(*) FROM herald.caches") == 0, "the last test's sessions are gone")
-    writer.execute("UPDATE item SET v = 0; SELECT herald.reset_stats()")
+    writer.execute("UPDATE item SET v = 0; SELECT herald.reset_cache_stats()")
     return writer
 
 
@@ -74,7 +74,7 @@ def resets(writer: psycopg.Connection, session: psycopg.Connection) -> int:
 
 def catch_ups(writer: psycopg.Connection) -> int:
     """The number of sessions that were signalled."""
-    return one(writer, "SELECT catch_ups FROM herald.stats")
+    return one(writer, "SELECT catch_ups FROM herald.cache_stats")
 
 
 def none_far_behind(writer: psycopg.Connection, *but: psycopg.Connection) -> bool:
@@ -105,26 +105,52 @@ def test_all_are_brought_up(sessions, writer):
         until(lambda: none_far_behind(writer), "all have caught up")
     brought_up = catch_ups(writer)
     assert 3 * IDLE <= brought_up <= 6 * IDLE, "each about once in half the queue's size"
-    assert one(writer, "SELECT cache_resets FROM herald.stats") == 0
+    assert one(writer, "SELECT cache_resets FROM herald.cache_stats") == 0
     assert still_cached(idle)
 
 
-def test_one_at_a_time(caching, sessions, writer):
-    """Guards: while one session has the turn no other is signalled; then each hands it on, by itself."""
-    idle = sessions(20)
-    with watchdog_stopped(caching):
-        with stopped(idle[0].info.backend_pid):
-            for session in idle[1:]:  # so that the first is the furthest behind
-                flood(writer, WRITE_QUANTUM)
-                session.execute("SELECT item()")
-            flood(writer, FAR_BEHIND + LOOK_QUANTUM)
-            assert min(behind(writer).values()) >= FAR_BEHIND
-            assert catch_ups(writer) == 1
-            flood(writer, 2 * LOOK_QUANTUM)
-            assert catch_ups(writer) == 1
-        until(lambda: none_far_behind(writer), "all have caught up")
+def all_behind(writer: psycopg.Connection, first: psycopg.Connection, others: list[psycopg.Connection]) -> None:
+    """Makes all fall far behind, the first one furthest, so that it is signalled; up to a check, not up to the next."""
+    flood(writer, WRITE_QUANTUM)
+    for session in others:
+        session.execute("SELECT item()")
+    flood(writer, FAR_BEHIND)
+    assert min(behind(writer).values()) >= FAR_BEHIND
+    assert behind(writer)[first.info.backend_pid] == FAR_BEHIND + WRITE_QUANTUM
+
+
+def test_one_at_a_time(sessions, writer):
+    """Guards: while one session has the turn no other is signalled; each hands it on, by itself; if one does not move, the
+    next check gives the turn to another one."""
+    first, *others = idle = sessions(20)
+    with stopped(first.info.backend_pid):
+        all_behind(writer, first, others)
+        assert catch_ups(writer) == 1
+        flood(writer, LOOK_QUANTUM)
+        until(lambda: none_far_behind(writer, first), "the others have caught up")
         assert catch_ups(writer) == len(idle)
+        assert one(writer, "SELECT turns_rescued FROM herald.cache_stats") == 1
+    until(lambda: none_far_behind(writer), "all have caught up")
+    assert catch_ups(writer) == len(idle)
     assert still_cached(idle)
+
+
+def test_busy_ones_hold_up_none(sessions, writer):
+    """Guards: sessions in transactions, more than there are checks until the queue overflows, are signalled without being
+    waited for: a single check reaches the idle ones behind them."""
+    busy, idle = sessions(20), sessions(5)
+    for session in busy:
+        stand_in_transaction(session)
+    all_behind(writer, busy[0], busy[1:] + idle)
+    assert catch_ups(writer) == 1  # the others were not far behind yet
+    flood(writer, LOOK_QUANTUM)
+    until(lambda: none_far_behind(writer, *busy), "the idle ones have caught up")
+    assert catch_ups(writer) == len(busy) + len(idle)
+    for session in busy:
+        session.execute("COMMIT")
+    until(lambda: none_far_behind(writer), "all have caught up")
+    assert catch_ups(writer) == len(busy) + len(idle)
+    assert still_cached(busy + idle)
 
 
 def stand_in_transaction(session: psycopg.Connection) -> None:
@@ -158,7 +184,7 @@ def test_stuck_one_is_reset_alone(sessions, writer, how):
     assert one(stuck, "SELECT item()") == "1"
     assert resets(writer, stuck) == 1
     assert [resets(writer, session) for session in idle] == [0] * len(idle)
-    assert one(writer, "SELECT cache_resets FROM herald.stats") == 1
+    assert one(writer, "SELECT cache_resets FROM herald.cache_stats") == 1
 
 
 def test_flood_of_another_database(caching, connect, sessions, writer):
@@ -190,19 +216,15 @@ def test_flood_of_another_database(caching, connect, sessions, writer):
     caching.psql("DROP DATABASE flooding")
 
 
-def test_holder_of_the_turn_exits(caching, sessions, writer):
-    """Guards: a session that has the turn hands it on when its client closes the connection, without the watchdog."""
+def test_holder_of_the_turn_exits(sessions, writer):
+    """Guards: a session that has the turn hands it on when its client closes the connection, without another message."""
     first, *idle = sessions(10)
-    with watchdog_stopped(caching):
-        with stopped(first.info.backend_pid):
-            flood(writer, WRITE_QUANTUM)
-            for session in idle:
-                session.execute("SELECT item()")
-            flood(writer, FAR_BEHIND + LOOK_QUANTUM)
-            assert catch_ups(writer) == 1
-            first.close()
-        until(lambda: none_far_behind(writer), "the others have caught up")
-        until(lambda: len(behind(writer)) == len(idle), "the first has left")
+    with stopped(first.info.backend_pid):
+        all_behind(writer, first, idle)
+        assert catch_ups(writer) == 1
+        first.close()
+    until(lambda: none_far_behind(writer), "the others have caught up")
+    until(lambda: len(behind(writer)) == len(idle), "the first has left")
     assert still_cached(idle)
 
 

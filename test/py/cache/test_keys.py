@@ -56,7 +56,7 @@ SETUP = """
 @pytest.fixture(scope="module")
 def keys():
     """A server with objects of every kind that a type of the server can name."""
-    for cluster in started(preload=True, settings=SETTINGS):
+    for cluster in started(preload=True, caches=True, settings=SETTINGS):
         cluster.psql(SETUP)
         yield cluster
 

@@ -371,9 +371,9 @@ class Client:
 
     def small_memory(self) -> None:
         """Computes evicted values again."""
-        self._execute(f"SET herald.cache_memory = '{self.rng.choice([0, 1, 2, 4096])}kB'")
+        self._execute(f"SET herald_cache.memory = '{self.rng.choice([0, 1, 2, 4096])}kB'")
         self._look()
-        self._execute("RESET herald.cache_memory")
+        self._execute("RESET herald_cache.memory")
 
     # ---- parts of actions ----
 
@@ -509,7 +509,7 @@ class Load:
 @pytest.fixture(scope="module", params=[0, 100], ids=["one phase", "two phases"])
 def busy(request):
     """A server that finds deadlocks soon."""
-    for cluster in started(preload=True, settings=SETTINGS | {
+    for cluster in started(preload=True, caches=True, settings=SETTINGS | {
             "deadlock_timeout": "10ms", "max_connections": 60,
             "max_prepared_transactions": request.param}):
         cluster.psql(SETUP)
@@ -522,7 +522,7 @@ def test_never_stale(busy, connect):
     watcher = connect(busy)
     load = Load(busy, random.Random(SEED))
     load.run(LOAD_S / 2)
-    stats = watcher.execute("SELECT invalidations, cache_resets, catch_ups FROM herald.stats").fetchone()
+    stats = watcher.execute("SELECT invalidations, cache_resets, catch_ups FROM herald.cache_stats").fetchone()
     load.count["compared"] += one(watcher, "SELECT last_value * 7 FROM compared")
     load.count.update(dict(zip(("invalidations", "resets", "catch_ups"), stats)))
     print(dict(sorted(load.count.items())))

@@ -20,7 +20,7 @@ FIGURES = "SELECT hits, misses FROM herald.caches WHERE pid = pg_backend_pid()"
 @pytest.fixture(scope="module")
 def caching():
     """A server with a cached table; commits can hang."""
-    for cluster in started(preload=True, settings=SETTINGS | SLOW):
+    for cluster in started(preload=True, caches=True, settings=SETTINGS | SLOW):
         cluster.psql(ITEM + FLOOD)
         yield cluster
 
@@ -250,7 +250,7 @@ def test_caches_in_a_parallel_query(session, other):
 def test_caches_on_a_standby(connect):
     """Guards: a standby has no caches, and computes each value; once it is promoted it caches, in old sessions too, and
     changes invalidate."""
-    for primary in started(preload=True, settings=SETTINGS | {"wal_retrieve_retry_interval": "100ms"}):
+    for primary in started(preload=True, caches=True, settings=SETTINGS | {"wal_retrieve_retry_interval": "100ms"}):
         primary.psql("""
             CREATE TABLE item (id integer PRIMARY KEY, v integer);
             INSERT INTO item VALUES (1, 0);
@@ -318,12 +318,12 @@ def test_extension_is_dropped_and_created(caching, connect):
     watch = "SELECT herald.cache_watch('item', 'item', 'id')"
     try:
         session, other = (connect(caching, "comes_and_goes") for _ in range(2))
-        other.execute(f"CREATE EXTENSION pg_herald; CREATE TABLE item AS SELECT 1 AS id, 0 AS v; {watch}")
+        other.execute(f"CREATE EXTENSION pg_herald_cache CASCADE; CREATE TABLE item AS SELECT 1 AS id, 0 AS v; {watch}")
         assert one(session, LOOK) == "0"
         other.execute("DROP EXTENSION pg_herald CASCADE")
         assert outcome(session, LOOK) == '3F000: schema "herald" does not exist'
         other.execute("UPDATE item SET v = 1")
-        other.execute(f"CREATE EXTENSION pg_herald; {watch}")
+        other.execute(f"CREATE EXTENSION pg_herald_cache CASCADE; {watch}")
         assert one(session, LOOK) == "1"
         other.execute("UPDATE item SET v = 2")
         assert one(session, LOOK) == "2"
@@ -346,18 +346,18 @@ def test_memory_is_bounded(session):
     """Guards: the memory that the view shows stays within the setting, whatever the sizes of values; the memory that is
     really taken does so roughly."""
     limit = 1024 * 1024
-    session.execute("SET herald.cache_memory = '1MB'")
+    session.execute("SET herald_cache.memory = '1MB'")
     for size in (1, 60, 200, 500, 1100, 2200, 5000, 20000, 200000, 1):
         session.execute(FILL, {"size": size, "count": max(20, 2 * limit // (size + 100))})
         assert limit / 2 < one(session, MEMORY) <= limit, f"values of {size} bytes"
         assert one(session, CONTEXTS) <= 3 * limit, f"values of {size} bytes"
-    session.execute("SET herald.cache_memory = 0")
+    session.execute("SET herald_cache.memory = 0")
     assert one(session, MEMORY) == 0
 
 
 def test_memory_of_queries(session):
     """Guards: the memory of the queries themselves counts, too: thousands of them with a value each, and long ones."""
-    session.execute("SET herald.cache_memory = '256kB'")
+    session.execute("SET herald_cache.memory = '256kB'")
     for length, count in ((20, 5000), (2000, 1000), (300_000, 2), (20, 5000)):
         assert one(session, "SELECT count(herald.cache_through('m', 'SELECT ' || i || repeat(' ', %s)))"
                             " FROM generate_series(1, %s) i", length, count) == count
@@ -368,7 +368,7 @@ def test_memory_of_queries(session):
 
 def test_thousands_of_caches(session, other):
     """Guards: thousands of cache names cost no more than their values, and each can be cleared."""
-    session.execute("SET herald.cache_memory = '16MB'")
+    session.execute("SET herald_cache.memory = '16MB'")
     look_all = ("SELECT count(*) FILTER (WHERE herald.cache_through('cache ' || i, 'SELECT $1', i) = i::text)"
                 " FROM generate_series(1, 5000) i")
 
@@ -387,7 +387,7 @@ def test_thousands_of_caches(session, other):
 
 def test_longest_unused_goes_first(session):
     """Guards: a value that is used stays while unused ones are evicted."""
-    session.execute("SET herald.cache_memory = '64kB'")
+    session.execute("SET herald_cache.memory = '64kB'")
     look = "SELECT herald.cache_through('lru', 'SELECT repeat(''x'', 1000 + 0 * $1)', {})"
     session.execute(look.format(0))
     for number in range(1, 300):
@@ -400,7 +400,7 @@ def test_longest_unused_goes_first(session):
 def test_large_value(session, other):
     """Guards: a value of megabytes is returned unchanged, and forgotten when invalidated; one that is too large is not
     kept."""
-    session.execute("SET herald.cache_memory = '100MB'")
+    session.execute("SET herald_cache.memory = '100MB'")
     look = "SELECT md5(herald.cache_through('large', 'SELECT repeat(''pg'', 20000000)'))"
     expected = one(session, "SELECT md5(repeat('pg', 20000000))")
     assert [one(session, look), one(session, look)] == [expected, expected]
@@ -409,7 +409,7 @@ def test_large_value(session, other):
     session.execute("SELECT herald.cache_through('small', 'SELECT 1')")
     assert one(session, MEMORY) < 1_000_000
     assert one(session, CONTEXTS) < 10_000_000
-    session.execute("SET herald.cache_memory = '1MB'")
+    session.execute("SET herald_cache.memory = '1MB'")
     assert one(session, look) == expected
     assert not found(session, look)
 
@@ -418,7 +418,7 @@ def test_large_value(session, other):
 def test_largest_value(session, other):
     """Guards: a value that with its key takes more than 1 GB, which is more than the server's palloc() allows, is kept
     if the setting allows that: it is no error."""
-    session.execute("SET herald.cache_memory = '2GB'")
+    session.execute("SET herald_cache.memory = '2GB'")
     look = ("SELECT octet_length(herald.cache_through('largest', 'SELECT repeat(repeat(left($1, 1), 1000000), 1073)',"
             " repeat('k', 1000000)))")
     assert one(session, look) == 1_073_000_000

@@ -20,7 +20,7 @@ OTHER = "SELECT herald.cache_through('other', 'SELECT 1')"
 @pytest.fixture(scope="module")
 def two_phase():
     """A server with prepared transactions."""
-    for cluster in started(preload=True, settings=SETTINGS | TWO_PHASE):
+    for cluster in started(preload=True, caches=True, settings=SETTINGS | TWO_PHASE):
         cluster.psql(ITEM + FLOOD)
         yield cluster
 
@@ -161,7 +161,7 @@ def test_places_are_used_again(two_phase, connect, writer):
 def test_nothing_between_committing_and_prepared(stop_points, connect):
     """Guards: a session that joins just as a transaction passes from the committing to the prepared ones learns of it:
     the committing ones are asked first."""
-    for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | TWO_PHASE):
+    for cluster in started(preload=True, caches=True, pg_config=stop_points, settings=SETTINGS | TWO_PHASE):
         cluster.psql(FUNCTIONS + ITEM)
         writer, joiner, points = connect(cluster), connect(cluster), Points(connect(cluster))
         writer.execute("BEGIN; UPDATE item SET v = 1 WHERE id = 1")

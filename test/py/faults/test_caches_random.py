@@ -4,7 +4,6 @@ import os
 import random
 import resource
 import shutil
-import signal
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +14,7 @@ import pytest
 
 from cache_scene import CHANGE, FAR_BEHIND, NOTHING_READ, RING, ROWS, CacheScene, look
 from faults import Actors, Doing, pid_of
-from support import one, reconnect, until_crashed, watchdog_pid
+from support import one, reconnect, until_crashed
 
 # Duration of each test; and the seed, to repeat a failed run.
 LOAD_S = float(os.environ.get("HERALD_FAULTS_S", "1"))
@@ -28,7 +27,7 @@ POINTS = ["invalidate-announced", "invalidate-published", "catch-up-handed-out",
           "invalidation-joined-and-asked", "catch-up", "invalidation-leave"]
 MOMENTS = [*POINTS, "watchdog-look", "deliver-begin"]
 
-STATS = "SELECT invalidations, cache_resets, catch_ups FROM herald.stats"
+STATS = "SELECT invalidations, cache_resets, catch_ups FROM herald.cache_stats"
 
 
 # ---- under load ----
@@ -152,7 +151,7 @@ def test_out_of_memory(caches, sql):
     """Guards: a session that runs out of memory at any place, while it keeps a value or announces a change, gets a
     clear error; it can go on, and finds no wrong value; the others notice nothing."""
     victim = caches.reader()
-    victim.execute("SET herald.cache_memory = '64MB'")
+    victim.execute("SET herald_cache.memory = '64MB'")
     failed = 0
     while True:
         with limited(caches, victim, failed * 800_000):
@@ -176,7 +175,7 @@ LENGTH = "SELECT length(herald.cache_through('large', 'SELECT repeat(''x'', $1 +
 def test_value_is_too_large(caches):
     """Guards: a value that does not fit is returned, and not kept; no session keeps more than it may, in any case."""
     victim = caches.reader()
-    victim.execute("SET herald.cache_memory = '64kB'")
+    victim.execute("SET herald_cache.memory = '64kB'")
     for length in (10, 60_000, 70_000, 5_000_000, 63_000, 30_000, 10):
         for number in range(3):
             assert one(victim, LENGTH, length, number) == length
@@ -188,19 +187,13 @@ def test_value_is_too_large(caches):
 
 # ---- kill -9 ----
 
-@pytest.mark.parametrize("point", [*POINTS, "the watchdog"])
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_with_caches(faulty, connect, point):
     """Guards: after kill -9 of a backend at any point the server restarts with nothing cached, and all works."""
     scene = CacheScene(faulty, connect)
-    if point == "the watchdog":
-        scene.points.arm("catch-up")
-        scene.flood(FAR_BEHIND + 1000)
-        scene.points.waiter("catch-up")
-        os.kill(watchdog_pid(faulty), signal.SIGKILL)
-    else:
-        scene.points.arm(point, "kill")
-        Doing(scene.connect(), f"SELECT look(); {CHANGE}; SELECT flood({FAR_BEHIND + 1000})").end()
-        scene.readers[0].close()
+    scene.points.arm(point, "kill")
+    Doing(scene.connect(), f"SELECT look(); {CHANGE}; SELECT flood({FAR_BEHIND + 1000})").end()
+    scene.readers[0].close()
     until_crashed(scene.watcher)
     watcher = reconnect(faulty, connect)
     assert one(watcher, "SELECT stop_caches()") == NOTHING_READ

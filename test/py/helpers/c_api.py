@@ -16,13 +16,13 @@ from servers import SETTINGS, started
 from support import one
 
 SOURCE = TOP / "test/modules/herald_client"
-HEADER = "extension/pg_herald/pg_herald_api.h"
+HEADERS = ("extension/pg_herald/pg_herald_api.h", "extension/pg_herald_cache/pg_herald_cache_api.h")
 
 # How a server loads it; herald_client's callbacks run before those of libraries that were loaded earlier.
 LOADED = {
-    "preloaded first": "herald_client, pg_herald",
-    "preloaded last": "pg_herald, herald_client",
-    "by the session": "pg_herald",
+    "preloaded first": "herald_client, pg_herald, pg_herald_cache",
+    "preloaded last": "pg_herald, pg_herald_cache, herald_client",
+    "by the session": "pg_herald, pg_herald_cache",
 }
 
 
@@ -64,7 +64,7 @@ def install_client(pg_config: str) -> None:
     library = Path(subprocess.run([pg_config, "--pkglibdir"], check=True, capture_output=True,
                                   text=True).stdout.strip()) / "herald_client.so"
     with locked():
-        made_from = [*SOURCE.iterdir(), include_folder(pg_config) / HEADER]
+        made_from = [*SOURCE.iterdir(), *(include_folder(pg_config) / header for header in HEADERS)]
         if library.exists() and all(library.stat().st_mtime > path.stat().st_mtime for path in made_from):
             return
         with build_folder() as folder:

@@ -18,7 +18,7 @@ LOOK = "SELECT look()"
 
 SETUP = f"""
     CREATE FUNCTION stop_caches() RETURNS text
-        LANGUAGE C STRICT AS '$libdir/pg_herald', 'herald_stop_caches';
+        LANGUAGE C STRICT AS '$libdir/pg_herald_cache', 'herald_stop_caches';
 
     CREATE TABLE item (k integer PRIMARY KEY, v bigint NOT NULL);
     INSERT INTO item SELECT k, 0 FROM generate_series(1, {ROWS}) k;

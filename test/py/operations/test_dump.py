@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from harness.cluster import Cluster
+from harness.cluster import Cluster, ClusterError
 from servers import SETTINGS, started
 from support import hear, one, outcome
 
@@ -117,11 +117,23 @@ def test_restored_where_it_is_not_loaded(full, stock, connect):
         stock.psql("DROP ROLE monitor")
 
 
+OF_CACHES = ("INSERT INTO watched VALUES (1)", "SELECT herald.cache_through('watched', 'SELECT 1')",
+             "SELECT * FROM herald.caches", "SELECT * FROM herald.cache_stats")
+
+
+@pytest.mark.parametrize("libraries", ["pg_herald_cache", "pg_herald_cache, pg_herald"])
+def test_wrong_order(libraries):
+    """Guards: a server that loads pg_herald_cache without pg_herald before it does not start, and says why."""
+    with pytest.raises(ClusterError, match="FATAL:  pg_herald_cache must be loaded after pg_herald(.|\n)*HINT:  Put pg_herald before"), \
+            Cluster(settings=SETTINGS | {"shared_preload_libraries": libraries}):
+        pass
+
+
 def test_module_taken_away(connect):
-    """Guards: with the extension created, but the module no longer loaded, the server works natively; our views and
-    functions, and tables with a cache trigger, report the reason. The extension can be dropped; if it is not, it works
-    again once the module is loaded."""
-    for cluster in started(preload=True, settings=SETTINGS):
+    """Guards: with the extensions created, but the modules no longer loaded, the server works natively; our views and
+    functions, and tables with a cache trigger, report the reason. The extensions can be dropped; if they are not, they work
+    again once the modules are loaded, also pg_herald alone."""
+    for cluster in started(preload=True, caches=True, settings=SETTINGS):
         cluster.psql("""
             ALTER DATABASE postgres SET herald.enabled = on;
             CREATE TABLE watched (id int);
@@ -133,10 +145,10 @@ def test_module_taken_away(connect):
             session.execute("SELECT pg_notify('c', 'function')")
             session.execute("NOTIFY c, 'statement'")
             assert hear(session, 2) == ["function", "statement"]
-            for sql in ("SELECT * FROM herald.stats", "SELECT herald.pg_notify('c', 'x')",
-                        "INSERT INTO watched VALUES (1)",
-                        "SELECT herald.cache_through('watched', 'SELECT 1')"):
+            for sql in ("SELECT * FROM herald.stats", "SELECT herald.pg_notify('c', 'x')"):
                 assert outcome(session, sql) == "55000: pg_herald must be loaded via shared_preload_libraries"
+            for sql in OF_CACHES:
+                assert outcome(session, sql) == "55000: pg_herald_cache must be loaded via shared_preload_libraries"
             session.execute("UNLISTEN *")
 
         cluster.settings["shared_preload_libraries"] = "pg_herald"
@@ -144,13 +156,15 @@ def test_module_taken_away(connect):
         session = connect(cluster)
         session.execute("LISTEN c; NOTIFY c, 'x'")
         assert one(session, "SELECT notifications FROM herald.stats") == 1
+        for sql in OF_CACHES:
+            assert outcome(session, sql) == "55000: pg_herald_cache must be loaded via shared_preload_libraries"
         session.close()
 
         cluster.settings["shared_preload_libraries"] = ""
         cluster.restart()
         session = connect(cluster)
         session.execute("DROP TABLE watched")
-        session.execute("DROP EXTENSION pg_herald")
+        session.execute("DROP EXTENSION pg_herald CASCADE")
         assert one(session, "SELECT to_regnamespace('herald')") is None
 
 

@@ -56,8 +56,8 @@ def run(cluster: Cluster, block: re.Match) -> None:
 def herald_is_gone(cluster: Cluster) -> bool:
     """Whether the module, its schema and all its settings are gone."""
     return cluster.psql("""SELECT current_setting('shared_preload_libraries') = '' AND to_regnamespace('herald') IS NULL
-        AND NOT EXISTS (SELECT FROM pg_settings WHERE name LIKE 'herald.%')
-        AND NOT EXISTS (SELECT FROM pg_db_role_setting WHERE setconfig::text LIKE '%herald.%')""") == "t"
+        AND NOT EXISTS (SELECT FROM pg_settings WHERE name ~ '^herald(_cache)?[.]')
+        AND NOT EXISTS (SELECT FROM pg_db_role_setting WHERE setconfig::text LIKE '%herald%')""") == "t"
 
 
 def test_blocks_of_the_operations_page():

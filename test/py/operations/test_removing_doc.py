@@ -28,7 +28,7 @@ EVENTS = """
     CREATE TRIGGER tell AFTER INSERT ON event FOR EACH ROW EXECUTE FUNCTION tell();
     CREATE ROLE app;
     ALTER ROLE app SET work_mem = '5MB';
-    ALTER ROLE app SET herald.cache_memory = '1MB';
+    ALTER ROLE app SET herald_cache.memory = '1MB';
     ALTER ROLE ALL SET herald.enabled = on;
     ALTER ROLE app IN DATABASE postgres SET herald.enabled = on;
 """
@@ -97,14 +97,16 @@ def test_nothing_is_lost(way):
     left."""
     with Cluster(settings={"fsync": False, "autovacuum": False}) as cluster:
         if way == "ALTER SYSTEM":
-            cluster.psql("ALTER SYSTEM SET shared_preload_libraries = 'pg_herald'")
+            cluster.psql("ALTER SYSTEM SET shared_preload_libraries = pg_herald, pg_herald_cache")
         else:
             with open(cluster.data / "postgresql.conf", "a", encoding="utf-8") as settings:
                 settings.write(QUICK_START.search((TOP / "README.md").read_text(encoding="utf-8"))[1])
                 settings.write("herald.retain_size = 1MB\n")
         cluster.restart()
         cluster.psql("ALTER SYSTEM SET herald.max_queue_size = '1GB';" + EVENTS)
-        cluster.create_herald()
+        cluster.psql("CREATE EXTENSION pg_herald")
+        if way == "ALTER SYSTEM":
+            cluster.psql("CREATE EXTENSION pg_herald_cache")
         application = Application(cluster)
         until(lambda: len(application.heard) > 100, "it runs")
         counted = int(cluster.psql("SELECT delivered FROM herald.stats"))

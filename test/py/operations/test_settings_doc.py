@@ -31,11 +31,11 @@ def tables() -> list[dict[str, tuple[str, str]]]:
     return found
 
 
-def test_settings(cluster, connect):
+def test_settings(caching, connect):
     """Guards: each table has every setting, with its default in its unit, and says how it is changed."""
-    session = connect(cluster)
+    session = connect(caching)
     settings = session.execute("SELECT name, boot_val, coalesce(unit, ''), context FROM pg_settings"
-                               " WHERE name LIKE 'herald.%'").fetchall()
+                               " WHERE name ~ '^herald(_cache)?[.]'").fetchall()
     assert settings and tables()
     for table in tables():
         assert sorted(table) == sorted(name for name, *_ in settings)

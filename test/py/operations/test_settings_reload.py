@@ -17,10 +17,11 @@ ALL = {
     "herald.enabled": ("user", "off", {"maybe": 'parameter "herald.enabled" requires a Boolean value'}),
     "herald.queue_memory": ("postmaster", "32MB", {"100kB": OUTSIDE, "9GB": OUTSIDE, "much": INVALID}),
     "herald.channel_memory": ("postmaster", "8MB", {"1kB": OUTSIDE, "9GB": OUTSIDE, "": INVALID}),
-    "herald.cache_memory": ("user", "1MB", {"-1": OUTSIDE, "3TB": INVALID, "lots": INVALID}),
+    "herald_cache.memory": ("user", "1MB", {"-1": OUTSIDE, "3TB": INVALID, "lots": INVALID}),
     "herald.max_channel_memory_per_role": ("superuser", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "all": INVALID}),
     "herald.max_uncommitted_per_role": ("superuser", "1GB", {"-2": OUTSIDE, "3TB": INVALID, "all": INVALID}),
     "herald.max_payload": ("superuser", "1MB", {"-1": OUTSIDE, "257MB": OUTSIDE, "long": INVALID}),
+    "herald.heartbeat": ("user", "10s", {"-1": OUTSIDE, "99ms": INVALID, "2GB": INVALID, "often": INVALID}),
     "herald.max_read_wait": ("superuser", "5s", {"-1": OUTSIDE, "2GB": INVALID, "long": INVALID}),
     "herald.max_queue_size": ("sighup", "1GB", {"-1": OUTSIDE, "3TB": INVALID, "endless": INVALID}),
     "herald.resume_wal_size": ("sighup", "2GB", {"-1": OUTSIDE, "3PB": INVALID, "much": INVALID}),
@@ -33,7 +34,7 @@ ALL = {
 @pytest.fixture(scope="module")
 def settable():
     """A cluster whose configuration file sets none of our settings."""
-    yield from started(preload=True, settings=SETTINGS)
+    yield from started(preload=True, caches=True, settings=SETTINGS)
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def taken(connection: psycopg.Connection, sql: str, watcher: psycopg.Connection)
 
 def test_all_settings_are_here(session):
     """Guards: a new setting is added to ALL."""
-    found = session.execute("SELECT name, context FROM pg_settings WHERE name LIKE 'herald.%'").fetchall()
+    found = session.execute("SELECT name, context FROM pg_settings WHERE name ~ '^herald(_cache)?[.]'").fetchall()
     assert dict(found) == {name: context for name, (context, _, _) in ALL.items()}
 
 

@@ -18,7 +18,7 @@ CHANGES = """
 COMMENT ON SCHEMA herald IS 'changed';
 ALTER FUNCTION herald.position() COST 77;
 CREATE OR REPLACE VIEW herald.channels AS SELECT c.channel, c.listeners, c.sent, c.delivered, c.last_sent, c.stats_since, 1 AS more FROM herald.get_channels() c;
-REVOKE EXECUTE ON FUNCTION herald.cache_key(VARIADIC "any") FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION herald.watchdog_pid() FROM PUBLIC;
 """
 OBJECTS = """
     SELECT pg_describe_object(classid, objid, objsubid), obj_description(objid, classid::regclass::name),
@@ -93,4 +93,4 @@ def test_update_while_it_is_used(cluster, database, connect, fresh, a_next_versi
     assert one(admin, "SELECT more FROM herald.channels WHERE channel = 'c'") == 1
     changed = {before[0] for before, after in zip(fresh, objects(admin)) if before != after}
     assert changed == {"schema herald", "view herald.channels", 'function herald."position"()',
-                       'function herald.cache_key("any")'}
+                       "function herald.watchdog_pid()"}

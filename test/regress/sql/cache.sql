@@ -1,5 +1,7 @@
 -- Guards: the SQL functions of caches, their arguments, errors, triggers, savepoints and roles.
 
+CREATE EXTENSION pg_herald_cache;
+
 CREATE TABLE item (id integer PRIMARY KEY, kind text, v text);
 SELECT herald.cache_watch('item', 'item', 'id');
 INSERT INTO item VALUES (1, 'a', 'one'), (2, 'a', 'two'), (3, 'b', NULL);
@@ -93,7 +95,7 @@ SELECT outcome($$SELECT herald.cache_through('e', 'SELECT 1 INTO made')$$);
 SELECT outcome($$SELECT herald.cache_through('e', 'CREATE TABLE made ()')$$);
 SELECT outcome($$SELECT herald.cache_through('e', 'COMMIT')$$);
 SELECT outcome($$SELECT herald.cache_through('e', 'COPY item TO STDOUT')$$);
-SELECT outcome($$SELECT herald.cache_through('e', 'SHOW herald.cache_memory')$$);
+SELECT outcome($$SELECT herald.cache_through('e', 'SHOW herald_cache.memory')$$);
 SELECT outcome($$SELECT herald.cache_through('e', '')$$);
 SELECT outcome($$SELECT herald.cache_through('e', 'SELECT nothing')$$);
 SELECT outcome($$SELECT herald.cache_through('e', 'SELECT $1')$$);
@@ -416,7 +418,7 @@ SELECT herald.cache_invalidate('item', '1'), pg_current_xact_id_if_assigned() IS
 COMMIT;
 
 -- Memory.
-SET herald.cache_memory = '8kB';
+SET herald_cache.memory = '8kB';
 CREATE FUNCTION long(i integer) RETURNS text LANGUAGE sql AS
 	$$SELECT herald.cache_through('m', 'SELECT repeat(''x'', 100 + 0 * $1)', i)$$;
 SELECT count(long(i)) FROM generate_series(1, 1000) i;
@@ -434,32 +436,45 @@ SELECT hits, misses FROM asked();
 SELECT length(herald.cache_through('m', $$SELECT '$$ || repeat('x', 10000) || $$'$$));
 SELECT hits, misses FROM asked();
 SELECT entries > 0, memory <= 8192 FROM herald.caches WHERE pid = pg_backend_pid();
-SET herald.cache_memory = 0;
+SET herald_cache.memory = 0;
 SELECT entries, memory FROM herald.caches WHERE pid = pg_backend_pid();
 SELECT item(1), counted('m') = counted('m') AS kept;
 SELECT entries, memory FROM herald.caches WHERE pid = pg_backend_pid();
-RESET herald.cache_memory;
-SHOW herald.cache_memory;
+RESET herald_cache.memory;
+SHOW herald_cache.memory;
 SELECT * FROM asked() \g /dev/null
 SELECT length(herald.cache_through('m', 'SELECT repeat(''x'', 1000000)')) FROM generate_series(1, 2);
 SELECT * FROM asked();
 SELECT entries, memory > 1000000 FROM herald.caches WHERE pid = pg_backend_pid();
 
--- The views.
+-- The views; every object of the extension, and every column, has a comment.
+CREATE TEMP VIEW member AS
+	SELECT classid, objid FROM pg_depend
+	WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid <> 'pg_type'::regclass
+		AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_herald_cache');
+SELECT pg_describe_object(classid, objid, 0) AS without_comment
+FROM member WHERE obj_description(objid, classid::regclass::name) IS NULL
+UNION ALL
+SELECT attrelid::regclass || '.' || attname
+FROM member JOIN pg_attribute ON classid = 'pg_class'::regclass AND attrelid = objid
+WHERE attnum > 0 AND col_description(attrelid, attnum) IS NULL;
+SELECT pg_describe_object(classid, objid, 0) AS object FROM member ORDER BY 1;
 \d herald.caches
+\d herald.cache_stats
 SELECT herald.cache_clear('m');
 SELECT datname, rolname = current_user, entries, hits > 0, misses > 0, invalidations > 0, resets, lag
   FROM herald.caches WHERE pid = pg_backend_pid();
-SELECT herald.reset_stats();
+SELECT herald.reset_cache_stats();
+SELECT stats_reset BETWEEN now() - interval '1 minute' AND now() AS just_now FROM herald.cache_stats;
 SELECT herald.cache_invalidate('v', 1), herald.cache_invalidate('v', '1'), herald.cache_invalidate('v', 2);
-SELECT invalidations, cache_resets, catch_ups FROM herald.stats;
+SELECT invalidations, cache_resets, catch_ups, turns_rescued FROM herald.cache_stats;
 BEGIN;
 SELECT herald.cache_invalidate('v', '1');
 ROLLBACK;
-SELECT invalidations FROM herald.stats;
+SELECT invalidations FROM herald.cache_stats;
 -- Whoever invalidates more than 1024 keys of a cache invalidates all of it.
 SELECT count(herald.cache_invalidate('v', i)) FROM generate_series(1, 1025) i;
-SELECT invalidations FROM herald.stats;
+SELECT invalidations FROM herald.cache_stats;
 
 -- A role never gets a value that was computed for another.
 CREATE ROLE regress_ann;
@@ -487,6 +502,8 @@ SELECT herald.cache_through('seen', 'SELECT hits FROM seen');
 SELECT herald.cache_clear('secret');
 -- Rows of one's own sessions only.
 SELECT count(*) FROM herald.caches;
+SELECT count(*) FROM herald.cache_stats;
+SELECT herald.reset_cache_stats();
 RESET ROLE;
 SELECT count(*) FROM herald.caches;
 
@@ -494,3 +511,13 @@ DROP TABLE item, seen, pair, part, wrong, secret;
 DROP FUNCTION asked, outcome, item, pair, part, secret, secret_of_owner, counted, kept, long;
 DROP SEQUENCE computed;
 DROP ROLE regress_ann, regress_bob;
+
+-- The extension needs pg_herald's, and can be created with it.
+DROP EXTENSION pg_herald;
+BEGIN;
+SET client_min_messages = warning;
+DROP EXTENSION pg_herald CASCADE;
+CREATE EXTENSION pg_herald_cache CASCADE;
+SELECT extname FROM pg_extension WHERE extname LIKE 'pg_herald%' ORDER BY extname;
+ROLLBACK;
+DROP EXTENSION pg_herald_cache;

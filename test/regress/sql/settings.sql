@@ -1,7 +1,7 @@
 -- Guards: the settings, who may set them and to what.
 
 SELECT name, setting, unit, context, vartype, min_val, boot_val, short_desc, extra_desc
-	FROM pg_settings WHERE name LIKE 'herald.%' ORDER BY name \gx
+	FROM pg_settings WHERE name ~ '^herald(_cache)?\.' ORDER BY name COLLATE "C" \gx
 
 SET herald.enabled = off;
 SHOW herald.enabled;
@@ -16,6 +16,7 @@ ALTER SYSTEM SET herald.wakeup_concurrency = 0;
 ALTER SYSTEM SET herald.queue_memory = '100kB';
 \set VERBOSITY default
 SET herald.no_such_setting = 1;
+SET herald_cache.no_such_setting = 1;
 
 -- Switched off, what this session sends goes the server's way, and arrives.
 LISTEN c;

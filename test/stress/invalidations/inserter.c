@@ -44,6 +44,7 @@ insert(Inserter *inserter)
 	uint64_t	before[SLOTS];
 	uint64_t	turn;
 	uint64_t	look_at;
+	uint64_t	rescues;
 	uint64_t	start;
 	int32_t		signalled;
 
@@ -55,9 +56,11 @@ insert(Inserter *inserter)
 	turn = herald_inval_turn(queue);
 	look_at = queue->look_at;
 
+	rescues = atomic_load_explicit(&queue->rescues, memory_order_relaxed);
 	start = now_ns();
 	signalled = herald_inval_insert(queue, messages, n);
 	count_time(&world.insert_ns, start);
+	count_many(COUNT_TAKEN_BACK, atomic_load_explicit(&queue->rescues, memory_order_relaxed) - rescues);
 	world.inserted += n;
 	if (atomic_load_explicit(&queue->head, memory_order_relaxed) >= look_at)
 		world.last_look = atomic_load_explicit(&queue->head, memory_order_relaxed);

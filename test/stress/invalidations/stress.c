@@ -17,9 +17,7 @@
 
 #define SIGNAL_LATE_ONE_IN		8
 #define SIGNAL_LATE_US_MAX		2000
-
-#define RESCUE_LOOKS_MAX		8
-#define LOOK_PAUSES				9	/* 1, 2, 4 ... microseconds */
+#define BUSY_ONE_IN				4	/* of the signalled readers */
 
 World		world;
 _Atomic uint64_t counts[COUNTS];
@@ -27,12 +25,14 @@ _Atomic uint64_t counts[COUNTS];
 const char *const count_names[] = {
 	"inserted", "read", "passes", "signals", "late signals",
 	"handed on", "resets", "resets midway", "resets of the holder", "joins",
-	"left midway", "left with the turn", "rescues", "rescues for nobody",
+	"left midway", "left with the turn", "taken back", "passed on", "passed on to none",
 	"stuck and back", NULL
 };
 
 _Static_assert(sizeof(count_names) == (COUNTS + 1) * sizeof(*count_names), "a name for each");
 
+static bool is_taken_for_busy(void);
+static int32_t pass_on(uint32_t slot);
 static void wake(Reader *reader);
 static void check_at_rest(void);
 
@@ -61,7 +61,6 @@ world_init(void)
 		sem_init(&reader->signal, 0, 0);
 		run_add_thread(reader_act, reader, reader->random ^ UINT64_C(0xAAAA));
 	}
-	run_add_thread(watchdog_act, NULL, run.seed * 77 + 1);
 }
 
 void
@@ -69,9 +68,7 @@ world_plan_round(uint64_t *random)
 {
 	world.inserts = 1 + (uint32_t) (herald_random(random) % (one_in(random, 8) ? 600 : 60));
 	world.pause_one_in = UINT32_C(1) << herald_random(random) % 8;
-	world.rescues = one_in(random, 2);
-	world.rescue_looks = 1 + (uint32_t) (herald_random(random) % RESCUE_LOOKS_MAX);
-	world.look_pause_us = UINT32_C(1) << herald_random(random) % LOOK_PAUSES;
+	world.passes_on = one_in(random, 2);
 }
 
 /*
@@ -81,8 +78,6 @@ world_plan_round(uint64_t *random)
 bool
 world_is_quiet(void)
 {
-	if (atomic_load(&world.rescuing) != 0)
-		return false;
 	for (int i = 0; i < READERS; i++)
 	{
 		if (atomic_load(&world.readers[i].parked) == 0)
@@ -143,16 +138,51 @@ check_at_rest(void)
 void
 send_signal(int32_t slot)
 {
-	uint32_t	owner;
+	while (slot != HERALD_INVAL_NOBODY)
+	{
+		uint32_t	owner;
 
-	if (slot == HERALD_INVAL_NOBODY)
-		return;
-	if (herald_jitter_random() % SIGNAL_LATE_ONE_IN == 0)
-		usleep((useconds_t) (herald_jitter_random() % SIGNAL_LATE_US_MAX));
-	owner = atomic_load(&world.owner[slot]);
-	count(owner != 0 ? COUNT_SIGNALS : COUNT_LATE_SIGNALS);
-	if (owner != 0)
-		wake(&world.readers[owner - 1]);
+		if (herald_jitter_random() % SIGNAL_LATE_ONE_IN == 0)
+			usleep((useconds_t) (herald_jitter_random() % SIGNAL_LATE_US_MAX));
+		owner = atomic_load(&world.owner[slot]);
+		count(owner != 0 ? COUNT_SIGNALS : COUNT_LATE_SIGNALS);
+		if (owner != 0)
+			wake(&world.readers[owner - 1]);
+		slot = is_taken_for_busy() ? pass_on((uint32_t) slot) : HERALD_INVAL_NOBODY;
+	}
+}
+
+/* In some rounds only, and never while things come to rest: it must not hide what the core loses. */
+static bool
+is_taken_for_busy(void)
+{
+	return world.passes_on && current_phase() == PHASE_ACTIVE && herald_jitter_random() % BUSY_ONE_IN == 0;
+}
+
+/* As in inval/catch_up.c. */
+static int32_t
+pass_on(uint32_t slot)
+{
+	int32_t		next = HERALD_INVAL_NOBODY;
+	uint64_t	turn;
+
+	pthread_mutex_lock(&world.lock);
+	turn = herald_inval_turn(world.queue);
+	if (holder_of(turn) == (int32_t) slot)
+	{
+		uint32_t	moves = atomic_load(&world.moves[slot]);
+
+		next = herald_inval_rescue(world.queue, turn);
+		if (herald_inval_turn(world.queue) == turn)
+			fail("slot %u has its turn still", slot);
+
+		/* The same reader may get the next turn only if it has moved meanwhile. */
+		if (next == (int32_t) slot && moves % 2 == 0 && atomic_load(&world.moves[slot]) == moves)
+			fail("slot %u was busy, and gets the next turn as well", slot);
+		count(next != HERALD_INVAL_NOBODY ? COUNT_PASSED_ON : COUNT_PASSED_ON_TO_NONE);
+	}
+	pthread_mutex_unlock(&world.lock);
+	return next;
 }
 
 static void

@@ -10,7 +10,7 @@
  *
  * When the inserters are done, only readers that are signalled read.  Then the
  * turn must go from one reader to the next until none is far behind, and become
- * free, without the watchdog and without another insert.
+ * free, without another insert, which would check it.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -52,7 +52,7 @@ typedef enum Count
 {
 	COUNT_INSERTED, COUNT_READ, COUNT_PASSES, COUNT_SIGNALS, COUNT_LATE_SIGNALS,
 	COUNT_HANDED_ON, COUNT_RESETS, COUNT_RESETS_MIDWAY, COUNT_RESETS_OF_HOLDER, COUNT_JOINS,
-	COUNT_LEFT_MIDWAY, COUNT_LEFT_WITH_TURN, COUNT_RESCUES, COUNT_RESCUES_FOR_NOBODY,
+	COUNT_LEFT_MIDWAY, COUNT_LEFT_WITH_TURN, COUNT_TAKEN_BACK, COUNT_PASSED_ON, COUNT_PASSED_ON_TO_NONE,
 	COUNT_STUCK_AND_BACK,
 	COUNTS
 } Count;
@@ -64,11 +64,8 @@ typedef struct World
 	/* Set by main, between the barriers. */
 	uint32_t	inserts;		/* that each inserter makes in this round */
 	uint32_t	pause_one_in;	/* one insert in this number is followed by a pause */
-	bool		rescues;		/* does the watchdog take back turns? */
-	uint32_t	rescue_looks;	/* after this number of looks at the same turn */
-	uint32_t	look_pause_us;
+	bool		passes_on;		/* are some signalled readers taken for busy? */
 
-	_Atomic int rescuing;		/* the watchdog may send a signal */
 	_Atomic int signals_out;	/* sent, and not completely handled */
 	_Atomic uint64_t insert_ns; /* spent in the core */
 	_Atomic uint64_t read_ns;
@@ -106,9 +103,6 @@ extern void reader_act(void *arg);
 
 /* Read everything, without a pause, and hand the turn on.  Called by main, at rest. */
 extern void reader_finish(Reader *reader);
-
-/* watchdog.c */
-extern void watchdog_act(void *arg);
 
 /* Add the time since `start`. */
 static inline void

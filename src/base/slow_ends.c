@@ -26,7 +26,7 @@
 #include "utils/fmgrprotos.h"
 
 #include "base/compat.h"
-#include "slow_ends.h"
+#include "base/slow_ends.h"
 
 /*
  * The server's own queue is long if more than this fraction of it is in use: about a megabyte

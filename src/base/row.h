@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * row.h
- *	  Builds a row of a view, column by column, with their names.
+ *	  Builds a row of a view, column by column, by their names.
  *
- * A view's function in C names its columns in the order in which the extension script declares
- * them.  If the two differ in a name, a type or the number of columns, building the row throws
- * an error that shows the difference.
+ * A library serves the extension's objects of earlier versions, because a server loads a new
+ * library at its next start, and each database updates its extension when an administrator
+ * wants it.  So a view's function in C gives all columns that it knows, and the row takes
+ * those that the function declares in SQL, in any order.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -27,7 +28,7 @@
 typedef struct HeraldRow
 {
 	TupleDesc	descriptor;		/* the columns as declared in SQL */
-	int			columns;		/* number of columns that have been added */
+	bool		is_given[HERALD_ROW_COLUMNS_MAX];	/* C has added this column */
 	Datum		values[HERALD_ROW_COLUMNS_MAX];
 	bool		nulls[HERALD_ROW_COLUMNS_MAX];
 } HeraldRow;
@@ -35,15 +36,18 @@ typedef struct HeraldRow
 /* An empty row of this function's result. */
 extern HeraldRow herald_row_of(TupleDesc descriptor);
 
-/* Add the next column. */
+/* Add a column.  A column that is not declared in SQL is left out. */
 extern void herald_row_add(HeraldRow *row, const char *name, Oid type, Datum value);
 extern void herald_row_add_or_null(HeraldRow *row, const char *name, Oid type, Datum value,
 								   bool is_null);
 
-/* After all columns have been added: add the row to the rows that the function returns. */
+/*
+ * After all columns have been added: add the row to the rows that the function returns.  Throws
+ * an error if SQL declares a column that was not added.
+ */
 extern void herald_row_store(HeraldRow *row, ReturnSetInfo *result);
 
-/* After all columns have been added: the row as the function's only result. */
+/* The same for a function that returns a single row: this row. */
 extern Datum herald_row_datum(HeraldRow *row);
 
 #endif							/* HERALD_ROW_H */

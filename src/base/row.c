@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * row.c
- *	  Builds a row of a view, column by column, with their names.
+ *	  Builds a row of a view, column by column, by their names.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -14,7 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
-#include "views/row.h"
+#include "base/row.h"
 
 static void check_complete(HeraldRow *row);
 
@@ -39,17 +39,20 @@ herald_row_add(HeraldRow *row, const char *name, Oid type, Datum value)
 void
 herald_row_add_or_null(HeraldRow *row, const char *name, Oid type, Datum value, bool is_null)
 {
-	int			column = row->columns++;
-	Form_pg_attribute attribute;
+	for (int column = 0; column < row->descriptor->natts; column++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(row->descriptor, column);
 
-	if (column >= row->descriptor->natts)
-		elog(ERROR, "column \"%s\" of a view is in C only", name);
-	attribute = TupleDescAttr(row->descriptor, column);
-	if (namestrcmp(&attribute->attname, name) != 0 || attribute->atttypid != type)
-		elog(ERROR, "column %d of a view is \"%s\" of type %u in SQL, and \"%s\" of type %u in C",
-			 column + 1, NameStr(attribute->attname), attribute->atttypid, name, type);
-	row->values[column] = value;
-	row->nulls[column] = is_null;
+		if (namestrcmp(&attribute->attname, name) != 0)
+			continue;
+		if (attribute->atttypid != type)
+			elog(ERROR, "column \"%s\" of a view has type %u in SQL, and type %u in C",
+				 name, attribute->atttypid, type);
+		row->is_given[column] = true;
+		row->values[column] = value;
+		row->nulls[column] = is_null;
+		break;
+	}
 }
 
 void
@@ -69,7 +72,12 @@ herald_row_datum(HeraldRow *row)
 static void
 check_complete(HeraldRow *row)
 {
-	if (row->columns < row->descriptor->natts)
-		elog(ERROR, "column \"%s\" of a view is in SQL only",
-			 NameStr(TupleDescAttr(row->descriptor, row->columns)->attname));
+	for (int column = 0; column < row->descriptor->natts; column++)
+		if (!row->is_given[column])
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the loaded library of pg_herald has no column \"%s\"",
+							NameStr(TupleDescAttr(row->descriptor, column)->attname)),
+					 errdetail("The extension was updated, and the server runs an older library."),
+					 errhint("Restart the server.")));
 }
