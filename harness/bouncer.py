@@ -12,6 +12,7 @@ SETTINGS = """\
 [databases]
 postgres = host={server} port={server_port} dbname=postgres
 {pool_of_one} = host={server} port={server_port} dbname=postgres pool_size=1
+* = host={server} port={server_port}
 
 [pgbouncer]
 pool_mode = {pool_mode}

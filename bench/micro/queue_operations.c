@@ -71,7 +71,7 @@ log_reset(Bench *bench, uint64_t n)
 HeraldPosition
 log_reserve(Bench *bench, uint32_t database)
 {
-	HeraldBatch batch = {.count = bench->size,.database = database,.sender_pid = 1};
+	HeraldBatch batch = {.count = bench->size,.database = database,.role = 1};
 	HeraldPosition position = 0;
 
 	if (!herald_queue_reserve(bench->queue, &batch, bench->entries_length, &position))
@@ -85,7 +85,7 @@ log_send(Bench *bench, uint32_t database)
 	HeraldPosition position = log_reserve(bench, database);
 
 	herald_queue_fill(bench->queue, position, bench->entries, bench->entries_length);
-	herald_queue_commit(bench->queue, position, 1);
+	herald_queue_commit(bench->queue, position, 1, 1);
 	return position;
 }
 
@@ -117,7 +117,7 @@ static void
 run_commit(Bench *bench, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++)
-		herald_queue_commit(bench->queue, bench->positions[i], 1);
+		herald_queue_commit(bench->queue, bench->positions[i], 1, 1);
 }
 
 static void
@@ -130,7 +130,7 @@ run_send(Bench *bench, uint64_t n)
 /* ---- dispatching ---- */
 
 static void
-run_begins(HeraldPosition end, void *arg)
+stretch_begins(HeraldPosition end, void *arg)
 {
 	(void) end;
 	(void) arg;
@@ -168,7 +168,7 @@ void
 log_dispatch(Bench *bench)
 {
 	uint64_t	changes = 0;
-	HeraldSequencerCalls calls = {run_begins, walk_batch, &changes};
+	HeraldSequencerCalls calls = {stretch_begins, walk_batch, &changes};
 
 	consume(herald_sequencer_run(bench->queue, UINT64_MAX, &calls));
 }
@@ -186,7 +186,7 @@ run_commit_dispatch(Bench *bench, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++)
 	{
-		herald_queue_commit(bench->queue, bench->positions[i], 1);
+		herald_queue_commit(bench->queue, bench->positions[i], 1, 1);
 		log_dispatch(bench);
 	}
 }

@@ -150,7 +150,7 @@ send_and_dispatch(Bench *bench, uint32_t number, uint64_t n)
 {
 	HeraldQueue  *queue = bench->queue;
 	HeraldWakeup *wakeup = bench->wakeups[0];
-	HeraldBatch batch = {.count = 1,.database = DATABASE,.sender_pid = (int32_t) number};
+	HeraldBatch batch = {.count = 1,.database = DATABASE,.role = (uint32_t) number};
 
 	for (uint64_t i = 0; i < n; i++)
 	{
@@ -164,7 +164,7 @@ send_and_dispatch(Bench *bench, uint32_t number, uint64_t n)
 			(void) herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue));
 		}
 		herald_queue_fill(queue, position, bench->entries, bench->entries_length);
-		herald_queue_commit(queue, position, 1);
+		herald_queue_commit(queue, position, 1, 1);
 		log_dispatch(bench);
 	}
 }

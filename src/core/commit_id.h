@@ -19,7 +19,8 @@ typedef struct HeraldCommitId
 	uint64_t	place;			/* the place of the transaction's batch in
 								 * that server's queue */
 	uint64_t	end;			/* the end of the commit record in the WAL; 0:
-								 * no commit, or not written yet */
+								 * there is no commit record, or it is not
+								 * written yet */
 } HeraldCommitId;
 
 #endif							/* HERALD_COMMIT_ID_H */

@@ -47,7 +47,7 @@
 static void write_header(HeraldQueue *queue, HeraldPosition position,
 						 const HeraldBatch *batch, uint64_t length);
 static bool begins_with_commit(HeraldQueue *queue, HeraldPosition position);
-static void set_commit_time(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);
+static void set_word(HeraldQueue *queue, HeraldPosition position, size_t index, uint64_t word);
 static void finish(HeraldQueue *queue, HeraldPosition position, HeraldBatchState state);
 static void zero(HeraldQueue *queue, HeraldPosition from, HeraldPosition to);
 
@@ -153,7 +153,7 @@ write_header(HeraldQueue *queue, HeraldPosition position, const HeraldBatch *bat
 		.length = (uint32_t) length,
 		.count = batch->count,
 		.database = batch->database,
-		.sender_pid = batch->sender_pid,
+		.role = batch->role,
 	};
 	_Atomic uint64_t *to = herald_queue_at(queue, position);
 	uint64_t	words[HERALD_HEADER_WORDS];
@@ -205,9 +205,10 @@ begins_with_commit(HeraldQueue *queue, HeraldPosition position)
 }
 
 void
-herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time)
+herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time, uint64_t xid)
 {
-	set_commit_time(queue, position, commit_time);
+	set_word(queue, position, HERALD_HEADER_COMMIT_TIME, (uint64_t) commit_time);
+	set_word(queue, position, HERALD_HEADER_XID, xid);
 	finish(queue, position, HERALD_BATCH_COMMITTED);
 }
 
@@ -217,11 +218,11 @@ herald_queue_abort(HeraldQueue *queue, HeraldPosition position)
 	finish(queue, position, HERALD_BATCH_ABORTED);
 }
 
+/* Set a word of a batch's header. */
 static void
-set_commit_time(HeraldQueue *queue, HeraldPosition position, int64_t commit_time)
+set_word(HeraldQueue *queue, HeraldPosition position, size_t index, uint64_t word)
 {
-	atomic_store_explicit(&herald_queue_at(queue, position)[HERALD_HEADER_COMMIT_TIME],
-						  (uint64_t) commit_time, memory_order_release);
+	atomic_store_explicit(&herald_queue_at(queue, position)[index], word, memory_order_release);
 }
 
 /*

@@ -10,9 +10,8 @@
 #ifndef HERALD_QUEUE_H
 #define HERALD_QUEUE_H
 
+#include "cache_line.h"
 #include "queue_layout.h"
-
-#define HERALD_CACHE_LINE		64
 
 /* Number of segments in the ring; a batch never crosses a segment's border. */
 #define HERALD_SEGMENTS			8
@@ -82,7 +81,7 @@ typedef struct HeraldBatch
 {
 	uint32_t	count;			/* entries */
 	uint32_t	database;
-	int32_t		sender_pid;
+	uint32_t	role;			/* the sender's: HeraldSender */
 } HeraldBatch;
 
 /* A ring size in bytes that herald_queue_init() accepts: rounded down, within limits. */
@@ -115,8 +114,8 @@ extern void herald_queue_fill(HeraldQueue *queue, HeraldPosition position,
  */
 extern void herald_queue_set_commit_end(HeraldQueue *queue, HeraldPosition position, uint64_t commit_end);
 
-/* Finish a batch, exactly once, by its owner.  Then dispatch. */
-extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time);
+/* Finish a batch, exactly once, by its owner.  Then dispatch.  xid: as in HeraldSender. */
+extern void herald_queue_commit(HeraldQueue *queue, HeraldPosition position, int64_t commit_time, uint64_t xid);
 extern void herald_queue_abort(HeraldQueue *queue, HeraldPosition position);
 
 /*

@@ -7,7 +7,7 @@
  * and always a multiple of 8.  One transaction's notifications are one batch:
  *
  *		+-----------------+---------+---------+-- - --+
- *		| batch header 32 | entry 0 | entry 1 |  ...  |
+ *		| batch header 40 | entry 0 | entry 1 |  ...  |
  *		+-----------------+---------+---------+-- - --+
  *
  * Each entry has a kind.  An ordinary one carries a notification as the body of the protocol's
@@ -42,6 +42,7 @@
 #include <string.h>
 
 #include "commit_id.h"
+#include "sender.h"
 
 /* An offset into the endless queue, in bytes; always a multiple of 8. */
 typedef uint64_t HeraldPosition;
@@ -89,15 +90,17 @@ typedef struct HeraldBatchHeader
 	uint32_t	length;			/* whole batch in bytes, header included */
 	uint32_t	count;			/* entries */
 	uint32_t	database;		/* oid: listeners elsewhere skip the batch */
-	int32_t		sender_pid;
+	uint32_t	role;			/* the sender's: HeraldSender */
 	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
+	uint64_t	xid;			/* the sender's, when the batch is committed */
 } HeraldBatchHeader;
 
-static_assert(sizeof(HeraldBatchHeader) == 32, "batch header has padding");
+static_assert(sizeof(HeraldBatchHeader) == 40, "batch header has padding");
 
-/* Index of the commit time, in words from the start of the header. */
+/* Indexes of the commit time and of the xid, in words from the start of the header. */
 #define HERALD_HEADER_WORDS			(sizeof(HeraldBatchHeader) / HERALD_ALIGN)
 #define HERALD_HEADER_COMMIT_TIME	(offsetof(HeraldBatchHeader, commit_time) / HERALD_ALIGN)
+#define HERALD_HEADER_XID			(offsetof(HeraldBatchHeader, xid) / HERALD_ALIGN)
 
 /*
  * The kind of an entry, and the contents of its body.  Any other value is damage, including
@@ -151,6 +154,17 @@ herald_entry_length(uint64_t channel_length, uint64_t payload_length)
 {
 	return HERALD_ALIGN_UP(sizeof(HeraldEntry) + HERALD_BODY_PID +
 						   channel_length + 1 + payload_length + 1);
+}
+
+/* The pid of a notification's sender. */
+static inline int32_t
+herald_entry_pid(const HeraldEntry *entry)
+{
+	uint32_t	pid = 0;
+
+	for (int i = 0; i < HERALD_BODY_PID; i++)
+		pid = pid << 8 | (unsigned char) entry->body[i];
+	return (int32_t) pid;
 }
 
 static inline const char *

@@ -218,7 +218,8 @@ next_entry(HeraldReader *reader, HeraldMessage *message)
 
 	reader->position += entry->length;
 	message->batch = reader->checkpoint;
-	message->sender_pid = reader->header.sender_pid;
+	message->sender.xid = reader->header.xid;
+	message->sender.role = reader->header.role;
 	message->commit_time = reader->header.commit_time;
 	message->commit = reader->commit;
 	message->entry = entry;

@@ -25,7 +25,7 @@ typedef enum HeraldReadResult
 
 typedef struct HeraldMessage
 {
-	int32_t		sender_pid;
+	HeraldSender sender;
 	int64_t		commit_time;	/* microseconds, the server's timestamp epoch */
 	HeraldCommitId commit;		/* of the batch; all zero: it is not in the
 								 * WAL */

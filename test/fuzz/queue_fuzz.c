@@ -155,7 +155,7 @@ static void
 commit_batch(HeraldPosition position, int first_message)
 {
 	herald_queue_set_commit_end(log_, position, (uint64_t) first_message + 3);
-	herald_queue_commit(log_, position, 1);
+	herald_queue_commit(log_, position, 1, 1);
 }
 
 /* Read all that a dispatcher, or a reader, uses of an entry. */
@@ -210,7 +210,7 @@ mark_batch(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budget, v
 }
 
 static void
-run_begins(HeraldPosition end, void *arg)
+stretch_begins(HeraldPosition end, void *arg)
 {
 	(void) end;
 	(void) arg;
@@ -219,7 +219,7 @@ run_begins(HeraldPosition end, void *arg)
 static void
 dispatch(void)
 {
-	const HeraldSequencerCalls calls = {.run_begins = run_begins,.mark_batch = mark_batch};
+	const HeraldSequencerCalls calls = {.stretch_begins = stretch_begins,.mark_batch = mark_batch};
 	HeraldSequencerResult result = herald_sequencer_run(log_, BUDGET_ALL, &calls);
 
 	must(result == HERALD_SEQUENCER_DONE || (damaged && result == HERALD_SEQUENCER_DAMAGED),
@@ -250,7 +250,7 @@ spill(void)
 static HeraldPosition
 reserve(uint32_t database, const void *entries, uint64_t length)
 {
-	HeraldBatch batch = {.count = 1,.database = database,.sender_pid = 4711};
+	HeraldBatch batch = {.count = 1,.database = database,.role = 4711};
 	HeraldPosition position;
 
 	while (!herald_queue_reserve(log_, &batch, length, &position))

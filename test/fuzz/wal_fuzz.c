@@ -75,7 +75,11 @@ write_part(char *to)
 	written.is_last = next_below(2) != 0;
 	written.place = written.is_last ? next_any_number() : 0;
 
-	length = herald_wal_write_head(to, written.run, written.part, written.first);
+	written.sender.xid = next_any_number();
+	written.sender.role = (uint32_t) next_any_number();
+	if (written.sender.role == 0)
+		written.sender.role = 1;
+	length = herald_wal_write_head(to, written.run, written.part, written.first, written.sender);
 	for (; notifications_written < count; notifications_written++)
 	{
 		char		channel[STRING_MAX + 1];
@@ -169,6 +173,7 @@ check_written(const HeraldWalMessage *message, const char *at)
 		return;
 	must(message->kind == written.kind && message->run == written.run && message->place == written.place &&
 		 message->first == written.first && message->part == written.part &&
+		 message->sender.xid == written.sender.xid && message->sender.role == written.sender.role &&
 		 message->is_last == written.is_last && message->logged == written.logged,
 		 "the fields are those that were written");
 	must(notifications == notifications_written, "the notifications are those that were written");

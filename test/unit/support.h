@@ -28,7 +28,8 @@
 
 #define DATABASE		5u		/* the listener's */
 #define OTHER_DATABASE	6u
-#define SENDER_PID		4711
+#define SENDER_ROLE			4711
+#define SENDER_XID				UINT64_C(0x3f00000abc)
 
 #define HEADER_SIZE		sizeof(HeraldBatchHeader)
 #define BUDGET_ALL		UINT64_MAX
@@ -98,7 +99,7 @@ entry_at(HeraldQueue *queue, HeraldPosition position)
 static inline HeraldPosition
 batch_reserve_bytes(HeraldQueue *queue, uint32_t database, const void *entries, uint64_t length)
 {
-	HeraldBatch batch = {.count = 1,.database = database,.sender_pid = SENDER_PID};
+	HeraldBatch batch = {.count = 1,.database = database,.role = SENDER_ROLE};
 	HeraldPosition position;
 
 	assert_true(herald_queue_reserve(queue, &batch, length, &position));
@@ -121,7 +122,7 @@ batch_send(HeraldQueue *queue, const char *payload)
 {
 	HeraldPosition position = batch_reserve(queue, DATABASE, "channel", payload);
 
-	herald_queue_commit(queue, position, 1234);
+	herald_queue_commit(queue, position, 1234, SENDER_XID);
 	return position;
 }
 
@@ -151,14 +152,14 @@ leave_in_segment(HeraldQueue *queue, uint64_t left)
 	HeraldPosition position;
 
 	position = batch_reserve_length(queue, herald_queue_next_segment(queue, head) - head - left, 'x');
-	herald_queue_commit(queue, position, 0);
+	herald_queue_commit(queue, position, 0, SENDER_XID);
 }
 
 /* What a dispatcher saw, in order. */
 typedef struct Recorder
 {
 	int			runs;
-	HeraldPosition run_end;		/* of the last run */
+	HeraldPosition stretch_end;		/* of the last stretch */
 	int			batches;
 	HeraldPosition positions[RECORDED_MAX];
 	HeraldQueue  *queue;			/* if set, check that publishing comes before marking */
@@ -168,10 +169,10 @@ typedef struct Recorder
 } Recorder;
 
 static UNUSED void
-record_run(HeraldPosition end, void *arg)
+record_stretch(HeraldPosition end, void *arg)
 {
 	((Recorder *) arg)->runs++;
-	((Recorder *) arg)->run_end = end;
+	((Recorder *) arg)->stretch_end = end;
 }
 
 static UNUSED uint64_t
@@ -214,7 +215,7 @@ static inline HeraldSequencerResult
 dispatch(HeraldQueue *queue, uint64_t budget, Recorder *recorder)
 {
 	HeraldSequencerCalls calls = {
-		.run_begins = record_run,.mark_batch = record_batch,.arg = recorder
+		.stretch_begins = record_stretch,.mark_batch = record_batch,.arg = recorder
 	};
 
 	recorder->queue = queue;
@@ -273,7 +274,8 @@ assert_next(HeraldReader *reader, const char *payload)
 	assert_int_equal(read_growing(reader, &message), HERALD_READ_MESSAGE);
 	assert_int_equal(message.entry->kind, HERALD_ENTRY_NOTIFICATION);
 	assert_string_equal(herald_entry_payload(message.entry), payload);
-	assert_int_equal(message.sender_pid, SENDER_PID);
+	assert_int_equal(message.sender.role, SENDER_ROLE);
+	assert_true(message.sender.xid == SENDER_XID);
 }
 
 #endif							/* HERALD_TEST_SUPPORT_H */

@@ -48,7 +48,7 @@ send(HeraldQueue *queue, const char *entries, uint64_t length, uint64_t commit_e
 
 	if (commit_end != 0)
 		herald_queue_set_commit_end(queue, position, commit_end);
-	herald_queue_commit(queue, position, 1234);
+	herald_queue_commit(queue, position, 1234, SENDER_XID);
 	return position;
 }
 
@@ -74,6 +74,7 @@ assert_message(HeraldReader *reader, const char *payload, HeraldCommitId commit)
 	assert_int_equal(message.entry->kind, HERALD_ENTRY_NOTIFICATION);
 	assert_string_equal(herald_entry_payload(message.entry), payload);
 	assert_memory_equal(&message.commit, &commit, sizeof(commit));
+	assert_true(message.sender.xid == SENDER_XID && message.sender.role == SENDER_ROLE);
 }
 
 static void

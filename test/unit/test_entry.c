@@ -191,6 +191,22 @@ test_commit(void **state UNUSED)
 	free(bytes);
 }
 
+/* Guards: the pid of a notification is read as the protocol has it, highest byte first. */
+static void
+test_pid(void **state UNUSED)
+{
+	char		bytes[256] __attribute__((aligned(8)));
+	const HeraldEntry *entry = (const HeraldEntry *) bytes;
+	char	   *pid = ((HeraldEntry *) bytes)->body;
+
+	entry_write(bytes, "channel", "payload", 7);
+	assert_int_equal(herald_entry_pid(entry), 0);
+	memcpy(pid, "\x00\x01\xe2\x40", HERALD_BODY_PID);
+	assert_int_equal(herald_entry_pid(entry), 123456);
+	memcpy(pid, "\x7f\xff\xff\xfe", HERALD_BODY_PID);
+	assert_int_equal(herald_entry_pid(entry), INT32_MAX - 1);
+}
+
 /* Guards: an entry is valid only if its kind is known, and its body is one of that kind. */
 static void
 test_kinds(void **state UNUSED)
@@ -288,6 +304,7 @@ main(void)
 		cmocka_unit_test(test_missing_nul),
 		cmocka_unit_test(test_reference),
 		cmocka_unit_test(test_commit),
+		cmocka_unit_test(test_pid),
 		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_all_small_lengths),
 		cmocka_unit_test(test_hash),

@@ -14,7 +14,7 @@
 #include "support.h"
 
 static const HeraldBatch some_batch = {
-	.count = 3,.database = DATABASE,.sender_pid = SENDER_PID
+	.count = 3,.database = DATABASE,.role = SENDER_ROLE
 };
 
 static bool
@@ -80,8 +80,9 @@ test_reserve_and_fill(void **state UNUSED)
 	assert_int_equal(header->length, HEADER_SIZE + sizeof(entries));
 	assert_int_equal(header->count, 3);
 	assert_int_equal(header->database, DATABASE);
-	assert_int_equal(header->sender_pid, SENDER_PID);
+	assert_int_equal(header->role, SENDER_ROLE);
 	assert_int_equal(header->commit_time, 0);
+	assert_int_equal(header->xid, 0);
 	assert_all_zero(queue, position + HEADER_SIZE, position + header->length);
 
 	herald_queue_fill(queue, position, entries, sizeof(entries));
@@ -91,7 +92,7 @@ test_reserve_and_fill(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: finishing changes the state, and a commit also the time; nothing else. */
+/* Guards: finishing changes the state, and a commit also the time and the xid; nothing else. */
 static void
 test_finish(void **state UNUSED)
 {
@@ -103,9 +104,10 @@ test_finish(void **state UNUSED)
 	assert_true(reserve(queue, 64, &kept));
 	assert_true(reserve(queue, 64, &dropped));
 	before = *header_at(queue, kept);
-	herald_queue_commit(queue, kept, INT64_C(-77));
+	herald_queue_commit(queue, kept, INT64_C(-77), SENDER_XID);
 	before.word = herald_word_make(kept, HERALD_BATCH_COMMITTED);
 	before.commit_time = -77;
+	before.xid = SENDER_XID;
 	assert_memory_equal(header_at(queue, kept), &before, sizeof(before));
 
 	before = *header_at(queue, dropped);
@@ -308,7 +310,7 @@ send_crafted(HeraldQueue *queue, uint64_t entries_length)
 		words[i] = herald_word_make(next_lap, HERALD_BATCH_COMMITTED + i % 3);
 	}
 	herald_queue_fill(queue, position, words, entries_length);
-	herald_queue_commit(queue, position, 0);
+	herald_queue_commit(queue, position, 0, SENDER_XID);
 	free(words);
 	return position;
 }
@@ -361,7 +363,7 @@ test_far_positions(void **state UNUSED)
 	{
 		while (!reserve(queue, herald_queue_batch_max(queue) - 64, &position))
 			assert_true(herald_queue_recycle(queue, atomic_load(&queue->settled)));
-		herald_queue_commit(queue, position, 0);
+		herald_queue_commit(queue, position, 0, SENDER_XID);
 		assert_int_equal(dispatch_all(queue), 1);
 	}
 	assert_true(atomic_load(&queue->tail) > UINT64_C(1) << 63);

@@ -62,7 +62,8 @@ test_messages_and_extend(void **state UNUSED)
 	reader = reader_new(queue, first, 4096);
 	assert_int_equal(read_next(&reader, &message), HERALD_READ_MESSAGE);
 	assert_int_equal(message.batch, first);
-	assert_int_equal(message.sender_pid, SENDER_PID);
+	assert_int_equal(message.sender.role, SENDER_ROLE);
+	assert_true(message.sender.xid == SENDER_XID);
 	assert_int_equal(message.commit_time, 1234);
 	assert_string_equal(herald_entry_channel(message.entry), "channel");
 	assert_string_equal(herald_entry_payload(message.entry), "one");
@@ -93,7 +94,7 @@ test_skipped_batches(void **state UNUSED)
 
 	for (int i = 0; i < 20; i++)
 	{
-		herald_queue_commit(queue, batch_reserve(queue, OTHER_DATABASE, "c", "elsewhere"), 0);
+		herald_queue_commit(queue, batch_reserve(queue, OTHER_DATABASE, "c", "elsewhere"), 0, SENDER_XID);
 		herald_queue_abort(queue, batch_reserve(queue, DATABASE, "c", "never"));
 		batch_send(queue, "mine");
 	}
@@ -131,7 +132,7 @@ test_chunk_sizes(void **state UNUSED)
 			snprintf(payload, sizeof(payload), "%d %0*d", sent, 1 + sent * 7 % 300, i);
 			length += entry_write(bytes + length, "c", payload, strlen(payload));
 		}
-		herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, bytes, length), 0);
+		herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, bytes, length), 0, SENDER_XID);
 		sent++;
 	}
 	dispatch_all(queue);
@@ -164,7 +165,7 @@ test_room(void **state UNUSED)
 
 	batch_send(queue, "small");
 	big = batch_reserve_length(queue, 1000, 'y');
-	herald_queue_commit(queue, big, 0);
+	herald_queue_commit(queue, big, 0, SENDER_XID);
 	batch_send(queue, "last");
 	dispatch_all(queue);
 
@@ -321,7 +322,7 @@ test_damaged_batch_length(void **state UNUSED)
 			if (kind == 2)
 				herald_queue_abort(queue, first);
 			else
-				herald_queue_commit(queue, first, 0);
+				herald_queue_commit(queue, first, 0, SENDER_XID);
 			batch_send(queue, "so that the segment is read");
 			dispatch_all(queue);
 			/* The last one ends just behind the batch, at no valid position. */

@@ -57,7 +57,7 @@ file_write(int messages)
 static void
 send(HeraldQueue *queue, const char *entries, uint64_t length)
 {
-	herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, entries, length), 1234);
+	herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, entries, length), 1234, SENDER_XID);
 }
 
 /* A reference to `length` bytes of a file, with some channels; 0 stands for all listeners. */

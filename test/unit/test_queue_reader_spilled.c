@@ -133,11 +133,11 @@ send_numbered(HeraldQueue *queue, int segments)
 			number(payload, sent++);
 			length += entry_write(bytes + length, "c", payload, strlen(payload));
 		}
-		herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, bytes, length), 0);
+		herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, bytes, length), 0, SENDER_XID);
 		if (batch % 3 == 0)
 			herald_queue_abort(queue, batch_reserve_bytes(queue, DATABASE, bytes, length));
 		if (batch % 4 == 0)
-			herald_queue_commit(queue, batch_reserve_bytes(queue, OTHER_DATABASE, bytes, length), 0);
+			herald_queue_commit(queue, batch_reserve_bytes(queue, OTHER_DATABASE, bytes, length), 0, SENDER_XID);
 	}
 	dispatch_all(queue);
 	return sent;
@@ -261,7 +261,7 @@ test_largest_batch(void **state UNUSED)
 	HeraldMessage message;
 
 	big = batch_reserve_length(queue, queue->segment_size, 'y');
-	herald_queue_commit(queue, big, 0);
+	herald_queue_commit(queue, big, 0, SENDER_XID);
 	batch_send(queue, "behind");
 	dispatch_all(queue);
 	spill(queue);
@@ -415,7 +415,7 @@ test_skip(void **state UNUSED)
 
 				for (int i = 0; i < 3; i++)
 					length += entry_write(bytes + length, "c", "left out", 8);
-				herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, bytes, length), 0);
+				herald_queue_commit(queue, batch_reserve_bytes(queue, DATABASE, bytes, length), 0, SENDER_XID);
 			}
 			dispatch_all(queue);
 			end = atomic_load(&queue->dispatched);
@@ -454,8 +454,8 @@ test_skip_when_gone(void **state UNUSED)
 	leave_in_segment(queue, 8);
 	dispatch_all(queue);
 	reader = reader_new(queue, first, SMALL_BUFFER);
-	while (!reader.in_batch)
-		(void) herald_reader_next(&reader, &(HeraldMessage) {0});
+	while (herald_reader_next(&reader, &(HeraldMessage) {0}) != HERALD_READ_MESSAGE)
+		;
 	spill(queue);
 	saved.gone_from = 0;
 	assert_result(&reader, HERALD_READ_LAPPED);

@@ -40,7 +40,7 @@ fill_with_others(HeraldQueue *queue)
 		HeraldPosition position = batch_reserve_length(queue, length, 'x');
 
 		header_at(queue, position)->database = OTHER_DATABASE;
-		herald_queue_commit(queue, position, 0);
+		herald_queue_commit(queue, position, 0, SENDER_XID);
 	}
 }
 
@@ -142,7 +142,7 @@ test_extended(void **state UNUSED)
 	HeraldReader reader;
 	HeraldMessage message;
 
-	herald_queue_commit(queue, batch_reserve(queue, OTHER_DATABASE, "c", "elsewhere"), 0);
+	herald_queue_commit(queue, batch_reserve(queue, OTHER_DATABASE, "c", "elsewhere"), 0, SENDER_XID);
 	herald_queue_abort(queue, batch_reserve(queue, DATABASE, "c", "never"));
 	dispatch_all(queue);
 	reader = reader_new(queue, queue->ring_size);

@@ -37,7 +37,7 @@ test_order(void **state UNUSED)
 		herald_queue_abort(queue, batch_reserve(queue, DATABASE, "c", "never"));
 	}
 	for (int i = 9; i >= 0; i--)
-		herald_queue_commit(queue, sent[i], i);
+		herald_queue_commit(queue, sent[i], i, SENDER_XID);
 
 	assert_int_equal(dispatch(queue, BUDGET_ALL, &recorder), HERALD_SEQUENCER_DONE);
 	assert_int_equal(recorder.runs, 1);
@@ -64,7 +64,7 @@ test_unfinished(void **state UNUSED)
 	assert_int_equal(atomic_load(&queue->dispatched), open);
 	assert_int_equal(dispatch_all(queue), 0);
 
-	herald_queue_commit(queue, open, 0);
+	herald_queue_commit(queue, open, 0, SENDER_XID);
 	recorder = (Recorder) {0};
 	assert_int_equal(dispatch(queue, BUDGET_ALL, &recorder), HERALD_SEQUENCER_DONE);
 	assert_int_equal(recorder.batches, 2);
@@ -112,7 +112,7 @@ test_header_not_written(void **state UNUSED)
 	assert_int_equal(dispatch_all(queue), 0);
 	set_word_at(queue, at, herald_word_make(at, HERALD_BATCH_RESERVED));
 	assert_int_equal(dispatch_all(queue), 0);
-	herald_queue_commit(queue, at, 0);
+	herald_queue_commit(queue, at, 0, SENDER_XID);
 	assert_int_equal(dispatch_all(queue), 2);
 	free(queue);
 }
@@ -134,7 +134,7 @@ test_filler_not_written(void **state UNUSED)
 		assert_int_equal(dispatch_all(queue), 1);
 		at = batch_reserve_length(queue, 128, 'b');
 		assert_int_equal(at, border);
-		herald_queue_commit(queue, at, 0);
+		herald_queue_commit(queue, at, 0, SENDER_XID);
 
 		set_word_at(queue, border - left, 0);
 		assert_int_equal(dispatch_all(queue), 0);
@@ -158,7 +158,7 @@ test_filler_then_unfinished(void **state UNUSED)
 	at = batch_reserve(queue, DATABASE, "c", "open");
 	assert_int_equal(dispatch_all(queue), 1);
 	assert_int_equal(atomic_load(&queue->dispatched), border);
-	herald_queue_commit(queue, at, 0);
+	herald_queue_commit(queue, at, 0, SENDER_XID);
 	assert_int_equal(dispatch_all(queue), 1);
 	free(queue);
 }
@@ -173,7 +173,7 @@ test_budget(void **state UNUSED)
 	int			calls = 0;
 
 	for (; sent < 100; sent++)
-		herald_queue_commit(queue, batch_reserve_length(queue, 4096, 'b'), 0);
+		herald_queue_commit(queue, batch_reserve_length(queue, 4096, 'b'), 0, SENDER_XID);
 
 	assert_int_equal(dispatch(queue, 0, &recorder), HERALD_SEQUENCER_MORE);
 	assert_int_equal(recorder.batches, 0);
@@ -213,7 +213,7 @@ test_budget_of_marks(void **state UNUSED)
 						 calls < 20 ? HERALD_SEQUENCER_MORE : HERALD_SEQUENCER_DONE);
 		assert_int_equal(recorder.batches, calls * 5);
 		assert_int_equal(recorder.runs, calls);
-		assert_int_equal(recorder.run_end, atomic_load(&queue->head));
+		assert_int_equal(recorder.stretch_end, atomic_load(&queue->head));
 		assert_int_equal(atomic_load(&queue->dispatched), atomic_load(&queue->head));
 		assert_int_equal(atomic_load(&queue->settled),
 						 calls < 20 ? sent[calls * 5] : atomic_load(&queue->head));
@@ -245,7 +245,7 @@ test_budget_within_a_batch(void **state UNUSED)
 		length += entry_write(bytes + length, "channel", "payload", 7);
 	large = batch_reserve_bytes(queue, DATABASE, bytes, length);
 	behind = batch_send(queue, "behind");
-	herald_queue_commit(queue, large, 0);
+	herald_queue_commit(queue, large, 0, SENDER_XID);
 
 	for (int calls = 1; calls <= 10; calls++)
 	{
@@ -254,7 +254,7 @@ test_budget_within_a_batch(void **state UNUSED)
 		assert_int_equal(recorder.entries, calls * 10);
 		assert_int_equal(recorder.batches, 1);
 		assert_int_equal(recorder.resumed, calls - 1);
-		assert_int_equal(recorder.run_end, atomic_load(&queue->head));
+		assert_int_equal(recorder.stretch_end, atomic_load(&queue->head));
 		assert_int_equal(atomic_load(&queue->settled), calls < 10 ? large : behind);
 		assert_true(atomic_load(&queue->settled) + atomic_load(&queue->mark_offset) > progress);
 		progress = atomic_load(&queue->settled) + atomic_load(&queue->mark_offset);
@@ -266,7 +266,7 @@ test_budget_within_a_batch(void **state UNUSED)
 	/* The same batch once more, an entry at a time. */
 	recorder = (Recorder) {.entry_listeners = 1};
 	large = batch_reserve_bytes(queue, DATABASE, bytes, length);
-	herald_queue_commit(queue, large, 0);
+	herald_queue_commit(queue, large, 0, SENDER_XID);
 	for (int calls = 1; calls < 100; calls++)
 		assert_int_equal(dispatch(queue, 1, &recorder), HERALD_SEQUENCER_MORE);
 	assert_int_equal(dispatch(queue, 1, &recorder), HERALD_SEQUENCER_DONE);
@@ -361,7 +361,7 @@ mark_meanwhile(const HeraldBatchHeader *header, uint32_t *offset, uint64_t budge
 }
 
 static void
-run_begins_unheeded(HeraldPosition end UNUSED, void *arg UNUSED)
+stretch_begins_unheeded(HeraldPosition end UNUSED, void *arg UNUSED)
 {
 }
 
@@ -371,7 +371,7 @@ test_finished_meanwhile(void **state UNUSED)
 {
 	HeraldQueue  *queue = log_new();
 	Meanwhile	meanwhile = {.queue = queue,.left = 50};
-	HeraldSequencerCalls calls = {run_begins_unheeded, mark_meanwhile, &meanwhile};
+	HeraldSequencerCalls calls = {stretch_begins_unheeded, mark_meanwhile, &meanwhile};
 
 	batch_send(queue, "first");
 	assert_int_equal(herald_sequencer_run(queue, BUDGET_ALL, &calls), HERALD_SEQUENCER_DONE);

@@ -27,24 +27,27 @@
 #define RUN				UINT64_C(0x0123456789abcdef)
 #define PLACE			UINT64_C(0x1a2b38)
 #define START			"{\"version\":1,\"kind\":\"notifications\",\"run\":\"0123456789abcdef\""
-#define PART(part, first)	",\"place\":\"0000000000000000\",\"part\":" part ",\"first\":\"" first "\",\"notifications\":["
+#define PART(part, first)	",\"place\":\"0000000000000000\",\"part\":" part ",\"first\":\"" first "\"" FROM "\"notifications\":["
+#define FROM			",\"xid\":\"0000003f00000abc\",\"role\":16384,"
 #define NO_FIRST		"0000000000000000"
 #define LIST_AT			START PART("1", NO_FIRST)
 #define NOTIFICATION	"{\"channel\":\"c\",\"payload\":\"p\"}"
 #define LAST			"],\"last\":true}"
 #define SETTING			"{\"version\":1,\"kind\":\"setting\",\"run\":\"0123456789abcdef\",\"channel\":"
 
+static const HeraldSender sender = {UINT64_C(0x3f00000abc), 16384};
+
 static const char last_part[] =
 	"{\"version\":1,\"kind\":\"notifications\",\"run\":\"0123456789abcdef\",\"place\":\"00000000001a2b38\",\"part\":1,"
-	"\"first\":\"0000000000000000\",\"notifications\":[{\"channel\":\"c\",\"payload\":\"p\"},"
+	"\"first\":\"0000000000000000\"" FROM "\"notifications\":[{\"channel\":\"c\",\"payload\":\"p\"},"
 	"{\"channel\":\"d\",\"payload\":\"\"}],\"last\":true}";
 static const char first_part[] =
 	"{\"version\":1,\"kind\":\"notifications\",\"run\":\"0123456789abcdef\",\"place\":\"0000000000000000\",\"part\":1,"
-	"\"first\":\"0000000000000000\",\"notifications\":[{\"channel\":\"c\",\"payload\":\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001f\"}],"
+	"\"first\":\"0000000000000000\"" FROM "\"notifications\":[{\"channel\":\"c\",\"payload\":\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001f\"}],"
 	"\"last\":false}";
 static const char second_part[] =
 	"{\"version\":1,\"kind\":\"notifications\",\"run\":\"0123456789abcdef\",\"place\":\"fffffffffffffff8\",\"part\":2,"
-	"\"first\":\"00000000deadbee8\",\"notifications\":[],\"last\":true}";
+	"\"first\":\"00000000deadbee8\"" FROM "\"notifications\":[],\"last\":true}";
 static const char anchor[] = "{\"version\":1,\"kind\":\"anchor\",\"run\":\"0123456789abcdef\"}";
 static const char setting[] = SETTING "\"orders*\",\"logged\":true}";
 static const char setting_off[] = SETTING "\"\\u0007\",\"logged\":false}";
@@ -101,7 +104,7 @@ test_written_texts(void **state UNUSED)
 	size_t		length;
 
 	memset(text, '#', sizeof(text));
-	length = herald_wal_write_head(text, RUN, 1, 0);
+	length = herald_wal_write_head(text, RUN, 1, 0, sender);
 	length += herald_wal_write_notification(text + length, true, "c", 1, "p", 1);
 	length += herald_wal_write_notification(text + length, false, "d+", 1, "+", 0);
 	length += herald_wal_write_tail(text + length, true);
@@ -110,7 +113,7 @@ test_written_texts(void **state UNUSED)
 	assert_memory_equal(text, last_part, length);
 	assert_int_equal(text[length], '#');
 
-	length = herald_wal_write_head(text, RUN, 2, 0xdeadbee8);
+	length = herald_wal_write_head(text, RUN, 2, 0xdeadbee8, sender);
 	length += herald_wal_write_tail(text + length, true);
 	herald_wal_set_place(text, 1);
 	herald_wal_set_place(text, UINT64_MAX - 7);
@@ -143,6 +146,7 @@ test_fields(void **state UNUSED)
 	assert_int_equal(message.place, PLACE);
 	assert_int_equal(message.part, 1);
 	assert_int_equal(message.first, 0);
+	assert_true(message.sender.xid == sender.xid && message.sender.role == sender.role);
 	assert_true(message.is_last);
 	assert_false(message.logged);
 	assert_true(herald_wal_next(&message, &found, buffer));
@@ -172,6 +176,7 @@ test_fields(void **state UNUSED)
 	assert_int_equal(message.kind, HERALD_WAL_ANCHOR);
 	assert_int_equal(message.run, RUN);
 	assert_true(message.place == 0 && message.first == 0 && message.part == 0 && !message.is_last && !message.logged);
+	assert_true(message.sender.xid == 0 && message.sender.role == 0);
 	assert_false(herald_wal_next(&message, &found, buffer));
 
 	message = read_one(setting, strlen(setting), &found, buffer);
@@ -197,12 +202,13 @@ test_numbers(void **state UNUSED)
 	{
 		uint64_t	number = UINT64_C(0xF23456789ABCDEF1) >> shift;
 		uint32_t	part = (uint32_t) number > 1 ? (uint32_t) number : 2;
-		size_t		length = herald_wal_write_head(text, number, part, number);
+		size_t		length = herald_wal_write_head(text, number, part, number, (HeraldSender) {number, (uint32_t) number});
 
 		length += herald_wal_write_tail(text + length, true);
 		herald_wal_set_place(text, number);
 		assert_int_equal(herald_wal_scan(text, length, &message), HERALD_WAL_VALID);
 		assert_true(message.run == number && message.place == number && message.first == number);
+		assert_true(message.sender.xid == number && message.sender.role == (uint32_t) number);
 		assert_int_equal(message.part, part);
 		assert_int_equal(scan(text, length), HERALD_WAL_VALID);
 	}
@@ -350,12 +356,15 @@ test_invalid(void **state UNUSED)
 		LIST_AT "{\"channel\":\"c\",\"payload\":\"\\u1\"}" LAST,
 		LIST_AT "{\"channel\":\"c\",\"payload\":\"\\u0101\"}" LAST,
 		LIST_AT "{\"channel\":\"c\",\"payload\":\"\\ud83d\\ude00\"}" LAST,
+		START ",\"place\":\"0000000000000000\",\"part\":1,\"first\":\"" NO_FIRST "\",\"notifications\":[" NOTIFICATION LAST,
+		START ",\"place\":\"0000000000000000\",\"part\":1,\"first\":\"" NO_FIRST "\",\"xid\":\"abc\",\"role\":1,\"notifications\":[" NOTIFICATION LAST,
+		START ",\"place\":\"0000000000000000\",\"part\":1,\"first\":\"" NO_FIRST "\",\"xid\":\"0000003f00000abc\",\"role\":01,\"notifications\":[" NOTIFICATION LAST,
 		LIST_AT NOTIFICATION "],\"last\":1}",
 		LIST_AT NOTIFICATION "],\"last\":null}",
 		LIST_AT NOTIFICATION "],\"last\":true,}",
 		LIST_AT NOTIFICATION "],\"last\":true}}",
 		LIST_AT NOTIFICATION "]}",
-		START ",\"place\":\"0000000000000001\",\"part\":1,\"first\":\"0000000000000000\",\"notifications\":[],\"last\":false}",
+		START ",\"place\":\"0000000000000001\",\"part\":1,\"first\":\"0000000000000000\"" FROM "\"notifications\":[],\"last\":false}",
 		SETTING "\"\",\"logged\":true}", SETTING "\"a\",\"logged\":0}", SETTING "\"a\"}",
 		SETTING "\"a\",\"payload\":\"\",\"logged\":true}",
 	};
@@ -417,7 +426,7 @@ test_long_strings(void **state UNUSED)
 		char	   *notification = malloc(max);
 		char	   *text = malloc(HERALD_WAL_HEAD_MAX + max + HERALD_WAL_TAIL_MAX);
 		char	   *buffer;
-		size_t		length = herald_wal_write_head(text, RUN, 1, 0);
+		size_t		length = herald_wal_write_head(text, RUN, 1, 0, sender);
 		HeraldWalNotification found;
 
 		memset(payload, '\037', payload_length);
@@ -471,7 +480,7 @@ test_limits(void **state UNUSED)
 		size_t		length;
 		size_t		max;
 	}			written[] = {
-		{herald_wal_write_head(text, UINT64_MAX, UINT32_MAX, UINT64_MAX), HERALD_WAL_HEAD_MAX},
+		{herald_wal_write_head(text, UINT64_MAX, UINT32_MAX, UINT64_MAX, (HeraldSender) {UINT64_MAX, UINT32_MAX}), HERALD_WAL_HEAD_MAX},
 		{herald_wal_write_tail(text, false), HERALD_WAL_TAIL_MAX},
 		{herald_wal_write_anchor(text, UINT64_MAX), HERALD_WAL_ANCHOR_MAX},
 		{herald_wal_write_setting(text, UINT64_MAX, pattern, 3, false), HERALD_WAL_SETTING_MAX(3)},
@@ -491,7 +500,7 @@ test_many(void **state UNUSED)
 		NOTIFICATIONS = 1000
 	};
 	char	   *text = malloc(HERALD_WAL_HEAD_MAX + NOTIFICATIONS * herald_wal_notification_max(16, 255) + HERALD_WAL_TAIL_MAX);
-	size_t		length = herald_wal_write_head(text, RUN, 1, 0);
+	size_t		length = herald_wal_write_head(text, RUN, 1, 0, sender);
 	char		payload[UINT8_MAX];
 	char	   *buffer;
 	HeraldWalMessage message;

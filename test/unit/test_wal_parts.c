@@ -28,6 +28,7 @@ part_of(uint32_t part, bool is_last, uint64_t first)
 		.run = RUN,
 		.place = is_last ? PLACE : 0,
 		.first = first,
+		.sender = {.xid = 700,.role = 70},
 		.part = part,
 		.is_last = is_last
 	};
@@ -48,7 +49,7 @@ read_again(const HeraldWalParts *parts, HeraldWalParts *again, uint64_t at, Hera
 
 /* ---- each rule ---- */
 
-/* Guards: a message is complete with its last part, and not before; its place is known then. */
+/* Guards: a message is complete with its last part, and not before; its place and its sender are known then. */
 static void
 test_complete(void **state UNUSED)
 {
@@ -61,6 +62,7 @@ test_complete(void **state UNUSED)
 	take(&parts, 300, part_of(3, true, 100));
 	assert_true(parts.count == 3 && parts.is_complete && !parts.lacks_parts);
 	assert_true(parts.first == 100 && parts.last == 300 && parts.place == PLACE && parts.run == RUN);
+	assert_true(parts.sender.xid == 700 && parts.sender.role == 70);
 }
 
 /* Guards: a message has begun where its parts say, or where the transaction had written something before. */

@@ -28,7 +28,7 @@ wal_write_back(HeraldWalMessage message, size_t length, char *to)
 	switch (message.kind)
 	{
 		case HERALD_WAL_NOTIFICATIONS:
-			used = herald_wal_write_head(to, message.run, message.part, message.first);
+			used = herald_wal_write_head(to, message.run, message.part, message.first, message.sender);
 			for (bool is_first = true; herald_wal_next(&message, &found, buffer); is_first = false)
 				used += herald_wal_write_notification(to + used, is_first, found.channel, found.channel_length,
 													  found.payload, found.payload_length);

@@ -60,8 +60,8 @@ typedef struct HeraldChannel
 	uint32		count;			/* listeners */
 	uint32		slots[SLOTS_IN_ENTRY];	/* of the first ones */
 	dsa_pointer last_block;		/* of the others */
-	HeraldPosition marked_to;	/* end of the run in which the listeners were
-								 * last marked */
+	HeraldPosition marked_to;	/* end of the stretch in which the listeners
+								 * were last marked */
 	HeraldChannelCounters counters;
 } Channel;
 
@@ -91,7 +91,7 @@ static dshash_table *channels;
 static dshash_parameters table_parameters(void);
 static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
 static dshash_hash hash_key(const void *key, size_t size, void *arg);
-static void count_sent(Channel *channel, uint64 notifications, TimestampTz last);
+static void count_sent(HeraldChannelCounters *counters, uint64 notifications, TimestampTz last);
 static void make_key(HeraldChannelKey *key, Oid database, const char *channel, uint32 channel_hash);
 static Part last_part(Channel *channel);
 static bool go_back(Channel *channel, Part *part);
@@ -239,7 +239,7 @@ herald_channels_key(HeraldChannelKey *key, Oid database, const HeraldEntry *entr
 }
 
 uint32
-herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header, HeraldPosition run,
+herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header, HeraldPosition stretch,
 					 uint64 notifications, HeraldChannelMarks *marks)
 {
 	Channel    *channel = dshash_find(channels, key, false);
@@ -249,7 +249,7 @@ herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *heade
 		return 0;
 
 	listeners = channel->count;
-	if (channel->marked_to != run)
+	if (channel->marked_to != stretch)
 	{
 		Part		part = last_part(channel);
 
@@ -258,9 +258,9 @@ herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *heade
 													 herald_word_position(header->word));
 		while (go_back(channel, &part));
 		marks->looked_at += listeners;
-		channel->marked_to = run;
+		channel->marked_to = stretch;
 	}
-	count_sent(channel, notifications, header->commit_time);
+	count_sent(&channel->counters, notifications, header->commit_time);
 	dshash_release_lock(channels, channel);
 	return listeners;
 }
@@ -272,7 +272,7 @@ herald_channels_count(const HeraldChannelKey *key, uint64 notifications, Timesta
 
 	if (channel == NULL)
 		return;
-	count_sent(channel, notifications, last_sent);
+	count_sent(&channel->counters, notifications, last_sent);
 	dshash_release_lock(channels, channel);
 }
 
@@ -345,14 +345,19 @@ hash_key(const void *key, size_t size, void *arg)
 	return hash_combine(channel->channel_hash, murmurhash32(channel->database));
 }
 
+void
+herald_channels_count_own(HeraldChannelCounters *counters)
+{
+	count_sent(counters, 1, GetCurrentTimestamp());
+	atomic_fetch_add_explicit(&counters->delivered, 1, memory_order_relaxed);
+}
+
 /*
  * The previous dispatcher may add its repeated notifications later, so keep the latest time.
  */
 static void
-count_sent(Channel *channel, uint64 notifications, TimestampTz last)
+count_sent(HeraldChannelCounters *counters, uint64 notifications, TimestampTz last)
 {
-	HeraldChannelCounters *counters = &channel->counters;
-
 	atomic_fetch_add_explicit(&counters->sent, notifications, memory_order_relaxed);
 	if (last > atomic_load_explicit(&counters->last_sent, memory_order_relaxed))
 		atomic_store_explicit(&counters->last_sent, last, memory_order_relaxed);

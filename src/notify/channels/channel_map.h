@@ -92,16 +92,19 @@ typedef struct HeraldChannelMarks
 
 /*
  * Mark the listeners of a channel, which has a message in this batch, unless any process has
- * marked them in the same run (HeraldRunBegins).  Count `notifications` notifications, the
+ * marked them in the same stretch (HeraldStretchBegins).  Count `notifications` notifications, the
  * last of which is in the batch.  Returns the number of listeners, and adds to *marks.  By the
  * dispatcher; never fails.
  */
 extern uint32 herald_channels_mark(const HeraldChannelKey *key, const HeraldBatchHeader *header,
-								   HeraldPosition run, uint64 notifications, HeraldChannelMarks *marks);
+								   HeraldPosition stretch, uint64 notifications, HeraldChannelMarks *marks);
 
 /* Only count notifications; the last one was committed at last_sent.  Never fails. */
 extern void herald_channels_count(const HeraldChannelKey *key, uint64 notifications,
 								  TimestampTz last_sent);
+
+/* Count a notification that pg_herald itself has sent to one listener of its own channel.  Never fails. */
+extern void herald_channels_count_own(HeraldChannelCounters *counters);
 
 /* Visit channels, in no particular order, until the visitor returns false. */
 extern void herald_channels_scan(HeraldChannelVisitor visitor, void *arg);

@@ -45,7 +45,7 @@
 /* A channel whose listeners have been marked. */
 typedef struct MarkedChannel
 {
-	HeraldPosition run_end;		/* in which; in another one they are to be
+	HeraldPosition stretch_end; /* in which; in another one they are to be
 								 * marked again */
 	HeraldChannelKey key;
 	uint32		listeners;
@@ -74,14 +74,14 @@ static uint64 repeated;
 StaticAssertDecl(MARKED_CHANNELS <= 64, "a bit for each marked channel");
 
 /* The end of this process's current stretch. */
-static HeraldPosition run_end;
+static HeraldPosition stretch_end;
 
 /* This process is counted in herald_control->dispatch_waiters. */
 static bool is_waiting;
 
 static bool dispatch_some(bool *is_left);
 static bool run_sequencer(bool *is_left);
-static void run_begins(HeraldPosition end, void *arg);
+static void stretch_begins(HeraldPosition end, void *arg);
 static uint64 mark_batch(const HeraldBatchHeader *header, uint32 *offset, uint64 budget, void *arg);
 static uint64 mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *marking);
 static bool is_key_of(const HeraldChannelKey *key, Oid database, const HeraldEntry *entry);
@@ -130,7 +130,7 @@ static bool
 run_sequencer(bool *is_left)
 {
 	Marking		marking = {0};
-	HeraldSequencerCalls calls = {run_begins, mark_batch, &marking};
+	HeraldSequencerCalls calls = {stretch_begins, mark_batch, &marking};
 	HeraldSequencerResult result;
 
 	/* Without the watchdog what is left is ours as well. */
@@ -216,11 +216,11 @@ herald_dispatch_cancel_wait(void)
 }
 
 static void
-run_begins(HeraldPosition end, void *arg)
+stretch_begins(HeraldPosition end, void *arg)
 {
 	Marking    *marking = arg;
 
-	run_end = end;
+	stretch_end = end;
 	marking->has_stretch = true;
 }
 
@@ -289,7 +289,7 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 		marked->repeats = 0;
 		herald_channels_key(&marked->key, header->database, entry);
 	}
-	else if (marked->run_end == run_end)
+	else if (marked->stretch_end == stretch_end)
 	{
 		if (marked->listeners == 0)
 			return 0;
@@ -301,8 +301,8 @@ mark_entry(const HeraldBatchHeader *header, const HeraldEntry *entry, Marking *m
 	}
 
 	/* Also what has repeated in earlier stretches of ours. */
-	marked->run_end = run_end;
-	marked->listeners = herald_channels_mark(&marked->key, header, run_end, marked->repeats + notifications,
+	marked->stretch_end = stretch_end;
+	marked->listeners = herald_channels_mark(&marked->key, header, stretch_end, marked->repeats + notifications,
 											 &marking->marks);
 	marked->repeats = 0;
 	marking->concerned += marked->listeners;

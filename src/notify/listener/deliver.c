@@ -31,6 +31,7 @@
 #include "notify/dispatch/turns.h"
 #include "notify/listener/deliver.h"
 #include "notify/listener/frames.h"
+#include "notify/listener/heartbeat.h"
 #include "notify/listener/moderation.h"
 #include "notify/listener/position_channel.h"
 #include "notify/listener/read_buffer.h"
@@ -65,7 +66,7 @@ static bool keeps_place;
 static bool owes_position;
 
 static void serve_interrupts(void *arg);
-static void send_history(void);
+static void send_past(void);
 static HeraldPosition await_dispatch(void);
 static bool has_missed(const HeraldDelivery *owed);
 static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to);
@@ -74,8 +75,9 @@ static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own
 					bool send_as_is);
 static void count_delivered(HeraldChannelCounters *counters, uint64 *n);
 static void advance(HeraldPosition position);
+static bool beats(void);
 static void tell_position(HeraldPosition place);
-static void send_entry(const HeraldEntry *entry, int32 sender_pid, bool as_is);
+static void send_entry(const HeraldEntry *entry, bool as_is);
 static void make_room(HeraldReader *reader);
 static void tell_overrun(HeraldReader *reader, HeraldPosition *to);
 static void tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail);
@@ -113,10 +115,10 @@ herald_deliver(void)
 	owed = herald_session_take_owed();
 	owes_position = owed.sends_position;
 	if (has_missed(&owed))
-		report_missed("They went through the server's own queue while this session resumed a channel.");
+		report_missed("While this session resumed a channel, some went through the server's own queue, or were not logged.");
 
-	if (owed.has_history)
-		send_history();
+	if (owed.has_past)
+		send_past();
 	if (herald_wakeup_begin(herald_wakeup, herald_queue, slot, &from, &to))
 	{
 		herald_moderation_begin(owed.follows_statement);
@@ -124,7 +126,7 @@ herald_deliver(void)
 		read_and_send(from, to, own_batch);
 	}
 	position = herald_wakeup_has_read(herald_wakeup, herald_queue, slot);
-	if (owes_position || herald_position_channel_is_due(slot, position))
+	if (owes_position || herald_position_channel_is_due(slot, position) || beats())
 		tell_position(position);
 	ExitOnAnyError = save_exit_on_any_error;
 	HERALD_HOLD_POINT("deliver-done");
@@ -230,7 +232,7 @@ has_missed(const HeraldDelivery *owed)
  * less or more than these.
  */
 static void
-send_history(void)
+send_past(void)
 {
 	HeraldCursor *cursor = herald_session_cursor();
 	HeraldPosition cut = cursor->cut;
@@ -254,7 +256,7 @@ send_history(void)
 
 		if (counters != NULL)
 		{
-			send_entry(past.entry, 0, as_is);
+			send_entry(past.entry, as_is);
 			atomic_fetch_add_explicit(&counters->delivered, 1, memory_order_relaxed);
 			delivered++;
 			untold++;
@@ -379,9 +381,9 @@ read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch, bool
 				if (admitted != NULL)
 				{
 					HERALD_FAULT_POINT("deliver-message");
-					herald_moderation_sent(message.sender_pid, message.batch);
+					herald_moderation_sent(herald_entry_pid(message.entry), message.batch);
 					herald_cursor_receive(herald_session_cursor(), message.commit);
-					send_entry(message.entry, message.sender_pid, as_is);
+					send_entry(message.entry, as_is);
 					if (admitted != counters)
 						count_delivered(counters, &of_channel);
 					counters = admitted;
@@ -467,6 +469,18 @@ advance(HeraldPosition position)
 }
 
 /*
+ * Is a heartbeat to be sent?  Not to a client that does not read: the session would wait until the client does.
+ */
+static bool
+beats(void)
+{
+	if (!herald_heartbeat_is_due())
+		return false;
+	herald_heartbeat_skip();	/* if there is no position */
+	return herald_frames_has_room();
+}
+
+/*
  * Send the client a position: it has been sent everything before this place.  While messages
  * are held for a channel that will resume, there is no such position.
  */
@@ -481,14 +495,14 @@ tell_position(HeraldPosition place)
 }
 
 static void
-send_entry(const HeraldEntry *entry, int32 sender_pid, bool as_is)
+send_entry(const HeraldEntry *entry, bool as_is)
 {
 	if (as_is)
 		herald_frames_add(entry->body, entry->body_length);
 	else
 	{
 		herald_frames_expect(entry->body_length);
-		NotifyMyFrontEnd(herald_entry_channel(entry), herald_entry_payload(entry), sender_pid);
+		NotifyMyFrontEnd(herald_entry_channel(entry), herald_entry_payload(entry), herald_entry_pid(entry));
 	}
 }
 
@@ -554,6 +568,7 @@ report_missed(const char *detail)
 				 errhint("A session that listens to channel \"%s\" receives a notification there instead of this error.",
 						 HERALD_RESET_CHANNEL)));
 	NotifyMyFrontEnd(HERALD_RESET_CHANNEL, "notifications were missed", MyProcPid);
+	herald_subscriptions_count_own(HERALD_RESET_CHANNEL);
 }
 
 /* This does not switch the queue off: see notify/dispatch/damage.c. */

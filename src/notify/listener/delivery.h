@@ -39,10 +39,10 @@ typedef struct HeraldDelivery
 	bool		sends_position;
 
 	/*
-	 * Send the history with which channels begin, before anything of the
+	 * Send what the WAL had for channels that resume, before anything of the
 	 * queue.
 	 */
-	bool		has_history;
+	bool		has_past;
 
 	/*
 	 * Must the client be notified, before anything else, that it has missed
@@ -59,7 +59,7 @@ typedef struct HeraldDelivery
 static inline bool
 herald_delivery_is_owed(const HeraldDelivery *owed)
 {
-	return owed->own_batch != 0 || owed->sends_position || owed->has_history || owed->has_missed || owed->resumed_sets != 0;
+	return owed->own_batch != 0 || owed->sends_position || owed->has_past || owed->has_missed || owed->resumed_sets != 0;
 }
 
 /* Channels of this set may have missed notifications: those counted after `bypasses`. */

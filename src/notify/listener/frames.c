@@ -23,6 +23,8 @@
  */
 #include "postgres.h"
 
+#include <poll.h>
+
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
@@ -139,6 +141,15 @@ herald_frames_go_out(void)
 {
 	unsent = 0;
 	return pq_flush_if_writable() != 0 || !pq_is_send_pending();
+}
+
+bool
+herald_frames_has_room(void)
+{
+	struct pollfd client = {.fd = MyProcPort->sock,.events = POLLOUT};
+
+	HERALD_MAY_WAIT();
+	return herald_frames_go_out() && poll(&client, 1, 0) > 0;
 }
 
 /*

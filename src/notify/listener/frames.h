@@ -37,6 +37,9 @@ extern void herald_frames_expect(uint32 length);
 /* Send the server's buffer, as far as the client accepts it.  False: some of it is left. */
 extern bool herald_frames_go_out(void);
 
+/* Would the client accept some more, after the server's buffer, without a wait? */
+extern bool herald_frames_has_room(void);
+
 /* Send all of it.  May wait for the client for ever; ends this process when it is to end. */
 extern void herald_frames_flush(void);
 

@@ -21,7 +21,9 @@
 #include "base/shared.h"
 #include "base/signal.h"
 #include "notify/listener/frames.h"
+#include "notify/listener/heartbeat.h"
 #include "notify/listener/position_channel.h"
+#include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
 #include "notify/position/token.h"
 
@@ -41,6 +43,8 @@ herald_position_channel_tell(HeraldToken position, HeraldPosition place)
 	/* The process id, and both strings with their NULs. */
 	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) strlen(text) + 1);
 	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
+	herald_heartbeat_told();
+	herald_subscriptions_count_own(HERALD_POSITION_CHANNEL);
 }
 
 bool
@@ -52,7 +56,15 @@ herald_position_channel_is_wanted(void)
 		return true;
 	if (atomic_load(told) != 0)
 		atomic_store(told, 0);
+	herald_heartbeat_set_period(0);
 	return false;
+}
+
+void
+herald_position_channel_heartbeat_changed(int period_ms, void *extra)
+{
+	if (herald_session_is_listener() && herald_subscriptions_include_name(HERALD_POSITION_CHANNEL))
+		herald_heartbeat_set_period((uint32) period_ms);
 }
 
 void

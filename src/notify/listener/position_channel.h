@@ -24,6 +24,9 @@ extern bool herald_position_channel_is_wanted(void);
  */
 extern void herald_position_channel_tell(HeraldToken position, HeraldPosition place);
 
+/* herald.heartbeat changes in this process.  Never fails. */
+extern void herald_position_channel_heartbeat_changed(int period_ms, void *extra);
+
 /*
  * The client of this listening session knows this position: send it a new one when this one is
  * old.

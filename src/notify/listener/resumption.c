@@ -3,8 +3,9 @@
  * resumption.c
  *	  Channels whose delivery begins where a client has left off.
  *
- * One cursor reads all channels of a session.  To resume a channel, the session goes back to the channel's
- * place in the queue; the session's other channels do not receive the notifications in between again.
+ * One cursor reads all channels of a session.  To resume a channel, the session goes back to the place in the queue
+ * from which the channel is resumed; the session's other channels do not receive the notifications after this place a
+ * second time.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -40,9 +41,6 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	HeraldGone	gone;
 
 	Assert(listen != NULL);
-	if (herald_shared_is_damaged())
-		return herald_gone(HERALD_GONE_DAMAGED);
-
 	close_unused_past();
 	request.is_alone = !herald_session_is_listener() && herald_actions_count() == 1;
 	herald_subscriptions_join();
@@ -58,7 +56,10 @@ herald_resumption_begin(const char *channel, const HeraldToken *token)
 	return gone;
 }
 
-/* A channel that failed, perhaps with an error, or was rolled back, may have left a past that no channel uses. */
+/*
+ * Close the past of the session's cursor if no channel uses the past.  An unused past is left over from a channel
+ * that could not resume, or from a LISTEN that was rolled back.
+ */
 static void
 close_unused_past(void)
 {
@@ -77,7 +78,10 @@ hold(HeraldPosition place, uint32 bypasses, bool logged, void *arg)
 	if (!herald_spill_hold(name.hash, place, &had_read))
 		return herald_kept_why_gone(place);
 
-	/* The session's word may have moved, whatever this function returns. */
+	/*
+	 * herald_spill_hold() may have changed the session's word: note the hold
+	 * before any return.
+	 */
 	herald_subscriptions_note_held();
 	if (place < had_read)
 		herald_subscriptions_pass(had_read);

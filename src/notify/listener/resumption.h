@@ -16,13 +16,16 @@
 #include "notify/position/token.h"
 
 /*
- * Let delivery on a channel that this transaction will listen to begin after the token.  From now on the messages
- * after the token are kept for this session.  Gone: some of them cannot be read, and delivery begins at the commit.
- * May throw.
+ * Let delivery begin after the token on a channel to which this transaction will listen.  If some messages after the
+ * token cannot be read, returns the reason, and delivery on the channel begins at the commit.  Otherwise returns
+ * HERALD_GONE_NOTHING, and the messages after the token are kept for this session.  May throw.
  */
 extern HeraldGone herald_resumption_begin(const char *channel, const HeraldToken *token);
 
-/* Called at the end of a transaction, after its LISTEN and UNLISTEN took effect or were dropped.  Never fails. */
+/*
+ * Close the past of the session's cursor if no channel uses the past.  Called at the end of a transaction, when its
+ * LISTEN and UNLISTEN statements have taken effect or were dropped.  Never fails.
+ */
 extern void herald_resumption_end_transaction(void);
 
 #endif							/* HERALD_RESUMPTION_H */

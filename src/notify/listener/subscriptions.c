@@ -377,7 +377,7 @@ herald_subscriptions_commit(void)
 				subscription->has_past = subscription->next_has_past;
 			}
 			if (subscription->has_past)
-				herald_session_owed()->has_history = true;
+				herald_session_owed()->has_past = true;
 			if (!subscription->is_active && strcmp(subscription->channel, HERALD_POSITION_CHANNEL) == 0)
 				herald_session_owed()->sends_position = true;
 			subscription->resumes = false;
@@ -432,6 +432,14 @@ herald_subscriptions_include_name(const char *channel)
 	Subscription *subscription = find(channel, strlen(channel), HASH_FIND, NULL);
 
 	return subscription != NULL && subscription->is_active;
+}
+
+void
+herald_subscriptions_count_own(const char *channel)
+{
+	Subscription *subscription = find(channel, strlen(channel), HASH_FIND, NULL);
+
+	herald_channels_count_own(subscription->counters);
 }
 
 /* The active subscription to the entry's channel; NULL: there is none. */

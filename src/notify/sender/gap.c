@@ -35,7 +35,7 @@ herald_gap_publish(Oid database)
 {
 	uint64		entries[ENTRIES_BYTES / sizeof(uint64)];
 	uint64		length;
-	HeraldBatch info = {.count = 2,.database = database,.sender_pid = MyProcPid};
+	HeraldBatch info = {.count = 2,.database = database};
 	HeraldPosition position;
 
 	length = herald_entry_write_all_listeners((HeraldEntry *) entries);
@@ -47,7 +47,7 @@ herald_gap_publish(Oid database)
 
 	HOLD_INTERRUPTS();
 	herald_queue_fill(herald_queue, position, entries, length);
-	herald_queue_commit(herald_queue, position, GetCurrentTimestamp());
+	herald_queue_commit(herald_queue, position, GetCurrentTimestamp(), 0);
 	if (!herald_dispatch_run())
 		herald_damage_tell();
 	RESUME_INTERRUPTS();

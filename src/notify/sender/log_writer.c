@@ -3,23 +3,23 @@
  * log_writer.c
  *	  Puts a transaction's logged notifications into the WAL.
  *
- * The notifications are one message, in parts (core/wal_message.h).  The last part contains the place
- * of the batch in the queue.  So this part is written when the batch has its place, while all later
- * batches wait for this transaction.  Everything else, which may wait for a lock, need memory, or fail, is done
- * before that: the text is composed, all other parts are written, and the transaction gets its id.
- * Then only XLogInsert() is left:
+ * The notifications are one message, in parts (core/wal_message.h).  The last part contains the place of the batch
+ * in the queue.  So the last part is written when the batch already has its place, and all later batches wait for
+ * this transaction meanwhile.  Each step that may wait for a lock, need memory or fail is done before the batch gets
+ * its place: the text is composed, all other parts are written, and the transaction gets its id.  After that, only
+ * XLogInsert() is called:
  *
- * - It cannot throw.  It needs no memory: the arrays for its data, and the buffer for the head of
- *   a record without pages, were allocated when the process began.  Its checks cannot fail: this
- *   process has a transaction id, so the server is not in recovery; no other record is being
- *   composed; the text is far below the limit of a record.
- * - It serves no interrupt: it takes lightweight locks, and holds interrupts off meanwhile.
- * - It waits as for any record, for example the commit record that follows: for other processes that
- *   are inserting, and, when all WAL buffers are in use, until some are written to the disk.  If the
- *   disk is full, the server panics, and the transaction has not happened.
+ * - XLogInsert() cannot throw.  It needs no memory, since the arrays for its data, and the buffer for the head of a
+ *   record without pages, were allocated when the process began.  Its checks cannot fail, since this process has a
+ *   transaction id, so the server is not in recovery; no other record is being composed; and the text is far below
+ *   the limit of a record.
+ * - XLogInsert() serves no interrupt, since it takes lightweight locks, which hold interrupts off.
+ * - XLogInsert() waits only for other processes that are inserting, and for a free WAL buffer, as it does for other
+ *   records, such as the commit record that follows.  If the disk is full, the server panics, and the transaction is
+ *   not committed.
  *
- * So a part is at most as large as the server can write without a noticeable delay.  A single
- * notification that is larger is never in the last part.
+ * Since all later batches wait while the last part is written, a part is at most as large as the server can write
+ * without a noticeable delay.  A single notification that is larger is never in the last part.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -44,7 +44,7 @@
 /* Maximum bytes of a part, unless a single notification needs more. */
 #define PART_MAX			((size_t) 256 * 1024)
 
-/* Maximum bytes of a part with a single notification: half of what fits into a record. */
+/* Maximum bytes of a part with a single notification: half of the bytes that fit into a record. */
 #define SINGLE_MAX			((size_t) 512 * 1024 * 1024)
 
 /* Initial size of the text, in bytes. */
@@ -52,17 +52,19 @@
 
 static struct
 {
-	char	   *text;			/* the current part; in TopTransactionContext */
-	size_t		size;			/* bytes allocated */
+	char	   *text;			/* the text of the current part; in
+								 * TopTransactionContext */
+	size_t		size;			/* bytes that are allocated for `text` */
 	size_t		length;
-	uint32		part;			/* number of the current part; 0: no
-								 * notification is logged so far */
-	uint32		notifications;	/* number in the current part */
-	XLogRecPtr	first;			/* where part 1 begins */
-	bool		is_complete;	/* the text is the last part, complete except
-								 * for its place */
+	uint32		part;			/* number of the current part; 0: so far no
+								 * notification is logged */
+	uint32		notifications;	/* number of notifications in the current part */
+	HeraldSender sender;
+	XLogRecPtr	first;			/* where the record of part 1 begins */
+	bool		is_complete;	/* `text` is the last part, and complete
+								 * except for the batch's place */
 
-	/* The last channel that was looked up. */
+	/* The channel that was looked up last, and the result of the lookup. */
 	char		channel[NAMEDATALEN];
 	bool		channel_is_logged;
 }			message;
@@ -102,7 +104,6 @@ herald_log_writer_complete(void)
 	message.length += herald_wal_write_tail(message.text + message.length, true);
 	HERALD_STOP_POINT("log-complete");
 	herald_anchor_precede();
-	(void) GetTopTransactionId();
 	message.is_complete = true;
 	return true;
 }
@@ -123,7 +124,7 @@ herald_log_writer_reset(void)
 	memset(&message, 0, sizeof(message));
 }
 
-/* Notifications in a row often share a channel, so the last result is kept. */
+/* Is the entry's channel logged?  The last result is kept, since consecutive notifications often share a channel. */
 static bool
 is_logged(const HeraldEntry *entry)
 {
@@ -143,7 +144,11 @@ add(const char *channel, size_t channel_length, const char *payload, size_t payl
 	size_t		most = herald_wal_notification_max(channel_length, payload_length);
 
 	if (message.part == 0)
+	{
+		message.sender.xid = U64FromFullTransactionId(GetTopFullTransactionId());
+		message.sender.role = GetUserId();
 		begin_part(1);
+	}
 	else if (message.notifications > 0 && message.length + most + HERALD_WAL_TAIL_MAX > PART_MAX)
 		write_part();
 
@@ -161,10 +166,10 @@ begin_part(uint32 part)
 	make_room(HERALD_WAL_HEAD_MAX + HERALD_WAL_TAIL_MAX);
 	message.part = part;
 	message.notifications = 0;
-	message.length = herald_wal_write_head(message.text, herald_control->server_run, part, message.first);
+	message.length = herald_wal_write_head(message.text, herald_control->server_run, part, message.first, message.sender);
 }
 
-/* Write the current part, which is not the last, and begin the next one. */
+/* Write the current part, which is not the last part, and begin the next part. */
 static void
 write_part(void)
 {

@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "commands/async.h"
 #include "miscadmin.h"
@@ -65,6 +66,7 @@ static struct
 	bool		is_relayed;
 	Oid			database;
 	HeraldCommitId commit;
+	HeraldSender sender;
 }			origin;
 
 static bool log_pending(void);
@@ -78,11 +80,12 @@ static void note_commit_end(void);
 
 
 void
-herald_publish_as(Oid database, HeraldCommitId commit)
+herald_publish_as(Oid database, HeraldCommitId commit, HeraldSender sender)
 {
 	origin.is_relayed = true;
 	origin.database = database;
 	origin.commit = commit;
+	origin.sender = sender;
 }
 
 void
@@ -176,15 +179,19 @@ log_pending(void)
 static bool
 reserve(uint32 count)
 {
-	HeraldBatch info = {
-		.count = count,
-		.database = origin.is_relayed ? origin.database : MyDatabaseId,
-		.sender_pid = MyProcPid,
-	};
+	HeraldBatch info = {.count = count};
 	uint64		length = batch.commit_length + batch.length;
 	HeraldPosition previous;	/* the end of the batch to wait for; see
 								 * admission.c */
 
+	if (!origin.is_relayed)
+	{
+		origin.database = MyDatabaseId;
+		origin.sender.role = GetUserId();
+		origin.sender.xid = 0;
+	}
+	info.database = origin.database;
+	info.role = origin.sender.role;
 	previous = herald_note_client_message(&batch.message) ? 0 : batch.end;
 	if (!herald_admission_reserve(&info, length, previous, &batch.position))
 		return false;
@@ -261,6 +268,13 @@ notify_natively(const HeraldEntry *entry)
 	Async_Notify(herald_entry_channel(entry), herald_entry_payload(entry));
 }
 
+void
+herald_publish_note_commit(void)
+{
+	if (batch.is_reserved && !origin.is_relayed)
+		origin.sender.xid = U64FromFullTransactionId(GetTopFullTransactionIdIfAny());
+}
+
 bool
 herald_publish_finish(bool committed, HeraldPosition *end)
 {
@@ -282,7 +296,7 @@ finish(bool committed)
 	if (committed && batch.commit_length > 0)
 		note_commit_end();
 	if (committed)
-		herald_queue_commit(herald_queue, batch.position, GetCurrentTransactionStopTimestamp());
+		herald_queue_commit(herald_queue, batch.position, GetCurrentTransactionStopTimestamp(), origin.sender.xid);
 	else
 		herald_queue_abort(herald_queue, batch.position);
 	HERALD_HOLD_POINT("publish-finished");

@@ -24,9 +24,9 @@ extern void herald_publish_reserve(void);
 
 /*
  * Called by the relay: publish the pending notifications on behalf of a transaction that it has read from the
- * WAL, of this database and with this commit.  They are not logged again.
+ * WAL, of this database, with this commit and sender.  They are not logged again.
  */
-extern void herald_publish_as(Oid database, HeraldCommitId commit);
+extern void herald_publish_as(Oid database, HeraldCommitId commit, HeraldSender sender);
 
 /*
  * Hand all pending notifications over to the server's own queue, in order, except for those that
@@ -39,6 +39,9 @@ extern void herald_publish_all_natively(void);
 
 /* Throw 0A000: the notification would go through the server's own queue, and its channel is logged. */
 herald_noreturn extern void herald_publish_refuse(const char *channel);
+
+/* The commit is visible, and the transaction still has its id.  Never fails. */
+extern void herald_publish_note_commit(void);
 
 /*
  * After the commit is visible, or after the abort: finish the batch, if there

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * listen.c
- *	  SQL functions for clients that listen and come back: herald.position(), herald.listen().
+ *	  SQL functions for clients that listen and later resume: herald.position(), herald.listen().
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -17,6 +17,7 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 
+#include "base/compat.h"
 #include "notify/listener/resumption.h"
 #include "notify/listener/session.h"
 #include "notify/listener/subscriptions.h"
@@ -33,9 +34,9 @@ static void execute_listen(char *channel);
 /*
  * herald.position() → text
  *
- * In a session that listens, returns the position up to which everything has been sent to the
- * client; while its channels are at different places, a position that cannot be resumed.  In
- * another session, returns a position after all notifications sent before the call.
+ * In a session that listens, returns the position up to which everything has been sent to the client.  While the
+ * session's channels have been delivered up to different places, returns a position that cannot be resumed.  In a
+ * session that does not listen, returns a position after all notifications that were sent before the call.
  */
 Datum
 herald_position(PG_FUNCTION_ARGS)
@@ -52,9 +53,9 @@ herald_position(PG_FUNCTION_ARGS)
 /*
  * herald.listen(channel text, after text) → boolean
  *
- * LISTEN, but first deliver what was sent on the channel after the position.  False: some of it
- * cannot be read any more (DEBUG1 says why); null: no position was given.  In both cases delivery
- * begins now, as after LISTEN.
+ * Listens to the channel like LISTEN, but first delivers the notifications that were sent on the channel after the
+ * position `after`.  Returns false if some of these notifications cannot be read any more; a DEBUG1 message says
+ * why.  Returns null if `after` is null.  If the result is false or null, delivery begins as after LISTEN.
  */
 Datum
 herald_listen(PG_FUNCTION_ARGS)

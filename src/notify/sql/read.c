@@ -3,13 +3,14 @@
  * read.c
  *	  herald.read(): notifications as rows, for clients that cannot keep a session open.
  *
- * Reading rows does not hold the queue back.  Instead, like every reader, it checks each chunk
- * after copying it.  If messages no longer exist, a call whose channels are all logged reads them
- * from the WAL; if that is not possible, the caller gets an error.
+ * A call does not hold notifications in the queue while it reads them.  Instead, like every reader of the queue, the
+ * call copies a chunk, and then checks that the chunk was not overwritten meanwhile.  If messages no longer exist, a
+ * call whose channels are all logged reads the messages from the WAL.  If that is not possible, the caller gets an
+ * error.
  *
- * While a call waits, its session is a listener of the channels like any other: it is marked,
- * gets its turn and its signal, and does not poll.  A session that already listens cannot
- * wait, because its word is needed for the delivery after the statement.
+ * While a call waits, its session is a listener of the channels like any other listener: the session is marked, gets
+ * a turn and a signal, and does not poll.  In a session that already listens, a call cannot wait, because the
+ * session's word is needed for the delivery after the statement.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -51,6 +52,7 @@
 #include "notify/relay/relay.h"
 #include "notify/sender/notify.h"
 #include "notify/settings/channel_settings.h"
+#include "notify/sql/read_row.h"
 #include "notify/storage/large_reader.h"
 #include "notify/storage/spill.h"
 
@@ -60,23 +62,13 @@ PG_FUNCTION_INFO_V1(herald_read_channels);
 #define BUFFER_SIZE		((size_t) 64 * 1024)
 
 /*
- * Maximum number of rows that a call returns after it has waited; the next call returns the
- * rest.  Many sessions may be woken at once, and each waits for the CPU time that the others
- * need for their rows.
+ * Maximum number of rows that a call returns after it has waited; the next call returns the rest.  The number is
+ * limited since many sessions may be woken at once, and each session must wait while the others use the CPU for
+ * their rows.
  */
 #define ROWS_AFTER_WAIT	1000
 
-enum
-{
-	COLUMN_POSITION,
-	COLUMN_CHANNEL,
-	COLUMN_PAYLOAD,
-	COLUMN_PID,
-	COLUMN_COMMITTED_AT,
-	COLUMNS
-};
-
-/* State of one call. */
+/* The state of one call. */
 typedef struct ReadCall
 {
 	HeraldChannelName *channels;	/* sorted by hash */
@@ -92,7 +84,8 @@ typedef struct ReadCall
 								 * without a position */
 	bool		is_lost;		/* the next notifications are not in the queue
 								 * any more, but may be in the WAL */
-	HeraldPosition from;		/* the place from which the queue is read */
+	HeraldPosition from;		/* the place where this call begins to read
+								 * the queue */
 	uint32		bypasses;		/* number of bypasses that belongs to `from`,
 								 * as in HeraldToken */
 	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position as text;
@@ -105,12 +98,10 @@ typedef struct ReadCall
 	int			rows;			/* number of rows found so far */
 	bool		is_within;		/* the last row's transaction may have more
 								 * rows */
-	Datum		row[COLUMNS];	/* the last row, whose position is not known
-								 * yet */
-	MemoryContext row_memory;
+	HeraldReadRow row;			/* the last row */
 } ReadCall;
 
-/* The current call, for the reader's callback, which has no argument for it. */
+/* The current call, for the callback is_on_channel(), which has no argument for the call. */
 static const ReadCall *reading_now;
 
 static Datum read_channels(FunctionCallInfo fcinfo, ReadCall *reading);
@@ -132,7 +123,7 @@ static bool is_on_channel(const HeraldEntry *entry, HeraldPosition batch);
 static void pass(ReadCall *reading, const HeraldMessage *message);
 static void pass_batch(ReadCall *reading, HeraldPosition next);
 static void check_queue(void);
-static void keep_row(ReadCall *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at);
+static void keep_row(ReadCall *reading, const HeraldEntry *entry, HeraldSender sender, TimestampTz committed_at);
 static void store_row(ReadCall *reading);
 static const char *position_text(ReadCall *reading);
 static void wait_and_read(ReadCall *reading, uint64 deadline_ms);
@@ -144,13 +135,14 @@ static void skip_to(ReadCall *reading, HeraldPosition position);
 
 /*
  * herald.read(channel text, after text, max_rows int, wait interval)
- *   → setof (position text, channel text, payload text, pid int, committed_at timestamptz)
+ *   → setof (position text, channel text, payload text, pid int, committed_at timestamptz, xid xid8, sender name)
  *
- * Returns the notifications sent on the channel after the position (null: from now on), up to the end of the
- * transaction of row max_rows; if there are none, those that arrive within "wait".  If none arrive before that
- * time is over or the position has become old, returns one row with only a position.  A position is the end of a
- * transaction: only the transaction's last row has it; earlier rows have the previous transaction's position.
- * Throws 55000 if some notifications after the position are no longer kept.
+ * Returns the notifications that were sent on the channel after the position `after` (null: the beginning of this
+ * call), up to the end of the transaction of row max_rows.  If there are no notifications, waits for the time "wait"
+ * at most.  If this time is over, or the position has become old, before a notification comes, returns one row with
+ * only a position.  A row's position is the end of a transaction: for the last row of a transaction, the end of this
+ * transaction; for its other rows, the end of the previous transaction.  Throws 55000 if some notifications after
+ * `after` are no longer kept.
  */
 Datum
 herald_read(PG_FUNCTION_ARGS)
@@ -158,17 +150,18 @@ herald_read(PG_FUNCTION_ARGS)
 	ReadCall	reading = {0};
 
 	InitMaterializedSRF(fcinfo, 0); /* called first, since it looks up the
-									 * function, which DROP EXTENSION may
-									 * remove during the call */
+									 * function herald.read(), which DROP
+									 * EXTENSION may remove during the call */
 	reading.channels = palloc(sizeof(HeraldChannelName));
 	add_channel(&reading, PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	return read_channels(fcinfo, &reading);
 }
 
 /*
- * herald.read(channels text[], after text, max_rows int, wait interval) → setof the same
+ * herald.read(channels text[], after text, max_rows int, wait interval) → setof the same columns
  *
- * Does the same for several channels.  The rows are in the order in which the notifications were sent.
+ * Does the same as herald.read() with one channel, but for several channels.  The rows are in the order in which the
+ * notifications were sent.
  */
 Datum
 herald_read_channels(PG_FUNCTION_ARGS)
@@ -246,8 +239,7 @@ read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 	reading->hash = herald_token_hash_open();
 	reading->buffer_size = BUFFER_SIZE;
 	reading->buffer = palloc(reading->buffer_size);
-	reading->row_memory = AllocSetContextCreate(CurrentMemoryContext, "pg_herald row",
-												ALLOCSET_DEFAULT_SIZES);
+	herald_read_row_begin(&reading->row);
 	if (read_past(reading))
 		read_on(reading);
 	if (reading->is_lost)
@@ -280,6 +272,7 @@ static void
 forget_rows(ReadCall *reading)
 {
 	tuplestore_clear(reading->result->setResult);
+	herald_read_row_clear(&reading->row);
 	reading->rows = 0;
 	reading->is_within = false;
 }
@@ -293,7 +286,7 @@ begin_now(ReadCall *reading)
 	note_begin(reading);
 }
 
-/* Begin after the caller's position; do not try the queue if it has lost the next notifications (is_lost). */
+/* Begin after the caller's position.  If is_lost is set, do not try the queue, which has lost the next notifications. */
 static void
 begin(ReadCall *reading)
 {
@@ -321,7 +314,9 @@ note_begin(ReadCall *reading)
 	reading->text[0] = '\0';
 }
 
-/* Callback of herald_cursor_open().  Reading keeps nothing, since each chunk is checked after copying it. */
+/*
+ * Callback of herald_cursor_open().  Holds nothing in the queue, since reading checks each chunk after copying it.
+ */
 static HeraldGone
 keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
 {
@@ -330,9 +325,9 @@ keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
 }
 
 /*
- * Must the client call again?  True if the queue may lack notifications: on a standby it is incomplete
- * (perhaps only for other channels), or it was overwritten after the call began.  The next call begins at the
- * same position, and reads the WAL, which may have them.
+ * Must the client call again?  Returns true if the queue may lack notifications: because a standby's queue is
+ * incomplete (perhaps only for other channels), or because a part of the queue was overwritten after the call began.
+ * The next call begins at the same position, and reads the WAL, which may have these notifications.
  */
 static bool
 must_call_again(const ReadCall *reading)
@@ -340,7 +335,7 @@ must_call_again(const ReadCall *reading)
 	return reading->is_lost || !herald_relay_covers(reading->from, true);
 }
 
-/* Read the notifications from the WAL.  False: the maximum number of rows has been reached. */
+/* Read the notifications from the WAL.  Returns false if the maximum number of rows has been reached. */
 static bool
 read_past(ReadCall *reading)
 {
@@ -352,25 +347,29 @@ read_past(ReadCall *reading)
 		if (past.entry != NULL)
 		{
 			if (is_on_channel(past.entry, 0))
-				keep_row(reading, past.entry, 0, past.committed_at);
+				keep_row(reading, past.entry, past.sender, past.committed_at);
 			continue;
 		}
 		end_transaction(reading);
 		if (has_enough(reading))
-			return false;		/* the WAL may have been read only up to here */
+			return false;		/* perhaps the WAL was read only up to this
+								 * transaction */
 	}
 	end_transaction(reading);
 	return true;
 }
 
-/* Are there rows_max rows or more, up to the end of a transaction? */
+/* Are there at least rows_max rows, and all rows of their transactions? */
 static bool
 has_enough(const ReadCall *reading)
 {
 	return reading->rows >= reading->rows_max && !reading->is_within;
 }
 
-/* The cursor is now at the end of a transaction.  Its position has changed, so drop the text of the previous one. */
+/*
+ * The cursor is now at the end of a transaction.  The cursor's position has changed, so drop the text of the previous
+ * position.
+ */
 static void
 end_transaction(ReadCall *reading)
 {
@@ -378,7 +377,10 @@ end_transaction(ReadCall *reading)
 	reading->is_within = false;
 }
 
-/* Has a transaction after reading->from bypassed our queue on the call's channels, and been counted? */
+/*
+ * Has a transaction bypassed our queue after reading->from, on one of the call's channels?  Finds only counted
+ * transactions.
+ */
 static bool
 is_past_queue(const ReadCall *reading)
 {
@@ -386,7 +388,7 @@ is_past_queue(const ReadCall *reading)
 							   herald_bypass_sets(reading->sets, reading->all_logged, reading->from));
 }
 
-/* The argument "wait" in milliseconds: 0 for null; at most herald.max_read_wait. */
+/* Returns the argument "wait" in milliseconds: 0 for null; at most herald.max_read_wait. */
 static uint64
 wait_ms(FunctionCallInfo fcinfo, int argument)
 {
@@ -400,7 +402,7 @@ wait_ms(FunctionCallInfo fcinfo, int argument)
 	return (uint64) Min(ms, (double) herald_max_read_wait_ms);
 }
 
-/* Read the dispatched part of the queue, until has_enough(). */
+/* Read the dispatched part of the queue, up to its end or until has_enough() is true. */
 static void
 read_on(ReadCall *reading)
 {
@@ -428,14 +430,14 @@ read_on(ReadCall *reading)
 					continue;
 				if (has_enough(reading))
 					return;
-				keep_row(reading, message.entry, message.sender_pid, message.commit_time);
+				keep_row(reading, message.entry, message.sender, message.commit_time);
 				continue;
 			case HERALD_READ_REFILLED:
 				CHECK_FOR_INTERRUPTS();
 
 				/*
-				 * Return the turn: reading much data takes long and, like
-				 * storing rows, needs no turn.
+				 * Give the turn back, since reading much data takes long, and
+				 * needs no turn.
 				 */
 				if (reader.bytes_read >= HERALD_TURN_BYTES)
 					herald_turns_give_back();
@@ -446,9 +448,10 @@ read_on(ReadCall *reading)
 				herald_reader_set_buffer(&reader, reading->buffer, reading->buffer_size);
 				continue;
 			case HERALD_READ_LAPPED:
-				/* Return whole transactions, if there are any. */
 				if (reader.checkpoint != reading->batch)
 					pass_batch(reading, reader.checkpoint);
+
+				/* Return the rows if all their transactions are complete. */
 				if (reading->rows > 0 && !reading->is_within)
 					return;
 				is_gap = reader.in_file && reader.file == HERALD_GAP_FILE;
@@ -469,7 +472,7 @@ read_on(ReadCall *reading)
 	pass_batch(reading, end);
 }
 
-/* Note the batch and commit of the next message, which may be on any channel. */
+/* Note the batch and the commit of the next message, which may be on any channel. */
 static void
 pass(ReadCall *reading, const HeraldMessage *message)
 {
@@ -478,7 +481,7 @@ pass(ReadCall *reading, const HeraldMessage *message)
 	reading->commit = message->commit;
 }
 
-/* The current batch has ended; the next batch begins at this place or later. */
+/* The current batch has ended; the next batch begins at `next` or later. */
 static void
 pass_batch(ReadCall *reading, HeraldPosition next)
 {
@@ -498,7 +501,7 @@ check_queue(void)
 				 errmsg("the notification queue of pg_herald is damaged, and was switched off")));
 }
 
-/* HeraldListensTo: is the entry on one of the channels of the current call? */
+/* A HeraldListensTo: is the entry on one of the channels of the current call? */
 static bool
 is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 {
@@ -521,49 +524,37 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 }
 
 /*
- * A row is stored when the next row comes or the call ends, since the row's position is known only then.  If the
- * row's transaction has ended by then, the position is the end of that transaction, or of a later one without a row,
- * so that it stays valid for longer.  Otherwise the position is the end of the previous transaction.
+ * Keep a row until the next row comes or the call ends, since the row's position is known only then.  If the row's
+ * transaction has not ended by then, the row's position is the end of the previous transaction.  Otherwise the row's
+ * position is the end of the row's transaction, or of a later transaction without a row if the reader has read such
+ * a transaction by then, since a later position stays valid for longer.
  */
 static void
-keep_row(ReadCall *reading, const HeraldEntry *entry, int32 sender_pid, TimestampTz committed_at)
+keep_row(ReadCall *reading, const HeraldEntry *entry, HeraldSender sender, TimestampTz committed_at)
 {
-	MemoryContext caller;
-
 	if (reading->rows > 0)
 		store_row(reading);
 	else
 	{
 		/*
-		 * Return the turn, if there is one: storing rows takes long, and
-		 * needs no turn.
+		 * Give the turn back, if this session has one, since storing rows
+		 * takes long, and needs no turn.
 		 */
 		herald_turns_give_back();
 	}
-	caller = MemoryContextSwitchTo(reading->row_memory);
-	reading->row[COLUMN_CHANNEL] = CStringGetTextDatum(herald_entry_channel(entry));
-	reading->row[COLUMN_PAYLOAD] =
-		PointerGetDatum(cstring_to_text_with_len(herald_entry_payload(entry),
-												 (int) herald_entry_payload_length(entry)));
-	reading->row[COLUMN_PID] = Int32GetDatum(sender_pid);
-	reading->row[COLUMN_COMMITTED_AT] = TimestampTzGetDatum(committed_at);
-	MemoryContextSwitchTo(caller);
+	herald_read_row_set(&reading->row, entry, sender, committed_at);
 	reading->rows++;
 	reading->is_within = true;
 }
 
-/* Store the last row, or else a row with only a position, since the caller's position ages while others send. */
+/*
+ * Store the last row.  If there is no row, store a row with only a position, since the caller's position becomes old
+ * while others send.
+ */
 static void
 store_row(ReadCall *reading)
 {
-	bool		is_empty = reading->rows == 0;
-	bool		nulls[COLUMNS] = {false, is_empty, is_empty, is_empty, is_empty};
-	MemoryContext caller = MemoryContextSwitchTo(reading->row_memory);
-
-	reading->row[COLUMN_POSITION] = CStringGetTextDatum(position_text(reading));
-	MemoryContextSwitchTo(caller);
-	tuplestore_putvalues(reading->result->setResult, reading->result->setDesc, reading->row, nulls);
-	MemoryContextReset(reading->row_memory);
+	herald_read_row_store(&reading->row, position_text(reading), reading->result);
 }
 
 static const char *
@@ -591,8 +582,9 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 		HERALD_STOP_POINT("read-watches");
 
 		/*
-		 * [W1] Read after this session is in the channel map, as in
-		 * herald_subscriptions_prepare().
+		 * [W1] The session has entered the channel map; now load `dispatched`
+		 * (in read_on()), as herald_subscriptions_prepare() does: a batch
+		 * that is published after the load marks this session.
 		 */
 		read_on(reading);
 		herald_position_channel_note(reading->from);
@@ -609,7 +601,10 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 	PG_END_TRY();
 }
 
-/* Wait to be signalled.  False: the time is over, the position has become old, or replay waits for queries. */
+/*
+ * Wait until this session is signalled.  Returns false if the time is over, the position has become old, or replay
+ * waits for queries.
+ */
 static bool
 wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
 {
@@ -654,7 +649,7 @@ rest(long timeout_ms)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* Read as herald_deliver() does. */
+/* Read the queue in a turn, as herald_deliver() does. */
 static void
 read_in_turn(ReadCall *reading)
 {
@@ -674,7 +669,7 @@ read_in_turn(ReadCall *reading)
 	herald_turns_pump();
 }
 
-/* Skip the messages before this position: they are not for this call, and may no longer exist. */
+/* Skip the messages before `position`, which are not for this call, and may no longer exist. */
 static void
 skip_to(ReadCall *reading, HeraldPosition position)
 {

@@ -56,7 +56,7 @@ def test_rows(cluster, connect):
     assert [row[2] for row in rows(reader, first, 1)] == ["1"]
     assert [row[2] for row in rows(reader, first, 2)] == ["1", "2", ""]
     (last, *others), = rows(reader, found[-1][0], 10)
-    assert others == [None] * 4 and read(reader, "c", last)[0] == []
+    assert others == [None] * 6 and read(reader, "c", last)[0] == []
 
 
 def test_from_now_on(cluster, connect):

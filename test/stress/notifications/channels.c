@@ -29,7 +29,7 @@ map_set(uint32_t channel, uint32_t listener, bool on)
 }
 
 static void
-run_begins(HeraldPosition end, void *arg)
+stretch_begins(HeraldPosition end, void *arg)
 {
 	(void) arg;
 	if (end == world.run)
@@ -158,7 +158,7 @@ pump(uint32_t turns)
 HeraldSequencerResult
 dispatch_and_pump(uint64_t budget)
 {
-	HeraldSequencerCalls calls = {.run_begins = run_begins,.mark_batch = mark_batch};
+	HeraldSequencerCalls calls = {.stretch_begins = stretch_begins,.mark_batch = mark_batch};
 	HeraldSequencerResult result = herald_sequencer_run(world.queue, budget, &calls);
 
 	switch (result)

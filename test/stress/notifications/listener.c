@@ -443,8 +443,8 @@ receive(Listener *listener, const HeraldMessage *message)
 
 	memcpy(&stamp, payload, sizeof(stamp));
 	if (sscanf(herald_entry_channel(entry), "ch%u", &channel) != 1 || channel >= CHANNELS ||
-		stamp.writer >= WRITERS || message->sender_pid != (int32_t) stamp.writer ||
-		message->commit_time != (int64_t) batch ||
+		stamp.writer >= WRITERS || message->sender.role != (uint32_t) stamp.writer ||
+		message->commit_time != (int64_t) batch || message->sender.xid != (uint64_t) batch ||
 		stamp.length != herald_entry_payload_length(entry))
 		fail("listener %u: not a message at %llu", listener->index,
 			 (unsigned long long) batch);

@@ -99,7 +99,7 @@ writer_send(Writer *writer)
 		remember(writer, sent, sent_count, position);
 		herald_queue_set_commit_end(world.queue, position, commit_end(&stamp));
 		dawdle(&writer->random);
-		herald_queue_commit(world.queue, position, (int64_t) position);
+		herald_queue_commit(world.queue, position, (int64_t) position, (uint64_t) position);
 	}
 	(void) dispatch_and_pump(one_in(&writer->random, 16) ? 1 : world.queue->ring_size);
 }
@@ -137,7 +137,7 @@ build_batch(Writer *writer, uint64_t start, uint32_t database, bool doomed, Hera
 		used += entry->length;
 	}
 	*batch = (HeraldBatch) {
-		.count = entries + (start > 0),.database = database,.sender_pid = (int32_t) writer->id
+		.count = entries + (start > 0),.database = database,.role = (uint32_t) writer->id
 	};
 	return used;
 }
