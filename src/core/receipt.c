@@ -1,23 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * receipt.c
- *	  What a client has received of the logged channels, in terms of the WAL.
+ *	  The notifications of logged channels that a client has received, in terms of the WAL.
  *
- * On a primary the queue is in the order of reservations, the WAL in the order of commits.  An anchor
- * is put into the WAL, and then the head of the queue is read.  [X1] A batch whose place is at that
- * head or beyond was reserved later than the anchor, so the last part of its message and its commit
- * record are after the anchor.  Thus a client that has received everything before the head lacks
- * nothing that was committed up to the anchor.  Of the commits after the anchor, the client has
- * received those whose place is before the client's: the messages in the WAL contain their places.
+ * On a primary, the queue is in the order of reservations, and the WAL is in the order of commits.  An anchor is put
+ * into the WAL, and then the head of the queue is read.  [X1] A batch whose place is at that head or later was
+ * reserved after the anchor was written, so the last part of its message and its commit record are after the anchor.
+ * Thus a client that has received everything before that head lacks no commit before the anchor.  Of the commits after
+ * the anchor, the client has received those whose place in the queue is before the client's place.  A commit's place
+ * is in its message in the WAL.
  *
- * On a standby the queue is in the order of the WAL, and the relay says up to which commit it
- * has filled the queue.
+ * On a standby, the queue is in the order of the WAL, and the relay publishes the last commit that it has put into the
+ * queue.
  *
- * [X3] A commit that the client has received may be lost at a failover, or at a crash with
- * synchronous_commit = off.  The furthest received commit is the witness: a server whose WAL has
- * another commit at the witness's end, or none, has another history.  `done` is always an anchor, or
- * the end of a commit that can be a witness, since after the witness another server may have written
- * a different WAL.
+ * [X3] A commit that the client has received may be lost at a failover, or at a crash with synchronous_commit = off.
+ * So the furthest commit that the client has received is the witness: the client can resume only on a server whose
+ * WAL has this commit with the same end.  After the witness, another server may have written a different WAL.  So
+ * `done` is always the place of an anchor, or the end of a commit that can be a witness.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -85,7 +84,10 @@ herald_receipt_join(HeraldReceipt *receipt, const HeraldReceipt *other)
 	herald_receipt_witness(receipt, other->furthest);
 }
 
-/* If one receipt cannot be used to resume, neither can the result: with the other's witness it would seem usable. */
+/*
+ * If one of the receipts cannot be used to resume, the result is that receipt, since with the witness of the other
+ * receipt the result would seem usable.
+ */
 void
 herald_receipt_go_back(HeraldReceipt *receipt, const HeraldReceipt *other)
 {

@@ -1,39 +1,38 @@
 /*-------------------------------------------------------------------------
  *
  * retention.c
- *	  Saves segments that leave the ring, and gives up the oldest within the limits.
+ *	  Saves segments that leave the ring, and keeps the saved data within limits by giving up the oldest data.
  *
- * The ring holds the end of the queue.  When senders need the memory of a segment that a
- * listener has not read yet, the segment is saved first, once for all listeners.  The saved
- * segments are one contiguous range that ends where the ring begins:
+ * The ring holds the end of the queue.  When senders need the memory of a segment that a listener has not read yet,
+ * the segment is saved first, once for all listeners.  The saved segments are one contiguous range that ends where
+ * the ring begins:
  *
  *		from ........ to == tail ........ dispatched ........ head
  *		  |   saved   |           the ring                     |
  *
- * If the range would exceed a limit, or a segment cannot be saved, the oldest is deleted, and
- * `lost` moves up: a listener below it has missed messages, is notified of that, and no longer
- * holds the queue back.
+ * If the saved range would exceed a limit, or a segment cannot be saved, the oldest segment is deleted, and `lost`
+ * moves up.  A listener below `lost` has missed messages, is notified of the loss, and no longer holds the queue
+ * back.
  *
- * One process at a time does this: the spiller, which holds a lock of the module's.
+ * One process at a time saves, deletes and gives up segments: the spiller, which holds spill_lock.
  *
- * [F1] Readers take no lock: a segment is saved completely before `to` covers it, and its
- * memory is recycled only after that.  So a reader that finds its bytes overwritten finds them
- * saved, unless they have been given up.
+ * [F1] Readers take no lock.  A segment is saved completely before `to` covers the segment, and the segment's memory
+ * is recycled only after that.  So a reader that finds its bytes in the ring overwritten finds these bytes saved,
+ * unless they have been given up.
  *
- * Deleting a file takes long, so it is done later, mostly by other processes.  They delete by
- * name, so a name that is queued for deletion must never be used again: the file of a segment
- * that may be saved in a second attempt is not queued.  If saving fails because the disk is
- * full, files that were given up must be deleted before there is room: the spiller ensures
- * that, and tries again.
+ * Deleting a file takes long, so files are only noted for deletion, and are deleted later, mostly by other
+ * processes.  These processes delete a file by its name, so a name that is noted for deletion must never be used
+ * again.  Therefore the file of a segment is not noted for deletion while a second attempt may save the segment.  If
+ * saving fails because the disk is full, files that were given up must be deleted before there is room: the spiller
+ * ensures that these files are deleted, and then tries again.
  *
- * [F2] A listener that finds its messages gone also finds itself below `lost`, and was reported
- * before: reports, `lost` and deleting follow in this order.
+ * [F2] A listener that finds its messages gone also finds its position below `lost`, and was reported before: the
+ * spiller first reports listeners, then moves `lost`, and then deletes.
  *
- * A session that resumes may ask for messages that were sent earlier.  So some data that no
- * listener needs is retained: it precedes the data that listeners need, and is deleted before
- * any of that is given up.  [F4] A session that begins to need older data is the spiller while
- * it checks that the data exists and changes its word.  So either the next spiller sees the
- * session's word, or the session sees that the data is gone.
+ * A session that resumes may ask for messages that were sent earlier.  So some data that no listener needs is
+ * retained.  Retained data precedes the data that listeners need, and is deleted before needed data is given up.
+ * [F4] A session that begins to need older data is the spiller while it checks that the data exists and changes its
+ * word.  So either the next spiller sees the session's word, or the session sees that the data is gone.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -61,7 +60,10 @@ static void remove_large(const HeraldSpiller *spiller, HeraldPosition below);
 static void move_complete_from(HeraldRetention *retention, int set, HeraldPosition missing);
 
 
-/* Below `settled` no process writes any more, and all listeners concerned are marked. */
+/*
+ * The oldest segment must be below `settled`, since no process writes there any more, and all listeners concerned
+ * are marked.
+ */
 bool
 herald_retention_can_move(HeraldQueue *queue)
 {
@@ -76,12 +78,14 @@ herald_retention_move(const HeraldSpiller *spiller, const HeraldRetentionLimits 
 	HeraldWakeup *wakeup = spiller->wakeup;
 	HeraldPosition segment = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 	HeraldPosition next = segment + queue->segment_size;
-	bool		is_needed;		/* by a listener */
-	bool		is_left;		/* an incomplete file is left */
+	bool		is_needed;		/* a listener needs the segment */
+	bool		is_left;		/* an incomplete file of the segment may be
+								 * left */
 
 	/*
-	 * Also if no segment can move.  The saved range must end at the tail
-	 * before one is added to it.
+	 * Delete unneeded data even if no segment can move.  The call also makes
+	 * the saved range end at the tail, as is necessary before a segment is
+	 * added to the range.
 	 */
 	delete_unneeded(spiller, queue->segment_size, limits);
 	if (!herald_retention_can_move(queue))
@@ -132,12 +136,12 @@ HeraldPosition
 herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint64_t sets)
 {
 	/*
-	 * [F5] The order of these loads matters.  `to` after the tail: a segment
-	 * is saved before it leaves the ring, and an older `to` would not cover
-	 * it.  `from` after `to`, since delete_below() stores `from` first: an
-	 * older `from` could be taken for the start of a range that has begun
-	 * since.  `lost` after `from`: `lost` moves up before segments are
-	 * deleted.
+	 * [F5] The order of these loads matters.  `to` is loaded after the tail:
+	 * a segment is saved before it leaves the ring, and an older `to` would
+	 * not cover the segment.  `from` is loaded after `to`, since
+	 * delete_below() stores `from` first: an older `from` could be taken for
+	 * the start of a range that has begun since.  `lost` is loaded after
+	 * `from`: `lost` moves up before segments are deleted.
 	 */
 	HeraldPosition tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
 	HeraldPosition to = atomic_load_explicit(&retention->to, memory_order_acquire);
@@ -145,8 +149,8 @@ herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue, uint6
 	HeraldPosition lost = atomic_load_explicit(&queue->lost, memory_order_acquire);
 
 	/*
-	 * If the saved range ends before the tail, more was recycled without
-	 * being saved.
+	 * If the saved range ends before the tail, a segment after the range was
+	 * recycled without being saved, so the range does not count.
 	 */
 	if (from > tail || to < tail)
 		from = tail;
@@ -177,7 +181,7 @@ herald_retention_hold(const HeraldSpiller *spiller, uint32_t slot, uint64_t sets
 bool
 herald_retention_has(HeraldRetention *retention, HeraldPosition segment)
 {
-	/* [F1] acquire: pairs with save() and delete_below(). */
+	/* [F1] acquire: pairs with the release in save() and delete_below(). */
 	return segment < atomic_load_explicit(&retention->to, memory_order_acquire) &&
 		segment >= atomic_load_explicit(&retention->from, memory_order_acquire);
 }
@@ -192,15 +196,15 @@ herald_retention_bytes(HeraldRetention *retention)
 }
 
 /*
- * Delete data that no listener needs, except for the latest that may be retained, so that
- * `bytes` more bytes fit.
+ * Delete data that no listener needs, so that `bytes` more bytes fit.  The latest of this data stays, as far as it
+ * may be retained.
  */
 static void
 delete_unneeded(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits)
 {
 	/*
-	 * Files of transactions that rolled back belong to the very first
-	 * position, and to no channel.
+	 * The file of a transaction that was rolled back has position 0, and
+	 * belongs to no channel.
 	 */
 	remove_large(spiller, HERALD_ALIGN);
 	delete_below(spiller,
@@ -208,8 +212,8 @@ delete_unneeded(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetent
 }
 
 /*
- * The position from which unneeded data may be retained, leaving room for one more segment of
- * it.
+ * No listener needs the data before `needed`.  Returns the position from which this data may be retained, if `bytes`
+ * more bytes, and one more retained segment, are to fit.
  */
 static HeraldPosition
 retained_from(const HeraldSpiller *spiller, HeraldPosition needed, uint64_t bytes,
@@ -235,7 +239,7 @@ retained_from(const HeraldSpiller *spiller, HeraldPosition needed, uint64_t byte
 	return position < needed ? position : needed;
 }
 
-/* The oldest position that a saved segment or large file belongs to; UINT64_MAX: none. */
+/* Returns the oldest position of a saved segment or of a large transaction's file; UINT64_MAX: there is neither. */
 static HeraldPosition
 oldest_kept(const HeraldSpiller *spiller)
 {
@@ -245,9 +249,7 @@ oldest_kept(const HeraldSpiller *spiller)
 	return herald_retention_bytes(spiller->retention) > 0 && from < oldest ? from : oldest;
 }
 
-/*
- * Bytes of saved segments and large files that belong to a range; only whole segments count.
- */
+/* Returns the bytes of large transactions' files and of saved segments in a range.  Only whole segments count. */
 static uint64_t
 bytes_between(const HeraldSpiller *spiller, HeraldPosition from, HeraldPosition to)
 {
@@ -265,7 +267,7 @@ bytes_between(const HeraldSpiller *spiller, HeraldPosition from, HeraldPosition 
 	return bytes;
 }
 
-/* Give up data until `bytes` more bytes are within the limit.  False: they cannot be. */
+/* Give up data until `bytes` more bytes are within the limit.  Returns false if not enough data can be given up. */
 static bool
 keep_within_limit(const HeraldSpiller *spiller, uint64_t bytes, const HeraldRetentionLimits *limits)
 {
@@ -284,9 +286,9 @@ bytes_kept(const HeraldSpiller *spiller)
 }
 
 /*
- * No listener needs this segment, so nothing is given up to make room for it.  If the segment
- * itself was given up, its name must not be used again.  False: an incomplete file may be
- * left.
+ * Save a segment that no listener needs, if the segment may be retained.  Nothing that listeners need is given up to
+ * make room for the segment.  A segment that was given up is not saved, since its name must not be used again.
+ * Returns false if an incomplete file may be left.
  */
 static bool
 save_unneeded(const HeraldSpiller *spiller, HeraldPosition segment, const HeraldRetentionLimits *limits)
@@ -301,8 +303,8 @@ save_unneeded(const HeraldSpiller *spiller, HeraldPosition segment, const Herald
 }
 
 /*
- * False: saving failed.  The caller removes an incomplete file when it is certain that there is
- * no second attempt.
+ * Save a segment.  Returns false if saving failed: the caller removes an incomplete file when it is certain that
+ * there is no second attempt.
  */
 static bool
 save(const HeraldSpiller *spiller, HeraldPosition segment)
@@ -318,7 +320,10 @@ save(const HeraldSpiller *spiller, HeraldPosition segment)
 	return true;
 }
 
-/* False: there is nothing to give up. */
+/*
+ * Give up the oldest saved segment, or the oldest file of a large transaction.  Returns false if nothing can be
+ * given up.
+ */
 static bool
 give_up_oldest(const HeraldSpiller *spiller, HeraldOverrunReason reason)
 {
@@ -335,9 +340,9 @@ give_up_oldest(const HeraldSpiller *spiller, HeraldOverrunReason reason)
 }
 
 /*
- * Only listeners that reach the file's position miss it; they notice that themselves.  False:
- * there is no file, or its position is not settled yet: its transaction may still be
- * committing, so the file must stay.
+ * Give up the large transaction's file at the position `oldest`.  No listener is reported, since a listener that
+ * reaches this position notices the missing file itself.  Returns false if there is no file, or if its position is
+ * not settled: then its transaction may still be committing, so the file must stay.
  */
 static bool
 give_up_large(const HeraldSpiller *spiller, HeraldPosition oldest)
@@ -353,9 +358,9 @@ give_up_large(const HeraldSpiller *spiller, HeraldPosition oldest)
 }
 
 /*
- * A listener that has not read up to `position` misses messages.  Below `lost` its word no
- * longer holds the queue back.  So it is reported before `lost` moves up: after that it may
- * find at any moment that its messages are gone.
+ * Give up everything below `position`.  A listener that has not read up to `position` misses messages.  Such a
+ * listener is reported before `lost` moves up: after that, its word no longer holds the queue back, and it may find
+ * at any moment that its messages are gone.
  */
 static void
 give_up_below(const HeraldSpiller *spiller, HeraldPosition position, HeraldOverrunReason reason)
@@ -373,7 +378,10 @@ give_up_below(const HeraldSpiller *spiller, HeraldPosition position, HeraldOverr
 			spiller->calls->overrun(slot, reason);
 	}
 
-	/* [F2] release: before deleting.  Segments are given up in order. */
+	/*
+	 * [F2] release: `lost` moves up before data is deleted.  Segments are
+	 * given up in order.
+	 */
 	assert(position > before);
 	atomic_store_explicit(&spiller->queue->lost, position, memory_order_seq_cst);
 	if (position > needed)
@@ -382,8 +390,7 @@ give_up_below(const HeraldSpiller *spiller, HeraldPosition position, HeraldOverr
 }
 
 /*
- * Stop keeping what is below a position.  If no segment is left, the next one that is saved
- * begins a new range.
+ * Delete the saved data below a position.  If no segment is left, the next segment that is saved begins a new range.
  */
 static void
 delete_below(const HeraldSpiller *spiller, HeraldPosition position)
@@ -396,8 +403,8 @@ delete_below(const HeraldSpiller *spiller, HeraldPosition position)
 	HeraldPosition left = from;
 
 	/*
-	 * What was recycled without being saved was not needed, so nothing before
-	 * it is.
+	 * A segment that was recycled without being saved was not needed, so
+	 * nothing before that segment is needed.
 	 */
 	if (to < tail && position < tail)
 		position = tail;
@@ -407,8 +414,8 @@ delete_below(const HeraldSpiller *spiller, HeraldPosition position)
 	if (left >= to)
 	{
 		/*
-		 * [F5] `to` last: a process that sees the new one sees the new `from`
-		 * too.
+		 * [F5] `to` is stored last, so a process that sees the new `to` also
+		 * sees the new `from`.
 		 */
 		atomic_store_explicit(&retention->from, tail, memory_order_release);
 		atomic_store_explicit(&retention->to, tail, memory_order_release);
@@ -434,7 +441,7 @@ remove_large(const HeraldSpiller *spiller, HeraldPosition below)
 	}
 }
 
-/* Messages on channels of this set are missing at this position, and perhaps before it. */
+/* Note that messages on channels of this set are missing at this position, and perhaps at earlier positions. */
 static void
 move_complete_from(HeraldRetention *retention, int set, HeraldPosition missing)
 {

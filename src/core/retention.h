@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * retention.h
- *	  Saves segments that leave the ring, and gives up the oldest within the limits.
+ *	  Saves segments that leave the ring, and keeps the saved data within limits by giving up the oldest data.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,8 +15,8 @@
 #include "wakeup.h"
 
 /*
- * The saved range of the queue.  Written by the spiller: the one process that holds
- * spill_lock.  The tail of the ring is moved by the spiller as well.
+ * The saved range of the queue, from `from` up to `to`.  Written by the spiller, which is the one process that holds
+ * spill_lock.  The spiller also moves the tail of the ring.
  */
 typedef struct HeraldRetention
 {
@@ -24,17 +24,17 @@ typedef struct HeraldRetention
 	_Atomic uint64_t to;
 
 	/*
-	 * For each set of channels: from this position on, no large transaction's
-	 * file is missing.
+	 * For each set of channels, the first position from which no large
+	 * transaction's file is missing.
 	 */
 	_Atomic uint64_t complete_from[HERALD_CHANNEL_SETS];
 } HeraldRetention;
 
-/* Maximum bytes kept outside of the ring: in total, and of data that no listener needs. */
+/* Maximum bytes kept outside of the ring. */
 typedef struct HeraldRetentionLimits
 {
-	uint64_t	bytes_max;
-	uint64_t	retain_max;
+	uint64_t	bytes_max;		/* of all data */
+	uint64_t	retain_max;		/* of data that no listener needs */
 } HeraldRetentionLimits;
 
 /* Why listeners miss messages. */
@@ -53,33 +53,34 @@ typedef enum HeraldRetentionResult
 								 * deleted */
 } HeraldRetentionResult;
 
-/* Storage for segments.  Called by the spiller; none of these functions may throw. */
+/* The functions that store segments.  Called by the spiller; none of these functions may throw. */
 typedef struct HeraldRetentionCalls
 {
-	/* Save this segment of the ring.  False: saving failed. */
+	/* Save this segment of the ring.  Returns false if saving failed. */
 	bool		(*save) (HeraldPosition segment);
 
 	/*
-	 * remove() deletes the file of a segment, complete or not; there may be
-	 * no file.  Deleting takes time, and may be done after the spiller has
-	 * released its lock: the segment is not saved again.  removing(): are
-	 * there removed files that are not deleted yet?
+	 * remove() deletes the file of a segment, if there is such a file,
+	 * whether it is complete or not.  Deleting takes time, and may be done
+	 * after the spiller has released its lock, since the segment is not saved
+	 * again. removing(): are there removed files that are not deleted yet?
 	 */
 	void		(*remove) (HeraldPosition segment);
 	bool		(*removing) (void);
 
 	/*
-	 * dropped(): something was given up; overrun(): called for each listener
-	 * that needed it.
+	 * overrun() is called for each listener that misses messages because
+	 * segments are given up.  dropped() is called when data that a listener
+	 * needs has been given up.
 	 */
 	void		(*dropped) (void);
 	void		(*overrun) (uint32_t slot, HeraldOverrunReason reason);
 
-	/* The same for the file of a large transaction. */
+	/* Delete the file of a large transaction, like remove(). */
 	void		(*remove_large) (uint64_t number, uint64_t bytes);
 } HeraldRetentionCalls;
 
-/* What the spiller works with.  Constant. */
+/* The data and functions that the spiller works with.  Constant. */
 typedef struct HeraldSpiller
 {
 	HeraldRetention *retention;
@@ -89,55 +90,59 @@ typedef struct HeraldSpiller
 	const HeraldRetentionCalls *calls;
 } HeraldSpiller;
 
-/* Is the ring short of room, and is its oldest segment settled?  By any process; a hint. */
+/* Is the ring short of room, and is its oldest segment settled?  Called by any process; the result is a hint. */
 extern bool herald_retention_can_move(HeraldQueue *queue);
 
 /*
- * Give senders the oldest segment of the ring.  If a listener needs it, or if it may be
- * retained, it is saved first, within the limits.  Only one segment at a time: clients that
- * reconnect can still read the others.  By the spiller.
+ * Give the memory of the ring's oldest segment to senders.  If a listener needs the segment, or if it may be
+ * retained, the segment is saved first, within the limits.  Only one segment is moved at a time, so that clients
+ * that reconnect can still read the others.  Called by the spiller.
  */
 extern HeraldRetentionResult herald_retention_move(const HeraldSpiller *spiller,
 												   const HeraldRetentionLimits *limits);
 
 /*
- * Delete data that no listener needs beyond the limit, and make room for `bytes` bytes of
- * large transactions' files, giving up the oldest data if necessary.  By the spiller.  False: not enough can
- * be given up.
+ * Delete data that no listener needs and that is beyond the limits.  Then make room for `bytes` bytes of large
+ * transactions' files, if necessary by giving up the oldest data.  Returns false if not enough data can be given
+ * up.  Called by the spiller.
  */
 extern bool herald_retention_leave_room(const HeraldSpiller *spiller, uint64_t bytes,
 										const HeraldRetentionLimits *limits);
 
 /*
- * Give up the oldest data, because saving failed.  By the spiller.  False: there is none to
- * give up.
+ * Give up the oldest data, because saving has failed.  Returns false if there is no data that can be given up.
+ * Called by the spiller.
  */
 extern bool herald_retention_give_up_oldest(const HeraldSpiller *spiller);
 
-/* Give up the oldest file of a large transaction, because there is no place for another one. */
+/*
+ * Give up the oldest file of a large transaction, because there is no place for another file.  Returns false if
+ * there is no file that can be given up.  Called by the spiller.
+ */
 extern bool herald_retention_give_up_oldest_large(const HeraldSpiller *spiller);
 
 /*
- * The position from which all messages on channels of these sets still exist, in the ring or
- * in files; with no sets: all segments, whatever large transactions' files are missing.  By any process; a
- * hint, unless by the spiller.
+ * Returns the position from which all messages on channels of these sets still exist, in the ring or in files.  If
+ * `sets` is 0, returns the position from which all segments still exist, even if files of large transactions are
+ * missing.  Called by any process; the result is a hint, unless the spiller calls.
  */
 extern HeraldPosition herald_retention_kept_from(HeraldRetention *retention, HeraldQueue *queue,
 												 uint64_t sets);
 
 /*
- * A listener in a transaction wants to read channels of these sets from an older position,
- * where a batch begins.  True: everything from there on will be delivered; *had_read is the
- * position up to which the listener had read all of its channels.  False: some of it no longer
- * exists, and nothing has changed.  By the spiller, which need not be the listener.
+ * A listener in a transaction wants to read channels of these sets from an older position, where a batch begins.
+ * Returns true if this is possible: all messages from this position on are kept for the listener, and *had_read is
+ * the position up to which the listener had read all of its channels.  Otherwise returns false, and nothing has
+ * changed: some messages no longer exist, or the listener's state does not allow this.  Called by the spiller, which
+ * need not be the listener.
  */
 extern bool herald_retention_hold(const HeraldSpiller *spiller, uint32_t slot, uint64_t sets,
 								  HeraldPosition position, HeraldPosition *had_read);
 
-/* Has this segment been saved completely?  By any process; it can be deleted at any moment. */
+/* Is this segment saved completely?  Called by any process; a saved segment can be deleted at any moment. */
 extern bool herald_retention_has(HeraldRetention *retention, HeraldPosition segment);
 
-/* Bytes of saved segments. */
+/* Returns the number of bytes in saved segments. */
 extern uint64_t herald_retention_bytes(HeraldRetention *retention);
 
 #endif							/* HERALD_RETENTION_H */

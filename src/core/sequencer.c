@@ -30,7 +30,7 @@
 #include "stop_point.h"
 
 /* Maximum length of a stretch in bytes, so that listeners start early. */
-#define RUN_BYTES_MAX	(UINT64_C(64) * 1024)
+#define STRETCH_BYTES_MAX	(UINT64_C(64) * 1024)
 
 static bool publish_stretch(HeraldQueue *queue, HeraldPosition *to, bool *damaged);
 static bool scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged);
@@ -66,7 +66,7 @@ herald_sequencer_run(HeraldQueue *queue, uint64_t budget, const HeraldSequencerC
 		to = atomic_load_explicit(&queue->dispatched, memory_order_relaxed);
 		while (spent < budget && (from < to || publish_stretch(queue, &to, &damaged)))
 		{
-			calls->run_begins(to, calls->arg);
+			calls->stretch_begins(to, calls->arg);
 			from = mark(queue, from, to, budget, &spent, calls);
 			HERALD_HOLD_POINT("dispatch-marked");
 
@@ -137,7 +137,7 @@ scan(HeraldQueue *queue, HeraldPosition from, HeraldPosition *to, bool *damaged)
 	HeraldPosition head = atomic_load_explicit(&queue->head, memory_order_acquire);
 	HeraldPosition at = from;
 
-	while (at < head && at - from < RUN_BYTES_MAX)
+	while (at < head && at - from < STRETCH_BYTES_MAX)
 	{
 		/* [D1] */
 		uint64_t	word = atomic_load_explicit(herald_queue_at(queue, at), memory_order_seq_cst);

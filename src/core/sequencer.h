@@ -34,11 +34,11 @@ typedef uint64_t (*HeraldMarkBatch) (const HeraldBatchHeader *header, uint32_t *
  * an earlier call has not completed, perhaps in another process; that call's marks remain
  * valid.
  */
-typedef void (*HeraldRunBegins) (HeraldPosition end, void *arg);
+typedef void (*HeraldStretchBegins) (HeraldPosition end, void *arg);
 
 typedef struct HeraldSequencerCalls
 {
-	HeraldRunBegins run_begins;
+	HeraldStretchBegins stretch_begins;
 	HeraldMarkBatch mark_batch;
 	void	   *arg;
 } HeraldSequencerCalls;

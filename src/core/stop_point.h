@@ -40,18 +40,32 @@ extern void herald_stop_point(const char *name, HeraldStopPointKind kind);
  */
 extern void herald_stop_try_lock(bool is_held);
 
+/*
+ * To be called where a wait may begin, before it is known whether it is needed.  A build for tests
+ * stops the server if this process holds the lock of the server's NOTIFY or an LWLock: see "Waits"
+ * in docs/internals/LOCKS.md.
+ */
+extern void herald_stop_check_wait(const char *file, const char *function);
+
+/* No message may be sent under this LWLock, which is not one of pg_herald's own. */
+extern void herald_stop_add_lock(void *lock, const char *name);
+
 #ifdef HERALD_STOP_POINTS
 #define HERALD_TRY_LOCKED()			herald_stop_try_lock(true)
 #define HERALD_TRY_UNLOCKED()		herald_stop_try_lock(false)
 #define HERALD_HOLD_POINT(name)		herald_stop_point((name), HERALD_STOP_KIND_HOLD)
 #define HERALD_FAULT_POINT(name)	herald_stop_point((name), HERALD_STOP_KIND_FAULT)
 #define HERALD_STOP_POINT(name)		herald_stop_point((name), HERALD_STOP_KIND_STOP)
+#define HERALD_MAY_WAIT()			herald_stop_check_wait(__FILE__, __func__)
+#define HERALD_NO_MESSAGE_UNDER(lock, name)	herald_stop_add_lock((lock), (name))
 #else
 #define HERALD_TRY_LOCKED()			((void) 0)
 #define HERALD_TRY_UNLOCKED()		((void) 0)
 #define HERALD_HOLD_POINT(name)		((void) 0)
 #define HERALD_FAULT_POINT(name)	((void) 0)
 #define HERALD_STOP_POINT(name)		((void) 0)
+#define HERALD_MAY_WAIT()			((void) 0)
+#define HERALD_NO_MESSAGE_UNDER(lock, name)	((void) 0)
 #endif
 
 #endif							/* HERALD_STOP_POINT_H */

@@ -1,16 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * wal_coverage.c
- *	  Did the server that has written the WAL up to here run pg_herald?
+ *	  Did the server that wrote the WAL at a reader's place run pg_herald?
  *
- * A server without pg_herald writes no message into the WAL, and its notifications on logged
- * channels are lost for readers.  Since the absence of messages alone proves nothing, each run of
- * a server with pg_herald writes a message before its first commit.
+ * A server without pg_herald writes no message into the WAL, and its notifications on logged channels are lost for
+ * readers.  Since the absence of messages alone proves nothing, each run with pg_herald writes a message before its
+ * first commit.
  *
- * There is a gap where a run commits without such a message.  There is another gap where messages come again,
- * for listeners that have begun in between.  A reader that began in the middle of a run knows nothing of that
- * run before it meets a message; until then there are no listeners, and no positions.  When a reader has lost
- * a part of the WAL, it has listeners already: there is a gap at the next beginning or message.
+ * If a run commits without such a message, its first commit is a gap.  The next message is another gap, for listeners
+ * that have begun between the two gaps.  A reader that begins in the middle of a run does not know the coverage until
+ * it meets a message or the beginning of the next run.  Before that, there are no listeners and no positions, so there
+ * is no gap.  If a reader has lost a part of the WAL, there may be listeners already, so the next message or the
+ * beginning of the next run is a gap.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -24,7 +25,7 @@
 #define COVERED			HERALD_WAL_COVERED
 #define UNCOVERED		HERALD_WAL_UNCOVERED
 
-/* The columns are BEGINNING, COMMIT and MESSAGE. */
+/* The columns are the steps BEGINNING, COMMIT and MESSAGE. */
 static const struct
 {
 	HeraldWalCoverage next;

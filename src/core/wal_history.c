@@ -1,19 +1,21 @@
 /*-------------------------------------------------------------------------
  *
  * wal_history.c
- *	  The commits in the WAL that a client has missed, before it continues in this server's queue.
+ *	  Decides which commits in the WAL a client receives before the client continues in this server's queue.
  *
- * [X2] Each notification that survived is received once.
+ * [X2] The client receives each logged notification exactly once, unless a crash or a failover has lost the commit:
  *
- * - A commit below the client's position was received.  If it was received by its place, its place is
- *   below `place` in the queue of `run`; if from the WAL or a standby's queue, it ends at `done` or earlier.
- * - A commit between the position and the cut is after the anchor [X1], so the history meets it, and none
- *   of the rules leaves it out.
- * - A commit at the cut or beyond is delivered from the queue.  If its commit record is in the WAL that
- *   is read, the history meets it as well, and leaves it to the queue.
+ * - The client has received each commit before its position, so these commits are not delivered.  If the client has
+ *   received such a commit from the queue of the run that committed it, the commit's place is below `place` in the
+ *   queue of `run`.  If the client has received such a commit from the WAL or from a standby's queue, the commit ends
+ *   at `done` or earlier.
+ * - A commit between the position and the cut is after the anchor [X1], so the reader meets this commit, and no rule
+ *   leaves it out.
+ * - A commit at the cut or later is delivered from the queue.  If the reader meets its commit record,
+ *   is_left_to_queue() leaves the commit to the queue.
  *
- * A position cannot say that a client has received a commit but lacks one that is earlier in the WAL
- * and left to the queue.  So such a client cannot resume yet.
+ * A position cannot express that a client has received a commit, but not an earlier commit of the WAL that is left to
+ * the queue.  A client that would get such a position cannot resume yet.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -25,7 +27,7 @@ static bool is_left_to_queue(const HeraldWalHistory *history, HeraldCommitId com
 static bool is_received(const HeraldWalHistory *history, HeraldCommitId commit);
 
 
-/* [X3] If there is no commit that could be the witness, the anchor where reading begins is the witness. */
+/* [X3] If the client's position has no commit as its witness, the anchor where reading begins is the witness. */
 void
 herald_wal_history_anchor(HeraldWalHistory *history, HeraldWalAnchor anchor)
 {
@@ -40,8 +42,8 @@ herald_wal_history_commit(HeraldWalHistory *history, HeraldCommitId commit, bool
 	const HeraldCommitId *witness = &history->received.furthest;
 
 	/*
-	 * [X3] A run uses each place only once, so no other history of the
-	 * cluster has this commit.
+	 * [X3] A run uses each place only once, so a commit with this end, run
+	 * and place is the witness, and this WAL is the WAL of the position.
 	 */
 	if (commit.end == witness->end && commit.run == witness->run && commit.place == witness->place)
 		history->has_witness = true;

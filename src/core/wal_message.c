@@ -1,13 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * wal_message.c
- *	  The messages that pg_herald puts into the WAL: writes them, and reads texts that may be forged.
+ *	  Writes the messages that pg_herald puts into the WAL.  Reads messages, which may be forged.
  *
- * Other programs can write messages with our prefix, so a reader trusts no byte of a text.
- * It accepts, byte by byte, only what the writer below produces: each function that takes
- * something from the text compares with one form, and never looks beyond the text's end.
- * herald_wal_scan() goes through all of the text without storing it; herald_wal_next() goes
- * through it again, with the same functions and all their checks, and stores the strings.
+ * Other programs can write messages with our prefix, so a text may contain anything.  The reader accepts only texts
+ * that the writer below can produce: each take function compares the text with exactly one form, and never looks
+ * beyond the text's end.  herald_wal_scan() goes through the whole text without storing strings.  herald_wal_next()
+ * goes through the text again, with the same functions and all their checks, and stores the strings.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -19,16 +18,18 @@
 #include <string.h>
 
 #define VERSION				1
-#define HEX_DIGITS			16	/* digits of a number */
+#define HEX_DIGITS			16	/* digits of a hexadecimal number */
 
-/* The bytes between the values, in order. */
+/* The fixed bytes around the values of a message. */
 #define TEXT_VERSION		"{\"version\":"
 #define TEXT_KIND			",\"kind\":\""
 #define TEXT_RUN			"\",\"run\":\""
 #define TEXT_PLACE			"\",\"place\":\""
 #define TEXT_PART			"\",\"part\":"
 #define TEXT_FIRST			",\"first\":\""
-#define TEXT_LIST			"\",\"notifications\":["
+#define TEXT_XID			"\",\"xid\":\""
+#define TEXT_ROLE			"\",\"role\":"
+#define TEXT_LIST			",\"notifications\":["
 #define TEXT_CHANNEL		"{\"channel\":"
 #define TEXT_PAYLOAD		",\"payload\":"
 #define TEXT_LAST			"],\"last\":"
@@ -39,7 +40,7 @@
 /* Offset of the place in the text of a part. */
 #define PLACE_OFFSET		(strlen(TEXT_VERSION "1" TEXT_KIND "notifications" TEXT_RUN) + HEX_DIGITS + strlen(TEXT_PLACE))
 
-/* A byte of a string becomes at most \u00xx. */
+/* Maximum number of bytes of a text that stand for one byte of a string: the length of \u00xx. */
 #define ESCAPED_MAX			strlen("\\u00xx")
 
 static const char *const kind_names[] = {
@@ -50,7 +51,7 @@ static const char *const kind_names[] = {
 
 static const char hex_digits[] = "0123456789abcdef";
 
-/* The characters that have an escape of two bytes, and the second byte of each. */
+/* The characters with an escape of two bytes, and the second byte of each escape. */
 static const char escaped[] = "\"\\\b\f\n\r\t";
 static const char escapes[] = "\"\\bfnrt";
 
@@ -80,14 +81,16 @@ static const char *find_escape(const char *among, char character);
 /* ---- writing ---- */
 
 size_t
-herald_wal_write_head(char *to, uint64_t run, uint32_t part, uint64_t first)
+herald_wal_write_head(char *to, uint64_t run, uint32_t part, uint64_t first, HeraldSender sender)
 {
 	char	   *at = put_start(to, HERALD_WAL_NOTIFICATIONS, run);
 
-	assert(part > 0 && (part == 1) == (first == 0));
+	assert(part > 0 && (part == 1) == (first == 0) && sender.role > 0);
 	at = put_hex(put(at, TEXT_PLACE), 0, HEX_DIGITS);
 	at = put_number(put(at, TEXT_PART), part);
 	at = put_hex(put(at, TEXT_FIRST), first, HEX_DIGITS);
+	at = put_hex(put(at, TEXT_XID), sender.xid, HEX_DIGITS);
+	at = put_number(put(at, TEXT_ROLE), sender.role);
 	return (size_t) (put(at, TEXT_LIST) - to);
 }
 
@@ -139,7 +142,10 @@ herald_wal_write_setting(char *to, uint64_t run, const char *pattern, size_t pat
 	return (size_t) (put(at, "}") - to);
 }
 
-/* Write the start, which all kinds have.  This and the following functions return the end of the written text. */
+/*
+ * Write the start of a message, which is the same for all kinds.  Each of the put functions returns the end of the
+ * text that it has written.
+ */
 static char *
 put_start(char *to, HeraldWalKind kind, uint64_t run)
 {
@@ -253,15 +259,15 @@ herald_wal_next(HeraldWalMessage *message, HeraldWalNotification *notification, 
 
 	*notification = empty;
 	if (message->kind == HERALD_WAL_SETTING)
-		return take_channel(message, notification, buffer); /* a setting has no
-															 * second string */
+		return take_channel(message, notification, buffer); /* the pattern, the only
+															 * string of a setting */
 	(void) take(message, ",");
 	return take_notification(message, notification, buffer);
 }
 
 /*
- * This and the following functions take something from the start of the rest of the text.
- * False: the rest does not begin with it.
+ * Each of the take functions takes one element from the start of the unread text, and returns false if the unread text
+ * does not begin with this element.
  */
 static bool
 take_kind(HeraldWalMessage *message)
@@ -275,13 +281,15 @@ take_kind(HeraldWalMessage *message)
 	return false;
 }
 
-/* Take the rest of a part's head, after the run. */
+/* Take everything in a part's head that comes after the run. */
 static bool
 take_part(HeraldWalMessage *message)
 {
 	return take(message, TEXT_PLACE) && take_hex(message, &message->place, HEX_DIGITS) &&
 		take(message, TEXT_PART) && take_number(message, &message->part) &&
 		take(message, TEXT_FIRST) && take_hex(message, &message->first, HEX_DIGITS) &&
+		take(message, TEXT_XID) && take_hex(message, &message->sender.xid, HEX_DIGITS) &&
+		take(message, TEXT_ROLE) && take_number(message, &message->sender.role) &&
 		take(message, TEXT_LIST) &&
 		(message->part == 1) == (message->first == 0);
 }
@@ -314,7 +322,7 @@ take_setting(HeraldWalMessage *message)
 		take(message, TEXT_LOGGED) && take_bool(message, &message->logged) && take(message, "}");
 }
 
-/* to: the buffer for the strings; NULL: they are only checked. */
+/* to: the buffer for the strings; NULL: the strings are only checked. */
 static bool
 take_notification(HeraldWalMessage *message, HeraldWalNotification *notification, char *to)
 {
@@ -352,7 +360,7 @@ take_bool(HeraldWalMessage *message, bool *value)
 	return *value || take(message, "false");
 }
 
-/* Take a number above zero. */
+/* Take a decimal number from 1 to UINT32_MAX. */
 static bool
 take_number(HeraldWalMessage *message, uint32_t *number)
 {
@@ -411,7 +419,10 @@ take_string(HeraldWalMessage *message, char *to, size_t *length)
 	return false;
 }
 
-/* Take the rest of an escape, after the backslash.  A control character with a short escape has no other escape. */
+/*
+ * Take the part of an escape that follows the backslash.  \u00xx is not valid for a character that has an escape of
+ * two bytes.
+ */
 static bool
 take_escape(HeraldWalMessage *message, char *character)
 {
@@ -435,7 +446,7 @@ take_escape(HeraldWalMessage *message, char *character)
 	return true;
 }
 
-/* Find the character among `escaped` or `escapes`.  NULL: it is not there. */
+/* Find the character in `escaped` or `escapes`.  Returns NULL if the character is not there. */
 static const char *
 find_escape(const char *among, char character)
 {

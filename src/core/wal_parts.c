@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * wal_parts.c
- *	  Which parts of a transaction's message have been met in the WAL.
+ *	  The parts of a transaction's message that have been met in the WAL.
  *
- * Reading may begin after the first parts of a message.  Each later part says where the first part
- * begins, so all parts are read again from there, and are expected in the same order.  Since every record
- * is read, no part can be missing between two parts that are met.  If one is missing, the WAL is not what
- * pg_herald has written, and the message never becomes complete.
+ * Reading may begin after the first parts of a message.  Each later part says where part 1 begins, so all parts are
+ * read again from there.  Parts are expected in order: since every record is read, no part that pg_herald has written
+ * can be missing between two parts that are met.  If a part is missing there nevertheless, pg_herald has not written
+ * this WAL, and the message never becomes complete.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -43,6 +43,7 @@ herald_wal_parts_take(HeraldWalParts *parts, uint64_t at, const HeraldWalMessage
 	parts->count++;
 	parts->last = at;
 	parts->place = message->place;
+	parts->sender = message->sender;
 	if (message->first != 0 && message->first < parts->first)
 		parts->first = message->first;
 }

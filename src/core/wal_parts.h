@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * wal_parts.h
- *	  Which parts of a transaction's message have been met in the WAL.
+ *	  The parts of a transaction's message that have been met in the WAL.
  *
- * A transaction that notifies logged channels writes one message, in parts 1, 2 and so on
- * (wal_message.h).  Records of other transactions lie between the parts.
+ * A transaction that notifies logged channels writes one message, in parts 1, 2 and so on (wal_message.h).  Records
+ * of other transactions may lie between the parts.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -21,40 +21,50 @@
 typedef struct HeraldWalParts
 {
 	uint64_t	run;			/* the run of the server that wrote the parts */
-	uint64_t	first;			/* no part begins earlier than here in the WAL */
-	uint64_t	last;			/* where the latest part that was met begins;
-								 * 0: none was met */
-	uint64_t	place;			/* the batch's place in that server's queue,
-								 * if the message is complete */
+	uint64_t	first;			/* no record of a part begins before this
+								 * place in the WAL */
+	uint64_t	last;			/* start of the record of the latest part that
+								 * was met; 0: no part was met */
+	uint64_t	place;			/* the batch's place in the queue of `run`, if
+								 * the message is complete */
+	HeraldSender sender;		/* each part contains the same sender */
 	uint32_t	count;			/* number of parts that were met */
 	uint32_t	next;			/* the number of the part that is expected
-								 * next; 0: none */
-	bool		lacks_parts;	/* reading began after the first parts */
-	bool		is_complete;	/* all parts from the first that was met to
-								 * the message's last one were met */
+								 * next; 0: no part is expected */
+	bool		lacks_parts;	/* the first part that was met is not part 1,
+								 * since reading began later */
+	bool		is_complete;	/* the last part of the message was met, and
+								 * no part is missing since the first part
+								 * that was met */
 } HeraldWalParts;
 
-/* No part was met yet.  at: where the transaction's first record that was met begins. */
+/* Returns the state before any part is met.  at: the place in the WAL where the transaction was met first. */
 extern HeraldWalParts herald_wal_parts_begin(uint64_t run, uint64_t at);
 
-/* A part was met in a record that begins at `at`. */
+/* Note a part that was met in a record that begins at `at`. */
 extern void herald_wal_parts_take(HeraldWalParts *parts, uint64_t at, const HeraldWalMessage *message);
 
 /*
- * The result for one record when a complete message is read again: record by record from `first` on
- * if it lacks parts; else only the records of its parts.
+ * The result for one record when a complete message is read again.  If `lacks_parts` is set, all records from `first`
+ * to `last` are read again; otherwise only the records in which parts were met are read again.
  */
 typedef enum HeraldWalPart
 {
-	HERALD_WAL_PART_NEXT,		/* the expected part, which was taken */
-	HERALD_WAL_PART_OTHER,		/* pass over this record */
-	HERALD_WAL_PART_MISSING		/* the part that is expected is not there */
+	HERALD_WAL_PART_NEXT,		/* the record has the expected part, which was
+								 * noted */
+	HERALD_WAL_PART_OTHER,		/* the record does not have the expected part:
+								 * pass over the record */
+	HERALD_WAL_PART_MISSING		/* the expected part is missing, so the
+								 * message cannot be read */
 } HeraldWalPart;
 
-/* No part was read again yet. */
+/* Returns the state before any part is read again. */
 extern HeraldWalParts herald_wal_parts_again(const HeraldWalParts *parts);
 
-/* A record that begins at `at` is read again.  message: the transaction's message in the record; NULL: none. */
+/*
+ * Take a record that begins at `at` and is read again.  parts: the state after the first reading.  again: the state
+ * of the second reading.  message: the transaction's message in the record; NULL: the record has no such message.
+ */
 extern HeraldWalPart herald_wal_parts_read(const HeraldWalParts *parts, HeraldWalParts *again,
 										   uint64_t at, const HeraldWalMessage *message);
 

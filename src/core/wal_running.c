@@ -3,12 +3,12 @@
  * wal_running.c
  *	  Which transactions that have written into the WAL can still commit.
  *
- * A transaction that is rolled back has an abort record, except when the server ends without writing
- * one.  The next run of the server begins with a checkpoint at shutdown, or with the end of a
- * recovery; after that only prepared transactions are left.  Lists of running transactions, which
- * the server writes from time to time, include the prepared ones, so all transactions older than the
- * oldest one in a list have ended.  A subtransaction is younger than its transaction, which is in
- * the list.
+ * A transaction that is rolled back has an abort record, unless the server has ended without writing this record.
+ * Between two runs of the server, the WAL has the record of a shutdown checkpoint or of an end of recovery.  After
+ * this record, only prepared transactions of earlier runs can still commit.  From time to time, the server also writes
+ * a list of running transactions, which includes prepared transactions.  All transactions that are older than the
+ * oldest transaction in the list have ended.  So have all older subtransactions, since a subtransaction is younger
+ * than its transaction.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

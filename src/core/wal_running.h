@@ -13,16 +13,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a record says of all transactions that have written earlier records. */
+/* What a record says about all transactions that have written earlier records. */
 typedef struct HeraldWalRunning
 {
-	bool		only_prepared;	/* only prepared ones can still commit: a run
-								 * of the server has ended */
-	uint32_t	oldest;			/* all older than this one have ended; 0: not
-								 * known */
+	bool		only_prepared;	/* only prepared transactions can still
+								 * commit, since a run of the server has ended */
+	uint32_t	oldest;			/* all transactions with ids older than this
+								 * id have ended; 0: the record gives no such
+								 * id */
 } HeraldWalRunning;
 
-/* Can this transaction, or subtransaction, still commit? */
+/* Can this transaction or subtransaction still commit?  is_prepared: is the transaction prepared? */
 extern bool herald_wal_running_includes(HeraldWalRunning running, uint32_t xid, bool is_prepared);
 
 #endif							/* HERALD_WAL_RUNNING_H */

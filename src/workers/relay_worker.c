@@ -3,21 +3,21 @@
  * relay_worker.c
  *	  The background worker that puts logged notifications into a standby's queue.
  *
- * The relay reads the WAL up to the replay position.  At the commit record of a transaction with
- * logged notifications, it sends these notifications in a transaction of its own, in the usual
- * way: so listeners on a standby are served as on a primary, and the changes of which they are
- * notified are visible there.  The order of the queue is that of the commit records.
+ * The relay reads the WAL up to the replay position.  At the commit record of a transaction with logged
+ * notifications, the relay sends these notifications in a transaction of its own, in the usual way.  So listeners on
+ * a standby are served as on a primary, and the changes that the notifications are about are visible on the standby.
+ * The queue is in the order of the commit records.
  *
- * The relay notes its progress in shared memory (notify/relay/relay.c).  If the relay ends,
- * because of an error or because it was terminated, the server starts it again, and it continues
- * from the noted progress: nothing is sent twice or left out.
+ * The relay notes its progress in shared memory (notify/relay/relay.c).  If the relay ends, because of an error or
+ * because it was terminated, the server starts the relay again.  Then the relay continues from the noted progress, so
+ * no notification is sent twice or left out.
  *
- * If a part of the WAL can no longer be read, all listeners are notified that they have missed
- * something, and the relay continues where the server is now.
+ * If a part of the WAL can no longer be read, all listeners are notified that they have missed something, and the
+ * relay continues at the end of the WAL that can be read now.
  *
- * At a promotion the relay reads to the end of the recovery, and ends for good.  Until then senders
- * wait (herald_relay_await_end()), so that their notifications come after those of the former
- * primary.  On a primary the relay ends at once.
+ * At a promotion the relay reads to the end of the recovery, and ends for good.  Until then senders wait
+ * (herald_relay_await_end()), so that their notifications come after those of the former primary.  On a server that
+ * starts as a primary, the relay ends at once.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -58,13 +58,14 @@
 #include "workers/worker.h"
 
 /*
- * A server before 16, or with max_wal_senders = 0, does not wake the relay for more WAL.  Then the relay pauses between
- * two looks: for 1/PAUSE_PART of the time since the last record, from 1 ms up to PAUSE_MAX_MS.
+ * A server before 16, or with max_wal_senders = 0, does not wake the relay when there is more WAL.  On such a server,
+ * the relay looks for more WAL after a pause: 1/PAUSE_PART of the time since the last record, but at least 1 ms and
+ * at most PAUSE_MAX_MS.
  */
 #define PAUSE_MAX_MS	50
 #define PAUSE_PART		100
 
-/* Number of records after which the relay notes its progress, if it sends nothing. */
+/* After this number of records the relay notes its progress, even if it sends nothing. */
 #define NOTE_EVERY		1000
 
 static HeraldWalReader *reader;
@@ -72,20 +73,22 @@ static HeraldReorder *reorder;
 static HeraldReached reached;
 
 /*
- * The latest anchor.  It becomes `reached.from` when note_progress() publishes the next place.  This place is after the
- * anchor, so a client that has received everything before the place can begin to read at the anchor.
+ * The latest anchor that note_anchor() has accepted.  The anchor becomes `reached.from` when note_progress() publishes
+ * the next place in the queue.  The end of the WAL that is published with this place is after the anchor, so a client
+ * that has received everything before this place can begin to read the WAL at the anchor.
  */
 static HeraldWalAnchor anchor;
 
-static XLogRecPtr done;			/* everything up to here was sent before the
-								 * current record was taken */
+static XLogRecPtr done;			/* `reached.wal` when the current record was
+								 * taken; events that end here or earlier are
+								 * not sent (again) */
 static HeraldRelayFigures figures;
 
-/* The counts of the reorder at the last record. */
+/* herald_reorder_forged() and herald_reorder_newer() after the last record that was counted. */
 static uint64 forged_seen;
 static uint64 newer_seen;
 
-/* A search for a listener to a channel that this pattern includes. */
+/* A search for a channel of the database that has listeners and matches the pattern. */
 typedef struct Match
 {
 	Oid			database;
@@ -139,9 +142,9 @@ herald_relay_main(Datum arg)
 		run();
 
 		/*
-		 * A position from before the relay's end says nothing about unlogged
-		 * channels, on which this server may send from now on.  So a gap
-		 * separates such positions from later ones.
+		 * Positions from before the relay's end say nothing about unlogged
+		 * channels, on which sessions of this server can send after that end.
+		 * So a gap separates these positions from later positions.
 		 */
 		if (herald_wal_coverage_is_doubt(herald_reorder_coverage(reorder)))
 		{
@@ -156,35 +159,36 @@ herald_relay_main(Datum arg)
 		ereport(LOG,
 				(errmsg("pg_herald has relayed all logged notifications from before the promotion")));
 	}
-	proc_exit(0);				/* the postmaster does not start the relay
-								 * again */
+	proc_exit(0);				/* after exit code 0, the postmaster does not
+								 * start the relay again */
 }
 
-/* Connect to the server, but to no database: that is enough for transactions and shared catalogs. */
+/* Connect to the server without a database, which is enough for transactions and shared catalogs. */
 static void
 connect_to_server(void)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);		/* the relay may be waiting for a lock */
+	pqsignal(SIGTERM, die);		/* ends the relay even while it waits for a
+								 * lock */
 	BackgroundWorkerUnblockSignals();
 	herald_shared_set_worker(HERALD_WORKER_RELAY);
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
-	temp_file_limit = -1;		/* the limit is for files of queries */
+	temp_file_limit = -1;		/* the limit is meant for files of queries */
 
-	/* Timeouts that are set for the whole server are meant for sessions. */
+	/* Switch off timeouts that the server's configuration sets for sessions. */
 	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	herald_dispatch_attach();
 }
 
-/* False: there is nothing to do on this server. */
+/* Returns false if there is nothing to do on this server. */
 static bool
 begin(void)
 {
 	/*
-	 * Read the head before calling RecoveryInProgress(): if that call returns
-	 * true, no session has sent anything before this head.
+	 * Read the head before calling RecoveryInProgress().  If that function
+	 * then returns true, no session has sent anything before this head.
 	 */
 	HeraldPosition head = atomic_load(&herald_queue->head);
 	XLogRecPtr	from;
@@ -196,7 +200,10 @@ begin(void)
 		herald_relay_figures(&figures);
 		from = herald_relay_read_from();
 
-		/* An earlier process may have ended before it notified listeners. */
+		/*
+		 * Publish the gaps again, since an earlier process of the relay may
+		 * have ended before it notified the listeners.
+		 */
 		if (herald_wal_coverage_is_doubt(reached.coverage))
 		{
 			publish_gaps();
@@ -206,8 +213,8 @@ begin(void)
 	else if (RecoveryInProgress())
 	{
 		/*
-		 * Begin to read at a restart point: transactions that are open now
-		 * may have written parts of their messages already.
+		 * Begin to read at a restart point, since transactions that are open
+		 * now may have written parts of their messages already.
 		 */
 		GetOldestRestartPoint(&from, &timeline);
 		memset(&reached, 0, sizeof(reached));
@@ -235,7 +242,8 @@ static void
 run(void)
 {
 	XLogRecPtr	end = InvalidXLogRecPtr;	/* the end of recovery, or a later
-											 * position */
+											 * position; InvalidXLogRecPtr:
+											 * the server is in recovery */
 
 	for (uint32 count = 1;; count++)
 	{
@@ -285,7 +293,7 @@ take_record(void)
 		figures.last_commit = ((xl_xact_commit *) XLogRecGetData(record))->xact_time;
 }
 
-/* Leave out messages that an earlier process has counted. */
+/* Count the forged and newer messages of this record, unless an earlier process of the relay has counted them. */
 static void
 count_messages(void)
 {
@@ -314,7 +322,7 @@ take_event(const HeraldWalEvent *event)
 				note_setting(event);
 			break;
 		case HERALD_WAL_EVENT_BATCH:
-			/* Skip batches of this server, from after the promotion. */
+			/* Skip batches that this server has sent after the promotion. */
 			if (event->commit.run == herald_control->server_run)
 				break;
 			if (event->commit.end > done)
@@ -330,8 +338,8 @@ take_event(const HeraldWalEvent *event)
 }
 
 /*
- * An anchor between the first message and the commit of a transaction is left out: a reader that begins there
- * does not find this transaction, which may be the witness.  Another anchor will follow.
+ * An anchor between the first message and the commit of a transaction is left out, since a reader that begins at this
+ * anchor does not find the transaction, which may be the witness.  Another anchor will follow.
  */
 static void
 note_anchor(const HeraldWalEvent *event)
@@ -341,15 +349,16 @@ note_anchor(const HeraldWalEvent *event)
 	anchor = event->anchor;
 }
 
-/* Publishes `wal` and `place` unchanged, like note_setting(), since the same record may have more events. */
+/* `wal` and `place` are published unchanged, since the same record may have more events. */
 static void
 note_gap(const HeraldWalEvent *event)
 {
 	if (event->is_creation)
 	{
 		/*
-		 * The database has no listeners yet.  The gap separates its positions
-		 * from those of an earlier database that had the same oid.
+		 * The new database has no listeners yet.  The gap separates positions
+		 * of this database from positions of an earlier database with the
+		 * same oid.
 		 */
 		append_gap(event->database);
 		herald_database_created(event->database);
@@ -357,9 +366,10 @@ note_gap(const HeraldWalEvent *event)
 	else
 	{
 		/*
-		 * [X4] A session that enters its channels in the map looks at the
-		 * coverage afterwards: so the session sees the change, or the gap
-		 * reaches the session.
+		 * [X4] Publish the coverage before the gap.  A session enters its
+		 * channels in the map, and then looks at the coverage.  So either the
+		 * session sees HERALD_WAL_UNCOVERED, or its channels are in the map
+		 * before the gap is published, and the gap reaches the session.
 		 */
 		if (herald_reorder_coverage(reorder) == HERALD_WAL_UNCOVERED)
 		{
@@ -377,10 +387,12 @@ note_gap(const HeraldWalEvent *event)
 }
 
 /*
- * The settings themselves are replicated.  Sessions that listen here to a channel with this setting may have missed something
- * before the change, or will miss what is sent after it.  `complete_from` is published before the look at the map: a session
- * that resumes enters its channels in the map, and then looks at `complete_from` (herald_subscriptions_look_for_missed()).
- * `wal` and `place` are published unchanged, since this record may have more settings, and notifications.
+ * The changed setting itself is replicated.  But sessions that listen here to one of its channels may have missed
+ * notifications before the change, or will miss notifications after the change, so they are notified of a gap.
+ * `complete_from` is published before the channel map is scanned.  A resuming session does the reverse: it first
+ * enters its channels in the map, and then looks at `complete_from` (herald_subscriptions_look_for_missed()).  So
+ * either the session sees the new value, or the scan finds the session's channels.  `wal` and `place` are published
+ * unchanged, since the same record may have further settings, and may also have notifications.
  */
 static void
 note_setting(const HeraldWalEvent *event)
@@ -409,15 +421,15 @@ look_for_match(const HeraldChannelInfo *channel, void *arg)
 	return !match->is_found;
 }
 
-/* Note that everything up to `wal` has been read, and sent. */
+/* Note that the WAL up to `wal` has been read, and its notifications have been sent. */
 static void
 note_progress(XLogRecPtr wal)
 {
 	XLogRecPtr	oldest = herald_reorder_oldest(reorder);
 
 	/*
-	 * While the relay reads again the WAL that was relayed before a restart,
-	 * there is no progress to publish.
+	 * After a restart, the relay first reads WAL that it has relayed before.
+	 * While it does so, there is no progress to publish.
 	 */
 	if (wal < reached.wal)
 		return;
@@ -430,7 +442,10 @@ note_progress(XLogRecPtr wal)
 	herald_relay_publish_figures(&figures);
 }
 
-/* Nothing serves interrupts between the commit and note_progress(), so no batch is sent twice. */
+/*
+ * No interrupt is served between the relay's own commit in send_batch() and note_progress().  So the relay cannot be
+ * terminated before it has noted the batch as sent, and does not send the batch again when it is started again.
+ */
 static void
 relay(const HeraldWalEvent *batch)
 {
@@ -455,8 +470,8 @@ relay(const HeraldWalEvent *batch)
 }
 
 /*
- * Batches from before the relay began are noted as well: positions of this server say that these batches were received,
- * so another server must not send them again.
+ * Note a batch that the relay has sent, or that was committed before the relay began.  Positions of this server claim
+ * both kinds of batches as received, so another server must not send these batches again.
  */
 static void
 note_last(const HeraldWalEvent *batch)
@@ -465,7 +480,7 @@ note_last(const HeraldWalEvent *batch)
 		reached.last = batch->commit;
 }
 
-/* HERALD_WAL_NEXT_END: the batch was sent.  HERALD_WAL_NEXT_GONE: it cannot be sent. */
+/* Returns HERALD_WAL_NEXT_END if the batch was sent, and HERALD_WAL_NEXT_GONE if the batch cannot be sent. */
 static HeraldWalNext
 send_or_catch(const HeraldWalEvent *batch)
 {
@@ -478,7 +493,7 @@ send_or_catch(const HeraldWalEvent *batch)
 	}
 	PG_CATCH();
 	{
-		/* For example, the disk is full.  A FATAL error does not come here. */
+		/* The disk may be full, for example.  FATAL errors are not caught. */
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		FlushErrorState();
@@ -507,7 +522,7 @@ send_batch(const HeraldWalEvent *batch)
 		AbortCurrentTransaction();
 		return result;
 	}
-	herald_publish_as(batch->database, batch->commit);
+	herald_publish_as(batch->database, batch->commit, batch->sender);
 	CommitTransactionCommand();
 	return result;
 }
@@ -523,8 +538,8 @@ add(const HeraldWalNotification *notification)
 }
 
 /*
- * Continue where the server is now: send what commits from there on.  A run without pg_herald may have begun in the
- * part that is skipped, so listeners are notified again once the coverage is known.
+ * Continue at the end of the WAL that can be read now, with the notifications that are committed later.  A run without
+ * pg_herald may have begun in the skipped WAL, so listeners are notified again when the coverage is known.
  */
 static void
 skip_gap(void)
@@ -532,7 +547,7 @@ skip_gap(void)
 	XLogRecPtr	position = herald_wal_readable_to();
 	XLogRecPtr	from = shortly_before(position);
 
-	/* Reading that begins before the failure would fail again. */
+	/* If reading began before the place of the failure, it would fail again. */
 	if (herald_wal_reader_position(reader) >= from)
 		from = position;
 	memset(&reached, 0, sizeof(reached));
@@ -540,7 +555,8 @@ skip_gap(void)
 	reached.place = atomic_load(&herald_queue->head);
 	reached.complete_from = atomic_load(&herald_queue->head);
 	reached.coverage = HERALD_WAL_LOST;
-	herald_relay_begin(&reached, from); /* [X4] as in note_gap() */
+	herald_relay_begin(&reached, from); /* [X4] the coverage is published
+										 * before the gap, as in note_gap() */
 	publish_gaps();
 	reached.place = atomic_load(&herald_queue->head);
 	herald_relay_publish(&reached, from);
@@ -552,8 +568,9 @@ skip_gap(void)
 }
 
 /*
- * Transactions that are open at this position write their messages shortly before their commits: so begin
- * to read at the start of the previous file, if the server still has that file.
+ * Returns the place where reading must begin to meet the messages of transactions that are open at `position`.
+ * Messages are written shortly before the commit, so this place is the start of the previous WAL file, if the server
+ * still has this file.
  */
 static XLogRecPtr
 shortly_before(XLogRecPtr position)
@@ -564,7 +581,7 @@ shortly_before(XLogRecPtr position)
 	return Min(segment * wal_segment_size, position);
 }
 
-/* Report in the server log a gap in one database, or (InvalidOid) in all. */
+/* Report a gap in the server log.  database: InvalidOid for a gap in all databases. */
 static void
 report_gap(Oid database, const char *reason)
 {
@@ -575,7 +592,10 @@ report_gap(Oid database, const char *reason)
 					   "All listeners on this server are notified that they have missed some.", database)));
 }
 
-/* Put a gap into the queue for each database with sessions.  Sessions that begin to listen meanwhile begin after the gap. */
+/*
+ * Put a gap into the queue for each database that has sessions.  Sessions that begin to listen meanwhile begin after
+ * the gap of their database.
+ */
 static void
 publish_gaps(void)
 {
@@ -599,8 +619,8 @@ publish_gaps(void)
 	pfree(databases);
 
 	/*
-	 * Even without sessions, positions from before the gap must differ from
-	 * positions after it.
+	 * Positions from before the gap must differ from positions after the gap,
+	 * even if there are no sessions.
 	 */
 	if (count == 0)
 		publish_gap(InvalidOid);
@@ -614,21 +634,25 @@ publish_gap(Oid database)
 }
 
 /*
- * The gap has a place of its own in the queue.  So the database's listeners receive everything before the gap, and
- * positions from before and after the gap differ, even if the queue is idle.
+ * Put a gap into the queue, at a place of its own.  So the database's listeners first receive everything that was sent
+ * before the gap, and positions from before and after the gap differ, even if the queue is idle.
  */
 static void
 append_gap(Oid database)
 {
 	if (herald_shared_is_damaged())
-		return;					/* listeners are notified of the damage */
+		return;					/* listeners are notified of the damage
+								 * instead */
 	StartTransactionCommand();
 	herald_is_involved = true;
 	herald_gap_publish(database);
 	CommitTransactionCommand();
 }
 
-/* Even a server that wakes the relay for each record does not wake it at the end of recovery. */
+/*
+ * Servers that wake the relay for each record do not wake it at the end of recovery.  So the pause is limited on
+ * them, too.
+ */
 static void
 wait_for_more(XLogRecPtr position)
 {
@@ -647,7 +671,7 @@ static long
 next_pause(XLogRecPtr position)
 {
 	static XLogRecPtr last;
-	static long quiet_ms;		/* total of the pauses since the last record */
+	static long quiet_ms;		/* sum of the pauses since the last record */
 	long		pause_ms;
 
 	if (position != last)

@@ -1,14 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * cursor.c
- *	  A reader's way through the notifications of its channels, from a position on.
+ *	  Where a reader finds the notifications that it has not received yet: in the WAL, in the queue, or in both.
  *
- * Only this file composes positions.  A position has two parts: a place in the queue of this run of the
- * server, which is meaningless elsewhere, and a receipt, which is in terms of the WAL that all servers
- * have (core/receipt.c).
+ * Only this file composes positions.  A position has two parts.  The place belongs to the queue of one run of one
+ * server, and is meaningless elsewhere.  The receipt is in terms of the WAL, which a primary and its standbys share
+ * (core/receipt.c).
  *
- * While a reader reads from the WAL, its position keeps the old place in the queue, and is marked as
- * moved (`moved`) after the first transaction: then only the receipt can be used, even on this server.
+ * While a reader reads from the WAL, its position keeps the old place in the queue.  After the first transaction from
+ * the WAL, `moved` is set in the position: from then on a client can resume only with the receipt, even on this
+ * server.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -42,7 +43,7 @@ herald_cursor_prepare(void)
 {
 	/*
 	 * Without evidence that the primary runs pg_herald, a standby's queue may
-	 * lack notifications, and a place in this queue means nothing.
+	 * lack notifications, so no position may refer to a place in this queue.
 	 */
 	herald_relay_await_evidence();
 	if (herald_channel_settings_any())
@@ -64,10 +65,9 @@ herald_cursor_begin(HeraldCursor *cursor)
 }
 
 /*
- * Set *settled to the end of the batches that are settled now, and return the receipt of a client that
- * has received everything before that end.  On a standby, load the relay's place before `settled`: the batches
- * that the relay has put into the queue are committed, so `settled` soon reaches the relay's place, if
- * it has not yet.
+ * Set *settled to the end of the batches that are settled now, and return the receipt of a client that has received
+ * everything before that end.  On a standby, load the relay's place before `settled`.  All batches below the relay's
+ * place are committed, so herald_dispatch_catch_up() can settle the queue up to the relay's place.
  */
 static HeraldReceipt
 receipt_of_server(HeraldPosition *settled)
@@ -91,10 +91,12 @@ receipt_of_server(HeraldPosition *settled)
 }
 
 /*
- * The client has received everything before the place.  [X1] Extend the receipt to a later anchor, or
- * to more of what the relay has read.  [X3] A reader of the WAL begins at `from` and must find the
- * message of the witness.  So if this server committed the witness, the witness's place must not be
- * before the place of `from`.
+ * Extend the receipt of a client that has received everything before `place`.  [X1] The receipt then reaches to the
+ * latest anchor whose place is not after `place`.  If there is no such anchor, the receipt reaches to the relay's
+ * progress, unless the relay's place is after `place`.
+ *
+ * [X3] A reader of the WAL begins at the receipt's `from`, and must find the message of the witness.  So if this run
+ * has committed the witness, the place of the anchor `from` must not be after the place of the witness.
  */
 static void
 advance(HeraldReceipt *receipt, HeraldPosition place)
@@ -166,7 +168,7 @@ open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_lo
 	return gone;
 }
 
-/* If the queue lacks notifications for this reason, may the WAL have those of logged channels? */
+/* Returns true if the WAL may have the logged notifications that the queue lacks for this reason. */
 static bool
 may_be_in_wal(HeraldGone gone)
 {
@@ -191,8 +193,8 @@ may_be_in_wal(HeraldGone gone)
 
 /*
  * Begin in the WAL, and continue in the queue from a cut.  All channels that use the same source begin after the same
- * token, so their notifications come in one order.  If settings have changed since the cut, no channel can join
- * them, since it may have become logged only after the WAL was read.
+ * token, so their notifications come in one order.  If settings have changed since the cut, no further channel can use
+ * the source, since that channel may have become logged only after the WAL was read.
  */
 static HeraldGone
 open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
@@ -218,7 +220,10 @@ open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
 	return gone;
 }
 
-/* The WAL has already been read for another channel, which waits for its notifications: use the same source. */
+/*
+ * The WAL has already been read for another channel, and some of its notifications are not delivered yet, so use the
+ * same source.
+ */
 static HeraldGone
 join_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
 {
@@ -277,8 +282,9 @@ herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 	}
 
 	/*
-	 * The resumed channels have received everything before the cut.  The
-	 * others receive it from the queue before the next position is taken.
+	 * On the resumed channels, the reader has received everything before the
+	 * cut.  On its other channels, the reader receives everything before the
+	 * cut from the queue, before its next position is taken.
 	 */
 	cursor->at.wal = cursor->after_past;
 	herald_cursor_close_past(cursor);

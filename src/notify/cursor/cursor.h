@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * cursor.h
- *	  A reader's way through the notifications of its channels, from a position on.
+ *	  Where a reader finds the notifications that it has not received yet: in the WAL, in the queue, or in both.
  *
- * A cursor reads the notifications that its reader lacks from this server's queue.  If the queue does not have
- * all of them, the cursor first reads from the WAL up to a cut, and then from the queue.  At each moment the
- * cursor knows its reader's position.  A listening session has one cursor for all its channels; each call of
+ * If this server's queue has all notifications that the reader has not received yet, the reader needs only the queue.
+ * Otherwise the reader first gets notifications from the WAL up to a cut (cut.h), and then reads the queue.  The
+ * cursor always knows its reader's position.  A listening session has one cursor for all its channels; each call of
  * herald.read() has a cursor of its own.
  *
  * Copyright (c) 2026, the pg_herald contributors
@@ -24,17 +24,19 @@
 #include "notify/position/gone.h"
 #include "notify/position/token.h"
 
-/* A zeroed cursor has not begun. */
+/* A zeroed cursor has no position yet. */
 typedef struct HeraldCursor
 {
-	HeraldToken at;				/* the reader's position when `past` has been
-								 * read */
-	HeraldWalSource *past;		/* the notifications to read from the WAL
-								 * before the queue; NULL: none */
-	HeraldToken in_past;		/* the reader's position while it reads `past` */
-	HeraldReceipt after_past;	/* the reader's receipt at the end of `past` */
-	HeraldPosition cut;			/* the place where the queue continues after
-								 * `past` */
+	HeraldToken at;				/* the reader's position while `past` is NULL */
+	HeraldWalSource *past;		/* the notifications from the WAL, which are
+								 * read before the queue; NULL: no
+								 * notifications from the WAL are left */
+	HeraldToken in_past;		/* the reader's position while `past` is not
+								 * NULL */
+	HeraldReceipt after_past;	/* the reader's receipt after all of `past`
+								 * has been read */
+	HeraldPosition cut;			/* the place in the queue where reading
+								 * continues after `past` */
 } HeraldCursor;
 
 /* The arguments of herald_cursor_open(). */
@@ -46,13 +48,14 @@ typedef struct HeraldCursorRequest
 	bool		outlives_transaction;	/* the cursor is used after the end of
 										 * the transaction */
 	bool		is_alone;		/* the cursor reads no other channels */
-	bool		queue_has_lost; /* the queue has lost notifications after the
-								 * token, so do not try the queue */
+	bool		queue_has_lost; /* do not try the queue, which has lost
+								 * notifications after the token */
 
 	/*
-	 * Return why the queue cannot be read from this place on, if it cannot; a
-	 * listener also holds the queue.  bypasses: the number of bypasses that
-	 * the reader knows of at the place.
+	 * Returns the reason why the queue cannot be read from `place` on, or
+	 * HERALD_GONE_NOTHING.  A listener's function also holds the queue from
+	 * `place` on.  bypasses: number of bypasses that count as before `place`.
+	 * all_logged: all channels of the request are logged.
 	 */
 	HeraldGone	(*keep) (HeraldPosition place, uint32 bypasses, bool all_logged, void *arg);
 	void	   *arg;
@@ -63,41 +66,51 @@ typedef struct HeraldCursorRequest
 } HeraldCursorRequest;
 
 /*
- * Make sure that a position of logged channels taken from now on can be used on other servers.  On a standby, wait
- * until the relay knows that the primary has pg_herald; on a primary, write the first anchor if any channel is logged.
- * In a transaction; may throw.
+ * Make sure that positions taken after this call can be used on other servers to resume logged channels.  On a
+ * standby, wait until the relay has met evidence that the primary runs pg_herald.  On a primary, make sure that an
+ * anchor is published if any channel is logged.  Called in a transaction; may throw.
  */
 extern void herald_cursor_prepare(void);
 
 /*
- * Begin now: everything sent before the call counts as received.  Called after herald_cursor_prepare(), in a
- * transaction.
+ * Begin the cursor at the present: everything that was sent before this call counts as received.  Called in a
+ * transaction, after herald_cursor_prepare().
  */
 extern void herald_cursor_begin(HeraldCursor *cursor);
 
 /*
- * Begin after a token, or let a cursor that has begun read the request's channels from the token on.  Gone: some of
- * their notifications cannot be read, and the cursor does not read these channels.  Otherwise *in_past says whether
- * their notifications begin in the WAL.  In a transaction; may throw.
+ * Let the cursor read the request's channels from a token on; the cursor may already read other channels.  If some
+ * notifications on the request's channels cannot be read, returns the reason, and the cursor does not read these
+ * channels.  Otherwise returns HERALD_GONE_NOTHING, and sets *in_past to true if reading these channels begins in the
+ * WAL, or to false if it begins in the queue.  Called in a transaction; may throw.
  */
 extern HeraldGone herald_cursor_open(HeraldCursor *cursor, const HeraldCursorRequest *request, bool *in_past);
 
 /*
- * The next notification or end of a transaction from the WAL.  False: no more; read the queue from `at` on.  May
- * throw.
+ * Get the next notification, or the next end of a transaction, from the WAL.  Returns false when all of `past` has
+ * been read; the caller then reads the queue.  May throw.
  */
 extern bool herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past);
 
-/* Drop the notifications that are left to read from the WAL.  Never fails. */
+/* Drop `past`, even if some of its notifications have not been read.  Never fails. */
 extern void herald_cursor_close_past(HeraldCursor *cursor);
 
-/* Before its next position the reader receives all of the batch with this commit; end 0: not logged.  Never fails. */
+/*
+ * Note that the reader receives all notifications of this commit's batch before herald_cursor_position() is called
+ * again.  commit.end 0: the batch has no logged notifications.  Never fails.
+ */
 extern void herald_cursor_receive(HeraldCursor *cursor, HeraldCommitId commit);
 
-/* The reader's position, at the end of the last transaction that it has received completely.  Never fails. */
+/*
+ * Returns the reader's position: the end of the last transaction that the reader has received completely.  Never
+ * fails.
+ */
 extern HeraldToken herald_cursor_position(HeraldCursor *cursor);
 
-/* A position that cannot be resumed, for a reader whose channels were read up to different places.  Never fails. */
+/*
+ * Returns a position from which no client can resume, for a reader that has read its channels up to different places.
+ * Never fails.
+ */
 extern HeraldToken herald_cursor_no_position(void);
 
 #endif							/* HERALD_CURSOR_H */

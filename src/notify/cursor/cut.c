@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cut.c
- *	  The cut: where reading the WAL ends, and this server's queue continues.
+ *	  The cut: where a reader changes from the WAL to this server's queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -39,8 +39,9 @@ herald_cut_make(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * The relay publishes a place together with the end of the WAL that belongs to the place.  Of the client's anchor
- * only the beginning is known, so wait until the relay is beyond that beginning.
+ * The cut is the progress that the relay has published.  First wait until the relay has reached the end of the
+ * witness.  The end of the client's anchor is not known, so wait until the relay has passed the beginning of the
+ * anchor.
  */
 static HeraldGone
 cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
@@ -49,7 +50,7 @@ cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
 
 	if (!herald_relay_await(Max(received->furthest.end, received->from.wal + 1)) ||
 		!herald_relay_await_visible() || !herald_relay_reached(&reached))
-		return herald_gone_history("this standby has not replayed it yet");
+		return herald_gone(HERALD_GONE_RELAY);
 	cut->place = reached.place;
 	cut->wal = reached.wal;
 	cut->in_order = true;
@@ -57,20 +58,20 @@ cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * The end of the WAL is read after `settled`, so each committed batch below `settled` has its record before that end.
+ * The end of the WAL is read after `settled`, so each committed batch below `settled` has its commit record before
+ * that end.
  *
- * [X2] The client may have received commits of this primary from a standby.  Their batches must be below the cut, so
- * wait until all batches that have a place now are settled, for HERALD_COMMIT_WAIT_MS at most.  If a commit hangs for
- * longer, and a commit that the client has received is after it in the queue, the client cannot resume
- * (core/wal_history.c).
+ * [X2] The client may have received commits of this primary from a standby.  The batches of these commits must be
+ * below the cut, so wait until all batches that have a place now are settled, but for at most HERALD_COMMIT_WAIT_MS.
+ * If a batch is still committing after this time, and the client has received a commit that is after the batch in the
+ * queue, the client cannot resume (core/wal_history.c).
  */
 static HeraldGone
 cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 {
 	HeraldPosition head;
 
-	herald_dispatch_attach();	/* needed because this session may dispatch
-								 * while it waits */
+	herald_dispatch_attach();	/* the wait below may dispatch batches */
 	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
 	herald_dispatch_wait_before_commit(head, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
 	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
@@ -85,10 +86,11 @@ cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * Some batches below the head are not settled, and so are left to the queue.  The client may have received some of
- * them elsewhere.  True if the history meets all commits of such batches, and so notices received ones.  Their records
- * are after the latest anchor that belongs to the cut, so reading must begin at that anchor or earlier.  False if
- * batches of the relay are not settled, since both the history and the queue would deliver these.
+ * Called when some batches below the head are not settled.  These batches are left to the queue, but the client may
+ * have received some of them elsewhere.  Returns true if reading the WAL meets all commits of these batches, and so
+ * shows which of them the client has received.  The records of these commits are after the latest anchor whose place
+ * is not after the cut, so reading must begin at this anchor or earlier.  Returns false if the relay has put some of
+ * these batches into the queue, since they would be delivered from the WAL and again from the queue.
  */
 static bool
 shows_conflicts(const HeraldReceipt *received, HeraldPosition place)
@@ -102,8 +104,8 @@ shows_conflicts(const HeraldReceipt *received, HeraldPosition place)
 }
 
 /*
- * The end of the last record.  If the next record will begin a page, GetXLogInsertRecPtr() returns a position after
- * the page's header, which is not written yet: subtract the header.
+ * Returns the end of the last record.  If the next record will begin a page, GetXLogInsertRecPtr() returns the place
+ * after the page's header.  This header is not written yet, so subtract its size.
  */
 static XLogRecPtr
 end_of_wal(void)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cut.h
- *	  The cut: where reading the WAL ends, and this server's queue continues.
+ *	  The cut: where a reader changes from the WAL to this server's queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -19,8 +19,8 @@
 #include "notify/position/gone.h"
 
 /*
- * Each committed batch before `place` in this server's queue has its commit record before `wal`.
- * The other batches are delivered from the queue, even if their commit records are before `wal`, too.
+ * Each committed batch before `place` in this server's queue has its commit record before `wal`.  Batches at `place`
+ * or later are delivered from the queue, even if their commit records are before `wal`.
  */
 typedef struct HeraldCut
 {
@@ -28,16 +28,16 @@ typedef struct HeraldCut
 	XLogRecPtr	wal;
 	bool		in_order;		/* the queue before `place` is in the order of
 								 * the WAL */
-	uint32		bypasses;		/* herald_bypass_count() before the cut was
-								 * made */
-	uint64		settings;		/* herald_channel_settings_version() before
-								 * the cut was made */
+	uint32		bypasses;		/* result of herald_bypass_count() before
+								 * `place` was read */
+	uint64		settings;		/* result of herald_channel_settings_version()
+								 * before `place` was read */
 } HeraldCut;
 
 /*
- * Make a cut now, for a client with this receipt.  Waits for a while: on a standby until what the client
- * has received is replayed, on a primary until the batches in the queue are settled.  Gone: the client
- * cannot resume from this cut.  In a transaction; may throw.
+ * Make a cut now, for a client with this receipt.  Waits for a limited time: on a standby until everything that the
+ * client has received is replayed and relayed, on a primary until the batches in the queue are settled.  Returns
+ * HERALD_GONE_NOTHING, or the reason why the client cannot resume now.  Called in a transaction; may throw.
  */
 extern HeraldGone herald_cut_make(const HeraldReceipt *received, HeraldCut *cut);
 

@@ -3,8 +3,8 @@
  * wal_source.c
  *	  The logged notifications that a cursor reads from the WAL, up to a cut, before it reads the queue.
  *
- * The temporary file has for each transaction a header, followed by the transaction's entries
- * in the queue's form.
+ * For each transaction, the temporary file has a header, followed by the transaction's entries.  Entries have the same
+ * form as in the queue.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -31,11 +31,14 @@
 /* The header of a transaction in the file, before its entries. */
 typedef struct PastTransaction
 {
-	uint64		bytes;			/* bytes of the entries that follow */
+	uint64		bytes;			/* total size of the transaction's entries */
 	TimestampTz committed_at;
 	HeraldCommitId commit;
-	HeraldWalAnchor anchor;		/* the latest one at which no transaction was
-								 * open; wal 0: none */
+	HeraldSender sender;
+	HeraldWalAnchor anchor;		/* the latest anchor that is before the
+								 * commit, and at which no transaction with
+								 * messages was open; wal 0: there is no such
+								 * anchor */
 } PastTransaction;
 
 typedef struct FileOffset
@@ -49,21 +52,20 @@ struct HeraldWalSource
 	MemoryContext memory;
 	bool		outlives_transaction;
 	BufFile    *file;
-	FileOffset	end;			/* where the last complete transaction ends in
-								 * the file */
+	FileOffset	end;			/* where the last transaction ends in the file */
 	HeraldToken token;
 	HeraldCut	cut;
-	List	   *changed;		/* patterns whose setting has changed in the
-								 * WAL that was read */
+	List	   *changed;		/* patterns of the settings whose changes were
+								 * met in the WAL */
 
-	/* State of taking notifications from the file. */
+	/* The state of herald_wal_source_next(). */
 	bool		is_rewound;
 	bool		in_transaction;
-	PastTransaction now;		/* the current transaction */
-	uint64		bytes_left;		/* bytes of the transaction's entries not
-								 * taken yet */
+	PastTransaction now;		/* the header of the current transaction */
+	uint64		bytes_left;		/* size of the current transaction's entries
+								 * that have not been returned yet */
 	HeraldReceipt received;		/* the receipt of a client that has received
-								 * all transactions that were taken completely */
+								 * all transactions whose ends were returned */
 	char	   *buffer;
 	size_t		buffer_size;
 };
@@ -76,9 +78,11 @@ typedef struct WalReading
 	HeraldReorder *reorder;
 	HeraldListensTo wants;
 	uint32		wanted_max;
-	uint32		wanted;			/* number of wanted notifications so far */
-	HeraldWalAnchor anchor;		/* the latest one at which no transaction was
-								 * open */
+	uint32		wanted;			/* number of notifications so far for which
+								 * `wants` has returned true */
+	HeraldWalAnchor anchor;		/* the latest anchor so far at which no
+								 * transaction with messages was open; wal 0:
+								 * there is no such anchor */
 } WalReading;
 
 static const FileOffset beginning = {0};
@@ -113,8 +117,9 @@ void
 herald_wal_source_close(HeraldWalSource *source)
 {
 	/*
-	 * Closing the file throws if an earlier error has left data to write.  In
-	 * that case the file stays open, at most until the session ends.
+	 * BufFileClose() throws if it cannot write data that an earlier error has
+	 * left in the file's buffer.  Then the file stays open, but not longer
+	 * than the session.
 	 */
 	if (source->file != NULL)
 		(void) herald_with_messages_suppressed(close_file, source->file);
@@ -170,9 +175,9 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	source->end = tell(source);
 
 	/*
-	 * BufFileRead() first writes what is left in the file's buffer, even if
-	 * it reads nothing.  Otherwise closing the file would write it, when it
-	 * is too late for an error.
+	 * Write the rest of the file's buffer now, since it is too late for an
+	 * error when the file is closed.  BufFileRead() writes the buffer first,
+	 * even if no bytes are to be read.
 	 */
 	read_exactly(source, NULL, 0);
 	MemoryContextSwitchTo(caller);
@@ -200,7 +205,7 @@ seek(const HeraldWalSource *source, FileOffset place)
 				 errmsg("could not seek in a temporary file")));
 }
 
-/* Read the WAL from the anchor to the cut. */
+/* Read the WAL from the anchor in the client's receipt to the cut. */
 static HeraldGone
 read_wal(WalReading *reading)
 {
@@ -217,8 +222,10 @@ read_wal(WalReading *reading)
 		return gone_from_wal(psprintf("it is longer than herald.resume_wal_size (%d MB)", herald_resume_wal_size_mb));
 
 	/*
-	 * [X3] In another history, `from` may be inside a record, in a user's
-	 * bytes.  So begin with the page's first record.
+	 * [X3] If the WAL on this server is not the WAL of the client's position,
+	 * `from` may be inside a record, where a user's data could be taken for a
+	 * record.  So begin with the first record that begins in the page of
+	 * `from`.
 	 */
 	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
 	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);
@@ -246,8 +253,9 @@ read_wal(WalReading *reading)
 				return gone;
 		}
 		if (!reading->history.has_witness && received->furthest.end == InvalidXLogRecPtr)
-			break;				/* the first record is not the anchor that
-								 * would be the witness */
+			break;				/* no commit is the witness, so the anchor at
+								 * `from` must be the witness, but there is no
+								 * such anchor at `from` */
 	}
 	herald_reorder_end(reading->reorder);
 	herald_wal_reader_close(reader);
@@ -259,7 +267,7 @@ read_wal(WalReading *reading)
 							   "its anchor is not here");
 }
 
-/* Has reading found enough rows for the caller, and the evidence that they are of the client's own history? */
+/* Returns true if reading has met the witness, and more than wanted_max notifications that the caller wants. */
 static bool
 has_enough(const WalReading *reading)
 {
@@ -303,7 +311,11 @@ take_event(WalReading *reading, const HeraldWalEvent *event)
 			}
 			break;
 		case HERALD_WAL_EVENT_GAP:
-			/* [X4] */
+
+			/*
+			 * [X4] The client may have missed notifications in the gap, so
+			 * the client cannot resume.
+			 */
 			if ((is_ours || event->database == InvalidOid) && herald_wal_history_concerns(history, event->commit.end))
 				return herald_gone_history(event->reason);
 			break;
@@ -318,6 +330,7 @@ write_batch(WalReading *reading, const HeraldWalEvent *event)
 	PastTransaction header = {
 		.committed_at = event->committed_at,
 		.commit = event->commit,
+		.sender = event->sender,
 		.anchor = reading->anchor,
 	};
 	HeraldWalNotification notification;
@@ -342,7 +355,7 @@ write_batch(WalReading *reading, const HeraldWalEvent *event)
 		break;
 	}
 
-	/* Write the header again: now the number of the entries' bytes is known. */
+	/* Write the header again, now that the size of the entries is known. */
 	end = tell(source);
 	seek(source, begin);
 	BufFileWrite(source->file, &header, sizeof(header));
@@ -370,8 +383,8 @@ write_entry(WalReading *reading, const HeraldWalNotification *notification, uint
 								 notification->payload, notification->payload_length);
 
 	/*
-	 * Set the sender's pid to 0, which no backend has, so that the client
-	 * does not take the notification for its own.
+	 * Set the sender's pid to 0.  No backend has this pid, so the client does
+	 * not take the notification for one of its own.
 	 */
 	memset(entry->body, 0, HERALD_BODY_PID);
 	BufFileWrite(source->file, entry, entry->length);
@@ -439,6 +452,7 @@ herald_wal_source_next(HeraldWalSource *source, HeraldPast *past)
 	source->bytes_left -= head.length;
 	past->entry = (HeraldEntry *) entry;
 	past->committed_at = source->now.committed_at;
+	past->sender = source->now.sender;
 	return true;
 }
 

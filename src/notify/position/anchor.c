@@ -1,38 +1,38 @@
 /*-------------------------------------------------------------------------
  *
  * anchor.c
- *	  Anchors: places in the WAL from which a reader can begin.
+ *	  Anchors: places in the WAL from which a reader can begin to read.
  *
- * An anchor is a message in the WAL that names the run of the server.  A reader that finds the
- * anchor at the place that a token names knows that it reads the WAL of that run.
+ * An anchor is a message in the WAL that names the run of the server.  A token contains the run of an anchor, and the
+ * anchor's place in the WAL.  A reader that finds an anchor of that run at that place knows that it reads the WAL of
+ * the run.
  *
- * An anchor at `wal` is published together with a place in the queue, `place`.  A batch at or
- * after `place` has the last part of its message after `wal`, and its commit record even later.
- * The reason is that the head of the queue is read after the anchor was inserted.  The insertion
- * gives each record its place in the WAL under a spinlock.  Assume that the last part of a batch
- * is earlier than the anchor.  Then the batch's sender had that spinlock first, and before that
- * had moved the head beyond its batch; so the head that is read here is beyond the batch.  (The
- * other parts are written before the reservation, and may be earlier than the anchor: the last
- * part says where the first part begins.)
+ * An anchor at `wal` is published together with a place in the queue, `place`.  A batch at `place` or later has the
+ * last part of its message after `wal`, and its commit record even later.  The reason is that `place` is the head of
+ * the queue, read after the anchor was inserted.  Records get their places in the WAL under a spinlock.  If the last
+ * part of a batch is before the anchor in the WAL, then the batch's sender took this spinlock before the anchor's
+ * writer did.  The sender had moved the head beyond its batch even earlier, so the batch is below `place`.  The other
+ * parts may be before the anchor, since they are written before the reservation.  A reader finds them nevertheless,
+ * since the last part says where the first part begins.
  *
- * The first anchor is usually inserted after the relay has ended, and earlier than this run's first message.
- * Then its `place` is where the relay has ended, or 0 without a relay, since between there and the head
- * no logged notification was sent, and no setting was changed.  A process announces a message (`logs`)
- * before it writes the last part (herald_anchor_precede()), and the announcement is read here after the anchor
- * was inserted: by the argument above, the last part of a message not announced by then is after the anchor.
+ * If this run has neither written nor relayed a message when the first anchor is inserted, `place` of this anchor is
+ * instead the place where the relay has ended, or 0 if there was no relay.  Between this place and the head, no logged
+ * notification was sent, and no setting was changed.  A process sets `logs` before it writes a setting or the last
+ * part of a message (herald_anchor_precede()), and `logs` is read here after the anchor was inserted.  So if `logs` is
+ * not set, the last parts of all messages of this run are after the anchor, by the argument above.
  *
- * Sessions that lag need an older anchor, so several anchors are kept.  When there is no room
- * for another, every second anchor is dropped, but neither the first of this run nor the last.
+ * Laggards need older anchors, so several anchors are kept.  When there is no room for another anchor, every second
+ * anchor is dropped, but neither the first anchor nor the last one.
  *
- * An anchor is published when it cannot be lost any more, that is when it is on the disk and on the
- * synchronous standbys, if there are any.  Otherwise a failover could lose a client's anchor without
- * losing anything that the client has received.  The first anchor does not wait for the standbys.
+ * An anchor is published when it cannot be lost any more, that is, when it is on the disk of this server and of the
+ * synchronous standbys, if there are any.  If anchors were published earlier, a failover could lose a client's anchor
+ * without losing anything that the client has received.  The first anchor of a run does not wait for the standbys.
  *
- * [X4] A server may run for a while without pg_herald, and commit notifications that are not logged.  So the WAL
- * has an anchor between the beginning of a run (a shutdown checkpoint or an end of recovery) and the run's
- * first commit record: each session looks at one word in shared memory before it commits, and writes an anchor if
- * the word says that there is none.  A reader that meets a commit record between a beginning and an anchor knows
- * that the server ran without pg_herald.
+ * [X4] A server may run for a while without pg_herald, and commit notifications that are not logged.  So a server
+ * with pg_herald writes an anchor between the beginning of a run (a shutdown checkpoint or an end of recovery) and
+ * the run's first commit record.  For this purpose, each session reads `run_is_announced` in shared memory before it
+ * commits, and writes an anchor if this flag is not set.  A reader that meets a commit record between the beginning
+ * of a run and the next anchor knows that the server ran without pg_herald.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -53,12 +53,16 @@
 #include "notify/relay/relay.h"
 #include "notify/wal/wal_origin.h"
 
-/* The anchor that this process has written and not published yet, and the end of its record; 0: none. */
+/*
+ * The anchor that this process has written but not published yet, and the end of the anchor's record.  pending_end 0:
+ * there is no such anchor.
+ */
 static HeraldAnchor pending;
 static XLogRecPtr pending_end;
 
 static bool is_due(void);
 static bool is_far(XLogRecPtr last);
+static XLogRecPtr last_published(void);
 static void log_anchor(void);
 static void insert(void);
 static bool is_safe(XLogRecPtr end);
@@ -87,7 +91,9 @@ herald_anchor_ensure(void)
 	herald_anchor_write();
 }
 
-/* In recovery there are no commits.  While the relay is still at work, the anchor is written, but not published. */
+/*
+ * In recovery, no anchor is needed, since there are no commits.  While the relay is active, anchors are not published.
+ */
 void
 herald_anchor_announce_run(void)
 {
@@ -115,20 +121,26 @@ herald_anchor_write(void)
 	pending_end = InvalidXLogRecPtr;
 }
 
+bool
+herald_anchor_distance(uint64 *bytes)
+{
+	XLogRecPtr	last;
+
+	if (RecoveryInProgress())
+		return false;
+	last = last_published();
+	*bytes = GetXLogInsertRecPtr() - last;
+	return true;
+}
+
 static bool
 is_due(void)
 {
-	HeraldAnchors *anchors = &herald_control->anchors;
-	XLogRecPtr	last = InvalidXLogRecPtr;
+	XLogRecPtr	last;
 
 	if (RecoveryInProgress() || herald_relay_is_active())
 		return false;
-
-	LWLockAcquire(anchors->lock, LW_SHARED);
-	if (anchors->count > 0)
-		last = anchors->items[anchors->count - 1].at.wal;
-	LWLockRelease(anchors->lock);
-
+	last = last_published();
 	if (last == InvalidXLogRecPtr)
 		return true;
 	if (atomic_exchange(&herald_control->wants_anchor, 0) != 0)
@@ -137,15 +149,29 @@ is_due(void)
 }
 
 /*
- * True if the last anchor is in an earlier segment of the WAL: this segment may be removed soon, and a reader
- * would have much WAL to read.  True also after each checkpoint, since a standby begins to read there, and has no
- * listeners before it has met an anchor.  Anchors are unimportant records, so an idle server makes no checkpoint
- * for them.
+ * Returns true if the last anchor is in an earlier WAL segment, since that segment may be removed soon, and a reader
+ * that begins there has much WAL to read.  Also returns true after each checkpoint, since a standby begins to read at
+ * the checkpoint, and cannot have listeners before its relay has met an anchor.  Anchors are unimportant records, so
+ * an idle server makes no checkpoint for them.
  */
 static bool
 is_far(XLogRecPtr last)
 {
 	return last / wal_segment_size != GetXLogInsertRecPtr() / wal_segment_size || GetRedoRecPtr() > last;
+}
+
+/* The place of the last published anchor in the WAL; invalid if there is none. */
+static XLogRecPtr
+last_published(void)
+{
+	HeraldAnchors *anchors = &herald_control->anchors;
+	XLogRecPtr	last = InvalidXLogRecPtr;
+
+	LWLockAcquire(anchors->lock, LW_SHARED);
+	if (anchors->count > 0)
+		last = anchors->items[anchors->count - 1].at.wal;
+	LWLockRelease(anchors->lock);
+	return last;
 }
 
 static void
@@ -158,8 +184,8 @@ log_anchor(void)
 	pending.at.wal = ProcLastRecPtr;
 
 	/*
-	 * [X4] Set this after the insertion: then a session that sees it set
-	 * writes its commit record after the anchor.
+	 * [X4] Set the flag after the insertion, so that a session that sees the
+	 * flag set writes its commit record after the anchor.
 	 */
 	atomic_store_explicit(&herald_control->run_is_announced, 1, memory_order_release);
 	HERALD_STOP_POINT("anchor-written");
@@ -178,8 +204,9 @@ insert(void)
 }
 
 /*
- * Have the synchronous standbys flushed the anchor?  True also if fewer standbys are there than commits
- * wait for: then no commit that waits can succeed, and other commits are no safer than the anchor.
+ * Returns true if the synchronous standbys have flushed the anchor, whose record ends at `end`, or if the anchor need
+ * not wait for them.  It need not wait if fewer standbys are connected than commits wait for: then no commit that
+ * waits for standbys can succeed, and commits that do not wait are no safer than the anchor.
  */
 static bool
 is_safe(XLogRecPtr end)
@@ -195,7 +222,7 @@ is_safe(XLogRecPtr end)
 	return count < SyncRepConfig->num_sync;
 }
 
-/* Keeps the anchors in the order of the WAL: drops the anchor if another process has published a later one. */
+/* Publish an anchor, unless another process has published a later one.  So the anchors are in the order of the WAL. */
 static void
 publish(HeraldAnchor anchor)
 {

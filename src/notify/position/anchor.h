@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * anchor.h
- *	  Anchors: places in the WAL from which a reader can begin.
+ *	  Anchors: places in the WAL from which a reader can begin to read.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -18,15 +18,15 @@
 #include "core/queue_layout.h"
 
 /*
- * Write an anchor if one is due, and publish it when it cannot be lost any more.  An anchor is due
- * soon after the start or a promotion, after a setting has changed, in each segment of the WAL,
- * and after each checkpoint.  Called by the housekeeper, each second.
+ * Write an anchor if an anchor is due, and publish the anchor when it cannot be lost any more.  An anchor is due after
+ * the start of the server, after a promotion, after a change of a setting, in each WAL segment, and after each
+ * checkpoint.  Called by the housekeeper each second.
  */
 extern void herald_anchor_keep_up(void);
 
 /*
- * [X4] Make sure that the WAL has an anchor of this run.  Each session calls herald_run_announce()
- * before each commit record, and that calls this function until there is such an anchor.
+ * [X4] Make sure that the WAL has an anchor of this run.  Each session calls herald_run_announce() before each commit
+ * record, and herald_run_announce() calls this function until the WAL has an anchor of this run.
  */
 extern void herald_anchor_announce_run(void);
 
@@ -38,21 +38,30 @@ herald_run_announce(void)
 }
 
 /*
- * Write and publish the first anchor of this run, unless one is published, this server is a standby, or
- * its relay is still at work.  Called by a session that will ask for positions.
+ * Write and publish the first anchor of this run.  Does nothing on a standby, or while the relay is active, or
+ * after an anchor was published.  Called by a session that will ask for positions.
  */
 extern void herald_anchor_ensure(void);
 
-/* As herald_anchor_ensure(), and announce a message.  Called before its last part, or a setting, is written. */
+/*
+ * Do the same as herald_anchor_ensure(), and then announce that this run writes messages.  Called before a setting or
+ * the last part of a message is written.
+ */
 extern void herald_anchor_precede(void);
 
-/* Write an anchor now, and publish it.  Not to be called on a standby. */
+/* Write an anchor, and publish it at once.  Must not be called on a standby. */
 extern void herald_anchor_write(void);
 
 /*
- * Find the latest anchor for a session that has received everything below this place in the
- * queue.  All other logged notifications have the last part of their message, and their commit
- * record, after the anchor in the WAL.  False: there is no such anchor.
+ * *bytes receives the size of the WAL since the last published anchor.  Counts from the beginning of the WAL if this run
+ * has published none.  Returns false on a standby.
+ */
+extern bool herald_anchor_distance(uint64 *bytes);
+
+/*
+ * Find the latest published anchor whose place in the queue is `not_after` or earlier.  The logged notifications at
+ * `not_after` or later have the last part of their message, and their commit record, after this anchor in the WAL.
+ * Returns false if there is no such anchor.
  */
 extern bool herald_anchor_latest(HeraldPosition not_after, HeraldWalAnchor *anchor);
 

@@ -3,26 +3,24 @@
  * bypass.c
  *	  Counts transactions that bypass our queue by notifying through the server's own queue.
  *
- * Notifications in the server's queue cannot be read again, so a session that reads from an
- * earlier position must not conclude that it has received everything.  Transactions that
- * bypass our queue are numbered, and a token contains the last number of its database.  For
- * each set of channels, each database has the number of the last transaction that may have
- * notified one of them.  If there are too many databases, some share the last counter, which
- * errs on the safe side.  Nothing is counted for a database without counters; whatever needs
- * them, such as a position, claims them.
+ * Notifications in the server's own queue cannot be read again.  So if such notifications were sent after a position,
+ * a session that reads from this position must not conclude that it has received everything.  The transactions of a
+ * database that bypass our queue are numbered, and a token contains the last number of its database.  The channels are
+ * divided into sets, and each database has, for each set, the number of the last transaction that may have notified a
+ * channel of the set.  If there are too many databases, some of them share one group of counters, so a session may
+ * take a bypass of another database for a bypass of its own database.  Nothing is counted for a database without
+ * counters; a function that needs counters, for example for a position, claims them for its database.
  *
- * pg_herald does not see what a C function sends by itself, and no position covers these
- * notifications.
+ * pg_herald does not see the notifications that a C function sends by itself, and no position covers them.
  *
- * The server takes a lock before it writes to its queue, and keeps the lock until the
- * transaction is visible and its callbacks have run.
+ * The server takes a lock before it writes to its queue, and keeps the lock until the transaction is visible and the
+ * transaction's callbacks have run.  Only one transaction can hold this lock at a time.
  *
- * [B1] So a transaction is counted while it holds that lock, which only one transaction can
- * hold at a time.  For a moment the transaction is visible before it is counted.  A session
- * that needs the count waits until the lock is free, or held by a transaction that is not
- * visible: then all transactions that were visible when the wait began have been counted.  If
- * the session was registered with the server before the wait, the server delivers the
- * notifications of all transactions that were not visible then.
+ * [B1] A transaction is counted in such a callback, while it holds this lock.  So for a moment the transaction is
+ * visible, but not counted yet.  A session that needs the count waits until the lock is free, or until the holder of
+ * the lock is a transaction that is not visible.  Then all transactions that were visible when the wait began have
+ * been counted.  If the session was registered with the server as a listener before the wait, the server delivers to
+ * the session the notifications of all transactions that were not visible when the wait began.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -43,12 +41,14 @@
 /* Interval between two checks whether a transaction has been counted. */
 #define COUNTING_STEP_US	100
 
-/* Sets of the channels that this transaction notifies through the server's own queue. */
+/* The sets of those channels that this transaction notifies through the server's own queue. */
 static HeraldChannelSets own_sets;
-static bool has_unseen;			/* some of these channels are not known, so
-								 * own_sets has all sets */
+static bool has_unseen;			/* this transaction notifies unknown channels,
+								 * so own_sets has all sets */
 
-/* This session has prepared a call that pg_herald does not see; a later transaction may execute it unnoticed. */
+/*
+ * This session has prepared a call that pg_herald does not see, so a later transaction may execute the call unnoticed.
+ */
 static bool keeps_unseen;
 
 
@@ -78,7 +78,10 @@ herald_bypass_has_unseen(void)
 	return has_unseen;
 }
 
-/* The added notifications may be rolled back.  If any remain, the transaction has an id and holds the server's lock. */
+/*
+ * The noted notifications may have been rolled back with a subtransaction.  If any of them remain, the transaction has
+ * an id, and holds the lock of the server's queue.
+ */
 bool
 herald_bypass_is_own(void)
 {
@@ -94,7 +97,7 @@ herald_bypass_is_own(void)
 	return true;
 }
 
-/* [B1] The caller holds the server's lock, so no other process writes here. */
+/* [B1] The caller holds the lock of the server's queue, so no other process writes these counters. */
 void
 herald_bypass_commit(void)
 {
@@ -104,9 +107,9 @@ herald_bypass_commit(void)
 	HERALD_HOLD_POINT("bypass-count");
 
 	/*
-	 * Without an entry of the database there is nothing to count: this
-	 * transaction is visible, so any position that is asked for from now on
-	 * comes after it.
+	 * If the database has no counters, this transaction need not be counted:
+	 * it is visible, so all positions that are asked for later are after this
+	 * transaction.
 	 */
 	if (database == NULL)
 		return;
@@ -116,8 +119,9 @@ herald_bypass_commit(void)
 			atomic_store(&database->last_bypass[i], number);
 
 	/*
-	 * Store this number last: a process that has read it need not look for
-	 * transactions up to it.
+	 * Store `bypasses` last.  So when a process has read a number from
+	 * `bypasses`, all transactions up to this number are in `last_bypass`,
+	 * and the process needs to look only for higher numbers later.
 	 */
 	atomic_store(&database->bypasses, number);
 }
@@ -129,8 +133,8 @@ herald_bypass_count(void)
 }
 
 /*
- * GetLockConflicts() omits a holder that is already visible.  So the lock's one holder, if
- * returned, is not visible yet.
+ * GetLockConflicts() omits a holder whose transaction is already visible.  So if the function returns a holder, this
+ * holder's transaction is not visible yet.
  */
 void
 herald_bypass_await_counting(void)

@@ -16,9 +16,9 @@
 #include "core/queue_layout.h"
 
 /*
- * Note that this transaction sends notifications through the server's own queue: on a channel
- * with this hash, or (unseen) on a channel that pg_herald does not know.  forget: drop the
- * notes, since the transaction is over.  None of these functions fails.
+ * _add notes that this transaction notifies a channel with this hash through the server's own queue.  _add_unseen
+ * notes the same for a channel that pg_herald does not know.  _forget drops these notes when the transaction is over.
+ * None of these functions fails.
  */
 extern void herald_bypass_add(uint32 channel_hash);
 extern void herald_bypass_add_unseen(void);
@@ -28,35 +28,37 @@ extern void herald_bypass_forget(void);
 extern bool herald_bypass_has_unseen(void);
 
 /*
- * Has this transaction sent notifications through the server's own queue?  They were noted, or are unseen ones of
- * a plan that was prepared earlier.  Called when the transaction's commit has become visible.
+ * Has this transaction sent notifications through the server's own queue?  Returns true also for notifications
+ * that were sent unnoticed, by a plan that an earlier transaction has prepared.  Called when the transaction's commit
+ * has become visible.
  */
 extern bool herald_bypass_is_own(void);
 
-/* Count this transaction.  Called only if herald_bypass_is_own() is true.  Never fails. */
+/* Count this transaction.  Called only if herald_bypass_is_own() has returned true.  Never fails. */
 extern void herald_bypass_commit(void);
 
 /*
- * The number of transactions of this database that have bypassed our queue.  It may include
- * those of other databases, so it is only for comparisons.
+ * Returns the number of transactions of this database that have bypassed our queue.  The number may include
+ * transactions of other databases, so use it only for comparisons.
  */
 extern uint32 herald_bypass_count(void);
 
 /*
- * If a transaction that has bypassed our queue is visible but not counted yet, wait until it
- * is counted.  In a transaction; may throw.
+ * If a transaction that has bypassed our queue is visible but not counted yet, wait until it is counted.  Called in a
+ * transaction; may throw.
  */
 extern void herald_bypass_await_counting(void);
 
 /*
- * Has a transaction with a number above `count` bypassed our queue on a channel of these
- * sets?  If so, our queue may lack notifications.
+ * Has a transaction whose number is above `count` bypassed our queue on a channel of these sets?  If the result is
+ * true, our queue may lack notifications.
  */
 extern bool herald_bypass_since(uint32 count, HeraldChannelSets sets);
 
 /*
- * The sets to check for a client that reads on from this place.  None if all its channels are logged now and
- * were already logged at the place, since nothing on a logged channel bypasses our queue.
+ * Returns the sets that herald_bypass_since() must check for a client that reads from `place` on.  `sets` are the sets
+ * of the client's channels; `logged` is true if all these channels are logged now.  Returns no sets if the channels
+ * were already logged at `place`, since nothing on a logged channel bypasses our queue.
  */
 extern HeraldChannelSets herald_bypass_sets(HeraldChannelSets sets, bool logged, HeraldPosition place);
 

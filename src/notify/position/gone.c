@@ -75,7 +75,7 @@ add_detail(HeraldGone gone)
 			add_hint(" wal_keep_size and herald.resume_wal_size keep more.");
 			break;
 		case HERALD_GONE_RELAY:
-			errdetail("The relay of this standby has not yet come to what queries see here.");
+			errdetail("The relay of this server has not yet come to the position, or to what queries see here.");
 			add_hint("");
 			break;
 		case HERALD_GONE_HISTORY:

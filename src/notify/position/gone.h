@@ -19,30 +19,36 @@ typedef enum HeraldGoneKind
 	HERALD_GONE_NOTHING,		/* the notifications can be read */
 	HERALD_GONE_RUN,			/* the position is of another server, or of an
 								 * earlier run of this server */
-	HERALD_GONE_DATABASE,		/* the position is of another database,
-								 * perhaps a dropped one with the same oid, or
-								 * of another cluster, or was changed */
+	HERALD_GONE_DATABASE,		/* the position is of another database
+								 * (perhaps of a dropped one with the same
+								 * oid) or of another cluster, or the text of
+								 * the position was altered */
 	HERALD_GONE_PAST_QUEUE,		/* some notifications went through the
 								 * server's own queue */
-	HERALD_GONE_BY_SIZE,		/* herald.retain_size holds no more, or the
-								 * file of a large transaction was deleted */
-	HERALD_GONE_FOR_ROOM,		/* the queue or the disk was full */
+	HERALD_GONE_BY_SIZE,		/* herald.retain_size did not keep the
+								 * notifications, or the file of a large
+								 * transaction was deleted */
+	HERALD_GONE_FOR_ROOM,		/* the notifications were given up because the
+								 * queue or the disk was full */
 	HERALD_GONE_WAL,			/* the WAL after the position cannot be read,
-								 * or is too long; text says why */
-	HERALD_GONE_RELAY,			/* the relay of this standby is late */
+								 * or is too long; `text` says why */
+	HERALD_GONE_RELAY,			/* the relay of this server has not reached
+								 * the position, or the visible commits, in
+								 * time */
 	HERALD_GONE_HISTORY,		/* this server's WAL lacks notifications that
 								 * the client has received, or does not show
-								 * how much the client has received; text says
-								 * why */
-	HERALD_GONE_UNLOGGED,		/* the WAL may lack some notifications */
-	HERALD_GONE_DAMAGED			/* the queue is switched off */
+								 * how much the client has received; `text`
+								 * says why */
+	HERALD_GONE_UNLOGGED,		/* the WAL may lack some of the notifications,
+								 * for example because a setting has changed */
+	HERALD_GONE_DAMAGED			/* the queue is damaged, and switched off */
 } HeraldGoneKind;
 
 typedef struct HeraldGone
 {
 	HeraldGoneKind kind;
-	const char *text;			/* clause for errdetail; NULL if the kind has
-								 * none */
+	const char *text;			/* a clause for errdetail(); NULL if the kind
+								 * needs no text */
 } HeraldGone;
 
 static inline HeraldGone
@@ -53,7 +59,7 @@ herald_gone(HeraldGoneKind kind)
 	return gone;
 }
 
-/* HERALD_GONE_HISTORY, for this reason. */
+/* Returns HERALD_GONE_HISTORY with this text. */
 static inline HeraldGone
 herald_gone_history(const char *text)
 {
@@ -68,10 +74,10 @@ herald_is_gone(HeraldGone gone)
 	return gone.kind != HERALD_GONE_NOTHING;
 }
 
-/* Throw 55000, with a hint for the user. */
+/* Throw error 55000, with the reason and a hint for the user. */
 herald_noreturn extern void herald_gone_report(HeraldGone gone);
 
-/* Report at level DEBUG1 why the channel does not resume. */
+/* Report at level DEBUG1 why the channel's notifications can no longer be read. */
 extern void herald_gone_tell(HeraldGone gone, const char *channel);
 
 #endif							/* HERALD_GONE_H */

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * kept.c
- *	  The part of the queue that can still be read: from which place and time on.
+ *	  The part of the queue that can still be read: its size, and the time of its first commit.
  *
- * The ring is recycled only when senders are short of room, so the last part of the queue is
- * always there; herald.retain_size keeps more of the queue, in files (spill.c).
+ * The ring is recycled only when senders are short of room, so the ring always has the last part of the queue.
+ * herald.retain_size keeps more of the queue, in files (spill.c).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -19,7 +19,7 @@
 #include "notify/position/kept.h"
 #include "notify/storage/spill.h"
 
-/* Bytes of a read, and maximum number of reads, to pass over batches that were rolled back. */
+/* A search for a committed batch reads CHUNK_BYTES at once, at most CHUNKS_MAX times. */
 #define CHUNK_BYTES			8192
 #define CHUNKS_MAX			16
 
@@ -27,7 +27,8 @@ typedef enum Sought
 {
 	SOUGHT_FOUND,
 	SOUGHT_FURTHER_ON,
-	SOUGHT_NOWHERE				/* the queue is damaged: no sender writes this */
+	SOUGHT_NOWHERE				/* the queue is damaged, since no sender
+								 * writes such a batch */
 } Sought;
 
 static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,
@@ -47,6 +48,8 @@ herald_kept_bytes(void)
 HeraldGone
 herald_kept_why_gone(HeraldPosition position)
 {
+	if (herald_shared_is_damaged())
+		return herald_gone(HERALD_GONE_DAMAGED);
 	return herald_gone(position < atomic_load(&herald_queue->lost) ? HERALD_GONE_FOR_ROOM : HERALD_GONE_BY_SIZE);
 }
 
@@ -57,8 +60,8 @@ herald_kept_begin(TimestampTz *since)
 }
 
 /*
- * Views call this for each listener, so it ends after CHUNKS_MAX reads, even if there are
- * thousands of batches that were rolled back.
+ * Views call this function for each listener, so the function gives up after CHUNKS_MAX reads, even if only aborted
+ * batches were found until then.
  */
 bool
 herald_kept_since(HeraldPosition position, TimestampTz *since)
@@ -80,8 +83,8 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 }
 
 /*
- * Find the first committed batch in a chunk that was read from *position on.  If the chunk has
- * none, set *position to where the next chunk begins.
+ * Find the first committed batch in a chunk that was read from *position on.  If the chunk has no committed batch,
+ * set *position to the place where the next chunk begins.
  */
 static Sought
 seek_commit(const char *chunk, uint64 length, HeraldPosition *position, TimestampTz *since)
@@ -115,7 +118,7 @@ seek_commit(const char *chunk, uint64 length, HeraldPosition *position, Timestam
 	return SOUGHT_FURTHER_ON;
 }
 
-/* Copy a part of the queue, from memory or from a file.  False: it no longer exists. */
+/* Copy a part of the queue, from memory or from a file.  Returns false if the part no longer exists. */
 static bool
 read_queue(HeraldPosition position, uint64 length, void *to)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * kept.h
- *	  The part of the queue that can still be read: from which place and time on.
+ *	  The part of the queue that can still be read: its size, and the time of its first commit.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -17,18 +17,21 @@
 #include "core/queue_layout.h"
 #include "notify/position/gone.h"
 
-/* The reason why the queue no longer has this position. */
+/* Returns the reason why the queue cannot be read, or held, from this position on. */
 extern HeraldGone herald_kept_why_gone(HeraldPosition position);
 
-/* Bytes of the queue that can still be read, in memory and in files. */
+/* Returns the number of bytes of the queue that can still be read, in memory and in files. */
 extern uint64 herald_kept_bytes(void);
 
-/* The time of the first commit that can still be read.  False: there is none, or its time is not known. */
+/*
+ * Get the time of the first commit that can still be read.  Returns false if there is no such commit, or if its time
+ * is not known.
+ */
 extern bool herald_kept_begin(TimestampTz *since);
 
 /*
- * The time of the first commit at or after a position where a batch begins.  False: there is
- * none, or its time is not known.
+ * Get the time of the first commit at `position` or later.  A batch must begin at `position`.  Returns false if there
+ * is no such commit, or if its time is not known.
  */
 extern bool herald_kept_since(HeraldPosition position, TimestampTz *since);
 

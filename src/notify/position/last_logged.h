@@ -12,10 +12,10 @@
 
 #include "core/commit_id.h"
 
-/* Note a commit with logged notifications, before its batch is finished.  Never fails. */
+/* Note a commit with logged notifications.  Called before the commit's batch is finished.  Never fails. */
 extern void herald_last_logged_note(HeraldCommitId commit);
 
-/* The latest-ending commit that was noted since the start of this server; end 0: none. */
+/* Returns the noted commit that ends last in the WAL; end 0: no commit was noted since the start of this server. */
 extern HeraldCommitId herald_last_logged(void);
 
 #endif							/* HERALD_LAST_LOGGED_H */

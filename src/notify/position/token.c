@@ -6,12 +6,12 @@
  *		version - database - run - place - bypasses - moved
  *			- from - done - furthest - witness's run - witness's place - tag
  *
- * in hexadecimal digits, without leading zeros; docs/resume.md says what each part means.
+ * Each part is in hexadecimal digits, without leading zeros; docs/resume.md explains the parts.
  *
- * The tag authenticates the token, since a reader relies on a batch beginning at the place: a client
- * that could forge places could have its own payloads read as batches, with lengths of its choice.
- * The tag's key is derived from the random nonce in pg_control, which initdb has drawn.  All servers
- * of a physical cluster have the same nonce, no SQL function shows it, and no dump contains it.
+ * The tag authenticates the token.  A reader relies on the fact that a batch begins at the token's place.  So a client
+ * that could forge places could make a reader take the client's own payloads for batches, with lengths of the client's
+ * choice.  The tag's key is derived from the random nonce that initdb has stored in pg_control.  A primary and its
+ * standbys have the same nonce, no SQL function shows the nonce, and no dump contains the nonce.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -70,7 +70,7 @@ herald_token_write(HeraldTokenHash *hash, const HeraldToken *token, char text[HE
 	write_tag(hash, text, length, text + length);
 }
 
-/* Only text with its parts exactly as write_parts() writes them is a token. */
+/* A text is a token only if its parts are exactly as write_parts() writes them. */
 HeraldGone
 herald_token_read(const char *text, HeraldToken *token)
 {
@@ -94,7 +94,10 @@ herald_token_read(const char *text, HeraldToken *token)
 	return herald_gone(strcmp(text, again) == 0 ? HERALD_GONE_NOTHING : HERALD_GONE_DATABASE);
 }
 
-/* Write all parts but the tag; return their length.  The witness is a commit or, if there is none, the anchor. */
+/*
+ * Write all parts but the tag, and return the length of the text.  Part 10 is the run of the witness or, if there is
+ * no witness, the run of the anchor.
+ */
 static int
 write_parts(const HeraldToken *token, Oid database, char *text)
 {
@@ -108,7 +111,7 @@ write_parts(const HeraldToken *token, Oid database, char *text)
 					(unsigned long long) wal->furthest.place);
 }
 
-/* Read all parts but the tag.  False: a part is missing, or is no number. */
+/* Read all parts but the tag.  Returns false if a part is missing or is not a number. */
 static bool
 read_parts(const char *text, HeraldToken *token, Oid *database)
 {
@@ -162,7 +165,7 @@ herald_token_is_here(const HeraldToken *token)
 	return !token->moved && token->run == herald_control->server_run;
 }
 
-/* Write the tag of this text, and a NUL after it. */
+/* Write the tag of this text, and a NUL after the tag. */
 static void
 write_tag(HeraldTokenHash *hash, const char *text, int length, char *tag)
 {
@@ -174,8 +177,8 @@ write_tag(HeraldTokenHash *hash, const char *text, int length, char *tag)
 }
 
 /*
- * One key for each cluster and database.  It comes from GetMockAuthenticationNonce(), a secret
- * from which the server makes salts for roles that do not exist.
+ * Returns the key of this database, which differs between clusters and between databases.  The key is derived from
+ * GetMockAuthenticationNonce(), a secret from which the server makes salts for roles that do not exist.
  */
 static const uint8 *
 key_of_database(HeraldTokenHash *hash)

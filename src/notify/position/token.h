@@ -27,36 +27,41 @@ typedef struct HeraldToken
 	uint64		run;			/* the run of the server to whose queue
 								 * `place` belongs */
 	HeraldPosition place;		/* the client has received everything before
-								 * this place in that server's queue */
-	uint32		bypasses;		/* number of transactions that have bypassed
-								 * the queue up to `place` (bypass.h) */
-	bool		moved;			/* the client has received more by the WAL
-								 * than `place` says, so `place` cannot be
-								 * used, even on its own server */
+								 * this place in the queue of the run `run` */
+	uint32		bypasses;		/* number of bypasses that count as before
+								 * `place`; the queue may lack notifications
+								 * of later bypasses (bypass.h) */
+	bool		moved;			/* the client has also received notifications
+								 * from the WAL, so `place` is too early and
+								 * must not be used, not even in the queue of
+								 * `run` */
 	HeraldReceipt wal;
 } HeraldToken;
 
-/* The keyed hash of tokens; creating it costs more than using it. */
+/* The keyed hash that makes the tags of tokens.  Creating the hash costs more than using the hash. */
 typedef struct pg_hmac_ctx HeraldTokenHash;
 
-/* Create the hash.  In a transaction, whose abort frees the hash; may throw. */
+/* Create the hash.  Called in a transaction, whose abort frees the hash; may throw. */
 extern HeraldTokenHash *herald_token_hash_open(void);
 extern void herald_token_hash_close(HeraldTokenHash *hash);
 
-/* Write the token as text, with a NUL.  In a transaction; may throw. */
+/* Write the token as text, with a NUL.  Called in a transaction; may throw. */
 extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
 							   char text[HERALD_TOKEN_MAX + 1]);
 
-/* Read a token from text.  HERALD_GONE_DATABASE: it is not of this database.  Throws 22023 if the text is no token. */
+/*
+ * Read a token from text.  Returns HERALD_GONE_DATABASE if the token is not of this database, or if its tag is wrong;
+ * otherwise returns HERALD_GONE_NOTHING.  Throws 22023 if the text is not a token.
+ */
 extern HeraldGone herald_token_read(const char *text, HeraldToken *token);
 
 /*
- * Is this token older than the current database, and so of a dropped one with the same oid?  Only for a token whose
- * place can be used; on a standby, only after herald_relay_await_visible().
+ * Returns true if this token is older than the current database, and so belongs to a dropped database with the same
+ * oid.  Called only if herald_token_is_here() is true, and on a standby only after herald_relay_await_visible().
  */
 extern bool herald_token_precedes_database(const HeraldToken *token);
 
-/* Can the token's place be used?  True if it is of this run of the server, and the token has not moved. */
+/* Can the token's place be used?  Returns true if the token is of this run of the server, and `moved` is not set. */
 extern bool herald_token_is_here(const HeraldToken *token);
 
 #endif							/* HERALD_TOKEN_H */

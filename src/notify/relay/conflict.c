@@ -3,14 +3,15 @@
  * conflict.c
  *	  A query that waits on a standby, while replay waits for the query.
  *
- * A query keeps its snapshot while it waits.  When the primary has removed rows that this snapshot still shows, replay waits
- * for the query, for at most max_standby_streaming_delay (30 seconds by default).  If the query waits for a later record of
- * the WAL, neither goes on, and everything that the standby shows becomes old.  No function can give up the snapshot of its
- * own statement; so the function ends its wait, and the client repeats the statement with a new snapshot.
+ * A query keeps its snapshot while it waits.  If the primary has removed rows that this snapshot still shows, replay
+ * waits for the query, for at most max_standby_streaming_delay (30 seconds by default).  If the query itself waits for
+ * a later record of the WAL, neither the query nor replay goes on, and the data on the standby become old.  No
+ * function can give up the snapshot of the statement that calls it.  So a function of pg_herald ends its wait, and the
+ * client repeats the statement with a new snapshot.
  *
- * The server does not show for which queries replay waits.  But once replay waits at a record, it waits there for no query
- * that begins afterwards, except for queries that read a page that replay needs.  So a session that has ended a wait ends no
- * other wait while replay still waits at the same record.
+ * The server does not show for which queries replay waits.  But while replay waits at a record, it does not wait for
+ * queries that began after it had stopped there, except for queries that use a page that replay needs.  So a session
+ * ends the wait of at most one query while replay waits at the same record.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -31,7 +32,10 @@
 #define WAIT_CLASS(wait)	((wait) & 0xFF000000)
 
 
-/* Of the auxiliary processes, only the one that replays waits for queries, for locks, or to have a page for itself. */
+/*
+ * Look at the wait events of the auxiliary processes.  Of these processes, only the one that replays the WAL waits for
+ * queries, for locks, or for pages that queries use.
+ */
 bool
 herald_conflict_exists(void)
 {
@@ -48,7 +52,9 @@ herald_conflict_exists(void)
 	return false;
 }
 
-/* False during the first HERALD_LOOK_MIN_MS of the wait, since most queries for which replay waits end soon. */
+/*
+ * Returns false during the first HERALD_LOOK_MIN_MS of the wait, since most queries for which replay waits end soon.
+ */
 bool
 herald_conflict_ends_wait(uint64 begin_ms)
 {

@@ -12,18 +12,22 @@
 
 #include "postgres.h"
 
-/* Does replay on this standby wait for queries to end, or to give up locks or pages?  False on a primary. */
+/*
+ * Does replay on this standby wait for queries: for their end, for their locks, or for pages that they use?  Returns
+ * false on a primary.
+ */
 extern bool herald_conflict_exists(void);
 
 /*
- * Must a query that has waited since begin_ms (herald_clock_ms()) end its wait, because replay may be waiting for the query?
- * True at most once in a session while replay waits at one record, since replay does not wait for the repeated query.
+ * Must a query that has waited since begin_ms (herald_clock_ms()) end its wait, because replay may be waiting for the
+ * query?  While replay waits at one record, returns true at most once in a session, since replay does not wait for the
+ * query that the client sends after that.
  */
 extern bool herald_conflict_ends_wait(uint64 begin_ms);
 
 /*
- * How long the query sleeps between calls of herald_conflict_ends_wait(), in milliseconds: at most until end_ms; on a
- * primary, until end_ms.
+ * Returns for how many milliseconds a waiting query must sleep before its next call of herald_conflict_ends_wait().
+ * On a primary, the query sleeps until end_ms; on a standby, at most until end_ms.
  */
 extern long herald_conflict_pause(uint64 begin_ms, uint64 now_ms, uint64 end_ms);
 

@@ -3,7 +3,8 @@
  * relay.c
  *	  The progress of a standby's relay, in shared memory.
  *
- * The relay (workers/relay_worker.c) writes its progress here.  A relay that is started again continues from this progress.
+ * The relay (workers/relay_worker.c) writes its progress here.  When the server starts the relay again, the relay
+ * continues from this progress.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -30,7 +31,8 @@
 
 typedef enum RelayStage
 {
-	RELAY_NOT_BEGUN,			/* or this server was never a standby */
+	RELAY_NOT_BEGUN,			/* the relay has not begun yet, or this server
+								 * has started as a primary */
 	RELAY_NEVER_BEGINS,			/* the relay has no background worker */
 	RELAY_ACTIVE,
 	RELAY_FINISHED
@@ -38,9 +40,9 @@ typedef enum RelayStage
 
 struct HeraldRelay
 {
-	_Atomic int stage;			/* RelayStage */
-	ConditionVariable changed;	/* for changes of the stage and of `reached` */
-	slock_t		lock;			/* for the fields below */
+	_Atomic int stage;			/* a RelayStage */
+	ConditionVariable changed;	/* broadcast when `stage` or `reached` changes */
+	slock_t		lock;			/* protects the fields below */
 	XLogRecPtr	read_from;
 	HeraldReached reached;
 	HeraldRelayFigures figures;
@@ -49,8 +51,10 @@ struct HeraldRelay
 /* What a session waits for, and since when. */
 typedef struct Awaited
 {
-	XLogRecPtr	wal;
-	uint64		begin_ms;		/* by herald_clock_ms() */
+	XLogRecPtr	wal;			/* the place in the WAL that the relay must
+								 * reach; InvalidXLogRecPtr: the condition
+								 * does not depend on a place */
+	uint64		begin_ms;		/* when the wait began (herald_clock_ms()) */
 } Awaited;
 
 typedef bool (*Condition) (const Awaited *);
@@ -179,7 +183,8 @@ herald_relay_await_evidence(void)
 	await_begin();
 	if (likely(herald_wal_coverage_is_evidence(coverage_now())))
 		return;
-	InvalidateCatalogSnapshot();	/* replay need not wait for this snapshot */
+	InvalidateCatalogSnapshot();	/* so that replay need not wait for this
+									 * snapshot */
 	is_late = !wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr);
 	if (herald_wal_coverage_is_evidence(coverage_now()))
 		return;
@@ -208,8 +213,9 @@ herald_relay_await_visible(void)
 	await_begin();
 
 	/*
-	 * A commit is visible before the end of its replay is noted, so wait for
-	 * the end of the record that is being replayed.
+	 * A replayed commit is visible a moment before the replay position moves
+	 * past the commit record.  So wait until the relay has reached the end of
+	 * the record that is being replayed.
 	 */
 	return !herald_relay_is_active() ||
 		wait_for_replay(HERALD_WAIT_REPLAY, is_not_shown, GetCurrentReplayRecPtr(NULL));
@@ -263,7 +269,10 @@ has_not_begun(const Awaited *unused)
 	return atomic_load(&herald_relay->stage) < RELAY_ACTIVE && RecoveryInProgress();
 }
 
-/* False also if replay waits at a record, perhaps for this session's query: the evidence may come only after that record. */
+/*
+ * Must the session go on waiting for evidence?  The session gives up if replay waits at a record, perhaps for this
+ * session's query, since the evidence may come only after that record.
+ */
 static bool
 is_unknown(const Awaited *awaited)
 {
@@ -281,14 +290,17 @@ coverage_now(void)
 	return herald_relay_is_active() && herald_relay_reached(&reached) ? reached.coverage : HERALD_WAL_COVERED;
 }
 
-/* False in recovery, in which no session sends. */
+/* Must a sender wait for the end of the relay?  Returns false in recovery, in which no session sends. */
 static bool
 waits_for_end(const Awaited *unused)
 {
 	return herald_relay_is_active() && !RecoveryInProgress();
 }
 
-/* False also if replay waits at a record before awaited->wal, perhaps for this session's query. */
+/*
+ * Must the session go on waiting until the relay has reached awaited->wal?  The session gives up if replay waits at a
+ * record before awaited->wal, perhaps for this session's query.
+ */
 static bool
 is_coming(const Awaited *awaited)
 {
@@ -307,8 +319,9 @@ report_conflict(void)
 }
 
 /*
- * While replay waits for queries, the relay need only reach the replay position: the record at which replay waits is no
- * commit, so the replay of each visible commit has ended, and is noted.
+ * Must the session go on waiting until the relay has reached all visible commits?  While replay waits for queries, the
+ * relay need only reach the replay position.  The record at which replay waits is not a commit, so all visible commits
+ * are before this position.
  */
 static bool
 is_not_shown(const Awaited *awaited)
@@ -329,7 +342,7 @@ is_before(XLogRecPtr wal)
 	return herald_relay_is_active() && herald_relay_reached(&reached) && reached.wal < wal;
 }
 
-/* False: the condition is still true after the time that herald_wal_wait_left() allows. */
+/* Returns false if the condition is still true after the time that herald_wal_wait_left() allows. */
 static bool
 wait_for_replay(HeraldWait wait, Condition condition, XLogRecPtr wal)
 {
@@ -340,7 +353,7 @@ wait_for_replay(HeraldWait wait, Condition condition, XLogRecPtr wal)
 	return result;
 }
 
-/* False: the condition is still true at end_ms (herald_clock_ms()). */
+/* Returns false if the condition is still true at end_ms (herald_clock_ms()). */
 static bool
 wait_while(HeraldWait wait, Condition condition, XLogRecPtr wal, uint64 end_ms)
 {

@@ -20,8 +20,8 @@
 #include "core/receipt.h"
 
 /*
- * `wal` and `place` belong together: the relayed notifications below `place` in the queue are exactly those
- * whose commit record ends at or below `wal`.
+ * The relay's progress.  `wal` and `place` belong together: the relayed notifications below `place` in the queue are
+ * exactly those whose commit record ends at `wal` or earlier.
  */
 typedef struct HeraldReached
 {
@@ -30,49 +30,60 @@ typedef struct HeraldReached
 
 	/*
 	 * The latest anchor before `wal` at which no transaction with messages
-	 * was open.  Run 0: there is none yet; then `wal` of this field is where
-	 * the relay began to read, or 0 after a part of the WAL was missing.
+	 * was open.  from.run 0: the relay has not met such an anchor yet; then
+	 * from.wal is the place where the relay began to read, or 0 if a part of
+	 * the WAL was missing.
 	 */
 	HeraldWalAnchor from;
 
-	HeraldCommitId last;		/* of the last batch before `place`; end 0: no
-								 * batch yet */
+	/*
+	 * Of the commits that the relay has put into the queue before `place`, or
+	 * has passed over when it began, the commit that ends last in the WAL;
+	 * end 0: there is no such commit yet.
+	 */
+	HeraldCommitId last;
 
 	/*
-	 * From this place on the queue has everything that was sent on the
-	 * channels that are logged now.  This is the place where the relay began,
-	 * or where the relay last met a change of a setting or left something
+	 * The queue has everything that was sent at this place or later on the
+	 * channels that are logged now.  This place is the latest of the places
+	 * at which the relay began, met a change of a setting, or left something
 	 * out.
 	 */
 	HeraldPosition complete_from;
 
-	HeraldWalCoverage coverage; /* of the WAL at `wal` */
+	HeraldWalCoverage coverage; /* the coverage of the WAL at `wal` */
 } HeraldReached;
 
 /* Figures for the view herald.relay. */
 typedef struct HeraldRelayFigures
 {
-	uint64		batches;		/* transactions whose notifications the relay
-								 * has put into the queue */
-	uint64		forged;			/* messages with our prefix that pg_herald has
-								 * not written */
-	uint64		newer;			/* messages that a later version of pg_herald
-								 * has written */
-	uint64		gaps;			/* gaps that were reported in the server log */
-	TimestampTz last_commit;	/* time of the last commit record that was
-								 * read, except COMMIT PREPARED; 0: none */
+	uint64		batches;		/* number of transactions whose notifications
+								 * the relay has put into the queue */
+	uint64		forged;			/* number of messages with our prefix that
+								 * pg_herald has not written */
+	uint64		newer;			/* number of messages that a later version of
+								 * pg_herald has written */
+	uint64		gaps;			/* number of gaps that were reported in the
+								 * server log */
+	TimestampTz last_commit;	/* time in the last commit record that was
+								 * read, except records of COMMIT PREPARED; 0:
+								 * no commit record was read */
 } HeraldRelayFigures;
 
-/* Shared memory, for memory.c. */
+/* Size and initialization of the shared memory, called by memory.c. */
 extern Size herald_relay_shared_size(void);
 extern void herald_relay_shared_init(void);
 
-/* Called in the postmaster, before the memory is set up, if there is no background worker for the relay. */
+/*
+ * Record that the relay will have no background worker.  Called in the postmaster before herald_relay_shared_init().
+ */
 extern void herald_relay_never_begins(void);
 
 /*
- * Called by the relay when it begins, has made progress, and has ended for good.  read_from: where a relay that is
- * started again begins to read: at `wal`, or earlier for the messages of transactions that are open at `wal`.
+ * Called by the relay: _begin when the relay begins, _publish when it has made progress, and _finish when it has
+ * ended for good.  read_from: the place in the WAL where the relay begins to read if it is started again; _read_from
+ * returns this place.  The place is earlier than reached->wal if the WAL before reached->wal may have messages of
+ * transactions that are still open at reached->wal; otherwise the place is reached->wal.
  */
 extern void herald_relay_begin(const HeraldReached *reached, XLogRecPtr read_from);
 extern void herald_relay_publish(const HeraldReached *reached, XLogRecPtr read_from);
@@ -81,54 +92,62 @@ extern void herald_relay_publish_figures(const HeraldRelayFigures *figures);
 extern void herald_relay_finish(void);
 
 /*
- * Called by a transaction that changes a setting.  On a promoted server, the part of the queue that the relay filled
- * may lack notifications of newly logged channels, so `complete_from` moves to the end of this part.
+ * Called by a transaction that changes a setting.  On a promoted server, the part of the queue that the relay has
+ * filled may lack notifications of newly logged channels, so `complete_from` moves to the end of this part.
  */
 extern void herald_relay_own_setting(void);
 
-/* Called by the relay on a server that is no standby: wakes sessions that wait for the relay to begin. */
+/* Wake sessions that wait for the relay to begin.  Called by the relay on a server that is not a standby. */
 extern void herald_relay_is_not_needed(void);
 
-/* Get the relay's progress.  False: the relay has not begun, on a primary or on a standby that has just started. */
+/*
+ * Get the relay's progress.  Returns false if the relay has not begun, since the server has started as a primary, or
+ * is a standby that has just started.
+ */
 extern bool herald_relay_reached(HeraldReached *reached);
 extern void herald_relay_figures(HeraldRelayFigures *figures);
 
 /*
- * Is the queue still the relay's?  True in recovery when the relay has begun, and after a promotion
- * until the relay has put everything from before the promotion into the queue.
+ * Does the relay still fill the queue?  The relay begins in recovery, and fills the queue until it has put everything
+ * from before the promotion there.
  */
 extern bool herald_relay_is_active(void);
 
 /*
- * Wait, in a transaction, until the queue is no longer the relay's.  Called by a sender before it
- * reserves, and before settings change.  May throw what interrupts throw.
+ * Wait until the relay no longer fills the queue.  Called in a transaction, by a sender before it reserves, and
+ * before settings are changed.  Throws what interrupts throw.
  */
 extern void herald_relay_await_end(void);
 
 /*
- * [X4] Wait, in a transaction, until the relay of this standby has begun, and has met evidence that the primary runs
- * pg_herald: from then on the relay puts all later commits into the queue, or a gap.  Called by a session that begins to
- * listen, or asks for a position; returns at once on a primary.  Throws 55000 if the evidence is to the contrary, or if
- * there is no evidence after a while (herald_wal_wait_left()); a serialization failure like herald_relay_await(); an
- * error if the relay never begins; and what interrupts throw.
+ * [X4] Wait until the relay of this standby has begun, and has met evidence that the primary runs pg_herald.  After
+ * that, the relay puts the logged notifications of each later commit, or a gap, into the queue.  Called in a
+ * transaction, by a session that begins to listen or asks for a position.  Returns at once on a primary, unless the
+ * primary was a standby and its relay is still at work.  Throws 55000 if the WAL shows that the primary runs without
+ * pg_herald, or if there is no evidence in the time that herald_wal_wait_left() allows.  Throws serialization_failure
+ * if replay waits for queries, perhaps for this one.  Throws an error if the relay never begins.  Throws what
+ * interrupts throw.
  */
 extern void herald_relay_await_evidence(void);
 
 /*
- * Does the queue have everything that was sent on a channel from this place on?  logged: the channel is logged now; on a
- * standby the caller finds that out, then calls herald_relay_await_visible(), and then this function.
+ * Does the queue have everything that was sent on a channel at this place or later?  logged: is the channel logged
+ * now?  On a standby, the caller first finds out whether the channel is logged, then calls
+ * herald_relay_await_visible(), and then calls this function.
  */
 extern bool herald_relay_covers(HeraldPosition place, bool logged);
 
 /*
- * Wait, in a transaction, until the relay has reached all commits that a snapshot of this standby shows now.  False:
- * the wait takes too long (herald_wal_wait_left()).  Throws if the relay never begins, and what interrupts throw.
+ * Wait until the relay has reached all commits that are visible to a snapshot taken now on this standby.  Called in a
+ * transaction.  Returns false if this takes longer than herald_wal_wait_left() allows.  Throws an error if the relay
+ * never begins.  Throws what interrupts throw.
  */
 extern bool herald_relay_await_visible(void);
 
 /*
- * Wait, in a transaction, until the relay has reached `wal`, or has ended.  False: the wait takes too long.
- * Throws serialization_failure if replay waits for queries, perhaps for this one; and what interrupts throw.
+ * Wait until the relay has reached `wal`, or has ended.  Called in a transaction.  Returns false if this takes longer
+ * than herald_wal_wait_left() allows.  Throws serialization_failure if replay waits for queries, perhaps for this
+ * one.  Throws what interrupts throw.
  */
 extern bool herald_relay_await(XLogRecPtr wal);
 

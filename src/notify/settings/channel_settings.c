@@ -3,29 +3,30 @@
  * channel_settings.c
  *	  Which channels of this database are logged.
  *
- * The settings are the options of a foreign server, like the connections of contrib/dblink: so PostgreSQL
- * dumps, copies, guards and announces the settings, and no tool takes them for a user's data.
+ * The settings are the options of a foreign server, like the connections of contrib/dblink.  So PostgreSQL itself
+ * dumps and replicates the settings, checks privileges on them, and sends invalidations when the settings change; and
+ * no tool takes the settings for a user's data.
  *
- * Readers of the WAL need to know on which side of a change each notification is: after the commit
- * record of the change, each notification on a newly logged channel must be in the WAL.  But no sender
- * waits for a change, and no sender reads a catalog while it commits, since an administrator may have
- * locked the catalog.  So each session has a copy of the settings, which a statement that notifies reads,
- * and shared memory has a version for the database's settings: even while they are in force, odd while a
- * change is being committed.  A commit whose copy has the current, even version logs what the copy says;
- * any other commit logs all its notifications, which does no harm.
+ * A reader of the WAL must know for each notification whether the notification is from before or after a change of
+ * the settings: after the commit record of the change, each notification on a newly logged channel must be in the
+ * WAL.  But no sender waits for a change, and no sender reads a catalog while it commits, since an administrator may
+ * have locked the catalog.  So each session has a copy of the settings, which is brought up to date by a statement
+ * that notifies.  Shared memory has a version number for each database's settings.  The version is odd while a
+ * change is being committed, and otherwise even.  A commit uses the copy if the copy has the current version and
+ * this version is even.  Otherwise the commit logs all its notifications, which does no harm.
  *
- * [X5] A sender announces in its slot which version it uses, and looks at the version again.  The
- * session with a change makes the version odd, and then looks at the slots: so this session sees the
- * announcement, or the sender sees the odd version.  The session waits for senders that use an older
- * version, and only then writes its commit record.  A sender that ends takes its announcement back, and
- * then looks at the version: if the version has changed, the sender wakes the waiting session.  When the
- * change is visible, and its invalidations are sent, the version becomes even: so a session that finds the
- * same even version before and after reading has read the settings of that version.
+ * [X5] A sender announces in its slot which version it uses, and then reads the current version again.  A session
+ * that changes settings makes the version odd, and then looks at the slots.  So either the changing session sees the
+ * announcement, or the sender sees the odd version.  The changing session waits for senders that use an older
+ * version, and only then writes its commit record.  When its transaction is over, a sender takes its announcement
+ * back, and then reads the current version: if the version has changed, the sender wakes the changing session.  When
+ * the change is visible, and its invalidations are sent, the changing session makes the version even.  So a session
+ * that finds the same even version before and after reading the settings has read the settings of that version.
  *
- * The copy is read with a separate snapshot, without the changes of this transaction, since only
- * committed settings apply, not those that the transaction's snapshot shows.
+ * Only the settings that are committed when the copy is read apply.  So the copy is read with a new snapshot, which
+ * does not show the changes of the current transaction.
  *
- * On a standby the version does not change; there the server's invalidations announce changes.
+ * On a standby the version does not change, and only the server's invalidations announce changes.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -64,8 +65,9 @@
 typedef struct Setting
 {
 	const char *name;			/* a channel, or a prefix without its '*' */
-	const struct Setting *parent;	/* of a prefix: the longest other prefix
-									 * with which it begins; NULL: none */
+	const struct Setting *parent;	/* for a prefix: the longest other prefix
+									 * with which this prefix begins; NULL:
+									 * there is none */
 	bool		logged;
 } Setting;
 
@@ -85,25 +87,26 @@ typedef struct Settings
 	bool		any_logged;
 } Settings;
 
-/* This session's copy. */
+/* This session's copy of the settings. */
 static struct
 {
 	Settings	settings;
 	bool		is_read;
-	uint32		version;		/* the version that was copied */
+	uint32		version;		/* the version that was current just before
+								 * the copy was read */
 	bool		of_recovery;	/* the copy was read on a standby, where the
 								 * version does not change */
-	bool		is_announced;	/* a change was announced since the last read
-								 * began, or that read has failed */
-	uint64		changes;		/* how often the copy has changed */
+	bool		is_announced;	/* an invalidation has come since the last
+								 * read began, or the last read has failed */
+	uint64		changes;		/* how many times the copy has changed */
 }			copy;
 
 /* The use of the settings by this transaction. */
 static struct
 {
 	bool		is_used;
-	bool		logs_all;		/* everything is logged, since the copy is not
-								 * up to date */
+	bool		logs_all;		/* all notifications are logged, since the
+								 * copy is not up to date */
 	uint32		version;
 	bool		is_changing;	/* this transaction has made the version odd */
 }			use;
@@ -165,8 +168,9 @@ herald_channel_settings_use(void)
 		uint32		first = version;
 
 		/*
-		 * [X5] announce, then look again: pairs with
-		 * herald_channel_settings_exclude_senders()
+		 * [X5] Announce a version, then read the current version again: so
+		 * either herald_channel_settings_exclude_senders() sees the
+		 * announcement, or this loop sees the odd version.
 		 */
 		do
 		{
@@ -197,7 +201,10 @@ herald_channel_settings_any(void)
 	return (use.is_used ? use.logs_all : !try_read()) || copy.settings.any_logged;
 }
 
-/* [X5] take the announcement back, then look at the version: pairs with herald_channel_settings_exclude_senders() */
+/*
+ * [X5] Take the announcement back, then read the version: so either herald_channel_settings_exclude_senders() finds
+ * no announcement of this session, or this session finds the version changed, and wakes the changing session.
+ */
 void
 herald_channel_settings_end(void)
 {
@@ -267,8 +274,8 @@ herald_channel_settings_changes(void)
 	HERALD_MAY_WAIT();
 
 	/*
-	 * A session that changes foreign servers may wait for locks on these
-	 * tables, as the change itself does.
+	 * Waiting is acceptable here, since this session's change of a foreign
+	 * server waits for locks on these tables, too.
 	 */
 	LockRelationOid(ForeignServerRelationId, AccessShareLock);
 	LockRelationOid(ForeignDataWrapperRelationId, AccessShareLock);
@@ -280,7 +287,11 @@ herald_channel_settings_changes(void)
 	return changes;
 }
 
-/* A setting without an effect is no change: for example `job_1*`, if `job_*` is logged as well. */
+/*
+ * Add the changes of channels, or of prefixes if is_prefix is true.  is_after: look at the names that are only in
+ * `after`; otherwise look at the names in `before`.  A setting without an effect is no change: for example a new
+ * logged setting `job_1*`, if `job_*` is logged as well.
+ */
 static List *
 add_changes(List *changes, const Settings *before, const Settings *after, bool is_after, bool is_prefix)
 {
@@ -335,16 +346,17 @@ herald_channel_settings_exclude_senders(void)
 	LOCKTAG		lock = change_lock();
 
 	/*
-	 * The lock must last until the version is even, but the server releases a
-	 * transaction's locks before that: so the session takes the lock, too.
-	 * Only the transaction's lock is waited for: an error releases that lock.
+	 * The lock must last until the version is even again, but the server
+	 * releases a transaction's locks earlier.  So the lock is also taken for
+	 * the session.  Waiting is done for the transaction's lock only, which
+	 * the server releases if an error ends the wait.
 	 */
 	HERALD_MAY_WAIT();
 	herald_channel_settings_lock();
 	(void) LockAcquire(&lock, ExclusiveLock, true, false);
 	use.is_changing = true;
-	atomic_fetch_add(&database->settings_version, 1);	/* [X5] then look at the
-														 * slots */
+	atomic_fetch_add(&database->settings_version, 1);	/* [X5] before the slots
+														 * are read */
 	HERALD_STOP_POINT("settings-odd");
 	for (uint32 slot = 0; slot < herald_control->slots; slot++)
 	{
@@ -359,14 +371,14 @@ herald_channel_settings_exclude_senders(void)
 	}
 }
 
-/* Does a commit of this database use a version that is older than this change? */
+/* Does this announcement belong to a commit of this database that uses an older version of the settings? */
 static bool
 is_in_use(uint64 announcement)
 {
 	return (Oid) (announcement >> 32) == MyDatabaseId && (uint32) announcement != current_version();
 }
 
-/* The version of the settings; 0 before the first change. */
+/* Returns the version of this database's settings; 0 before the first change. */
 static uint32
 current_version(void)
 {
@@ -382,7 +394,7 @@ is_up_to_date(uint32 version)
 		(!copy.of_recovery || RecoveryInProgress());
 }
 
-/* False: the copy is not up to date, since a catalog is locked, or a change is being committed. */
+/* Bring the copy up to date.  Returns false if a catalog is locked, or if a change is being committed. */
 static bool
 try_read(void)
 {
@@ -408,7 +420,7 @@ try_read(void)
 	return version % 2 == 0 && version == current_version();
 }
 
-/* While a change is being committed, the settings that the catalogs show apply. */
+/* Bring the copy up to date, even while a change is being committed.  Throws if a catalog is locked. */
 static void
 read_or_throw(void)
 {
@@ -444,7 +456,7 @@ forget(Datum arg, int cacheid, uint32 hash)
 	copy.is_announced = true;
 }
 
-/* Replace the copy's settings by these, whose memory belongs to the backend from now on. */
+/* Replace the copy's settings.  The copy takes over the memory of `settings`. */
 static void
 replace(Settings *settings)
 {
@@ -468,7 +480,7 @@ is_same(const SettingList *one, const SettingList *other)
 	return true;
 }
 
-/* of_others: without the changes of this transaction.  False: a catalog is locked. */
+/* Returns false if a catalog is locked.  of_others: leave out this transaction's own changes. */
 static bool
 read_catalogs(Settings *found, bool of_others)
 {
@@ -490,7 +502,7 @@ read_catalogs(Settings *found, bool of_others)
 	return wrappers != NULL;
 }
 
-/* NULL: the catalog is locked.  An index might be locked as well, so these small tables are read without one. */
+/* Returns NULL if the catalog is locked.  These small catalogs are read without an index, which might be locked, too. */
 static Relation
 open_if_free(Oid catalog)
 {
@@ -615,7 +627,7 @@ add(Settings *found, const char *name, bool logged)
 	found->any_logged |= logged;
 }
 
-/* Sort by name, and note the parents: each prefix comes before all names that begin with it. */
+/* Sort by name, which puts each prefix before all names that begin with the prefix; then set the parents. */
 static void
 sort(SettingList *list)
 {
@@ -648,9 +660,9 @@ is_logged_by(const Settings *settings, const char *name, bool is_prefix)
 }
 
 /*
- * Returns the setting of the longest prefix of this name; NULL: there is none.  Whatever sorts between
- * a prefix of the name and the name itself begins with that prefix.  So each prefix of the name is the last
- * prefix that does not sort after the name, or a prefix of that one.
+ * Returns the setting of the longest prefix of this name; NULL: there is none.  Each string that sorts between a
+ * prefix of the name and the name itself begins with that prefix.  So the longest prefix is the last item that does
+ * not sort after the name, or one of the parents of this item.
  */
 static const Setting *
 find_prefix(const Settings *settings, const char *name)
@@ -662,7 +674,7 @@ find_prefix(const Settings *settings, const char *name)
 	return setting;
 }
 
-/* Returns the last item that does not sort after this name; NULL: there is none. */
+/* Returns the last item whose name does not sort after this name; NULL: there is none. */
 static const Setting *
 find_last(const SettingList *list, const char *name)
 {

@@ -3,8 +3,9 @@
  * log_setting.c
  *	  Writes changes of channel settings into the WAL.
  *
- * The settings are options of a foreign server, which can be changed in many ways.  The access hook sees every
- * change.  Which changes have an effect is found out before the commit.
+ * The settings are options of a foreign server, and can be changed by many statements.  The access hook notes each
+ * change of a foreign server.  Before the commit, herald_channel_settings_changes() finds the changes that have an
+ * effect on logging.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -23,7 +24,8 @@
 #include "notify/wal/wal_origin.h"
 
 static bool is_noted;
-static bool has_written;		/* the changes are in the WAL */
+static bool has_written;		/* the changes of this transaction are in the
+								 * WAL */
 
 
 void
@@ -60,8 +62,8 @@ herald_log_setting_write(void)
 	if (changes == NIL)
 		return;
 
-	herald_relay_await_end();	/* until the relay has ended, no anchor is
-								 * published here */
+	herald_relay_await_end();	/* herald_anchor_precede() publishes no anchor
+								 * while the relay is active */
 	herald_anchor_precede();
 	herald_channel_settings_exclude_senders();
 	HERALD_STOP_POINT("settings-alone");
@@ -81,8 +83,8 @@ void
 herald_log_setting_reset(void)
 {
 	/*
-	 * A token with an older anchor does not show on which side of the change
-	 * it is, so a new anchor is needed.
+	 * A token whose anchor is older than the change does not show whether the
+	 * token itself is older than the change, so a new anchor is needed.
 	 */
 	if (has_written)
 		atomic_store(&herald_control->wants_anchor, 1);

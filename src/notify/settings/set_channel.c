@@ -3,8 +3,8 @@
  * set_channel.c
  *	  herald.set_channel(), and the validator of the settings.
  *
- * herald.set_channel() is a convenience: it executes CREATE, ALTER or DROP SERVER with the rights
- * of its caller.  CREATE and ALTER SERVER call the validator; the access hook notes all three.
+ * herald.set_channel() is a convenience: it executes CREATE, ALTER or DROP SERVER with the rights of its caller.
+ * CREATE and ALTER SERVER call the validator; the access hook notes all three statements.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -25,18 +25,22 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 
+#include "base/compat.h"
 #include "base/own_channels.h"
 #include "notify/settings/channel_settings.h"
 
 PG_FUNCTION_INFO_V1(herald_set_channel);
 PG_FUNCTION_INFO_V1(herald_channel_options);
 
-/* An option of the server, with its names before and after.  If both are the same list, the option does not change. */
+/*
+ * An option of the server, with its list of names before and after the change.  If `before` and `after` are the same
+ * pointer, the option does not change.
+ */
 typedef struct Option
 {
 	const char *name;
-	bool		exists;			/* the option exists, perhaps with an empty
-								 * list */
+	bool		exists;			/* the option exists before the change,
+								 * perhaps with an empty list */
 	List	   *before;
 	List	   *after;
 } Option;
@@ -56,10 +60,10 @@ static bool is_in(List *names, const char *name);
 /*
  * herald.set_channel(channel text, logged boolean) → void
  *
- * Sets whether notifications on the channel are written to the WAL; with '*' at the end, on all
- * channels with this prefix that have no setting of their own and none of a longer prefix.  Null
- * removes the setting.  Executed with the rights of the caller: the first setting requires USAGE on
- * the foreign-data wrapper pg_herald; a later setting requires ownership of the server pg_herald.
+ * Sets whether notifications on the channel are written to the WAL.  If `channel` is a prefix followed by '*', the
+ * setting is for all channels that begin with the prefix, and have neither a setting of their own nor a setting of a
+ * longer prefix.  Null for `logged` removes the setting.  Executed with the rights of the caller: the first setting
+ * requires USAGE on the foreign-data wrapper pg_herald; a later setting requires ownership of the server pg_herald.
  */
 Datum
 herald_set_channel(PG_FUNCTION_ARGS)
@@ -80,8 +84,8 @@ herald_set_channel(PG_FUNCTION_ARGS)
 
 	/*
 	 * Without the lock, one of two transactions that change the server at the
-	 * same time would fail.  A role that may not change the server holds the
-	 * lock only until its error.
+	 * same time would fail.  If the role may not change the server, the lock
+	 * is held only until the error that says so.
 	 */
 	herald_channel_settings_lock();
 	server = find_server();
@@ -102,8 +106,8 @@ herald_set_channel(PG_FUNCTION_ARGS)
 /*
  * herald.channel_options(options text[], catalog oid) → void
  *
- * The validator of the foreign-data wrapper pg_herald.  Only its server has options: `logged` and
- * `unlogged`, each an array of names of channels and of prefixes that end with '*'.
+ * The validator of the foreign-data wrapper pg_herald.  Only the server of the wrapper has options: `logged` and
+ * `unlogged`.  The value of each option is an array of channels, and of prefixes followed by '*'.
  */
 Datum
 herald_channel_options(PG_FUNCTION_ARGS)
@@ -134,7 +138,10 @@ herald_channel_options(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Sort the names: there may be thousands, and a statement that sets them one by one calls this for each. */
+/*
+ * Throw if a name is in the list twice.  The list is sorted for this check, since it may have thousands of names,
+ * and a statement that sets the names one by one calls this function for each name.
+ */
 static void
 check_duplicates(List *names)
 {
@@ -187,7 +194,7 @@ check_pattern(const char *pattern)
 				 errdetail("Only pg_herald itself sends on this channel, to one session at a time. It cannot be logged.")));
 }
 
-/* Returns the server of the settings; NULL: there is none. */
+/* Returns the server of the settings; NULL: there is no such server. */
 static ForeignServer *
 find_server(void)
 {
@@ -217,7 +224,7 @@ read_option(Option *option, List *options)
 	}
 }
 
-/* Returns the list with this pattern added or removed; the same list if nothing changes. */
+/* Returns the list with this pattern added (`included`) or removed.  If nothing changes, returns the pointer `names`. */
 static List *
 with(List *names, const char *pattern, bool included)
 {
@@ -234,7 +241,7 @@ with(List *names, const char *pattern, bool included)
 	return included ? lappend(result, pstrdup(pattern)) : result;
 }
 
-/* Create, change or drop the server, which exists only if there is any setting. */
+/* Create, change or drop the server.  The server exists only if there is at least one setting. */
 static void
 change_server(bool exists, const Option options[2])
 {

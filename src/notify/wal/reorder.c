@@ -3,21 +3,24 @@
  * reorder.c
  *	  Turns records of the WAL into the logged notifications of each committed transaction.
  *
- * This file does what the server's ReorderBuffer does, in a tenth of the code.  Here drop_ended() is the counterpart
- * of ReorderBufferAbortOld(), and a long transaction is read again instead of being spilled.
+ * This file does the work of the server's ReorderBuffer, with a tenth of the code.  Here drop_ended() is the
+ * counterpart of ReorderBufferAbortOld().  A long message is not written to a file, but read again from the WAL at
+ * the commit.
  *
- * A sender writes its message before its commit record, with records of other transactions in between, and
- * the message has no effect without the commit record.  So messages are kept here, by transaction id, up to
- * the commit record.  Of a message with several parts, or with more than 64 kB, only the places of the parts
- * are kept: a separate reader reads the parts again at the commit.  The rules are in core/wal_parts.c.
+ * A sender writes its message before its commit record.  Records of other transactions may be between the two, and
+ * the message has no effect without the commit record.  So messages are kept here, by transaction id, until the
+ * commit record is met.  If a message has several parts, or more than 64 kB, only the places of its parts are kept,
+ * and a separate reader reads the parts again at the commit.  core/wal_parts.c has the rules for reading parts
+ * again.
  *
- * A transaction is dropped at its abort record, or when core/wal_running.c says that the transaction cannot
- * commit any more.
+ * A transaction is dropped at its abort record, or when core/wal_running.c says that the transaction cannot commit
+ * any more.
  *
- * pg_herald writes messages at the end of a transaction, with the id of the transaction itself.  The ids of
- * subtransactions, which the commit record lists, are looked up all the same.
+ * pg_herald writes messages at the end of a transaction, with the id of the top-level transaction.  Nevertheless, the
+ * reorder also looks for messages with the ids of subtransactions, which the commit record lists.
  *
- * A server may have run without pg_herald, and logged nothing: see core/wal_coverage.c.
+ * A server may have run without pg_herald, and so may have logged no notifications.  core/wal_coverage.c decides
+ * when this is to be assumed.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -39,7 +42,7 @@
 #include "notify/wal/wal_origin.h"
 #include "notify/wal/wal_record.h"
 
-/* Maximum bytes of a message that is kept until the commit. */
+/* Maximum bytes of a message that is kept in memory until the commit. */
 #define TEXT_KEPT		((size_t) 64 * 1024)
 
 typedef struct SettingChange
@@ -56,12 +59,14 @@ typedef struct Transaction
 	bool		is_prepared;
 	Oid			database;
 
-	/* Notifications. */
+	/* The transaction's notifications. */
 	HeraldWalParts parts;
-	XLogRecPtr *places;			/* where each part that was met begins */
+	XLogRecPtr *places;			/* for each part that was met, the place where
+								 * its record begins */
 	uint32		room;
-	HeraldWalText kept;			/* the whole message; text NULL: the message
-								 * must be read again */
+	HeraldWalText kept;			/* the whole message, if kept.text is not
+								 * NULL; otherwise the message must be read
+								 * again at the commit */
 
 	List	   *settings;
 } Transaction;
@@ -75,24 +80,31 @@ typedef struct Entry
 struct HeraldReorder
 {
 	MemoryContext context;
-	HTAB	   *open;			/* of Entry */
+	HTAB	   *open;			/* hash table of Entry: the open transactions
+								 * with messages */
 	HeraldWalCoverage coverage;
 	uint64		forged;
 	uint64		newer;
 
-	/* The events of the current record. */
-	bool		has_gap;		/* deliver `gap` first */
+	/*
+	 * The events of the current record that have not been delivered yet. They
+	 * are delivered in this order: `gap`, `event`, and then the events of the
+	 * transactions in `committed`.
+	 */
+	bool		has_gap;		/* `gap` is to be delivered */
 	HeraldWalEvent gap;
-	bool		has_event;		/* then deliver `event` */
+	bool		has_event;		/* `event` is to be delivered; if false,
+								 * `event` has the fields that the events of
+								 * `committed` share */
 	HeraldWalEvent event;
-	List	   *committed;		/* then the events of these Transactions */
+	List	   *committed;		/* list of Transaction */
 
-	/* Reading a batch's notifications. */
+	/* The state of herald_reorder_read(). */
 	Transaction *batch;
 	HeraldWalParts again;
-	HeraldWalReader *reader;	/* NULL: closed */
+	HeraldWalReader *reader;	/* NULL: the reader is closed */
 	HeraldWalMessage message;	/* the part that was read last */
-	char	   *buffer;			/* for the strings of one part, unescaped */
+	char	   *buffer;			/* for the unescaped strings of one part */
 	size_t		buffer_size;
 };
 
@@ -221,6 +233,7 @@ herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event)
 			event->kind = HERALD_WAL_EVENT_BATCH;
 			event->commit.run = transaction->parts.run;
 			event->commit.place = transaction->parts.place;
+			event->sender = transaction->parts.sender;
 			reorder->batch = transaction;
 			return true;
 		}
@@ -315,7 +328,10 @@ forget_committed(HeraldReorder *reorder)
 	reorder->committed = NIL;
 }
 
-/* Free what only long transactions need, since the next long transaction may be far away. */
+/*
+ * Free the reader, and the buffer if it is large: only long messages need these, and the next long message may be
+ * far away.
+ */
 static void
 give_back(HeraldReorder *reorder)
 {
@@ -389,7 +405,8 @@ static void
 note_gap(HeraldReorder *reorder, XLogReaderState *record, Oid database, const char *reason)
 {
 	if (reorder->has_gap)
-		return;					/* the noted gap is in all databases */
+		return;					/* the record already has a gap, which is in
+								 * all databases */
 	memset(&reorder->gap, 0, sizeof(reorder->gap));
 	reorder->gap.kind = HERALD_WAL_EVENT_GAP;
 	reorder->gap.database = database;
@@ -468,7 +485,7 @@ add_setting(HeraldReorder *reorder, Transaction *transaction, HeraldWalMessage *
 	MemoryContextSwitchTo(caller);
 }
 
-/* Returns the buffer, with room for the strings of a text of this length. */
+/* Returns the buffer, made large enough for the strings of a text of this length. */
 static char *
 buffer_for(HeraldReorder *reorder, size_t length)
 {
@@ -562,7 +579,7 @@ drop_ended(HeraldReorder *reorder, HeraldWalRunning running)
 	hash_seq_init(&scan, reorder->open);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
-		/* The scan allows the removal of its current entry. */
+		/* A hash scan allows the removal of its current entry. */
 		if (!herald_wal_running_includes(running, entry->xid, entry->transaction->is_prepared))
 			drop(reorder, entry->xid);
 	}
@@ -604,7 +621,10 @@ read_record(HeraldReorder *reorder)
 	return read_part(reorder, record->ReadRecPtr, is_ours ? &text : NULL);
 }
 
-/* Read a record that begins at `at`.  text: the transaction's message in this record; NULL: the record has none. */
+/*
+ * Look for the expected part in a record that begins at `at`.  text: the transaction's message in this record; NULL:
+ * the record has none.
+ */
 static HeraldWalPart
 read_part(HeraldReorder *reorder, XLogRecPtr at, const HeraldWalText *text)
 {

@@ -23,36 +23,41 @@
 typedef enum HeraldWalEventKind
 {
 	HERALD_WAL_EVENT_ANCHOR,
-	HERALD_WAL_EVENT_SETTING,	/* a transaction has changed a channel's
-								 * setting; comes before the transaction's
-								 * notifications */
+	HERALD_WAL_EVENT_SETTING,	/* a transaction has changed a setting; this
+								 * event comes before the transaction's batch */
 	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications, which
 								 * herald_reorder_read() returns */
-	HERALD_WAL_EVENT_GAP		/* notifications may be missing */
+	HERALD_WAL_EVENT_GAP		/* logged notifications may be missing */
 } HeraldWalEventKind;
 
 typedef struct HeraldWalEvent
 {
 	HeraldWalEventKind kind;
-	Oid			database;		/* unused for an anchor; InvalidOid for a gap
+	Oid			database;		/* not set for an anchor; InvalidOid for a gap
 								 * in all databases */
-	HeraldWalAnchor anchor;		/* set for an anchor only */
+	HeraldWalAnchor anchor;		/* set for HERALD_WAL_EVENT_ANCHOR only */
 
 	/*
-	 * The commit and its time.  For a setting or a gap, only the end is set
-	 * in `commit`; for a gap, it is the end of the record that shows the gap.
+	 * The commit, and its time.  For a batch, all fields of `commit` are set.
+	 * For a setting, only commit.end is set.  For a gap, only commit.end is
+	 * set, to the end of the record that shows the gap.
 	 */
 	HeraldCommitId commit;
 	TimestampTz committed_at;
+	HeraldSender sender;		/* set for HERALD_WAL_EVENT_BATCH only */
 
 	/*
-	 * For a gap: the reason, as a clause for a message, and whether the
-	 * record that shows the gap creates the database.
+	 * Set for HERALD_WAL_EVENT_GAP only: the reason for the gap, as a clause
+	 * for a message; and whether the record that shows the gap creates the
+	 * database.
 	 */
 	const char *reason;
 	bool		is_creation;
 
-	/* For a setting.  The pattern is valid until the next event. */
+	/*
+	 * Set for HERALD_WAL_EVENT_SETTING only.  `pattern` is valid until the
+	 * next event.
+	 */
 	const char *pattern;
 	bool		logged;
 } HeraldWalEvent;
@@ -61,39 +66,46 @@ typedef enum HeraldWalNext
 {
 	HERALD_WAL_NEXT_NOTIFICATION,
 	HERALD_WAL_NEXT_END,
-	HERALD_WAL_NEXT_GONE		/* a part of the message is missing from the
-								 * WAL, or is not the expected one */
+	HERALD_WAL_NEXT_GONE		/* a part of the message cannot be read, or is
+								 * not the expected part */
 } HeraldWalNext;
 
 typedef struct HeraldReorder HeraldReorder;
 
 /*
- * Create a reorder in the current memory context; deleting that context ends the reorder, too.  coverage: of the WAL
- * where reading begins.
+ * Create a reorder in the current memory context.  Deleting that context ends the reorder, too.  coverage: the
+ * coverage of the WAL at the place where reading begins.
  */
 extern HeraldReorder *herald_reorder_begin(HeraldWalCoverage coverage);
 extern void herald_reorder_end(HeraldReorder *reorder);
 
-/* Take the next record.  From the first record on, the caller passes every record that its reader returns, in order. */
+/* Take the next record.  The caller must pass all records that the WAL reader returns, in order. */
 extern void herald_reorder_take(HeraldReorder *reorder, XLogReaderState *record);
 
-/* Get the next event of the record that was taken last.  False: there are no more. */
+/* Get the next event of the record that was taken last.  Returns false if the record has no more events. */
 extern bool herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event);
 
 /*
- * Read the notifications of the batch that was the last event: call _begin, and then _read for each notification.
- * A notification's strings are valid until the next call.  _begin may be called again, to read the batch once more.
+ * Read the notifications of the last event, which must be a batch: call herald_reorder_read_begin() once, and then
+ * herald_reorder_read() for each notification.  A notification's strings are valid until the next call.  To read the
+ * batch once more, call herald_reorder_read_begin() again.
  */
 extern void herald_reorder_read_begin(HeraldReorder *reorder);
 extern HeraldWalNext herald_reorder_read(HeraldReorder *reorder, HeraldWalNotification *notification);
 
-/* Returns where the earliest message of the open transactions begins; InvalidXLogRecPtr: none of them has a message. */
+/*
+ * Returns the place in the WAL where the earliest message of an open transaction begins; InvalidXLogRecPtr: no open
+ * transaction has a message.
+ */
 extern XLogRecPtr herald_reorder_oldest(HeraldReorder *reorder);
 
-/* Returns the coverage of the WAL up to the record that was taken last. */
+/* Returns the coverage of the WAL after the record that was taken last. */
 extern HeraldWalCoverage herald_reorder_coverage(const HeraldReorder *reorder);
 
-/* Return how many messages so far were forged, and how many a later version of pg_herald has written. */
+/*
+ * _forged returns the number of forged messages that were met so far.  _newer returns the number of messages met so
+ * far that a later version of pg_herald has written.
+ */
 extern uint64 herald_reorder_forged(const HeraldReorder *reorder);
 extern uint64 herald_reorder_newer(const HeraldReorder *reorder);
 

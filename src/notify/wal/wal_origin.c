@@ -3,10 +3,10 @@
  * wal_origin.c
  *	  How pg_herald recognizes its messages in the WAL.
  *
- * Any user may call pg_logical_emit_message() with pg_herald's prefix.  So pg_herald's messages also
- * have a replication origin that no SQL statement can set: DoNotReplicateId.  This origin needs no
- * entry in pg_replication_origin.  Logical decoding passes the messages on, unless the output plugin
- * skips messages with an origin.
+ * Any user may call pg_logical_emit_message() with pg_herald's prefix.  So pg_herald's messages also have a
+ * replication origin that no SQL statement can set: DoNotReplicateId.  This origin needs no entry in
+ * pg_replication_origin.  Logical decoding passes pg_herald's messages to the output plugin, unless the plugin skips
+ * messages with an origin.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -17,35 +17,37 @@
 /* The prefix of pg_herald's logical messages.  Any user can write messages with this prefix. */
 #define HERALD_WAL_PREFIX	"pg_herald"
 
-/* Whether a logical message in the WAL is pg_herald's own. */
+/* Whether a record in the WAL is a message that pg_herald has written. */
 typedef enum HeraldWalOrigin
 {
-	HERALD_WAL_FOREIGN,			/* not a logical message, or one with another
-								 * prefix */
-	HERALD_WAL_FORGED,			/* our prefix, but pg_herald did not write it */
+	HERALD_WAL_FOREIGN,			/* not a logical message, or a logical message
+								 * with another prefix */
+	HERALD_WAL_FORGED,			/* a logical message with our prefix that
+								 * pg_herald has not written */
 	HERALD_WAL_OURS
 } HeraldWalOrigin;
 
-/* A message that pg_herald has written, or a forged message, as it is in its record. */
+/* The contents of a record with a message that pg_herald has written, or with a forged message. */
 typedef struct HeraldWalText
 {
-	Oid			database;		/* InvalidOid: written by a process without a
-								 * database */
+	Oid			database;		/* the database of the writing process;
+								 * InvalidOid: the process had no database */
 	bool		transactional;
-	const char *text;			/* valid as long as the record; no NUL at the
-								 * end */
+	const char *text;			/* valid for as long as the record is valid;
+								 * has no NUL at the end */
 	size_t		length;
 } HeraldWalText;
 
 /*
- * Write a pg_herald message.  transactional: as a part of the current transaction.  Returns the end
- * of the message's record; ProcLastRecPtr is the start of this record.
+ * Write a message of pg_herald.  transactional: the message has an effect only if the current transaction commits.
+ * Returns the end of the message's record.  Sets ProcLastRecPtr to the start of this record.
  */
 extern XLogRecPtr herald_wal_origin_log(const char *text, size_t length, bool transactional);
 
 /*
- * The same for a message that is not part of a transaction, and does not count as activity: a server
- * that has written nothing else makes no checkpoint, and begins no new segment by archive_timeout.
+ * Do the same as herald_wal_origin_log(), but the message is not transactional, and its record does not count as
+ * activity.  A server that writes only such records makes no checkpoint, and begins no new WAL segment at
+ * archive_timeout.
  */
 extern XLogRecPtr herald_wal_origin_log_unimportant(const char *text, size_t length);
 

@@ -1,28 +1,29 @@
 /*-------------------------------------------------------------------------
  *
  * wal_reader.c
- *	  Reads this server's WAL, record by record, as far as it can be relied on.
+ *	  Reads this server's WAL record by record: on a standby up to the replay position, on a primary up to the flush
+ *	  position.
  *
- * The server's own reader does the work, through files in pg_wal.  It uses no replication slot, so
- * the server may delete a file that is still to be read.  The server's functions read up to the
- * replay position on a standby, and up to the flush position on a primary.
+ * The server's own WAL reader does the work: it reads the files in pg_wal.  No replication slot protects these files,
+ * so the server may delete a file before it is read here.  The server's functions read up to the replay position on a
+ * standby, and up to the flush position on a primary.
  *
- * These functions return no record in three cases, which are distinguished here:
+ * The server's functions return no record in three cases, which are distinguished here:
  *
- * - The end is reached.  The function that reads a page notes this case.
+ * - The end is reached.  The function that reads a page notes this case in page.end_of_wal.
  *
- * - A file is missing, and an error is thrown.  The file may be gone for good.  But a file can also be
- *	 missing for a moment although its contents are there: when a standby is promoted, its last file
- *	 gets another name before these functions read from the file of the new timeline; and the standbys
- *	 of the promoted server remove the old timeline's files from after the promotion.
+ * - A file is missing, and an error is thrown.  The file may be gone for good.  But in two cases a file is missing
+ *   although the server has its contents in another file.  First, when a standby is promoted, its last file gets
+ *   another name, and for a moment the server's functions still look for the old name.  Second, each standby of the
+ *   promoted server removes the files of the old timeline that are later than the promotion.
  *
- * - The bytes that were read are not a valid record, although the server has replayed this record: the
- *	 open file is not the file that was replayed, because another file from the archive has taken its
- *	 name, or because the server has used the open file again for a later part of the WAL.
+ * - The bytes that were read are not a valid record, although the server has replayed a record at this place.  Then
+ *   the open file is not the file that was replayed: either a file from the archive has taken the name of the
+ *   replayed file, or the server has used the open file again for a later part of the WAL.
  *
- * So after each failure everything is opened again, and only a repeated failure is final.  In a file
- * that the server has finished, whose name stays, the second failure is final.  In the server's last
- * file, which gets another name at a promotion, failures are final if they last for HERALD_WAL_WAIT_MS.
+ * So after each failure everything is opened again, and only a repeated failure is final.  A file that the server
+ * has finished keeps its name, so in such a file the second failure is final.  The name of the server's last file
+ * changes at a promotion, so in the last file failures are final only after they have lasted for HERALD_WAL_WAIT_MS.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -43,29 +44,40 @@
 #include "core/stop_point.h"
 #include "notify/wal/wal_reader.h"
 
-/* Maximum number of records that one call passes over, so that the caller can do other things in between. */
+/*
+ * Maximum number of records that one call of herald_wal_reader_next() passes over.  The limit lets the caller do
+ * other things between two calls.
+ */
 #define PASSED_OVER_MAX		1000
 
-/* Maximum bytes of the record buffer that is kept from one record to the next.  Almost all records are shorter. */
+/*
+ * Maximum size in bytes of a record buffer that is kept for the next record.  A larger buffer is freed, since almost
+ * all records are shorter.
+ */
 #define RECORD_KEPT			((uint32) 1024 * 1024)
 
 struct HeraldWalReader
 {
-	ReadLocalXLogPageNoWaitPrivate page;	/* the first field: open_file()
-											 * gets a pointer to it */
+	ReadLocalXLogPageNoWaitPrivate page;	/* must be the first field, since
+											 * open_file() casts a pointer to
+											 * this field to a pointer to the
+											 * struct */
 	MemoryContext context;		/* for this struct */
 	MemoryContext xlog_context; /* for everything that the server's reader
 								 * allocates */
 	MemoryContextCallback at_close; /* closes the file when xlog_context ends */
-	XLogReaderState *xlog;		/* NULL: must be opened */
-	XLogSegNo	file;			/* the last file that was to be opened */
+	XLogReaderState *xlog;		/* the server's reader; NULL: it must be
+								 * created */
+	XLogSegNo	file;			/* number of the last file that was opened or
+								 * could not be opened */
 	XLogRecPtr	position;		/* where reading continues */
-	bool		is_inexact;		/* the next record may begin only after the
-								 * position */
+	bool		is_inexact;		/* perhaps no record begins at `position`, so
+								 * search for the first record that begins
+								 * there or later */
 	char		reason[256];
 };
 
-/* The last transaction that asked how long it may wait, and the total time of its waits. */
+/* The last transaction that has called herald_wal_wait_left(), and the total time that this transaction has waited. */
 static LocalTransactionId waited_in;
 static uint64 waited_ms;
 
@@ -112,8 +124,8 @@ herald_wal_reader_next(HeraldWalReader *reader)
 }
 
 /*
- * Try at least once more, since the name of the file may be changing.  In the server's last file, go on
- * trying while herald_wal_wait_left() allows a wait.  False: each attempt has failed.
+ * Try at least once more, since the name of the file may be changing.  After a failure in the server's last file,
+ * try again and again while herald_wal_wait_left() allows a wait.  Returns false if all attempts fail.
  */
 static bool
 try_again(HeraldWalReader *reader, HeraldWalRead *result)
@@ -155,7 +167,7 @@ herald_wal_waited(uint64 time_ms)
 	waited_ms += time_ms;
 }
 
-/* False: reading has failed, and may succeed later. */
+/* Try to read once.  Returns false if reading has failed; a later attempt may succeed. */
 static bool
 try_next(HeraldWalReader *reader, HeraldWalRead *result)
 {
@@ -163,8 +175,8 @@ try_next(HeraldWalReader *reader, HeraldWalRead *result)
 	volatile bool success = false;
 
 	/*
-	 * The server's reader makes its buffer longer, but never shorter: free
-	 * the buffer after a long record.
+	 * The server's reader never makes its buffer shorter, so free the buffer
+	 * after a long record.
 	 */
 	if (reader->xlog != NULL && reader->xlog->readRecordBufSize > RECORD_KEPT)
 		close_xlog(reader);
@@ -253,8 +265,8 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 				return failed(reader, error ? error : "no record was found");
 
 			/*
-			 * The last page may have changed since it was read: read it
-			 * again.
+			 * The last page may have grown since it was read: make the next
+			 * call read the page again.
 			 */
 			go_to_position(reader);
 			*result = HERALD_WAL_READ_END;
@@ -266,7 +278,7 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 	}
 }
 
-/* Go to the first record at the position or after it.  False: no record was found. */
+/* Seek the first record that begins at the position or later.  Returns false if no record was found. */
 static bool
 find_record(HeraldWalReader *reader, char **error)
 {
@@ -278,7 +290,7 @@ find_record(HeraldWalReader *reader, char **error)
 	return true;
 }
 
-/* Is this a kind of record that reorder.c looks at? */
+/* Is the record of a kind that reorder.c looks at? */
 static bool
 may_concern_us(XLogReaderState *record)
 {
@@ -323,7 +335,10 @@ open_xlog(HeraldWalReader *reader)
 	reader->file = reader->position / wal_segment_size;
 }
 
-/* Closes the file, too (close_file()).  XLogReaderFree() would not free a long record that has been decoded. */
+/*
+ * Delete the context of the server's reader.  Deleting the context calls close_file().  XLogReaderFree() would not
+ * be enough, since it does not free a long record that has been decoded.
+ */
 static void
 close_xlog(HeraldWalReader *reader)
 {
@@ -332,8 +347,9 @@ close_xlog(HeraldWalReader *reader)
 }
 
 /*
- * If the last record ended at the end of a page, the next page's header is at the position.  Pass over the header, since
- * a server with assertions does not begin to read at a header.
+ * Let the server's reader continue at the position.  If the last record ended at the end of a page, the header of
+ * the next page is at the position.  Then begin after this header, since a server with assertions does not begin to
+ * read at a header.
  */
 static void
 go_to_position(HeraldWalReader *reader)

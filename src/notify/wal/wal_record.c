@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wal_record.c
- *	  What the server's own records in the WAL say about transactions, runs and databases.
+ *	  Reads facts about transactions, runs and databases from the server's own records in the WAL.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -94,7 +94,10 @@ herald_wal_record_created(XLogReaderState *record)
 	{
 		xl_dbase_create_file_copy_rec *copy = (xl_dbase_create_file_copy_rec *) XLogRecGetData(record);
 
-		/* A database that moves to another tablespace is copied to itself. */
+		/*
+		 * A move of a database to another tablespace copies the database to
+		 * itself, and creates no database.
+		 */
 		return copy->db_id != copy->src_db_id ? copy->db_id : InvalidOid;
 	}
 	return InvalidOid;

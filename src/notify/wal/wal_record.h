@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wal_record.h
- *	  What the server's own records in the WAL say about transactions, runs and databases.
+ *	  Reads facts about transactions, runs and databases from the server's own records in the WAL.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -15,13 +15,16 @@
 #include "access/xlogreader.h"
 #include "datatype/timestamp.h"
 
-/* What a record says about the end of a transaction and its subtransactions.  Valid until the next record is read. */
+/*
+ * The information in a record about the end of a transaction and its subtransactions.  Valid until the next record is
+ * read.
+ */
 typedef struct HeraldWalEnd
 {
 	enum
 	{
 		HERALD_WAL_END_NONE,	/* the record is about something else */
-		HERALD_WAL_END_COMMIT,	/* including COMMIT PREPARED */
+		HERALD_WAL_END_COMMIT,	/* a commit, or COMMIT PREPARED */
 		HERALD_WAL_END_ABORT,
 		HERALD_WAL_END_PREPARE
 	}			kind;
@@ -33,13 +36,16 @@ typedef struct HeraldWalEnd
 
 extern HeraldWalEnd herald_wal_record_end(XLogReaderState *record);
 
-/* Is this a commit record, including that of a prepared transaction? */
+/* Is this the record of a commit or of a COMMIT PREPARED? */
 extern bool herald_wal_record_is_commit(XLogReaderState *record);
 
-/* Does a run of a server begin after this record?  True for a checkpoint at shutdown, and for the end of a recovery. */
+/*
+ * Does a run of the server begin after this record?  Returns true for a shutdown checkpoint and for an end of
+ * recovery.
+ */
 extern bool herald_wal_record_ends_run(XLogReaderState *record);
 
-/* Returns the database that this record creates; InvalidOid: it creates none. */
+/* Returns the database that this record creates; InvalidOid: the record creates no database. */
 extern Oid	herald_wal_record_created(XLogReaderState *record);
 
 #endif							/* HERALD_WAL_RECORD_H */
