@@ -20,7 +20,7 @@ PAGE = """<!doctype html>
     }
   }
   const source = new EventSource("/events");
-  source.onmessage = event => show(JSON.parse(event.data));
+  source.onmessage = event => JSON.parse(event.data).forEach(show);
   source.addEventListener("state", event => {
     list.replaceChildren();
     shown.clear();
@@ -34,7 +34,7 @@ PAGE = """<!doctype html>
 
 
 def events(connection: psycopg.Connection, position: str | None) -> Iterator[str]:
-    """Each event has for its id the position after it; the browser that comes back sends the last one."""
+    """An event has all rows of a call; its id is the position after them, and the browser that comes back sends the last one."""
     yield "retry: 500\n\n"
     while True:
         if not position:  # begin with the state: what is committed after the position is pushed
@@ -42,10 +42,12 @@ def events(connection: psycopg.Connection, position: str | None) -> Iterator[str
             state = [str(order) for order, in connection.execute("SELECT id FROM orders ORDER BY id")]
             yield f"id: {position}\nevent: state\ndata: {json.dumps(state)}\n\n"
         try:
-            for position, payload in connection.execute(
-                    "SELECT position, payload FROM herald.read('orders', after => %s, wait => '20s')", [position]):
-                data = "" if payload is None else f"data: {json.dumps(payload)}\n"  # without data only the id counts
-                yield f"id: {position}\n{data}\n"
+            rows = connection.execute(
+                "SELECT position, payload FROM herald.read('orders', after => %s, wait => '20s')", [position]).fetchall()
+            position = rows[-1][0]
+            payloads = [payload for _, payload in rows if payload is not None]
+            data = f"data: {json.dumps(payloads)}\n" if payloads else ""  # without data only the id counts
+            yield f"id: {position}\n{data}\n"
         except (psycopg.DataError, psycopg.errors.ObjectNotInPrerequisiteState):  # no position, or one too old
             position = None
 

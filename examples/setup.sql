@@ -9,7 +9,4 @@ END
 $$;
 CREATE TRIGGER orders_notify AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION orders_notify();
 
--- What the consumer makes, and the position up to which it has done so: one row.
 CREATE TABLE bill (order_id bigint PRIMARY KEY);
-CREATE TABLE progress (position text);
-INSERT INTO progress VALUES (NULL);

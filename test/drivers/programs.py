@@ -7,7 +7,8 @@ from pathlib import Path
 from browser import NEEDS as BROWSER_NEEDS
 from harness.installation import find_installation
 from harness.prefix import TOP
-from program import CARGO_NEEDS, GO_ENVIRONMENT, NPM_CI, PYTHON_NEEDS, Program, cargo_build, pip_install
+from program import (CARGO_NEEDS, GO, GO_ENVIRONMENT, JAVA_NEEDS, NPM_CI, PYTHON_NEEDS, WITH_VENV, Program, cargo_build,
+                     java_build, pip_install)
 
 # The numbers of the scenario; each program has its own constants.
 HEARD = 4 * (400 + 100) * 10 + 5  # large, own, committed, received again, after reconnecting
@@ -20,9 +21,10 @@ class Driver(Program):
     """The scenario with one client library, and its example."""
 
     home = Path(__file__).resolve().parent
-    shared = {"examples": TOP / "examples"}
+    shared = {name: TOP / name for name in ("examples", "clients")}
 
     example: list[str] = field(default_factory=list)  # the command that runs docs/resume.md's example for this driver
+    by_hand: bool = False  # that example is not based on a client package
     tcp: bool = False  # the driver does not support unix sockets
     handover: bool = False  # runs two clients of a pool instead of the scenario
     pushes: bool = False  # runs an example server that pushes to a browser instead of the scenario
@@ -49,7 +51,7 @@ def _libpq() -> Driver:
 def _python(name: str, script: str = "main.py", **others: object) -> Driver:
     if not others:
         others = {"example": ["{build}/venv/bin/python", f"{{build}}/examples/consumer_{name}.py"]}
-    return Driver(name, ["{build}/venv/bin/python", f"{{build}}/{script}"], pip_install("-r", "requirements.txt"),
+    return Driver(name, ["{build}/venv/bin/python", f"{{build}}/{script}"], pip_install("-r", "requirements.txt", "./clients/python"),
                   dict(PYTHON_NEEDS), **others)
 
 
@@ -63,18 +65,15 @@ def programs() -> list[Driver]:
         _python("psycopg"),
         _python("asyncpg"),
         Driver("pgjdbc", ["java", "-cp", "{build}:{build}/target/dependency/*", "Main"],
-               [["mvn", "--batch-mode", "--quiet", "-Dmaven.repo.local={downloads}/maven",
-                 "dependency:copy-dependencies"],
-                ["javac", "-encoding", "UTF-8", "-Xlint:all,-serial", "-Werror",
-                 "-cp", "target/dependency/*", "-d", ".", "Main.java", "examples/Consumer.java"]],
-               {"default-jdk-headless": ["javac", "-version"], "maven": ["mvn", "--version"]}, tcp=True,
-               example=["java", "-cp", "{build}:{build}/target/dependency/*", "Consumer"]),
-        Driver("node-postgres", ["node", "{build}/main.js"], [NPM_CI],
+               java_build("Main.java", "examples/Consumer.java"), dict(JAVA_NEEDS), tcp=True,
+               example=["java", "-cp", "{build}:{build}/target/dependency/*", "Consumer"], by_hand=True),
+        Driver("node-postgres", ["node", "{build}/main.js"],
+               [NPM_CI, ["npm", "install", "--no-save", "--install-links", *NPM_CI[2:], "./clients/javascript"]],
                {"nodejs": ["node", "--version"], "npm": ["npm", "--version"]},
                example=["node", "{build}/examples/consumer.js"]),
         Driver("pgx", ["{build}/main"],
-               [["go", "build", "-o", "main", "."], ["go", "build", "-o", "consumer", "examples/consumer.go"]],
-               {"golang-go": ["go", "version"]}, GO_ENVIRONMENT, example=["{build}/consumer"]),
+               [*pip_install(GO), ["go", "build", "-o", "main", "."], ["go", "build", "-o", "consumer", "examples/consumer.go"]],
+               dict(PYTHON_NEEDS), GO_ENVIRONMENT | WITH_VENV, example=["{build}/consumer"]),
         Driver("tokio-postgres", ["{build}/target/debug/drivers_tokio_postgres"], [cargo_build()],
                CARGO_NEEDS, {"CARGO_HOME": "{downloads}/cargo"}),
         _python("handover", "handover.py", folder="psycopg", handover=True,

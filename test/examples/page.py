@@ -27,9 +27,10 @@ def commands(name: str) -> tuple[list[str], list[str]]:
 
 
 def follow(cluster: TcpCluster, name: str, folder: Path, environment: dict[str, str], *, jars: Path | None = None) -> None:
-    """Runs the page's commands in an empty folder with the examples; TrialError if the order gets no bill, or is not
-    pushed. The environment is that of a trial's program; `jars` is the folder with the page's downloads."""
+    """Runs the page's commands in an empty folder with the examples and the client packages; TrialError if the order gets no
+    bill, or is not pushed. The environment is that of a trial's program; `jars` is the folder with the page's downloads."""
     shutil.copytree(EXAMPLES, folder / "examples")
+    shutil.copytree(TOP / "clients", folder / "clients", ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
     for jar in jars.glob("*.jar") if jars else ():
         shutil.copy(jar, folder)
     port = str(free_port())

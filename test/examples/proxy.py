@@ -27,6 +27,7 @@ class Proxy:
         self._left: int | None = None  # the number of bytes to pass to the clients before the connections break
         self._late: tuple[bytes, float] | None = None  # see delay_commit()
         self._lingers_s = 0.0  # see delay_end()
+        self._muted: set[socket.socket] = set()  # see mute()
         self._broken = threading.Event()
         self._door = socket.create_server((LOOPBACK, 0))
         self.port: int = self._door.getsockname()[1]
@@ -79,6 +80,30 @@ class Proxy:
         finally:
             self._lingers_s = 0
 
+    def close(self) -> None:
+        """Closes all connections, on both sides, as a pooler or a balancer does: with no reset."""
+        for pair in self._take():
+            for side in pair:
+                _close(side)
+
+    def mute(self, to_server: bool, to_client: bool) -> None:
+        """From now on nothing passes in these directions on the present connections, not even their end, and no side is
+        informed. Later connections are not affected."""
+        with self._lock:
+            for client, server in self._pairs:
+                self._muted |= {server} if to_server else set()
+                self._muted |= {client} if to_client else set()
+
+    def end_muted(self) -> None:
+        """Resets the connections that are mute, on both sides, as keepalives do after a while."""
+        with self._lock:
+            ended = [pair for pair in self._pairs if self._muted & set(pair)]
+            self._pairs = [pair for pair in self._pairs if pair not in ended]
+            self._muted.clear()
+        for pair in ended:
+            for side in pair:
+                _reset(side)
+
     # ---- within ----
 
     def _await_break(self) -> None:
@@ -125,6 +150,7 @@ class Proxy:
         worked = False
         try:
             while data := source.recv(CHUNK_BYTES):
+                self._until_not_muted(pair, target)
                 late = self._late
                 worked = worked or late and late[0] in data
                 if target is pair[0]:
@@ -139,10 +165,17 @@ class Proxy:
                 else:
                     target.sendall(data)
             time.sleep(self._lingers_s)
+            self._until_not_muted(pair, target)
             self._end(pair, target, socket.SHUT_WR)
         except OSError:  # one side has disconnected: disconnect the other one
+            self._until_not_muted(pair, target)
             for side in pair:
                 self._end(pair, side, socket.SHUT_RDWR)
+
+    def _until_not_muted(self, pair: Pair, target: socket.socket) -> None:
+        """Waits while nothing may pass to this side, unless the connection is broken meanwhile."""
+        while target in self._muted and pair in self._pairs:
+            time.sleep(0.02)
 
     def _until_torn(self, pair: Pair, data: bytes) -> tuple[bytes, bool]:
         """The part of the data that a client still receives, and whether it is the last."""
@@ -178,6 +211,15 @@ class Proxy:
                     side.shutdown(how)
                 except OSError:
                     pass
+
+
+def _close(side: socket.socket) -> None:
+    """Closes it, also for a thread that is reading from it."""
+    try:
+        side.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    side.close()
 
 
 def _reset(side: socket.socket) -> None:

@@ -12,7 +12,7 @@ from trial import OTHERS, Consumer, Trial, check_same
 
 LISTED = "return Array.from(document.querySelectorAll('#orders li'), line => line.textContent)"
 # Records what is pushed, in order: the page itself would hide duplicates.
-RECORD = "window.pushed = []; source.addEventListener('message', event => pushed.push(JSON.parse(event.data)))"
+RECORD = "window.pushed = []; source.addEventListener('message', event => pushed.push(...JSON.parse(event.data)))"
 
 
 class PushTrial(Trial):

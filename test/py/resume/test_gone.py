@@ -111,7 +111,7 @@ def test_relay_is_late(connect):
                 notify(sender, "c", "1")
                 until(lambda: has_replayed(standby), "the standby has replayed it")
                 detail, _ = why_not(client, "c", token)
-            assert detail == "The relay of this standby has not yet come to what queries see here."
+            assert detail == "The relay of this server has not yet come to the position, or to what queries see here."
             another = connect(standby)
             assert resume(another, "c", token)
             assert hear(another, 1) == ["1"]

@@ -21,7 +21,7 @@ def tree(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
     for name in ("harness", "test/regress", "test/isolation"):
         shutil.copytree(TOP / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("Makefile", "pg_herald.control", "test/given_server", "test/temporary_server", "test/run_sql.py"):
+    for name in ("Makefile", "common.mk", "pg_herald.control", "test/given_server", "test/temporary_server", "test/run_sql.py"):
         shutil.copy(TOP / name, folder / name)
     return folder
 
@@ -48,15 +48,15 @@ def passed(output: str) -> list[str]:
 
 
 def test_temporary_server(tree):
-    """Guards: where the environment names no server, all SQL tests run on one that preloads pg_herald."""
+    """Guards: where the environment names no server, all SQL tests run on one that preloads both libraries."""
     status, output = installcheck(tree, None)
     assert status == 0, output
     assert len(passed(output)) == scheduled(tree)
 
 
 def test_given_server(tree):
-    """Guards: a server with default settings, which preloads pg_herald, passes; tests that cannot run are named."""
-    for server in started(preload=True, settings=SETTINGS | {"autovacuum": True}):
+    """Guards: a server with default settings, which preloads both libraries, passes; tests that cannot run are named."""
+    for server in started(preload=True, caches=True, settings=SETTINGS | {"autovacuum": True}):
         status, output = installcheck(tree, server)
         assert status == 0, output
         assert len(passed(output)) == scheduled(tree) - len(NEED_MORE)
