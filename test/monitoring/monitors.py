@@ -29,6 +29,11 @@ scrape_configs:
 """
 
 
+def whole(exporter: str) -> str:
+    """Its file, with that of pg_herald_cache appended."""
+    return "".join((MONITORING / f"{exporter}{part}.yml").read_text(encoding="utf-8") for part in ("", ".cache"))
+
+
 class Exporter(PrivateServer):
     """A server of metrics."""
 
@@ -57,7 +62,7 @@ class PostgresExporter(Exporter):
     program_name = "prometheus-postgres-exporter"
 
     def command(self) -> list[str]:
-        queries = self.write("queries.yml", (MONITORING / "postgres_exporter.yml").read_text(encoding="utf-8"))
+        queries = self.write("queries.yml", whole("postgres_exporter"))
         source = (f"host={self.cluster.socket_folder} port={self.cluster.port} user={ROLE} dbname=postgres"
                   " sslmode=disable")
         return ["env", f"DATA_SOURCE_NAME={source}", self.program, f"--web.listen-address={self.address}",
@@ -70,7 +75,7 @@ class SqlExporter(Exporter):
     program_name = "prometheus-sql-exporter"
 
     def command(self) -> list[str]:
-        text = (MONITORING / "prometheus-sql-exporter.yml").read_text(encoding="utf-8")
+        text = whole("prometheus-sql-exporter")
         url = f"postgres://{ROLE}@/postgres?host={self.cluster.socket_folder}&port={self.cluster.port}&sslmode=disable"
         for pattern, value in ((r"postgres://[^\"]*", url), ("interval: 15s", "interval: 1s")):
             text, changes = re.subn(pattern, value, text)
@@ -79,17 +84,25 @@ class SqlExporter(Exporter):
 
 
 class Prometheus(PrivateServer):
-    """Scrapes both exporters each second, and has our alerts, which wait for seconds instead of minutes."""
+    """Scrapes both exporters each second, and has our alerts, which wait for seconds instead of minutes.
+
+    thousandth  the alerts compare kB instead of MB
+    """
 
     program_name = "prometheus"
 
-    def __init__(self, postgres_exporter: Exporter, sql_exporter: Exporter):
+    def __init__(self, postgres_exporter: Exporter, sql_exporter: Exporter, thousandth: bool = False):
         super().__init__()
+        self.thousandth = thousandth
         self.exporters = {"postgres_exporter": postgres_exporter.address, "sql_exporter": sql_exporter.address}
 
     def command(self) -> list[str]:
-        rules, changes = re.subn(r"\bfor: \d+[ms]", "for: 2s", (MONITORING / "alerts.yml").read_text(encoding="utf-8"))
-        assert changes > 0
+        rules = (MONITORING / "alerts.yml").read_text(encoding="utf-8")
+        for pattern, value in ((r"\bfor: \d+[ms]", "for: 2s"), (r"\boffset \d+m", "offset 10s")):
+            rules, changes = re.subn(pattern, value, rules)
+            assert changes > 0
+        if self.thousandth:
+            rules = re.sub(r"\b\d{7,}\b", lambda bytes_: str(int(bytes_[0]) // 1024), rules)
         self.write("alerts.yml", rules)
         config = self.write("prometheus.yml", PROMETHEUS.format(relabelling=relabelling(), **self.exporters))
         return [self.program, f"--config.file={config}", f"--storage.tsdb.path={self.folder / 'data'}",
@@ -111,9 +124,10 @@ class Prometheus(PrivateServer):
         assert len(result) < 2, result
         return float(result[0]["value"][1]) if result else 0.0
 
-    def alerts(self) -> set[str]:
-        """The names of the firing alerts."""
-        return {alert["labels"]["alertname"] for alert in self._get("alerts")["alerts"] if alert["state"] == "firing"}
+    def alerts(self, job: str = "") -> set[str]:
+        """The names of the firing alerts, of all jobs or of one."""
+        return {alert["labels"]["alertname"] for alert in self._get("alerts")["alerts"]
+                if alert["state"] == "firing" and job in (alert["labels"].get("job"), "")}
 
     def _get(self, what: str, **arguments: str) -> dict:
         url = f"http://{LOOPBACK}:{self.port}/api/v1/{what}?{urlencode(arguments)}"
@@ -123,7 +137,7 @@ class Prometheus(PrivateServer):
 
 def relabelling() -> str:
     """The lines for prometheus.yml that prometheus-sql-exporter.yml has in a comment."""
-    lines = (MONITORING / "prometheus-sql-exporter.yml").read_text(encoding="utf-8").splitlines()
+    lines = whole("prometheus-sql-exporter").splitlines()
     return "\n".join("      " + line.removeprefix("#").strip() for line in lines if line.startswith("#     - {"))
 
 

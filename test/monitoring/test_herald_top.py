@@ -366,6 +366,13 @@ def test_what_is_wrong_is_said(cluster, arguments, status, said):
     assert "Traceback" not in done.stderr
 
 
+def test_manual_has_each_option():
+    """Guards: the manual page describes the options that the program has, and no others."""
+    said = subprocess.run([*PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
+    manual = (MONITORING / "herald-top.1").read_text(encoding="utf-8").replace("\\", "")
+    assert set(re.findall(r"--\w+", manual)) == set(re.findall(r"--\w+", said)) != set()
+
+
 def test_reader_that_goes(cluster):
     """Guards: herald-top | head ends without an error message."""
     shell = subprocess.run(["sh", "-c", f"{PROGRAM[0]} {PROGRAM[1]} -i 0.2 | head -n 1"], env=environment(cluster),

@@ -16,7 +16,7 @@ import yaml
 from harness import cleanup
 from harness.cluster import SUPERUSER, Cluster
 from harness.installation import system_program
-from monitors import MONITORING, ROLE, PostgresExporter, Prometheus, SqlExporter, copy_for_promtool
+from monitors import MONITORING, ROLE, PostgresExporter, Prometheus, SqlExporter, copy_for_promtool, whole
 from servers import SETTINGS
 
 DEADLINE_S = 60
@@ -28,7 +28,7 @@ cleanup.interrupt_by_signals()
 @pytest.fixture(scope="module")
 def site():
     """A server under load: senders, listeners, a cache."""
-    with Cluster(preload=True, settings=SETTINGS) as cluster:
+    with Cluster(preload=True, caches=True, settings=SETTINGS) as cluster:
         cluster.create_herald()
         cluster.psql(f"CREATE ROLE {ROLE} LOGIN; GRANT pg_monitor TO {ROLE}")
         with Load(cluster):
@@ -68,9 +68,9 @@ class Load:
             thread.join()
 
     def listen(self) -> None:
-        """Listens, and reads everything."""
+        """Listens, as a client that can resume, and reads everything."""
         with connect(self.cluster) as connection:
-            connection.execute("LISTEN orders")
+            connection.execute("SET herald.heartbeat = '10s'; LISTEN orders; LISTEN herald_position")
             while not self.stopped.is_set():
                 for _ in connection.notifies(timeout=POLL_S):
                     pass
@@ -98,6 +98,11 @@ def eventually(condition, what: str) -> None:
         time.sleep(POLL_S)
 
 
+def read(name: str) -> str:
+    """A file of monitoring/."""
+    return (MONITORING / name).read_text(encoding="utf-8")
+
+
 def generator():
     """The module monitoring/generate."""
     loader = SourceFileLoader("generate", str(MONITORING / "generate"))
@@ -108,8 +113,16 @@ def generator():
 
 
 def metrics() -> set[str]:
-    """The names of all metrics."""
-    return {query.metric(column) for query in generator().QUERIES for column in query.values}
+    """The names of all metrics of a primary."""
+    return {query.metric(column) for query in generator().QUERIES + generator().OF_CACHES for column in query.values
+            if query.name != "herald_relay"}
+
+
+def dashboard(*, of_relay: bool) -> list[str]:
+    """What the lines of the dashboard show: on a standby about its relay, or everything else."""
+    panels = json.loads((MONITORING / "grafana-dashboard.json").read_text(encoding="utf-8"))["panels"]
+    return [target["expr"].replace("$instance", ".*").replace("$__rate_interval", "4s")
+            for panel in panels for target in panel.get("targets", []) if ("herald_relay" in target["expr"]) == of_relay]
 
 
 def test_files_are_as_generated():
@@ -117,19 +130,42 @@ def test_files_are_as_generated():
     subprocess.run([MONITORING / "generate", "--check"], check=True)
 
 
-@pytest.mark.parametrize("name, queries_of", [
-    ("postgres_exporter.yml", lambda file: file.values()),
-    ("pg_exporter.yml", lambda file: file.values()),
-    ("pg_herald.collector.yml", lambda file: file["queries"]),
-    ("prometheus-sql-exporter.yml", lambda file: file["jobs"][0]["queries"])])
-def test_queries(site, name, queries_of):
-    """Guards: each file is YAML, and its queries run for a role that has only pg_monitor."""
-    queries = list(queries_of(yaml.safe_load((MONITORING / name).read_text(encoding="utf-8"))))
-    assert len(queries) == len(generator().QUERIES)
-    with connect(site, ROLE) as connection:
-        for query, ours in zip(queries, generator().QUERIES):
+@pytest.fixture(scope="module")
+def without_caches():
+    """A server that has only pg_herald."""
+    with Cluster(preload=True, settings=SETTINGS) as cluster:
+        cluster.create_herald()
+        cluster.psql(f"CREATE ROLE {ROLE} LOGIN; GRANT pg_monitor TO {ROLE}")
+        yield cluster
+
+
+@pytest.mark.parametrize("text, queries_of, caches_too", [
+    (read("postgres_exporter.yml"), lambda file: file.values(), False),
+    (whole("postgres_exporter"), lambda file: file.values(), True),
+    (read("pg_exporter.yml"), lambda file: file.values(), True),
+    (read("pg_herald.collector.yml"), lambda file: file["queries"], False),
+    (read("pg_herald.collector.yml") + read("pg_herald_cache.collector.yml").replace("collector_name", "---\ncollector_name"),
+     lambda *files: [query for file in files for query in file["queries"]], True),
+    (read("prometheus-sql-exporter.yml"), lambda file: file["jobs"][0]["queries"], False),
+    (whole("prometheus-sql-exporter"), lambda file: file["jobs"][0]["queries"], True)],
+    ids=["postgres_exporter", "postgres_exporter and caches", "pg_exporter", "sql_exporter", "sql_exporter and caches",
+         "prometheus-sql-exporter", "prometheus-sql-exporter and caches"])
+def test_queries(site, without_caches, text, queries_of, caches_too):
+    """Guards: each file is YAML, and its queries run for a role that has only pg_monitor; those of caches apart, they need
+    only pg_herald."""
+    expected = generator().QUERIES + generator().OF_CACHES * caches_too
+    queries = list(queries_of(*yaml.safe_load_all(text)))
+    assert len(queries) == len(expected)
+    with connect(site if caches_too else without_caches, ROLE) as connection:
+        for query, ours in zip(queries, expected):
             columns = [column.name for column in connection.execute(query["query"]).description]
             assert columns == [*ours.labels, *ours.values]
+
+
+def test_tags():
+    """Guards: pg_exporter asks pg_herald_cache only where that is."""
+    tags = {name: query["tags"] for name, query in yaml.safe_load(read("pg_exporter.yml")).items()}
+    assert [name for name, of in tags.items() if of == ["extension:pg_herald_cache"]] == ["pg_herald_cache", "pg_herald_caches"]
 
 
 def test_exporters_have_all(exporters):
@@ -150,25 +186,22 @@ def test_dashboard_moves(prometheus):
     """Guards: each line of the dashboard has data from either exporter, and shows the load."""
     eventually(lambda: prometheus.value('count(herald_delivered_total)') == 2, "both exporters are asked")
     time.sleep(5)
-    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text(encoding="utf-8"))
 
     def from_both(expression: str) -> bool:
         jobs = {series["metric"].get("job") for series in prometheus.query(expression)}
         return jobs - {None} in ({"postgres_exporter", "sql_exporter"}, set()) and bool(jobs)
 
-    for panel in dashboard["panels"]:
-        for target in panel.get("targets", []):
-            expression = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "4s")
-            eventually(lambda expression=expression: from_both(expression), expression)
+    for expression in dashboard(of_relay=False):
+        eventually(lambda expression=expression: from_both(expression), expression)
     # Two listeners receive two of three notifications of each transaction; roughly: the counters are read one by one.
     for expression in ("rate(herald_notifications_total[5s]) > 0",
                        "rate(herald_delivered_total[5s]) > rate(herald_notifications_total[5s])",
-                       "rate(herald_duplicates_removed_total[5s]) > 0", "rate(herald_invalidations_total[5s]) > 0",
+                       "rate(herald_duplicates_removed_total[5s]) > 0", "rate(herald_cache_invalidations_total[5s]) > 0",
                        'rate(herald_channel_sent_total{channel="orders"}[5s]) > 0',
                        'rate(herald_channel_delivered_total{channel="orders"}[5s])'
                        ' > rate(herald_channel_sent_total{channel="orders"}[5s])',
                        'time() - herald_channel_last_sent_timestamp_seconds{channel="orders"} < 10',
-                       'sum by (job) (herald_listeners_count{datname="postgres"}) == 2', "herald_cache_sessions == 1",
+                       'sum by (job) (herald_listeners_sessions{datname="postgres"}) == 2', "herald_caches_sessions == 1",
                        "herald_watchdog_up == 1"):
         eventually(lambda expression=expression: len(prometheus.query(expression)) == 2, expression)
     assert prometheus.alerts() == set()
