@@ -11,7 +11,7 @@ LINK = re.compile(r"(?<!!)\[([^][]*)\]\((?![a-z]+:|#)([^)#]+)(#[^)]*)?\)")
 
 ROW_IN_TEXT = re.compile(r"<p>(?:[^<]*\n)?(\|[^\n]*\|)")
 
-BADGES = re.compile(r"^\[!\[.*\]\(\.\./\.\./actions/.*\)\n", re.MULTILINE)
+BADGES = re.compile(r"^\[!\[.*\]\(.*/actions/.*\)\n", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, *, page: Page, files: Files, **_arguments) -> str:
