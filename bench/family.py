@@ -23,15 +23,16 @@ class Skipped(Exception):
 
 
 def start_cluster(stack: ExitStack, name: str, settings: dict) -> Cluster:
-    """A started cluster, "stock" or "herald", with database measure.DBNAME, until the stack ends.
+    """A started cluster, "stock", "herald" or "caches" (pg_herald and pg_herald_cache), with database measure.DBNAME, until
+    the stack ends.
 
-    In "herald" the extension is created; settings that begin with herald. apply to "herald" only.
+    The extensions are created; settings that begin with herald. do not apply to "stock".
     """
     chosen = SETTINGS | {key: value for key, value in settings.items()
-                         if name == "herald" or not key.startswith("herald.")}
-    cluster = stack.enter_context(Cluster(preload=name == "herald", settings=chosen))
+                         if name != "stock" or not key.startswith("herald.")}
+    cluster = stack.enter_context(Cluster(preload=name != "stock", caches=name == "caches", settings=chosen))
     cluster.psql(f"CREATE DATABASE {measure.DBNAME}")
-    if name == "herald":
+    if name != "stock":
         cluster.create_herald(measure.DBNAME)
     return cluster
 
@@ -49,7 +50,7 @@ class Context:
     _further: dict[str, Cluster] = field(default_factory=dict)
 
     def cluster_with(self, name: str, settings: dict) -> Cluster:
-        """A further cluster ("stock" or "herald") with other settings, started on first use."""
+        """A further cluster (as start_cluster() names them) with other settings, started on first use."""
         key = json.dumps([name, settings], sort_keys=True)
         if key not in self._further:
             self._further[key] = start_cluster(self.stack, name, self.settings | settings)

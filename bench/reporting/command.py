@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.reporting import documents, page, raw
+from bench.reporting import blocks, documents, page, raw
 
 TOP = Path(__file__).resolve().parent.parent.parent
 RESULTS = TOP / "bench" / "results"
@@ -18,12 +18,17 @@ def parse_arguments() -> argparse.Namespace:
                         "was neither --quick nor --smoke")
     parser.add_argument("--svg", type=Path, metavar="FOLDER", help="write each plot to a file there, too")
     parser.add_argument("--docs", action="store_true",
-                        help="instead of the page, write the tables and plots of docs/performance.md, and README's "
-                        "figures")
+                        help="instead of the page, write the tables and plots of docs/performance/, of the families "
+                        "that the run measured, then docs/performance.md, and README's figures")
+    parser.add_argument("--short-page", action="store_true",
+                        help="without a run: write the tables of docs/performance.md from the pages of docs/performance/")
     parser.add_argument("--tree", type=Path, default=TOP, metavar="FOLDER",
                         help="whose documents these are (this tree's)")
     arguments = parser.parse_args()
-    if arguments.file is None and not arguments.docs:
+    if arguments.short_page:
+        if arguments.file or arguments.docs or arguments.svg:
+            parser.error("--short-page is made without a run")
+    elif arguments.file is None and not arguments.docs:
         parser.error("FILE.jsonl is needed")
     return arguments
 
@@ -40,20 +45,26 @@ def newest(folder: Path) -> Path:
     raise raw.RawError(f"no run in {folder} but --quick and --smoke ones; name a file to take it nevertheless")
 
 
+def written_by(arguments: argparse.Namespace) -> list[Path]:
+    """Writes what the command line asks for, and returns the files."""
+    if arguments.short_page:
+        return documents.write_short_page(arguments.tree)
+    file = arguments.file or newest(RESULTS)
+    run = raw.Run.load(file)
+    if arguments.docs:
+        print(f"from {file}")
+        return documents.write(run, arguments.tree)
+    made = file.with_suffix(".html")
+    made.write_text(page.render(run), encoding="utf-8")
+    return [made, *(page.write_svg(run, arguments.svg) if arguments.svg else ())]
+
+
 def main() -> int:
     """The command."""
     arguments = parse_arguments()
     try:
-        file = arguments.file or newest(RESULTS)
-        run = raw.Run.load(file)
-        if arguments.docs:
-            print(f"from {file}")
-            written = documents.write(run, arguments.tree)
-        else:
-            made = file.with_suffix(".html")
-            made.write_text(page.render(run), encoding="utf-8")
-            written = [made, *(page.write_svg(run, arguments.svg) if arguments.svg else ())]
-    except (OSError, raw.RawError, documents.DocumentError) as error:
+        written = written_by(arguments)
+    except (OSError, raw.RawError, blocks.DocumentError) as error:
         print(f"bench/report: {error}", file=sys.stderr)
         return 1
     for path in written:

@@ -1,4 +1,4 @@
-"""The questions of docs/performance.md and README: for each the tables and plots of a run that answer it.
+"""The questions of docs/performance/ and README: for each the tables and plots of a run that answer it.
 
 Tables show medians, in brackets the range of the rounds; see figures.py. A figure is bold if it is
 behind the one that it is compared with, or misses its target.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.families import (
-    NAMES, caches, duplicates, huge, invalidation, laggard, latency, logged, memory, micro, mute, outbox, peers,
+    caches, duplicates, huge, invalidation, laggard, latency, logged, memory, micro, mute, outbox, peers,
     readers, resume, retain, scalability, signalling, standby, targets, wakeups, writers)
 from bench.family import Table
 from bench.reporting import figures, raw
@@ -25,11 +25,23 @@ MORE, LESS = "more", "less"
 
 @dataclass(frozen=True)
 class Question:
-    """A question: the name of its block, the tables of each family, and the plots below them."""
+    """A question: the name of its block, the tables of each family, and the plots beside them."""
 
     name: str
     parts: tuple[tuple[str, TablesOf], ...]  # (family, its lines -> tables)
-    plots: tuple[str, ...] = ()
+    plots: tuple[tuple[int, str], ...] = ()  # (the number of the table that it follows, from 1, its name)
+
+
+@dataclass(frozen=True)
+class Page:
+    """docs/performance/FAMILY.md: it is written by each run that measures the family."""
+
+    family: str
+    questions: tuple[Question, ...]
+
+    def families(self) -> set[str]:
+        """All families whose figures the page shows."""
+        return {family for question in self.questions for family, _ in question.parts}
 
 
 def bold(text: str, behind: bool) -> str:
@@ -429,44 +441,46 @@ def _micro(lines: list[dict]) -> list[Table]:
     return [Table("", table.columns, table.rows)]
 
 
-QUESTIONS = (
-    Question("throughput", (("targets", partial(_topologies, names=MANY_TO_ONE)), ("signalling", _signalling)),
-             ("signalling",)),
-    Question("one_to_many", (("targets", partial(_topologies, names=ONE_TO_MANY)), ("scalability", _heartbeats)),
-             ("scalability",)),
-    Question("own_channels", (("targets", partial(_topologies, names=OWN_CHANNELS)), ("targets", _listen))),
-    Question("idle_listeners", (("scalability", _ping_pong),), ("idle_listeners",)),
-    Question("profile", (("scalability", _profile),), ("profiles",)),
-    Question("latency", (("targets", _last_listener), ("latency", _single)), ("latency_single",)),
-    Question("latency_load", (("latency", _same_load), ("latency", _steady)), ("latency_load_8_1", "latency_load_1_100")),
-    Question("commits", (("targets", _commits),)),
-    Question("bystanders", (("targets", _bystanders),)),
-    Question("inserts", (("targets", _inserts), ("writers", _writers)), ("writers_clients",)),
-    Question("outbox", (("outbox", _outbox),), ("outbox_writes",)),
-    Question("wakeups", (("wakeups", _wakeups),), ("wakeups_throughput",)),
-    Question("idle", (("targets", _idle_target), ("memory", _memory))),
-    Question("laggards", (("laggard", _laggards),), ("laggard",)),
-    Question("mute", (("mute", _mute),)),
-    Question("resume", (("resume", _resume), ("retain", _retain))),
-    Question("readers", (("readers", _readers),), ("readers_latency",)),
-    Question("logged", (("logged", _logged),), ("logged_inserts",)),
-    Question("standby", (("standby", _standby),), ("standby_latency",)),
-    Question("duplicates", (("duplicates", _duplicates),), ("duplicates_time",)),
-    Question("huge", (("huge", _huge),)),
-    Question("caches", (("caches", _caches),), ("caches_rates_10",)),
-    Question("invalidation", (("invalidation", _invalidation),), ("invalidation_loads",)),
-    Question("peers", (("peers", _peers),), ("peers_unix_single", "peers_unix_pipelined")),
-    Question("micro", (("micro", _micro),), ("micro_listeners_ns",)),
+PAGES = (
+    Page("signalling", (
+        Question("throughput", (("targets", partial(_topologies, names=MANY_TO_ONE)), ("signalling", _signalling)),
+                 ((2, "signalling"),)),)),
+    Page("scalability", (
+        Question("one_to_many", (("targets", partial(_topologies, names=ONE_TO_MANY)), ("scalability", _heartbeats)),
+                 ((2, "scalability"),)),
+        Question("own_channels", (("targets", partial(_topologies, names=OWN_CHANNELS)), ("targets", _listen))),
+        Question("idle_listeners", (("scalability", _ping_pong),), ((1, "idle_listeners"),)),
+        Question("profile", (("scalability", _profile),), ((1, "profiles"),)))),
+    Page("latency", (
+        Question("latency", (("targets", _last_listener), ("latency", _single)), ((2, "latency_single"),)),
+        Question("latency_load", (("latency", _same_load), ("latency", _steady)),
+                 ((2, "latency_load_8_1"), (2, "latency_load_1_100"))),
+        Question("commits", (("targets", _commits),)),
+        Question("bystanders", (("targets", _bystanders),)))),
+    Page("wakeups", (Question("wakeups", (("wakeups", _wakeups),), ((2, "wakeups_throughput"),)),)),
+    Page("writers", (Question("inserts", (("targets", _inserts), ("writers", _writers)), ((2, "writers_clients"),)),)),
+    Page("outbox", (Question("outbox", (("outbox", _outbox),), ((1, "outbox_writes"),)),)),
+    Page("memory", (Question("idle", (("targets", _idle_target), ("memory", _memory))),)),
+    Page("laggard", (Question("laggards", (("laggard", _laggards),), ((1, "laggard"),)),)),
+    Page("mute", (Question("mute", (("mute", _mute),)),)),
+    Page("resume", (Question("resume", (("resume", _resume), ("retain", _retain))),)),
+    Page("readers", (Question("readers", (("readers", _readers),), ((1, "readers_latency"),)),)),
+    Page("logged", (Question("logged", (("logged", _logged),), ((1, "logged_inserts"),)),)),
+    Page("standby", (Question("standby", (("standby", _standby),), ((1, "standby_latency"),)),)),
+    Page("duplicates", (Question("duplicates", (("duplicates", _duplicates),), ((1, "duplicates_time"),)),)),
+    Page("huge", (Question("huge", (("huge", _huge),)),)),
+    Page("caches", (Question("caches", (("caches", _caches),), ((1, "caches_rates_10"),)),)),
+    Page("invalidation", (Question("invalidation", (("invalidation", _invalidation),), ((1, "invalidation_loads"),)),)),
+    Page("peers", (Question("peers", (("peers", _peers),), ((2, "peers_unix_single"), (2, "peers_unix_pipelined"))),)),
+    Page("micro", (Question("micro", (("micro", _micro),), ((1, "micro_listeners_ns"),)),)),
 )
 
 
 # ---- the machine, and README ----
 
-def _parameters(run: raw.Run) -> str:
+def _options(run: raw.Run) -> str:
     parameters = run.description.get("parameters", {})
-    options = [f"--{name}" for name in ("full", "quick", "smoke") if parameters.get(name)]
-    measured = parameters.get("families", [])
-    return " ".join(["bench/run", *options, *(measured if len(measured) < len(NAMES) else ())])
+    return "".join(f", --{name}" for name in ("full", "quick", "smoke") if parameters.get(name))
 
 
 def _hardware(told: dict) -> str:
@@ -474,7 +488,7 @@ def _hardware(told: dict) -> str:
     return f"{told.get('cpus')} CPUs ({told.get('cpu')}), {kernel[0] if kernel else told.get('kernel')}"
 
 
-def _memory(told: dict) -> str:
+def _memory_size(told: dict) -> str:
     return f"{int(str(told.get('memory', '0 kB')).split()[0]) / 1024 ** 2:.0f} GB"
 
 
@@ -483,17 +497,17 @@ def _server(told: dict) -> str:
     return " ".join(str(told.get("postgres")).split()[:2])
 
 
-def machine(run: raw.Run) -> str:
-    """Machine, versions and date of the run, and its failures."""
+def machine(run: raw.Run, page: Page) -> str:
+    """Machine, versions and date of the run, and what of the page failed."""
     told = run.description
-    rows = [("run", f"`{_parameters(run)}`, {told.get('time', '')[:10]}"),
+    rows = [("measured", f"{told.get('time', '')[:10]}{_options(run)}"),
             (HERALD, f"{told.get('pg_herald')}, commit {told.get('git')}"),
             ("server", str(told.get("postgres"))),
-            ("machine", f"{_hardware(told)}, {_memory(told)} of memory; the clients run on it as well"),
+            ("machine", f"{_hardware(told)}, {_memory_size(told)} of memory; the clients run on it as well"),
             ("settings", ", ".join(f"{name} = {value}" for name, value in told.get("settings", {}).get(
                 "stock", {}).items()) or "as they are by default")]
     lines = ["", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
-    lines += [f"\nNot in order: {text}" for text in run.failures()]
+    lines += [f"\nNot in order: {text}" for text in run.failures() if text.partition(":")[0] in page.families()]
     return "\n".join([*lines, ""])
 
 

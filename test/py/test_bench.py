@@ -135,12 +135,19 @@ def small_run(stock, herald):
 
 @pytest.fixture
 def document_tree(tmp_path):
-    """A tree with the documents that a run writes: docs/performance.md as it is in this tree, and a README."""
-    (tmp_path / "docs/plots").mkdir(parents=True)
+    """A tree with the documents that a run writes: the pages of figures as they are in this tree, and a README."""
+    for folder in ("performance", "plots"):
+        shutil.copytree(TOP / "docs" / folder, tmp_path / "docs" / folder)
     shutil.copy(TOP / "docs/performance.md", tmp_path / "docs")
     (tmp_path / "README.md").write_text(README_TEXT, encoding="utf-8")
     (tmp_path / "docs/plots/of_another_run.svg").write_text("<svg/>", encoding="utf-8")
     return tmp_path
+
+
+def written(tree):
+    """The texts of all files in the tree, but raw lines."""
+    return {str(path.relative_to(tree)): path.read_text(encoding="utf-8")
+            for path in tree.rglob("*") if path.is_file() and path.suffix != ".jsonl"}
 
 
 def write_documents(tree, raw_lines):
@@ -148,8 +155,7 @@ def write_documents(tree, raw_lines):
     (tree / "run.jsonl").write_text(raw_lines, encoding="utf-8")
     result = subprocess.run([TOP / "bench/report", "--docs", tree / "run.jsonl", "--tree", tree], text=True,
                             capture_output=True, check=False)
-    return result, {str(path.relative_to(tree)): path.read_text(encoding="utf-8")
-                    for path in tree.rglob("*") if path.is_file() and path.suffix != ".jsonl"}
+    return result, written(tree)
 
 
 def test_smoke_run_measures_every_family_and_writes_a_report(ended, document_tree):
@@ -170,7 +176,7 @@ def test_smoke_run_measures_every_family_and_writes_a_report(ended, document_tre
     assert not marked(mark)
     result, texts = write_documents(document_tree, results.read_text(encoding="utf-8"))
     assert result.returncode == 0, result.stderr
-    missing = set(re.findall(r"Not measured by this run; `bench/run (\w+)`", texts["docs/performance.md"]))
+    missing = set(re.findall(r"Not measured by this run; `bench/run (\w+)`", "".join(texts.values())))
     assert missing <= {"targets", "scalability", "latency"}  # one point is not enough for each of their tables
 
 
@@ -233,31 +239,59 @@ def test_exit_status_1_has_its_reason_in_the_last_lines_and_on_top_of_the_page(e
 
 
 def test_documents_are_written_by_a_run(document_tree):
-    """Tables, plots and README's figures are those of the raw lines; families that are missing there are shown as
-    such."""
+    """Tables, plots and README's figures are those of the raw lines; parts of their pages that are missing there are
+    shown as such, and the pages of other families stay as they are."""
+    before = written(document_tree)
     result, texts = write_documents(document_tree, small_run(1000, 7000))
     assert result.returncode == 0, result.stderr
-    assert set(texts) == {"README.md", "docs/performance.md", "docs/plots/signalling.svg"}
-    page, readme = texts["docs/performance.md"], texts["README.md"]
+    assert set(texts) == set(before) - {"docs/plots/of_another_run.svg"}
+    assert {name for name in texts if texts[name] != before[name]} == {
+        "README.md", "docs/performance.md", "docs/performance/signalling.md", "docs/plots/signalling.svg"}
+    page, readme, short = (texts[name] for name in ("docs/performance/signalling.md", "README.md", "docs/performance.md"))
     assert "| 100 → 1 | 1,002 (1,000–1,005) | 7,002 (7,000–7,005) | 7.0 | ≥ 5 |" in page
     assert "| machine | 2 CPUs (a CPU), Linux 6.1, 4 GB of memory;" in page and "2026-01-02" in page
-    assert "Not measured by this run; `bench/run caches` does." in page and "](plots/signalling.svg)" in page
-    assert "**" not in page.partition("<!-- throughput: begin -->")[2].partition("<!-- throughput: end -->")[0]
+    assert "](../plots/signalling.svg)" in page and "**" not in page
+    assert "| 100 connections notify 1 listener, tps | stock | 1,002 | 7,002 | 7.0 |" in short and "2026-01-02" in short
+    assert "| 1 connection notifies 1 listener, tps | stock | – | – | – |" in short
     assert "| 100 connections notify 1 listener | 1,002 tps | 7,002 tps | 7.0" in readme
     assert readme.startswith("# A title\n") and readme.endswith("\nand more\n") and "old" not in readme
 
     again, behind = write_documents(document_tree, small_run(1000, 900))
     assert again.returncode == 0
-    assert "| 100 → 1 | 1,002 (1,000–1,005) | 902 (900–905) | **0.900** | ≥ 5 |" in behind[
-        "docs/performance.md"]
+    assert "| 100 → 1 | 1,002 (1,000–1,005) | 902 (900–905) | **0.900** | ≥ 5 |" in behind["docs/performance/signalling.md"]
+    assert "| ratio | 100 → 1: 0.900 (target ≥ 5) |" in behind["docs/performance.md"]
     assert behind["README.md"] != readme
     assert behind["docs/plots/signalling.svg"] != texts["docs/plots/signalling.svg"]
+
+
+def test_part_that_a_run_did_not_measure_is_shown_as_such(document_tree):
+    """The page of a family also has rows of `targets`: without them it says what measures them. README stays as it is."""
+    lines = [line for line in small_run(1000, 7000).splitlines() if '"targets", "point"' not in line]
+    result, texts = write_documents(document_tree, "\n".join(lines))
+    assert result.returncode == 0, result.stderr
+    assert "Not measured by this run; `bench/run targets` does." in texts["docs/performance/signalling.md"]
+    assert "| 8 | 1,002 (1,000–1,005) | 7,002 (7,000–7,005) | 7.0 |" in texts["docs/performance/signalling.md"]
+    assert texts["README.md"] == README_TEXT
+
+
+def test_short_page_says_what_the_pages_say(document_tree):
+    """docs/performance.md is what `bench/report --short-page` makes of the pages of the families, and no headline is empty."""
+    def short_page():
+        subprocess.run([TOP / "bench/report", "--short-page", "--tree", document_tree], check=True)
+        return (document_tree / "docs/performance.md").read_text(encoding="utf-8")
+
+    assert short_page() == (TOP / "docs/performance.md").read_text(encoding="utf-8")
+    assert "| – | – | – |" not in short_page()
+    page = document_tree / "docs/performance/signalling.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("| 100 → 1 | ", "| 100 → 1 | 1"), encoding="utf-8")
+    assert short_page() != (TOP / "docs/performance.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("name", "block", "missing"), [
     ("README.md", "figures", ("begin", "end")), ("README.md", "figures", ("begin",)),
     ("README.md", "figures", ("end",)),
-    ("docs/performance.md", "caches", ("begin", "end")), ("docs/performance.md", "caches", ("end",))])
+    ("docs/performance/caches.md", "caches", ("begin", "end")), ("docs/performance/caches.md", "caches", ("end",)),
+    ("docs/performance/signalling.md", "machine", ("begin",)), ("docs/performance.md", "behind", ("end",))])
 def test_document_without_a_marker_is_an_error(document_tree, name, block, missing):
     """The error names the block, and no document is written, not even the correct one."""
     path = document_tree / name
@@ -286,7 +320,7 @@ def test_ratio_is_the_median_of_the_rounds_ratios():
 
 @pytest.fixture(scope="module")
 def server():
-    """start(name) starts a server as bench/run does; the name is "stock" or "herald"."""
+    """start(name) starts a server as bench/run does; the name is "stock", "herald" or "caches"."""
     with ExitStack() as stack:
         started = {}
 
@@ -499,7 +533,7 @@ def test_replay_that_is_late_is_in_all_times(server):
             assert found.get("commit_us_p50", 0) < 0.8e6 * pause_s
 
 
-@pytest.mark.parametrize(("name", "way", "stale"), [("stock", "dummy relcache", 1), ("herald", "herald", 0)])
+@pytest.mark.parametrize(("name", "way", "stale"), [("stock", "dummy relcache", 1), ("caches", "herald", 0)])
 def test_stale_answer_is_counted(server, connect, name, way, stale):
     """A stale answer that is due to the dummy relcache's race is counted; herald's cache gives none."""
     cluster = server(name)

@@ -19,11 +19,11 @@ def build(tmp_path):
     for name in SOURCES:
         copy = shutil.copytree if (TOP / name).is_dir() else shutil.copy
         copy(TOP / name, tmp_path / name)
-    for path in [*tmp_path.rglob("*.o"), *tmp_path.rglob("*.bc")]:
+    for path in tmp_path.rglob("*.o"):
         path.unlink()
 
     def make(*arguments: str) -> tuple[int, str]:
-        result = subprocess.run(["make", "with_llvm=no", *arguments], cwd=tmp_path, text=True, timeout=60,
+        result = subprocess.run(["make", *arguments], cwd=tmp_path, text=True, timeout=60,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return result.returncode, result.stdout
 

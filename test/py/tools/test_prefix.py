@@ -84,7 +84,7 @@ def test_another_trees_newer_files(kept):
     source, note = prefix.folder / "build/src/pg_herald.c", prefix.folder / "installed"
     ours, library = source.read_text(encoding="utf-8"), asked(prefix.pg_config, "pkglibdir") / "pg_herald.so"
     source.write_text(ours + "\nconst char herald_of_another_tree[] = \"of another tree\";\n", encoding="utf-8")
-    subprocess.run(["make", "-s", f"PG_CONFIG={prefix.pg_config}", "with_llvm=no", "install"],
+    subprocess.run(["make", "-s", f"PG_CONFIG={prefix.pg_config}", "install"],
                    cwd=prefix.folder / "build", check=True, umask=0o022)
     assert b"of another tree" in library.read_bytes()
     note.unlink()
