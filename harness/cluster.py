@@ -40,10 +40,11 @@ class Cluster:
 
     folder      its folder; default: a new one that is removed with the cluster
     preload     load pg_herald
+    caches      load pg_herald_cache, too
     settings    further lines of postgresql.conf, as a dict
     """
 
-    def __init__(self, folder: str | os.PathLike | None = None, *, preload: bool = False,
+    def __init__(self, folder: str | os.PathLike | None = None, *, preload: bool = False, caches: bool = False,
                  settings: dict[str, object] | None = None, port: int = 5432,
                  pg_config: str | None = None):
         self.installation: Installation = find_installation(pg_config)
@@ -51,7 +52,8 @@ class Cluster:
         self.folder: Path | None = None
         self.socket_folder: Path | None = None
         self.port = port
-        self.settings: dict[str, object] = {"shared_preload_libraries": "pg_herald"} if preload else {}
+        libraries = ["pg_herald"] * (preload or caches) + ["pg_herald_cache"] * caches
+        self.settings: dict[str, object] = {"shared_preload_libraries": ", ".join(libraries)} if libraries else {}
         self.settings.update(settings or {})
 
     def __enter__(self) -> "Cluster":
@@ -103,12 +105,12 @@ class Cluster:
         postmaster = self.postmaster_pid()
         segment = (self.data / "postmaster.pid").read_text(encoding="utf-8").split("\n")[SEGMENT_LINE - 1].split()[1]
         with cleanup.deferred_signals():
-            os.kill(postmaster, signal.SIGSTOP)  # so that it neither replaces a process nor reacts to the end of one
+            stop_process(postmaster)  # so that it neither replaces a process nor reacts to the end of one
             pids = [*self.processes(), postmaster]
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
         end = time.monotonic() + START_TIMEOUT_S
-        while any(map(_runs, pids)):
+        while any(map(process_runs, pids)):
             if time.monotonic() > end:
                 raise ClusterError(f"killed processes have not ended within {START_TIMEOUT_S} s")
             time.sleep(POLL_S)
@@ -233,8 +235,10 @@ class Cluster:
                            dbname=dbname, stdin=sql, timeout_s=timeout_s).rstrip("\n")
 
     def create_herald(self, dbname: str = "postgres") -> None:
-        """Creates the extension in a database."""
+        """Creates the extensions of the loaded libraries in a database."""
         self.psql("CREATE EXTENSION pg_herald", dbname)
+        if "pg_herald_cache" in str(self.settings["shared_preload_libraries"]):
+            self.psql("CREATE EXTENSION pg_herald_cache", dbname)
 
     def run_as_server_user(self, name: str, *arguments: str) -> subprocess.CompletedProcess:
         """Runs a program of the installation, or one by its path, as the user that the server runs as.
@@ -313,12 +317,28 @@ class Cluster:
             raise ClusterError(f"{name} failed ({result.returncode}): {result.stderr.strip()}")
 
 
-def _runs(pid: int) -> bool:
+def stop_process(pid: int) -> None:
+    """Stops a process as a debugger does, and waits until it has stopped: SIGSTOP is a request, and a fork, for example, may
+    still be finished."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + START_TIMEOUT_S
+    while _state(pid) not in ("T", "Z", ""):
+        if time.monotonic() > end:
+            raise ClusterError(f"process {pid} has not stopped within {START_TIMEOUT_S} s")
+        time.sleep(POLL_S)
+
+
+def process_runs(pid: int) -> bool:
     """Whether a process has not ended. The system may have an entry for one that has."""
+    return _state(pid) not in ("Z", "")
+
+
+def _state(pid: int) -> str:
+    """The state that the system shows of a process, empty if there is none."""
     try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return ""
 
 
 def _locale() -> str:

@@ -12,8 +12,8 @@ class TcpCluster(Cluster):
     Every user of the machine can connect there, so connections there need a password.
     """
 
-    def __init__(self, *, preload: bool = False, settings: dict[str, object] | None = None):
-        super().__init__(preload=preload, port=free_port(),
+    def __init__(self, *, preload: bool = False, caches: bool = False, settings: dict[str, object] | None = None):
+        super().__init__(preload=preload, caches=caches, port=free_port(),
                          settings={"listen_addresses": LOOPBACK} | (settings or {}))
         self.password = secrets.token_hex(16)
 

@@ -90,10 +90,10 @@ class Chain:
     present_from  the WAL at the last of these ends. A standby that was killed may show what was before, once more
     """
 
-    def __init__(self, is_synchronous: bool):
+    def __init__(self, is_synchronous: bool, kind: type[Node] = Node):
         self.is_synchronous = is_synchronous
-        first = Node("a")
-        self.nodes = [first, Node("b", first), Node("c", first)]
+        first = kind("a")
+        self.nodes = [first, kind("b", first), kind("c", first)]
         self.order = list(self.nodes)
         self.absences: list[tuple[float, float]] = []
         self.present_from = 0

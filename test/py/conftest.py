@@ -41,6 +41,12 @@ def cluster():
     yield from started(preload=True, settings=SETTINGS)
 
 
+@pytest.fixture(scope="session")
+def caching():
+    """A server with the default settings of pg_herald and pg_herald_cache; both extensions exist in database postgres."""
+    yield from started(preload=True, caches=True, settings=SETTINGS)
+
+
 @pytest.fixture(scope="module")
 def small():
     """A server with the smallest memory settings that pg_herald accepts."""
@@ -68,8 +74,8 @@ def stop_points(request):
 
 @pytest.fixture(scope="session")
 def faulty(stop_points):
-    """A server with stop points, the smallest memory settings, and two turns."""
-    for cluster in started(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
+    """A server with stop points, the smallest memory settings, and two turns; it has pg_herald_cache as well."""
+    for cluster in started(preload=True, caches=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | {
             "herald.wakeup_concurrency": 2, "max_connections": 40}):
         cluster.psql(FUNCTIONS)
         yield cluster

@@ -60,7 +60,8 @@ class Failure(AssertionError):
 class Stage:
     """A server and its actors; use run()."""
 
-    def __init__(self, cluster: Cluster, seed: int, seconds: float, rate: float, falsified: str | None = None):
+    def __init__(self, cluster: Cluster, seed: int, seconds: float, rate: float, falsified: str | None = None,
+                 growth_max_kb: int = GROWTH_MAX_KB):
         self.cluster = cluster
         self.seed = seed
         self.seconds = seconds
@@ -74,6 +75,7 @@ class Stage:
         self.phase = KEPT
         self.is_over = False
         self.falsified = falsified
+        self.growth_max_kb = growth_max_kb
         self._lock = threading.Lock()
         senders = [Sender(self, number, database, expendable=number % 2 == 1)
                    for number, database in enumerate(DATABASES * 2 + WITH_HERALD)]
@@ -266,5 +268,5 @@ class Stage:
         grown = {pid: last[pid] - before for pid, before in self.middle.items() if pid in last}
         greatest = max(grown.values())
         print(f"  memory of {len(grown)} processes since the middle: has grown by {greatest} kB at most")
-        if greatest > GROWTH_MAX_KB:
+        if greatest > self.growth_max_kb:
             raise Failure(f"memory has grown since the middle of the run: {grown} kB")

@@ -27,7 +27,7 @@ LARGE = f"SELECT count(pg_notify('c', 'of many ' || n)) FROM generate_series(1, 
 TOO_MANY = "DO $$ BEGIN FOR n IN 1..400 LOOP PERFORM pg_notify('c', n || repeat('x', 7000)); END LOOP; END $$"
 TOO_LONG = "x" * 8000
 VIEWS = "SELECT " + ", ".join(f"(SELECT count(*) FROM herald.{view})" for view in (
-    "channels", "listeners", "queue", "stats", "caches"))
+    "channels", "listeners", "queue", "stats", "caches", "cache_stats"))
 
 # Points at which a sender, a listener, and a session that begins or ceases to listen can fail, be cancelled or
 # terminated.
@@ -85,7 +85,7 @@ class Talk:
 @pytest.fixture(scope="module")
 def talkative(stop_points):
     """A server with stop points that logs everything, and sends everything to its clients."""
-    with Cluster(preload=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | TALKATIVE | {
+    with Cluster(preload=True, caches=True, pg_config=stop_points, settings=SETTINGS | SMALLEST | TALKATIVE | {
             "log_min_messages": "debug5", "client_min_messages": "debug5"}) as cluster:
         cluster.create_herald()
         cluster.psql(FUNCTIONS)
@@ -264,7 +264,7 @@ def test_damage(stop_points, connect):
 @pytest.fixture(scope="module")
 def release():
     """A server as it is installed, with little memory."""
-    yield from started(preload=True, settings=SETTINGS | SMALLEST | TALKATIVE)
+    yield from started(preload=True, caches=True, settings=SETTINGS | SMALLEST | TALKATIVE)
 
 
 @pytest.fixture(scope="module")

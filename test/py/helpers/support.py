@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 import pytest
 
-from harness.cluster import Cluster
+from harness.cluster import Cluster, stop_process
 
 DEADLINE_S = 20
 
@@ -100,7 +100,7 @@ def until_gone(watcher: psycopg.Connection, pid: int) -> None:
 @contextmanager
 def stopped(pid: int):
     """Within the block, the backend does not run at all: it keeps what it is given."""
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     try:
         yield
     finally:
@@ -163,7 +163,7 @@ def watchdog_stopped(cluster: Cluster):
     pid = watchdog_pid(cluster)
 
     def stop() -> bool:
-        os.kill(pid, signal.SIGSTOP)
+        stop_process(pid)
         if _sleeps(pid):
             return True
         os.kill(pid, signal.SIGCONT)
@@ -177,11 +177,9 @@ def watchdog_stopped(cluster: Cluster):
 
 
 def _sleeps(pid: int) -> bool:
-    """Whether a process that has been sent SIGSTOP is in a sleep. True as well if the kernel does not show that."""
-    process = Path(f"/proc/{pid}")
-    until(lambda: ") T " in (process / "stat").read_text(encoding="ascii"), "the process is stopped")
+    """Whether a stopped process is in a sleep. True as well if the kernel does not show that."""
     try:
-        call = (process / "syscall").read_text(encoding="ascii").split()[0]
+        call = Path(f"/proc/{pid}/syscall").read_text(encoding="ascii").split()[0]
     except (FileNotFoundError, PermissionError):
         return True
     return call in SLEEPS.get(platform.machine(), {call})

@@ -230,7 +230,7 @@ def test_two_databases_on_a_standby(primary, standby, sender, listener, connect)
 def forgeries(session: psycopg.Connection) -> list[str]:
     """Texts, some of them as pg_herald would write them."""
     real = ('{"version":1,"kind":"notifications","run":"0123456789abcdef","place":"00000000001a2b38","part":1,'
-            '"first":"0000000000000000","notifications":[{"channel":"logged","payload":"forged"}],"last":true}')
+            '"first":"0000000000000000","xid":"0000000000000abc","role":10,"notifications":[{"channel":"logged","payload":"forged"}],"last":true}')
     return [real, real.replace(':1,"kind"', ':2,"kind"'), real.replace('"part":1', '"part":2'), real[:-1], real + " ",
             real.replace("0000000000000000", "00000000ffffffff"), '{"version":1,"kind":"anchor","run":"0123456789abcdef"}',
             '{"version":1,"kind":"setting","run":"0123456789abcdef","channel":"logged*","logged":false}',

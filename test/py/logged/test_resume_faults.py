@@ -69,7 +69,8 @@ def record(resource_manager: int, info: int, data: bytes, at: int) -> bytes:
 def made_up(database: int, at: int) -> bytes:
     """A notification of pg_herald's, and its commit, which has more subtransactions than memory has."""
     text = json.dumps({"version": 1, "kind": "notifications", "run": "0123456789abcdef", "place": f"{1:016x}", "part": 1,
-                       "first": f"{0:016x}", "notifications": [{"channel": "log_d", "payload": "made up"}], "last": True},
+                       "first": f"{0:016x}", "xid": f"{700:016x}", "role": 10,
+                       "notifications": [{"channel": "log_d", "payload": "made up"}], "last": True},
                       separators=(",", ":")).encode()
     message = struct.pack("<IBxxxQQ", database, 1, 10, len(text)) + b"pg_herald\0" + text
     message = ORIGIN_OF_ITS_OWN + b"\xfe" + struct.pack("<I", len(message)) + message

@@ -176,11 +176,11 @@ def test_unlisten_again_and_again(cluster, connect):
     assert hear(listener, 1) == ["heard"]
 
 
-def test_very_many_invalidations(cluster, connect, wire):
+def test_very_many_invalidations(caching, connect, wire):
     """Guards: a notifying transaction with very many cache invalidations does not delay other sessions' notifications
     by its commit; and what it has invalidated is invalid."""
-    reader, sender, other = (connect(cluster) for _ in range(3))
-    listener = wire(cluster)
+    reader, sender, other = (connect(caching) for _ in range(3))
+    listener = wire(caching)
     listener.query("LISTEN d")
     look = "SELECT herald.cache_through('c500000', 'SELECT $1', 'k')"
     assert not found(reader, look)
