@@ -7,6 +7,9 @@
 The floors of src/, from the top; what stands on a floor includes only what stands below it, and on
 its own floor only within its folder or as LEADS says. Within a folder, units (a .c and its .h) form
 no circle.
+
+There are two libraries, as the makefiles say. A unit of one includes no unit of the other, except the few
+that are linked into both.
 """
 
 import re
@@ -22,8 +25,8 @@ GROUND = {"base", "core"}
 LEADS = {
     "core": set(),
     "base": {"core"},
-    "inval": GROUND,
-    "cache": GROUND | {"inval"},
+    "inval": GROUND | {"api/pg_herald_api"},
+    "cache": GROUND | {"api/pg_herald_api", "inval"},
     "notify/storage": GROUND,
     "notify/channels": GROUND,
     "notify/wal": GROUND,
@@ -40,14 +43,16 @@ LEADS = {
     "notify/sql": GROUND | {"notify/channels", "notify/cursor", "notify/dispatch", "notify/listener", "notify/position",
                             "notify/relay", "notify/sender", "notify/settings", "notify/storage"},
 }
-WINGS = set(LEADS)
+MAKEFILES = ("Makefile", "cache.mk")
+IN_BOTH = {"base/row", "base/slow_ends", "base/subtransaction_levels"}
+WINGS = set(LEADS) - {"cache", "inval"}
 LEADS |= {
     "api": WINGS,
     "workers": WINGS,
     "views": WINGS,
-    "testing": WINGS,
+    "testing": WINGS | {"inval"},
 }
-LEADS["."] = set(LEADS)  # the roof
+LEADS["."] = set(LEADS) - {"cache", "inval"}  # the roof
 
 
 def unit(path: Path) -> str:
@@ -75,14 +80,38 @@ def includes() -> dict[str, set[str]]:
     return graph
 
 
+def linked(makefile: str) -> set[str]:
+    """The units of a library."""
+    return set(re.findall(r"\bsrc/(\S+)\.o\b", (TOP / makefile).read_text(encoding="utf-8")))
+
+
+def between_libraries(graph: dict[str, set[str]]) -> list[str]:
+    """Units that need what their library does not link, and units that should not be in both, or are in none."""
+    compiled = {unit(path) for path in SRC.rglob("*.c")}
+    found, libraries = [], [linked(makefile) for makefile in MAKEFILES]
+    for makefile, library in zip(MAKEFILES, libraries):
+        for name in sorted(library & graph.keys()):
+            reached, left = set(), [name]
+            while left:  # through headers that have no .c
+                new = graph[left.pop()] - reached
+                reached |= new
+                left += new - compiled
+            found += [f"src/{name} includes {target}.h, which {makefile} does not link"
+                      for target in sorted((reached & compiled) - library)]
+    found += [f"src/{name} is linked into both libraries" for name in sorted(libraries[0] & libraries[1] - IN_BOTH)]
+    found += [f"src/{name}.c is linked into no library" for name in sorted(compiled - libraries[0] - libraries[1])]
+    return found
+
+
 def problems() -> list[str]:
     """In words."""
     graph = includes()
     found = [f"src/{name}: {folder(name)}/ must not include {target}.h"
              for name in graph for target in sorted(graph[name])
-             if folder(target) != folder(name) and folder(target) not in LEADS.get(folder(name), set())]
+             if folder(target) != folder(name) and not {target, folder(target)} & LEADS.get(folder(name), set())]
     found += [f"src/{name}: no floor is known for {folder(name)}/; see test/architecture.py"
               for name in graph if folder(name) not in LEADS]
+    found += between_libraries(graph)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

@@ -11,7 +11,7 @@
   ./check --majors [--whole] [MAJOR...]
                                 the other major versions, or these: each in a small Debian system of its own
   ./check --drivers [...]       client libraries, as applications use them (test/drivers)
-  ./check --packages [MAJOR...] packages, from their sources to their removal (test/packages)
+  ./check --packages [MAJOR...] packages, from their sources to their removal (test/packages); with `arm64`, in an emulator
   ./check --frameworks [...]    job queues and web frameworks, as their users run them (test/frameworks)
   ./check --document            writes the times of the last whole run into README.md, CONTRIBUTING.md, test/README.md
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 from changed import TOP, Changes
 
 SRC = TOP / "src"
-ITSELF = ("Makefile", "test/analysis/", "test/check/analysed.py")
+ITSELF = ("Makefile", "cache.mk", "common.mk", "test/analysis/", "test/check/analysed.py")
 
 
 def add_headers(file: Path, found: set[Path]) -> set[Path]:

