@@ -43,6 +43,11 @@ WORKS = "pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND grante
 # Two listening connections may be there for a moment: one that is broken, and its successor.
 LISTENS = f"NOT {WORKS}"
 
+ACTIVITY = """SELECT pid, application_name, state, wait_event_type, wait_event, pg_blocking_pids(pid)::text, clock_timestamp() - backend_start,
+    clock_timestamp() - xact_start, clock_timestamp() - state_change, query FROM pg_stat_activity WHERE datname = current_database()"""
+STANDBYS = """SELECT application_name, sync_state, state, pg_current_wal_flush_lsn(), flush_lsn, replay_lsn, clock_timestamp() - backend_start
+    FROM pg_stat_replication"""
+
 MISSING = "SELECT id FROM orders EXCEPT SELECT order_id FROM bill"
 DOUBLED = "SELECT order_id FROM bill WHERE handled > 1 OR by = 'handle' AND handled <> 1"
 FOREIGN = "SELECT order_id FROM bill EXCEPT SELECT id FROM orders"
@@ -164,6 +169,11 @@ class Case:
             assert time.monotonic() < end, f"not within deadline: {what}"
             time.sleep(POLL_S)
         return found
+
+    def activity(self) -> str:
+        """What the primary's sessions of this database and its standbys do, for a message: a line each."""
+        with self.session() as connection:
+            return "\n".join(str(row) for query in (ACTIVITY, STANDBYS) for row in connection.execute(query))
 
     # ---- orders and bills ----
 

@@ -89,7 +89,8 @@ class Troubles:
             self.start_again()
             now = time.monotonic()
             if now - began - self.primary.absent_s(began, now) > deadline_s:
-                self.case.client.fail(f"deaf for longer than {deadline_s:g} s after {self.did[-3:]}, {self.primary.did[-3:]}")
+                self.case.client.fail(f"deaf for longer than {deadline_s:g} s after {self.did[-3:]}, {self.primary.did[-3:]};"
+                                      f" on the server:\n{self.case.activity()}")
             time.sleep(0.1)
         now = time.monotonic()
         self.longest_s = max(self.longest_s, now - began - self.primary.absent_s(began, now))

@@ -36,6 +36,7 @@ typedef struct Run
 	uint64_t	seed;
 	_Atomic int phase;
 	_Atomic int working;		/* workers that have not done their part of the round */
+	_Atomic uint64_t steps;		/* of the workers' parts; each worker counts its own */
 	_Atomic uint64_t rounds;
 } Run;
 

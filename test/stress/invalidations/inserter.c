@@ -29,6 +29,7 @@ inserter_act(void *arg)
 	for (uint32_t i = 0; i < world.inserts; i++)
 	{
 		insert(inserter);
+		atomic_fetch_add(&run.steps, 1);
 		if (one_in(&inserter->random, world.pause_one_in))
 			usleep((useconds_t) (herald_random(&inserter->random) % PAUSE_US_MAX));
 	}

@@ -53,6 +53,7 @@ sender_act(void *arg)
 	{
 		wait_for_readers(writer);
 		writer_send(writer);
+		atomic_fetch_add(&run.steps, 1);
 		dawdle(&writer->random);
 	}
 }
