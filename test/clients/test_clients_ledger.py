@@ -45,15 +45,15 @@ class Primary:
         window = [time.monotonic(), float("inf")]
         self._absent.append(window)
         (Node.stop if how == "switchover" else Node.kill)(self._chain.primary)
+        old, new, last = self._chain.order
         if how == "crash":
-            self._chain.primary.start()
-            window[1] = time.monotonic()
+            old.start()
         else:
-            old, new, last = self._chain.order
             new.promote()
             self._chain.order = [new, last, old]
-            new.psql("SELECT txid_current()")  # its commit waits for a standby
-            window[1] = time.monotonic()
+        self._chain.commit()
+        window[1] = time.monotonic()
+        if how != "crash":
             old.rejoin(new, last)
 
 

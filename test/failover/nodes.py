@@ -157,6 +157,12 @@ class Chain:
             until(lambda: self.primary.psql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'"
                                             f" AND flush_lsn >= '{wal}'") == "1", "the standby follows", FOLLOWS_S)
 
+    def commit(self) -> None:
+        """Commits on the primary. It waits for a standby where one is synchronous, as a commit does that has written something; a
+        mere transaction number is not that.
+        """
+        self.primary.psql("SELECT pg_logical_emit_message(true, '', '')")
+
     def until_all_follow(self) -> None:
         """Waits until the standbys show everything that the primary shows by now."""
         wal = self.primary.psql("SELECT pg_current_wal_insert_lsn()")
