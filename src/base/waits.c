@@ -18,8 +18,6 @@
 #include "base/compat.h"
 #include "base/waits.h"
 
-#define LOOK_MAX_MS		50
-
 static const char *const names[HERALD_WAITS] = {
 	[HERALD_WAIT_DISPATCH] = "HeraldDispatch",
 	[HERALD_WAIT_HOUSEKEEPER] = "HeraldHousekeeper",
@@ -85,7 +83,7 @@ herald_wait_sleep(HeraldWait wait, long timeout_ms)
 long
 herald_wait_pause(uint64 begin_ms, uint64 now_ms, uint64 end_ms)
 {
-	uint64		pause_ms = Max(HERALD_LOOK_MIN_MS, Min(now_ms - begin_ms, LOOK_MAX_MS));
+	uint64		pause_ms = Max(HERALD_LOOK_MIN_MS, Min(now_ms - begin_ms, HERALD_LOOK_MAX_MS));
 
 	return (long) Min(pause_ms, end_ms - now_ms);
 }

@@ -56,9 +56,11 @@ extern void herald_wait_sleep(HeraldWait wait, long timeout_ms);
 
 /*
  * How long to sleep between two looks at something that changes without waking us, in milliseconds: about as long as
- * the wait has lasted, from HERALD_LOOK_MIN_MS to LOOK_MAX_MS, and until end_ms at most.  Times by herald_clock_ms().
+ * the wait has lasted, from HERALD_LOOK_MIN_MS to HERALD_LOOK_MAX_MS, and until end_ms at most.  Times by
+ * herald_clock_ms().
  */
 #define HERALD_LOOK_MIN_MS		10
+#define HERALD_LOOK_MAX_MS		50
 extern long herald_wait_pause(uint64 begin_ms, uint64 now_ms, uint64 end_ms);
 
 /* To be called after the loop.  Never fails; harmless to repeat. */

@@ -60,9 +60,8 @@
 /*
  * A server before 16, or with max_wal_senders = 0, does not wake the relay when there is more WAL.  On such a server,
  * the relay looks for more WAL after a pause: 1/PAUSE_PART of the time since the last record, but at least 1 ms and
- * at most PAUSE_MAX_MS.
+ * at most HERALD_LOOK_MAX_MS.
  */
-#define PAUSE_MAX_MS	50
 #define PAUSE_PART		100
 
 /* After this number of records the relay notes its progress, even if it sends nothing. */
@@ -657,7 +656,7 @@ static void
 wait_for_more(XLogRecPtr position)
 {
 	ConditionVariable *replayed = herald_replay_condition();
-	long		pause_ms = replayed != NULL ? PAUSE_MAX_MS : next_pause(position);
+	long		pause_ms = replayed != NULL ? HERALD_LOOK_MAX_MS : next_pause(position);
 
 	HERALD_MAY_WAIT();
 	if (replayed != NULL)
@@ -677,7 +676,7 @@ next_pause(XLogRecPtr position)
 	if (position != last)
 		quiet_ms = 0;
 	last = position;
-	pause_ms = Max(1, Min(quiet_ms / PAUSE_PART, PAUSE_MAX_MS));
+	pause_ms = Max(1, Min(quiet_ms / PAUSE_PART, HERALD_LOOK_MAX_MS));
 	quiet_ms += pause_ms;
 	return pause_ms;
 }

@@ -35,11 +35,9 @@
 #include "base/database.h"
 #include "base/notify_locks.h"
 #include "base/waits.h"
+#include "core/moderation_rules.h"
 #include "core/stop_point.h"
 #include "notify/position/bypass.h"
-
-/* Interval between two checks whether a transaction has been counted. */
-#define COUNTING_STEP_US	100
 
 /* The sets of those channels that this transaction notifies through the server's own queue. */
 static HeraldChannelSets own_sets;
@@ -156,7 +154,9 @@ herald_bypass_await_counting(void)
 		}
 		HERALD_STOP_POINT("bypass-await");
 		CHECK_FOR_INTERRUPTS();
-		pg_usleep(COUNTING_STEP_US);
+
+		/* Callbacks take less than a step. */
+		pg_usleep(HERALD_STEP_US);
 	}
 }
 
