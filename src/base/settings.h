@@ -42,4 +42,7 @@ extern void herald_settings_define(GucIntAssignHook heartbeat_changed);
 /* Maximum number of turns at a time, at least 1. */
 extern uint32 herald_settings_turns(void);
 
+/* The same on a server at rest: as many, if the number is set. */
+extern uint32 herald_settings_turns_at_rest(void);
+
 #endif							/* HERALD_SETTINGS_H */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * moderation_rules.c
- *	  Decides whether to wait a moment for more notifications, and for how long.
+ *	  Decides whether to wait a moment for more notifications, and for how long; and when
+ *	  there are none to wait for.
  *
  * Waking an idle backend costs the same for one message as for a thousand: two signals, two
  * process switches, an empty transaction, a system call to send.  Network cards have the same
@@ -23,6 +24,10 @@
  *
  * A single notification is never held back: both begin only if more arrive during a pass, or
  * at most CIRCLE_US after one.
+ *
+ * - At rest, when the queue has ended with the one batch that this listener has read, and its
+ *	 previous pass is longer ago than that, no wakeup gets any fuller by being later.  Then
+ *	 more listeners may be awake at a time: see herald_wakeup_pump_at_rest().
  *
  * This file only computes the decisions.  The code that sleeps and reads clocks is
  * notify/listener/moderation.c.
@@ -116,4 +121,10 @@ herald_moderation_pauses(bool has_grown, bool expects, uint32_t waiting, uint32_
 		return false;
 	share_us = (uint64_t) CIRCLE_US * k / waiting;
 	return waited_us < (share_us < TURN_US ? share_us : TURN_US);
+}
+
+bool
+herald_moderation_is_at_rest(const HeraldPass *pass)
+{
+	return pass->since_us >= CIRCLE_US;
 }

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * moderation_rules.h
- *	  Decides whether to wait a moment for more notifications, and for how long.
+ *	  Decides whether to wait a moment for more notifications, and for how long; and when
+ *	  there are none to wait for.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -57,5 +58,8 @@ extern void herald_moderation_learn(HeraldRestraint *restraint, bool came);
  */
 extern bool herald_moderation_pauses(bool has_grown, bool expects, uint32_t waiting, uint32_t k,
 									 uint64_t waited_us);
+
+/* The queue ended with the one batch that the pass has read: is the server at rest? */
+extern bool herald_moderation_is_at_rest(const HeraldPass *pass);
 
 #endif							/* HERALD_MODERATION_RULES_H */

@@ -20,6 +20,13 @@
  * hands out all free turns.  No listener is forgotten while one turn is held and its holder
  * makes progress or is rescued; without a watchdog, the committer hands out all turns.
  *
+ * At rest a chain for each CPU has gaps: a CPU is idle while the next listener and its client
+ * are woken.  So a listener that sees that nothing else is sent hands out two turns, up to
+ * turns_at_rest.  The number of chains doubles with each step: the first client need not wait
+ * for a crowd, and the last one hardly waits longer than if all listeners were signalled at
+ * once.  Others keep to k.  Since k <= turns_at_rest, a process that finds no free turn knows
+ * in both cases that a holder is left, who looks into the set after returning its turn [W1].
+ *
  * A listener that does not use its turn delays the others until the watchdog takes the turn
  * back.  Its next wakeups delay no other listener: it is signalled, and the turn goes to the
  * next one at once.  The same applies to a listener that waits for something other than its
@@ -46,9 +53,12 @@
 
 #define BITS_PER_WORD	64
 
+#define TURNS_HANDED_OUT_AT_REST	2
+
 static bool is_distrusted(HeraldWakeup *wakeup, uint32_t slot);
 static void regain_trust(HeraldWakeup *wakeup, uint32_t slot);
-static bool take_turn(HeraldWakeup *wakeup);
+static bool pump(HeraldWakeup *wakeup, uint32_t turns, _Atomic uint32_t *turns_max, HeraldSendSignal send, void *arg);
+static bool take_turn(HeraldWakeup *wakeup, _Atomic uint32_t *turns_max);
 static void return_turn(HeraldWakeup *wakeup);
 static void set_add(HeraldWakeup *wakeup, uint32_t word, uint64_t bits);
 static void set_remove(HeraldWakeup *wakeup, uint32_t slot);
@@ -86,6 +96,7 @@ herald_wakeup_init(HeraldWakeup *wakeup, uint32_t slots, uint32_t turns_max)
 	memset((void *) wakeup, 0, herald_wakeup_memory(slots));
 	wakeup->slots = slots;
 	atomic_init(&wakeup->turns_max, turns_max);
+	atomic_init(&wakeup->turns_at_rest, turns_max);
 	atomic_init(&wakeup->next_serial, 1);
 }
 
@@ -149,10 +160,23 @@ herald_wakeup_mark_all(HeraldWakeup *wakeup, const uint32_t *slots, uint32_t cou
 bool
 herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send, void *arg)
 {
+	return pump(wakeup, turns, &wakeup->turns_max, send, arg);
+}
+
+bool
+herald_wakeup_pump_at_rest(HeraldWakeup *wakeup, HeraldSendSignal send, void *arg)
+{
+	return pump(wakeup, TURNS_HANDED_OUT_AT_REST, &wakeup->turns_at_rest, send, arg);
+}
+
+static bool
+pump(HeraldWakeup *wakeup, uint32_t turns, _Atomic uint32_t *turns_max, HeraldSendSignal send, void *arg)
+{
 	uint32_t	handed_out = 0;
 	uint32_t	besides = 0;
 
-	while ((handed_out < turns || turns == HERALD_NO_TURNS) && !set_is_empty(wakeup) && take_turn(wakeup))
+	while ((handed_out < turns || turns == HERALD_NO_TURNS) && !set_is_empty(wakeup) &&
+		   take_turn(wakeup, turns_max))
 	{
 		uint32_t	slot;
 		uint32_t	serial;
@@ -393,12 +417,12 @@ regain_trust(HeraldWakeup *wakeup, uint32_t slot)
 }
 
 static bool
-take_turn(HeraldWakeup *wakeup)
+take_turn(HeraldWakeup *wakeup, _Atomic uint32_t *turns_max)
 {
 	/* [W1] pairs with return_turn() */
 	uint32_t	out = atomic_load_explicit(&wakeup->turns_out, memory_order_seq_cst);
 
-	while (out < atomic_load_explicit(&wakeup->turns_max, memory_order_relaxed))
+	while (out < atomic_load_explicit(turns_max, memory_order_relaxed))
 	{
 		if (atomic_compare_exchange_weak_explicit(&wakeup->turns_out, &out, out + 1,
 												  memory_order_seq_cst,

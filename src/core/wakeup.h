@@ -42,6 +42,7 @@ typedef struct HeraldWakeup
 {
 	uint32_t	slots;			/* constant */
 	_Atomic uint32_t turns_max; /* k, at least 1 */
+	_Atomic uint32_t turns_at_rest; /* the same at rest, at least k */
 
 	/* Wakers. */
 	_Atomic uint32_t _Alignas(HERALD_CACHE_LINE) turns_out;
@@ -64,6 +65,8 @@ typedef struct HeraldWakeup
 typedef bool (*HeraldSendSignal) (uint32_t slot, void *arg);
 
 extern size_t herald_wakeup_memory(uint32_t slots);
+
+/* At rest there are as many turns, until turns_at_rest is set. */
 extern void herald_wakeup_init(HeraldWakeup *wakeup, uint32_t slots, uint32_t turns_max);
 
 /* The word of the listener in this slot. */
@@ -111,6 +114,12 @@ herald_wakeup_mark(HeraldWakeup *wakeup, uint32_t slot, HeraldPosition position)
  */
 extern bool herald_wakeup_pump(HeraldWakeup *wakeup, uint32_t turns, HeraldSendSignal send,
 							   void *arg);
+
+/*
+ * The same by a listener that has read everything on a server at rest: it hands out two turns,
+ * while fewer than turns_at_rest are out.
+ */
+extern bool herald_wakeup_pump_at_rest(HeraldWakeup *wakeup, HeraldSendSignal send, void *arg);
 
 /* Are there free turns, and listeners in the wakeup set?  A hint. */
 extern bool herald_wakeup_can_pump(HeraldWakeup *wakeup);

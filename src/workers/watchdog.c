@@ -217,6 +217,8 @@ apply_settings(void)
 {
 	atomic_store_explicit(&herald_wakeup->turns_max, herald_settings_turns(),
 						  memory_order_relaxed);
+	atomic_store_explicit(&herald_wakeup->turns_at_rest, herald_settings_turns_at_rest(),
+						  memory_order_relaxed);
 	herald_turns_pump();
 }
 

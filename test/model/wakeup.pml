@@ -31,10 +31,14 @@
  * (ring.pml). ROUNDS_MAX is any number. Pumps at refills, in the middle of
  * reading, may or may not happen.
  *
+ * With AT_REST=n, a listener that ends a pass may see that the server is at rest: then it
+ * hands out one turn while fewer than n are out, where the code hands out two. Whether it
+ * is so does not matter here: it may be wrong each time.
+ *
  * Checked, once no process can move any more: every listener is IDLE and has read
  * all batches that were marked while it was in the channel's map entry; turns_out
  * is the number of serials in slots, which is 0 unless a listener is stuck.
- * Always: no batch is read twice, turns_out is in 0..K, each turn is in a slot or
+ * Always: no batch is read twice, turns_out is in 0..K (0..AT_REST), each turn is in a slot or
  * in a process's hands, and a word that is being read is moved only by its reader.
  *
  * Must fail: the variants of the table in `run`.
@@ -66,6 +70,19 @@
 #define SLOTS		3			/* at least LISTENERS; the others are FREE */
 #define ALL_TURNS	255
 #define NONE		255
+#ifdef AT_REST
+#define AND_AT_REST		, at_rest
+#define MAY_BE_AT_REST	if :: at_rest = 1 :: at_rest = 0 fi
+#define TURNS_MAX		(at_rest -> AT_REST : K)
+#define TURNS_OF_PASS	(at_rest -> 1 : ALL_TURNS)
+#define PUMPED			at_rest = 0
+#else
+#define AND_AT_REST
+#define MAY_BE_AT_REST	skip
+#define TURNS_MAX		K
+#define TURNS_OF_PASS	ALL_TURNS
+#define PUMPED			skip
+#endif
 /* A word: position and state, as in queue_layout.h. */
 #define FREE			0
 #define IDLE			1
@@ -234,7 +251,7 @@ inline take_turn()
 {
 	out = turns_out;
 	do
-	:: atomic { out < K ->
+	:: atomic { out < TURNS_MAX ->
 		d_step {
 			taken = (turns_out == out);
 			if
@@ -243,7 +260,7 @@ inline take_turn()
 			fi
 		};
 		if :: taken -> break :: else fi }
-	:: out >= K -> break
+	:: out >= TURNS_MAX -> break
 	od;
 	out = 0
 }
@@ -397,7 +414,7 @@ inline herald_wakeup_pump(turns)
 
 #define LOCALS_OF_WAKER \
 	byte seen, slot, handed_out, to_pid; \
-	bit moved, taken, gave; \
+	bit moved, taken, gave AND_AT_REST; \
 	byte out, bits, looks
 
 /* ---- dispatch.c: a batch, and then one turn ---- */
@@ -593,7 +610,9 @@ end_idle:
 				atomic { from = 0; to = 0; moved = 0; seen = 0 }
 			:: else fi;
 			herald_wakeup_yield(me);
-			herald_wakeup_pump(ALL_TURNS)
+			MAY_BE_AT_REST;
+			herald_wakeup_pump(TURNS_OF_PASS);
+			PUMPED
 		:: else fi
 #ifdef REMAINS
 		;

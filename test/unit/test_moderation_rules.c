@@ -40,6 +40,19 @@ test_expects(void **state UNUSED)
 	assert_false(herald_moderation_expects(&pass));
 }
 
+/* Guards: the server is at rest if the previous pass is as long ago as it could matter, or there is none. */
+static void
+test_is_at_rest(void **state UNUSED)
+{
+	HeraldPass	pass = {.since_us = 9999,.batches = 1};
+
+	assert_false(herald_moderation_is_at_rest(&pass));
+	pass.since_us = 10000;
+	assert_true(herald_moderation_is_at_rest(&pass));
+	pass.since_us = UINT64_MAX;
+	assert_true(herald_moderation_is_at_rest(&pass));
+}
+
 /* Guards: no lingering for a single notification, for one sender, or while listeners wait. */
 static void
 test_does_not_linger(void **state UNUSED)
@@ -134,6 +147,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_expects),
+		cmocka_unit_test(test_is_at_rest),
 		cmocka_unit_test(test_does_not_linger),
 		cmocka_unit_test(test_lingers_on),
 		cmocka_unit_test(test_restraint),

@@ -77,6 +77,45 @@ test_turns_at_most(void **state UNUSED)
 	free(queue);
 }
 
+/* Guards: at rest a listener hands out two turns, up to turns_at_rest; nobody else exceeds k meanwhile. */
+static void
+test_turns_at_rest(void **state UNUSED)
+{
+	HeraldQueue  *queue = log_new();
+	HeraldWakeup *wakeup = wakeup_new_idle(SLOTS, 2, 4096);
+	Signals		signals = {0};
+
+	assert_false(herald_wakeup_pump_at_rest(wakeup, record_signal, &signals));
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		assert_true(herald_wakeup_mark(wakeup, slot, 4096));
+
+	/* As many as ever, until it is set. */
+	assert_true(herald_wakeup_pump(wakeup, 1, record_signal, &signals));
+	assert_true(herald_wakeup_pump_at_rest(wakeup, record_signal, &signals));
+	assert_turns(wakeup, 2);
+	assert_false(herald_wakeup_pump_at_rest(wakeup, record_signal, &signals));
+
+	atomic_store(&wakeup->turns_at_rest, 5);
+	assert_true(herald_wakeup_pump_at_rest(wakeup, record_signal, &signals));
+	assert_turns(wakeup, 4);
+	assert_true(herald_wakeup_pump_at_rest(wakeup, record_signal, &signals));
+	assert_turns(wakeup, 5);
+	assert_false(herald_wakeup_pump_at_rest(wakeup, record_signal, &signals));
+
+	/* With the next batch it is k again: what is out above it runs out. */
+	for (int i = 0; i < 3; i++)
+	{
+		assert_true(read_all(wakeup, queue, signals.slots[i]));
+		assert_false(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals));
+	}
+	assert_turns(wakeup, 2);
+	assert_true(read_all(wakeup, queue, signals.slots[3]));
+	assert_true(herald_wakeup_pump(wakeup, HERALD_ALL_TURNS, record_signal, &signals));
+	assert_turns(wakeup, 2);
+	free(wakeup);
+	free(queue);
+}
+
 /* Guards: listeners that wait are counted, and no others. */
 static void
 test_waiting(void **state UNUSED)
@@ -205,6 +244,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_turns_max),
 		cmocka_unit_test(test_turns_at_most),
+		cmocka_unit_test(test_turns_at_rest),
 		cmocka_unit_test(test_waiting),
 		cmocka_unit_test(test_turns_max_changes),
 		cmocka_unit_test(test_cursor_is_fair),

@@ -25,6 +25,13 @@ herald_turns_pump(void)
 	pump(HERALD_ALL_TURNS);
 }
 
+void
+herald_turns_pump_at_rest(void)
+{
+	if (herald_wakeup_pump_at_rest(herald_wakeup, herald_signal_notifications, NULL))
+		herald_wake_watchdog_if_asleep();
+}
+
 /*
  * The loop is bounded: a listener that enters the set again meanwhile is left to the next
  * call.

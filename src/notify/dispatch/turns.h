@@ -18,8 +18,11 @@
 /* Signal listeners of the wakeup set while there are turns.  Never fails. */
 extern void herald_turns_pump(void);
 
+/* The same, when a listener has seen that the server is at rest. */
+extern void herald_turns_pump_at_rest(void);
+
 /*
- * The same, without a limit on the number of listeners signalled without a turn.  By the
+ * The same as herald_turns_pump(), without a limit on the number of listeners signalled without a turn.  By the
  * watchdog.
  */
 extern void herald_turns_pump_all(void);

@@ -70,7 +70,8 @@ static void send_past(void);
 static HeraldPosition await_dispatch(void);
 static bool has_missed(const HeraldDelivery *owed);
 static void begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to);
-static void read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
+static bool read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch);
+static bool is_alone(const HeraldReader *reader, HeraldPosition from);
 static bool read_on(HeraldReader *reader, HeraldPosition *to, HeraldPosition own_batch,
 					bool send_as_is);
 static void count_delivered(HeraldChannelCounters *counters, uint64 *n);
@@ -92,6 +93,7 @@ herald_deliver(void)
 	uint32		slot = herald_shared_my_slot();
 	bool		is_requested = herald_session_owed()->is_requested;
 	bool		save_exit_on_any_error = ExitOnAnyError;
+	bool		at_rest = false;
 	HeraldDelivery owed;
 	HeraldPosition own_batch;
 	HeraldPosition position;
@@ -123,7 +125,7 @@ herald_deliver(void)
 	{
 		herald_moderation_begin(owed.follows_statement);
 		HERALD_FAULT_POINT("deliver-read");
-		read_and_send(from, to, own_batch);
+		at_rest = read_and_send(from, to, own_batch);
 	}
 	position = herald_wakeup_has_read(herald_wakeup, herald_queue, slot);
 	if (owes_position || herald_position_channel_is_due(slot, position) || beats())
@@ -132,7 +134,10 @@ herald_deliver(void)
 	HERALD_HOLD_POINT("deliver-done");
 	(void) herald_wakeup_yield(herald_wakeup, slot);
 	HERALD_HOLD_POINT("turn-given-back");
-	herald_turns_pump();
+	if (at_rest)
+		herald_turns_pump_at_rest();
+	else
+		herald_turns_pump();
 }
 
 /*
@@ -301,12 +306,13 @@ begin_reading(HeraldReader *reader, HeraldPosition from, HeraldPosition to)
 	herald_reader_use_files(reader, herald_large_reader_read, herald_subscriptions_include);
 }
 
-/* own_batch: the end of the batch that our statement waits for; 0: none. */
-static void
+/* own_batch: the end of the batch that our statement waits for; 0: none.  True: the server is at rest. */
+static bool
 read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 {
 	uint32		slot = herald_shared_my_slot();
 	bool		as_is = can_send_as_is();
+	bool		at_rest;
 	HeraldReader reader;
 
 	begin_reading(&reader, from, to);
@@ -332,18 +338,26 @@ read_and_send(HeraldPosition from, HeraldPosition to, HeraldPosition own_batch)
 
 		if (at_end && herald_wakeup_finish(herald_wakeup, herald_queue, slot, &to))
 		{
-			herald_moderation_end(true);
+			at_rest = herald_moderation_end(true, is_alone(&reader, from));
 			break;
 		}
 		if (!at_end || round == ROUNDS_MAX)
 		{
-			herald_moderation_end(at_end);
+			at_rest = herald_moderation_end(at_end, false);
 			herald_wakeup_requeue(herald_wakeup, slot, reader.checkpoint);
 			break;
 		}
 		herald_reader_extend(&reader, to);
 	}
 	herald_read_buffer_shrink(HERALD_TURN_BYTES);
+	return at_rest;
+}
+
+/* Did we read one batch, and does the queue end with it?  Batches for others count, too. */
+static bool
+is_alone(const HeraldReader *reader, HeraldPosition from)
+{
+	return from + reader->header.length == atomic_load_explicit(&herald_queue->head, memory_order_relaxed);
 }
 
 /* False: the end is not reached, but we have read the share of one turn, and our own batch. */

@@ -96,13 +96,15 @@ herald_moderation_stay(HeraldPosition position)
 	return had_more;
 }
 
-void
-herald_moderation_end(bool at_end)
+bool
+herald_moderation_end(bool at_end, bool is_alone)
 {
 	HeraldPosition seen = moderation.began_at;
 	uint32		k = atomic_load_explicit(&herald_wakeup->turns_max, memory_order_relaxed);
 	bool		expects = at_end && herald_moderation_expects(pass_now());
 	instr_time	start;
+
+	bool		at_rest = is_alone && herald_moderation_is_at_rest(pass_now());
 
 	INSTR_TIME_SET_CURRENT(start);
 	while (!moderation.is_off && !InterruptPending &&
@@ -119,6 +121,7 @@ herald_moderation_end(bool at_end)
 			break;
 	}
 	INSTR_TIME_SET_CURRENT(moderation.ended_at);
+	return at_rest;
 }
 
 static const HeraldPass *

@@ -31,8 +31,9 @@ extern bool herald_moderation_stay(HeraldPosition position);
 
 /*
  * The delivery ends, and the turn is about to be passed on: pause before that if it is worth
- * it.  at_end: everything has been read.
+ * it.  at_end: everything has been read; is_alone: it was one batch, and the queue ends with it.
+ * True: the server is at rest.
  */
-extern void herald_moderation_end(bool at_end);
+extern bool herald_moderation_end(bool at_end, bool is_alone);
 
 #endif							/* HERALD_MODERATION_H */

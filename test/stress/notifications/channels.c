@@ -155,6 +155,15 @@ pump(uint32_t turns)
 	herald_wakeup_pump(world.wakeup, turns, send_signal, NULL);
 }
 
+void
+pump_after_pass(uint64_t *random)
+{
+	if (one_in(random, 2))
+		herald_wakeup_pump_at_rest(world.wakeup, send_signal, NULL);
+	else
+		pump(HERALD_ALL_TURNS);
+}
+
 HeraldSequencerResult
 dispatch_and_pump(uint64_t budget)
 {

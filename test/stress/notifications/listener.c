@@ -271,7 +271,7 @@ process(Listener *listener)
 	{
 		case PASS_DONE:
 			(void) herald_wakeup_yield(world.wakeup, listener->slot);
-			pump(HERALD_ALL_TURNS);
+			pump_after_pass(&listener->random);
 			break;
 		case PASS_REQUEUED:
 			count(COUNT_REQUEUES);

@@ -86,6 +86,8 @@ world_plan_round(uint64_t *random)
 	world.limits.retain_max = one_in(random, 2) ? 0 :
 		herald_random(random) % HERALD_SEGMENTS * world.queue->segment_size;
 	atomic_store(&world.wakeup->turns_max, 1 + herald_random(random) % 3);
+	atomic_store(&world.wakeup->turns_at_rest,
+				 atomic_load(&world.wakeup->turns_max) + herald_random(random) % 3);
 }
 
 void

@@ -158,6 +158,9 @@ extern void map_set(uint32_t channel, uint32_t listener, bool on);
 extern HeraldSequencerResult dispatch_and_pump(uint64_t budget);
 extern void pump(uint32_t turns);
 
+/* A pass has ended; the server may be at rest, or not. */
+extern void pump_after_pass(uint64_t *random);
+
 /* writer.c */
 extern void writer_init(Writer *writer, uint32_t id);
 extern void writer_send(Writer *writer);
