@@ -21,8 +21,8 @@ LATENCIES = {"commit_us": "commit", "first_us": "first listener", "last_us": "la
 REASONS = {
     "first_us": "The first listener: pg_herald notes all listeners before it wakes the first; "
                 "stock wakes one after the other.",
-    "last_us": "The last listener: pg_herald wakes as many listeners at a time as the machine has CPUs "
-               "(herald.wakeup_concurrency), and each wakes the next. Stock wakes all at once; its sender does that "
+    "last_us": "The last listener: each listener wakes two more, until three for each CPU are awake "
+               "(herald.wakeup_concurrency). Stock wakes all at once; its sender does that "
                "before the commit returns, and other sessions wait for a CPU meanwhile.",
 }
 SAME = 1.05  # a smaller ratio counts as equal

@@ -23,7 +23,7 @@
 #define CHANNEL_MEMORY_MIN_KB	1024
 #define CHANNEL_MEMORY_MAX_KB	(8 * 1024 * 1024)
 #define WAKEUP_CONCURRENCY_MAX	65536
-#define AT_REST_FACTOR			8
+#define AT_REST_FACTOR			3
 #define HEARTBEAT_MIN_MS		100
 #define PAYLOAD_MAX				(256 * 1024 * 1024)
 
@@ -133,7 +133,7 @@ herald_settings_define(GucIntAssignHook heartbeat_changed)
 
 	DefineCustomIntVariable("herald.wakeup_concurrency",
 							"Sets the number of listeners that are woken at the same time.",
-							"Each listener wakes the next one. -1 means the number of CPUs, and up to eight times as many for a "
+							"Each listener wakes the next one. -1 means the number of CPUs, and up to three times as many for a "
 							"notification while nothing else is sent.",
 							&herald_wakeup_concurrency, -1,
 							-1, WAKEUP_CONCURRENCY_MAX,
