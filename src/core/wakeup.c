@@ -25,7 +25,7 @@
  * turns_at_rest.  The number of chains doubles with each step: the first client need not wait
  * for a crowd, and the last one hardly waits longer than if all listeners were signalled at
  * once.  Others keep to k.  Since k <= turns_at_rest, a process that finds no free turn knows
- * in both cases that a holder is left, who looks into the set after returning its turn [W1].
+ * in both cases that a turn is held, and its holder looks into the set after returning it [W1].
  *
  * A listener that does not use its turn delays the others until the watchdog takes the turn
  * back.  Its next wakeups delay no other listener: it is signalled, and the turn goes to the

@@ -77,7 +77,7 @@ test_turns_at_most(void **state UNUSED)
 	free(queue);
 }
 
-/* Guards: at rest a listener hands out two turns, up to turns_at_rest; nobody else exceeds k meanwhile. */
+/* Guards: at rest a listener hands out two turns, up to turns_at_rest; other processes keep to k. */
 static void
 test_turns_at_rest(void **state UNUSED)
 {
