@@ -32,15 +32,16 @@ typedef enum HeraldGoneKind
 								 * queue or the disk was full */
 	HERALD_GONE_WAL,			/* the WAL after the position cannot be read,
 								 * or is too long; `text` says why */
-	HERALD_GONE_RELAY,			/* the relay of this server has not reached
-								 * the position, or the visible commits, in
-								 * time */
+	HERALD_GONE_RELAY,			/* the relay of this server has not reached in
+								 * time the position, or all commits that
+								 * queries on this server already see */
 	HERALD_GONE_HISTORY,		/* this server's WAL lacks notifications that
 								 * the client has received, or does not show
 								 * how much the client has received; `text`
 								 * says why */
-	HERALD_GONE_UNLOGGED,		/* the WAL may lack some of the notifications,
-								 * for example because a setting has changed */
+	HERALD_GONE_UNLOGGED,		/* the queue or the WAL may lack some of the
+								 * notifications, for example because a
+								 * setting has changed */
 	HERALD_GONE_DAMAGED			/* the queue is damaged, and switched off */
 } HeraldGoneKind;
 

@@ -27,8 +27,8 @@ typedef enum Sought
 {
 	SOUGHT_FOUND,
 	SOUGHT_FURTHER_ON,
-	SOUGHT_NOWHERE				/* the queue is damaged, since no sender
-								 * writes such a batch */
+	SOUGHT_NOWHERE				/* no sender writes what was read as a batch,
+								 * so the queue is damaged */
 } Sought;
 
 static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,

@@ -53,7 +53,8 @@ herald_conflict_exists(void)
 }
 
 /*
- * Returns false during the first HERALD_LOOK_MIN_MS of the wait, since most queries for which replay waits end soon.
+ * Returns false during the first HERALD_LOOK_MIN_MS after begin_ms.  If replay is waiting for a query by then, this
+ * query usually ends soon by itself.
  */
 bool
 herald_conflict_ends_wait(uint64 begin_ms)

@@ -101,8 +101,8 @@ extern void herald_relay_own_setting(void);
 extern void herald_relay_is_not_needed(void);
 
 /*
- * Get the relay's progress.  Returns false if the relay has not begun, since the server has started as a primary, or
- * is a standby that has just started.
+ * Get the relay's progress.  Returns false if the relay has not begun.  This is the case on a server that was started
+ * as a primary, and on a standby that has just started.
  */
 extern bool herald_relay_reached(HeraldReached *reached);
 extern void herald_relay_figures(HeraldRelayFigures *figures);
