@@ -6,6 +6,8 @@ import asyncio
 import inspect
 from typing import Any, Callable, Coroutine, Optional, TypeVar
 
+from ._core import Collector
+from ._options import Options
 from ._runtime import Session, Stop
 
 T = TypeVar("T")
@@ -13,12 +15,18 @@ GRACE_S = 1  # what waits for a connection that was abandoned ends by itself in 
 
 
 class Tasks:
-    """Time, and calls. Connections are the driver's business."""
+    """Time, calls, and what takes notifications. Connections are the driver's business."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.collector = Collector(options.batch)
         self.stopping = False
         self._loop = asyncio.get_running_loop()
         self._sleeper: Optional[asyncio.Future[None]] = None
+
+    def collect(self, collector: Collector) -> None:
+        """From now on this collector takes what arrives."""
+        self.collector = collector
 
     def stop(self) -> None:
         """Makes wait() and pause() raise Stop. From any thread, or from a signal handler."""

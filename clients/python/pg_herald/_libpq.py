@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from typing import Any, Callable, Dict, Optional, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -79,8 +79,46 @@ class LibpqSession:
         self._base = raw
         self._collector = collector
         self._abandoned = False
+        self._transactions: List[Any] = []
         if collector is not None:
             raw.add_notify_handler(lambda message: collector().add(message.channel, message.payload))
+
+    async def fetch(self, query: str, *arguments: object) -> List[Tuple[Any, ...]]:
+        """The rows of a statement."""
+        raise NotImplementedError
+
+    async def _enter(self) -> Any:
+        """Begins a transaction or, within one, a savepoint."""
+        raise NotImplementedError
+
+    async def _exit(self, transaction: Any, how: Optional[psycopg.Rollback]) -> None:
+        """Ends it."""
+        raise NotImplementedError
+
+    async def begin(self) -> None:
+        """See Session."""
+        self._transactions.append(await self._enter())
+        self.depth += 1
+
+    async def commit(self) -> None:
+        """See Session."""
+        await self._end(None)
+
+    async def rollback(self) -> None:
+        """See Session."""
+        await self._end(psycopg.Rollback())
+
+    async def _end(self, how: Optional[psycopg.Rollback]) -> None:
+        if self.broken:  # psycopg would do nothing
+            raise psycopg.OperationalError("the connection has ended")
+        self.depth -= 1
+        await self._exit(self._transactions.pop(), how)
+        if self.broken:  # a rollback hides that
+            raise psycopg.OperationalError("the connection has ended")
+
+    async def listen(self, channel: str) -> None:
+        """See Session."""
+        await self.fetch(f"LISTEN {_options.quote(channel)}")
 
     @property
     def raw(self) -> Any:

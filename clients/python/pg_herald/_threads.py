@@ -10,6 +10,8 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Coroutine, Iterator, List, Optional, TypeVar
 
+from ._core import Collector
+from ._options import Options
 from ._runtime import Stop, Unawaited
 
 T = TypeVar("T")
@@ -116,12 +118,18 @@ class Watchdog:
 
 
 class Threads:
-    """Time, and calls. Connections are the driver's business."""
+    """Time, calls, and what takes notifications. Connections are the driver's business."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.collector = Collector(options.batch)
         self.stopping = False
         self.waker = Waker()
         self.watchdog = Watchdog()
+
+    def collect(self, collector: Collector) -> None:
+        """From now on this collector takes what arrives."""
+        self.collector = collector
 
     def stop(self) -> None:
         """Makes wait() and pause() raise Stop."""

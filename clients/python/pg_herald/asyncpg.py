@@ -12,8 +12,7 @@ import asyncpg
 
 from ._asyncio import Tasks
 from ._consumer import AsyncBase
-from ._core import Collector
-from ._options import Options, quote
+from ._options import quote
 from ._runtime import Role, Session, Stop
 from .errors import AuthenticationError, ConfigurationError, DatabaseMissingError, HeraldError, UnreachableError
 
@@ -156,14 +155,6 @@ class _Runtime(Tasks):
     """Connections of asyncpg."""
 
     errors = ERRORS
-
-    def __init__(self, options: Options):
-        super().__init__()
-        self.options = options
-        self.collector = Collector(options.batch)
-
-    def collect(self, collector: Collector) -> None:
-        self.collector = collector
 
     async def connect(self, role: Role) -> _Session:
         given = self.options.work_connection if role is Role.WORK else self.options.connection

@@ -13,7 +13,6 @@ from ._asyncio import Tasks
 from ._consumer import AsyncBase, SyncBase
 from ._core import Collector
 from ._libpq import ERRORS, LibpqSession, connect_error, parameters
-from ._options import Options, quote
 from ._runtime import Role, Session, Stop
 from ._threads import Threads
 
@@ -28,36 +27,19 @@ class _SyncSession(LibpqSession):
     def __init__(self, raw: psycopg.Connection[Any], collector: Optional[Callable[[], Collector]]):
         super().__init__(raw, collector)
         self._raw = raw
-        self._transactions: List[psycopg.Transaction] = []
 
     async def fetch(self, query: str, *arguments: object) -> List[Tuple[Any, ...]]:
         with psycopg.RawCursor(self._raw, row_factory=tuple_row) as cursor:
             cursor.execute(query.encode(), arguments or None)
             return cursor.fetchall() if cursor.description else []
 
-    async def begin(self) -> None:
+    async def _enter(self) -> psycopg.Transaction:
         transaction = psycopg.Transaction(self._raw)
         transaction.__enter__()
-        self._transactions.append(transaction)
-        self.depth += 1
+        return transaction
 
-    async def commit(self) -> None:
-        await self._end(None)
-
-    async def rollback(self) -> None:
-        await self._end(psycopg.Rollback())
-
-    async def _end(self, how: Optional[psycopg.Rollback]) -> None:
-        if self.broken:  # psycopg would do nothing
-            raise psycopg.OperationalError("the connection has ended")
-        transaction = self._transactions.pop()
-        self.depth -= 1
-        transaction.__exit__(None if how is None else psycopg.Rollback, how, None)
-        if self.broken:  # a rollback hides that
-            raise psycopg.OperationalError("the connection has ended")
-
-    async def listen(self, channel: str) -> None:
-        await self.fetch(f"LISTEN {quote(channel)}")
+    async def _exit(self, transaction: Any, how: Optional[psycopg.Rollback]) -> None:
+        transaction.__exit__(how and psycopg.Rollback, how, None)
 
     def abandon(self) -> None:
         self.sever()
@@ -72,18 +54,10 @@ class _SyncRuntime(Threads):
 
     errors = ERRORS
 
-    def __init__(self, options: Options):
-        super().__init__()
-        self._options = options
-        self.collector = Collector(options.batch)
-
-    def collect(self, collector: Collector) -> None:
-        self.collector = collector
-
     async def connect(self, role: Role) -> _SyncSession:
         if self.stopping:
             raise Stop
-        arguments = parameters(self._options, role)
+        arguments = parameters(self.options, role)
         try:
             raw = psycopg.Connection.connect(**arguments)
         except psycopg.Error as problem:
@@ -124,36 +98,19 @@ class _AsyncSession(LibpqSession):
     def __init__(self, raw: psycopg.AsyncConnection[Any], collector: Optional[Callable[[], Collector]]):
         super().__init__(raw, collector)
         self._raw = raw
-        self._transactions: List[psycopg.AsyncTransaction] = []
 
     async def fetch(self, query: str, *arguments: object) -> List[Tuple[Any, ...]]:
         async with psycopg.AsyncRawCursor(self._raw, row_factory=tuple_row) as cursor:
             await cursor.execute(query.encode(), arguments or None)
             return await cursor.fetchall() if cursor.description else []
 
-    async def begin(self) -> None:
+    async def _enter(self) -> psycopg.AsyncTransaction:
         transaction = psycopg.AsyncTransaction(self._raw)
         await transaction.__aenter__()
-        self._transactions.append(transaction)
-        self.depth += 1
+        return transaction
 
-    async def commit(self) -> None:
-        await self._end(None)
-
-    async def rollback(self) -> None:
-        await self._end(psycopg.Rollback())
-
-    async def _end(self, how: Optional[psycopg.Rollback]) -> None:
-        if self.broken:  # psycopg would do nothing
-            raise psycopg.OperationalError("the connection has ended")
-        transaction = self._transactions.pop()
-        self.depth -= 1
-        await transaction.__aexit__(None if how is None else psycopg.Rollback, how, None)
-        if self.broken:  # a rollback hides that
-            raise psycopg.OperationalError("the connection has ended")
-
-    async def listen(self, channel: str) -> None:
-        await self.fetch(f"LISTEN {quote(channel)}")
+    async def _exit(self, transaction: Any, how: Optional[psycopg.Rollback]) -> None:
+        await transaction.__aexit__(how and psycopg.Rollback, how, None)
 
     def abandon(self) -> None:
         # What waits for it has to notice that before the socket is closed: the number could be another one's soon.
@@ -170,16 +127,8 @@ class _AsyncRuntime(Tasks):
 
     errors = ERRORS
 
-    def __init__(self, options: Options):
-        super().__init__()
-        self._options = options
-        self.collector = Collector(options.batch)
-
-    def collect(self, collector: Collector) -> None:
-        self.collector = collector
-
     async def connect(self, role: Role) -> _AsyncSession:
-        arguments = parameters(self._options, role)
+        arguments = parameters(self.options, role)
         try:
             raw = await self.unless_stopped(psycopg.AsyncConnection.connect(**arguments), lambda late: late.pgconn.finish())
         except psycopg.Error as problem:

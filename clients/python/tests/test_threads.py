@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from pg_herald._threads import Threads, Waker, Watchdog, complete
+from pg_herald import Consumer
+from pg_herald._threads import Waker, Watchdog, complete
 
 DEADLINE_S = 60
 
@@ -77,7 +78,7 @@ def test_coroutines_must_not_suspend():
         await Suspends()
 
     async def works():
-        threads = Threads()
+        threads = Consumer("", name="billing", channels=["orders"], handle=lambda batch, connection: None)._make_runtime()
         try:
             return await threads.call(lambda a, b: a + b, 1, 2)
         finally:
