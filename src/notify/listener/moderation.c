@@ -101,8 +101,9 @@ herald_moderation_end(bool at_end, bool is_alone)
 {
 	HeraldPosition seen = moderation.began_at;
 	uint32		k = atomic_load_explicit(&herald_wakeup->turns_max, memory_order_relaxed);
-	bool		expects = at_end && herald_moderation_expects(pass_now());
-	bool		at_rest = is_alone && herald_moderation_is_at_rest(pass_now());
+	const HeraldPass *pass = pass_now();
+	bool		expects = at_end && herald_moderation_expects(pass);
+	bool		at_rest = is_alone && herald_moderation_is_at_rest(pass);
 	instr_time	start;
 
 	INSTR_TIME_SET_CURRENT(start);
