@@ -158,6 +158,10 @@ class Client:
         """What it has handled, where handling is to write it down (modes own and shared)."""
         return [event["payload"] for event in self.events("notification", since)]
 
+    def handled(self) -> int:
+        """How many notifications it says it has handled."""
+        return sum(event["count"] for event in self.events("handled"))
+
     def check(self) -> None:
         """ClientError if it has ended."""
         if not self.runs():

@@ -40,6 +40,7 @@ CREATE TABLE herald_consumer (
 OTHERS = f"FROM pg_stat_activity WHERE datname = current_database() AND application_name <> '{SUITE}'" \
          " AND backend_type = 'client backend'"
 WORKS = "pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)"
+WAITS_FOR_TABLE = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation'"
 # Two listening connections may be there for a moment: one that is broken, and its successor.
 LISTENS = f"NOT {WORKS}"
 

@@ -55,14 +55,12 @@ def test_listening_on_standbys(crew, chain, trio):
     killed, the client goes on at the other one, with its position; and when the other one is promoted, it goes on there."""
     with crew(trio) as all_packages:
         first, second = chain.standbys
-        marks = {}
 
         def begin(case: Case) -> None:
             client = case.start(connection=trio.uri(case.dbname, [first.port, second.port]))
             assert client.wait("listening")["server"].endswith(f":{first.port}")
             case.until_billed()
             case.order_and_bill(5)
-            marks[case.kit.name] = client.mark()
 
         def is_on(node) -> None:
             def look(case: Case) -> None:

@@ -8,14 +8,13 @@ from random import Random
 
 import pytest
 
-from crew import Case, Flow
+from crew import WAITS_FOR_TABLE, Case, Flow
 from harness.ports import LOOPBACK
 
 pytestmark = pytest.mark.long
 
 KILLS = 4 * int(os.environ.get("HERALD_CLIENTS_ROUNDS", "1"))
 SOON_S = 0.4
-WAITS_FOR_TABLE = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation'"
 
 
 def test_stop_within_a_batch(crew, herald):

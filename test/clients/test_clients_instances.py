@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from crew import HEARTBEAT_S, NOTICE_DEADLINE_S, Case, Flow
+from crew import HEARTBEAT_S, NOTICE_DEADLINE_S, WAITS_FOR_TABLE, Case, Flow
 
-WAITS_FOR_TABLE = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation'"
 
 
 def takes_over(case: Case, successor, since: int, began: float) -> None:

@@ -45,15 +45,14 @@ class Primary:
         window = [time.monotonic(), float("inf")]
         self._absent.append(window)
         (Node.stop if how == "switchover" else Node.kill)(self._chain.primary)
-        old, new, last = self._chain.order
         if how == "crash":
-            old.start()
+            self._chain.primary.start()
+            self._chain.commit()
+            window[1] = time.monotonic()
         else:
-            new.promote()
-            self._chain.order = [new, last, old]
-        self._chain.commit()
-        window[1] = time.monotonic()
-        if how != "crash":
+            old, new, last = self._chain.take_over()
+            self._chain.commit()
+            window[1] = time.monotonic()
             old.rejoin(new, last)
 
 

@@ -37,26 +37,21 @@ def test_slow_handler_bounds_memory(crew, herald):
             with one_at_a_time:
                 client = case.listen(handler={"delay": 0.02})
                 send(case, 2000)
-                case.until(lambda: handled(case) >= 2000, "it is warm", LOAD_DEADLINE_S)
+                case.until(lambda: case.client.handled() >= 2000, "it is warm", LOAD_DEADLINE_S)
                 before = client.memory_kb()
                 send(case, NOTIFICATIONS)
                 case.order()
                 case.until_billed(LOAD_DEADLINE_S)
                 # The bill is there with the commit, before the client says so, and before its line is read here.
-                case.until(lambda: handled(case) >= NOTIFICATIONS + 2001, "it says that all is handled")
+                case.until(lambda: case.client.handled() >= NOTIFICATIONS + 2001, "it says that all is handled")
                 grown = client.memory_kb("VmHWM") - before
                 assert grown < MEMORY_KB_MAX, f"its memory has grown from {before} kB by {grown} kB"
                 assert max(event["count"] for event in client.events("handled")) <= BATCH
-                assert handled(case) == NOTIFICATIONS + 2001
+                assert case.client.handled() == NOTIFICATIONS + 2001
                 assert client.reasons() == ["first start"]
                 case.finish()
 
         all_packages.each(run)
-
-
-def handled(case: Case) -> int:
-    """The number of notifications that the client says it has handled."""
-    return sum(event["count"] for event in case.client.events("handled"))
 
 
 def test_transaction_larger_than_a_batch(crew, herald):

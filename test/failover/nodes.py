@@ -178,14 +178,19 @@ class Chain:
         if node is not self.primary:
             until(lambda: node.says(HAS_ALL), f"{node.name} has what its standby has", FOLLOWS_S)
 
+    def take_over(self) -> tuple[Node, Node, Node]:
+        """Makes the standby the primary; returns the earlier one, which has stopped, the new one, and the last standby."""
+        old, new, last = self.order
+        new.promote()
+        self.order = [new, last, old]
+        return old, new, last
+
     def promote(self, crashes: bool) -> str:
         """Makes the standby the primary, and the primary, which has stopped, the last of the standbys; returns how.
 
         If it `crashes`, the new primary is killed before the old one returns.
         """
-        old, new, last = self.order
-        new.promote()
-        self.order = [new, last, old]
+        old, new, last = self.take_over()
         if crashes:
             new.kill()
             new.start()
