@@ -101,7 +101,7 @@ func (r *run) keepOn() error {
 		case r.ctx.Err() != nil:
 			return nil
 		case !r.started:
-			return err
+			return atStart(err)
 		}
 		pause := r.config.Backoff.pause(r.retries)
 		r.retries++

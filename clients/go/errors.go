@@ -53,6 +53,7 @@ const (
 	codeNoDatabase    = "3D000"
 	codeNoPrivilege   = "42501"
 	codeNoPosition    = "22023"
+	codeNotSupported  = "0A000"
 	codeSerialization = "40001"
 	codeUnique        = "23505"
 	codeTableExists   = "42P07"
@@ -102,8 +103,22 @@ func listenError(err error) error {
 		return fmt.Errorf("%w: %w", errStandby, err)
 	case codeNoPosition:
 		return fmt.Errorf("%w: %w", ErrStore, err)
+	case codeNoPrivilege, codeNotSupported:
+		return fmt.Errorf("%w: %w", ErrConfiguration, err)
 	}
 	return lost(err)
+}
+
+// atStart gives an error of the start its cause. One without is the server's, which refuses what every server can do.
+func atStart(err error) error {
+	for _, cause := range []error{
+		ErrConfiguration, ErrUnreachable, ErrAuthentication, ErrDatabaseMissing, ErrStore, ErrExtensionMissing, ErrStockServer,
+	} {
+		if errors.Is(err, cause) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
 // storeError is for a statement on the table: if the server has refused it, the table is the cause.

@@ -21,7 +21,7 @@ function plain({ time, ...fields }) {
 const failures = new Map(Object.entries(given.handler?.fail_times ?? {})); // how often a payload still fails
 
 async function handle(batch, transaction) {
-  const { delay, fail_always: never, kill_connection: killer } = given.handler ?? {};
+  const { delay, fail_always: never, hide_failure: hidden, kill_connection: killer } = given.handler ?? {};
   for (const { channel, payload } of batch) {
     if (payload === never) throw new Error(`"${payload}" always fails`);
     if (failures.get(payload) > 0) {
@@ -31,6 +31,9 @@ async function handle(batch, transaction) {
     if (payload === killer) await transaction?.query('SELECT pg_terminate_backend(pg_backend_pid())');
     if (!transaction) {
       write('notification', { channel, payload });
+    } else if (payload === hidden) {
+      await transaction.query('SELECT 1 / 0').catch(() => {});
+      return;
     } else if (/^\d+$/.test(payload)) {
       await transaction.query(`INSERT INTO bill (order_id, by) VALUES ($1, 'handle')
         ON CONFLICT (order_id) DO UPDATE SET handled = bill.handled + 1`, [payload]);

@@ -6,6 +6,7 @@ It writes one JSON object in each line. "driver" is "psycopg", "psycopg-async" o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -22,6 +23,8 @@ BILL = ("INSERT INTO bill (order_id, by) VALUES ($1, 'handle')"
         " ON CONFLICT (order_id) DO UPDATE SET handled = bill.handled + 1")
 STATE = "INSERT INTO bill SELECT id, 'state', 0 FROM orders ON CONFLICT DO NOTHING"
 DEAD_LETTER = "INSERT INTO dead_letter (payload, error) VALUES ($1, $2)"
+FAILING = "SELECT 1 / 0"
+HIDDEN = object()  # a statement that fails, which handle does not tell
 KILL = "SELECT pg_terminate_backend(pg_backend_pid())"
 
 
@@ -74,6 +77,9 @@ class Work:
             payload = notification.payload
             if payload == self._plan.get("kill_connection") and self.stores:
                 steps.append((KILL,))
+            if payload == self._plan.get("hide_failure"):
+                steps.append(HIDDEN)
+                break
             if payload == self._plan.get("fail_always") or self._fails.get(payload, 0) > 0:
                 if payload in self._fails:
                     self._fails[payload] -= 1
@@ -122,7 +128,10 @@ def run_in_thread(arguments: Dict[str, Any]) -> None:
     def handle(batch: List[Notification], *transaction: Any) -> None:
         time.sleep(work.delay)
         for step in work.statements(batch):
-            if isinstance(step, tuple) and not isinstance(step, Notification):
+            if step is HIDDEN:
+                with contextlib.suppress(psycopg.Error):
+                    execute(*transaction, FAILING)
+            elif isinstance(step, tuple) and not isinstance(step, Notification):
                 execute(*transaction, *step)
             else:
                 take(step)
@@ -146,11 +155,15 @@ async def run_in_task(arguments: Dict[str, Any]) -> None:
     """With asyncpg, or with psycopg and asyncio."""
     work = Work(arguments)
     if arguments["driver"] == "asyncpg":
+        import asyncpg
+
         from pg_herald.asyncpg import AsyncConsumer
+        errors = (asyncpg.PostgresError,)
     else:
         import psycopg
 
         from pg_herald import AsyncConsumer  # type: ignore[assignment]
+        errors = (psycopg.Error,)
 
     async def execute(connection: Any, query: str, *values: Any) -> None:
         if arguments["driver"] == "asyncpg":
@@ -161,7 +174,10 @@ async def run_in_task(arguments: Dict[str, Any]) -> None:
     async def handle(batch: List[Notification], *transaction: Any) -> None:
         await asyncio.sleep(work.delay)
         for step in work.statements(batch):
-            if isinstance(step, tuple) and not isinstance(step, Notification):
+            if step is HIDDEN:
+                with contextlib.suppress(*errors):
+                    await execute(*transaction, FAILING)
+            elif isinstance(step, tuple) and not isinstance(step, Notification):
                 await execute(*transaction, *step)
             else:
                 take(step)

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from crew import HEARTBEAT_S, NOTICE_DEADLINE_S, WORKS, Case
+from crew import HEARTBEAT_S, NOTICE_DEADLINE_S, WAITS_FOR_TABLE, WORKS, Case
 
-WAITS_FOR_TABLE = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation'"
 
 
 def poisoned(case: Case) -> str:
@@ -20,14 +19,15 @@ def third_of_next_five(case: Case) -> str:
     return str(case.one("SELECT last_value FROM orders_id_seq") + 3)
 
 
-def test_poison_is_skipped(crew, herald):
-    """Guards: a notification whose handler always fails is given to `poison` after the attempts, alone; what that writes is
-    committed, the others of its batch are handled, and the client goes on."""
+@pytest.mark.parametrize("how", ["fail_always", "hide_failure"])
+def test_poison_is_skipped(crew, herald, how):
+    """Guards: a notification whose handler always fails, or hides that a statement of its has failed, is given to `poison` after
+    the attempts, alone; what that writes is committed, the others of its batch are handled, and the client goes on."""
     with crew(herald) as all_packages:
         def run(case: Case) -> None:
             case.order(2)
             bad = third_of_next_five(case)
-            client = case.listen(attempts=3, poison="skip", handler={"fail_always": bad})
+            client = case.listen(attempts=3, poison="skip", handler={how: bad})
             assert poisoned(case) == bad
             poison = client.wait("poison")
             assert (poison["channel"], poison["payload"], poison["decision"]) == ("orders", bad, "skip"), poison.fields

@@ -4,11 +4,10 @@ import socket
 
 import pytest
 
-from crew import LISTENS, SETUP, WORKS, Case
+from crew import LISTENS, SETUP, WAITS_FOR_TABLE, WORKS, Case
 from harness.ports import LOOPBACK, free_port
 
 FAIL_DEADLINE_S = 25  # with a work_timeout of two seconds; all packages start at the same time
-WAITS_FOR_TABLE = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation'"
 LONGEST = "ä" * 31 + "x"  # 63 bytes
 
 CONFIGURATIONS = {
@@ -72,6 +71,8 @@ def test_refused(crew, herald, stock):
             fails(case, "StoreError", table="no_such_table")
             ordinary = herald.uri(case.dbname, herald.ports, "ordinary", "ordinary")
             fails(case, "StoreError", connection=ordinary, work_connection=None)
+            case.sql("GRANT ALL ON herald_consumer TO ordinary; REVOKE EXECUTE ON FUNCTION herald.listen FROM PUBLIC")
+            assert "permission denied" in fails(case, "ConfigurationError", connection=ordinary, work_connection=None)
             case.sql("DROP EXTENSION pg_herald")
             fails(case, "ExtensionMissingError")
 

@@ -42,6 +42,7 @@ type arguments struct {
 		FailAlways     string         `json:"fail_always"`
 		FailTimes      map[string]int `json:"fail_times"`
 		KillConnection string         `json:"kill_connection"`
+		HideFailure    string         `json:"hide_failure"`
 	} `json:"handler"`
 	Poison string `json:"poison"`
 }
@@ -122,6 +123,10 @@ func (p *program) handleOne(ctx context.Context, tx pgx.Tx, notification herald.
 		if _, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())"); err != nil {
 			return err
 		}
+	}
+	if payload == p.Handler.HideFailure && payload != "" {
+		_, _ = tx.Exec(ctx, "SELECT 1 / 0")
+		return nil
 	}
 	order, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil {

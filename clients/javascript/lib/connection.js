@@ -121,7 +121,7 @@ function typed(error, place) {
  * Connects to the first of the servers that answers, and that `accept` accepts: it throws an error otherwise.
  * The connection is left when the signal comes.
  */
-async function connectToOne(servers, applicationName, timing, signal, accept = async () => {}) {
+async function connectToOne(servers, applicationName, timing, signal, accept) {
   const errors = [];
   for (const server of servers) {
     signal.throwIfAborted();

@@ -72,6 +72,7 @@ class Consumer extends EventEmitter {
       established();
     };
     try {
+      await null; // so that start() has this promise before it ends
       this.#options = complete(this.#given);
       this.#runner = new Runner(this.#options, (event, fields) => this.#emit(event, fields), (time) => this.#pause(time));
       await this.#reconnect();
@@ -121,7 +122,10 @@ class Consumer extends EventEmitter {
       const first = resumed || stock ? undefined : await this.#listening.firstPosition();
       signal.removeEventListener('abort', leave);
       if (signal.aborted) return;
-      if (!resumed) await this.#readState(reason, first);
+      if (!resumed && !await this.#readState(reason, first)) {
+        if (this.#broken) throw this.#broken;
+        return; // it is stopped
+      }
       this.#emit('listening', { server, resumed, stock });
       this.#established();
       await this.#serve(signal);
@@ -162,11 +166,13 @@ class Consumer extends EventEmitter {
     return position === null ? 'first start' : 'gone';
   }
 
+  // False: it was given up.
   async #readState(reason, position) {
     this.#isEstablished = true; // what fails now is tried again, and start() waits for it
     this.#emit('state', { reason });
-    await this.#runner.state(reason, position);
+    if (!await this.#runner.state(reason, position)) return false;
     if (position !== undefined) this.#storedAt = now();
+    return true;
   }
 
   async #serve(signal) {

@@ -1,14 +1,15 @@
 'use strict';
 
 const { escapeIdentifier } = require('pg');
-const { connectToOne } = require('./connection.js');
-const { ExtensionMissingError, StockServerError, UnreachableError } = require('./errors.js');
+const { connectToOne, textOf } = require('./connection.js');
+const { ConfigurationError, ExtensionMissingError, StockServerError, UnreachableError } = require('./errors.js');
 const { Inbox } = require('./inbox.js');
 const { SilenceWatch } = require('./silence.js');
 
 const POSITION_CHANNEL = 'herald_position';
 const CONFLICT = '40001'; // a standby cannot replay what the session waits for: the same once more
 const CONFLICTS_MAX = 3;
+const REFUSED = new Set(['42501', '0A000']); // no privilege on herald.listen(); a server that cannot resume
 const NO_LIMIT = 2 ** 31 - 1; // instead of the user's query_timeout
 
 /**
@@ -123,6 +124,7 @@ class Listening {
       try {
         return await this.#resume(position);
       } catch (error) {
+        if (REFUSED.has(error.code)) throw new ConfigurationError(`${this.place}: ${textOf(error)}`, { cause: error });
         if (error.code !== CONFLICT || conflicts === CONFLICTS_MAX || this.broken) throw error;
         await this.#connection.query('ROLLBACK');
       }
@@ -180,11 +182,20 @@ class Listening {
     return piece;
   }
 
-  /** Waits until the first position has come, or a notification before it. Returns the position in the first case. */
+  /**
+   * Waits until the first position has come, or a notification before it; not for longer than a heartbeat. Returns the position
+   * in the first case.
+   */
   async firstPosition() {
-    while (!this.broken && this.inbox.isEmpty) {
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      this.#onArrival();
+    }, this.#options.heartbeat);
+    while (!this.broken && this.inbox.isEmpty && !isLate) {
       await new Promise((resolve) => { this.#onArrival = resolve; });
     }
+    clearTimeout(timer);
     if (this.broken) throw this.broken;
     return this.inbox.takeFirstPosition();
   }

@@ -57,10 +57,10 @@ class Runner {
     return this.#failures[BATCH];
   }
 
-  /** Calls `state`, and stores the position; undefined: none. */
+  /** Calls `state`, and stores the position; undefined: none. False if it was given up, as in handle(). */
   async state(reason, position) {
     this.#current = undefined;
-    await this.#untilDone(STATE, async () => {
+    return this.#untilDone(STATE, async () => {
       await this.#begin();
       if (this.#options.state) await this.#call(this.#options.state, reason);
       await this.#commit(position ?? null);

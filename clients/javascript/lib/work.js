@@ -141,11 +141,23 @@ class OwnWork extends LockedWork {
     if (position !== null) await this.#call('save', [position]);
   }
 
+  // When the time is over the connection is left, and with it the lock: a later answer counts for nothing.
   async #call(name, values) {
+    const { store, workTimeout } = this.options;
+    let timer;
+    const late = new Promise((_resolve, reject) => {
+      timer = setTimeout(() => {
+        const error = new Error(`it has taken longer than ${workTimeout} ms`);
+        this.leave(error);
+        reject(error);
+      }, workTimeout);
+    });
     try {
-      return await this.options.store[name](...values);
+      return await Promise.race([(async () => store[name](...values))(), late]);
     } catch (error) {
       throw new StoreError(`${name} of the store has failed: ${textOf(error)}`, { cause: error });
+    } finally {
+      clearTimeout(timer);
     }
   }
 }

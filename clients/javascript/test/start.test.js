@@ -93,6 +93,14 @@ it('the stored position is none', async () => {
 it('a store of its own that fails', () => fails('StoreError',
   { store: { load() { throw new Error('no disk'); }, save() {} } }, /no disk/));
 
+it('a store of its own that does not answer', () => fails('StoreError',
+  { workTimeout: 500, store: { load: () => new Promise(() => {}), save() {} } }, /longer than 500 ms/));
+
+it('after a wrong configuration, says so again', async () => {
+  const consumer = new herald.Consumer({ connection: servers.uri(), name: 'billing', channels: [], handle: writeDone });
+  for (let times = 0; times < 2; times++) await assert.rejects(consumer.start(), /channel/);
+});
+
 it('the database does not have the extension', async () => {
   const connection = servers.uri('primary', { database: 'bare' });
   await fails('ExtensionMissingError', { connection, shared: true, name: undefined }, /CREATE EXTENSION/);

@@ -206,7 +206,8 @@ class Engine:
         assert self._work is not None
         if self._options.mode is Mode.OWN:
             try:
-                self._position = await self._runtime.call(self._options.store.load)
+                load = self._runtime.call(self._options.store.load)
+                self._position = await self._runtime.bounded(load, self._options.work_timeout, None)
             except Exception as problem:
                 raise StoreError(f"load has failed: {events.describe(problem)}") from problem
         else:
@@ -448,6 +449,8 @@ class Engine:
             await savepoint.begin()
         try:
             await self._call(self._options.handle, [notification])
+            if savepoint is not None:
+                await savepoint.fetch("SELECT 1")  # fails, if the handler hides that a statement has failed
         except Exception as problem:
             if _is_passing(problem) or self._work is not None and (self._work.broken or self._work.ended):
                 raise

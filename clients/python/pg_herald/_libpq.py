@@ -40,7 +40,7 @@ def parameters(options: _options.Options, role: Role) -> Dict[str, Any]:
         present = conninfo_to_dict(arguments.get("conninfo", ""))
     except psycopg.ProgrammingError as problem:
         raise ConfigurationError(f"connection: {problem}") from problem
-    defaults = {**KEEPALIVES, "fallback_application_name": f"pg_herald {options.name}".rstrip()}
+    defaults = {**KEEPALIVES, "client_encoding": "UTF8", "fallback_application_name": f"pg_herald {options.name}".rstrip()}
     if CONNECT_TIMEOUT_VARIABLE not in os.environ:
         defaults["connect_timeout"] = options.connect_timeout
     if role is Role.LISTENING_ON_PRIMARY:

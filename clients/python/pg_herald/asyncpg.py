@@ -168,8 +168,12 @@ class _Runtime(Tasks):
         arguments["server_settings"] = {"application_name": f"pg_herald {self.options.name}".rstrip(), **settings}
         # asyncpg tries the next host after some errors only, and has one timeout for all hosts.
         problems = []
-        for target in _each_target(arguments):
-            for host in _each_host(arguments):
+        try:
+            targets, hosts = _each_target(arguments), _each_host(arguments)
+        except ValueError as problem:
+            raise ConfigurationError(f"connection: {problem}") from problem
+        for target in targets:
+            for host in hosts:
                 try:
                     raw = await self.unless_stopped(asyncpg.connect(**{**arguments, **target, **host}),
                                                     lambda late: late.terminate())
@@ -247,6 +251,8 @@ def _spread(ports: Any, count: int) -> Iterator[int]:
         ports = [int(port) for port in os.environ.get("PGPORT", "5432").split(",")]
     elif isinstance(ports, (int, str)):
         ports = [int(ports)]
+    if len(ports) not in (1, count):
+        raise ValueError(f"there are {count} hosts and {len(ports)} ports")
     return iter([int(port) for port in (list(ports) * count if len(ports) == 1 else ports)])
 
 

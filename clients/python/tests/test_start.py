@@ -9,6 +9,7 @@ import pg_herald.asyncpg
 from pg_herald import (
     AsyncConsumer,
     AuthenticationError,
+    ConfigurationError,
     Consumer,
     DatabaseMissingError,
     ExtensionMissingError,
@@ -193,3 +194,35 @@ def test_with_in_a_task(database, kind):
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(main())
+
+
+def test_wrong_hosts_of_asyncpg(database):
+    """Guards: a port that is no number, and ports that are not those of the hosts, are a wrong configuration: none is left out."""
+    for connection in ("postgresql://a:x/shop", "postgresql:///shop?host=a,b,c&port=1,2"):
+        consumer = pg_herald.asyncpg.AsyncConsumer(connection, name="billing", channels=["orders"], handle=handle_nothing)
+        with pytest.raises(ConfigurationError, match="x|3 hosts and 2 ports"):
+            asyncio.run(consumer.run())
+
+
+def test_store_that_does_not_answer(database):
+    """Guards: load() of an asynchronous store has a time, as other functions of the user's have."""
+    class Silent:
+        """A store."""
+
+        async def load(self):
+            """Never answers."""
+            await asyncio.Event().wait()
+
+        async def save(self, position):
+            """Is not called."""
+
+    async def handle(batch):
+        """Is not called."""
+
+    consumer = AsyncConsumer(database.uri(), name="billing", channels=["orders"], handle=handle, store=Silent(), work_timeout=0.5)
+    with pytest.raises(StoreError, match="longer than 0.5 s"):
+        asyncio.run(consumer.run())
+
+
+async def handle_nothing(batch, connection):
+    """Is not called."""
