@@ -109,6 +109,9 @@ static struct
 	uint32		values;
 }			store;
 
+static bool is_kept_at_end;		/* keep_at_end() was called in this
+								 * transaction; abandon() leaves it */
+
 static void create(void);
 static void abandon(void);
 static void forget(uint32 cache, uint32 key, void *arg);
@@ -342,8 +345,6 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	entry->source = NULL;
 	PG_TRY();
 	{
-		if (state == ENTRY_TENTATIVE)
-			keep_at_end();
 		entry->source = find_source(name);
 		entry->place = hash_search(store.places, hashes, HASH_ENTER, &found);
 		if (!found)
@@ -371,6 +372,7 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 		dlist_push_head(&store.passing, &entry->by_state);
 	if (state == ENTRY_TENTATIVE)
 	{
+		keep_at_end();
 		dlist_push_head(&store.tentative, &entry->by_state);
 		herald_cache_is_involved = true;
 	}
@@ -386,23 +388,22 @@ add(const HeraldStoreName *name, const text *value, EntryState state)
 	return fits;
 }
 
-/* With the first tentative value: have them become valid when the server frees the transaction's memory. */
+/* Have tentative values become valid when the server frees the transaction's memory: once in each transaction. */
 static void
 keep_at_end(void)
 {
-	MemoryContextCallback *at_end;
+	static MemoryContextCallback at_end = {.func = keep_tentative};
 
-	if (!dlist_is_empty(&store.tentative))
-		return;
-	at_end = MemoryContextAllocZero(TopTransactionContext, sizeof(MemoryContextCallback));
-	at_end->func = keep_tentative;
-	MemoryContextRegisterResetCallback(TopTransactionContext, at_end);
+	if (!is_kept_at_end)
+		MemoryContextRegisterResetCallback(TopTransactionContext, &at_end);
+	is_kept_at_end = true;
 }
 
 /* After a rollback there are none. */
 static void
 keep_tentative(void *arg)
 {
+	is_kept_at_end = false;
 	if (store.context == NULL)
 		return;
 	while (!dlist_is_empty(&store.tentative))

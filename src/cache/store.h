@@ -65,10 +65,6 @@ extern bool herald_store_put(const HeraldStoreName *name, const text *value);
 extern bool herald_store_put_passing(const HeraldStoreName *name, Snapshot snapshot,
 									 const text *value);
 
-/*
- * The transaction has committed, so values that include its changes are valid.  Never fails.
- */
-
 /* A transaction or subtransaction was rolled back.  Never fails. */
 extern void herald_store_abort(void);
 

@@ -250,13 +250,12 @@ create(void)
 {
 	MemoryContext context = AllocSetContextCreate(TopTransactionContext, "pg_herald invalidations",
 												  ALLOCSET_SMALL_SIZES);
-	MemoryContextCallback *at_end = MemoryContextAllocZero(context, sizeof(MemoryContextCallback));
+	static MemoryContextCallback at_end = {.func = reset};
 
 	memset(&pending, 0, sizeof(pending));
 	pending.room = 4 * FEW;
 	pending.items = MemoryContextAlloc(context, pending.room * sizeof(InvalidKey));
-	at_end->func = reset;
-	MemoryContextRegisterResetCallback(context, at_end);
+	MemoryContextRegisterResetCallback(context, &at_end);
 	pending.context = context;
 }
 

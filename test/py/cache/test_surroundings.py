@@ -428,6 +428,20 @@ def test_largest_value(session, other):
     assert one(session, CONTEXTS) < 20_000_000
 
 
+def test_memory_of_a_transaction(session):
+    """Guards: values that a transaction keeps, and loses when a subtransaction is rolled back, leave nothing behind in its memory."""
+    used = "SELECT sum(used_bytes) FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext'"
+    rounds = """DO $$ BEGIN FOR n IN 1 .. %s LOOP
+        BEGIN PERFORM herald.cache_through('own', 'SELECT $1', n); RAISE SQLSTATE 'R0000'; EXCEPTION WHEN SQLSTATE 'R0000' THEN END;
+        END LOOP; END $$"""
+    session.execute("BEGIN; UPDATE item SET v = 1 WHERE id = 1")
+    session.execute(rounds % 10)
+    before = one(session, used)
+    session.execute(rounds % 2000)
+    assert one(session, used) - before < 10_000
+    session.execute("ROLLBACK")
+
+
 def test_pooler(session, other):
     """Guards: cached values survive DISCARD ALL and SET ROLE, and stay correct."""
     other.execute("DROP ROLE IF EXISTS regress_pooled; CREATE ROLE regress_pooled;"
