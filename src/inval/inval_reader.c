@@ -49,6 +49,7 @@ static void join(void);
 static uint32 ask_prepared(uint32 *xids);
 static uint32 without_future(uint32 *xids, uint32 count);
 static void read_on(void);
+static void read_to_end(void);
 static bool skip(void);
 static void catch_up(void *arg);
 static HeraldVisibility present(void);
@@ -228,8 +229,26 @@ without_future(uint32 *xids, uint32 count)
 	return left;
 }
 
+/*
+ * Read everything, and hand the turn on.  If so much has come meanwhile that the turn is this backend's again, read on: the
+ * handler of a reason must not send that reason to its own process.
+ */
 static void
 read_on(void)
+{
+	uint32		slot = herald_my_slot();
+	int32		next;
+
+	do
+	{
+		read_to_end();
+		next = herald_inval_caught_up(herald_inval_queue, slot);
+	} while (next == (int32) slot);
+	herald_catch_up_wake(next);
+}
+
+static void
+read_to_end(void)
 {
 	uint32		slot = herald_my_slot();
 	HeraldCacheUse *use = herald_cache_my_use();
@@ -265,7 +284,6 @@ read_on(void)
 		}
 		must_join = false;
 	}
-	herald_catch_up_wake(herald_inval_caught_up(herald_inval_queue, slot));
 }
 
 /*
@@ -287,22 +305,15 @@ skip(void)
 static void
 catch_up(void *arg)
 {
-	int32		mine = (int32) herald_my_slot();
-	int32		next;
-
 	HERALD_HOLD_POINT("catch-up");
 
-	/*
-	 * There may have been nothing left to read: hand the turn on in any case.
-	 * If so much has come meanwhile that it is ours again, read on: a handler
-	 * must not send its reason to its own process.
-	 */
-	do
-	{
-		herald_inval_reader_accept();
-		next = herald_inval_caught_up(herald_inval_queue, (uint32) mine);
-	} while (next == mine);
-	herald_catch_up_wake(next);
+	/* A process that exits has handed the turn on. */
+	if (proc_exit_inprogress)
+		return;
+	herald_inval_reader_accept();
+
+	/* There may have been nothing to read: hand the turn on in any case. */
+	read_on();
 }
 
 /*
