@@ -240,9 +240,7 @@ before_prepare(void)
 static void
 at_end(bool committed)
 {
-	if (committed)
-		herald_publish_note_commit();
-	else
+	if (!committed)
 		herald_dispatch_cancel_wait();
 
 	/*

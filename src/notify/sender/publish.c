@@ -188,7 +188,6 @@ reserve(uint32 count)
 	{
 		origin.database = MyDatabaseId;
 		origin.sender.role = GetUserId();
-		origin.sender.xid = 0;
 	}
 	info.database = origin.database;
 	info.role = origin.sender.role;
@@ -268,13 +267,6 @@ notify_natively(const HeraldEntry *entry)
 	Async_Notify(herald_entry_channel(entry), herald_entry_payload(entry));
 }
 
-void
-herald_publish_note_commit(void)
-{
-	if (batch.is_reserved && !origin.is_relayed)
-		origin.sender.xid = U64FromFullTransactionId(GetTopFullTransactionIdIfAny());
-}
-
 bool
 herald_publish_finish(bool committed, HeraldPosition *end)
 {
@@ -295,8 +287,12 @@ finish(bool committed)
 	HERALD_HOLD_POINT("publish-committed");
 	if (committed && batch.commit_length > 0)
 		note_commit_end();
+
+	/* The server keeps the transaction's id until it has released its locks. */
 	if (committed)
-		herald_queue_commit(herald_queue, batch.position, GetCurrentTransactionStopTimestamp(), origin.sender.xid);
+		herald_queue_commit(herald_queue, batch.position, GetCurrentTransactionStopTimestamp(),
+							origin.is_relayed ? origin.sender.xid :
+							U64FromFullTransactionId(GetTopFullTransactionIdIfAny()));
 	else
 		herald_queue_abort(herald_queue, batch.position);
 	HERALD_HOLD_POINT("publish-finished");

@@ -40,9 +40,6 @@ extern void herald_publish_all_natively(void);
 /* Throw 0A000: the notification would go through the server's own queue, and its channel is logged. */
 herald_noreturn extern void herald_publish_refuse(const char *channel);
 
-/* The commit is visible, and the transaction still has its id.  Never fails. */
-extern void herald_publish_note_commit(void);
-
 /*
  * After the commit is visible, or after the abort: finish the batch, if there
  * is one, and dispatch.  Never fails.  Returns whether there was one; *end is
