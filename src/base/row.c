@@ -30,6 +30,16 @@ herald_row_of(TupleDesc descriptor)
 	return row;
 }
 
+HeraldRow
+herald_row_only(FunctionCallInfo fcinfo)
+{
+	TupleDesc	descriptor;
+
+	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return herald_row_of(BlessTupleDesc(descriptor));
+}
+
 void
 herald_row_add(HeraldRow *row, const char *name, Oid type, Datum value)
 {

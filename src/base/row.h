@@ -36,6 +36,9 @@ typedef struct HeraldRow
 /* An empty row of this function's result. */
 extern HeraldRow herald_row_of(TupleDesc descriptor);
 
+/* The same, where the result is a single row. */
+extern HeraldRow herald_row_only(FunctionCallInfo fcinfo);
+
 /* Add a column.  A column that is not declared in SQL is left out. */
 extern void herald_row_add(HeraldRow *row, const char *name, Oid type, Datum value);
 extern void herald_row_add_or_null(HeraldRow *row, const char *name, Oid type, Datum value,

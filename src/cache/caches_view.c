@@ -86,13 +86,9 @@ herald_view_cache_stats(PG_FUNCTION_ARGS)
 	};
 	uint64		totals[HERALD_CACHE_COUNTERS];
 	TimestampTz reset_time;
-	TupleDesc	descriptor;
-	HeraldRow	row;
+	HeraldRow	row = herald_row_only(fcinfo);
 
 	StaticAssertStmt(lengthof(names) == HERALD_CACHE_COUNTERS, "each counter has a name");
-	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	row = herald_row_of(BlessTupleDesc(descriptor));
 
 	LWLockAcquire(herald_cache_control->reset_lock, LW_SHARED);
 	read_counters(totals);
@@ -115,9 +111,11 @@ herald_view_cache_stats(PG_FUNCTION_ARGS)
 Datum
 herald_reset_cache_stats(PG_FUNCTION_ARGS)
 {
+	TimestampTz now = GetCurrentTimestamp();
+
 	LWLockAcquire(herald_cache_control->reset_lock, LW_EXCLUSIVE);
 	read_counters(herald_cache_control->reset_counters);
-	herald_cache_control->reset_time = GetCurrentTimestamp();
+	herald_cache_control->reset_time = now;
 	LWLockRelease(herald_cache_control->reset_lock);
 	PG_RETURN_VOID();
 }

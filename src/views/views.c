@@ -93,7 +93,6 @@ static int64 shown_size(uint64 bytes, bool all);
 static TimestampTz shown_time(TimestampTz time, bool all);
 static uint64 queue_used(void);
 static double usage(uint64 used);
-static HeraldRow only_row(FunctionCallInfo fcinfo);
 
 
 /* herald.get_listeners() → setof record */
@@ -131,7 +130,7 @@ herald_view_listeners(PG_FUNCTION_ARGS)
 		herald_row_add(&row, "wakeups", INT8OID, UInt64GetDatum(atomic_load(&listener->wakeups)));
 		heartbeat.time = (TimeOffset) atomic_load(&listener->heartbeat_ms) * 1000;
 		herald_row_add_or_null(&row, "heartbeat", INTERVALOID, IntervalPGetDatum(&heartbeat),
-							   atomic_load(&listener->told) == 0);
+							   atomic_load(&listener->told_at_ms) == 0);
 
 		/* A session of another role may have taken the slot meanwhile. */
 		if (!all && atomic_load(&listener->role) != role)
@@ -200,7 +199,7 @@ herald_view_channels(PG_FUNCTION_ARGS)
 Datum
 herald_view_queue(PG_FUNCTION_ARGS)
 {
-	HeraldRow	row = only_row(fcinfo);
+	HeraldRow	row = herald_row_only(fcinfo);
 	bool		all = herald_sees_all();
 	uint64		used = shown_size(queue_used(), all);
 	HeraldPosition needed = herald_wakeup_needed(herald_wakeup, herald_queue);
@@ -234,7 +233,7 @@ herald_view_stats(PG_FUNCTION_ARGS)
 {
 	uint64		totals[HERALD_COUNTERS];
 	TimestampTz reset_time;
-	HeraldRow	row = only_row(fcinfo);
+	HeraldRow	row = herald_row_only(fcinfo);
 
 	LWLockAcquire(herald_control->reset_lock, LW_SHARED);
 	read_counters(totals);
@@ -428,14 +427,4 @@ static double
 usage(uint64 used)
 {
 	return (double) used / Max((double) herald_max_queue_size_kb * 1024, herald_queue->ring_size);
-}
-
-static HeraldRow
-only_row(FunctionCallInfo fcinfo)
-{
-	TupleDesc	descriptor;
-
-	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return herald_row_of(BlessTupleDesc(descriptor));
 }
