@@ -80,7 +80,8 @@ typedef struct HeraldSlot
 	_Atomic uint32_t heartbeat_ms;	/* it sends one this often:
 									 * herald.heartbeat; 0: only as the queue
 									 * advances */
-	_Atomic uint64_t told_at_ms;	/* with a heartbeat: when it was sent */
+	_Atomic uint64_t told_at_ms;	/* when its client was sent a position; 0:
+									 * it does not listen to them */
 	_Atomic uint64_t counters[HERALD_COUNTERS];
 
 	/*

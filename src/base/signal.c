@@ -71,6 +71,16 @@ herald_signal_notifications(uint32 slot, void *arg)
 }
 
 bool
+herald_signal_idle(uint32 slot, uint64 word)
+{
+	if (herald_word_state(word) != HERALD_LISTENER_IDLE ||
+		(atomic_load(&herald_slots[slot].reasons) & HERALD_REASONS_NOTIFY) != 0)
+		return false;
+	(void) herald_signal_notifications(slot, NULL);
+	return true;
+}
+
+bool
 herald_signal_reason(uint32 slot, uint32 reason)
 {
 	HeraldSlot *target = &herald_slots[slot];

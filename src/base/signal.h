@@ -20,6 +20,13 @@
 extern bool herald_signal_notifications(uint32 slot, void *arg);
 
 /*
+ * Signal a listener that is idle, without a turn, unless it was signalled before and has not reacted: then it is in a
+ * statement that no hook reports.  Its word is not changed: if it begins a transaction before it gets the signal, it must
+ * not hold back the queue.  Returns true if it was signalled.  Never fails.
+ */
+extern bool herald_signal_idle(uint32 slot, uint64 word);
+
+/*
  * Signal the backend in this slot for a reason other than notifications: a bit of
  * HERALD_REASONS_CATCH_UP.  False: the slot has no backend that handles such reasons.  Never
  * fails.  With no lock held.

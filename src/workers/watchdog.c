@@ -56,9 +56,9 @@ typedef struct Seen
 
 PGDLLEXPORT void herald_watchdog_main(Datum arg);
 
-static bool look(Seen *seen);
+static bool look(Seen *seen, uint64 now_ms);
 static bool tell_positions(uint32 used);
-static void send_heartbeats(uint32 used);
+static void send_heartbeats(uint32 used, uint64 now_ms);
 static bool is_anything_awaited(void);
 static long sleep_time(uint64 last_look_ms, uint64 last_active_ms);
 static void apply_settings(void);
@@ -95,7 +95,7 @@ herald_watchdog_main(Datum arg)
 		HERALD_STOP_POINT("watchdog-look");
 		if (now_ms - last_look_ms >= LOOK_EVERY_MS)
 		{
-			if (look(seen))
+			if (look(seen, now_ms))
 				last_active_ms = now_ms;
 			last_look_ms = now_ms;
 		}
@@ -123,7 +123,7 @@ herald_watchdog_main(Datum arg)
 
 /* Look at every listener.  True: something is going on. */
 static bool
-look(Seen *seen)
+look(Seen *seen, uint64 now_ms)
 {
 	uint32		used = atomic_load_explicit(&herald_wakeup->slots_used, memory_order_relaxed);
 	bool		is_active = atomic_load_explicit(&herald_wakeup->turns_out, memory_order_seq_cst) > 0;
@@ -148,7 +148,7 @@ look(Seen *seen)
 		herald_turns_wake_without();
 	}
 	is_active |= tell_positions(used);
-	send_heartbeats(used);
+	send_heartbeats(used, now_ms);
 	return is_active;
 }
 
@@ -171,10 +171,9 @@ tell_positions(uint32 used)
 
 /* Each look goes on with the slots where the last one ended. */
 static void
-send_heartbeats(uint32 used)
+send_heartbeats(uint32 used, uint64 now_ms)
 {
 	static uint32 slot;
-	uint64		now_ms = herald_clock_ms();
 	int			sent = 0;
 
 	if (!herald_heartbeat_begin_look(now_ms))

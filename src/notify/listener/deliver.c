@@ -244,6 +244,7 @@ send_past(void)
 	uint32		slot = herald_shared_my_slot();
 	bool		as_is = can_send_as_is();
 	bool		has_positions;
+	HeraldChannelCounters *position_counters;
 	uint64		delivered = 0;
 	uint64		untold = 0;
 	HeraldPast	past;
@@ -269,8 +270,9 @@ send_past(void)
 		if (past.entry != NULL || untold < TELL_EVERY)
 			continue;
 		herald_frames_send();
-		if (has_positions && herald_position_channel_is_wanted())
-			herald_position_channel_tell(herald_cursor_position(cursor), cut);
+		position_counters = has_positions ? herald_position_channel_wanted() : NULL;
+		if (position_counters != NULL)
+			herald_position_channel_tell(position_counters, herald_cursor_position(cursor), cut);
 		untold = 0;
 		herald_frames_flush();
 		if (ProcDiePending || ClientConnectionLost)
@@ -501,11 +503,14 @@ beats(void)
 static void
 tell_position(HeraldPosition place)
 {
+	HeraldChannelCounters *counters;
+
 	if (keeps_place || !herald_session_has_position(place))
 		return;
 	owes_position = false;
-	if (herald_position_channel_is_wanted())
-		herald_position_channel_tell(herald_session_position_at(place), place);
+	counters = herald_position_channel_wanted();
+	if (counters != NULL)
+		herald_position_channel_tell(counters, herald_session_position_at(place), place);
 }
 
 static void
@@ -572,9 +577,11 @@ tell_missed(HeraldReader *reader, HeraldPosition *to, const char *detail)
 static void
 report_missed(const char *detail)
 {
+	HeraldChannelCounters *counters = herald_subscriptions_counters(HERALD_RESET_CHANNEL);
+
 	/* Sending this to the client can take long. */
 	herald_turns_give_back();
-	if (!herald_subscriptions_include_name(HERALD_RESET_CHANNEL))
+	if (counters == NULL)
 		ereport(FATAL,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("terminating connection because it has missed notifications"),
@@ -582,7 +589,7 @@ report_missed(const char *detail)
 				 errhint("A session that listens to channel \"%s\" receives a notification there instead of this error.",
 						 HERALD_RESET_CHANNEL)));
 	NotifyMyFrontEnd(HERALD_RESET_CHANNEL, "notifications were missed", MyProcPid);
-	herald_subscriptions_count_own(HERALD_RESET_CHANNEL);
+	herald_channels_count_own(counters);
 }
 
 /* This does not switch the queue off: see notify/dispatch/damage.c. */

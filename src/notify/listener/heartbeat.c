@@ -64,6 +64,16 @@ herald_heartbeat_set_period(uint32 period_ms)
 	herald_wake_watchdog_if_asleep();
 }
 
+void
+herald_heartbeat_end(void)
+{
+	HeraldSlot *mine = &herald_slots[herald_shared_my_slot()];
+
+	herald_heartbeat_set_period(0);
+	if (atomic_load_explicit(&mine->told_at_ms, memory_order_relaxed) != 0)
+		atomic_store_explicit(&mine->told_at_ms, 0, memory_order_relaxed);
+}
+
 bool
 herald_heartbeat_is_due(void)
 {
@@ -78,8 +88,7 @@ herald_heartbeat_skip(void)
 {
 	HeraldSlot *mine = &herald_slots[herald_shared_my_slot()];
 
-	if (atomic_load_explicit(&mine->heartbeat_ms, memory_order_relaxed) != 0)
-		atomic_store_explicit(&mine->told_at_ms, herald_clock_ms(), memory_order_relaxed);
+	atomic_store_explicit(&mine->told_at_ms, herald_clock_ms(), memory_order_relaxed);
 }
 
 static uint64
@@ -99,8 +108,8 @@ herald_heartbeat_begin_look(uint64 now_ms)
 }
 
 /*
- * The word is not changed, as in herald_position_channel_look().  The session may end its transaction just when
- * its position becomes due: then neither of the two looks finds that, and the next one comes soon.
+ * The session may end its transaction just when its position becomes due: then neither of the two looks finds that, and
+ * the next one comes soon.
  */
 bool
 herald_heartbeat_look(uint32 slot, uint64 word, uint64 now_ms)
@@ -118,11 +127,7 @@ herald_heartbeat_look(uint32 slot, uint64 word, uint64 now_ms)
 		return false;
 	}
 	next_ms = Min(next_ms, now_ms + period_ms / EARLY_PART);
-	if (herald_word_state(word) != HERALD_LISTENER_IDLE ||
-		(atomic_load(&listener->reasons) & HERALD_REASONS_NOTIFY) != 0)
-		return false;
-	(void) herald_signal_notifications(slot, NULL);
-	return true;
+	return herald_signal_idle(slot, word);
 }
 
 void

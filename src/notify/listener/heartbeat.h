@@ -18,6 +18,9 @@ extern void herald_heartbeat_told(void);
 /* The period changes in this session; 0: it sends no positions any more, or only as the queue advances.  Never fails. */
 extern void herald_heartbeat_set_period(uint32 period_ms);
 
+/* The client of this session does not listen to positions any more.  Never fails. */
+extern void herald_heartbeat_end(void);
+
 /* Is this session to send its client a position now? */
 extern bool herald_heartbeat_is_due(void);
 

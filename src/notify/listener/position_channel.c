@@ -30,7 +30,7 @@
 
 
 void
-herald_position_channel_tell(HeraldToken position, HeraldPosition place)
+herald_position_channel_tell(HeraldChannelCounters *counters, HeraldToken position, HeraldPosition place)
 {
 	HeraldTokenHash *hash;
 	char		text[HERALD_TOKEN_MAX + 1];
@@ -44,26 +44,28 @@ herald_position_channel_tell(HeraldToken position, HeraldPosition place)
 	herald_frames_expect(sizeof(uint32) + sizeof(HERALD_POSITION_CHANNEL) + (uint32) strlen(text) + 1);
 	NotifyMyFrontEnd(HERALD_POSITION_CHANNEL, text, MyProcPid);
 	herald_heartbeat_told();
-	herald_subscriptions_count_own(HERALD_POSITION_CHANNEL);
+	herald_channels_count_own(counters);
 }
 
-bool
-herald_position_channel_is_wanted(void)
+HeraldChannelCounters *
+herald_position_channel_wanted(void)
 {
 	_Atomic uint64_t *told = &herald_slots[herald_shared_my_slot()].told;
+	HeraldChannelCounters *counters = herald_subscriptions_counters(HERALD_POSITION_CHANNEL);
 
-	if (herald_subscriptions_include_name(HERALD_POSITION_CHANNEL))
-		return true;
-	if (atomic_load(told) != 0)
-		atomic_store(told, 0);
-	herald_heartbeat_set_period(0);
-	return false;
+	if (counters == NULL)
+	{
+		if (atomic_load(told) != 0)
+			atomic_store(told, 0);
+		herald_heartbeat_end();
+	}
+	return counters;
 }
 
 void
 herald_position_channel_heartbeat_changed(int period_ms, void *extra)
 {
-	if (herald_session_is_listener() && herald_subscriptions_include_name(HERALD_POSITION_CHANNEL))
+	if (herald_session_is_listener() && herald_subscriptions_counters(HERALD_POSITION_CHANNEL) != NULL)
 		herald_heartbeat_set_period((uint32) period_ms);
 }
 
@@ -95,11 +97,6 @@ herald_position_channel_begin_look(void)
 	atomic_store(&herald_control->tells_positions, 0);
 }
 
-/*
- * The word is not changed: if the listener begins a transaction before it gets the signal, it
- * must not hold back the queue unnecessarily.  A listener that was signalled before and has
- * not reacted is in a statement that no hook reports.
- */
 bool
 herald_position_channel_look(uint32 slot, uint64 word)
 {
@@ -107,10 +104,5 @@ herald_position_channel_look(uint32 slot, uint64 word)
 		return false;
 	if (atomic_load(&herald_control->tells_positions) == 0)
 		atomic_store(&herald_control->tells_positions, 1);
-	if (herald_word_state(word) != HERALD_LISTENER_IDLE ||
-		!herald_position_channel_is_due(slot, atomic_load(&herald_queue->settled)) ||
-		(atomic_load(&herald_slots[slot].reasons) & HERALD_REASONS_NOTIFY) != 0)
-		return false;
-	(void) herald_signal_notifications(slot, NULL);
-	return true;
+	return herald_position_channel_is_due(slot, atomic_load(&herald_queue->settled)) && herald_signal_idle(slot, word);
 }

@@ -13,16 +13,17 @@
 #include "postgres.h"
 
 #include "core/queue_layout.h"
+#include "notify/channels/channel_map.h"
 #include "notify/position/token.h"
 
-/* Does the client listen to the channel? */
-extern bool herald_position_channel_is_wanted(void);
+/* The counters of the channel, if the client listens to it; NULL: it does not. */
+extern HeraldChannelCounters *herald_position_channel_wanted(void);
 
 /*
- * Send the client its position.  place: what it is to be sent then is at this place
+ * Send the client, which listens to the channel, its position.  place: what it is to be sent then is at this place
  * of the queue or beyond.  In a transaction; may throw.
  */
-extern void herald_position_channel_tell(HeraldToken position, HeraldPosition place);
+extern void herald_position_channel_tell(HeraldChannelCounters *counters, HeraldToken position, HeraldPosition place);
 
 /* herald.heartbeat changes in this process.  Never fails. */
 extern void herald_position_channel_heartbeat_changed(int period_ms, void *extra);

@@ -140,7 +140,7 @@ herald_session_leave(void)
 	session.wants_positions = session.hears_again = false;
 	herald_wakeup_leave(herald_wakeup, slot);
 	atomic_store_explicit(&herald_slots[slot].told, 0, memory_order_relaxed);
-	herald_heartbeat_set_period(0);
+	herald_heartbeat_end();
 	atomic_store_explicit(&herald_slots[slot].pid, 0, memory_order_relaxed);
 	(void) herald_reasons_take(&herald_slots[slot].reasons, HERALD_REASONS_NOTIFY);
 	herald_turns_pump();
@@ -231,10 +231,13 @@ herald_session_end_transaction(bool committed)
 	 * A heartbeat was not sent within the transaction.  An empty transaction
 	 * that has failed may fail each time: not again before the next one.
 	 */
-	if (!was_idle && herald_heartbeat_is_due())
-		session.owed.sends_position = true;
-	else if (!committed && was_idle && herald_heartbeat_is_due())
-		herald_heartbeat_skip();
+	if (herald_heartbeat_is_due())
+	{
+		if (!was_idle)
+			session.owed.sends_position = true;
+		else if (!committed)
+			herald_heartbeat_skip();
+	}
 	if (herald_session_state_is_busy(session.state) || rest() || polled ||
 		herald_dispatch_is_behind(up_to))
 	{

@@ -426,20 +426,12 @@ herald_subscriptions_admit(const HeraldMessage *message)
 	return subscription->counters;
 }
 
-bool
-herald_subscriptions_include_name(const char *channel)
+HeraldChannelCounters *
+herald_subscriptions_counters(const char *channel)
 {
 	Subscription *subscription = find(channel, strlen(channel), HASH_FIND, NULL);
 
-	return subscription != NULL && subscription->is_active;
-}
-
-void
-herald_subscriptions_count_own(const char *channel)
-{
-	Subscription *subscription = find(channel, strlen(channel), HASH_FIND, NULL);
-
-	herald_channels_count_own(subscription->counters);
+	return subscription != NULL && subscription->is_active ? subscription->counters : NULL;
 }
 
 /* The active subscription to the entry's channel; NULL: there is none. */

@@ -102,10 +102,7 @@ extern bool herald_subscriptions_include(const HeraldEntry *entry, HeraldPositio
  */
 extern HeraldChannelCounters *herald_subscriptions_admit(const HeraldMessage *message);
 
-/* A notification on one of pg_herald's own channels, to which this backend listens, is sent to the client.  Never fails. */
-extern void herald_subscriptions_count_own(const char *channel);
-
-/* Does this backend listen to the channel, by a committed LISTEN? */
-extern bool herald_subscriptions_include_name(const char *channel);
+/* The counters of a channel to which this backend listens, by a committed LISTEN; NULL: it does not. */
+extern HeraldChannelCounters *herald_subscriptions_counters(const char *channel);
 
 #endif							/* HERALD_SUBSCRIPTIONS_H */

@@ -35,9 +35,11 @@
 #include "base/database.h"
 #include "base/notify_locks.h"
 #include "base/waits.h"
-#include "core/moderation_rules.h"
 #include "core/stop_point.h"
 #include "notify/position/bypass.h"
+
+/* Interval between two checks whether a transaction has been counted. */
+#define COUNTING_STEP_US	100
 
 /* The sets of those channels that this transaction notifies through the server's own queue. */
 static HeraldChannelSets own_sets;
@@ -154,9 +156,7 @@ herald_bypass_await_counting(void)
 		}
 		HERALD_STOP_POINT("bypass-await");
 		CHECK_FOR_INTERRUPTS();
-
-		/* Callbacks take less than a step. */
-		pg_usleep(HERALD_STEP_US);
+		pg_usleep(COUNTING_STEP_US);
 	}
 }
 

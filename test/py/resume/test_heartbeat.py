@@ -3,6 +3,7 @@ happens, but not within a transaction."""
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -153,6 +154,29 @@ def test_set(cluster, connect, listener):
     beats(listener)
     listener.execute("BEGIN; SET LOCAL herald.heartbeat = 0; COMMIT")
     beats(listener)
+
+
+def test_shown_for_those_alone(cluster, connect):
+    """Guards: herald.listeners shows the heartbeat of sessions that listen to positions, and no value for any other: neither
+    one that waits in herald.read(), nor one that has stopped listening to them."""
+    def shown() -> list:
+        return [None if period is None else period.total_seconds() for period, in
+                watcher.execute("SELECT heartbeat FROM herald.listeners ORDER BY heartbeat NULLS FIRST").fetchall()]
+
+    watcher = connect(cluster)
+    beating, still, reader, other = (connect(cluster, options=options) for options in (SHORT, "", SHORT, SHORT))
+    for session in (beating, still):
+        session.execute(f"LISTEN {POSITION}")
+    other.execute("LISTEN c")
+    thread = threading.Thread(target=reader.execute, args=("SELECT * FROM herald.read('c', wait => '50s')",))
+    thread.start()
+    until(lambda: state_of(watcher, reader.info.backend_pid) == "idle", "it waits")
+    until(lambda: shown() == [None, None, 0, SHORT_MS / 1000], "each has its own")
+    notify(watcher, "c", "x")
+    thread.join()
+    still.execute(f"LISTEN c; UNLISTEN {POSITION}")
+    notify(watcher, "c", "x")
+    until(lambda: shown() == [None, None, SHORT_MS / 1000], "one has stopped listening to positions")
 
 
 def test_set_before_and_after(cluster, connect):
