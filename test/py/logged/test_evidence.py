@@ -544,6 +544,7 @@ def test_database_is_created_again(pair, sender, connect, strategy):
     notify(sender, "c", "1")
     dropped.close()
     its_reader.close()
+    until(lambda: has_delivered(standby), "the standby has followed")
     listener = listens(connect(standby), "c", "herald_reset")
     primary.psql(f"DROP DATABASE again WITH (FORCE); {CREATED.format(strategy)}")
     created = int(primary.psql("SELECT pg_current_wal_insert_lsn() - '0/0'"))
