@@ -22,6 +22,7 @@ from pathlib import Path
 from bench.family import SETTINGS
 from bench.measuring import measure
 from bench.measuring.bystander import bystander, steady_commit
+from bench.measuring.resume import reconnect
 from bench.measuring.strangers import ATTACKS, stranger
 from bench.measuring.wakeups import wakeups
 from bench.reporting import figures
@@ -33,6 +34,7 @@ TOP = Path(__file__).resolve().parent.parent
 STOCK = "stock"
 ROUNDS = 4
 SECONDS = 1.5
+RESUME_RATE = 5_000  # NOTIFY per second, of the others
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,18 @@ def _wakeups(cluster: Cluster, seconds: float, listeners: int) -> dict:
     return found | {"wakeups_a_delivery": 1 / found["messages_per_wakeup"]}
 
 
+def _resumes(clients: int, missed: int) -> Measurement:
+    """Only a server with pg_herald has positions."""
+    def run(cluster: Cluster, seconds: float) -> dict:
+        if "shared_preload_libraries" not in cluster.settings:
+            return {}
+        found = reconnect(cluster, seconds, way="herald", clients=clients, missed=missed, rate=RESUME_RATE)
+        return found | {"caught_up_ms": found["caught_up_s"] * 1e3}
+
+    name = f"{clients:,} resume, {missed:,} each"
+    return Measurement(name, run, ((f"{name}: caught up, ms", "caught_up_ms"), (f"{name}: NOTIFY/s of others", "tps")))
+
+
 MEASUREMENTS = (
     _topology("1 → 1", notifiers=1, listeners=1),
     _topology("8 → 1", notifiers=8, listeners=1),
@@ -86,6 +100,8 @@ MEASUREMENTS = (
     Measurement("bystander", partial(bystander, listeners=300), tuple(
         (f"bystander, {part}, µs", f"{part}_us") for part in ("p50", "p90", "p99"))),
     Measurement("wakeups", partial(_wakeups, listeners=100), (("1 → 100: wakeups a delivery", "wakeups_a_delivery"),)),
+    _resumes(clients=1, missed=100_000),
+    _resumes(clients=100, missed=1_000),
     *(Measurement(f"beside: {attack}", partial(stranger, attack=attack), tuple(
         (f"beside {attack}: {part}, µs", f"received_us_{part}") for part in ("p50", "p99"))) for attack in ATTACKS),
 )
