@@ -25,10 +25,12 @@ typedef enum HeraldWait
 	HERALD_WAIT_MODERATION,		/* for more messages, so that a wakeup carries
 								 * more */
 	HERALD_WAIT_NOTIFICATION,	/* herald.read(): for a notification */
-	HERALD_WAIT_RELAY,			/* for the relay to begin, or to end */
+	HERALD_WAIT_RELAY,			/* for the relay to begin, to end, or to meet
+								 * evidence that the primary runs pg_herald */
 	HERALD_WAIT_RELAY_IDLE,		/* the relay: for more WAL to be replayed */
 	HERALD_WAIT_REPLAY,			/* for a standby to replay what a client has
-								 * received elsewhere */
+								 * received elsewhere, or for WAL that cannot
+								 * be read yet */
 	HERALD_WAIT_SETTINGS,		/* for commits that use older settings of
 								 * channels to end */
 	HERALD_WAIT_SPILL_READ,		/* for a temporary file */

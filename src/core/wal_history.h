@@ -60,7 +60,10 @@ extern void herald_wal_history_anchor(HeraldWalHistory *history, HeraldWalAnchor
 /* [X2] Decide whether to deliver a commit that was met in the WAL.  is_ours: is it of the client's database? */
 extern HeraldWalVerdict herald_wal_history_commit(HeraldWalHistory *history, HeraldCommitId commit, bool is_ours);
 
-/* Is a record that ends at `end`, for example a change of a setting, after the client's position? */
+/*
+ * May the client not know a record that ends at `end`, for example a change of a setting?  It knows everything up to
+ * its receipt's `done`.
+ */
 extern bool herald_wal_history_concerns(const HeraldWalHistory *history, uint64_t end);
 
 /*

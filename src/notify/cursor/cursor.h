@@ -67,8 +67,8 @@ typedef struct HeraldCursorRequest
 
 /*
  * Make sure that positions taken after this call can be used on other servers to resume logged channels.  On a
- * standby, wait until the relay has met evidence that the primary runs pg_herald.  On a primary, make sure that an
- * anchor is published if any channel is logged.  Called in a transaction; may throw.
+ * standby, wait until the relay has met evidence that the primary runs pg_herald.  On a primary whose relay has ended,
+ * make sure that an anchor is published if any channel is logged.  Called in a transaction; may throw.
  */
 extern void herald_cursor_prepare(void);
 

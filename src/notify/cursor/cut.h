@@ -35,8 +35,8 @@ typedef struct HeraldCut
 } HeraldCut;
 
 /*
- * Make a cut now, for a client with this receipt.  Waits for a limited time: on a standby until everything that the
- * client has received is replayed and relayed, on a primary until the batches in the queue are settled.  Returns
+ * Make a cut now, for a client with this receipt.  While the relay runs, wait until it has relayed everything that the
+ * client has received; otherwise wait until the batches in the queue are settled.  Both waits are limited.  Returns
  * HERALD_GONE_NOTHING, or the reason why the client cannot resume now.  Called in a transaction; may throw.
  */
 extern HeraldGone herald_cut_make(const HeraldReceipt *received, HeraldCut *cut);

@@ -27,7 +27,8 @@ typedef struct HeraldAction
 
 	/* Of a LISTEN that resumes; else 0. */
 	HeraldPosition after;
-	uint32		bypasses;		/* number of bypasses that its token knows of */
+	uint32		bypasses;		/* number of bypasses in its token, or in its
+								 * cut */
 	bool		logged;			/* the channel is */
 	bool		has_past;		/* the history comes before `after` */
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * deliver.c
- *	  Delivers messages from the queue to the client.
+ *	  Delivers messages to the client: from the queue, and before that from the past that a channel resumes with.
  *
  * Runs in the empty transaction that the server runs in an idle backend when it is signalled.
  * Reads the queue from our first pending position to the dispatched one, sends the messages on

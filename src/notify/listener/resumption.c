@@ -79,8 +79,8 @@ hold(HeraldPosition place, uint32 bypasses, bool logged, void *arg)
 		return herald_kept_why_gone(place);
 
 	/*
-	 * herald_spill_hold() may have changed the session's word: note the hold
-	 * before any return.
+	 * The session's word may be at an earlier position now.  Note that even
+	 * if the channel cannot resume after all.
 	 */
 	herald_subscriptions_note_held();
 	if (place < had_read)

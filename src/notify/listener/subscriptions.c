@@ -51,10 +51,12 @@ typedef struct Subscription
 	bool		is_entered;		/* in the channel map */
 	HeraldChannelCounters *counters;	/* in the channel map */
 	bool		is_touched;		/* is in `touched` */
-	HeraldPosition start;		/* this backend receives messages after it */
+	HeraldPosition start;		/* this backend receives the messages from
+								 * here on */
 	HeraldPosition next_start;	/* the same after this transaction */
 	bool		resumes;		/* next_start is an older position */
-	uint32		bypasses;		/* number of bypasses in the token */
+	uint32		bypasses;		/* number of bypasses in the token, or in the
+								 * cut if it resumes by the WAL */
 	bool		was_logged;		/* the channel, when it resumed */
 	bool		has_past;		/* the history comes before `start` */
 	bool		next_has_past;	/* the same after this transaction */

@@ -47,7 +47,7 @@ typedef struct HeraldReached
 	 * The queue has everything that was sent at this place or later on the
 	 * channels that are logged now.  This place is the latest of the places
 	 * at which the relay began, met a change of a setting, or left something
-	 * out.
+	 * out, and at which this server, once promoted, changed a setting itself.
 	 */
 	HeraldPosition complete_from;
 

@@ -54,7 +54,7 @@ herald_position(PG_FUNCTION_ARGS)
  * herald.listen(channel text, after text) → boolean
  *
  * Listens to the channel like LISTEN, but first delivers the notifications that were sent on the channel after the
- * position `after`.  Returns false if some of these notifications cannot be read any more; a DEBUG1 message says
+ * position `after`.  Returns false if it cannot deliver all of these notifications, now or ever; a DEBUG1 message says
  * why.  Returns null if `after` is null.  If the result is false or null, delivery begins as after LISTEN.
  */
 Datum
