@@ -162,11 +162,15 @@ def stranger(cluster: Cluster, seconds: float, *, attack: str) -> dict:
     received_us_p50, _p99   from the NOTIFY until the listener has it
     commit_us_p50, _p99     until the sender's commit is known
     """
-    with ATTACKS[attack](cluster):
-        time.sleep(SETTLES_S)
-        count = max(10, int(seconds * 1000 / PROBE_INTERVAL_MS))
-        times = probe(cluster, 1, count, interval_ms=PROBE_INTERVAL_MS, channel="stranger", dbname=DBNAME)
-    _until(cluster, "NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pgbench')", 1)
+    try:
+        with ATTACKS[attack](cluster):
+            time.sleep(SETTLES_S)
+            count = max(10, int(seconds * 1000 / PROBE_INTERVAL_MS))
+            times = probe(cluster, 1, count, interval_ms=PROBE_INTERVAL_MS, channel="stranger", dbname=DBNAME)
+    finally:
+        _until(cluster, "NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pgbench')", 1)
+        # A stock queue that a laggard has filled stays full when it is gone, until this is asked.
+        cluster.psql("SELECT pg_notification_queue_usage()", DBNAME)
     found = {"delivered": times["complete"] == count}
     for name, of in (("received", "last_us"), ("commit", "commit_us")):
         found |= {f"{name}_us_{part}": times[of][part] for part in ("p50", "p99")}
