@@ -196,6 +196,13 @@ def test_alert_switched_off(primary, prometheus):
     primary.psql("SELECT pg_reload_conf()")
 
 
+def test_database_without_the_extension(primary, prometheus):
+    """Guards: the alert for a database where it was forgotten to create the extension, and whose sessions notify."""
+    primary.psql("CREATE DATABASE forgotten")
+    with fires(prometheus, "HeraldServerQueueInUse", job=PRIMARY):
+        primary.psql(f"SELECT pg_notify('c', '{KILOBYTES_7}' || n) FROM generate_series(1, 10) AS n", "forgotten")
+
+
 def test_damaged(primary, prometheus):
     """Guards: the alert for a queue whose memory was overwritten."""
     with connect(primary) as watcher, connect(primary) as sender, fires(prometheus, "HeraldQueueDamaged"):
