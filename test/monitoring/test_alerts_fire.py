@@ -196,7 +196,7 @@ def test_alert_switched_off(primary, prometheus):
     primary.psql("SELECT pg_reload_conf()")
 
 
-def test_database_without_the_extension(primary, prometheus):
+def test_alert_forgotten_extension(primary, prometheus):
     """Guards: the alert for a database where it was forgotten to create the extension, and whose sessions notify."""
     primary.psql("CREATE DATABASE forgotten")
     with fires(prometheus, "HeraldServerQueueInUse", job=PRIMARY):
