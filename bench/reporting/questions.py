@@ -515,7 +515,7 @@ def summary_machine(run: raw.Run) -> str:
     """The same in one sentence."""
     told = run.description
     return (f"{_server(told)}, pg_herald {told.get('pg_herald')}, {_hardware(told)}, {told.get('time', '')[:10]}; "
-            "medians, in brackets the range of the ratio.")
+            "medians; the last column says how many times as fast, with the range in brackets.")
 
 
 def summary(run: raw.Run) -> Table:
@@ -536,7 +536,7 @@ def summary(run: raw.Run) -> Table:
         row("eight_to_three_hundred", "8 connections notify 300 listeners", SERVERS, "tps"),
         row("insert_notify", "INSERT + NOTIFY, 32 clients, a slower disk (a flush takes 3 ms longer)",
             ("INSERT + NOTIFY, stock", "INSERT + NOTIFY, herald"), "tps"),
-        row("commit_latency", "commit of a NOTIFY with 300 listeners",
+        row("commit_latency", "commit of a NOTIFY with 300 listeners, of a client that sleeps between",
             ("300 listeners, stock", "300 listeners, herald"), "µs", faster=False),
         row("last_listener_latency", "until the last of 300 listeners receives a single NOTIFY", SERVERS, "µs",
             faster=False),
