@@ -69,16 +69,18 @@ def _wakeups(cluster: Cluster, seconds: float, listeners: int) -> dict:
     return found | {"wakeups_a_delivery": 1 / found["messages_per_wakeup"]}
 
 
-def _resumes(clients: int, missed: int) -> Measurement:
+def _resume(cluster: Cluster, seconds: float, clients: int, missed: int) -> dict:
     """Only a server with pg_herald has positions."""
-    def run(cluster: Cluster, seconds: float) -> dict:
-        if "shared_preload_libraries" not in cluster.settings:
-            return {}
-        found = reconnect(cluster, seconds, way="herald", clients=clients, missed=missed, rate=RESUME_RATE)
-        return found | {"caught_up_ms": found["caught_up_s"] * 1e3}
+    if "shared_preload_libraries" not in cluster.settings:
+        return {}
+    found = reconnect(cluster, seconds, way="herald", clients=clients, missed=missed, rate=RESUME_RATE)
+    return found | {"caught_up_ms": found["caught_up_s"] * 1e3}
 
+
+def _resumes(clients: int, missed: int) -> Measurement:
     name = f"{clients:,} resume, {missed:,} each"
-    return Measurement(name, run, ((f"{name}: caught up, ms", "caught_up_ms"), (f"{name}: NOTIFY/s of others", "tps")))
+    return Measurement(name, partial(_resume, clients=clients, missed=missed), (
+        (f"{name}: caught up, ms", "caught_up_ms"), (f"{name}: NOTIFY/s of others", "tps")))
 
 
 MEASUREMENTS = (

@@ -30,7 +30,7 @@ def tables(lines: list[dict]) -> list[Table]:
         "meanwhile others do", "received, ms, p50: stock", "herald", "p99: stock", "herald",
         "herald / stock: received, p50", "p99", "committed, p50", "p99"),
         [_row(lines, point["attack"]) for point in figures.points(lines)],
-        "No figure for stock: its queue, of 8 GB, was full before the measurement ended, so that no session could notify.")]
+        "Where stock has no figure, its queue, of 8 GB, was full before the measurement ended, and no session could notify.")]
 
 
 FAMILY = Family(
