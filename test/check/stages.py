@@ -34,7 +34,8 @@ PATRONI_FALSIFIED = ("! test/patroni/run --falsify {0} >test/results/patroni_fal
                      " && grep -q '{1}' test/results/patroni_falsified.log && echo test falsified_{0} ... ok")
 # A compiler's analysis of a file depends on nothing but the file and what it includes.
 ANALYSED = "export CHECK_ANALYSED=$(test/check/analysed.py {0}); "
-CORE = ("src/core/",)
+ANALYSIS = ("src/", "sql/", "Makefile", "cache.mk", "common.mk", "harness/", "test/analysis/", "test/regress/", "test/isolation/",
+            "test/check/analysed.py", "test/check/majors.py")
 CLIENTS = ("clients/", "test/clients/", "test/programs/", "test/failover/nodes.py", "test/examples/proxy.py", "harness/", "sql/",
            "src/notify/")
 TOOLS = ("check", "demo", "Makefile", "cache.mk", "common.mk", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/",
@@ -95,18 +96,20 @@ STAGES = (
     Stage("fuzz", "readers of damaged notifications, with libFuzzer (test/fuzz)", COMPUTE, 30,
           "make -C test/fuzz queue wal SECONDS_RUN=3", "make -C test/fuzz queue wal SECONDS_RUN=600"),
     Stage("analysis", "clang-tidy, gcc's analyzer, valgrind (test/analysis)", COMPUTE, 240,
-          ANALYSED.format("analysis") + "test/analysis/run", "test/analysis/run"),
-    Stage("analysis-17", "the same with the compilers of Debian's stable, where PostgreSQL 17 is", COMPUTE, 300,
-          ANALYSED.format("analysis-17") + "python3 test/check/majors.py --analysis 17",
-          "python3 test/check/majors.py --analysis 17"),
+          ANALYSED.format("analysis") + "test/analysis/run", "test/analysis/run", guards=ANALYSIS),
+    Stage("analysis-17", "its compilers' part with those of Debian's stable, where PostgreSQL 17 is", COMPUTE, 300,
+          ANALYSED.format("analysis-17") + "python3 test/check/majors.py --analysis 17 tidy analyzer",
+          "python3 test/check/majors.py --analysis 17", guards=ANALYSIS),
     Stage("sanitize", "the tests, in a server with assertions, and with gcc's sanitizers (test/analysis)", COMPUTE, 3600,
           "test/analysis/run cassert sanitize", only_at_length=True),
+    # A model's states depend on its text alone, so that a change of src/ cannot change the result.
     Stage("model", "models of src/core/, searched to the end (test/model)", COMPUTE, 240, "test/model/run",
-          "test/model/run && test/model/run --large", guards=(*CORE, "test/model/")),
+          guards=("test/model/",)),
+    Stage("model-large", "the same with larger bounds", COMPUTE, 7200, "test/model/run --large", only_at_length=True),
     Stage("canaries", "bugs put in on purpose, which unit tests, stress and fuzzer must find (test/canary)", COMPUTE, 300,
           "make -C test/unit canary && make -C test/stress some-canaries && make -C test/fuzz some-canaries",
           "make -C test/unit canary && make -C test/stress canary && make -C test/fuzz canary",
-          guards=(*CORE, "test/canary", "test/unit/", "test/stress/", "test/fuzz/")),
+          guards=("src/core/", "test/canary", "test/unit/", "test/stress/", "test/fuzz/")),
 
     Stage("regress", "SQL, on a server with pg_herald and on a stock server (test/regress)", SERVERS, 15,
           "python3 test/run_sql.py regress herald && python3 test/run_sql.py regress stock"),
