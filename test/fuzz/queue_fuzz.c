@@ -166,6 +166,8 @@ touch_entry(const HeraldEntry *entry)
 	{
 		case HERALD_ENTRY_NOTIFICATION:
 		case HERALD_ENTRY_CHANNEL:
+			must(HERALD_BODY_PID + UINT64_C(1) + entry->channel_length < entry->body_length,
+				 "an entry has its channel and its payload");
 			touched += (unsigned) (strlen(herald_entry_channel(entry)) +
 								   strlen(herald_entry_payload(entry)));
 			touched += herald_hash(herald_entry_channel(entry), entry->channel_length + 1u, 0);
