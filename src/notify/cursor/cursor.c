@@ -7,9 +7,9 @@
  * server, and is meaningless elsewhere.  The receipt is in terms of the WAL, which a primary and its standbys share
  * (core/receipt.c).
  *
- * While a reader reads from the WAL, its position keeps the old place in the queue.  After the first transaction from
- * the WAL, `moved` is set in the position: from then on a client can resume only with the receipt, even on this
- * server.
+ * While a reader reads from the WAL, its position keeps the old place in the queue.  At the end of the first
+ * transaction from the WAL, `moved` is set in the position: from then on a client can resume only with the receipt,
+ * even on this server.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -42,8 +42,9 @@ void
 herald_cursor_prepare(void)
 {
 	/*
-	 * Without evidence that the primary runs pg_herald, a standby's queue may
-	 * lack notifications, so no position may refer to a place in this queue.
+	 * Until the relay has met evidence that the primary runs pg_herald, a
+	 * standby's queue may lack notifications.  So wait before a position is
+	 * composed from a place in this queue.
 	 */
 	herald_relay_await_evidence();
 	if (herald_channel_settings_any())
@@ -57,17 +58,18 @@ herald_cursor_begin(HeraldCursor *cursor)
 	cursor->at.run = herald_control->server_run;
 
 	/*
-	 * Load the number of bypasses before the place: a transaction that is
-	 * counted between the two loads must appear as not received.
+	 * Load the number of bypasses before the place, so that a transaction
+	 * that is counted between the two loads is treated as not received.
 	 */
 	cursor->at.bypasses = herald_bypass_count();
 	cursor->at.wal = receipt_of_server(&cursor->at.place);
 }
 
 /*
- * Set *settled to the end of the batches that are settled now, and return the receipt of a client that has received
- * everything before that end.  On a standby, load the relay's place before `settled`.  All batches below the relay's
- * place are committed, so herald_dispatch_catch_up() can settle the queue up to the relay's place.
+ * Set *settled to the place below which all batches are settled now, and return the receipt of a client that has
+ * received everything before this place.  While the relay is active, load the relay's place before `settled`.  All
+ * batches below the relay's place are finished, so herald_dispatch_catch_up() can settle the queue up to the relay's
+ * place.  If the queue is still not settled up to the relay's place, the receipt claims nothing.
  */
 static HeraldReceipt
 receipt_of_server(HeraldPosition *settled)
@@ -91,9 +93,9 @@ receipt_of_server(HeraldPosition *settled)
 }
 
 /*
- * Extend the receipt of a client that has received everything before `place`.  [X1] The receipt then reaches to the
- * latest anchor whose place is not after `place`.  If there is no such anchor, the receipt reaches to the relay's
- * progress, unless the relay's place is after `place`.
+ * Extend the receipt of a client that has received everything before `place`.  [X1] Let the receipt claim everything
+ * up to the latest anchor whose place is not after `place`.  If there is no such anchor, let the receipt claim
+ * everything up to the relay's progress, unless the relay's place is after `place`.
  *
  * [X3] A reader of the WAL begins at the receipt's `from`, and must find the message of the witness.  So if this run
  * has committed the witness, the place of the anchor `from` must not be after the place of the witness.
@@ -145,7 +147,7 @@ are_logged(const HeraldCursorRequest *request)
 	return true;
 }
 
-/* Begin at the token's place in this server's queue. */
+/* Begin to read this server's queue at the token's place.  Returns the reason if this is not possible. */
 static HeraldGone
 open_queue(HeraldCursor *cursor, const HeraldCursorRequest *request, bool all_logged)
 {
@@ -192,9 +194,9 @@ may_be_in_wal(HeraldGone gone)
 }
 
 /*
- * Begin in the WAL, and continue in the queue from a cut.  All channels that use the same source begin after the same
- * token, so their notifications come in one order.  If settings have changed since the cut, no further channel can use
- * the source, since that channel may have become logged only after the WAL was read.
+ * Read the WAL up to a cut, and then the queue from the cut on.  All channels that use the same source begin after the
+ * same token, so their notifications come in one order.  If settings have changed since the cut, no further channel can
+ * use the source, since this channel may have become logged only after the source had read the WAL.
  */
 static HeraldGone
 open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
@@ -221,8 +223,8 @@ open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)
 }
 
 /*
- * The WAL has already been read for another channel, and some of its notifications are not delivered yet, so use the
- * same source.
+ * Let the request's channels use the source that the cursor already has.  This source has read the WAL for another
+ * channel, and has notifications that are not delivered yet.
  */
 static HeraldGone
 join_past(HeraldCursor *cursor, const HeraldCursorRequest *request)
@@ -284,7 +286,8 @@ herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past)
 	/*
 	 * On the resumed channels, the reader has received everything before the
 	 * cut.  On its other channels, the reader receives everything before the
-	 * cut from the queue, before its next position is taken.
+	 * cut from the queue before herald_cursor_position() is called again.  So
+	 * `after_past` is then right for all channels.
 	 */
 	cursor->at.wal = cursor->after_past;
 	herald_cursor_close_past(cursor);

@@ -48,8 +48,8 @@ typedef struct HeraldCursorRequest
 	bool		outlives_transaction;	/* the cursor is used after the end of
 										 * the transaction */
 	bool		is_alone;		/* the cursor reads no other channels */
-	bool		queue_has_lost; /* do not try the queue, which has lost
-								 * notifications after the token */
+	bool		queue_has_lost; /* the queue has lost notifications after the
+								 * token, so do not try the queue */
 
 	/*
 	 * Returns the reason why the queue cannot be read from `place` on, or
@@ -67,8 +67,8 @@ typedef struct HeraldCursorRequest
 
 /*
  * Make sure that positions taken after this call can be used on other servers to resume logged channels.  On a
- * standby, wait until the relay has met evidence that the primary runs pg_herald.  On a primary whose relay has ended,
- * make sure that an anchor is published if any channel is logged.  Called in a transaction; may throw.
+ * standby, wait until the relay has met evidence that the primary runs pg_herald.  On a primary, unless its relay is
+ * still active, make sure that an anchor is published if any channel is logged.  Called in a transaction; may throw.
  */
 extern void herald_cursor_prepare(void);
 
@@ -79,16 +79,16 @@ extern void herald_cursor_prepare(void);
 extern void herald_cursor_begin(HeraldCursor *cursor);
 
 /*
- * Let the cursor read the request's channels from a token on; the cursor may already read other channels.  If some
- * notifications on the request's channels cannot be read, returns the reason, and the cursor does not read these
- * channels.  Otherwise returns HERALD_GONE_NOTHING, and sets *in_past to true if reading these channels begins in the
- * WAL, or to false if it begins in the queue.  Called in a transaction; may throw.
+ * Let the cursor read the request's channels after the request's token; the cursor may already read other channels.
+ * If some notifications on the request's channels cannot be read, returns the reason, and the cursor does not read
+ * these channels.  Otherwise returns HERALD_GONE_NOTHING, and sets *in_past to true if the cursor begins to read these
+ * channels in the WAL, or to false if it begins in the queue.  Called in a transaction; may throw.
  */
 extern HeraldGone herald_cursor_open(HeraldCursor *cursor, const HeraldCursorRequest *request, bool *in_past);
 
 /*
- * Get the next notification, or the next end of a transaction, from the WAL.  Returns false when all of `past` has
- * been read; the caller then reads the queue.  May throw.
+ * Get the next notification, or the next end of a transaction, from `past`.  Returns false if `past` is NULL or has
+ * been read completely; the caller then reads the queue.  May throw.
  */
 extern bool herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past);
 

@@ -39,9 +39,9 @@ herald_cut_make(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * The cut is the progress that the relay has published.  First wait until the relay has reached the end of the
- * witness.  The end of the client's anchor is not known, so wait until the relay has passed the beginning of the
- * anchor.
+ * The cut is the progress that the relay has published.  First wait until the relay has reached the end of the witness
+ * and has passed the client's anchor.  The receipt has only the beginning of the anchor's record, so wait until the
+ * relay has reached a place after this beginning.
  */
 static HeraldGone
 cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
@@ -58,20 +58,21 @@ cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * The end of the WAL is read after `settled`, so each committed batch below `settled` has its commit record before
- * that end.
+ * Load `settled` before the end of the WAL, so that each committed batch below `settled` has its commit record before
+ * this end.
  *
  * [X2] The client may have received commits of this primary from a standby.  The batches of these commits must be
  * below the cut, so wait until all batches that have a place now are settled, but for at most HERALD_COMMIT_WAIT_MS.
- * If a batch is still committing after this time, and the client has received a commit that is after the batch in the
- * queue, the client cannot resume (core/wal_history.c).
+ * If a transaction is still committing after this time, and the client has received a commit whose batch is after this
+ * transaction's batch in the queue, the client cannot resume (core/wal_history.c).
  */
 static HeraldGone
 cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 {
 	HeraldPosition head;
 
-	herald_dispatch_attach();	/* the wait below may dispatch batches */
+	herald_dispatch_attach();	/* needed since the wait below may dispatch
+								 * batches */
 	head = atomic_load_explicit(&herald_queue->head, memory_order_seq_cst);
 	herald_dispatch_wait_before_commit(head, HERALD_COMMIT_WAIT_MS, serve_interrupts, NULL);
 	cut->place = atomic_load_explicit(&herald_queue->settled, memory_order_seq_cst);
@@ -86,11 +87,12 @@ cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * Called when some batches below the head are not settled.  These batches are left to the queue, but the client may
- * have received some of them elsewhere.  Returns true if reading the WAL meets all commits of these batches, and so
- * shows which of them the client has received.  The records of these commits are after the latest anchor whose place
- * is not after the cut, so reading must begin at this anchor or earlier.  Returns false if the relay has put some of
- * these batches into the queue, since they would be delivered from the WAL and again from the queue.
+ * Called if the queue is settled only up to `place`.  The batches from there on are left to the queue, but the client
+ * may have received some of them elsewhere.  Returns true if a reader of the WAL that begins at the client's anchor
+ * meets all commit records of these batches, and so finds out which of them the client has received.  These records
+ * are after the latest anchor whose place is not after `place`, so the client's anchor must be this anchor or an
+ * earlier one.  Also returns false if the relay has put some of these batches into the queue, since the client would
+ * receive these both from the WAL and from the queue.
  */
 static bool
 shows_conflicts(const HeraldReceipt *received, HeraldPosition place)
@@ -104,8 +106,9 @@ shows_conflicts(const HeraldReceipt *received, HeraldPosition place)
 }
 
 /*
- * Returns the end of the last record.  If the next record will begin a page, GetXLogInsertRecPtr() returns the place
- * after the page's header.  This header is not written yet, so subtract its size.
+ * Returns the end of the last record in the WAL.  If the next record will be the first on its page,
+ * GetXLogInsertRecPtr() returns the place after the page's header.  This header is not written yet, so subtract its
+ * size.
  */
 static XLogRecPtr
 end_of_wal(void)

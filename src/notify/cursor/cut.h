@@ -28,16 +28,17 @@ typedef struct HeraldCut
 	XLogRecPtr	wal;
 	bool		in_order;		/* the queue before `place` is in the order of
 								 * the WAL */
-	uint32		bypasses;		/* result of herald_bypass_count() before
-								 * `place` was read */
-	uint64		settings;		/* result of herald_channel_settings_version()
-								 * before `place` was read */
+	uint32		bypasses;		/* what herald_bypass_count() returned before
+								 * `place` was loaded */
+	uint64		settings;		/* what herald_channel_settings_version()
+								 * returned before `place` was loaded */
 } HeraldCut;
 
 /*
- * Make a cut now, for a client with this receipt.  While the relay runs, wait until it has relayed everything that the
- * client has received; otherwise wait until the batches in the queue are settled.  Both waits are limited.  Returns
- * HERALD_GONE_NOTHING, or the reason why the client cannot resume now.  Called in a transaction; may throw.
+ * Make a cut now, for a client with this receipt.  While the relay is active, wait until the relay has reached all
+ * commits that the client has received or that are visible now; otherwise wait until the batches that are in the queue
+ * now are settled.  Both waits are limited.  Returns HERALD_GONE_NOTHING, or the reason why the client cannot resume
+ * now.  Called in a transaction; may throw.
  */
 extern HeraldGone herald_cut_make(const HeraldReceipt *received, HeraldCut *cut);
 

@@ -28,17 +28,17 @@
 #include "notify/wal/reorder.h"
 #include "notify/wal/wal_reader.h"
 
-/* The header of a transaction in the file, before its entries. */
+/* A transaction's header in the temporary file; the transaction's entries follow the header. */
 typedef struct PastTransaction
 {
 	uint64		bytes;			/* total size of the transaction's entries */
 	TimestampTz committed_at;
 	HeraldCommitId commit;
 	HeraldSender sender;
-	HeraldWalAnchor anchor;		/* the latest anchor that is before the
-								 * commit, and at which no transaction with
-								 * messages was open; wal 0: there is no such
-								 * anchor */
+	HeraldWalAnchor anchor;		/* the latest anchor before the commit that is
+								 * not between the first message and the
+								 * commit of any transaction; wal 0: there is
+								 * no such anchor */
 } PastTransaction;
 
 typedef struct FileOffset
@@ -52,11 +52,13 @@ struct HeraldWalSource
 	MemoryContext memory;
 	bool		outlives_transaction;
 	BufFile    *file;
-	FileOffset	end;			/* where the last transaction ends in the file */
+	FileOffset	end;			/* the place in `file` where the last
+								 * transaction ends */
 	HeraldToken token;
 	HeraldCut	cut;
-	List	   *changed;		/* patterns of the settings whose changes were
-								 * met in the WAL */
+	List	   *changed;		/* patterns of this database's settings that
+								 * have changed after `token`, according to
+								 * the WAL */
 
 	/* The state of herald_wal_source_next(). */
 	bool		is_rewound;
@@ -80,9 +82,10 @@ typedef struct WalReading
 	uint32		wanted_max;
 	uint32		wanted;			/* number of notifications so far for which
 								 * `wants` has returned true */
-	HeraldWalAnchor anchor;		/* the latest anchor so far at which no
-								 * transaction with messages was open; wal 0:
-								 * there is no such anchor */
+	HeraldWalAnchor anchor;		/* the latest anchor so far that is not
+								 * between the first message and the commit of
+								 * any transaction; wal 0: there is no such
+								 * anchor */
 } WalReading;
 
 static const FileOffset beginning = {0};
@@ -118,8 +121,8 @@ herald_wal_source_close(HeraldWalSource *source)
 {
 	/*
 	 * BufFileClose() throws if it cannot write data that an earlier error has
-	 * left in the file's buffer.  Then the file stays open, but not longer
-	 * than the session.
+	 * left in the file's buffer.  Do not pass this error on: the server
+	 * closes the file at the end of the session at the latest.
 	 */
 	if (source->file != NULL)
 		(void) herald_with_messages_suppressed(close_file, source->file);
@@ -175,9 +178,9 @@ herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const 
 	source->end = tell(source);
 
 	/*
-	 * Write the rest of the file's buffer now, since it is too late for an
-	 * error when the file is closed.  BufFileRead() writes the buffer first,
-	 * even if no bytes are to be read.
+	 * Write the rest of the file's buffer now, since an error must be
+	 * reported, and herald_wal_source_close() reports none.  BufFileRead()
+	 * writes the buffer first, even if no bytes are to be read.
 	 */
 	read_exactly(source, NULL, 0);
 	MemoryContextSwitchTo(caller);
@@ -205,7 +208,10 @@ seek(const HeraldWalSource *source, FileOffset place)
 				 errmsg("could not seek in a temporary file")));
 }
 
-/* Read the WAL from the anchor in the client's receipt to the cut. */
+/*
+ * Read the WAL from the anchor in the client's receipt to the cut, or until has_enough() is true.  Returns the reason
+ * if the client cannot resume.
+ */
 static HeraldGone
 read_wal(WalReading *reading)
 {
@@ -224,8 +230,8 @@ read_wal(WalReading *reading)
 	/*
 	 * [X3] If the WAL on this server is not the WAL of the client's position,
 	 * `from` may be inside a record, where a user's data could be taken for a
-	 * record.  So begin with the first record that begins in the page of
-	 * `from`.
+	 * record.  So begin reading at the first record that begins in the page
+	 * of `from`; the loop below skips the records before `from`.
 	 */
 	reader = herald_wal_reader_open(from - from % XLOG_BLCKSZ);
 	herald_wal_reader_seek_after(reader, from - from % XLOG_BLCKSZ);
@@ -253,9 +259,9 @@ read_wal(WalReading *reading)
 				return gone;
 		}
 		if (!reading->history.has_witness && received->furthest.end == InvalidXLogRecPtr)
-			break;				/* no commit is the witness, so the anchor at
-								 * `from` must be the witness, but there is no
-								 * such anchor at `from` */
+			break;				/* the receipt has no commit as the witness,
+								 * so the first record at `from` or later must
+								 * be the client's anchor, but it is not */
 	}
 	herald_reorder_end(reading->reorder);
 	herald_wal_reader_close(reader);
@@ -267,7 +273,7 @@ read_wal(WalReading *reading)
 							   "its anchor is not here");
 }
 
-/* Returns true if reading has met the witness, and more than wanted_max notifications that the caller wants. */
+/* Has reading met the witness, and more than wanted_max notifications for which `wants` returns true? */
 static bool
 has_enough(const WalReading *reading)
 {
@@ -313,8 +319,8 @@ take_event(WalReading *reading, const HeraldWalEvent *event)
 		case HERALD_WAL_EVENT_GAP:
 
 			/*
-			 * [X4] The client may have missed notifications in the gap, so
-			 * the client cannot resume.
+			 * [X4] Notifications that the client has not received may be
+			 * missing from the WAL, so the client cannot resume.
 			 */
 			if ((is_ours || event->database == InvalidOid) && herald_wal_history_concerns(history, event->commit.end))
 				return herald_gone_history(event->reason);
@@ -355,7 +361,7 @@ write_batch(WalReading *reading, const HeraldWalEvent *event)
 		break;
 	}
 
-	/* Write the header again, now that the size of the entries is known. */
+	/* Overwrite the header, now that the total size of the entries is known. */
 	end = tell(source);
 	seek(source, begin);
 	BufFileWrite(source->file, &header, sizeof(header));

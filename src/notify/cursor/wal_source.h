@@ -3,8 +3,8 @@
  * wal_source.h
  *	  The logged notifications that a cursor reads from the WAL, up to a cut, before it reads the queue.
  *
- * All these notifications are read at once, into a temporary file, and then taken from the file one by one.
- * src/notify/cursor/README.md says why no notification is left out at the cut, or delivered twice.
+ * herald_wal_source_read() copies all these notifications into a temporary file, and herald_wal_source_next() returns
+ * them one by one.  src/notify/cursor/README.md says why no notification is left out at the cut, or delivered twice.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -27,28 +27,30 @@
 typedef struct HeraldWalSource HeraldWalSource;
 
 /*
- * A notification, or the end of a transaction.  At an end of a transaction, `entry` is NULL and `sender` is not set.
+ * A notification, or the end of a transaction.  For the end of a transaction, `entry` is NULL and `sender` is not set.
  */
 typedef struct HeraldPast
 {
-	const HeraldEntry *entry;	/* valid until the next HeraldPast is returned */
+	const HeraldEntry *entry;	/* valid until herald_wal_source_next() is
+								 * called again, or the source is closed */
 	TimestampTz committed_at;
 	HeraldSender sender;
 } HeraldPast;
 
 /*
- * Open an empty source, in a child of the memory context `parent`.  outlives_transaction: true if the source may
- * outlive the transaction; false if its file can be deleted when the transaction ends.  May throw.
+ * Open an empty source, in a child of the memory context `parent`.  outlives_transaction: must the source be readable
+ * after the end of this transaction?  If not, the server deletes the source's file when the transaction ends.  May
+ * throw.
  */
 extern HeraldWalSource *herald_wal_source_open(MemoryContext parent, bool outlives_transaction);
 extern void herald_wal_source_close(HeraldWalSource *source);
 
 /*
  * Read the WAL after a token, up to a cut.  The caller has checked that the queue can be read from the cut on.  If
- * `wants` is not NULL, reading may end before the cut, at the end of a transaction, once `wants` has returned true for
- * more than wanted_max notifications.  *end is set to the receipt of a client that has received all transactions of
- * the source.  Returns HERALD_GONE_NOTHING, or the reason why notifications cannot be read.  Called once for each
- * source.  If this function returns a reason, or throws, the caller closes the source.
+ * `wants` is not NULL, reading stops before the cut, at the end of a transaction, when the witness was met and `wants`
+ * has returned true for more than wanted_max notifications.  *end is set to the receipt of a client that has received
+ * all transactions of the source.  Returns HERALD_GONE_NOTHING, or the reason why notifications cannot be read.  Called
+ * once for each source.  If this function returns a reason, or throws, the source must not be used except to close it.
  */
 extern HeraldGone herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const HeraldCut *cut,
 										 HeraldListensTo wants, uint32 wanted_max, HeraldReceipt *end);
@@ -56,12 +58,12 @@ extern HeraldGone herald_wal_source_read(HeraldWalSource *source, const HeraldTo
 /* Returns the cut that was given to herald_wal_source_read(). */
 extern const HeraldCut *herald_wal_source_cut(const HeraldWalSource *source);
 
-/* Is this the token after which the source has read the WAL? */
+/* Returns true if this token was given to herald_wal_source_read(). */
 extern bool herald_wal_source_is_after(const HeraldWalSource *source, const HeraldToken *token);
 
 /*
- * Does the source have all notifications on the channel?  Returns false if the channel's setting changed after the
- * token.
+ * Does the source have all notifications that were sent on the channel between the source's token and its cut?  Returns
+ * false if the channel's setting has changed after the token.
  */
 extern bool herald_wal_source_covers(const HeraldWalSource *source, const char *channel);
 

@@ -3,9 +3,9 @@
  * anchor.c
  *	  Anchors: places in the WAL from which a reader can begin to read.
  *
- * An anchor is a message in the WAL that names the run of the server.  A token contains the run of an anchor, and the
- * anchor's place in the WAL.  A reader that finds an anchor of that run at that place knows that it reads the WAL of
- * the run.
+ * An anchor is a message in the WAL that names the run of the server.  A token contains the place of an anchor in the
+ * WAL, and the run that has written the anchor.  A reader that finds an anchor of this run at this place knows that it
+ * reads the WAL of this run.
  *
  * An anchor at `wal` is published together with a place in the queue, `place`.  A batch at `place` or later has the
  * last part of its message after `wal`, and its commit record even later.  The reason is that `place` is the head of
@@ -17,12 +17,13 @@
  *
  * If this run has neither written nor relayed a message when the first anchor is inserted, `place` of this anchor is
  * instead the place where the relay has ended, or 0 if there was no relay.  Between this place and the head, no logged
- * notification was sent, and no setting was changed.  A process sets `logs` before it writes a setting or the last
- * part of a message (herald_anchor_precede()), and `logs` is read here after the anchor was inserted.  So if `logs` is
- * not set, the last parts of all messages of this run are after the anchor, by the argument above.
+ * notification was sent, and no setting was changed.  A process sets `logs` before it writes a setting or the last part
+ * of a message (herald_anchor_precede()), and insert() reads `logs` after it has inserted the anchor.  So if `logs` is
+ * not set then, the last parts of all messages of this run are after the anchor, by the argument about the spinlock
+ * above.
  *
- * Laggards need older anchors, so several anchors are kept.  When there is no room for another anchor, every second
- * anchor is dropped, but neither the first anchor nor the last one.
+ * Positions of laggards need older anchors, so several anchors are kept.  When there is no room for another anchor,
+ * every second anchor is dropped, but neither the first anchor nor the last one.
  *
  * An anchor is published when it cannot be lost any more, that is, when it is on the disk of this server and of the
  * synchronous standbys, if there are any.  If anchors were published earlier, a failover could lose a client's anchor
@@ -92,7 +93,8 @@ herald_anchor_ensure(void)
 }
 
 /*
- * In recovery, no anchor is needed, since there are no commits.  While the relay is active, anchors are not published.
+ * In recovery no anchor is needed, since the server writes no commit records.  While the relay is active, the anchor is
+ * written, but not published.
  */
 void
 herald_anchor_announce_run(void)
@@ -149,10 +151,10 @@ is_due(void)
 }
 
 /*
- * Returns true if the last anchor is in an earlier WAL segment, since that segment may be removed soon, and a reader
- * that begins there has much WAL to read.  Also returns true after each checkpoint, since a standby begins to read at
- * the checkpoint, and cannot have listeners before its relay has met an anchor.  Anchors are unimportant records, so
- * an idle server makes no checkpoint for them.
+ * Returns true if the anchor at `last` is in an earlier WAL segment than the end of the WAL: this segment may soon be
+ * removed, and a reader that begins at this anchor has much WAL to read.  Also returns true after each checkpoint: the
+ * relay of a standby begins to read at a checkpoint, and the standby cannot have listeners before the relay has met an
+ * anchor.  Anchors are unimportant records, so an idle server makes no checkpoint because of them.
  */
 static bool
 is_far(XLogRecPtr last)
@@ -160,7 +162,7 @@ is_far(XLogRecPtr last)
 	return last / wal_segment_size != GetXLogInsertRecPtr() / wal_segment_size || GetRedoRecPtr() > last;
 }
 
-/* The place of the last published anchor in the WAL; invalid if there is none. */
+/* Returns the place in the WAL of the last anchor that this run has published; InvalidXLogRecPtr: there is none. */
 static XLogRecPtr
 last_published(void)
 {
@@ -205,8 +207,9 @@ insert(void)
 
 /*
  * Returns true if the synchronous standbys have flushed the anchor, whose record ends at `end`, or if the anchor need
- * not wait for them.  It need not wait if fewer standbys are connected than commits wait for: then no commit that
- * waits for standbys can succeed, and commits that do not wait are no safer than the anchor.
+ * not wait for them.  The first anchor of a run need not wait.  A later anchor need not wait while fewer standbys are
+ * connected than commits wait for: then no commit that waits for standbys can succeed, and commits that do not wait are
+ * no safer than the anchor.
  */
 static bool
 is_safe(XLogRecPtr end)

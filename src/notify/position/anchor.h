@@ -18,15 +18,15 @@
 #include "core/queue_layout.h"
 
 /*
- * Write an anchor if an anchor is due, and publish the anchor when it cannot be lost any more.  An anchor is due after
- * the start of the server, after a promotion, after a change of a setting, in each WAL segment, and after each
- * checkpoint.  Called by the housekeeper each second.
+ * Write an anchor if one is due.  Publish an anchor that this process has written when the anchor can no longer be
+ * lost.  An anchor is due after the start of the server, after a promotion, after a change of a setting, when the WAL
+ * has entered another segment, and after each checkpoint; never on a standby.  Called by the housekeeper each second.
  */
 extern void herald_anchor_keep_up(void);
 
 /*
- * [X4] Make sure that the WAL has an anchor of this run.  Each session calls herald_run_announce() before each commit
- * record, and herald_run_announce() calls this function until the WAL has an anchor of this run.
+ * [X4] Write an anchor of this run if the WAL has none yet.  Each session calls herald_run_announce() before each
+ * commit record.  This function is called there only while `run_is_announced` is not set.
  */
 extern void herald_anchor_announce_run(void);
 
@@ -38,14 +38,15 @@ herald_run_announce(void)
 }
 
 /*
- * Write and publish the first anchor of this run.  Does nothing on a standby, or while the relay is active, or
- * after an anchor was published.  Called by a session that will ask for positions.
+ * Write and publish the first anchor of this run.  Does nothing on a standby, or while the relay is active, or after an
+ * anchor was published.  Called before a session uses positions, and by herald_anchor_announce_run() and
+ * herald_anchor_precede().
  */
 extern void herald_anchor_ensure(void);
 
 /*
- * Do the same as herald_anchor_ensure(), and then announce that this run writes messages.  Called before a setting or
- * the last part of a message is written.
+ * Do the same as herald_anchor_ensure(), and then set `logs`, which shows that this run writes messages.  Called before
+ * a setting, or the last part of a message, is written into the WAL.
  */
 extern void herald_anchor_precede(void);
 
@@ -53,14 +54,14 @@ extern void herald_anchor_precede(void);
 extern void herald_anchor_write(void);
 
 /*
- * *bytes receives the size of the WAL since the last published anchor.  Counts from the beginning of the WAL if this run
- * has published none.  Returns false on a standby.
+ * Set *bytes to the number of bytes of WAL since the last published anchor, or since LSN 0 if this run has published no
+ * anchor.  Returns false on a standby.
  */
 extern bool herald_anchor_distance(uint64 *bytes);
 
 /*
- * Find the latest published anchor whose place in the queue is `not_after` or earlier.  The logged notifications at
- * `not_after` or later have the last part of their message, and their commit record, after this anchor in the WAL.
+ * Find the latest published anchor whose place in the queue is `not_after` or earlier.  If a batch at `not_after` or
+ * later has logged notifications, the last part of its message and its commit record are after this anchor in the WAL.
  * Returns false if there is no such anchor.
  */
 extern bool herald_anchor_latest(HeraldPosition not_after, HeraldWalAnchor *anchor);

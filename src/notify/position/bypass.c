@@ -3,24 +3,25 @@
  * bypass.c
  *	  Counts transactions that bypass our queue by notifying through the server's own queue.
  *
- * Notifications in the server's own queue cannot be read again.  So if such notifications were sent after a position,
- * a session that reads from this position must not conclude that it has received everything.  The transactions of a
+ * Notifications in the server's own queue cannot be read again.  So if such notifications were sent after a position, a
+ * session that reads from this position must not conclude that it has received everything.  The transactions of a
  * database that bypass our queue are numbered, and a token contains the last number of its database.  The channels are
- * divided into sets, and each database has, for each set, the number of the last transaction that may have notified a
- * channel of the set.  If there are too many databases, some of them share one group of counters, so a session may
- * take a bypass of another database for a bypass of its own database.  Nothing is counted for a database without
- * counters; a function that needs counters, for example for a position, claims them for its database.
+ * divided into sets.  For each set, a database has the number of the last bypass that may have notified a channel of
+ * the set.  If there are too many databases, some of them share one group of counters, so a session may take a bypass
+ * of another database for a bypass of its own database.  Nothing is counted for a database without counters; a function
+ * that needs counters, for example to take a position, first claims counters for its database.
  *
- * pg_herald does not see the notifications that a C function sends by itself, and no position covers them.
+ * pg_herald does not see notifications that a C function sends by calling Async_Notify().  Such notifications are not
+ * counted, so a client that resumes after a position may miss them without notice.
  *
  * The server takes a lock before it writes to its queue, and keeps the lock until the transaction is visible and the
  * transaction's callbacks have run.  Only one transaction can hold this lock at a time.
  *
- * [B1] A transaction is counted in such a callback, while it holds this lock.  So for a moment the transaction is
+ * [B1] A transaction is counted in one of these callbacks, while it holds the lock.  So for a moment the transaction is
  * visible, but not counted yet.  A session that needs the count waits until the lock is free, or until the holder of
- * the lock is a transaction that is not visible.  Then all transactions that were visible when the wait began have
- * been counted.  If the session was registered with the server as a listener before the wait, the server delivers to
- * the session the notifications of all transactions that were not visible when the wait began.
+ * the lock is a transaction that is not visible.  Then all transactions that were visible when the wait began have been
+ * counted.  If the session was registered with the server as a listener before the wait, the server delivers to the
+ * session the notifications of all transactions that were not visible when the wait began.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -41,13 +42,15 @@
 /* Interval between two checks whether a transaction has been counted. */
 #define COUNTING_STEP_US	100
 
-/* The sets of those channels that this transaction notifies through the server's own queue. */
+/* The sets of the channels that this transaction notifies, or may notify, through the server's own queue. */
 static HeraldChannelSets own_sets;
-static bool has_unseen;			/* this transaction notifies unknown channels,
-								 * so own_sets has all sets */
+static bool has_unseen;			/* this transaction notifies channels that
+								 * pg_herald does not know, so own_sets has
+								 * all sets */
 
 /*
- * This session has prepared a call that pg_herald does not see, so a later transaction may execute the call unnoticed.
+ * This session has prepared a call of pg_notify() whose channel pg_herald does not see.  A later transaction may
+ * execute the call again, and pg_herald does not notice the execution.
  */
 static bool keeps_unseen;
 
@@ -80,7 +83,7 @@ herald_bypass_has_unseen(void)
 
 /*
  * The noted notifications may have been rolled back with a subtransaction.  If any of them remain, the transaction has
- * an id, and holds the lock of the server's queue.
+ * an id, and holds the lock of the server's queue.  So this function checks both.
  */
 bool
 herald_bypass_is_own(void)
@@ -108,7 +111,7 @@ herald_bypass_commit(void)
 
 	/*
 	 * If the database has no counters, this transaction need not be counted:
-	 * it is visible, so all positions that are asked for later are after this
+	 * it is visible, so each position that is taken later is after this
 	 * transaction.
 	 */
 	if (database == NULL)
@@ -119,9 +122,9 @@ herald_bypass_commit(void)
 			atomic_store(&database->last_bypass[i], number);
 
 	/*
-	 * Store `bypasses` last.  So when a process has read a number from
-	 * `bypasses`, all transactions up to this number are in `last_bypass`,
-	 * and the process needs to look only for higher numbers later.
+	 * Store `bypasses` last.  So a process that first reads a number from
+	 * `bypasses`, and then checks `last_bypass`, misses no transaction up to
+	 * this number.  Its next check need only look for higher numbers.
 	 */
 	atomic_store(&database->bypasses, number);
 }
@@ -133,8 +136,8 @@ herald_bypass_count(void)
 }
 
 /*
- * GetLockConflicts() omits a holder whose transaction is already visible.  So if the function returns a holder, this
- * holder's transaction is not visible yet.
+ * GetLockConflicts() omits a holder whose transaction is already visible.  So if GetLockConflicts() returns a holder,
+ * the holder's transaction is not visible yet, and the wait can end.
  */
 void
 herald_bypass_await_counting(void)

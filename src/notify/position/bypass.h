@@ -16,9 +16,9 @@
 #include "core/queue_layout.h"
 
 /*
- * _add notes that this transaction notifies a channel with this hash through the server's own queue.  _add_unseen
- * notes the same for a channel that pg_herald does not know.  _forget drops these notes when the transaction is over.
- * None of these functions fails.
+ * _add notes that this transaction notifies a channel with this hash through the server's own queue.  _add_unseen notes
+ * the same for a channel that pg_herald does not know.  _forget drops these notes when the transaction is over.  None
+ * of these functions fails.
  */
 extern void herald_bypass_add(uint32 channel_hash);
 extern void herald_bypass_add_unseen(void);
@@ -28,37 +28,37 @@ extern void herald_bypass_forget(void);
 extern bool herald_bypass_has_unseen(void);
 
 /*
- * Has this transaction sent notifications through the server's own queue?  Returns true also for notifications
- * that were sent unnoticed, by a plan that an earlier transaction has prepared.  Called when the transaction's commit
- * has become visible.
+ * Has this transaction sent notifications through the server's own queue?  Returns true also for notifications that
+ * pg_herald did not notice, since an earlier transaction has prepared the call that sent them.  Called when the
+ * transaction's commit has become visible.
  */
 extern bool herald_bypass_is_own(void);
 
-/* Count this transaction.  Called only if herald_bypass_is_own() has returned true.  Never fails. */
+/* Count this transaction as a bypass.  Called only if herald_bypass_is_own() has returned true.  Never fails. */
 extern void herald_bypass_commit(void);
 
 /*
- * Returns the number of transactions of this database that have bypassed our queue.  The number may include
- * transactions of other databases, so use it only for comparisons.
+ * Returns the number of transactions of this database that have bypassed our queue.  If databases share counters, the
+ * number includes transactions of the other databases, so use the number only for comparisons.
  */
 extern uint32 herald_bypass_count(void);
 
 /*
- * If a transaction that has bypassed our queue is visible but not counted yet, wait until it is counted.  Called in a
- * transaction; may throw.
+ * If a transaction that has bypassed our queue is visible but not counted yet, wait until the transaction is counted.
+ * Called in a transaction; may throw.
  */
 extern void herald_bypass_await_counting(void);
 
 /*
- * Has a transaction whose number is above `count` bypassed our queue on a channel of these sets?  If the result is
- * true, our queue may lack notifications.
+ * Returns true if a bypass with a number above `count` may have notified a channel of these sets.  Then our queue may
+ * lack notifications of these channels.
  */
 extern bool herald_bypass_since(uint32 count, HeraldChannelSets sets);
 
 /*
  * Returns the sets that herald_bypass_since() must check for a client that reads from `place` on.  `sets` are the sets
- * of the client's channels; `logged` is true if all these channels are logged now.  Returns no sets if the channels
- * were already logged at `place`, since nothing on a logged channel bypasses our queue.
+ * of the client's channels; `logged` is true if all these channels are logged now.  Returns no sets if all these
+ * channels are logged now and were already logged at `place`, since nothing on a logged channel bypasses our queue.
  */
 extern HeraldChannelSets herald_bypass_sets(HeraldChannelSets sets, bool logged, HeraldPosition place);
 

@@ -3,8 +3,8 @@
  * kept.c
  *	  The part of the queue that can still be read: its size, and the time of its first commit.
  *
- * The ring is recycled only when senders are short of room, so the ring always has the last part of the queue.
- * herald.retain_size keeps more of the queue, in files (spill.c).
+ * Senders use a segment of the ring again only when they need room, so the ring always has the last part of the queue.
+ * With herald.retain_size, temporary files have an earlier part (spill.c).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -19,7 +19,7 @@
 #include "notify/position/kept.h"
 #include "notify/storage/spill.h"
 
-/* A search for a committed batch reads CHUNK_BYTES at once, at most CHUNKS_MAX times. */
+/* A search for a committed batch reads at most CHUNKS_MAX chunks, each of at most CHUNK_BYTES bytes. */
 #define CHUNK_BYTES			8192
 #define CHUNKS_MAX			16
 
@@ -27,8 +27,8 @@ typedef enum Sought
 {
 	SOUGHT_FOUND,
 	SOUGHT_FURTHER_ON,
-	SOUGHT_NOWHERE				/* no sender writes what was read as a batch,
-								 * so the queue is damaged */
+	SOUGHT_NOWHERE				/* the bytes at the place are not a finished
+								 * batch, so the queue is damaged */
 } Sought;
 
 static Sought seek_commit(const char *chunk, uint64 length, HeraldPosition *position,
@@ -60,8 +60,8 @@ herald_kept_begin(TimestampTz *since)
 }
 
 /*
- * Views call this function for each listener, so the function gives up after CHUNKS_MAX reads, even if only aborted
- * batches were found until then.
+ * Views call this function for each listener, so the function gives up after CHUNKS_MAX reads, even if it has found
+ * only aborted batches until then.
  */
 bool
 herald_kept_since(HeraldPosition position, TimestampTz *since)
@@ -83,8 +83,8 @@ herald_kept_since(HeraldPosition position, TimestampTz *since)
 }
 
 /*
- * Find the first committed batch in a chunk that was read from *position on.  If the chunk has no committed batch,
- * set *position to the place where the next chunk begins.
+ * Get the time of the first committed batch in a chunk that was read from *position on.  If the chunk has no committed
+ * batch, set *position to the place where the next chunk begins.
  */
 static Sought
 seek_commit(const char *chunk, uint64 length, HeraldPosition *position, TimestampTz *since)

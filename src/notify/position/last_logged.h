@@ -12,10 +12,13 @@
 
 #include "core/commit_id.h"
 
-/* Note a commit with logged notifications.  Called before the commit's batch is finished.  Never fails. */
+/* Note a commit with logged notifications.  Called before the batch of the commit is finished.  Never fails. */
 extern void herald_last_logged_note(HeraldCommitId commit);
 
-/* Returns the noted commit that ends last in the WAL; end 0: no commit was noted since the start of this server. */
+/*
+ * Returns the noted commit whose record ends last in the WAL; end 0: no commit was noted since the start of this
+ * server.
+ */
 extern HeraldCommitId herald_last_logged(void);
 
 #endif							/* HERALD_LAST_LOGGED_H */

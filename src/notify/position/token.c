@@ -6,12 +6,12 @@
  *		version - database - run - place - bypasses - moved
  *			- from - done - furthest - witness's run - witness's place - tag
  *
- * Each part is in hexadecimal digits, without leading zeros; docs/resume.md explains the parts.
+ * Each part consists of hexadecimal digits, without leading zeros except in the tag; docs/resume.md explains the parts.
  *
- * The tag authenticates the token.  A reader relies on the fact that a batch begins at the token's place.  So a client
- * that could forge places could make a reader take the client's own payloads for batches, with lengths of the client's
- * choice.  The tag's key is derived from the random nonce that initdb has stored in pg_control.  A primary and its
- * standbys have the same nonce, no SQL function shows the nonce, and no dump contains the nonce.
+ * The tag authenticates the token.  A reader assumes that a batch begins at the token's place.  So a client that could
+ * forge places could make a reader take the client's own payloads for batches, with lengths of the client's choice.
+ * The tag's key is derived from the random nonce that initdb has stored in pg_control.  A primary and its standbys have
+ * the same nonce, no SQL function shows the nonce, and no dump contains the nonce.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -165,7 +165,7 @@ herald_token_is_here(const HeraldToken *token)
 	return !token->moved && token->run == herald_control->server_run;
 }
 
-/* Write the tag of this text, and a NUL after the tag. */
+/* Write the tag of this text to `tag`, with a NUL at its end. */
 static void
 write_tag(HeraldTokenHash *hash, const char *text, int length, char *tag)
 {

@@ -18,18 +18,18 @@
 #include "core/receipt.h"
 #include "notify/position/gone.h"
 
-/* Maximum length of a token, in bytes. */
+/* Maximum length of a token, in bytes, without the NUL. */
 #define HERALD_TOKEN_MAX		173
 
 /* The contents of a token. */
 typedef struct HeraldToken
 {
-	uint64		run;			/* the run of the server to whose queue
-								 * `place` belongs */
+	uint64		run;			/* the run of the server in whose queue
+								 * `place` is */
 	HeraldPosition place;		/* the client has received everything before
 								 * this place in the queue of the run `run` */
 	uint32		bypasses;		/* number of bypasses that count as before
-								 * `place`; the queue may lack notifications
+								 * `place`; the client may lack notifications
 								 * of later bypasses (bypass.h) */
 	bool		moved;			/* the client has also received notifications
 								 * from the WAL, so `place` is too early and
@@ -38,30 +38,37 @@ typedef struct HeraldToken
 	HeraldReceipt wal;
 } HeraldToken;
 
-/* The keyed hash that makes the tags of tokens.  Creating the hash costs more than using the hash. */
+/*
+ * The keyed hash that makes the tags of tokens.  Creating the hash costs more than using the hash, so use one hash for
+ * many tokens.
+ */
 typedef struct pg_hmac_ctx HeraldTokenHash;
 
 /* Create the hash.  Called in a transaction, whose abort frees the hash; may throw. */
 extern HeraldTokenHash *herald_token_hash_open(void);
 extern void herald_token_hash_close(HeraldTokenHash *hash);
 
-/* Write the token as text, with a NUL.  Called in a transaction; may throw. */
+/* Write the token as text that ends with a NUL.  Called in a transaction; may throw. */
 extern void herald_token_write(HeraldTokenHash *hash, const HeraldToken *token,
 							   char text[HERALD_TOKEN_MAX + 1]);
 
 /*
  * Read a token from text.  Returns HERALD_GONE_DATABASE if the token is not of this database, or if its tag is wrong;
- * otherwise returns HERALD_GONE_NOTHING.  Throws 22023 if the text is not a token.
+ * otherwise returns HERALD_GONE_NOTHING.  Throws 22023 if the text is not a token, or has another version.
  */
 extern HeraldGone herald_token_read(const char *text, HeraldToken *token);
 
 /*
- * Returns true if this token is older than the current database, and so belongs to a dropped database with the same
- * oid.  Called only if herald_token_is_here() is true, and on a standby only after herald_relay_await_visible().
+ * Returns true if this token is older than the current database, which means that the token is of a dropped database
+ * with the same oid.  Called only if herald_token_is_here() is true, and on a standby only after
+ * herald_relay_await_visible().
  */
 extern bool herald_token_precedes_database(const HeraldToken *token);
 
-/* Can the token's place be used?  Returns true if the token is of this run of the server, and `moved` is not set. */
+/*
+ * Is the token's place a place in this server's queue?  Returns true if the token is of this run of the server, and
+ * `moved` is not set.
+ */
 extern bool herald_token_is_here(const HeraldToken *token);
 
 #endif							/* HERALD_TOKEN_H */

@@ -5,13 +5,13 @@
  *
  * A query keeps its snapshot while it waits.  If the primary has removed rows that this snapshot still shows, replay
  * waits for the query, for at most max_standby_streaming_delay (30 seconds by default).  If the query itself waits for
- * a later record of the WAL, neither the query nor replay goes on, and the data on the standby become old.  No
- * function can give up the snapshot of the statement that calls it.  So a function of pg_herald ends its wait, and the
- * client repeats the statement with a new snapshot.
+ * a later record of the WAL, neither the query nor replay goes on, and the data on the standby become old.  A function
+ * cannot give up the snapshot of the statement that calls the function.  So a function of pg_herald ends its wait, and
+ * the client repeats the statement with a new snapshot.
  *
- * The server does not show for which queries replay waits.  But while replay waits at a record, it does not wait for
- * queries that began after it had stopped there, except for queries that use a page that replay needs.  So a session
- * ends the wait of at most one query while replay waits at the same record.
+ * The server does not show for which queries replay waits.  But when replay has stopped at a record, it waits only for
+ * queries that began before the stop, and for queries that use a page that replay needs.  So a session ends the wait of
+ * at most one query while replay waits at the same record.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -33,8 +33,8 @@
 
 
 /*
- * Look at the wait events of the auxiliary processes.  Of these processes, only the one that replays the WAL waits for
- * queries, for locks, or for pages that queries use.
+ * Look at the wait events of all auxiliary processes.  Of these processes, only the startup process, which replays the
+ * WAL, waits for queries, for locks, or for pages that queries use.
  */
 bool
 herald_conflict_exists(void)
@@ -53,8 +53,8 @@ herald_conflict_exists(void)
 }
 
 /*
- * Returns false during the first HERALD_LOOK_MIN_MS after begin_ms.  If replay is waiting for a query by then, this
- * query usually ends soon by itself.
+ * Returns false during the first HERALD_LOOK_MIN_MS after begin_ms: if replay waits during this time, it usually waits
+ * for other queries, which soon end by themselves.
  */
 bool
 herald_conflict_ends_wait(uint64 begin_ms)

@@ -20,14 +20,14 @@ extern bool herald_conflict_exists(void);
 
 /*
  * Must a query that has waited since begin_ms (herald_clock_ms()) end its wait, because replay may be waiting for the
- * query?  While replay waits at one record, returns true at most once in a session, since replay does not wait for the
- * query that the client sends after that.
+ * query?  While replay waits at one record, returns true at most once in a session, since replay does not wait for a
+ * query that the client sends later.
  */
 extern bool herald_conflict_ends_wait(uint64 begin_ms);
 
 /*
- * Returns for how many milliseconds a waiting query must sleep before its next call of herald_conflict_ends_wait().
- * On a primary, the query sleeps until end_ms; on a standby, at most until end_ms.
+ * Returns the number of milliseconds for which a waiting query can sleep before it must look for conflicts again.  On a
+ * primary, where there are no conflicts, the query can sleep until end_ms; on a standby, at most until end_ms.
  */
 extern long herald_conflict_pause(uint64 begin_ms, uint64 now_ms, uint64 end_ms);
 

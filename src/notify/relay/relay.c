@@ -41,14 +41,15 @@ typedef enum RelayStage
 struct HeraldRelay
 {
 	_Atomic int stage;			/* a RelayStage */
-	ConditionVariable changed;	/* broadcast when `stage` or `reached` changes */
+	ConditionVariable changed;	/* broadcast when `stage` or `reached`
+								 * changes, or when the relay is not needed */
 	slock_t		lock;			/* protects the fields below */
 	XLogRecPtr	read_from;
 	HeraldReached reached;
 	HeraldRelayFigures figures;
 };
 
-/* What a session waits for, and since when. */
+/* The argument of a Condition. */
 typedef struct Awaited
 {
 	XLogRecPtr	wal;			/* the place in the WAL that the relay must
@@ -57,6 +58,7 @@ typedef struct Awaited
 	uint64		begin_ms;		/* when the wait began (herald_clock_ms()) */
 } Awaited;
 
+/* Must the session go on waiting? */
 typedef bool (*Condition) (const Awaited *);
 
 static RelayStage first_stage = RELAY_NOT_BEGUN;
@@ -183,8 +185,8 @@ herald_relay_await_evidence(void)
 	await_begin();
 	if (likely(herald_wal_coverage_is_evidence(coverage_now())))
 		return;
-	InvalidateCatalogSnapshot();	/* so that replay need not wait for this
-									 * snapshot */
+	InvalidateCatalogSnapshot();	/* so that replay does not wait for this
+									 * snapshot during the wait below */
 	is_late = !wait_for_replay(HERALD_WAIT_RELAY, is_unknown, InvalidXLogRecPtr);
 	if (herald_wal_coverage_is_evidence(coverage_now()))
 		return;
@@ -270,8 +272,9 @@ has_not_begun(const Awaited *unused)
 }
 
 /*
- * Must the session go on waiting for evidence?  The session gives up if replay waits at a record, perhaps for this
- * session's query, since the evidence may come only after that record.
+ * Must the session go on waiting for evidence that the primary runs pg_herald?  The session gives up if the WAL shows
+ * that the primary runs without pg_herald.  The session also gives up if replay waits at a record, perhaps for this
+ * session's query, since the evidence may come only after this record.
  */
 static bool
 is_unknown(const Awaited *awaited)
@@ -290,7 +293,7 @@ coverage_now(void)
 	return herald_relay_is_active() && herald_relay_reached(&reached) ? reached.coverage : HERALD_WAL_COVERED;
 }
 
-/* Must a sender wait for the end of the relay?  Returns false in recovery, in which no session sends. */
+/* Must the session go on waiting for the end of the relay?  Returns false in recovery, since no session sends then. */
 static bool
 waits_for_end(const Awaited *unused)
 {
@@ -319,9 +322,9 @@ report_conflict(void)
 }
 
 /*
- * Must the session go on waiting until the relay has reached all visible commits?  While replay waits for queries, the
- * relay need only reach the replay position.  The record at which replay waits is not a commit, so all visible commits
- * are before this position.
+ * Must the session go on waiting until the relay has reached all visible commits?  While replay waits for queries, it
+ * is enough that the relay reaches the replay position: the record at which replay waits is not a commit, so all
+ * visible commits are before the replay position.
  */
 static bool
 is_not_shown(const Awaited *awaited)

@@ -20,8 +20,8 @@
 #include "core/receipt.h"
 
 /*
- * The relay's progress.  `wal` and `place` belong together: the relayed notifications below `place` in the queue are
- * exactly those whose commit record ends at `wal` or earlier.
+ * The relay's progress.  `wal` and `place` denote the same point: the relayed notifications below `place` in the queue
+ * are exactly those whose commit record ends at `wal` or earlier.
  */
 typedef struct HeraldReached
 {
@@ -29,25 +29,26 @@ typedef struct HeraldReached
 	HeraldPosition place;
 
 	/*
-	 * The latest anchor before `wal` at which no transaction with messages
-	 * was open.  from.run 0: the relay has not met such an anchor yet; then
-	 * from.wal is the place where the relay began to read, or 0 if a part of
-	 * the WAL was missing.
+	 * The latest anchor before `wal` that is not between the first message
+	 * and the commit of any transaction.  from.run 0: the relay has not met
+	 * such an anchor yet; then from.wal is the place where the relay began to
+	 * read, or 0 if the relay has skipped a missing part of the WAL.
 	 */
 	HeraldWalAnchor from;
 
 	/*
-	 * Of the commits that the relay has put into the queue before `place`, or
-	 * has passed over when it began, the commit that ends last in the WAL;
-	 * end 0: there is no such commit yet.
+	 * The last commit in the WAL whose notifications the relay has put into
+	 * the queue before `place`, or has not sent because the commit was
+	 * replayed before the relay began; end 0: there is no such commit yet.
 	 */
 	HeraldCommitId last;
 
 	/*
 	 * The queue has everything that was sent at this place or later on the
-	 * channels that are logged now.  This place is the latest of the places
-	 * at which the relay began, met a change of a setting, or left something
-	 * out, and at which this server, once promoted, changed a setting itself.
+	 * channels that are logged now.  This place is where the relay last
+	 * began, met a change of a setting, or left something out.  If this
+	 * server has changed a setting itself after its promotion, this place is
+	 * the end of the part of the queue that the relay has filled.
 	 */
 	HeraldPosition complete_from;
 
@@ -65,9 +66,9 @@ typedef struct HeraldRelayFigures
 								 * pg_herald has written */
 	uint64		gaps;			/* number of gaps that were reported in the
 								 * server log */
-	TimestampTz last_commit;	/* time in the last commit record that was
-								 * read, except records of COMMIT PREPARED; 0:
-								 * no commit record was read */
+	TimestampTz last_commit;	/* commit time in the last commit record that
+								 * the relay has read, not counting records of
+								 * COMMIT PREPARED; 0: no such record was read */
 } HeraldRelayFigures;
 
 /* Size and initialization of the shared memory, called by memory.c. */
@@ -80,10 +81,11 @@ extern void herald_relay_shared_init(void);
 extern void herald_relay_never_begins(void);
 
 /*
- * Called by the relay: _begin when the relay begins, _publish when it has made progress, and _finish when it has
- * ended for good.  read_from: the place in the WAL where the relay begins to read if it is started again; _read_from
- * returns this place.  The place is earlier than reached->wal if the WAL before reached->wal may have messages of
- * transactions that are still open at reached->wal; otherwise the place is reached->wal.
+ * Called by the relay: _begin when the relay begins, or continues after a missing part of the WAL; _publish when
+ * *reached or read_from has changed; and _finish when the relay has ended for good.  read_from: the place in the WAL
+ * where the relay begins to read if it is started again; _read_from returns this place.  The place is earlier than
+ * reached->wal if the WAL before reached->wal may have messages of transactions that are still open at reached->wal;
+ * otherwise the place is reached->wal.
  */
 extern void herald_relay_begin(const HeraldReached *reached, XLogRecPtr read_from);
 extern void herald_relay_publish(const HeraldReached *reached, XLogRecPtr read_from);
@@ -93,40 +95,40 @@ extern void herald_relay_finish(void);
 
 /*
  * Called by a transaction that changes a setting.  On a promoted server, the part of the queue that the relay has
- * filled may lack notifications of newly logged channels, so `complete_from` moves to the end of this part.
+ * filled may lack notifications on channels that become logged by the change, so `complete_from` moves to the end of
+ * this part.
  */
 extern void herald_relay_own_setting(void);
 
-/* Wake sessions that wait for the relay to begin.  Called by the relay on a server that is not a standby. */
+/* Wake sessions that wait for the relay to begin.  Called by the relay if the server is not in recovery. */
 extern void herald_relay_is_not_needed(void);
 
 /*
- * Get the relay's progress.  Returns false if the relay has not begun.  This is the case on a server that was started
- * as a primary, and on a standby that has just started.
+ * Get the relay's progress.  Returns false if the relay has not begun, for example on a server that was started as a
+ * primary, or on a standby that has just started.
  */
 extern bool herald_relay_reached(HeraldReached *reached);
 extern void herald_relay_figures(HeraldRelayFigures *figures);
 
 /*
- * Does the relay still fill the queue?  The relay begins in recovery, and fills the queue until it has put everything
- * from before the promotion there.
+ * Does the relay fill the queue now?  The relay begins in recovery, and ends after a promotion, when it has put
+ * everything from before the promotion into the queue.
  */
 extern bool herald_relay_is_active(void);
 
 /*
- * Wait until the relay no longer fills the queue.  Called in a transaction, by a sender before it reserves, and
- * before settings are changed.  Throws what interrupts throw.
+ * Wait until the relay no longer fills the queue.  Returns at once in recovery.  Called in a transaction: by a sender
+ * before the sender reserves, and by a transaction that changes settings.  Throws what interrupts throw.
  */
 extern void herald_relay_await_end(void);
 
 /*
  * [X4] Wait until the relay of this standby has begun, and has met evidence that the primary runs pg_herald.  After
  * that, the relay puts the logged notifications of each later commit, or a gap, into the queue.  Called in a
- * transaction, by a session that begins to listen or asks for a position.  Returns at once on a primary, unless the
- * primary was a standby and its relay is still at work.  Throws 55000 if the WAL shows that the primary runs without
- * pg_herald, or if there is no evidence in the time that herald_wal_wait_left() allows.  Throws serialization_failure
- * if replay waits for queries, perhaps for this one.  Throws an error if the relay never begins.  Throws what
- * interrupts throw.
+ * transaction, by a session that begins to listen, resumes, or asks for a position.  Returns at once on a primary,
+ * unless its relay is still active.  Throws 55000 if the WAL shows that the primary runs without pg_herald, or if the
+ * relay meets no evidence in the time that herald_wal_wait_left() allows.  Throws serialization_failure if replay waits
+ * for queries, perhaps for this one.  Throws an error if the relay never begins.  Throws what interrupts throw.
  */
 extern void herald_relay_await_evidence(void);
 
@@ -138,16 +140,16 @@ extern void herald_relay_await_evidence(void);
 extern bool herald_relay_covers(HeraldPosition place, bool logged);
 
 /*
- * Wait until the relay has reached all commits that are visible to a snapshot taken now on this standby.  Called in a
- * transaction.  Returns false if this takes longer than herald_wal_wait_left() allows.  Throws an error if the relay
- * never begins.  Throws what interrupts throw.
+ * Wait until the relay has reached all commits that are visible to a snapshot taken now on this standby.  Returns true
+ * at once on a primary, unless its relay is still active.  Called in a transaction.  Returns false if the wait takes
+ * longer than herald_wal_wait_left() allows.  Throws an error if the relay never begins.  Throws what interrupts throw.
  */
 extern bool herald_relay_await_visible(void);
 
 /*
- * Wait until the relay has reached `wal`, or has ended.  Called in a transaction.  Returns false if this takes longer
- * than herald_wal_wait_left() allows.  Throws serialization_failure if replay waits for queries, perhaps for this
- * one.  Throws what interrupts throw.
+ * Wait until the relay has reached the place `wal` in the WAL, or has ended.  Called in a transaction, after the relay
+ * has begun.  Returns false if the wait takes longer than herald_wal_wait_left() allows.  Throws serialization_failure
+ * if replay waits for queries, perhaps for this one, at a record before `wal`.  Throws what interrupts throw.
  */
 extern bool herald_relay_await(XLogRecPtr wal);
 

@@ -3,28 +3,28 @@
  * channel_settings.c
  *	  Which channels of this database are logged.
  *
- * The settings are the options of a foreign server, like the connections of contrib/dblink.  So PostgreSQL itself
- * dumps and replicates the settings, checks privileges on them, and sends invalidations when the settings change; and
- * no tool takes the settings for a user's data.
+ * The settings are the options of a foreign server, like the connections of contrib/dblink.  So PostgreSQL itself dumps
+ * and replicates the settings, checks privileges on them, and sends invalidations when they change; and no tool takes
+ * the settings for a user's data.
  *
- * A reader of the WAL must know for each notification whether the notification is from before or after a change of
- * the settings: after the commit record of the change, each notification on a newly logged channel must be in the
- * WAL.  But no sender waits for a change, and no sender reads a catalog while it commits, since an administrator may
- * have locked the catalog.  So each session has a copy of the settings, which is brought up to date by a statement
- * that notifies.  Shared memory has a version number for each database's settings.  The version is odd while a
- * change is being committed, and otherwise even.  A commit uses the copy if the copy has the current version and
- * this version is even.  Otherwise the commit logs all its notifications, which does no harm.
+ * A reader of the WAL must know for each notification whether the notification is from before or after a change of the
+ * settings: after the commit record of the change, each notification on a newly logged channel must be in the WAL.  But
+ * no sender waits for a change, and no sender reads a catalog while it commits, since an administrator may have locked
+ * the catalog.  So each session has a copy of the settings, and a statement that notifies brings the copy up to date.
+ * Shared memory has a version number for each database's settings.  The version is odd while a change is being
+ * committed, and otherwise even.  A commit uses the copy if the copy has the current version and this version is even.
+ * Otherwise the commit logs all its notifications, which does no harm.
  *
- * [X5] A sender announces in its slot which version it uses, and then reads the current version again.  A session
- * that changes settings makes the version odd, and then looks at the slots.  So either the changing session sees the
- * announcement, or the sender sees the odd version.  The changing session waits for senders that use an older
- * version, and only then writes its commit record.  When its transaction is over, a sender takes its announcement
- * back, and then reads the current version: if the version has changed, the sender wakes the changing session.  When
- * the change is visible, and its invalidations are sent, the changing session makes the version even.  So a session
- * that finds the same even version before and after reading the settings has read the settings of that version.
+ * [X5] A sender announces in its slot which version it uses, and then reads the current version again.  A session that
+ * changes settings makes the version odd, and then looks at the slots.  So either the changing session sees the
+ * announcement, or the sender sees the odd version.  The changing session waits for senders that use an older version,
+ * and only then writes its commit record.  After its transaction, a sender takes its announcement back, and then reads
+ * the current version: if the version has changed, the sender wakes the changing session.  When the change is visible,
+ * and its invalidations are sent, the changing session makes the version even.  So a session that finds the same even
+ * version before and after reading the settings has read the settings of that version.
  *
- * Only the settings that are committed when the copy is read apply.  So the copy is read with a new snapshot, which
- * does not show the changes of the current transaction.
+ * A session's copy has only committed settings, so it is read with a new snapshot, which does not show the changes of
+ * the current transaction.
  *
  * On a standby the version does not change, and only the server's invalidations announce changes.
  *
@@ -71,7 +71,7 @@ typedef struct Setting
 	bool		logged;
 } Setting;
 
-/* A list of settings, sorted by name. */
+/* A list of settings that is sorted by name. */
 typedef struct SettingList
 {
 	Setting    *items;
@@ -98,7 +98,7 @@ static struct
 								 * version does not change */
 	bool		is_announced;	/* an invalidation has come since the last
 								 * read began, or the last read has failed */
-	uint64		changes;		/* how many times the copy has changed */
+	uint64		changes;		/* number of reads that changed `settings` */
 }			copy;
 
 /* The use of the settings by this transaction. */
@@ -274,8 +274,8 @@ herald_channel_settings_changes(void)
 	HERALD_MAY_WAIT();
 
 	/*
-	 * Waiting is acceptable here, since this session's change of a foreign
-	 * server waits for locks on these tables, too.
+	 * Waiting is acceptable here, since this session has already waited for
+	 * locks on these catalogs to change a foreign server or wrapper.
 	 */
 	LockRelationOid(ForeignServerRelationId, AccessShareLock);
 	LockRelationOid(ForeignDataWrapperRelationId, AccessShareLock);
@@ -288,8 +288,8 @@ herald_channel_settings_changes(void)
 }
 
 /*
- * Add the changes of channels, or of prefixes if is_prefix is true.  is_after: look at the names that are only in
- * `after`; otherwise look at the names in `before`.  A setting without an effect is no change: for example a new
+ * Add the changes of channels to the list, or of prefixes if is_prefix is true.  is_after: look at the names that are
+ * only in `after`; otherwise look at the names in `before`.  A change without an effect is left out: for example a new
  * logged setting `job_1*`, if `job_*` is logged as well.
  */
 static List *
@@ -347,9 +347,9 @@ herald_channel_settings_exclude_senders(void)
 
 	/*
 	 * The lock must last until the version is even again, but the server
-	 * releases a transaction's locks earlier.  So the lock is also taken for
-	 * the session.  Waiting is done for the transaction's lock only, which
-	 * the server releases if an error ends the wait.
+	 * releases a transaction's locks earlier.  So the session takes the lock
+	 * twice: first for the transaction, since the server releases such a lock
+	 * if an error ends the wait; then for the session, which needs no wait.
 	 */
 	HERALD_MAY_WAIT();
 	herald_channel_settings_lock();
@@ -371,7 +371,7 @@ herald_channel_settings_exclude_senders(void)
 	}
 }
 
-/* Does this announcement belong to a commit of this database that uses an older version of the settings? */
+/* Is this the announcement of a commit of this database that uses an older version of the settings? */
 static bool
 is_in_use(uint64 announcement)
 {
@@ -394,7 +394,7 @@ is_up_to_date(uint32 version)
 		(!copy.of_recovery || RecoveryInProgress());
 }
 
-/* Bring the copy up to date.  Returns false if a catalog is locked, or if a change is being committed. */
+/* Bring the copy up to date.  Returns false if a catalog is locked, or if the commit of a change overlaps the call. */
 static bool
 try_read(void)
 {
@@ -456,7 +456,7 @@ forget(Datum arg, int cacheid, uint32 hash)
 	copy.is_announced = true;
 }
 
-/* Replace the copy's settings.  The copy takes over the memory of `settings`. */
+/* Put these settings into the copy, which takes over their memory. */
 static void
 replace(Settings *settings)
 {
@@ -502,7 +502,7 @@ read_catalogs(Settings *found, bool of_others)
 	return wrappers != NULL;
 }
 
-/* Returns NULL if the catalog is locked.  These small catalogs are read without an index, which might be locked, too. */
+/* Returns NULL if the catalog is locked.  Uses no index, which might be locked, too; these catalogs are small. */
 static Relation
 open_if_free(Oid catalog)
 {
@@ -660,9 +660,9 @@ is_logged_by(const Settings *settings, const char *name, bool is_prefix)
 }
 
 /*
- * Returns the setting of the longest prefix of this name; NULL: there is none.  Each string that sorts between a
- * prefix of the name and the name itself begins with that prefix.  So the longest prefix is the last item that does
- * not sort after the name, or one of the parents of this item.
+ * Returns the setting of the longest prefix of this name; NULL: there is none.  Each string that sorts between a prefix
+ * of the name and the name itself begins with that prefix.  So the longest prefix is either the last item that does not
+ * sort after the name, or one of the prefixes that follow from this item through `parent`.
  */
 static const Setting *
 find_prefix(const Settings *settings, const char *name)

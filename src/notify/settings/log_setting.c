@@ -3,9 +3,9 @@
  * log_setting.c
  *	  Writes changes of channel settings into the WAL.
  *
- * The settings are options of a foreign server, and can be changed by many statements.  The access hook notes each
- * change of a foreign server.  Before the commit, herald_channel_settings_changes() finds the changes that have an
- * effect on logging.
+ * The settings are options of a foreign server, and many statements can change them.  The access hook notes each change
+ * of a foreign server or of a foreign-data wrapper.  Before the commit, herald_channel_settings_changes() finds the
+ * changes that have an effect on logging.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -62,8 +62,9 @@ herald_log_setting_write(void)
 	if (changes == NIL)
 		return;
 
-	herald_relay_await_end();	/* herald_anchor_precede() publishes no anchor
-								 * while the relay is active */
+	herald_relay_await_end();	/* while the relay is active,
+								 * herald_anchor_precede() would publish no
+								 * anchor */
 	herald_anchor_precede();
 	herald_channel_settings_exclude_senders();
 	HERALD_STOP_POINT("settings-alone");
@@ -83,8 +84,9 @@ void
 herald_log_setting_reset(void)
 {
 	/*
-	 * A token whose anchor is older than the change does not show whether the
-	 * token itself is older than the change, so a new anchor is needed.
+	 * Request an anchor: if the anchor of a token is older than the change,
+	 * the token may be from before or after the change, and does not show
+	 * which.
 	 */
 	if (has_written)
 		atomic_store(&herald_control->wants_anchor, 1);

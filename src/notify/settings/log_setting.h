@@ -13,27 +13,27 @@
 #include "postgres.h"
 
 /*
- * Note that this transaction creates, changes or drops a foreign server or a foreign-data wrapper, which may be the
- * server or the wrapper of the settings.  Throws if the transaction is committing.
+ * Note that this transaction creates, changes or drops a foreign server or a foreign-data wrapper, possibly the one
+ * with the settings.  Throws if the transaction is committing.
  */
 extern void herald_log_setting_note(void);
 
 /*
- * _is_noted: was herald_log_setting_note() called in this transaction?  _any_change: do the changes of this
- * transaction affect which channels are logged?  _any_change may throw.
+ * _is_noted: has this transaction called herald_log_setting_note()?  _any_change: do the changes of this transaction
+ * affect which channels are logged?  _any_change may throw.
  */
 extern bool herald_log_setting_is_noted(void);
 extern bool herald_log_setting_any_change(void);
 
 /*
- * Called before the commit record.  If this transaction changes settings, wait until all transactions that are
- * committing with the old settings have ended, and then write the changes into the WAL.  May throw.
+ * Called before the commit record.  If this transaction changes which channels are logged, wait until all transactions
+ * that are committing with earlier settings have ended, and then write the changes into the WAL.  May throw.
  */
 extern void herald_log_setting_write(void);
 
 /*
- * Forget the transaction's changes; if they were written, request an anchor.  Called when the transaction is over.
- * Never fails.
+ * Forget the transaction's changes.  If they were written into the WAL, request an anchor.  Called when the transaction
+ * is over.  Never fails.
  */
 extern void herald_log_setting_reset(void);
 

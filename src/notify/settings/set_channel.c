@@ -4,7 +4,7 @@
  *	  herald.set_channel(), and the validator of the settings.
  *
  * herald.set_channel() is a convenience: it executes CREATE, ALTER or DROP SERVER with the rights of its caller.
- * CREATE and ALTER SERVER call the validator; the access hook notes all three statements.
+ * CREATE and ALTER SERVER call the validator; the access hook notes all three statements for log_setting.c.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -33,14 +33,14 @@ PG_FUNCTION_INFO_V1(herald_set_channel);
 PG_FUNCTION_INFO_V1(herald_channel_options);
 
 /*
- * An option of the server, with its list of names before and after the change.  If `before` and `after` are the same
- * pointer, the option does not change.
+ * An option of the foreign server, with its list of patterns before and after the change.  If `before` and `after` are
+ * the same pointer, the option does not change.
  */
 typedef struct Option
 {
 	const char *name;
-	bool		exists;			/* the option exists before the change,
-								 * perhaps with an empty list */
+	bool		exists;			/* the foreign server has the option before
+								 * the change, perhaps with an empty list */
 	List	   *before;
 	List	   *after;
 } Option;
@@ -62,8 +62,9 @@ static bool is_in(List *names, const char *name);
  *
  * Sets whether notifications on the channel are written to the WAL.  If `channel` is a prefix followed by '*', the
  * setting is for all channels that begin with the prefix, and have neither a setting of their own nor a setting of a
- * longer prefix.  Null for `logged` removes the setting.  Executed with the rights of the caller: the first setting
- * requires USAGE on the foreign-data wrapper pg_herald; a later setting requires ownership of the server pg_herald.
+ * longer prefix.  Null for `logged` removes the setting.  The function runs with the rights of its caller: the first
+ * setting requires USAGE on the foreign-data wrapper pg_herald; a later setting requires ownership of the foreign
+ * server pg_herald.
  */
 Datum
 herald_set_channel(PG_FUNCTION_ARGS)
@@ -83,9 +84,10 @@ herald_set_channel(PG_FUNCTION_ARGS)
 	check_pattern(pattern);
 
 	/*
-	 * Without the lock, one of two transactions that change the server at the
-	 * same time would fail.  If the role may not change the server, the lock
-	 * is held only until the error that says so.
+	 * Without the lock, one of two transactions that change the foreign
+	 * server at the same time would fail.  Any role can take the lock, but if
+	 * the role may not change the foreign server, change_server() soon throws
+	 * an error, which releases the lock.
 	 */
 	herald_channel_settings_lock();
 	server = find_server();
@@ -106,8 +108,8 @@ herald_set_channel(PG_FUNCTION_ARGS)
 /*
  * herald.channel_options(options text[], catalog oid) → void
  *
- * The validator of the foreign-data wrapper pg_herald.  Only the server of the wrapper has options: `logged` and
- * `unlogged`.  The value of each option is an array of channels, and of prefixes followed by '*'.
+ * The validator of the foreign-data wrapper pg_herald.  Only the wrapper's foreign server can have options: `logged`
+ * and `unlogged`.  The value of each option is an array of channels, and of prefixes followed by '*'.
  */
 Datum
 herald_channel_options(PG_FUNCTION_ARGS)
@@ -139,8 +141,8 @@ herald_channel_options(PG_FUNCTION_ARGS)
 }
 
 /*
- * Throw if a name is in the list twice.  The list is sorted for this check, since it may have thousands of names,
- * and a statement that sets the names one by one calls this function for each name.
+ * Throw if a pattern is in the list twice.  The list is sorted for this check, since it may have thousands of patterns,
+ * and a statement that sets the patterns one by one calls this function for each pattern.
  */
 static void
 check_duplicates(List *names)
@@ -194,7 +196,7 @@ check_pattern(const char *pattern)
 				 errdetail("Only pg_herald itself sends on this channel, to one session at a time. It cannot be logged.")));
 }
 
-/* Returns the server of the settings; NULL: there is no such server. */
+/* Returns the foreign server whose options are the settings; NULL: there is no such foreign server. */
 static ForeignServer *
 find_server(void)
 {
@@ -224,7 +226,10 @@ read_option(Option *option, List *options)
 	}
 }
 
-/* Returns the list with this pattern added (`included`) or removed.  If nothing changes, returns the pointer `names`. */
+/*
+ * Returns `names` with the pattern if `included`, or without it otherwise.  If nothing changes, returns the same
+ * pointer.
+ */
 static List *
 with(List *names, const char *pattern, bool included)
 {
@@ -241,7 +246,7 @@ with(List *names, const char *pattern, bool included)
 	return included ? lappend(result, pstrdup(pattern)) : result;
 }
 
-/* Create, change or drop the server.  The server exists only if there is at least one setting. */
+/* Create, change or drop the foreign server, which exists only while there is at least one setting. */
 static void
 change_server(bool exists, const Option options[2])
 {

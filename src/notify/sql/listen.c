@@ -35,8 +35,8 @@ static void execute_listen(char *channel);
  * herald.position() → text
  *
  * In a session that listens, returns the position up to which everything has been sent to the client.  While the
- * session's channels have been delivered up to different places, returns a position that cannot be resumed.  In a
- * session that does not listen, returns a position after all notifications that were sent before the call.
+ * session's channels have been delivered up to different places, returns a position from which no client can resume.
+ * In a session that does not listen, returns a position after all notifications that were sent before the call.
  */
 Datum
 herald_position(PG_FUNCTION_ARGS)
@@ -54,8 +54,8 @@ herald_position(PG_FUNCTION_ARGS)
  * herald.listen(channel text, after text) → boolean
  *
  * Listens to the channel like LISTEN, but first delivers the notifications that were sent on the channel after the
- * position `after`.  Returns false if it cannot deliver all of these notifications, now or ever; a DEBUG1 message says
- * why.  Returns null if `after` is null.  If the result is false or null, delivery begins as after LISTEN.
+ * position `after`.  Returns false if not all of these notifications can be delivered now; a DEBUG1 message says why.
+ * Returns null if `after` is null.  If the result is false or null, delivery begins as after LISTEN.
  */
 Datum
 herald_listen(PG_FUNCTION_ARGS)

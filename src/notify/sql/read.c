@@ -4,13 +4,13 @@
  *	  herald.read(): notifications as rows, for clients that cannot keep a session open.
  *
  * A call does not hold notifications in the queue while it reads them.  Instead, like every reader of the queue, the
- * call copies a chunk, and then checks that the chunk was not overwritten meanwhile.  If messages no longer exist, a
- * call whose channels are all logged reads the messages from the WAL.  If that is not possible, the caller gets an
- * error.
+ * call copies a chunk, and then checks that the chunk was not overwritten meanwhile.  If notifications no longer exist
+ * in the queue, a call whose channels are all logged reads the WAL instead.  If the notifications cannot be read from
+ * the WAL either, the call throws an error.
  *
  * While a call waits, its session is a listener of the channels like any other listener: the session is marked, gets
- * a turn and a signal, and does not poll.  In a session that already listens, a call cannot wait, because the
- * session's word is needed for the delivery after the statement.
+ * a turn and a signal, and does not poll the queue.  In a session that already listens, a call cannot wait, because
+ * the session's word is needed for the delivery after the statement.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -62,9 +62,8 @@ PG_FUNCTION_INFO_V1(herald_read_channels);
 #define BUFFER_SIZE		((size_t) 64 * 1024)
 
 /*
- * Maximum number of rows that a call returns after it has waited; the next call returns the rest.  The number is
- * limited since many sessions may be woken at once, and each session must wait while the others use the CPU for
- * their rows.
+ * Upper limit of max_rows for a call that waits; the next call returns the remaining rows.  The limit is needed since
+ * many sessions may be woken at once, and each session must wait while the others use the CPU for their rows.
  */
 #define ROWS_AFTER_WAIT	1000
 
@@ -77,19 +76,20 @@ typedef struct ReadCall
 	int			rows_max;
 	ReturnSetInfo *result;
 
-	HeraldToken given;			/* the caller's position */
+	HeraldToken given;			/* the position after which the call reads */
 	HeraldCursor cursor;		/* at the end of the last transaction that was
 								 * read completely */
-	bool		all_logged;		/* all channels are logged; false for a call
-								 * without a position */
+	bool		all_logged;		/* all channels of the call are logged; always
+								 * false if the argument `after` is null */
 	bool		is_lost;		/* the next notifications are not in the queue
 								 * any more, but may be in the WAL */
 	HeraldPosition from;		/* the place where this call begins to read
 								 * the queue */
-	uint32		bypasses;		/* number of bypasses that belongs to `from`,
-								 * as in HeraldToken */
-	char		text[HERALD_TOKEN_MAX + 1]; /* the cursor's position as text;
-											 * empty: not composed yet */
+	uint32		bypasses;		/* number of bypasses that count as before
+								 * `from`, as in HeraldToken */
+	char		text[HERALD_TOKEN_MAX + 1]; /* the position for the next
+											 * stored row, as text; empty: not
+											 * composed yet */
 	HeraldPosition batch;		/* place of the current batch */
 	HeraldCommitId commit;		/* commit of the current batch */
 	HeraldTokenHash *hash;
@@ -138,11 +138,12 @@ static void skip_to(ReadCall *reading, HeraldPosition position);
  *   → setof (position text, channel text, payload text, pid int, committed_at timestamptz, xid xid8, sender name)
  *
  * Returns the notifications that were sent on the channel after the position `after` (null: the beginning of this
- * call), up to the end of the transaction of row max_rows.  If there are no notifications, waits for the time "wait"
- * at most.  If this time is over, or the position has become old, before a notification comes, returns one row with
- * only a position.  A row's position is the end of a transaction: for the last row of a transaction, the end of this
- * transaction; for its other rows, the end of the previous transaction.  Throws 55000 if some notifications after
- * `after` are no longer kept.
+ * call), up to the end of the transaction that sent row number max_rows.  If there are no notifications, waits for the
+ * time "wait" at most.  The wait ends early if the position becomes old, or, on a standby, if replay waits for
+ * queries.  If there are still no notifications, returns one row with only a position.  A row's position is the end of
+ * a transaction: for the last row of a transaction, the end of this transaction or of a later one without rows; for
+ * its other rows, the end of the previous transaction.  Throws 55000 if some notifications after `after` can no longer
+ * be read.
  */
 Datum
 herald_read(PG_FUNCTION_ARGS)
@@ -150,8 +151,9 @@ herald_read(PG_FUNCTION_ARGS)
 	ReadCall	reading = {0};
 
 	InitMaterializedSRF(fcinfo, 0); /* called first, since it looks up the
-									 * function herald.read(), which DROP
-									 * EXTENSION may remove during the call */
+									 * function herald.read(), which another
+									 * session's DROP EXTENSION can remove
+									 * during the call */
 	reading.channels = palloc(sizeof(HeraldChannelName));
 	add_channel(&reading, PG_ARGISNULL(0) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	return read_channels(fcinfo, &reading);
@@ -252,7 +254,10 @@ read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 	if (reading->rows == 0 && waits_ms > 0 && !is_past_queue(reading))
 		wait_and_read(reading, begin_ms + waits_ms);
 
-	/* If no transaction has bypassed the queue by now, the rows are complete. */
+	/*
+	 * If no transaction that is visible now has bypassed the queue, the rows
+	 * are complete.
+	 */
 	herald_bypass_await_counting();
 	if (is_past_queue(reading))
 		herald_gone_report(herald_gone(HERALD_GONE_PAST_QUEUE));
@@ -314,9 +319,7 @@ note_begin(ReadCall *reading)
 	reading->text[0] = '\0';
 }
 
-/*
- * Callback of herald_cursor_open().  Holds nothing in the queue, since reading checks each chunk after copying it.
- */
+/* Callback of herald_cursor_open().  Does not hold the queue, since the reader checks each chunk after copying it. */
 static HeraldGone
 keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
 {
@@ -325,9 +328,9 @@ keep(HeraldPosition place, uint32 bypasses, bool all_logged, void *reading)
 }
 
 /*
- * Must the client call again?  Returns true if the queue may lack notifications: because a standby's queue is
- * incomplete (perhaps only for other channels), or because a part of the queue was overwritten after the call began.
- * The next call begins at the same position, and reads the WAL, which may have these notifications.
+ * Must the client call again, from the same position?  Returns true if the queue may lack notifications after
+ * reading->from: because the relay may have left some out (perhaps only on other channels), or because the queue has
+ * lost some since the call began.  The next call reads the WAL, which may have these notifications.
  */
 static bool
 must_call_again(const ReadCall *reading)
@@ -335,7 +338,7 @@ must_call_again(const ReadCall *reading)
 	return reading->is_lost || !herald_relay_covers(reading->from, true);
 }
 
-/* Read the notifications from the WAL.  Returns false if the maximum number of rows has been reached. */
+/* Read the cursor's notifications from the WAL, if there are any.  Returns false as soon as has_enough() is true. */
 static bool
 read_past(ReadCall *reading)
 {
@@ -352,14 +355,14 @@ read_past(ReadCall *reading)
 		}
 		end_transaction(reading);
 		if (has_enough(reading))
-			return false;		/* perhaps the WAL was read only up to this
-								 * transaction */
+			return false;		/* do not read the queue yet: the source may
+								 * have only the WAL up to this transaction */
 	}
 	end_transaction(reading);
 	return true;
 }
 
-/* Are there at least rows_max rows, and all rows of their transactions? */
+/* Are there at least rows_max rows, and is the transaction of the last row complete? */
 static bool
 has_enough(const ReadCall *reading)
 {
@@ -378,8 +381,8 @@ end_transaction(ReadCall *reading)
 }
 
 /*
- * Has a transaction bypassed our queue after reading->from, on one of the call's channels?  Finds only counted
- * transactions.
+ * Has a transaction bypassed our queue after reading->from, on one of the call's channels or on another channel of the
+ * same sets?  Finds only transactions that have been counted.
  */
 static bool
 is_past_queue(const ReadCall *reading)
@@ -402,7 +405,11 @@ wait_ms(FunctionCallInfo fcinfo, int argument)
 	return (uint64) Min(ms, (double) herald_max_read_wait_ms);
 }
 
-/* Read the dispatched part of the queue, up to its end or until has_enough() is true. */
+/*
+ * Read the queue from the cursor's place to the end of the dispatched part, or until has_enough() is true.  If the
+ * queue has lost the next notifications, but the WAL may have them, sets is_lost, unless complete rows can be returned
+ * first.
+ */
 static void
 read_on(ReadCall *reading)
 {
@@ -451,7 +458,10 @@ read_on(ReadCall *reading)
 				if (reader.checkpoint != reading->batch)
 					pass_batch(reading, reader.checkpoint);
 
-				/* Return the rows if all their transactions are complete. */
+				/*
+				 * If all transactions of the rows are complete, return the
+				 * rows; the next call meets the loss again.
+				 */
 				if (reading->rows > 0 && !reading->is_within)
 					return;
 				is_gap = reader.in_file && reader.file == HERALD_GAP_FILE;
@@ -472,7 +482,7 @@ read_on(ReadCall *reading)
 	pass_batch(reading, end);
 }
 
-/* Note the batch and the commit of the next message, which may be on any channel. */
+/* Note the batch and the commit of a message on any channel. */
 static void
 pass(ReadCall *reading, const HeraldMessage *message)
 {
@@ -524,10 +534,10 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 }
 
 /*
- * Keep a row until the next row comes or the call ends, since the row's position is known only then.  If the row's
- * transaction has not ended by then, the row's position is the end of the previous transaction.  Otherwise the row's
- * position is the end of the row's transaction, or of a later transaction without a row if the reader has read such
- * a transaction by then, since a later position stays valid for longer.
+ * Keep a row until the next row comes or the call ends, since the row's position is known only then: it is the end of
+ * the last transaction that was read completely by then.  If the next row is of the same transaction, this is the end
+ * of the previous transaction.  Otherwise it is the end of the row's transaction, or of a later transaction without
+ * rows, since a later position stays valid for longer.
  */
 static void
 keep_row(ReadCall *reading, const HeraldEntry *entry, HeraldSender sender, TimestampTz committed_at)
@@ -548,8 +558,8 @@ keep_row(ReadCall *reading, const HeraldEntry *entry, HeraldSender sender, Times
 }
 
 /*
- * Store the last row.  If there is no row, store a row with only a position, since the caller's position becomes old
- * while others send.
+ * Store the last row.  If there is no row, store a row with only a position, since notifications on other channels
+ * make the caller's position old.
  */
 static void
 store_row(ReadCall *reading)
@@ -582,9 +592,10 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 		HERALD_STOP_POINT("read-watches");
 
 		/*
-		 * [W1] The session has entered the channel map; now load `dispatched`
-		 * (in read_on()), as herald_subscriptions_prepare() does: a batch
-		 * that is published after the load marks this session.
+		 * [W1] Load `dispatched` (in read_on()) only after this session has
+		 * entered the channel map, as herald_subscriptions_prepare() does.
+		 * Then, if a batch for these channels is published after the load,
+		 * its dispatcher marks this session.
 		 */
 		read_on(reading);
 		herald_position_channel_note(reading->from);
@@ -602,8 +613,8 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 }
 
 /*
- * Wait until this session is signalled.  Returns false if the time is over, the position has become old, or replay
- * waits for queries.
+ * Wait until this session is signalled.  Returns false if the deadline has passed, the position `begin` has become old,
+ * or replay waits for queries.
  */
 static bool
 wait_for_turn(HeraldPosition begin, uint64 deadline_ms)
@@ -669,7 +680,7 @@ read_in_turn(ReadCall *reading)
 	herald_turns_pump();
 }
 
-/* Skip the messages before `position`, which are not for this call, and may no longer exist. */
+/* Skip the part of the queue before `position`, which has no messages for this call, and may no longer exist. */
 static void
 skip_to(ReadCall *reading, HeraldPosition position)
 {

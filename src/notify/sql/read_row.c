@@ -3,7 +3,7 @@
  * read_row.c
  *	  The rows of herald.read().
  *
- * Consecutive notifications often have the same sender, so the name of the last sender is kept.
+ * Consecutive notifications are often sent by the same role, so the name of the last role is kept.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -52,7 +52,7 @@ herald_read_row_set(HeraldReadRow *row, const HeraldEntry *entry, HeraldSender s
 	MemoryContextSwitchTo(caller);
 }
 
-/* Look up the name of a role, which may have been dropped since the commit of the row's transaction. */
+/* Look up the name of the sender's role.  The role may have been dropped after the sender's commit. */
 static void
 look_up(HeraldReadRow *row, Oid role)
 {

@@ -40,17 +40,20 @@ typedef struct HeraldReadRow
 	NameData	role_name;
 } HeraldReadRow;
 
-/* Initialize a row with nothing but a position.  Its memory context is created in the current memory context. */
+/*
+ * Initialize a row whose columns are null, except the position, which is set later.  The row's memory context is
+ * created in the current memory context.
+ */
 extern void herald_read_row_begin(HeraldReadRow *row);
 
-/* Set all columns of the row except the position, from this notification and its transaction. */
+/* Set all columns of the row except the position.  sender, committed_at: of the notification's transaction. */
 extern void herald_read_row_set(HeraldReadRow *row, const HeraldEntry *entry, HeraldSender sender,
 								TimestampTz committed_at);
 
 /* Set all columns of the row except the position to null. */
 extern void herald_read_row_clear(HeraldReadRow *row);
 
-/* Set the position of the row, and add the row to the result.  Frees the row's values. */
+/* Set the position of the row, add the row to the result, and free the row's values. */
 extern void herald_read_row_store(HeraldReadRow *row, const char *position, ReturnSetInfo *result);
 
 #endif							/* HERALD_READ_ROW_H */

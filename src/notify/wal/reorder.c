@@ -3,15 +3,14 @@
  * reorder.c
  *	  Turns records of the WAL into the logged notifications of each committed transaction.
  *
- * This file does the work of the server's ReorderBuffer, with a tenth of the code.  Here drop_ended() is the
- * counterpart of ReorderBufferAbortOld().  A long message is not written to a file, but read again from the WAL at
- * the commit.
+ * For messages of pg_herald, this file does what the server's ReorderBuffer does for logical decoding, with a tenth of
+ * the code.  Here drop_ended() is the counterpart of ReorderBufferAbortOld().  A long message is not written to a file,
+ * but read again from the WAL at the commit.
  *
- * A sender writes its message before its commit record.  Records of other transactions may be between the two, and
- * the message has no effect without the commit record.  So messages are kept here, by transaction id, until the
- * commit record is met.  If a message has several parts, or more than 64 kB, only the places of its parts are kept,
- * and a separate reader reads the parts again at the commit.  core/wal_parts.c has the rules for reading parts
- * again.
+ * A sender writes its message before its commit record.  Records of other transactions may be between the two, and the
+ * message has no effect without the commit record.  So messages are kept here, by transaction id, until the commit
+ * record is met.  If a message has several parts, or is longer than 64 kB, only the places of its parts are kept, and a
+ * separate reader reads the parts again at the commit. core/wal_parts.c has the rules for reading parts again.
  *
  * A transaction is dropped at its abort record, or when core/wal_running.c says that the transaction cannot commit
  * any more.
@@ -19,8 +18,8 @@
  * pg_herald writes messages at the end of a transaction, with the id of the top-level transaction.  Nevertheless, the
  * reorder also looks for messages with the ids of subtransactions, which the commit record lists.
  *
- * A server may have run without pg_herald, and so may have logged no notifications.  core/wal_coverage.c decides
- * when this is to be assumed.
+ * A server may have run without pg_herald, and so may have written no messages for its notifications.
+ * core/wal_coverage.c decides when a reader must assume this; then a gap is noted.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -42,7 +41,10 @@
 #include "notify/wal/wal_origin.h"
 #include "notify/wal/wal_record.h"
 
-/* Maximum bytes of a message that is kept in memory until the commit. */
+/*
+ * Maximum size in bytes of a message that is kept in memory until the commit, and of a buffer that is kept for later
+ * records.
+ */
 #define TEXT_KEPT		((size_t) 64 * 1024)
 
 typedef struct SettingChange
@@ -59,7 +61,7 @@ typedef struct Transaction
 	bool		is_prepared;
 	Oid			database;
 
-	/* The transaction's notifications. */
+	/* The transaction's message with notifications. */
 	HeraldWalParts parts;
 	XLogRecPtr *places;			/* for each part that was met, the place where
 								 * its record begins */
@@ -87,17 +89,18 @@ struct HeraldReorder
 	uint64		newer;
 
 	/*
-	 * The events of the current record that have not been delivered yet. They
-	 * are delivered in this order: `gap`, `event`, and then the events of the
-	 * transactions in `committed`.
+	 * The events of the current record that herald_reorder_event() has not
+	 * returned yet.  It returns them in this order: `gap`, `event`, and then
+	 * the events of the transactions in `committed`.
 	 */
-	bool		has_gap;		/* `gap` is to be delivered */
+	bool		has_gap;		/* `gap` is still to be returned */
 	HeraldWalEvent gap;
-	bool		has_event;		/* `event` is to be delivered; if false,
+	bool		has_event;		/* `event` is still to be returned; if false,
 								 * `event` has the fields that the events of
 								 * `committed` share */
 	HeraldWalEvent event;
-	List	   *committed;		/* list of Transaction */
+	List	   *committed;		/* the transactions that the current record
+								 * has committed: a list of Transaction */
 
 	/* The state of herald_reorder_read(). */
 	Transaction *batch;
@@ -312,7 +315,7 @@ herald_reorder_newer(const HeraldReorder *reorder)
 	return reorder->newer;
 }
 
-/* Free the events of the previous record. */
+/* Forget the events of the previous record, and free its transactions. */
 static void
 forget_committed(HeraldReorder *reorder)
 {
@@ -329,8 +332,8 @@ forget_committed(HeraldReorder *reorder)
 }
 
 /*
- * Free the reader, and the buffer if it is large: only long messages need these, and the next long message may be
- * far away.
+ * Free the reader, and the buffer if it is large: only long messages need the two, and the next long message may be far
+ * away.
  */
 static void
 give_back(HeraldReorder *reorder)
@@ -390,7 +393,7 @@ take_message(HeraldReorder *reorder, XLogReaderState *record)
 	}
 }
 
-/* Note a step of the server's run in the coverage. */
+/* Update the coverage after this step, and note a gap if the step shows one. */
 static void
 step(HeraldReorder *reorder, XLogReaderState *record, HeraldWalStep step)
 {
@@ -405,8 +408,8 @@ static void
 note_gap(HeraldReorder *reorder, XLogReaderState *record, Oid database, const char *reason)
 {
 	if (reorder->has_gap)
-		return;					/* the record already has a gap, which is in
-								 * all databases */
+		return;					/* the record already has a gap in all
+								 * databases, which includes this one */
 	memset(&reorder->gap, 0, sizeof(reorder->gap));
 	reorder->gap.kind = HERALD_WAL_EVENT_GAP;
 	reorder->gap.database = database;
@@ -485,7 +488,7 @@ add_setting(HeraldReorder *reorder, Transaction *transaction, HeraldWalMessage *
 	MemoryContextSwitchTo(caller);
 }
 
-/* Returns the buffer, made large enough for the strings of a text of this length. */
+/* Returns the buffer for herald_wal_next(), after making it large enough for a message whose text has this length. */
 static char *
 buffer_for(HeraldReorder *reorder, size_t length)
 {
@@ -507,7 +510,7 @@ drop_buffer(HeraldReorder *reorder)
 	reorder->buffer_size = 0;
 }
 
-/* Take a record about the end of a transaction and its subtransactions. */
+/* Take a record of a commit, an abort or a PREPARE, which concerns a transaction and its subtransactions. */
 static void
 take_end(HeraldReorder *reorder, XLogReaderState *record)
 {
@@ -622,8 +625,8 @@ read_record(HeraldReorder *reorder)
 }
 
 /*
- * Look for the expected part in a record that begins at `at`.  text: the transaction's message in this record; NULL:
- * the record has none.
+ * Look for the expected part in a record that begins at `at`.  text: the message that the batch's transaction has in
+ * this record; NULL: the record has no such message.
  */
 static HeraldWalPart
 read_part(HeraldReorder *reorder, XLogRecPtr at, const HeraldWalText *text)

@@ -23,11 +23,14 @@
 typedef enum HeraldWalEventKind
 {
 	HERALD_WAL_EVENT_ANCHOR,
-	HERALD_WAL_EVENT_SETTING,	/* a transaction has changed a setting; this
-								 * event comes before the transaction's batch */
+	HERALD_WAL_EVENT_SETTING,	/* a committed transaction has changed a
+								 * setting; this event comes before the
+								 * transaction's batch */
 	HERALD_WAL_EVENT_BATCH,		/* a transaction's notifications, which
 								 * herald_reorder_read() returns */
-	HERALD_WAL_EVENT_GAP		/* logged notifications may be missing */
+	HERALD_WAL_EVENT_GAP		/* logged notifications may be missing, or
+								 * cannot be read, or the database is a new
+								 * one; see `reason` */
 } HeraldWalEventKind;
 
 typedef struct HeraldWalEvent
@@ -38,25 +41,25 @@ typedef struct HeraldWalEvent
 	HeraldWalAnchor anchor;		/* set for HERALD_WAL_EVENT_ANCHOR only */
 
 	/*
-	 * The commit, and its time.  For a batch, all fields of `commit` are set.
-	 * For a setting, only commit.end is set.  For a gap, only commit.end is
-	 * set, to the end of the record that shows the gap.
+	 * For a batch, the commit and its time: all fields are set.  For a
+	 * setting, only commit.end and committed_at are set.  For a gap, only
+	 * commit.end is set, to the end of the record that shows the gap.
 	 */
 	HeraldCommitId commit;
 	TimestampTz committed_at;
 	HeraldSender sender;		/* set for HERALD_WAL_EVENT_BATCH only */
 
 	/*
-	 * Set for HERALD_WAL_EVENT_GAP only: the reason for the gap, as a clause
-	 * for a message; and whether the record that shows the gap creates the
-	 * database.
+	 * Set for HERALD_WAL_EVENT_GAP only.  reason: why there is a gap, as a
+	 * clause for a message.  is_creation: the record that shows the gap
+	 * creates the database.
 	 */
 	const char *reason;
 	bool		is_creation;
 
 	/*
-	 * Set for HERALD_WAL_EVENT_SETTING only.  `pattern` is valid until the
-	 * next event.
+	 * Set for HERALD_WAL_EVENT_SETTING only.  pattern: a channel, or a prefix
+	 * followed by '*'; valid until the next event.
 	 */
 	const char *pattern;
 	bool		logged;
@@ -66,15 +69,15 @@ typedef enum HeraldWalNext
 {
 	HERALD_WAL_NEXT_NOTIFICATION,
 	HERALD_WAL_NEXT_END,
-	HERALD_WAL_NEXT_GONE		/* a part of the message cannot be read, or is
-								 * not the expected part */
+	HERALD_WAL_NEXT_GONE		/* the message is not complete, or a part of
+								 * it cannot be read again */
 } HeraldWalNext;
 
 typedef struct HeraldReorder HeraldReorder;
 
 /*
- * Create a reorder in the current memory context.  Deleting that context ends the reorder, too.  coverage: the
- * coverage of the WAL at the place where reading begins.
+ * Create a reorder in the current memory context.  Deleting that context ends the reorder, too.  coverage: the coverage
+ * of the WAL at the place where the caller begins to read.
  */
 extern HeraldReorder *herald_reorder_begin(HeraldWalCoverage coverage);
 extern void herald_reorder_end(HeraldReorder *reorder);
@@ -87,14 +90,14 @@ extern bool herald_reorder_event(HeraldReorder *reorder, HeraldWalEvent *event);
 
 /*
  * Read the notifications of the last event, which must be a batch: call herald_reorder_read_begin() once, and then
- * herald_reorder_read() for each notification.  A notification's strings are valid until the next call.  To read the
- * batch once more, call herald_reorder_read_begin() again.
+ * herald_reorder_read() for each notification.  A notification's strings are valid until the next call for this
+ * reorder.  To read the batch once more, call herald_reorder_read_begin() again.
  */
 extern void herald_reorder_read_begin(HeraldReorder *reorder);
 extern HeraldWalNext herald_reorder_read(HeraldReorder *reorder, HeraldWalNotification *notification);
 
 /*
- * Returns the place in the WAL where the earliest message of an open transaction begins; InvalidXLogRecPtr: no open
+ * Returns the place in the WAL where the earliest message of all open transactions begins; InvalidXLogRecPtr: no open
  * transaction has a message.
  */
 extern XLogRecPtr herald_reorder_oldest(HeraldReorder *reorder);
@@ -103,8 +106,8 @@ extern XLogRecPtr herald_reorder_oldest(HeraldReorder *reorder);
 extern HeraldWalCoverage herald_reorder_coverage(const HeraldReorder *reorder);
 
 /*
- * _forged returns the number of forged messages that were met so far.  _newer returns the number of messages met so
- * far that a later version of pg_herald has written.
+ * _forged returns how many forged messages were met so far.  _newer returns how many messages of a later version of
+ * pg_herald were met so far.
  */
 extern uint64 herald_reorder_forged(const HeraldReorder *reorder);
 extern uint64 herald_reorder_newer(const HeraldReorder *reorder);

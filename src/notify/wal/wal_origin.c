@@ -3,10 +3,9 @@
  * wal_origin.c
  *	  How pg_herald recognizes its messages in the WAL.
  *
- * Any user may call pg_logical_emit_message() with pg_herald's prefix.  So pg_herald's messages also have a
- * replication origin that no SQL statement can set: DoNotReplicateId.  This origin needs no entry in
- * pg_replication_origin.  Logical decoding passes pg_herald's messages to the output plugin, unless the plugin skips
- * messages with an origin.
+ * Any user can call pg_logical_emit_message() with pg_herald's prefix.  So pg_herald's messages also have a replication
+ * origin that no SQL statement can set: DoNotReplicateId.  This origin needs no entry in pg_replication_origin.
+ * Logical decoding passes pg_herald's messages to the output plugin, unless the plugin skips messages with an origin.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -37,7 +36,7 @@ herald_wal_origin_log(const char *text, size_t length, bool transactional)
 	}
 	PG_FINALLY();
 	{
-		/* The commit record needs the session's own origin. */
+		/* The commit record must have the session's own origin. */
 		herald_session_origin = session_origin;
 	}
 	PG_END_TRY();

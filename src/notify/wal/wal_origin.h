@@ -17,7 +17,7 @@
 /* The prefix of pg_herald's logical messages.  Any user can write messages with this prefix. */
 #define HERALD_WAL_PREFIX	"pg_herald"
 
-/* Whether a record in the WAL is a message that pg_herald has written. */
+/* Has pg_herald written a record in the WAL? */
 typedef enum HeraldWalOrigin
 {
 	HERALD_WAL_FOREIGN,			/* not a logical message, or a logical message
@@ -27,31 +27,32 @@ typedef enum HeraldWalOrigin
 	HERALD_WAL_OURS
 } HeraldWalOrigin;
 
-/* The contents of a record with a message that pg_herald has written, or with a forged message. */
+/* A logical message with our prefix, which pg_herald has written, or which is forged. */
 typedef struct HeraldWalText
 {
 	Oid			database;		/* the database of the writing process;
 								 * InvalidOid: the process had no database */
 	bool		transactional;
-	const char *text;			/* valid for as long as the record is valid;
-								 * has no NUL at the end */
+	const char *text;			/* has no NUL at the end; points into the
+								 * record, unless reorder.c has copied the
+								 * text */
 	size_t		length;
 } HeraldWalText;
 
 /*
- * Write a message of pg_herald.  transactional: the message has an effect only if the current transaction commits.
- * Returns the end of the message's record.  Sets ProcLastRecPtr to the start of this record.
+ * Write a message of pg_herald into the WAL.  transactional: the message has an effect only if the current transaction
+ * commits.  Returns the end of the message's record.  Sets ProcLastRecPtr to the start of this record.
  */
 extern XLogRecPtr herald_wal_origin_log(const char *text, size_t length, bool transactional);
 
 /*
  * Do the same as herald_wal_origin_log(), but the message is not transactional, and its record does not count as
- * activity.  A server that writes only such records makes no checkpoint, and begins no new WAL segment at
+ * activity of the server: a server that writes only such records makes no checkpoint, and begins no new WAL segment at
  * archive_timeout.
  */
 extern XLogRecPtr herald_wal_origin_log_unimportant(const char *text, size_t length);
 
-/* Is this record a message that pg_herald has written?  Fills *message unless the result is HERALD_WAL_FOREIGN. */
+/* Returns whether pg_herald has written this record.  Fills *message unless the result is HERALD_WAL_FOREIGN. */
 extern HeraldWalOrigin herald_wal_origin_check(XLogReaderState *record, HeraldWalText *message);
 
 #endif							/* HERALD_WAL_ORIGIN_H */

@@ -4,26 +4,27 @@
  *	  Reads this server's WAL record by record: on a standby up to the replay position, on a primary up to the flush
  *	  position.
  *
- * The server's own WAL reader does the work: it reads the files in pg_wal.  No replication slot protects these files,
- * so the server may delete a file before it is read here.  The server's functions read up to the replay position on a
- * standby, and up to the flush position on a primary.
+ * The server's own WAL reader does the work: it reads the files in pg_wal, up to the replay position on a standby, and
+ * up to the flush position on a primary.  No replication slot protects these files, so the server may delete a file
+ * before it is read here.
  *
- * The server's functions return no record in three cases, which are distinguished here:
+ * In three cases the server's functions return no record.  This file distinguishes the three cases:
  *
  * - The end is reached.  The function that reads a page notes this case in page.end_of_wal.
  *
- * - A file is missing, and an error is thrown.  The file may be gone for good.  But in two cases a file is missing
- *   although the server has its contents in another file.  First, when a standby is promoted, its last file gets
- *   another name, and for a moment the server's functions still look for the old name.  Second, each standby of the
- *   promoted server removes the files of the old timeline that are later than the promotion.
+ * - A file is missing, and the server's functions throw an error.  The file may be gone for good.  But in two cases a
+ *   file is missing although the server has its contents in another file.  First, when a standby is promoted, its last
+ *   file gets another name, and for a moment the server's functions still look for the old name.  Second, each standby
+ *   of the promoted server removes the files of the old timeline that are later than the promotion.
  *
- * - The bytes that were read are not a valid record, although the server has replayed a record at this place.  Then
- *   the open file is not the file that was replayed: either a file from the archive has taken the name of the
- *   replayed file, or the server has used the open file again for a later part of the WAL.
+ * - The bytes that were read are not a valid record, although the server has replayed a record at this place.  Then the
+ *   open file is not the file that was replayed: either a file from the archive has taken the name of the replayed
+ *   file, or the server has recycled the open file for a later part of the WAL.
  *
- * So after each failure everything is opened again, and only a repeated failure is final.  A file that the server
- * has finished keeps its name, so in such a file the second failure is final.  The name of the server's last file
- * changes at a promotion, so in the last file failures are final only after they have lasted for HERALD_WAL_WAIT_MS.
+ * So after each failure the reader opens everything again, and only a repeated failure is final.  A file that the
+ * server has finished keeps its name, so in such a file the second failure is final.  The name of the server's last
+ * file changes at a promotion, so in the last file a failure is final only after the transaction has waited for
+ * HERALD_WAL_WAIT_MS.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -68,12 +69,12 @@ struct HeraldWalReader
 	MemoryContextCallback at_close; /* closes the file when xlog_context ends */
 	XLogReaderState *xlog;		/* the server's reader; NULL: it must be
 								 * created */
-	XLogSegNo	file;			/* number of the last file that was opened or
-								 * could not be opened */
+	XLogSegNo	file;			/* number of the WAL segment whose file the
+								 * reader has opened, or could not open */
 	XLogRecPtr	position;		/* where reading continues */
 	bool		is_inexact;		/* perhaps no record begins at `position`, so
-								 * search for the first record that begins
-								 * there or later */
+								 * reading begins with the first record at
+								 * `position` or later */
 	char		reason[256];
 };
 
@@ -124,8 +125,8 @@ herald_wal_reader_next(HeraldWalReader *reader)
 }
 
 /*
- * Try at least once more, since the name of the file may be changing.  After a failure in the server's last file,
- * try again and again while herald_wal_wait_left() allows a wait.  Returns false if all attempts fail.
+ * Try at least once more, since the name of the file may be changing.  After a failure in the server's last file, try
+ * again for as long as herald_wal_wait_left() allows.  Returns false if all attempts fail.
  */
 static bool
 try_again(HeraldWalReader *reader, HeraldWalRead *result)
@@ -265,8 +266,8 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 				return failed(reader, error ? error : "no record was found");
 
 			/*
-			 * The last page may have grown since it was read: make the next
-			 * call read the page again.
+			 * The server may add records to the page that was read last, so
+			 * make the next call read this page again.
 			 */
 			go_to_position(reader);
 			*result = HERALD_WAL_READ_END;
@@ -278,7 +279,7 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 	}
 }
 
-/* Seek the first record that begins at the position or later.  Returns false if no record was found. */
+/* Move to the first record that begins at reader->position or later.  Returns false if no record was found. */
 static bool
 find_record(HeraldWalReader *reader, char **error)
 {
@@ -336,8 +337,8 @@ open_xlog(HeraldWalReader *reader)
 }
 
 /*
- * Delete the context of the server's reader.  Deleting the context calls close_file().  XLogReaderFree() would not
- * be enough, since it does not free a long record that has been decoded.
+ * Delete the context of the server's reader, which also calls close_file().  XLogReaderFree() would not be enough,
+ * since it does not free a long record that has been decoded.
  */
 static void
 close_xlog(HeraldWalReader *reader)
@@ -347,9 +348,9 @@ close_xlog(HeraldWalReader *reader)
 }
 
 /*
- * Let the server's reader continue at the position.  If the last record ended at the end of a page, the header of
- * the next page is at the position.  Then begin after this header, since a server with assertions does not begin to
- * read at a header.
+ * Let the server's reader continue at reader->position.  If the last record ended at the end of a page, this position
+ * is where the header of the next page begins.  Then begin after the header, since a server that was built with
+ * assertions fails if reading begins at a header.
  */
 static void
 go_to_position(HeraldWalReader *reader)
@@ -370,7 +371,7 @@ open_file(XLogReaderState *xlog, XLogSegNo file, TimeLineID *timeline)
 	wal_segment_open(xlog, file, timeline);
 }
 
-/* The server opens the file without a resource owner, so nothing else would close the file. */
+/* The server opens the file without a resource owner, so no other code would close the file after an error. */
 static void
 close_file(void *arg)
 {

@@ -25,16 +25,16 @@ typedef enum HeraldWalRead
 } HeraldWalRead;
 
 /*
- * Maximum total time for which one transaction waits for WAL.  A transaction waits while the name of the server's
- * last WAL file changes, and until a standby has replayed and relayed the WAL that the transaction needs.  The waits
- * of a transaction are added up, so a client that resumes many channels waits no longer than a client that resumes
+ * Maximum total time for which one transaction waits for WAL.  A transaction waits while the name of the server's last
+ * WAL file changes, and until a standby has replayed and relayed the WAL that the transaction needs.  The waits of a
+ * transaction are added up, so a transaction that resumes many channels waits no longer than a transaction that resumes
  * one channel.
  */
 #define HERALD_WAL_WAIT_MS	10000
 
 /*
- * _left returns the number of milliseconds for which this transaction may still wait.  _waited notes that this
- * transaction has waited for time_ms.
+ * _left returns the number of milliseconds that are left for further waits of this transaction.  _waited notes that
+ * this transaction has waited for time_ms.
  */
 extern uint64 herald_wal_wait_left(void);
 extern void herald_wal_waited(uint64 time_ms);
@@ -50,9 +50,10 @@ extern HeraldWalReader *herald_wal_reader_open(XLogRecPtr from);
 extern void herald_wal_reader_close(HeraldWalReader *reader);
 
 /*
- * Read the next record.  Records that cannot concern logged notifications may be passed over.  A failure may be
- * temporary, so reading is tried again, and interrupts are served meanwhile.  If all attempts fail, the result is
- * HERALD_WAL_READ_GONE.  Throws only what interrupts throw, and an error if there is no memory for the reader itself.
+ * Read the next record.  Passes over records that cannot concern logged notifications; but after many of these, returns
+ * one of them, so that the caller can do other things.  A failure may be temporary, so the reader tries again, and
+ * serves interrupts between the attempts.  If all attempts fail, the result is HERALD_WAL_READ_GONE.  Throws only what
+ * interrupts throw, and out of memory for the reader itself.
  */
 extern HeraldWalRead herald_wal_reader_next(HeraldWalReader *reader);
 
@@ -75,8 +76,8 @@ extern void herald_wal_reader_seek_after(HeraldWalReader *reader, XLogRecPtr pla
 extern const char *herald_wal_reader_reason(const HeraldWalReader *reader);
 
 /*
- * Returns the place up to which the WAL can be read now: in recovery the replay position, since later commits are not
- * visible yet; otherwise the flush position, since later commits may be lost in a crash.
+ * Returns the place up to which the WAL can be read now: in recovery the replay position, since the effects of later
+ * records are not visible yet; otherwise the flush position, since later records may be lost in a crash.
  */
 extern XLogRecPtr herald_wal_readable_to(void);
 

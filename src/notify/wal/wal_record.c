@@ -95,8 +95,8 @@ herald_wal_record_created(XLogReaderState *record)
 		xl_dbase_create_file_copy_rec *copy = (xl_dbase_create_file_copy_rec *) XLogRecGetData(record);
 
 		/*
-		 * A move of a database to another tablespace copies the database to
-		 * itself, and creates no database.
+		 * When a database is moved to another tablespace, the record has the
+		 * same database as source and as copy, and no database is created.
 		 */
 		return copy->db_id != copy->src_db_id ? copy->db_id : InvalidOid;
 	}

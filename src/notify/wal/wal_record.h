@@ -16,14 +16,14 @@
 #include "datatype/timestamp.h"
 
 /*
- * The information in a record about the end of a transaction and its subtransactions.  Valid until the next record is
- * read.
+ * What a record says about the commit, the abort or the PREPARE of a transaction and its subtransactions.  Valid until
+ * the next record is read.
  */
 typedef struct HeraldWalEnd
 {
 	enum
 	{
-		HERALD_WAL_END_NONE,	/* the record is about something else */
+		HERALD_WAL_END_NONE,	/* the record is of another kind */
 		HERALD_WAL_END_COMMIT,	/* a commit, or COMMIT PREPARED */
 		HERALD_WAL_END_ABORT,
 		HERALD_WAL_END_PREPARE
@@ -40,7 +40,7 @@ extern HeraldWalEnd herald_wal_record_end(XLogReaderState *record);
 extern bool herald_wal_record_is_commit(XLogReaderState *record);
 
 /*
- * Does a run of the server begin after this record?  Returns true for a shutdown checkpoint and for an end of
+ * Does a new run of the server begin after this record?  Returns true for a shutdown checkpoint and for an end of
  * recovery.
  */
 extern bool herald_wal_record_ends_run(XLogReaderState *record);
