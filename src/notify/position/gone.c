@@ -79,7 +79,7 @@ add_detail(HeraldGone gone)
 			add_hint("");
 			break;
 		case HERALD_GONE_HISTORY:
-			errdetail("This server does not have all that was received up to the position: %s.", gone.text);
+			errdetail("This server cannot resume at the position from its WAL: %s.", gone.text);
 			add_hint("");
 			break;
 		case HERALD_GONE_UNLOGGED:
