@@ -67,8 +67,9 @@ typedef struct HeraldCursorRequest
 
 /*
  * Make sure that positions taken after this call can be used on other servers to resume logged channels.  On a
- * standby, wait until the relay has met evidence that the primary runs pg_herald.  On a primary, unless its relay is
- * still active, make sure that an anchor is published if any channel is logged.  Called in a transaction; may throw.
+ * standby, wait until the relay has met evidence that the primary runs pg_herald.  On a primary with a logged channel,
+ * publish an anchor if this run has published none; but not after a promotion, while the relay is still active.
+ * Called in a transaction; may throw.
  */
 extern void herald_cursor_prepare(void);
 

@@ -18,9 +18,10 @@
 #include "core/queue_layout.h"
 
 /*
- * Write an anchor if one is due.  Publish an anchor that this process has written when the anchor can no longer be
- * lost.  An anchor is due after the start of the server, after a promotion, after a change of a setting, when the WAL
- * has entered another segment, and after each checkpoint; never on a standby.  Called by the housekeeper each second.
+ * Write an anchor if one is due.  If this process has written an anchor that can no longer be lost, publish it.  An
+ * anchor is due after the start of the server, after a promotion, after a change of a setting, when the WAL has entered
+ * another segment, and after each checkpoint; never on a standby, nor while the relay is active.  Called by the
+ * housekeeper each second.
  */
 extern void herald_anchor_keep_up(void);
 

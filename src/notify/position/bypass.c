@@ -100,7 +100,7 @@ herald_bypass_is_own(void)
 	return true;
 }
 
-/* [B1] The caller holds the lock of the server's queue, so no other process writes these counters. */
+/* [B1] The caller holds the lock of the server's queue, so no other process writes the database's counters. */
 void
 herald_bypass_commit(void)
 {

@@ -20,8 +20,8 @@ extern bool herald_conflict_exists(void);
 
 /*
  * Must a query that has waited since begin_ms (herald_clock_ms()) end its wait, because replay may be waiting for the
- * query?  While replay waits at one record, returns true at most once in a session, since replay does not wait for a
- * query that the client sends later.
+ * query?  Returns true at most once in a session while replay is stopped at the same record: replay usually waits only
+ * for queries that began before it stopped, and the client's next query begins later.
  */
 extern bool herald_conflict_ends_wait(uint64 begin_ms);
 

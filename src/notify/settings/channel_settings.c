@@ -288,9 +288,9 @@ herald_channel_settings_changes(void)
 }
 
 /*
- * Add the changes of channels to the list, or of prefixes if is_prefix is true.  is_after: look at the names that are
- * only in `after`; otherwise look at the names in `before`.  A change without an effect is left out: for example a new
- * logged setting `job_1*`, if `job_*` is logged as well.
+ * Add to the list the changes of channels or, if is_prefix is true, of prefixes.  is_after: look at the names that are
+ * only in `after`; otherwise look at the names in `before`.  A change without an effect is left out: for example, a new
+ * logged setting `job_1*`, if these channels were already logged because of `job_*`.
  */
 static List *
 add_changes(List *changes, const Settings *before, const Settings *after, bool is_after, bool is_prefix)
@@ -661,8 +661,8 @@ is_logged_by(const Settings *settings, const char *name, bool is_prefix)
 
 /*
  * Returns the setting of the longest prefix of this name; NULL: there is none.  Each string that sorts between a prefix
- * of the name and the name itself begins with that prefix.  So the longest prefix is either the last item that does not
- * sort after the name, or one of the prefixes that follow from this item through `parent`.
+ * of the name and the name itself begins with that prefix; the last item that does not sort after the name is such a
+ * string.  So this item is the longest prefix, or the longest prefix is found from it through `parent`.
  */
 static const Setting *
 find_prefix(const Settings *settings, const char *name)

@@ -85,8 +85,8 @@ typedef struct ReadCall
 								 * any more, but may be in the WAL */
 	HeraldPosition from;		/* the place where this call begins to read
 								 * the queue */
-	uint32		bypasses;		/* number of bypasses that count as before
-								 * `from`, as in HeraldToken */
+	uint32		bypasses;		/* number of bypasses that are treated as
+								 * earlier than `from`; see HeraldToken */
 	char		text[HERALD_TOKEN_MAX + 1]; /* the position for the next
 											 * stored row, as text; empty: not
 											 * composed yet */
@@ -680,7 +680,7 @@ read_in_turn(ReadCall *reading)
 	herald_turns_pump();
 }
 
-/* Skip the part of the queue before `position`, which has no messages for this call, and may no longer exist. */
+/* Skip the part of the queue before `position`: it has no messages for this call, and may no longer exist. */
 static void
 skip_to(ReadCall *reading, HeraldPosition position)
 {

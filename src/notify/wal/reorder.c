@@ -393,7 +393,7 @@ take_message(HeraldReorder *reorder, XLogReaderState *record)
 	}
 }
 
-/* Update the coverage after this step, and note a gap if the step shows one. */
+/* Tell the coverage of this step in the WAL, and note a gap if the step shows one. */
 static void
 step(HeraldReorder *reorder, XLogReaderState *record, HeraldWalStep step)
 {

@@ -41,7 +41,7 @@ typedef struct HeraldWalEvent
 	HeraldWalAnchor anchor;		/* set for HERALD_WAL_EVENT_ANCHOR only */
 
 	/*
-	 * For a batch, the commit and its time: all fields are set.  For a
+	 * For a batch, all fields of `commit` are set, and committed_at.  For a
 	 * setting, only commit.end and committed_at are set.  For a gap, only
 	 * commit.end is set, to the end of the record that shows the gap.
 	 */
