@@ -166,8 +166,7 @@ touch_entry(const HeraldEntry *entry)
 	{
 		case HERALD_ENTRY_NOTIFICATION:
 		case HERALD_ENTRY_CHANNEL:
-			must(HERALD_BODY_PID + UINT64_C(1) + entry->channel_length < entry->body_length,
-				 "an entry has its channel and its payload");
+			must(HERALD_BODY_PID + 1u + entry->channel_length < entry->body_length, "an entry has both of its strings");
 			touched += (unsigned) (strlen(herald_entry_channel(entry)) +
 								   strlen(herald_entry_payload(entry)));
 			touched += herald_hash(herald_entry_channel(entry), entry->channel_length + 1u, 0);
@@ -385,6 +384,9 @@ damage(Bytes bytes)
 		memcpy(bytes.at + at % (bytes.length & ~UINT64_C(3)), &word, sizeof(word));
 }
 
+/* The header of a batch and that of its first entry, in words. */
+#define HEADER_WORDS	((sizeof(HeraldBatchHeader) + sizeof(HeraldEntry)) / sizeof(uint32_t))
+
 /* Damage the header of a batch, the header of its first entry, or its last bytes. */
 static void
 do_damage_batch(void)
@@ -393,7 +395,7 @@ do_damage_batch(void)
 	HeraldBatchHeader *header;
 	char	   *at;
 	uint32_t	word;
-	unsigned	place = next_below(14);
+	unsigned	place = next_below(HEADER_WORDS + 2);
 	unsigned	how = next_byte();
 
 	damaged = true;
@@ -408,7 +410,7 @@ do_damage_batch(void)
 		return;
 
 	header = (HeraldBatchHeader *) at;
-	if (place < 12)
+	if (place < HEADER_WORDS)
 		at += place * sizeof(word);
 	else if (header->length >= sizeof(*header) && header->length <= SEGMENT_BYTES - position % SEGMENT_BYTES)
 		at += (header->length - sizeof(word)) & ~UINT64_C(3);
@@ -417,7 +419,7 @@ do_damage_batch(void)
 	memcpy(&word, at, sizeof(word));
 	if (place == 0 && how % 2)
 		word = (word & ~(uint32_t) HERALD_STATE_MASK) | how / 2 % HERALD_ALIGN;
-	else if (place == 11 && how % 2)	/* the kind, in one word with the channel's length */
+	else if (place == HEADER_WORDS - 1 && how % 2)	/* the kind, in one word with the channel's length */
 		word = (word & 0xffff) | (uint32_t) (how / 2 % 7) << 16;
 	else if (how % 3 == 0)
 		word += next_byte() - 128;
