@@ -337,7 +337,7 @@ take_event(const HeraldWalEvent *event)
 }
 
 /*
- * An anchor between the first message and the commit of a transaction is left out, since a reader that begins at this
+ * An anchor between the first message and the end of a transaction is left out, since a reader that begins at this
  * anchor does not find the transaction, which may be the witness.  Another anchor will follow.
  */
 static void

@@ -88,8 +88,8 @@ extern void herald_cursor_begin(HeraldCursor *cursor);
 extern HeraldGone herald_cursor_open(HeraldCursor *cursor, const HeraldCursorRequest *request, bool *in_past);
 
 /*
- * Get the next notification, or the next end of a transaction, from `past`.  Returns false if `past` is NULL or has
- * been read completely; the caller then reads the queue.  May throw.
+ * Get the next notification, or the next end of a transaction, from cursor->past.  Returns false if cursor->past is
+ * NULL or has been read completely; the caller then reads the queue.  May throw.
  */
 extern bool herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past);
 

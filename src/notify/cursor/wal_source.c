@@ -36,9 +36,9 @@ typedef struct PastTransaction
 	HeraldCommitId commit;
 	HeraldSender sender;
 	HeraldWalAnchor anchor;		/* the latest anchor before the commit that is
-								 * not between the first message and the
-								 * commit of any transaction; wal 0: there is
-								 * no such anchor */
+								 * not between the first message and the end
+								 * of any transaction; wal 0: there is no such
+								 * anchor */
 } PastTransaction;
 
 typedef struct FileOffset
@@ -83,7 +83,7 @@ typedef struct WalReading
 	uint32		wanted;			/* number of notifications so far for which
 								 * `wants` has returned true */
 	HeraldWalAnchor anchor;		/* the latest anchor so far that is not
-								 * between the first message and the commit of
+								 * between the first message and the end of
 								 * any transaction; wal 0: there is no such
 								 * anchor */
 } WalReading;

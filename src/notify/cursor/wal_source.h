@@ -50,7 +50,8 @@ extern void herald_wal_source_close(HeraldWalSource *source);
  * `wants` is not NULL, reading stops before the cut, at the end of a transaction, when the witness was met and `wants`
  * has returned true for more than wanted_max notifications.  *end is set to the receipt of a client that has received
  * all transactions of the source.  Returns HERALD_GONE_NOTHING, or the reason why notifications cannot be read.  Called
- * once for each source.  If this function returns a reason, or throws, the source must not be used except to close it.
+ * once for each source.  After a reason the caller closes the source; after an error, a source that outlives the
+ * transaction must be closed, too.  In both cases the source must not be used for anything else.
  */
 extern HeraldGone herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const HeraldCut *cut,
 										 HeraldListensTo wants, uint32 wanted_max, HeraldReceipt *end);

@@ -4,8 +4,8 @@
  *	  Anchors: places in the WAL from which a reader can begin to read.
  *
  * An anchor is a message in the WAL that names the run of the server.  A token contains the place of an anchor in the
- * WAL, and the run that has written the anchor.  A reader that finds an anchor of this run at this place knows that it
- * reads the WAL of this run.
+ * WAL and, unless the token has a commit as its witness, the run that has written the anchor.  A reader that finds an
+ * anchor of this run at this place knows that it reads the WAL of this run.
  *
  * An anchor at `wal` is published together with a place in the queue, `place`.  A batch at `place` or later has the
  * last part of its message after `wal`, and its commit record even later.  The reason is that `place` is the head of

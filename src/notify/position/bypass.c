@@ -49,7 +49,7 @@ static bool has_unseen;			/* this transaction notifies channels that
 								 * all sets */
 
 /*
- * This session has prepared a call of pg_notify() whose channel pg_herald does not see.  A later transaction may
+ * This session may have prepared a call of pg_notify() whose channel pg_herald does not see.  A later transaction may
  * execute the call again, and pg_herald does not notice the execution.
  */
 static bool keeps_unseen;

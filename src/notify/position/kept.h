@@ -19,7 +19,7 @@
 
 /*
  * Returns why the queue cannot be read from this position on, or cannot be kept for a listener from there on.  Called
- * when the attempt has failed.
+ * when the attempt has failed, or would fail.
  */
 extern HeraldGone herald_kept_why_gone(HeraldPosition position);
 

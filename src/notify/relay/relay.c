@@ -41,8 +41,9 @@ typedef enum RelayStage
 struct HeraldRelay
 {
 	_Atomic int stage;			/* a RelayStage */
-	ConditionVariable changed;	/* broadcast when `stage` or `reached`
-								 * changes, or when the relay is not needed */
+	ConditionVariable changed;	/* broadcast when `stage` changes, when the
+								 * relay publishes `reached`, or when the
+								 * relay is not needed */
 	slock_t		lock;			/* protects the fields below */
 	XLogRecPtr	read_from;
 	HeraldReached reached;

@@ -30,8 +30,8 @@ typedef struct HeraldReached
 
 	/*
 	 * The latest anchor before `wal` that is not between the first message
-	 * and the commit of any transaction.  from.run 0: the relay has not met
-	 * such an anchor yet; then from.wal is the place where the relay began to
+	 * and the end of any transaction.  from.run 0: the relay has not met such
+	 * an anchor yet; then from.wal is the place where the relay began to
 	 * read, or 0 if the relay has skipped a missing part of the WAL.
 	 */
 	HeraldWalAnchor from;
@@ -39,7 +39,8 @@ typedef struct HeraldReached
 	/*
 	 * The last commit in the WAL whose notifications the relay has put into
 	 * the queue before `place`, or has not sent because the commit was
-	 * replayed before the relay began; end 0: there is no such commit yet.
+	 * replayed before the relay began, or before it continued after a missing
+	 * part of the WAL; end 0: there is no such commit yet.
 	 */
 	HeraldCommitId last;
 
@@ -118,7 +119,8 @@ extern bool herald_relay_is_active(void);
 
 /*
  * Wait until the relay no longer fills the queue.  Returns at once in recovery.  Called in a transaction: by a sender
- * before the sender reserves, and by a transaction that changes settings.  Throws what interrupts throw.
+ * before the sender reserves, and by a transaction that changes settings, before it excludes senders and writes the
+ * changes.  Throws what interrupts throw.
  */
 extern void herald_relay_await_end(void);
 

@@ -23,8 +23,8 @@
  *
  * So after each failure the reader opens everything again, and only a repeated failure is final.  A file that the
  * server has finished keeps its name, so in such a file the second failure is final.  The name of the server's last
- * file changes at a promotion, so in the last file a failure is final only after the transaction has waited for
- * HERALD_WAL_WAIT_MS.
+ * file changes at a promotion, so in the last file a failure is final only after the transaction, or outside of a
+ * transaction this call, has waited for HERALD_WAL_WAIT_MS.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
