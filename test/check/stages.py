@@ -7,6 +7,8 @@ major versions, two at a time.
 
 from dataclasses import dataclass
 
+import analysed
+
 PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
 
 # Where commits wait for the disk, as in production: a stock server without that wait is another one.
@@ -34,8 +36,8 @@ PATRONI_FALSIFIED = ("! test/patroni/run --falsify {0} >test/results/patroni_fal
                      " && grep -q '{1}' test/results/patroni_falsified.log && echo test falsified_{0} ... ok")
 # A compiler's analysis of a file depends on nothing but the file and what it includes.
 ANALYSED = "export CHECK_ANALYSED=$(test/check/analysed.py {0}); "
-ANALYSIS = ("src/", "sql/", "Makefile", "cache.mk", "common.mk", "harness/", "test/analysis/", "test/regress/", "test/isolation/",
-            "test/check/analysed.py", "test/check/majors.py")
+ANALYSIS = (*analysed.ITSELF, "src/", "sql/", "harness/", "test/run_sql.py", "test/regress/", "test/isolation/",
+            "test/check/majors.py")
 CLIENTS = ("clients/", "test/clients/", "test/programs/", "test/failover/nodes.py", "test/examples/proxy.py", "harness/", "sql/",
            "src/notify/")
 TOOLS = ("check", "demo", "Makefile", "cache.mk", "common.mk", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/",

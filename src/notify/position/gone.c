@@ -79,7 +79,7 @@ add_detail(HeraldGone gone)
 			add_hint("");
 			break;
 		case HERALD_GONE_HISTORY:
-			errdetail("This server cannot resume at the position from its WAL: %s.", gone.text);
+			errdetail("The position cannot be used with the WAL of this server: %s.", gone.text);
 			add_hint("");
 			break;
 		case HERALD_GONE_UNLOGGED:
