@@ -73,21 +73,22 @@ static HeraldReached reached;
 
 /*
  * The latest anchor that note_anchor() has accepted.  The anchor becomes `reached.from` when note_progress() publishes
- * the next place in the queue.  The end of the WAL that is published with this place is after the anchor, so a client
- * that has received everything before this place can begin to read the WAL at the anchor.
+ * the next `place`, together with a `wal` after the anchor.  A client that has received everything before this place
+ * lacks only commits after this `wal`, so that client can begin to read the WAL at the anchor.
  */
 static HeraldWalAnchor anchor;
 
 static XLogRecPtr done;			/* `reached.wal` when the current record was
-								 * taken; events that end here or earlier are
-								 * not sent (again) */
+								 * taken; an event that ends there or earlier
+								 * was sent already, or replayed before the
+								 * relay began, and is not sent */
 static HeraldRelayFigures figures;
 
 /* herald_reorder_forged() and herald_reorder_newer() after the last record that was counted. */
 static uint64 forged_seen;
 static uint64 newer_seen;
 
-/* A search for a channel of the database that has listeners and matches the pattern. */
+/* A search, in one database, for a channel that has listeners and matches the pattern. */
 typedef struct Match
 {
 	Oid			database;
@@ -141,9 +142,10 @@ herald_relay_main(Datum arg)
 		run();
 
 		/*
-		 * Positions from before the relay's end say nothing about unlogged
-		 * channels, on which sessions of this server can send after that end.
-		 * So a gap separates these positions from later positions.
+		 * A position from before the relay's end does not cover unlogged
+		 * channels, whose notifications this queue lacks until then.  A gap
+		 * gives all later positions a higher place, which shows the
+		 * difference (herald_relay_covers()).
 		 */
 		if (herald_wal_coverage_is_doubt(herald_reorder_coverage(reorder)))
 		{
@@ -292,7 +294,9 @@ take_record(void)
 		figures.last_commit = ((xl_xact_commit *) XLogRecGetData(record))->xact_time;
 }
 
-/* Count the forged and newer messages of this record, unless an earlier process of the relay has counted them. */
+/*
+ * Count this record's forged and newer messages, unless they were counted, or were replayed before the relay began.
+ */
 static void
 count_messages(void)
 {
@@ -337,8 +341,9 @@ take_event(const HeraldWalEvent *event)
 }
 
 /*
- * An anchor between the first message and the end of a transaction is left out, since a reader that begins at this
- * anchor does not find the transaction, which may be the witness.  Another anchor will follow.
+ * An anchor between the first message and the end of a transaction is left out: a reader that begins at this anchor may
+ * not meet the message, and the transaction's commit may be a client's witness (core/receipt.h).  Another anchor will
+ * follow.
  */
 static void
 note_anchor(const HeraldWalEvent *event)
@@ -420,15 +425,16 @@ look_for_match(const HeraldChannelInfo *channel, void *arg)
 	return !match->is_found;
 }
 
-/* Note that the WAL up to `wal` has been read, and its notifications have been sent. */
+/* Record in `reached` that the WAL up to `wal` has been read, and its notifications sent. */
 static void
 note_progress(XLogRecPtr wal)
 {
 	XLogRecPtr	oldest = herald_reorder_oldest(reorder);
 
 	/*
-	 * After a restart, the relay first reads WAL that it has relayed before.
-	 * While it does so, there is no progress to publish.
+	 * The relay begins to read before `reached.wal`, to find messages of open
+	 * transactions.  Until it has read up to there, there is no progress to
+	 * publish.
 	 */
 	if (wal < reached.wal)
 		return;
@@ -567,9 +573,9 @@ skip_gap(void)
 }
 
 /*
- * Returns the place where reading must begin to meet the messages of transactions that are open at `position`.
- * Messages are written shortly before the commit, so this place is the start of the previous WAL file, if the server
- * still has this file.
+ * Returns the place from which the relay must read in order to meet the messages of transactions that are open at
+ * `position`.  Messages are written shortly before the commit, so this place is the start of the previous WAL file or,
+ * if the server has removed that file, the start of the current one.
  */
 static XLogRecPtr
 shortly_before(XLogRecPtr position)
@@ -592,8 +598,8 @@ report_gap(Oid database, const char *reason)
 }
 
 /*
- * Put a gap into the queue for each database that has sessions.  Sessions that begin to listen meanwhile begin after
- * the gap of their database.
+ * Put a gap into the queue for each database that has listeners.  A session that this loop does not see begins to
+ * listen later, so that session needs no gap.
  */
 static void
 publish_gaps(void)
@@ -619,7 +625,7 @@ publish_gaps(void)
 
 	/*
 	 * Positions from before the gap must differ from positions after the gap,
-	 * even if there are no sessions.
+	 * even if there are no listeners.
 	 */
 	if (count == 0)
 		publish_gap(InvalidOid);

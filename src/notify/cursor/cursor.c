@@ -194,9 +194,10 @@ may_be_in_wal(HeraldGone gone)
 }
 
 /*
- * Read the WAL up to a cut, and then the queue from the cut on.  All channels that use the same source begin after the
- * same token, so their notifications come in one order.  If settings have changed since the cut, no further channel can
- * use the source, since this channel may have become logged only after the source had read the WAL.
+ * Let the cursor read the WAL up to a cut, and then the queue from the cut on.  All channels that use the same source
+ * (cursor->past) begin after the same token, so their notifications come in one order.  If settings have changed since
+ * the cut, a further channel cannot use the source: the channel may have become logged only after the source had read
+ * the WAL.
  */
 static HeraldGone
 open_wal(HeraldCursor *cursor, const HeraldCursorRequest *request)

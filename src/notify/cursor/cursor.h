@@ -54,8 +54,8 @@ typedef struct HeraldCursorRequest
 	/*
 	 * Returns the reason why the queue cannot be read from `place` on, or
 	 * HERALD_GONE_NOTHING.  A listener's function also holds the queue from
-	 * `place` on.  bypasses: number of bypasses that count as before `place`.
-	 * all_logged: all channels of the request are logged.
+	 * `place` on.  bypasses: number of the last bypass that is treated as
+	 * before `place`.  all_logged: all channels of the request are logged.
 	 */
 	HeraldGone	(*keep) (HeraldPosition place, uint32 bypasses, bool all_logged, void *arg);
 	void	   *arg;
@@ -66,15 +66,15 @@ typedef struct HeraldCursorRequest
 } HeraldCursorRequest;
 
 /*
- * Make sure that positions taken after this call can be used on other servers to resume logged channels.  On a
- * standby, wait until the relay has met evidence that the primary runs pg_herald.  On a primary with a logged channel,
- * publish an anchor if this run has published none; but not after a promotion, while the relay is still active.
- * Called in a transaction; may throw.
+ * Make sure that positions taken after this call can be used on other servers to resume logged channels.  On a standby,
+ * wait until the relay has met evidence that the primary runs pg_herald.  On a primary with a logged channel, publish
+ * an anchor if this run has published none, unless the relay is still active after a promotion.  Called in a
+ * transaction; may throw.
  */
 extern void herald_cursor_prepare(void);
 
 /*
- * Begin the cursor at the present: everything that was sent before this call counts as received.  Called in a
+ * Begin the cursor at the present: everything in the settled part of the queue counts as received.  Called in a
  * transaction, after herald_cursor_prepare().
  */
 extern void herald_cursor_begin(HeraldCursor *cursor);
@@ -97,8 +97,8 @@ extern bool herald_cursor_next_past(HeraldCursor *cursor, HeraldPast *past);
 extern void herald_cursor_close_past(HeraldCursor *cursor);
 
 /*
- * Note that the reader receives all notifications of this commit's batch before herald_cursor_position() is called
- * again.  commit.end 0: the batch has no logged notifications.  Never fails.
+ * Record in the cursor that the reader receives all notifications of this commit's batch before
+ * herald_cursor_position() is called again.  commit.end 0: the batch has no logged notifications.  Never fails.
  */
 extern void herald_cursor_receive(HeraldCursor *cursor, HeraldCommitId commit);
 

@@ -87,12 +87,11 @@ cut_of_primary(const HeraldReceipt *received, HeraldCut *cut)
 }
 
 /*
- * Called if the queue is settled only up to `place`.  The batches from there on are left to the queue, but the client
- * may have received some of them elsewhere.  Returns true if a reader of the WAL that begins at the client's anchor
- * meets all commit records of these batches, and so finds out which of them the client has received.  These records
- * are after the latest anchor whose place is not after `place`, so the client's anchor must be this anchor or an
- * earlier one.  Also returns false if the relay has put some of these batches into the queue, since the client would
- * receive these both from the WAL and from the queue.
+ * Called if the queue is settled only up to `place`.  The batches from `place` on are left to the queue, but the client
+ * may have received some of them elsewhere.  To find out which, a reader that begins at the client's anchor must meet
+ * the commit records of all these batches.  The records are after the latest anchor whose place in the queue is `place`
+ * or earlier.  So returns true if the client's anchor is not later than that anchor.  But returns false if the relay
+ * has put some of the batches into the queue: the client would receive these twice, from the WAL and from the queue.
  */
 static bool
 shows_conflicts(const HeraldReceipt *received, HeraldPosition place)

@@ -35,9 +35,9 @@ typedef struct PastTransaction
 	TimestampTz committed_at;
 	HeraldCommitId commit;
 	HeraldSender sender;
-	HeraldWalAnchor anchor;		/* the latest anchor before the commit that is
-								 * not between the first message and the end
-								 * of any transaction; wal 0: there is no such
+	HeraldWalAnchor anchor;		/* the latest anchor that is before the
+								 * commit, and at which no transaction with
+								 * messages was open; wal 0: there is no such
 								 * anchor */
 } PastTransaction;
 
@@ -82,10 +82,9 @@ typedef struct WalReading
 	uint32		wanted_max;
 	uint32		wanted;			/* number of notifications so far for which
 								 * `wants` has returned true */
-	HeraldWalAnchor anchor;		/* the latest anchor so far that is not
-								 * between the first message and the end of
-								 * any transaction; wal 0: there is no such
-								 * anchor */
+	HeraldWalAnchor anchor;		/* the latest anchor so far at which no
+								 * transaction with messages was open; wal 0:
+								 * there is no such anchor */
 } WalReading;
 
 static const FileOffset beginning = {0};

@@ -47,11 +47,12 @@ extern void herald_wal_source_close(HeraldWalSource *source);
 
 /*
  * Read the WAL after a token, up to a cut.  The caller has checked that the queue can be read from the cut on.  If
- * `wants` is not NULL, reading stops before the cut, at the end of a transaction, when the witness was met and `wants`
- * has returned true for more than wanted_max notifications.  *end is set to the receipt of a client that has received
- * all transactions of the source.  Returns HERALD_GONE_NOTHING, or the reason why notifications cannot be read.  Called
- * once for each source.  After a reason the caller closes the source; after an error, a source that outlives the
- * transaction must be closed, too.  In both cases the source must not be used for anything else.
+ * `wants` is not NULL, reading ends early, with the first transaction at whose end the witness (core/receipt.h) was met
+ * and `wants` has returned true for more than wanted_max notifications.  Sets *end to the receipt of a client that has
+ * received all transactions of the source.  Returns HERALD_GONE_NOTHING, or the reason why notifications cannot be
+ * read.  Called once for each source.  If this function returns a reason, the caller must close the source.  If it
+ * throws, the caller must close the source only if the source outlives the transaction.  In both cases, the source must
+ * not be used otherwise.
  */
 extern HeraldGone herald_wal_source_read(HeraldWalSource *source, const HeraldToken *token, const HeraldCut *cut,
 										 HeraldListensTo wants, uint32 wanted_max, HeraldReceipt *end);
@@ -63,8 +64,8 @@ extern const HeraldCut *herald_wal_source_cut(const HeraldWalSource *source);
 extern bool herald_wal_source_is_after(const HeraldWalSource *source, const HeraldToken *token);
 
 /*
- * Does the source have all notifications that were sent on the channel between the source's token and its cut?  Returns
- * false if the channel's setting has changed after the token.
+ * Returns true if the source has all notifications on the channel in the part of the WAL that the source has read;
+ * false if the channel's setting has changed in this part, after the token.
  */
 extern bool herald_wal_source_covers(const HeraldWalSource *source, const char *channel);
 

@@ -3,31 +3,33 @@
  * anchor.c
  *	  Anchors: places in the WAL from which a reader can begin to read.
  *
- * An anchor is a message in the WAL that names the run of the server.  A token contains the place of an anchor in the
- * WAL and, unless the token has a commit as its witness, the run that has written the anchor.  A reader that finds an
- * anchor of this run at this place knows that it reads the WAL of this run.
+ * An anchor is a message in the WAL with the run of the server, a random number that each start of a server draws.  A
+ * token contains the place of an anchor in the WAL and, unless the token has a commit as its witness (core/receipt.c),
+ * the anchor's run.  A reader that finds an anchor of the token's run at the token's place knows that it reads the WAL
+ * of that run.
  *
- * An anchor at `wal` is published together with a place in the queue, `place`.  A batch at `place` or later has the
- * last part of its message after `wal`, and its commit record even later.  The reason is that `place` is the head of
- * the queue, read after the anchor was inserted.  Records get their places in the WAL under a spinlock.  If the last
- * part of a batch is before the anchor in the WAL, then the batch's sender took this spinlock before the anchor's
- * writer did.  The sender had moved the head beyond its batch even earlier, so the batch is below `place`.  The other
- * parts may be before the anchor, since they are written before the reservation.  A reader finds them nevertheless,
- * since the last part says where the first part begins.
+ * An anchor at `wal` is published together with a place in the queue, `place`.  The logged notifications of a batch are
+ * in the WAL as a message in parts.  The last part is written after the batch has got its place in the queue, the other
+ * parts before.  If a batch is at `place` or later, its last part and its commit record are after `wal`.  The reason is
+ * that `place` is the head of the queue, read after the anchor was inserted.  Records get their places in the WAL under
+ * a spinlock.  If a last part is before the anchor, the batch's sender took this spinlock before the anchor's writer
+ * did.  The sender had moved the head beyond its batch even earlier, so the batch is below `place`.  The other parts
+ * may be before the anchor.  A reader finds them nevertheless, since the last part says where the first part begins.
  *
- * If this run has neither written nor relayed a message when the first anchor is inserted, `place` of this anchor is
- * instead the place where the relay has ended, or 0 if there was no relay.  Between this place and the head, no logged
- * notification was sent, and no setting was changed.  A process sets `logs` before it writes a setting or the last part
- * of a message (herald_anchor_precede()), and insert() reads `logs` after it has inserted the anchor.  So if `logs` is
- * not set then, the last parts of all messages of this run are after the anchor, by the argument about the spinlock
- * above.
+ * The first anchor gets an earlier `place` than the head, if this run has neither written nor relayed a message when
+ * the anchor is inserted: the place where the relay has ended, or 0 if there was no relay.  So positions between this
+ * place and the head have an anchor, too.  No logged notification was sent there, and no setting was changed.  A
+ * process sets `logs` before it writes a setting or the last part of a message (herald_anchor_precede()), and insert()
+ * reads `logs` after it has inserted the anchor.  So if insert() finds `logs` not set, the last parts of all messages
+ * of this run are after the anchor, by the argument about the spinlock above.
  *
  * Positions of laggards need older anchors, so several anchors are kept.  When there is no room for another anchor,
  * every second anchor is dropped, but neither the first anchor nor the last one.
  *
  * An anchor is published when it cannot be lost any more, that is, when it is on the disk of this server and of the
  * synchronous standbys, if there are any.  If anchors were published earlier, a failover could lose a client's anchor
- * without losing anything that the client has received.  The first anchor of a run does not wait for the standbys.
+ * without losing anything that the client has received.  The first anchor of a run does not wait for the standbys, and
+ * no anchor waits while fewer standbys are connected than commits wait for (is_safe()).
  *
  * [X4] A server may run for a while without pg_herald, and commit notifications that are not logged.  So a server
  * with pg_herald writes an anchor between the beginning of a run (a shutdown checkpoint or an end of recovery) and
@@ -151,7 +153,7 @@ is_due(void)
 }
 
 /*
- * Returns true if the anchor at `last` is in an earlier WAL segment than the end of the WAL: this segment may soon be
+ * Returns true if the WAL has entered another segment since the anchor at `last`: the anchor's segment may soon be
  * removed, and a reader that begins at this anchor has much WAL to read.  Also returns true after each checkpoint: the
  * relay of a standby begins to read at a checkpoint, and the standby cannot have listeners before the relay has met an
  * anchor.  Anchors are unimportant records, so an idle server makes no checkpoint because of them.

@@ -26,8 +26,8 @@
 extern void herald_anchor_keep_up(void);
 
 /*
- * [X4] Write an anchor of this run if the WAL has none yet.  Each session calls herald_run_announce() before each
- * commit record.  This function is called there only while `run_is_announced` is not set.
+ * [X4] Write an anchor of this run if the WAL has none yet.  Called only by herald_run_announce(), which each session
+ * calls before each commit record, and only while `run_is_announced` is not set.
  */
 extern void herald_anchor_announce_run(void);
 

@@ -29,7 +29,7 @@ extern bool herald_bypass_has_unseen(void);
 
 /*
  * Has this transaction sent notifications through the server's own queue?  Returns true also for notifications that
- * pg_herald did not notice, since an earlier transaction has prepared the call that sent them.  Called when the
+ * pg_herald did not notice because an earlier transaction had prepared the call that sent them.  Called when the
  * transaction's commit has become visible.
  */
 extern bool herald_bypass_is_own(void);
@@ -38,8 +38,8 @@ extern bool herald_bypass_is_own(void);
 extern void herald_bypass_commit(void);
 
 /*
- * Returns the number of transactions of this database that have bypassed our queue.  If databases share counters, the
- * number includes transactions of the other databases, so use the number only for comparisons.
+ * Returns the number of transactions of this database that have been counted as bypasses.  If databases share counters,
+ * the number includes transactions of the other databases, so use the number only for comparisons.
  */
 extern uint32 herald_bypass_count(void);
 
@@ -58,7 +58,8 @@ extern bool herald_bypass_since(uint32 count, HeraldChannelSets sets);
 /*
  * Returns the sets that herald_bypass_since() must check for a client that reads from `place` on.  `sets` are the sets
  * of the client's channels; `logged` is true if all these channels are logged now.  Returns no sets if all these
- * channels are logged now and were already logged at `place`, since nothing on a logged channel bypasses our queue.
+ * channels are logged now and no setting of the database has changed since `place`: then nothing on these channels has
+ * bypassed our queue.
  */
 extern HeraldChannelSets herald_bypass_sets(HeraldChannelSets sets, bool logged, HeraldPosition place);
 

@@ -4,7 +4,7 @@
  *	  The part of the queue that can still be read: its size, and the time of its first commit.
  *
  * Senders use a segment of the ring again only when they need room, so the ring always has the last part of the queue.
- * With herald.retain_size, temporary files have an earlier part (spill.c).
+ * Temporary files have an earlier part, for listeners that need it, or because of herald.retain_size (spill.c).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -24,13 +24,13 @@
 /* The contents of a token. */
 typedef struct HeraldToken
 {
-	uint64		run;			/* the run of the server in whose queue
-								 * `place` is */
+	uint64		run;			/* `place` is in the queue of this run of a
+								 * server */
 	HeraldPosition place;		/* the client has received everything before
 								 * this place in the queue of the run `run` */
-	uint32		bypasses;		/* number of bypasses that count as before
-								 * `place`; the client may lack notifications
-								 * of later bypasses (bypass.h) */
+	uint32		bypasses;		/* number of the last bypass that is treated
+								 * as before `place`; the client may lack
+								 * notifications of later bypasses (bypass.h) */
 	bool		moved;			/* the client has also received notifications
 								 * from the WAL, so `place` is too early and
 								 * must not be used, not even in the queue of

@@ -27,7 +27,8 @@ extern bool herald_conflict_ends_wait(uint64 begin_ms);
 
 /*
  * Returns the number of milliseconds for which a waiting query can sleep before it must look for conflicts again.  On a
- * primary, where there are no conflicts, the query can sleep until end_ms; on a standby, at most until end_ms.
+ * primary, where there are no conflicts, this is the time until end_ms; on a standby, it is a short pause
+ * (herald_wait_pause()) that ends at end_ms at the latest.
  */
 extern long herald_conflict_pause(uint64 begin_ms, uint64 now_ms, uint64 end_ms);
 

@@ -37,10 +37,11 @@ typedef struct HeraldReached
 	HeraldWalAnchor from;
 
 	/*
-	 * The last commit in the WAL whose notifications the relay has put into
-	 * the queue before `place`, or has not sent because the commit was
-	 * replayed before the relay began, or before it continued after a missing
-	 * part of the WAL; end 0: there is no such commit yet.
+	 * The last commit in the WAL that is of one of two kinds: the relay has
+	 * put its notifications into the queue before `place`; or the relay has
+	 * not sent them, since the commit was replayed before the relay began, or
+	 * before the relay continued after a missing part of the WAL.  end 0:
+	 * there is no such commit yet.
 	 */
 	HeraldCommitId last;
 
@@ -53,7 +54,8 @@ typedef struct HeraldReached
 	 */
 	HeraldPosition complete_from;
 
-	HeraldWalCoverage coverage; /* the coverage of the WAL at `wal` */
+	HeraldWalCoverage coverage; /* the coverage of the WAL at `wal`, or after
+								 * a gap that the relay has met beyond `wal` */
 } HeraldReached;
 
 /* Figures for the view herald.relay. */
@@ -118,9 +120,9 @@ extern void herald_relay_figures(HeraldRelayFigures *figures);
 extern bool herald_relay_is_active(void);
 
 /*
- * Wait until the relay no longer fills the queue.  Returns at once in recovery.  Called in a transaction: by a sender
- * before the sender reserves, and by a transaction that changes settings, before it excludes senders and writes the
- * changes.  Throws what interrupts throw.
+ * Wait until the relay no longer fills the queue.  Returns at once in recovery.  Called by a sender before it reserves
+ * a place in the queue, and by a transaction that changes settings before it excludes senders.  Throws what interrupts
+ * throw.
  */
 extern void herald_relay_await_end(void);
 
@@ -130,21 +132,21 @@ extern void herald_relay_await_end(void);
  * transaction, by a session that begins to listen, resumes, or asks for a position.  Returns at once on a primary,
  * unless its relay is still active.  Throws 55000 if the WAL shows that the primary runs without pg_herald, or if the
  * relay meets no evidence in the time that herald_wal_wait_left() allows.  Throws serialization_failure if replay waits
- * for queries, perhaps for this one.  Throws an error if the relay never begins.  Throws what interrupts throw.
+ * for queries, perhaps for this one.  Throws 53400 if the relay has no background worker.  Throws what interrupts throw.
  */
 extern void herald_relay_await_evidence(void);
 
 /*
- * Does the queue have everything that was sent on a channel at this place or later?  logged: is the channel logged
- * now?  On a standby, the caller first finds out whether the channel is logged, then calls
- * herald_relay_await_visible(), and then calls this function.
+ * Does the queue have everything that was sent on a channel at this place or later?  logged: is the channel logged now?
+ * The settings that are read on a standby may be newer than the relay's progress.  So the caller must have called
+ * herald_relay_await_visible() after reading them.
  */
 extern bool herald_relay_covers(HeraldPosition place, bool logged);
 
 /*
  * Wait until the relay has reached all commits that are visible to a snapshot taken now on this standby.  Returns true
  * at once on a primary, unless its relay is still active.  Called in a transaction.  Returns false if the wait takes
- * longer than herald_wal_wait_left() allows.  Throws an error if the relay never begins.  Throws what interrupts throw.
+ * longer than herald_wal_wait_left() allows.  Throws 53400 if the relay has no background worker.  Throws what interrupts throw.
  */
 extern bool herald_relay_await_visible(void);
 

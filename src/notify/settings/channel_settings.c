@@ -23,8 +23,8 @@
  * and its invalidations are sent, the changing session makes the version even.  So a session that finds the same even
  * version before and after reading the settings has read the settings of that version.
  *
- * A session's copy has only committed settings, so it is read with a new snapshot, which does not show the changes of
- * the current transaction.
+ * A session's copy has only committed settings, so the catalogs are read with a new snapshot, which does not show the
+ * changes of the current transaction.
  *
  * On a standby the version does not change, and only the server's invalidations announce changes.
  *
@@ -106,7 +106,8 @@ static struct
 {
 	bool		is_used;
 	bool		logs_all;		/* all notifications are logged, since the
-								 * copy is not up to date */
+								 * copy is not up to date or a change is being
+								 * committed */
 	uint32		version;
 	bool		is_changing;	/* this transaction has made the version odd */
 }			use;
@@ -348,8 +349,9 @@ herald_channel_settings_exclude_senders(void)
 	/*
 	 * The lock must last until the version is even again, but the server
 	 * releases a transaction's locks earlier.  So the session takes the lock
-	 * twice: first for the transaction, since the server releases such a lock
-	 * if an error ends the wait; then for the session, which needs no wait.
+	 * twice.  First for the transaction: if an error ends this wait, the
+	 * server releases the lock.  Then for the session: this needs no wait,
+	 * since the transaction has the lock already.
 	 */
 	HERALD_MAY_WAIT();
 	herald_channel_settings_lock();
@@ -502,7 +504,10 @@ read_catalogs(Settings *found, bool of_others)
 	return wrappers != NULL;
 }
 
-/* Returns NULL if the catalog is locked.  Uses no index, which might be locked, too; these catalogs are small. */
+/*
+ * Returns NULL if the catalog is locked.  The scans above use no index, since it might be locked, too; these catalogs
+ * are small.
+ */
 static Relation
 open_if_free(Oid catalog)
 {
@@ -660,9 +665,9 @@ is_logged_by(const Settings *settings, const char *name, bool is_prefix)
 }
 
 /*
- * Returns the setting of the longest prefix of this name; NULL: there is none.  Each string that sorts between a prefix
- * of the name and the name itself begins with that prefix; the last item that does not sort after the name is such a
- * string.  So this item is the longest prefix, or the longest prefix is found from it through `parent`.
+ * Returns the setting with the longest prefix of this name; NULL: there is none.  If the list has a prefix of the name,
+ * the last item that does not sort after the name is this prefix, or sorts between the two and so begins with the
+ * prefix.  Therefore following `parent` from this item leads to the longest prefix of the name.
  */
 static const Setting *
 find_prefix(const Settings *settings, const char *name)

@@ -56,9 +56,10 @@ extern bool herald_channel_settings_use(void);
 
 /*
  * Must a notification on this channel be logged?  After herald_channel_settings_use(), the version that the transaction
- * uses decides this; before that call, the session's copy, which is first brought up to date.  If the copy is not up to
- * date, returns true for all channels, since it does no harm to log a notification without need.  _any: does
- * herald_channel_settings_include() return true for at least one channel?
+ * uses decides this.  Before that call, the session's copy decides, after an attempt to bring the copy up to date.  If
+ * the copy is still out of date, or if a change is being committed, returns true for all channels: to log a
+ * notification without need does no harm.  _any: does herald_channel_settings_include() return true for at least one
+ * channel?
  */
 extern bool herald_channel_settings_include(const char *channel);
 extern bool herald_channel_settings_any(void);

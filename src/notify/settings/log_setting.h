@@ -13,8 +13,8 @@
 #include "postgres.h"
 
 /*
- * Note that this transaction creates, changes or drops a foreign server or a foreign-data wrapper, possibly the one
- * with the settings.  Throws if the transaction is committing.
+ * Remember that this transaction creates, changes or drops a foreign server or a foreign-data wrapper, which may affect
+ * the settings.  Throws if the transaction is committing.
  */
 extern void herald_log_setting_note(void);
 

@@ -246,7 +246,7 @@ with(List *names, const char *pattern, bool included)
 	return included ? lappend(result, pstrdup(pattern)) : result;
 }
 
-/* Create, change or drop the foreign server, which exists only while there is at least one setting. */
+/* Create or change the foreign server, or drop it together with its last setting. */
 static void
 change_server(bool exists, const Option options[2])
 {

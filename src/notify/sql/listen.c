@@ -36,7 +36,8 @@ static void execute_listen(char *channel);
  *
  * In a session that listens, returns the position up to which everything has been sent to the client.  While the
  * session's channels have been delivered up to different places, returns a position from which no client can resume.
- * In a session that does not listen, returns a position after all notifications that were sent before the call.
+ * In a session that does not listen, returns a position after all notifications that were sent before the call, except
+ * those in the queue behind a transaction that is still committing.
  */
 Datum
 herald_position(PG_FUNCTION_ARGS)

@@ -3,14 +3,14 @@
  * read.c
  *	  herald.read(): notifications as rows, for clients that cannot keep a session open.
  *
- * A call does not hold notifications in the queue while it reads them.  Instead, like every reader of the queue, the
- * call copies a chunk, and then checks that the chunk was not overwritten meanwhile.  If notifications no longer exist
- * in the queue, a call whose channels are all logged reads the WAL instead.  If the notifications cannot be read from
- * the WAL either, the call throws an error.
+ * Until it waits, a call does not hold notifications in the queue.  Instead, like every reader of the queue, the call
+ * copies a chunk, and then checks that the chunk was not overwritten meanwhile.  If notifications no longer exist in
+ * the queue, a call whose channels are all logged reads the WAL instead.  If the notifications cannot be read from the
+ * WAL either, the call throws an error.
  *
- * While a call waits, its session is a listener of the channels like any other listener: the session is marked, gets
- * a turn and a signal, and does not poll the queue.  In a session that already listens, a call cannot wait, because
- * the session's word is needed for the delivery after the statement.
+ * While a call waits, its session is a listener of the channels like any other listener: the session is marked, gets a
+ * turn and a signal, and does not poll the queue.  In a session that already listens, a call cannot wait, because the
+ * session's listener word (core/listener_word.h) is needed for the delivery after the statement.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -139,11 +139,11 @@ static void skip_to(ReadCall *reading, HeraldPosition position);
  *
  * Returns the notifications that were sent on the channel after the position `after` (null: the beginning of this
  * call), up to the end of the transaction that sent row number max_rows.  If there are no notifications, waits for the
- * time "wait" at most.  The wait ends early if the position becomes old, or, on a standby, if replay waits for
- * queries.  If there are still no notifications, returns one row with only a position.  A row's position is the end of
- * a transaction: for the last row of a transaction, the end of this transaction or of a later one without rows; for
- * its other rows, the end of the previous transaction.  Throws 55000 if some notifications after `after` can no longer
- * be read.
+ * time "wait" at most.  The wait ends early if the queue has advanced by a segment, or, on a standby, if replay waits
+ * for queries.  If there are still no notifications, returns one row with only a position.  Each position is the end of
+ * a transaction.  If more rows of the row's transaction follow, a row's position is the end of the previous
+ * transaction; otherwise the end of the row's transaction, or of a later one without rows.  Throws 55000 if some
+ * notifications after `after` can no longer be read.
  */
 Datum
 herald_read(PG_FUNCTION_ARGS)
@@ -255,8 +255,9 @@ read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 		wait_and_read(reading, begin_ms + waits_ms);
 
 	/*
-	 * If no transaction that is visible now has bypassed the queue, the rows
-	 * are complete.
+	 * If no transaction that is visible now has bypassed the queue after
+	 * reading->from, the rows are complete.  So first let all these
+	 * transactions be counted.
 	 */
 	herald_bypass_await_counting();
 	if (is_past_queue(reading))
@@ -406,9 +407,9 @@ wait_ms(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Read the queue from the cursor's place to the end of the dispatched part, or until has_enough() is true.  If the
- * queue has lost the next notifications, but the WAL may have them, sets is_lost, unless complete rows can be returned
- * first.
+ * Read the queue from the cursor's place to the end of the dispatched part, or until has_enough() is true.  If the next
+ * notifications are lost, returns if there are rows, and all of their transactions are complete.  Otherwise sets
+ * is_lost if the WAL may have the notifications, or throws.
  */
 static void
 read_on(ReadCall *reading)
@@ -534,10 +535,10 @@ is_on_channel(const HeraldEntry *entry, HeraldPosition batch)
 }
 
 /*
- * Keep a row until the next row comes or the call ends, since the row's position is known only then: it is the end of
- * the last transaction that was read completely by then.  If the next row is of the same transaction, this is the end
- * of the previous transaction.  Otherwise it is the end of the row's transaction, or of a later transaction without
- * rows, since a later position stays valid for longer.
+ * Store the previous row, and keep this row until the next row comes or the call ends.  Only then is the row's position
+ * known: the end of the last transaction that was read completely.  If the next row is of the same transaction, the
+ * position is the end of the previous transaction.  Otherwise the position is the end of the row's transaction or,
+ * since a later position stays valid for longer, of a later transaction without rows.
  */
 static void
 keep_row(ReadCall *reading, const HeraldEntry *entry, HeraldSender sender, TimestampTz committed_at)
@@ -592,10 +593,10 @@ wait_and_read(ReadCall *reading, uint64 deadline_ms)
 		HERALD_STOP_POINT("read-watches");
 
 		/*
-		 * [W1] Load `dispatched` (in read_on()) only after this session has
-		 * entered the channel map, as herald_subscriptions_prepare() does.
-		 * Then, if a batch for these channels is published after the load,
-		 * its dispatcher marks this session.
+		 * [W1] Like herald_subscriptions_prepare(), load `dispatched` (in
+		 * read_on()) only after this session has entered the channel map.  So
+		 * the dispatcher of a batch for these channels that is published
+		 * after the load marks this session.
 		 */
 		read_on(reading);
 		herald_position_channel_note(reading->from);

@@ -46,7 +46,10 @@ typedef struct HeraldReadRow
  */
 extern void herald_read_row_begin(HeraldReadRow *row);
 
-/* Set all columns of the row except the position.  sender, committed_at: of the notification's transaction. */
+/*
+ * Set all columns of the row except the position.  sender, committed_at: the sender and the commit time of the
+ * notification's transaction.
+ */
 extern void herald_read_row_set(HeraldReadRow *row, const HeraldEntry *entry, HeraldSender sender,
 								TimestampTz committed_at);
 

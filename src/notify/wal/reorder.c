@@ -95,9 +95,9 @@ struct HeraldReorder
 	 */
 	bool		has_gap;		/* `gap` is still to be returned */
 	HeraldWalEvent gap;
-	bool		has_event;		/* `event` is still to be returned; if false,
-								 * `event` has the fields that the events of
-								 * `committed` share */
+	bool		has_event;		/* `event` is still to be returned; false at a
+								 * commit record, where `event` has the fields
+								 * that all events of `committed` share */
 	HeraldWalEvent event;
 	List	   *committed;		/* the transactions that the current record
 								 * has committed: a list of Transaction */
@@ -393,7 +393,7 @@ take_message(HeraldReorder *reorder, XLogReaderState *record)
 	}
 }
 
-/* Tell the coverage of this step in the WAL, and note a gap if the step shows one. */
+/* Update the coverage for this step in the WAL, and note a gap if the step shows one. */
 static void
 step(HeraldReorder *reorder, XLogReaderState *record, HeraldWalStep step)
 {

@@ -27,7 +27,7 @@ typedef enum HeraldWalOrigin
 	HERALD_WAL_OURS
 } HeraldWalOrigin;
 
-/* A logical message with our prefix, which pg_herald has written, or which is forged. */
+/* A logical message with our prefix, either written by pg_herald or forged. */
 typedef struct HeraldWalText
 {
 	Oid			database;		/* the database of the writing process;

@@ -17,14 +17,14 @@
  *   file gets another name, and for a moment the server's functions still look for the old name.  Second, each standby
  *   of the promoted server removes the files of the old timeline that are later than the promotion.
  *
- * - The bytes that were read are not a valid record, although the server has replayed a record at this place.  Then the
- *   open file is not the file that was replayed: either a file from the archive has taken the name of the replayed
- *   file, or the server has recycled the open file for a later part of the WAL.
+ * - The bytes that were read are not a valid record, although the server has written or replayed a record at this
+ * place.  Then the open file does not have this part of the WAL any more: either a file from the archive has taken its
+ * name, or the server has recycled it for a later part of the WAL.
  *
  * So after each failure the reader opens everything again, and only a repeated failure is final.  A file that the
  * server has finished keeps its name, so in such a file the second failure is final.  The name of the server's last
- * file changes at a promotion, so in the last file a failure is final only after the transaction, or outside of a
- * transaction this call, has waited for HERALD_WAL_WAIT_MS.
+ * file changes at a promotion, so in the last file a failure is final only when the waits of the current transaction
+ * add up to HERALD_WAL_WAIT_MS.  Outside of a transaction, only the waits of this call count.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -70,7 +70,7 @@ struct HeraldWalReader
 	XLogReaderState *xlog;		/* the server's reader; NULL: it must be
 								 * created */
 	XLogSegNo	file;			/* number of the WAL segment whose file the
-								 * reader has opened, or could not open */
+								 * reader has last tried to open */
 	XLogRecPtr	position;		/* where reading continues */
 	bool		is_inexact;		/* perhaps no record begins at `position`, so
 								 * reading begins with the first record at
@@ -266,8 +266,8 @@ read_next(HeraldWalReader *reader, HeraldWalRead *result)
 				return failed(reader, error ? error : "no record was found");
 
 			/*
-			 * The server may add records to the page that was read last, so
-			 * make the next call read this page again.
+			 * Make the next call begin here again, without what the server's
+			 * reader has kept of the failed read.
 			 */
 			go_to_position(reader);
 			*result = HERALD_WAL_READ_END;
