@@ -294,9 +294,7 @@ take_record(void)
 		figures.last_commit = ((xl_xact_commit *) XLogRecGetData(record))->xact_time;
 }
 
-/*
- * Count this record's forged and newer messages, unless they were counted, or were replayed before the relay began.
- */
+/* Count this record's forged and newer messages, unless counted before, or replayed before the relay began. */
 static void
 count_messages(void)
 {

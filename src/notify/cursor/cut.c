@@ -40,8 +40,8 @@ herald_cut_make(const HeraldReceipt *received, HeraldCut *cut)
 
 /*
  * The cut is the progress that the relay has published.  First wait until the relay has reached the end of the witness
- * and has passed the client's anchor.  The receipt has only the beginning of the anchor's record, so wait until the
- * relay has reached a place after this beginning.
+ * and has passed the client's anchor.  The receipt has only the beginning of the anchor's record, so any place after
+ * this beginning counts as past the anchor.
  */
 static HeraldGone
 cut_of_relay(const HeraldReceipt *received, HeraldCut *cut)

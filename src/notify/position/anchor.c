@@ -155,8 +155,9 @@ is_due(void)
 /*
  * Returns true if the WAL has entered another segment since the anchor at `last`: the anchor's segment may soon be
  * removed, and a reader that begins at this anchor has much WAL to read.  Also returns true after each checkpoint: the
- * relay of a standby begins to read at a checkpoint, and the standby cannot have listeners before the relay has met an
- * anchor.  Anchors are unimportant records, so an idle server makes no checkpoint because of them.
+ * relay of a standby begins to read at a checkpoint, and the standby cannot have listeners before the relay has met a
+ * message, for example an anchor.  Anchors are unimportant records, so an idle server makes no checkpoint because of
+ * them.
  */
 static bool
 is_far(XLogRecPtr last)

@@ -54,8 +54,9 @@ typedef struct HeraldReached
 	 */
 	HeraldPosition complete_from;
 
-	HeraldWalCoverage coverage; /* the coverage of the WAL at `wal`, or after
-								 * a gap that the relay has met beyond `wal` */
+	HeraldWalCoverage coverage; /* the coverage of the WAL at `wal`; if the
+								 * relay has met a gap beyond `wal`, the
+								 * coverage after this gap */
 } HeraldReached;
 
 /* Figures for the view herald.relay. */
@@ -86,9 +87,9 @@ extern void herald_relay_never_begins(void);
 /*
  * Called by the relay: _begin when the relay begins, or continues after a missing part of the WAL; _publish when
  * *reached or read_from has changed; and _finish when the relay has ended for good.  read_from: the place in the WAL
- * where the relay begins to read if it is started again; _read_from returns this place.  The place is earlier than
- * reached->wal if the WAL before reached->wal may have messages of transactions that are still open at reached->wal;
- * otherwise the place is reached->wal.
+ * where the relay begins to read if it is started again; _read_from returns this place.  The place is reached->wal, or
+ * an earlier one if transactions that are open at reached->wal may have written messages before it that can still be
+ * read.
  */
 extern void herald_relay_begin(const HeraldReached *reached, XLogRecPtr read_from);
 extern void herald_relay_publish(const HeraldReached *reached, XLogRecPtr read_from);

@@ -24,9 +24,8 @@
  * version before and after reading the settings has read the settings of that version.
  *
  * A session's copy has only committed settings, so the catalogs are read with a new snapshot, which does not show the
- * changes of the current transaction.
- *
- * On a standby the version does not change, and only the server's invalidations announce changes.
+ * changes of the current transaction.  On a standby the version does not change, and only the server's invalidations
+ * announce changes.
  *
  * Copyright (c) 2026, the pg_herald contributors
  *
@@ -106,8 +105,7 @@ static struct
 {
 	bool		is_used;
 	bool		logs_all;		/* all notifications are logged, since the
-								 * copy is not up to date or a change is being
-								 * committed */
+								 * copy may be out of date */
 	uint32		version;
 	bool		is_changing;	/* this transaction has made the version odd */
 }			use;
@@ -349,9 +347,9 @@ herald_channel_settings_exclude_senders(void)
 	/*
 	 * The lock must last until the version is even again, but the server
 	 * releases a transaction's locks earlier.  So the session takes the lock
-	 * twice.  First for the transaction: if an error ends this wait, the
-	 * server releases the lock.  Then for the session: this needs no wait,
-	 * since the transaction has the lock already.
+	 * twice.  First as a transaction lock, for which it may have to wait; an
+	 * error leaves no such lock behind.  Then as a session lock, without a
+	 * wait, since the session has the lock already.
 	 */
 	HERALD_MAY_WAIT();
 	herald_channel_settings_lock();
@@ -504,10 +502,7 @@ read_catalogs(Settings *found, bool of_others)
 	return wrappers != NULL;
 }
 
-/*
- * Returns NULL if the catalog is locked.  The scans above use no index, since it might be locked, too; these catalogs
- * are small.
- */
+/* Returns NULL if the catalog is locked.  The scans use no index, which might be locked, too: catalogs are small. */
 static Relation
 open_if_free(Oid catalog)
 {

@@ -70,7 +70,8 @@ struct HeraldWalReader
 	XLogReaderState *xlog;		/* the server's reader; NULL: it must be
 								 * created */
 	XLogSegNo	file;			/* number of the WAL segment whose file the
-								 * reader has last tried to open */
+								 * reader has last tried to open, or will open
+								 * first */
 	XLogRecPtr	position;		/* where reading continues */
 	bool		is_inexact;		/* perhaps no record begins at `position`, so
 								 * reading begins with the first record at
