@@ -1,7 +1,8 @@
 """Installs what is missing, builds pg_herald, and runs its tests.
 
   ./check                       the tests for a change: all stages but those whose tool or script has not changed since
-                                they last passed at length; on the other major versions, tests that depend on the version
+                                they last passed at length; on the other major versions, tests that depend on the version:
+                                on the oldest and the newest always, on others SQL only unless that code has changed
   ./check --here                the same without the other major versions
   ./check --everything [STAGE...]
                                 all stages, at length, on all major versions: for a release, or a large change;
@@ -19,17 +20,18 @@
 import argparse
 import sys
 import time
+from dataclasses import replace
 
 import changed
 import document
 import results
 from lanes import RESULTS, Run
-from stages import (COMPUTE, MAJORS, NAMES_PREPARE, NAMES_SEAM, NAMES_WHOLE, PREPARE, SERVERS, STAGES, Stage, named)
+from stages import (ALONE, COMPUTE, MAJORS, NAMES_PREPARE, NAMES_WHOLE, PREPARE, SERVERS, STAGES, Stage, named)
 
 EPILOG = """\
 Each stage's output goes to test/results/<stage>.log. The last lines are a table; a stage that took longer than its
 budget is marked there, and does not fail by it. A stage that takes ten times its budget is ended; CHECK_STAGE_S sets
-another limit. Stages of the lane `compute` run at idle priority beside those of the lane `servers`.
+another limit. Stages of the lane `compute` run at idle priority beside those of the lanes `alone` and `servers`.
 
 The data of the tests' servers is in memory (/dev/shm) if 6 GB are free there; with --everything, and for
 stage `alone`, on disk (/var/tmp). CHECK_TMPDIR sets another folder, which must be accessible to every user.
@@ -44,11 +46,11 @@ BUDGET_AT_LENGTH_S = 4 * 3600
 def stages_text() -> str:
     """The stages, lane by lane, for --help."""
     lines = ["stages:"]
-    for lane in (PREPARE, COMPUTE, SERVERS, MAJORS):
+    for lane in (PREPARE, COMPUTE, ALONE, SERVERS, MAJORS):
         lines.append(f"  {lane}")
         for stage in STAGES:
             if stage.lane == lane:
-                note = " [--everything]" if stage.only_at_length else " [if changed]" if stage.guards else ""
+                note = " [--everything]" if stage.only_at_length else " [if changed]" if stage.guards and not stage.unchanged else ""
                 lines.append(f"    {stage.name:<16}{stage.what}{note}")
     return "\n".join(lines)
 
@@ -87,7 +89,10 @@ def chosen(options: argparse.Namespace) -> tuple[list[Stage], list[results.Resul
         if stage.only_at_length or options.here and (stage.lane == MAJORS or stage.name in ("systems", "analysis-17")):
             continue
         since = changes.since(stage.name)
-        if stage.guards and since and not changes.any_of(stage.guards, since):
+        is_unchanged = stage.guards and since and not changes.any_of(stage.guards, since)
+        if is_unchanged and stage.unchanged:
+            stages.append(replace(stage, command=stage.unchanged))
+        elif is_unchanged:
             left_out.append(results.Result(stage.name, budget_s=stage.budget_s, left_out=f"unchanged since {since[:12]}"))
         else:
             stages.append(stage)

@@ -1,4 +1,4 @@
-"""Runs stages: PREPARE first, then COMPUTE at idle priority beside SERVERS and, at their end, MAJORS."""
+"""Runs stages: PREPARE first, then COMPUTE at idle priority beside ALONE and SERVERS; MAJORS when COMPUTE and ALONE have ended."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ import results
 from changed import TOP
 from harness.installation import find_installation
 from results import Result
-from stages import COMPUTE, DISK, MAJORS, PREPARE, SERVERS, Stage
+from stages import ALONE, COMPUTE, DISK, MAJORS, PREPARE, SERVERS, Stage
 
 RESULTS = TOP / "test/results"
 MAJORS_AT_ONCE = 2
@@ -55,8 +55,9 @@ class Run:
                     return
             if any(stage.lane != PREPARE for stage in stages) and not self._find_server():
                 return
-            lanes = [threading.Thread(target=self._lane, args=(_of(stages, COMPUTE), [])),
-                     threading.Thread(target=self._lane, args=(_of(stages, SERVERS), _of(stages, MAJORS)))]
+            alone_ended = threading.Event()
+            lanes = [threading.Thread(target=self._compute, args=(stages, alone_ended)),
+                     threading.Thread(target=self._servers, args=(stages, alone_ended))]
             for lane in lanes:
                 lane.start()
             for lane in lanes:
@@ -79,13 +80,22 @@ class Run:
         self.own = f"major-{find_installation(found.stdout.strip()).major}"
         return True
 
-    def _lane(self, stages: list[Stage], majors: list[Stage]) -> None:
-        for stage in stages:
+    def _compute(self, stages: list[Stage], alone_ended: threading.Event) -> None:
+        for stage in _of(stages, COMPUTE):
             self._one(stage)
-        if self._interrupted:
-            return
+        alone_ended.wait()
         with ThreadPoolExecutor(MAJORS_AT_ONCE) as pool:
-            list(pool.map(self._one, [stage for stage in majors if not (self.leave_out_own and stage.name == self.own)]))
+            list(pool.map(self._one, [stage for stage in _of(stages, MAJORS)
+                                      if not (self.leave_out_own and stage.name == self.own)]))
+
+    def _servers(self, stages: list[Stage], alone_ended: threading.Event) -> None:
+        try:
+            for stage in _of(stages, ALONE):
+                self._one(stage)
+        finally:
+            alone_ended.set()
+        for stage in _of(stages, SERVERS):
+            self._one(stage)
 
     def _one(self, stage: Stage) -> None:
         """Runs a stage, with a time limit, and reports its result."""
@@ -119,6 +129,8 @@ class Run:
         call = ["bash", "-c", f"trap 'exit 143' TERM; {command}"]
         if stage.lane == COMPUTE and shutil.which("chrt"):
             call = ["chrt", "--idle", "0", "nice", "-n", "19", *call]
+        elif stage.lane == MAJORS:
+            call = ["nice", "-n", "10", *call]
         with self._lock, open(log, "wb") as output:
             if self._interrupted:
                 return None

@@ -2,7 +2,8 @@
 """Runs tests with another major version of PostgreSQL, each in its own system.
 
   test/check/majors.py --make               makes the systems that are missing
-  test/check/majors.py [--whole] MAJOR      runs the seam set there, or all tests that depend on the server
+  test/check/majors.py [--whole|--sql] MAJOR
+                                            runs the seam set there, or all tests that depend on the server, or SQL only
   test/check/majors.py --analysis MAJOR [NAME...]
                                             runs test/analysis there, or these parts of it, with that system's compilers
 
@@ -28,7 +29,7 @@ from pathlib import Path
 
 from changed import TOP
 from harness.installation import find_installation
-from stages import NAMES_PREPARE, NAMES_SEAM, NAMES_WHOLE
+from stages import NAMES_PREPARE, NAMES_SEAM, NAMES_SQL, NAMES_WHOLE
 
 MATRIX = (15, 17, 18, 19)
 WHEEL = 16
@@ -195,6 +196,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--make", action="store_true")
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--sql", action="store_true")
     parser.add_argument("--analysis", action="store_true")
     parser.add_argument("major", type=int, nargs="?")
     parser.add_argument("parts", nargs="*")
@@ -202,7 +204,7 @@ def main() -> int:
     os.chdir(TOP)
     signal.signal(signal.SIGTERM, lambda *_: None)  # our child processes get the signal as well, and we wait for them
     become_root(options.major == WHEEL)
-    names = NAMES_WHOLE if options.whole else NAMES_SEAM
+    names = NAMES_WHOLE if options.whole else NAMES_SQL if options.sql else NAMES_SEAM
     try:
         if options.make:
             need_systems()

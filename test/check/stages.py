@@ -1,15 +1,15 @@
 """The stages of ./check: what each runs, in which lane, and its time budget.
 
-Three lanes. PREPARE runs first, one stage after another. Then COMPUTE, which uses the CPU time that is left (it runs at
-idle priority), in parallel with SERVERS, whose tests mostly wait. MAJORS runs at the end of the lane SERVERS: the other
-major versions, two at a time.
+Lanes. PREPARE runs first, one stage after another. Then two lanes run in parallel: COMPUTE, which uses the CPU time that
+is left (it runs at idle priority), and ALONE, whose tests compare times. After ALONE come SERVERS, whose tests mostly wait.
+When COMPUTE and ALONE have ended, MAJORS begins beside SERVERS: the other major versions, two at a time.
 """
 
 from dataclasses import dataclass
 
 import analysed
 
-PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
+PREPARE, COMPUTE, ALONE, SERVERS, MAJORS = "prepare", "compute", "alone", "servers", "majors"
 
 # Where commits wait for the disk, as in production: a stock server without that wait is another one.
 DISK = "/var/tmp"
@@ -40,6 +40,7 @@ ANALYSIS = (*analysed.ITSELF, "src/", "sql/", "harness/", "test/run_sql.py", "te
             "test/check/majors.py")
 CLIENTS = ("clients/", "test/clients/", "test/programs/", "test/failover/nodes.py", "test/examples/proxy.py", "harness/", "sql/",
            "src/notify/")
+VERSIONS = ("src/base/compat.h", "test/check/majors.py", "test/check/postgresql-16.txt", "scripts/matrix-root", "scripts/matrix-enter")
 TOOLS = ("check", "demo", "Makefile", "cache.mk", "common.mk", "harness/", "scripts/", "bench/", "test/check/", "test/py/tools/",
          "test/run_sql.py", "test/given_server", "test/figures_age.py", "test/indent", "sql/", "docs/resume/", "examples/",
          "test/examples/", "clients/python/")
@@ -51,12 +52,13 @@ class Stage:
 
     name        as on the command line
     what        what it does, for --help
-    lane        PREPARE, COMPUTE, SERVERS or MAJORS
+    lane        PREPARE, COMPUTE, ALONE, SERVERS or MAJORS
     budget_s    the seconds that it should take at most, in its lane; the table marks a stage that takes longer
     command     for bash, in the top folder of the tree
     at_length   the command for --everything; "" for the same
     guards      what it tests: without --everything it is left out if none of these files has changed since the commit
                 at which --everything last passed; () if it always runs
+    unchanged   the command to run in that case; "" to leave it out
     only_at_length  runs only with --everything
     """
 
@@ -67,6 +69,7 @@ class Stage:
     command: str
     at_length: str = ""
     guards: tuple[str, ...] = ()
+    unchanged: str = ""
     only_at_length: bool = False
 
     @property
@@ -113,6 +116,9 @@ STAGES = (
           "make -C test/unit canary && make -C test/stress canary && make -C test/fuzz canary",
           guards=("src/core/", "test/canary", "test/unit/", "test/stress/", "test/fuzz/")),
 
+    Stage("alone", "those tests of test/py that compare times, one after the other, on disk", ALONE, 120,
+          f"export CHECK_TMPDIR={DISK}; {PYTEST} -m alone test/py --ignore=test/py/test_bench.py --ignore=test/py/tools"),
+
     Stage("regress", "SQL, on a server with pg_herald and on a stock server (test/regress)", SERVERS, 15,
           "python3 test/run_sql.py regress herald && python3 test/run_sql.py regress stock"),
     Stage("isolation", "concurrent sessions, on both servers as well (test/isolation)", SERVERS, 15,
@@ -123,8 +129,6 @@ STAGES = (
     Stage("faults", "kill -9, SIGSTOP and errors in every stage (test/py/faults)", SERVERS, 120,
           f"{PYTEST} {PARALLEL} -m 'not alone' test/py/faults",
           f"export HERALD_FAULTS_S=60; {PYTEST} {PARALLEL} -m 'not alone' test/py/faults"),
-    Stage("alone", "those tests of test/py that compare times, one after the other, on disk", SERVERS, 120,
-          f"export CHECK_TMPDIR={DISK}; {PYTEST} -m alone test/py --ignore=test/py/test_bench.py --ignore=test/py/tools"),
     Stage("differential", "generated programs, run on both servers (test/differential)", SERVERS, 45,
           f"{CHECKED}export HERALD_DIFFERENTIAL_SECONDS=12 HERALD_DIFFERENTIAL_CROWD_SECONDS=12; {PYTEST} test/differential",
           f"{CHECKED}export HERALD_DIFFERENTIAL_SECONDS=450 HERALD_DIFFERENTIAL_CROWD_SECONDS=450; {PYTEST} test/differential"),
@@ -162,9 +166,14 @@ STAGES = (
     Stage("arm64", "cross-built for ARM64, and tested in an emulator (test/packages/arm64)", COMPUTE, 1800,
           "./check --packages arm64", only_at_length=True),
 
+    # Each condition in compat.h is true from one major on, or up to one. So the oldest and the newest run both of its sides.
     *(Stage(f"major-{major}", f"PostgreSQL {major}: the seam set; with --everything all that depends on the server", MAJORS,
-            180, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}")
-      for major in (15, 16, 18, 19, 17)),  # analysis-17 uses the system of 17
+            240, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}")
+      for major in (19, 15)),
+    *(Stage(f"major-{major}", f"PostgreSQL {major}: the same; only SQL if what depends on the version is unchanged", MAJORS,
+            240, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}", guards=VERSIONS,
+            unchanged=f"python3 test/check/majors.py --sql {major}")
+      for major in (16, 18, 17)),
 )
 
 # The stages run in another major's system. `seam`, the tests that another server version can change, runs only there.
@@ -172,8 +181,9 @@ STAGES = (
 SEAM = Stage("seam", "those tests of test/py that another major version of the server can change", SERVERS, 90,
              f"{PYTEST} {PARALLEL} -m 'seam and not alone' -k 'not stock' test/py --ignore=test/py/test_bench.py --ignore=test/py/tools")
 NAMES_PREPARE = ("packages", "python", "install")
-NAMES_SEAM = ("regress", "isolation", "seam")
-NAMES_WHOLE = ("regress", "isolation", "pytest", "faults", "alone", "differential", "soak", "failover")
+NAMES_SQL = ("regress", "isolation")
+NAMES_SEAM = (*NAMES_SQL, "seam")
+NAMES_WHOLE = (*NAMES_SQL, "pytest", "faults", "alone", "differential", "soak", "failover")
 
 
 def named(name: str) -> Stage | None:

@@ -38,15 +38,17 @@ def test_takes_long(what):
 STAGES = """
 from dataclasses import dataclass
 
-PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
+PREPARE, COMPUTE, ALONE, SERVERS, MAJORS = "prepare", "compute", "alone", "servers", "majors"
 {stage}
 STAGES = (
     Stage("packages", "", PREPARE, 5, "true"),
     Stage("lint", "", COMPUTE, 5, "echo test one ... ok"),
     Stage("model", "", COMPUTE, 5, "echo test two ... ok", guards=("src/",)),
     Stage("pytest", "", SERVERS, 5, "{python} -m pytest -v -rfEs test/test_stage.py {options}"),
+    Stage("major-1", "", MAJORS, 5, "echo 2 passed, 0 failed, 0 skipped", guards=("src/",),
+          unchanged="echo 1 passed, 0 failed, 0 skipped"),
 )
-NAMES_PREPARE = NAMES_SEAM = NAMES_WHOLE = ()
+NAMES_PREPARE = NAMES_WHOLE = ()
 PYTEST = "{python}"
 DISK = "/var/tmp"
 
@@ -102,7 +104,7 @@ def test_skipped_tests_are_told(tree, options):
     status, output = check(here)
     assert status == 0, output
     assert row(output, "pytest")[:3] == ["2", "0", "1"]
-    assert output.splitlines()[-1] == "5 passed, 0 failed, 1 skipped"
+    assert output.splitlines()[-1] == "7 passed, 0 failed, 1 skipped"
     assert "because of the moon" in (here / "test/results/pytest.log").read_text(encoding="utf-8")
 
 
@@ -159,17 +161,21 @@ def commit_all(tree: Path) -> None:
 
 
 def test_what_has_not_changed_is_left_out(tree):
-    """Guards: a stage with guards runs if no run is noted, or after a change, committed or not; else it is left out."""
+    """Guards: a stage with guards runs if no run is noted, or after a change, committed or not; else it is left out, or runs
+    its shorter command."""
     here = tree(0)
 
-    def has_run(*arguments: str) -> bool:
-        return "unchanged since" not in " ".join(row(check(here, *arguments)[1], "model"))
+    def has_run() -> bool:
+        output = check(here)[1]
+        is_left_out = "unchanged since" in " ".join(row(output, "model"))
+        assert row(output, "major-1")[0] == ("1" if is_left_out else "2")
+        return not is_left_out
 
     assert has_run()
     status, output = check(here, "--everything")
     assert status == 0 and "noted in test/last-everything" in output
     commit = commit_of(here)
-    assert noted(here) == {stage: commit for stage in ("packages", "lint", "model", "pytest")}
+    assert noted(here) == {stage: commit for stage in ("packages", "lint", "model", "pytest", "major-1")}
     assert not has_run()
     (here / "src/file.c").write_text("2", encoding="utf-8")
     assert has_run()
