@@ -26,12 +26,12 @@ import changed
 import document
 import results
 from lanes import RESULTS, Run
-from stages import (ALONE, COMPUTE, MAJORS, NAMES_PREPARE, NAMES_WHOLE, PREPARE, SERVERS, STAGES, Stage, named)
+from stages import (COMPUTE, MAJORS, NAMES_PREPARE, NAMES_WHOLE, PREPARE, SERVERS, STAGES, Stage, named)
 
 EPILOG = """\
 Each stage's output goes to test/results/<stage>.log. The last lines are a table; a stage that took longer than its
 budget is marked there, and does not fail by it. A stage that takes ten times its budget is ended; CHECK_STAGE_S sets
-another limit. Stages of the lane `compute` run at idle priority beside those of the lanes `alone` and `servers`.
+another limit. Stages of the lane `compute` run at idle priority beside those of the lane `servers`.
 
 The data of the tests' servers is in memory (/dev/shm) if 6 GB are free there; with --everything, and for
 stage `alone`, on disk (/var/tmp). CHECK_TMPDIR sets another folder, which must be accessible to every user.
@@ -46,7 +46,7 @@ BUDGET_AT_LENGTH_S = 4 * 3600
 def stages_text() -> str:
     """The stages, lane by lane, for --help."""
     lines = ["stages:"]
-    for lane in (PREPARE, COMPUTE, ALONE, SERVERS, MAJORS):
+    for lane in (PREPARE, COMPUTE, SERVERS, MAJORS):
         lines.append(f"  {lane}")
         for stage in STAGES:
             if stage.lane == lane:

@@ -1,4 +1,4 @@
-"""Runs stages: PREPARE first, then COMPUTE at idle priority beside ALONE and SERVERS; MAJORS when COMPUTE and ALONE have ended."""
+"""Runs stages: PREPARE first, then COMPUTE at idle priority beside SERVERS and, at their end, MAJORS."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ import results
 from changed import TOP
 from harness.installation import find_installation
 from results import Result
-from stages import ALONE, COMPUTE, DISK, MAJORS, PREPARE, SERVERS, Stage
+from stages import COMPUTE, DISK, MAJORS, PREPARE, SERVERS, Stage
 
 RESULTS = TOP / "test/results"
 MAJORS_AT_ONCE = 2
@@ -23,6 +23,7 @@ END_S = 60  # for a stage to stop its servers
 PATIENCE = 10
 PATIENCE_S_MIN = 900
 PATIENCE_S_AT_LENGTH = 4 * 3600
+AUTOGROUP = "/proc/self/autogroup"
 MEMORY = "/dev/shm"
 MEMORY_BYTES_MIN = 6 * 1024 ** 3  # a run uses less than 2 GB
 
@@ -55,9 +56,8 @@ class Run:
                     return
             if any(stage.lane != PREPARE for stage in stages) and not self._find_server():
                 return
-            alone_ended = threading.Event()
-            lanes = [threading.Thread(target=self._compute, args=(stages, alone_ended)),
-                     threading.Thread(target=self._servers, args=(stages, alone_ended))]
+            lanes = [threading.Thread(target=self._lane, args=(_of(stages, COMPUTE), [])),
+                     threading.Thread(target=self._lane, args=(_of(stages, SERVERS), _of(stages, MAJORS)))]
             for lane in lanes:
                 lane.start()
             for lane in lanes:
@@ -80,22 +80,13 @@ class Run:
         self.own = f"major-{find_installation(found.stdout.strip()).major}"
         return True
 
-    def _compute(self, stages: list[Stage], alone_ended: threading.Event) -> None:
-        for stage in _of(stages, COMPUTE):
+    def _lane(self, stages: list[Stage], majors: list[Stage]) -> None:
+        for stage in stages:
             self._one(stage)
-        alone_ended.wait()
+        if self._interrupted:
+            return
         with ThreadPoolExecutor(MAJORS_AT_ONCE) as pool:
-            list(pool.map(self._one, [stage for stage in _of(stages, MAJORS)
-                                      if not (self.leave_out_own and stage.name == self.own)]))
-
-    def _servers(self, stages: list[Stage], alone_ended: threading.Event) -> None:
-        try:
-            for stage in _of(stages, ALONE):
-                self._one(stage)
-        finally:
-            alone_ended.set()
-        for stage in _of(stages, SERVERS):
-            self._one(stage)
+            list(pool.map(self._one, [stage for stage in majors if not (self.leave_out_own and stage.name == self.own)]))
 
     def _one(self, stage: Stage) -> None:
         """Runs a stage, with a time limit, and reports its result."""
@@ -129,8 +120,8 @@ class Run:
         call = ["bash", "-c", f"trap 'exit 143' TERM; {command}"]
         if stage.lane == COMPUTE and shutil.which("chrt"):
             call = ["chrt", "--idle", "0", "nice", "-n", "19", *call]
-        elif stage.lane == MAJORS:
-            call = ["nice", "-n", "10", *call]
+            # With autogroups, Linux divides CPU time among sessions, and priorities count within a session only.
+            call[-1] = f"[ ! -w {AUTOGROUP} ] || echo 19 >{AUTOGROUP}; {call[-1]}"
         with self._lock, open(log, "wb") as output:
             if self._interrupted:
                 return None

@@ -1,15 +1,15 @@
 """The stages of ./check: what each runs, in which lane, and its time budget.
 
-Lanes. PREPARE runs first, one stage after another. Then two lanes run in parallel: COMPUTE, which uses the CPU time that
-is left (it runs at idle priority), and ALONE, whose tests compare times. After ALONE come SERVERS, whose tests mostly wait.
-When COMPUTE and ALONE have ended, MAJORS begins beside SERVERS: the other major versions, two at a time.
+Three lanes. PREPARE runs first, one stage after another. Then COMPUTE, which uses the CPU time that is left (it runs at
+idle priority), in parallel with SERVERS, whose tests mostly wait. MAJORS runs at the end of the lane SERVERS: the other
+major versions, two at a time.
 """
 
 from dataclasses import dataclass
 
 import analysed
 
-PREPARE, COMPUTE, ALONE, SERVERS, MAJORS = "prepare", "compute", "alone", "servers", "majors"
+PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
 
 # Where commits wait for the disk, as in production: a stock server without that wait is another one.
 DISK = "/var/tmp"
@@ -52,7 +52,7 @@ class Stage:
 
     name        as on the command line
     what        what it does, for --help
-    lane        PREPARE, COMPUTE, ALONE, SERVERS or MAJORS
+    lane        PREPARE, COMPUTE, SERVERS or MAJORS
     budget_s    the seconds that it should take at most, in its lane; the table marks a stage that takes longer
     command     for bash, in the top folder of the tree
     at_length   the command for --everything; "" for the same
@@ -116,9 +116,6 @@ STAGES = (
           "make -C test/unit canary && make -C test/stress canary && make -C test/fuzz canary",
           guards=("src/core/", "test/canary", "test/unit/", "test/stress/", "test/fuzz/")),
 
-    Stage("alone", "those tests of test/py that compare times, one after the other, on disk", ALONE, 120,
-          f"export CHECK_TMPDIR={DISK}; {PYTEST} -m alone test/py --ignore=test/py/test_bench.py --ignore=test/py/tools"),
-
     Stage("regress", "SQL, on a server with pg_herald and on a stock server (test/regress)", SERVERS, 15,
           "python3 test/run_sql.py regress herald && python3 test/run_sql.py regress stock"),
     Stage("isolation", "concurrent sessions, on both servers as well (test/isolation)", SERVERS, 15,
@@ -129,6 +126,8 @@ STAGES = (
     Stage("faults", "kill -9, SIGSTOP and errors in every stage (test/py/faults)", SERVERS, 120,
           f"{PYTEST} {PARALLEL} -m 'not alone' test/py/faults",
           f"export HERALD_FAULTS_S=60; {PYTEST} {PARALLEL} -m 'not alone' test/py/faults"),
+    Stage("alone", "those tests of test/py that compare times, one after the other, on disk", SERVERS, 120,
+          f"export CHECK_TMPDIR={DISK}; {PYTEST} -m alone test/py --ignore=test/py/test_bench.py --ignore=test/py/tools"),
     Stage("differential", "generated programs, run on both servers (test/differential)", SERVERS, 45,
           f"{CHECKED}export HERALD_DIFFERENTIAL_SECONDS=12 HERALD_DIFFERENTIAL_CROWD_SECONDS=12; {PYTEST} test/differential",
           f"{CHECKED}export HERALD_DIFFERENTIAL_SECONDS=450 HERALD_DIFFERENTIAL_CROWD_SECONDS=450; {PYTEST} test/differential"),

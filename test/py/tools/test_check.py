@@ -38,7 +38,7 @@ def test_takes_long(what):
 STAGES = """
 from dataclasses import dataclass
 
-PREPARE, COMPUTE, ALONE, SERVERS, MAJORS = "prepare", "compute", "alone", "servers", "majors"
+PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
 {stage}
 STAGES = (
     Stage("packages", "", PREPARE, 5, "true"),
