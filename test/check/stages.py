@@ -85,7 +85,7 @@ STAGES = (
     Stage("install", "pg_herald, also with stop points, into .installation; the benchmark's clients", PREPARE, 30,
           "python3 -m harness.prefix --stop-points && make -s -C bench"),
 
-    Stage("systems", "the Debian systems of the other major versions (scripts/matrix-root)", COMPUTE, 240,
+    Stage("systems", "the Debian systems of the other major versions (scripts/matrix-root)", COMPUTE, 300,
           "python3 test/check/majors.py --make"),
     Stage("lint", "rules that no compiler checks (test/lint)", COMPUTE, 20, "python3 test/lint"),
     Stage("build", "with gcc and with clang, no warnings (test/build)", COMPUTE, 60, "test/build"),
@@ -108,10 +108,10 @@ STAGES = (
     Stage("sanitize", "the tests, in a server with assertions, and with gcc's sanitizers (test/analysis)", COMPUTE, 3600,
           "test/analysis/run cassert sanitize", only_at_length=True),
     # A model's states depend on its text alone, so that a change of src/ cannot change the result.
-    Stage("model", "models of src/core/, searched to the end (test/model)", COMPUTE, 240, "test/model/run",
+    Stage("model", "models of src/core/, searched to the end (test/model)", COMPUTE, 400, "test/model/run",
           guards=("test/model/",)),
     Stage("model-large", "the same with larger bounds", COMPUTE, 7200, "test/model/run --large", only_at_length=True),
-    Stage("canaries", "bugs put in on purpose, which unit tests, stress and fuzzer must find (test/canary)", COMPUTE, 300,
+    Stage("canaries", "bugs put in on purpose, which unit tests, stress and fuzzer must find (test/canary)", COMPUTE, 350,
           "make -C test/unit canary && make -C test/stress some-canaries && make -C test/fuzz some-canaries",
           "make -C test/unit canary && make -C test/stress canary && make -C test/fuzz canary",
           guards=("src/core/", "test/canary", "test/unit/", "test/stress/", "test/fuzz/")),
@@ -120,7 +120,7 @@ STAGES = (
           "python3 test/run_sql.py regress herald && python3 test/run_sql.py regress stock"),
     Stage("isolation", "concurrent sessions, on both servers as well (test/isolation)", SERVERS, 15,
           "python3 test/run_sql.py isolation herald && python3 test/run_sql.py isolation stock"),
-    Stage("pytest", "many clients, exits, crashes, protocol (test/py)", SERVERS, 240,
+    Stage("pytest", "many clients, exits, crashes, protocol (test/py)", SERVERS, 400,
           f"{CHECKED}{PYTEST} {PARALLEL} -m 'not alone and not long' {REST}",
           f"{CHECKED}{PYTEST} {PARALLEL} -m 'not alone' {REST}"),
     Stage("faults", "kill -9, SIGSTOP and errors in every stage (test/py/faults)", SERVERS, 120,
@@ -148,7 +148,7 @@ STAGES = (
           f"test/clients/prepare && {CHECKED}export HERALD_CLIENTS_ROUNDS=6 HERALD_CLIENTS_LEDGER_S=600"
           f" HERALD_CLIENTS_NOTIFICATIONS=200000 HERALD_CLIENTS_LARGE=20000; {PYTEST} {WAITING} test/clients",
           guards=CLIENTS),
-    Stage("tools", "what installs, builds and shows: scripts/, ./demo, ./check itself (test/py/tools)", SERVERS, 90,
+    Stage("tools", "what installs, builds and shows: scripts/, ./demo, ./check itself (test/py/tools)", SERVERS, 160,
           f"{PYTEST} test/py/tools", guards=TOOLS),
     Stage("monitoring", "the dashboard and the alerts, with Prometheus under load (test/monitoring)", SERVERS, 60,
           f"scripts/install-deps monitoring; {PYTEST} test/monitoring",
@@ -167,10 +167,10 @@ STAGES = (
 
     # Each condition in compat.h is true from one major on, or up to one. So the oldest and the newest run both of its sides.
     *(Stage(f"major-{major}", f"PostgreSQL {major}: the seam set; with --everything all that depends on the server", MAJORS,
-            240, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}")
+            360, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}")
       for major in (19, 15)),
     *(Stage(f"major-{major}", f"PostgreSQL {major}: the same; only SQL if what depends on the version is unchanged", MAJORS,
-            240, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}", guards=VERSIONS,
+            360, f"python3 test/check/majors.py {major}", f"python3 test/check/majors.py --whole {major}", guards=VERSIONS,
             unchanged=f"python3 test/check/majors.py --sql {major}")
       for major in (16, 18, 17)),
 )
