@@ -91,7 +91,7 @@ def chosen(options: argparse.Namespace) -> tuple[list[Stage], list[results.Resul
         since = changes.since(stage.name)
         is_unchanged = stage.guards and since and not changes.any_of(stage.guards, since)
         if is_unchanged and stage.unchanged:
-            stages.append(replace(stage, command=stage.unchanged))
+            stages.append(replace(stage, command=stage.unchanged, left_out=f"a part is unchanged since {since[:12]}"))
         elif is_unchanged:
             left_out.append(results.Result(stage.name, budget_s=stage.budget_s, left_out=f"unchanged since {since[:12]}"))
         else:
@@ -103,7 +103,8 @@ def note(run: Run, commit: str | None) -> str:
     """Writes down which stages have passed at length, also when others have failed or the run was interrupted."""
     if commit is None:
         return "not noted: the tree differs from its commit"
-    changed.note({result.stage: result.seconds for result in run.results if result.ok}, commit)
+    passed = {result.stage: result.seconds for result in run.results if result.ok and result.passed}
+    changed.note(passed, run.broken, commit)
     return f"noted in {changed.NOTE.relative_to(changed.TOP)}: commit it"
 
 

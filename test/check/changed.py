@@ -43,7 +43,7 @@ class Changes:
 
     def _differing(self, commit: str) -> list[str] | None:
         if commit not in self._files:
-            committed = _git("diff", "--name-only", commit)
+            committed = _git("diff", "--name-only", "--no-renames", commit)
             new = _git("ls-files", "--others", "--exclude-standard")
             self._files[commit] = None if committed is None or new is None else committed + new
         return self._files[commit]
@@ -61,7 +61,8 @@ def can_be_noted() -> str | None:
     return head[0] if head and _git("status", "--porcelain") == [] else None
 
 
-def note(seconds: dict[str, float], commit: str) -> None:
-    """These stages have passed at length at this commit, and took this number of seconds each."""
-    lines = noted() | {stage: [commit, date.today().isoformat(), f"{took:.0f}", "s"] for stage, took in seconds.items()}
+def note(seconds: dict[str, float], failed: list[str], commit: str) -> None:
+    """Stages have passed at length at this commit, and took this number of seconds each; others have failed."""
+    kept = {stage: words for stage, words in noted().items() if stage not in failed}
+    lines = kept | {stage: [commit, date.today().isoformat(), f"{took:.0f}", "s"] for stage, took in seconds.items()}
     NOTE.write_text("".join(f"{' '.join([stage, *words])}\n" for stage, words in sorted(lines.items())), encoding="utf-8")

@@ -120,7 +120,8 @@ class Run:
         call = ["bash", "-c", f"trap 'exit 143' TERM; {command}"]
         if stage.lane == COMPUTE and shutil.which("chrt"):
             call = ["chrt", "--idle", "0", "nice", "-n", "19", *call]
-            # With autogroups, Linux divides CPU time among sessions, and priorities count within a session only.
+            # With autogroups, Linux divides CPU time among sessions, and priorities count within a session only. A server
+            # that the stage starts is a session of its own, and so has its share.
             call[-1] = f"[ ! -w {AUTOGROUP} ] || echo 19 >{AUTOGROUP}; {call[-1]}"
         with self._lock, open(log, "wb") as output:
             if self._interrupted:

@@ -204,7 +204,8 @@ def main() -> int:
     os.chdir(TOP)
     signal.signal(signal.SIGTERM, lambda *_: None)  # our child processes get the signal as well, and we wait for them
     become_root(options.major == WHEEL)
-    names = NAMES_WHOLE if options.whole else NAMES_SQL if options.sql else NAMES_SEAM
+    is_short = options.sql and os.geteuid() == 0  # other users have no other major than the wheel
+    names = NAMES_WHOLE if options.whole else NAMES_SQL if is_short else NAMES_SEAM
     try:
         if options.make:
             need_systems()

@@ -22,13 +22,13 @@ class Result:
     seconds: float = 0.0
     budget_s: int = 0
     ok: bool = True
-    left_out: str = ""  # why it did not run
+    left_out: str = ""  # why it, or a part of it, did not run
 
 
 def counted(stage: Stage, log: Path, ok: bool) -> Result:
     """The numbers of tests in a log. A stage whose log reports no tests counts as one test."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    result = Result(stage.name, ok=ok)
+    result = Result(stage.name, ok=ok, left_out=stage.left_out)
     if stage.lane == MAJORS:
         last = re.search(r"^(\d+) passed, (\d+) failed, (\d+) skipped\s*\Z", text, re.MULTILINE)
         if last:
@@ -88,11 +88,11 @@ def table(results: list[Result], seconds: float, budget_s: int) -> str:
     rows = [f"{'stage':<16}{'passed':>7}{'failed':>8}{'skipped':>9}{'seconds':>9}{'budget':>8}"]
     for result in results:
         row = f"{result.stage:<16}"
-        if result.left_out:
+        if result.left_out and not result.seconds:
             rows.append(f"{row}{'':>33}{result.budget_s:>8}  {result.left_out}")
             continue
         row += f"{result.passed:>7}{result.failed:>8}{result.skipped:>9}{result.seconds:>9.0f}{result.budget_s:>8}"
-        rows.append(row + _remark(result.ok, result.seconds, result.budget_s))
+        rows.append(row + _remark(result.ok, result.seconds, result.budget_s) + f"  {result.left_out}".rstrip())
     totals = [sum(getattr(result, name) for result in results) for name in ("passed", "failed", "skipped")]
     rows.append(f"{'all':<16}{totals[0]:>7}{totals[1]:>8}{totals[2]:>9}{seconds:>9.0f}{budget_s:>8}"
                 + _remark(True, seconds, budget_s))

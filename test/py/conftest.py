@@ -25,7 +25,8 @@ def pytest_configure(config):
     """Declares the markers by which tests are selected."""
     config.addinivalue_line("markers", "alone: compares times; no other test runs beside it")
     config.addinivalue_line("markers", "long: takes ten seconds or more of a CPU for a limit that seldom changes; runs at length")
-    config.addinivalue_line("markers", "seam: what another major version of the server can change; runs on all of them")
+    config.addinivalue_line("markers", "seam: what another major version of the server can change; on the oldest and the newest, "
+                                       "at length on all")
 
 
 def pytest_collection_finish(session):

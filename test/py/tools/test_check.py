@@ -42,11 +42,11 @@ PREPARE, COMPUTE, SERVERS, MAJORS = "prepare", "compute", "servers", "majors"
 {stage}
 STAGES = (
     Stage("packages", "", PREPARE, 5, "true"),
-    Stage("lint", "", COMPUTE, 5, "echo test one ... ok"),
+    Stage("lint", "", COMPUTE, 5, "cat /proc/self/autogroup; echo test one ... ok"),
     Stage("model", "", COMPUTE, 5, "echo test two ... ok", guards=("src/",)),
     Stage("pytest", "", SERVERS, 5, "{python} -m pytest -v -rfEs test/test_stage.py {options}"),
-    Stage("major-1", "", MAJORS, 5, "echo 2 passed, 0 failed, 0 skipped", guards=("src/",),
-          unchanged="echo 1 passed, 0 failed, 0 skipped"),
+    Stage("major-1", "", MAJORS, 5, "echo 2 passed, 0 failed, 0 skipped", "echo 3 passed, 0 failed, 0 skipped",
+          guards=("src/",), unchanged="echo 1 passed, 0 failed, 0 skipped"),
 )
 NAMES_PREPARE = NAMES_WHOLE = ()
 PYTEST = "{python}"
@@ -124,6 +124,14 @@ def test_time_of_a_stage_is_over(tree, options):
     assert "FAILED" in row(output, "pytest")
 
 
+@pytest.mark.skipif(not os.access("/proc/self/autogroup", os.W_OK), reason="this system has no autogroups")
+def test_what_computes_leaves_the_cpus_to_others(tree):
+    """Guards: a stage that computes has the lowest priority also where Linux divides CPU time among sessions."""
+    here = tree(0)
+    assert check(here, "lint")[0] == 0
+    assert "nice 19" in (here / "test/results/lint.log").read_text(encoding="utf-8")
+
+
 def test_longer_than_its_budget(tree):
     """Guards: a stage that exceeds its budget is reported, but does not fail."""
     status, output = check(tree(6))
@@ -169,6 +177,7 @@ def test_what_has_not_changed_is_left_out(tree):
         output = check(here)[1]
         is_left_out = "unchanged since" in " ".join(row(output, "model"))
         assert row(output, "major-1")[0] == ("1" if is_left_out else "2")
+        assert is_left_out == ("a part is unchanged since" in " ".join(row(output, "major-1")))
         return not is_left_out
 
     assert has_run()
@@ -177,6 +186,8 @@ def test_what_has_not_changed_is_left_out(tree):
     commit = commit_of(here)
     assert noted(here) == {stage: commit for stage in ("packages", "lint", "model", "pytest", "major-1")}
     assert not has_run()
+    assert row(check(here, "major-1")[1], "major-1")[0] == "2"
+    assert row(check(here, "--everything", "major-1")[1], "major-1")[0] == "3"
     (here / "src/file.c").write_text("2", encoding="utf-8")
     assert has_run()
     assert "not noted: the tree differs from its commit" in check(here, "--everything")[1]
@@ -191,17 +202,25 @@ def test_what_has_not_changed_is_left_out(tree):
 
 
 def test_only_what_has_passed_is_noted(tree):
-    """Guards: of a run at length, also of single stages, the note gets the stages that have passed, and keeps others'
-    lines."""
+    """Guards: of a run at length, also of single stages, the note gets the stages that have passed, loses those that have
+    failed, and keeps others' lines; a stage whose tests are all skipped has not passed."""
     here = tree(0)
+    assert check(here, "--everything", "pytest")[0] == 0
+    assert list(noted(here)) == ["pytest"]
+    commit_all(here)
     assert check(here, "--everything", "lint")[0] == 0
-    assert noted(here) == {"lint": commit_of(here)}
+    assert noted(here)["lint"] == commit_of(here)
     (here / "test/test_stage.py").write_text("def test_fails():\n    assert False\n", encoding="utf-8")
     commit_all(here)
     before, now = noted(here)["lint"], commit_of(here)
     status, output = check(here, "--everything", "model", "pytest")
     assert status == 1 and "noted in test/last-everything" in output
     assert before != now and noted(here) == {"lint": before, "model": now}
+    stages = here / "test/check/stages.py"
+    stages.write_text(stages.read_text(encoding="utf-8").replace("test two ... ok", "test two ... skipped: no moon"), encoding="utf-8")
+    commit_all(here)
+    assert check(here, "--everything", "model")[0] == 0
+    assert noted(here) == {"lint": before, "model": now}
 
 
 def test_what_the_analyses_look_at(tree):
