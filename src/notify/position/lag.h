@@ -1,7 +1,9 @@
 /*-------------------------------------------------------------------------
  *
- * lag.h How far a listener is behind.  A listener's word has its state and its position in the queue
- * (core/listener_word.h).
+ * lag.h
+ *	  How far a listener is behind.
+ *
+ * A listener's word has its state and its position in the queue (core/listener_word.h).
  *
  * Copyright (c) 2026, the pg_herald contributors
  *

@@ -502,7 +502,7 @@ read_catalogs(Settings *found, bool of_others)
 	return wrappers != NULL;
 }
 
-/* Returns NULL if the catalog is locked.  The scans use no index, which might be locked, too: catalogs are small. */
+/* Returns NULL if the catalog is locked.  Scans use no index, since it might be locked: these catalogs are small. */
 static Relation
 open_if_free(Oid catalog)
 {

@@ -255,9 +255,9 @@ read_channels(FunctionCallInfo fcinfo, ReadCall *reading)
 		wait_and_read(reading, begin_ms + waits_ms);
 
 	/*
-	 * If no transaction that is visible now has bypassed the queue after
-	 * reading->from, the rows are complete.  So first let all these
-	 * transactions be counted.
+	 * The rows are complete if no visible transaction has bypassed the queue
+	 * after reading->from.  So first wait until all visible bypasses are
+	 * counted.
 	 */
 	herald_bypass_await_counting();
 	if (is_past_queue(reading))

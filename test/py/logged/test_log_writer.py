@@ -319,7 +319,9 @@ def test_anchors(connect):
         watcher = connect(cluster)
         wal = Wal(watcher)
         wal.begin = one(watcher, "SELECT redo_lsn FROM pg_control_checkpoint()")  # of the shutdown
-        first = until(lambda: wal.messages("anchor"), "an anchor at the start")[0]  # there may be more by now
+        at_start = until(lambda: wal.messages("anchor"), "an anchor at the start")
+        assert len(at_start) <= 2  # a session that commits while the housekeeper writes the first one writes one as well
+        first = at_start[0]
         assert not first.transactional and set(first.content()) == {"version", "kind", "run"}
 
         def new_segment() -> None:
