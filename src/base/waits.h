@@ -20,7 +20,8 @@
 typedef enum HeraldWait
 {
 	HERALD_WAIT_DISPATCH,		/* for batches to be settled: also for room in
-								 * the ring */
+								 * the ring; for a transaction that bypasses
+								 * our queue to be counted */
 	HERALD_WAIT_HOUSEKEEPER,	/* for the next look */
 	HERALD_WAIT_MODERATION,		/* for more messages, so that a wakeup carries
 								 * more */

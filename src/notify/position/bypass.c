@@ -39,9 +39,6 @@
 #include "core/stop_point.h"
 #include "notify/position/bypass.h"
 
-/* Interval between two checks whether a transaction has been counted. */
-#define COUNTING_STEP_US	100
-
 /* The sets of the channels that this transaction notifies, or may notify, through the server's own queue. */
 static HeraldChannelSets own_sets;
 static bool has_unseen;			/* this transaction notifies channels that
@@ -137,7 +134,8 @@ herald_bypass_count(void)
 
 /*
  * GetLockConflicts() omits a holder whose transaction is already visible.  So if GetLockConflicts() returns a holder,
- * the holder's transaction is not visible yet, and the wait can end.
+ * the holder's transaction is not visible yet, and the wait can end.  Nothing wakes this session when a visible holder
+ * releases the lock.
  */
 void
 herald_bypass_await_counting(void)
@@ -158,8 +156,8 @@ herald_bypass_await_counting(void)
 			return;
 		}
 		HERALD_STOP_POINT("bypass-await");
+		herald_wait_sleep(HERALD_WAIT_DISPATCH, HERALD_LOOK_MIN_MS);
 		CHECK_FOR_INTERRUPTS();
-		pg_usleep(COUNTING_STEP_US);
 	}
 }
 
