@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from bench.measuring.laggard import Laggards
+from bench.measuring.latency import percentile
 from bench.measuring.measure import (
     DBNAME, DRAIN_TIMEOUT_S, PGBENCH_TIMEOUT_S, PROBE_INTERVAL_MS, MeasureError, pgbench_arguments, script_load)
 from harness.cluster import Cluster
@@ -19,8 +20,11 @@ HOLDERS = 90
 CHANNELS = 400  # of bench/scripts/notify_many_channels.sql
 MUTE = 20
 SETTLES_S = 1
+PROBES_AT_ONCE = 10
+TIMES_AS_LONG = 3  # that a stranger may take: an attack of some minutes fills stock's queue, and no session can notify then
 POLL_S = 0.02
 READS_S, RESTS_S = 0.02, 0.2
+OTHERS = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
 LISTEN_TO_ALL = """
 CREATE OR REPLACE FUNCTION listen_to_all() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -159,19 +163,33 @@ def _until(cluster: Cluster, condition: str, count: int) -> None:
 def stranger(cluster: Cluster, seconds: float, *, attack: str) -> dict:
     """A NOTIFY every 20 ms to one listener, on a channel of their own, beside one of ATTACKS; µs.
 
+    Where it takes longer, fewer are sent: `count` says how many.
+
     received_us_p50, _p99   from the NOTIFY until the listener has it
     commit_us_p50, _p99     until the sender's commit is known
     """
     try:
         with ATTACKS[attack](cluster):
             time.sleep(SETTLES_S)
-            count = max(10, int(seconds * 1000 / PROBE_INTERVAL_MS))
-            times = probe(cluster, 1, count, interval_ms=PROBE_INTERVAL_MS, channel="stranger", dbname=DBNAME)
+            probes = list(_probes(cluster, seconds))
     finally:
-        _until(cluster, "NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pgbench')", 1)
+        # A session whose client is gone keeps what it has pending in the queue.
+        _until(cluster, f"NOT EXISTS (SELECT FROM pg_stat_activity WHERE {OTHERS})", 1)
         # A stock queue that a laggard has filled stays full when it is gone, until this is asked.
         cluster.psql("SELECT pg_notification_queue_usage()", DBNAME)
-    found = {"delivered": times["complete"] == count}
+    count = PROBES_AT_ONCE * len(probes)
+    found = {"delivered": sum(times["complete"] for times in probes) == count, "count": count}
     for name, of in (("received", "last_us"), ("commit", "commit_us")):
-        found |= {f"{name}_us_{part}": times[of][part] for part in ("p50", "p99")}
+        raw = [us for times in probes for us in times[of]["raw"]]
+        found |= {f"{name}_us_p50": percentile(raw, 0.5), f"{name}_us_p99": percentile(raw, 0.99)}
     return found
+
+
+def _probes(cluster: Cluster, seconds: float) -> Iterator[dict]:
+    """What probe() returns, some at a time, until there are as many as fit into this time, or it is long over."""
+    wanted = max(1, int(seconds * 1000 / PROBE_INTERVAL_MS / PROBES_AT_ONCE))
+    end_s = time.monotonic() + TIMES_AS_LONG * seconds
+    for number in range(wanted):
+        if number > 0 and time.monotonic() > end_s:
+            return
+        yield probe(cluster, 1, PROBES_AT_ONCE, interval_ms=PROBE_INTERVAL_MS, channel="stranger", dbname=DBNAME)

@@ -11,7 +11,7 @@ from functools import partial
 
 from bench.families import (
     caches, duplicates, huge, invalidation, laggard, latency, logged, memory, micro, mute, outbox, peers,
-    readers, resume, retain, scalability, signalling, standby, targets, wakeups, writers)
+    readers, resume, retain, scalability, signalling, standby, strangers, targets, wakeups, writers)
 from bench.family import Table
 from bench.reporting import figures, raw
 
@@ -342,6 +342,13 @@ def _mute(lines: list[dict]) -> list[Table]:
             _afterwards(afterwards)]
 
 
+def _strangers(lines: list[dict]) -> list[Table]:
+    return [_columns(strangers.tables(lines)[0], ("meanwhile others do", "meanwhile others do"),
+                     ("received, ms, p50: stock", "received after, ms, p50: stock"), ("herald", HERALD), ("p99: stock", "p99: stock"),
+                     ("herald", HERALD), ("herald / stock: received, p50", "/ stock: received, p50", LESS),
+                     ("p99", "p99", LESS), ("committed, p50", "committed, p50", LESS), ("p99", "p99", LESS))]
+
+
 def _resume(lines: list[dict]) -> list[Table]:
     caught_up, _kept = resume.tables(lines)
     rows = []
@@ -463,6 +470,7 @@ PAGES = (
     Page("memory", (Question("idle", (("targets", _idle_target), ("memory", _memory))),)),
     Page("laggard", (Question("laggards", (("laggard", _laggards),), ((1, "laggard"),)),)),
     Page("mute", (Question("mute", (("mute", _mute),)),)),
+    Page("strangers", (Question("strangers", (("strangers", _strangers),)),)),
     Page("resume", (Question("resume", (("resume", _resume), ("retain", _retain))),)),
     Page("readers", (Question("readers", (("readers", _readers),), ((1, "readers_latency"),)),)),
     Page("logged", (Question("logged", (("logged", _logged),), ((1, "logged_inserts"),)),)),
