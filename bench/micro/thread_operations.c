@@ -144,12 +144,23 @@ run_reserve(Bench *bench, uint64_t n)
 	run_threads(bench, n, reserve);
 }
 
+/* One thread at a time, as under the server's spill_lock: two at once would clear what a sender has written already. */
+static void
+recycle(Bench *bench)
+{
+	static pthread_mutex_t spill_lock = PTHREAD_MUTEX_INITIALIZER;
+
+	if (pthread_mutex_trylock(&spill_lock) != 0)
+		return;
+	(void) herald_queue_recycle(bench->queue, herald_wakeup_needed(bench->wakeups[0], bench->queue));
+	pthread_mutex_unlock(&spill_lock);
+}
+
 /* As notify/sender/publish.c does it: recycle, reserve, fill, commit, dispatch. */
 static void
 send_and_dispatch(Bench *bench, uint32_t number, uint64_t n)
 {
-	HeraldQueue  *queue = bench->queue;
-	HeraldWakeup *wakeup = bench->wakeups[0];
+	HeraldQueue *queue = bench->queue;
 	HeraldBatch batch = {.count = 1,.database = DATABASE,.role = (uint32_t) number};
 
 	for (uint64_t i = 0; i < n; i++)
@@ -157,11 +168,11 @@ send_and_dispatch(Bench *bench, uint32_t number, uint64_t n)
 		HeraldPosition position;
 
 		if (herald_queue_is_short(queue))
-			(void) herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue));
+			recycle(bench);
 		while (!herald_queue_reserve(queue, &batch, bench->entries_length, &position))
 		{
 			sched_yield();
-			(void) herald_queue_recycle(queue, herald_wakeup_needed(wakeup, queue));
+			recycle(bench);
 		}
 		herald_queue_fill(queue, position, bench->entries, bench->entries_length);
 		herald_queue_commit(queue, position, 1, 1);
