@@ -45,10 +45,15 @@ class Wal:
         """All messages since the beginning; or only those of one kind."""
         if one(self._watcher, "SELECT %s::pg_lsn = pg_current_wal_flush_lsn()", self.begin):
             return []  # the function needs at least one record
-        rows = self._watcher.execute(
-            "SELECT start_lsn - '0/0', xid::text, description"
-            " FROM pg_get_wal_records_info(%s, pg_current_wal_flush_lsn())"
-            " WHERE resource_manager = 'LogicalMessage' ORDER BY start_lsn", (self.begin,)).fetchall()
+        try:
+            rows = self._watcher.execute(
+                "SELECT start_lsn - '0/0', xid::text, description"
+                " FROM pg_get_wal_records_info(%s, pg_current_wal_flush_lsn())"
+                " WHERE resource_manager = 'LogicalMessage' ORDER BY start_lsn", (self.begin,)).fetchall()
+        except psycopg.errors.InternalError_ as error:
+            if "could not find a valid record after" not in str(error):
+                raise
+            return []  # the server's WAL writer flushes whole pages, so also the first part of the first record alone
         found = [Message(int(start), xid, match[1] is None, bytes.fromhex(match[2]))
                  for start, xid, description in rows if (match := DESCRIPTION.match(description))]
         return [message for message in found if kind is None or message.kind() == kind]
