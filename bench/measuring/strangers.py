@@ -163,7 +163,7 @@ def _until(cluster: Cluster, condition: str, count: int) -> None:
 def stranger(cluster: Cluster, seconds: float, *, attack: str) -> dict:
     """A NOTIFY every 20 ms to one listener, on a channel of their own, beside one of ATTACKS; µs.
 
-    Where it takes longer, fewer are sent: `count` says how many.
+    Where it takes longer, fewer are sent: `count` says how many. Both open new connections after each PROBES_AT_ONCE.
 
     received_us_p50, _p99   from the NOTIFY until the listener has it
     commit_us_p50, _p99     until the sender's commit is known
